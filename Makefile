@@ -1,0 +1,44 @@
+# Both commands make .venv and install what they need; nothing else is asked of the machine than Python 3.11+ and pip.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The CPU build of torch: the tests need no GPU.
+TORCH ?= torch==2.13.0
+JOBS ?= 2
+
+.PHONY: help heuristics test lint format clean
+
+help:
+	@echo "make heuristics   compile tuning_data/ into generated/ (no torch, no GPU)"
+	@echo "make test         formatter, linter, type checker, freshness of generated/, tests (no GPU)"
+	@echo "make format       format the code"
+
+heuristics: $(VENV)/treegen.stamp
+	@$(BIN)/treegen build
+
+test: lint
+	@$(BIN)/treegen build --check
+	@$(BIN)/python -m pytest -q -n $(JOBS)
+
+lint: $(VENV)/dev.stamp
+	@$(BIN)/ruff format --quiet --check . || { echo "run 'make format'"; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+
+format: $(VENV)/dev.stamp
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/treegen.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[treegen]'
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet '$(TORCH)' --editable '.[dev]'
+	@touch $@ $(VENV)/treegen.stamp
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

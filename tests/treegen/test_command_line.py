@@ -1,0 +1,56 @@
+"""The command line itself: help, version, wrong use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from treegen_builders import treegen_command
+
+from treegen import __version__
+from treegen.cli import main
+
+Capture = pytest.CaptureFixture[str]
+
+
+def _leaves(arguments: list[str], capsys: Capture) -> tuple[object, str, str]:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    captured = capsys.readouterr()
+    return end.value.code, captured.out, captured.err
+
+
+def test_version(capsys: Capture) -> None:
+    assert _leaves(["--version"], capsys) == (0, f"treegen {__version__}\n", "")
+
+
+def test_help_names_every_command(capsys: Capture) -> None:
+    code, out, err = _leaves(["--help"], capsys)
+    assert (code, err) == (0, "") and "build" in out and "import" in out
+
+
+WRONG = [
+    [],
+    ["bild"],
+    ["build", "--chek"],
+    ["build", "extra"],
+    ["build", "--spec"],
+    ["import"],
+    ["import", "csv", "x"],
+]
+
+
+@pytest.mark.parametrize("arguments", WRONG)
+def test_wrong_use_is_status_2_and_one_line(arguments: list[str], capsys: Capture) -> None:
+    code, out, err = _leaves(arguments, capsys)
+    assert (code, out) == (2, "") and err.startswith("treegen: ") and err.count("\n") == 1 and "--help" in err
+
+
+def test_wrong_use_with_a_line_break_is_one_line(capsys: Capture) -> None:
+    code, _, err = _leaves(["build", "ex\ntra\x1b[2J"], capsys)
+    assert code == 2 and err.count("\n") == 1 and "\x1b" not in err
+
+
+def test_as_a_module(tmp_path: Path) -> None:
+    done = treegen_command("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"treegen {__version__}\n", "")

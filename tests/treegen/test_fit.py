@@ -1,0 +1,199 @@
+"""From a table to the finished tree: its size, the constraints, and no influence of the order of rows."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from treegen_builders import (
+    DEVICE,
+    NARROW,
+    WIDE,
+    Cell,
+    Row,
+    problem,
+    spec,
+    write_project,
+    write_spec,
+    write_table,
+)
+
+from treegen.build import build
+from treegen.compiler import compile_tree
+from treegen.errors import InputError
+from treegen.evaluate import evaluate
+from treegen.fit.apply import costs
+from treegen.fit.grow import grow
+from treegen.fit.size import fit
+from treegen.problem import FORBIDDEN, Problem, holds
+from treegen.spec import Budget
+from treegen.specfile import read_spec
+from treegen.tree import Leaf, Split, choose, size
+
+FREE = {"constraints": [], "derived": {}}
+LINE: list[Row] = [(i + 1, 5, 2) for i in range(12)]
+
+
+def _line(folder: Path, times: dict[Row, tuple[Cell, ...]], **sections: object) -> Problem:
+    """Twelve scenarios that differ in one feature, two configs."""
+    return problem(
+        folder, {**FREE, **sections}, shapes=LINE, times=lambda shape: times[shape], configs=(NARROW, WIDE)
+    )
+
+
+def test_a_planted_threshold_is_all_that_is_fitted(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    noise = {shape: 1 + rng.uniform(-0.01, 0.01) for shape in LINE}
+    times = {s: (10 * noise[s], 20.0) if s[0] <= 6 else (20 * noise[s], 10.0) for s in LINE}
+    posed = _line(tmp_path, times)
+    assert fit(posed, posed.kernel.budget) == Split(
+        "rows", 6, Leaf(posed.configs[0]), Leaf(posed.configs[1]), (6, 7)
+    )
+
+
+def test_differences_without_a_pattern_are_not_fitted(tmp_path: Path) -> None:
+    times = {s: (10.0, 10.1) if s[0] % 2 else (10.1, 10.0) for s in LINE}
+    posed = _line(tmp_path, {**times, (12, 5, 2): (10.0, 13.0)})
+    assert size(fit(posed, posed.kernel.budget)) < 6
+
+
+@pytest.mark.parametrize("leaves", [1, 2, 3])
+def test_the_budget_holds(tmp_path: Path, leaves: int) -> None:
+    times = {s: (10.0, 20.0) if s[0] // 3 % 2 else (20.0, 10.0) for s in LINE}
+    posed = _line(tmp_path, times)
+    assert size(fit(posed, Budget(4, leaves))) <= leaves
+
+
+def test_a_config_that_breaks_a_constraint_is_not_chosen_where_it_was_measured(tmp_path: Path) -> None:
+    shapes: list[Row] = [(rows, 8, heads) for rows in (1, 8, 64, 512) for heads in (2, 40, 100)]
+    posed = problem(
+        tmp_path, shapes=shapes, times=lambda s: [1.0, 2.0, 3.0] if s[0] < 10 else [3.0, 2.0, 1.0]
+    )
+    tree = compile_tree(posed)
+    chosen = set()
+    for row in posed.features.tolist():
+        point = dict(zip(posed.names, row, strict=True))
+        config = choose(tree, point)
+        assert all(holds(c, {**point, **dict(config.parameters)}) for c in posed.kernel.constraints) or (
+            config == posed.kernel.fallback
+        )
+        chosen.add(dict(config.parameters)["block"])
+    assert {16, 128} <= chosen
+
+
+def test_what_failed_is_not_chosen_though_a_smaller_tree_predicts_better(tmp_path: Path) -> None:
+    times: dict[Row, tuple[Cell, ...]] = dict.fromkeys(LINE, (10.0, 11.0))
+    times[(3, 5, 2)] = ("inf", 11.0)
+    times[(4, 5, 2)] = (10.0, "inf")
+    posed = problem(tmp_path, shapes=LINE, times=lambda shape: times[shape], configs=(NARROW, WIDE))
+    assert costs(grow(posed, posed.kernel.budget)[-1], posed).max() < FORBIDDEN  # the budget would do
+    assert costs(fit(posed, posed.kernel.budget), posed).max() < FORBIDDEN
+
+
+def test_what_failed_is_not_chosen_though_the_budget_is_too_small(tmp_path: Path) -> None:
+    times: dict[Row, tuple[Cell, ...]] = dict.fromkeys(LINE, (10.0, 11.0))
+    times[(3, 5, 2)] = ("inf", 11.0)
+    times[(9, 5, 2)] = (10.0, "inf")
+    posed = _line(tmp_path, times, tree={"max_depth": 1, "max_leaves": 1})
+    with pytest.raises(InputError, match="1 scenarios would get a config that failed; 1 leaves and depth 1"):
+        compile_tree(posed)
+
+
+def _module(folder: Path, shapes: list[Row], times: dict[Row, list[Cell]], order: list[int]) -> str:
+    """The module's text when the scenarios stand in that order in scenarios.csv."""
+    content = spec(**FREE, tree={"max_depth": 3, "max_leaves": 4})
+    path = write_project(folder, content, shapes=[shapes[i] for i in order], times=lambda s: times[s])
+    return build(read_spec(path)).files["scale/nvidia_h100.py"]
+
+
+def _random_table(count: int, seed: int) -> tuple[list[Row], dict[Row, list[Cell]]]:
+    """A table without a pattern and without ties, so that narrow decisions have their say."""
+    rng = random.Random(seed)
+    shapes: list[Row] = [(i + 1, rng.randint(1, 9), 2) for i in range(count)]
+    return shapes, {shape: [rng.uniform(10, 14) for _ in range(3)] for shape in shapes}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_order_of_scenarios_changes_nothing_in_a_small_table(tmp_path: Path, seed: int) -> None:
+    shapes, times = _random_table(9, seed)
+    order = random.Random(seed).sample(range(9), 9)
+    assert _module(tmp_path / "a", shapes, times, order) == _module(
+        tmp_path / "b", shapes, times, list(range(9))
+    )
+
+
+def test_the_order_of_scenarios_changes_nothing(tmp_path: Path) -> None:
+    shapes, times = _random_table(12, 11)
+    texts = {
+        _module(tmp_path / str(k), shapes, times, random.Random(k).sample(range(12), 12)) for k in range(4)
+    }
+    assert len(texts) == 1
+
+
+def test_the_order_of_rows_in_times_changes_no_module(tmp_path: Path) -> None:
+    path = write_project(tmp_path)
+    before = build(read_spec(path)).files["scale/nvidia_h100.py"]
+    times = tmp_path / "tables/h100/times.csv"
+    header, *rows = times.read_text().splitlines(keepends=True)
+    times.write_text(header + "".join(reversed(rows)))
+    assert build(read_spec(path)).files["scale/nvidia_h100.py"] == before
+
+
+@pytest.mark.parametrize("count", [9, 12])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_order_of_configs_changes_nothing(tmp_path: Path, seed: int, count: int) -> None:
+    shapes, times = _random_table(count, seed)
+    texts = set()
+    for order in ([0, 1, 2], [2, 0, 1], [1, 0, 2]):
+        configs = [{"id": f"c{c}", "variant": "plain", "block": 16 << c, "warps": 4} for c in order]
+        folder = tmp_path / "".join(map(str, order))
+        write_table(
+            folder / "tables/h100",
+            shapes=shapes,
+            configs=configs,
+            times=lambda shape, order=order: [times[shape][c] for c in order],
+        )
+        read = read_spec(write_spec(folder, spec(**FREE)))
+        texts.add(build(read).files["scale/nvidia_h100.py"])
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_too_small_to_mean_anything_changes_nothing(tmp_path: Path, seed: int) -> None:
+    shapes, times = _random_table(12, seed)
+    rng = random.Random(seed)
+    noisy = {shape: [time * (1 + rng.uniform(-1e-6, 1e-6)) for time in row] for shape, row in times.items()}
+    order = list(range(12))
+    assert _module(tmp_path / "a", shapes, times, order) == _module(tmp_path / "b", shapes, noisy, order)
+
+
+def test_held_out_figures_of_a_planted_table(tmp_path: Path) -> None:
+    times: dict[Row, tuple[Cell, ...]] = {s: (10.0, 20.0) if s[0] <= 6 else (20.0, 10.0) for s in LINE}
+    found = evaluate(_line(tmp_path, times))
+    assert found is not None and found.tree.slowdown is not None
+    # Only scenarios 6 and 7 can be wrong, and then by a factor of 2: at most 2 of 12 in each shuffle.
+    assert 10 / 12 <= found.tree.agreement <= 1
+    assert found.tree.slowdown == pytest.approx(2 ** (1 - found.tree.agreement))
+
+
+def test_held_out_figures_of_a_table_where_one_config_always_wins(tmp_path: Path) -> None:
+    found = evaluate(_line(tmp_path, dict.fromkeys(LINE, (10.0, 20.0))))
+    assert found is not None
+    assert (found.tree.agreement, found.tree.slowdown) == (1, 1)
+    assert (found.classifier.agreement, found.classifier.slowdown) == (1, 1)
+
+
+def test_a_table_too_small_for_folds_has_no_held_out_figures(tmp_path: Path) -> None:
+    assert evaluate(problem(tmp_path)) is None
+
+
+def test_two_devices_with_one_table_and_other_limits(tmp_path: Path) -> None:
+    write_table(tmp_path / "tables/h100")
+    content = spec(
+        constraints=["block * 1000 <= shared_memory"], tables={DEVICE: "tables/h100", "small": "tables/h100"}
+    )
+    content["devices"]["small"] = {"vendor": "nvidia", "limits": {"shared_memory": 100_000}}
+    files = build(read_spec(write_spec(tmp_path, content))).files
+    assert "PLAIN_B128_W8" in files["scale/nvidia_h100.py"]
+    assert "PLAIN_B128_W8" not in files["scale/small.py"]

@@ -1,0 +1,3 @@
+"""treegen: measurement tables in, plain if-else modules out."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,33 @@
+"""Look at files that somebody else named: any name, any content, one clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from treegen.errors import InputError, reason
+
+MAX_BYTES = 64 << 20
+T = TypeVar("T")
+
+
+def looked_at(path: Path, look: Callable[[Path], T]) -> T:
+    """`look(path)`; names that no file can have (too long, NUL, loops of links) become InputError."""
+    try:
+        return look(path)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(path, f"cannot be read: {reason(error)}") from None
+
+
+def read_text(path: Path) -> str:
+    """The text of an input file (UTF-8, at most 64 MiB), or InputError."""
+    if not looked_at(path, Path.is_file):
+        raise InputError(path, "not a plain file" if looked_at(path, Path.exists) else "no such file")
+    if looked_at(path, Path.stat).st_size > MAX_BYTES:
+        raise InputError(path, f"larger than {MAX_BYTES >> 20} MiB")
+    content = looked_at(path, Path.read_bytes)
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(path, f"not UTF-8 text (byte {error.start})") from None

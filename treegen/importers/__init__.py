@@ -1,0 +1,66 @@
+"""Importers of other tools' tuning results: one file a format, each a function SOURCE -> tables."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from treegen.errors import InputError
+from treegen.files import looked_at
+from treegen.output import write_files
+from treegen.tablefile import read_table
+
+
+@dataclass(frozen=True)
+class ImportedTable:
+    """A table ready to be written to tuning_data/<kernel>/<device>/: texts by file name."""
+
+    kernel: str
+    device: str
+    source: Path
+    scenarios: int
+    configs: int
+    files: Mapping[str, str]
+
+
+def write_tables(
+    tables: Sequence[ImportedTable], tuning_data: Path, *, replace: bool
+) -> list[tuple[Path, ImportedTable]]:
+    """Write tables to their folders; all or none. Raises InputError, before writing, on any clash."""
+    folders: dict[Path, ImportedTable] = {}
+    for table in tables:
+        folder = tuning_data / table.kernel / table.device
+        if folder in folders:
+            raise InputError(
+                table.source, f"gives {folder}, as {folders[folder].source} does; import them one at a time"
+            )
+        if looked_at(folder, Path.exists) and not replace and not _holds(folder, table):
+            raise InputError(folder, "already holds another table; pass --replace to overwrite it")
+        _check_readable(table)
+        folders[folder] = table
+    texts = {
+        f"{t.kernel}/{t.device}/{name}": text for t in folders.values() for name, text in t.files.items()
+    }
+    write_files(tuning_data, texts)
+    return list(folders.items())
+
+
+def _check_readable(table: ImportedTable) -> None:
+    """What an importer made must pass the same checks as every other table."""
+    with tempfile.TemporaryDirectory() as name:
+        for file, text in table.files.items():
+            (Path(name) / file).write_bytes(text.encode())
+        try:
+            read_table(Path(name))
+        except InputError as error:
+            what = str(error).removeprefix(f"{name}/")
+            raise InputError(table.source, f"gives a table that treegen refuses: {what}") from None
+
+
+def _holds(folder: Path, table: ImportedTable) -> bool:
+    files = {name: folder / name for name in table.files}
+    return all(
+        path.is_file() and path.read_bytes() == table.files[name].encode() for name, path in files.items()
+    )

@@ -1,0 +1,151 @@
+"""Pass: make every constraint of the spec hold at every integer point, by splits to the fallback config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from treegen import expr
+from treegen.problem import holds
+from treegen.spec import Config, Constraint, DeviceSpec, KernelSpec
+from treegen.tree import Leaf, Split, Tree, leaves, map_leaves
+
+_FAR = 1 << 200
+
+
+class UnprovableConstraint(ValueError):
+    """A constraint that this pass cannot turn into a bound on one feature; the message says why."""
+
+    def __init__(self, constraint: Constraint, what: str) -> None:
+        super().__init__(f"constraint {constraint.text!r} {what}")
+        self.line = constraint.line
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A constraint under one config: it holds exactly for least <= feature <= greatest (None: no bound)."""
+
+    feature: str
+    least: int | None
+    greatest: int | None
+
+
+def guard(
+    tree: Tree, kernel: KernelSpec, device: DeviceSpec, measured: Mapping[str, tuple[int, int]]
+) -> Tree:
+    """The same tree where every leaf's config meets every constraint, and the fallback config elsewhere.
+
+    Features in `trusted_as_measured` go to the fallback above their greatest measured value, too.
+
+    measured: least and greatest value that the table holds of each feature. Where the strictest leaf's
+    bound leaves the whole measured range free, one split at the root serves all leaves; otherwise each leaf
+    gets its own. The fallback config itself is exempt: kernels must accept it for every shape.
+    """
+    bounds = {leaf.config: _bounds(leaf.config, kernel, device) for leaf, _ in leaves(tree)}
+    strictest = _strictest(bound for found in bounds.values() if found is not None for bound in found)
+    at_root = [bound for bound in strictest if _leaves_free(bound, measured.get(bound.feature))]
+    rooted = {bound.feature for bound in at_root}
+    trusted = [
+        Bound(name, None, measured[name][1]) for name in kernel.trusted_as_measured if name in measured
+    ]
+    fallback = Leaf(kernel.fallback)
+
+    def guarded(leaf: Leaf) -> Tree:
+        found = bounds[leaf.config]
+        if found is None:
+            return fallback
+        return _fence(leaf, [b for b in _strictest(found) if b.feature not in rooted], fallback)
+
+    return _fence(map_leaves(tree, guarded), _strictest([*trusted, *at_root]), fallback)
+
+
+def _bounds(config: Config, kernel: KernelSpec, device: DeviceSpec) -> list[Bound] | None:
+    """What the constraints ask of a config; None when one of them can never hold."""
+    if config == kernel.fallback:
+        return []
+    found = []
+    for constraint in kernel.constraints:
+        bound = bound_of(constraint, config, device)
+        if bound is None:
+            return None
+        if (bound.least, bound.greatest) != (None, None):
+            found.append(bound)
+    return found
+
+
+def bound_of(constraint: Constraint, config: Config, device: DeviceSpec) -> Bound | None:
+    """The feature values for which a config meets a constraint; None when there are none.
+
+    Raises UnprovableConstraint when, with the config's numbers put in, more than one feature remains or the
+    constraint is not monotone in it.
+    """
+    known = {**device.limits, **dict(config.parameters)}
+    left, right = expr.substitute(constraint.left, known), expr.substitute(constraint.right, known)
+    if constraint.operator in (">=", ">"):
+        left, right = right, left  # now left <= right (or <)
+    features = expr.names(left) | expr.names(right)
+    if not features:
+        return Bound("", None, None) if holds(constraint, known) else None
+    if len(features) > 1:
+        raise UnprovableConstraint(
+            constraint,
+            f"ties {' and '.join(sorted(features))} together; name the combination a derived feature",
+        )
+    (feature,) = features
+    if not expr.names(right) and expr.never_falls(left):
+        rising = False  # a growing feature ends it
+    elif not expr.names(left) and expr.never_falls(right):
+        rising = True
+    else:
+        raise UnprovableConstraint(constraint, f"does not surely keep its direction while {feature} grows")
+
+    def meets(value: int) -> bool:
+        return holds(constraint, {**known, feature: value})
+
+    if rising:
+        least = _first(meets)
+        return None if least is None else Bound(feature, None if least == -_FAR else least, None)
+    beyond = _first(lambda value: not meets(value))
+    if beyond == -_FAR:
+        return None
+    return Bound(feature, None, None if beyond is None else beyond - 1)
+
+
+def _first(test: object) -> int | None:
+    """The least integer in +-2^200 that passes a test which, once passed, stays passed; None if none does."""
+    assert callable(test)
+    low, high = -_FAR, _FAR
+    if not test(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if test(middle) else (middle + 1, high)
+    return low
+
+
+def _strictest(bounds: Iterable[Bound]) -> list[Bound]:
+    """One bound a feature: the intersection, in order of first appearance."""
+    result: dict[str, Bound] = {}
+    for bound in bounds:
+        have = result.get(bound.feature, Bound(bound.feature, None, None))
+        least = max((b for b in (have.least, bound.least) if b is not None), default=None)
+        greatest = min((b for b in (have.greatest, bound.greatest) if b is not None), default=None)
+        result[bound.feature] = Bound(bound.feature, least, greatest)
+    return list(result.values())
+
+
+def _leaves_free(bound: Bound, measured: tuple[int, int] | None) -> bool:
+    """Whether the bound excludes nothing that was measured."""
+    if measured is None:
+        return True
+    low, high = measured
+    return (bound.least is None or bound.least <= low) and (bound.greatest is None or high <= bound.greatest)
+
+
+def _fence(tree: Tree, bounds: Iterable[Bound], outside: Leaf) -> Tree:
+    for bound in bounds:
+        if bound.least is not None:
+            tree = Split(bound.feature, bound.least - 1, outside, tree)
+        if bound.greatest is not None:
+            tree = Split(bound.feature, bound.greatest, tree, outside)
+    return tree

@@ -1,0 +1,225 @@
+"""A table seen through the spec: feature values and costs, ready to fit.
+
+Costs are integers, so that every sum and comparison in fitting is exact and the same table gives the
+same tree on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from treegen import expr
+from treegen.errors import InputError, shown
+from treegen.spec import Config, Constraint, DeviceSpec, KernelSpec
+from treegen.table import Cells, Table, median_times
+
+UNIT = 1_000_000
+"""One unit of natural-log slowdown (or one missed winner) in cost steps."""
+
+UNMEASURED = 1 << 26
+"""Cost of a config that was not measured in a scenario: more than any measured loss (e^67 times the best),
+so that a leaf takes it only where everything else was not measured, or failed, somewhere too."""
+
+FORBIDDEN = 1 << 42
+"""Cost of a config that failed or breaks a constraint in a scenario. More than UNMEASURED in 2^16 others,
+and sums over 2^20 scenarios fit 63 bits."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """features: [scenarios, names] int64: all that the table measures or that follows from it; trees may
+    ask about `split_on`, most preferred first. cost: [scenarios, configs] int64, in steps of 1 / UNIT.
+
+    For a measured table the cost is log(time / best time of the scenario); for a table of winners it is 0
+    for the winner and one UNIT for every other config. left_out: how many scenarios of the table are not
+    here, because no config that was measured best there may be launched.
+    """
+
+    kernel: KernelSpec
+    device: DeviceSpec
+    table: Table
+    names: tuple[str, ...]
+    split_on: tuple[str, ...]
+    features: npt.NDArray[np.int64]
+    configs: tuple[Config, ...]
+    cost: npt.NDArray[np.int64]
+    left_out: int
+
+    def rows(self, index: npt.NDArray[np.int64]) -> Problem:
+        """The same problem on some of its scenarios."""
+        return replace(self, features=self.features[index], cost=self.cost[index])
+
+    def column(self, name: str) -> npt.NDArray[np.int64]:
+        return self.features[:, self.names.index(name)]
+
+
+def pose(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Problem:
+    """Translate the table's words, compute derived features, price every config in every scenario.
+
+    Raises InputError where table and spec do not fit together.
+    """
+    columns, configs = _translated(kernel, table)
+    values = _feature_values(kernel, device, columns, table.folder)
+    split_on = tuple(name for name in kernel.split_on if name in values)
+    if not split_on:
+        raise InputError(table.folder, f"holds none of the features that {kernel.name} may split on")
+    allowed = _allowed(kernel, device, configs, values, len(table.scenarios))
+    cost, told = _price(table, allowed)
+    if not told.any():
+        raise InputError(
+            table.folder, f"the constraints of {kernel.name} leave no scenario with a config to choose"
+        )
+    features = np.stack(list(values.values()), axis=1)
+    # Folds go by position: an order that depends on content alone makes that of the files irrelevant.
+    order = np.lexsort(np.concatenate([cost, features], axis=1).T[::-1])
+    kept = order[told[order]]
+    left_out = int(np.sum(~told))
+    return Problem(
+        kernel, device, table, tuple(values), split_on, features[kept], configs, cost[kept], left_out
+    )
+
+
+def _translated(
+    kernel: KernelSpec, table: Table
+) -> tuple[dict[str, npt.NDArray[np.int64]], tuple[Config, ...]]:
+    translation = kernel.translations.get(table.kernel)
+    if translation is None and table.kernel != kernel.name:
+        what = (
+            f"measured the kernel {shown(table.kernel)}, which the spec does not translate for {kernel.name}"
+        )
+        raise InputError(table.folder, what)
+    rename = translation.rename if translation else {}
+    words = {*table.feature_names, *table.configs[0].parameters}
+    for word in rename:
+        if word not in words:
+            raise InputError(
+                table.folder,
+                f"has no {shown(word)}, which the spec translates; it has {', '.join(sorted(words))}",
+            )
+    names = [rename.get(name, name) for name in (*table.feature_names, *table.configs[0].parameters)]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(table.folder, f"has two columns called {name} once its words are translated")
+    columns = {name: table.features[:, i] for i, name in enumerate(names[: len(table.feature_names)])}
+    configs: dict[Config, str] = {}
+    for entry in table.configs:
+        parameters = {rename.get(name, name): value for name, value in entry.parameters.items()}
+        missing = [name for name in kernel.parameters if name not in parameters]
+        if missing:
+            raise InputError(
+                table.folder, f"config {entry.id} lacks the parameter {missing[0]} of {kernel.name}"
+            )
+        variant = translation.variant if translation else entry.variant
+        if variant not in kernel.variants:
+            raise InputError(
+                table.folder,
+                f"config {entry.id} has variant {shown(variant)}; known: {', '.join(kernel.variants)}",
+            )
+        config = Config(variant, tuple((name, parameters[name]) for name in kernel.parameters))
+        if config in configs:
+            raise InputError(
+                table.folder,
+                f"configs {configs[config]} and {entry.id} differ only in parameters unknown to the spec",
+            )
+        configs[config] = entry.id
+    return columns, tuple(configs)
+
+
+def _feature_values(
+    kernel: KernelSpec, device: DeviceSpec, columns: Mapping[str, npt.NDArray[np.int64]], folder: Path
+) -> dict[str, npt.NDArray[np.int64]]:
+    """Every feature the table measures, or that follows from what it measures.
+
+    A derived feature may also be a column itself: a foreign table can hold an average without its parts.
+    """
+    values = {name: columns[name] for name in (*kernel.features, *kernel.derived) if name in columns}
+    for name, expression in kernel.derived.items():
+        needed = expr.names(expression) - set(device.limits)
+        if not needed <= set(values):
+            continue
+        parts = {part: values[part].tolist() for part in needed}
+        length = len(next(iter(columns.values())))
+        rows = ({part: parts[part][i] for part in needed} for i in range(length))
+        results = [expr.evaluate(expression, {**device.limits, **row}) for row in rows]
+        if any(result.bit_length() > 62 for result in results):
+            raise InputError(folder, f"derived feature {name} grows beyond 62 bits on a measured scenario")
+        computed = np.array(results, dtype=np.int64)
+        if name in values and (values[name] != computed).any():
+            raise InputError(
+                folder, f"column {name} is not what the spec derives from the table's other columns"
+            )
+        values[name] = computed
+    return values
+
+
+def _allowed(
+    kernel: KernelSpec,
+    device: DeviceSpec,
+    configs: tuple[Config, ...],
+    values: Mapping[str, npt.NDArray[np.int64]],
+    scenarios: int,
+) -> npt.NDArray[np.bool_]:
+    """[scenarios, configs] whether every constraint that the table's features can tell holds."""
+    allowed = np.ones((scenarios, len(configs)), dtype=bool)
+    for constraint in kernel.constraints:
+        needed = (expr.names(constraint.left) | expr.names(constraint.right)) & {
+            *kernel.features,
+            *kernel.derived,
+        }
+        if not needed <= set(values):
+            continue
+        parts = sorted(needed)
+        shapes, which = np.unique(
+            np.stack([values[name] for name in parts] or [np.zeros(scenarios, np.int64)], axis=1),
+            axis=0,
+            return_inverse=True,
+        )
+        for c, config in enumerate(configs):
+            fixed = {**device.limits, **dict(config.parameters)}
+            verdicts = np.array(
+                [
+                    holds(constraint, {**fixed, **dict(zip(parts, row, strict=False))})
+                    for row in shapes.tolist()
+                ]
+            )
+            allowed[:, c] &= verdicts[which.ravel()]
+    return allowed
+
+
+def holds(constraint: Constraint, values: Mapping[str, int]) -> bool:
+    left, right = expr.evaluate(constraint.left, values), expr.evaluate(constraint.right, values)
+    match constraint.operator:
+        case "<=":
+            return left <= right
+        case ">=":
+            return left >= right
+        case "<":
+            return left < right
+    return left > right
+
+
+def _price(
+    table: Table, allowed: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Costs, and [scenarios] whether the table tells which allowed config is best there."""
+    times = median_times(table)
+    finite = np.isfinite(times)
+    cost = np.full(times.shape, FORBIDDEN, dtype=np.int64)
+    if table.cells is Cells.WINNERS:
+        least = np.min(np.where(finite, times, np.inf), axis=1, keepdims=True, initial=np.inf)
+        winner = finite & (times == least)
+        launchable = allowed & ~np.isinf(times)
+        cost[launchable] = np.where(winner, 0, UNIT)[launchable]
+        return cost, np.asarray((winner & allowed).any(axis=1))
+    usable = finite & allowed
+    best = np.min(np.where(usable, times, np.inf), axis=1, keepdims=True, initial=np.inf)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        slowdown = np.log(times / best)
+    cost[allowed & np.isnan(times)] = UNMEASURED
+    cost[usable] = np.rint(slowdown[usable] * UNIT).astype(np.int64)
+    return cost, np.asarray(usable.any(axis=1))

@@ -1,0 +1,75 @@
+"""The table that `treegen build` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as Grid
+
+from treegen.evaluate import HeldOut
+from treegen.heuristic import Heuristic
+from treegen.problem import Problem
+from treegen.table import Cells
+from treegen.tree import depth, size
+
+_COLUMNS = ("kernel", "device", "scenarios", "configs", "depth", "leaves", "held-out", "scikit-learn")
+_WIDTH = 110
+
+
+def show_heuristics(heuristics: Sequence[Heuristic], console: Console | None = None) -> None:
+    """Print one row a heuristic, and below the table what the figures mean."""
+    console = console or Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column in _COLUMNS:
+        grid.add_column(column, justify="right" if column in _COLUMNS[2:6] else "left", no_wrap=True)
+    for heuristic in heuristics:
+        grid.add_row(*_row(heuristic))
+    console.print(grid, "", *_notes(heuristics), sep="\n")
+
+
+def _row(heuristic: Heuristic) -> list[str]:
+    problem, tree, evaluation = heuristic.problem, heuristic.tree, heuristic.evaluation
+    return [
+        problem.kernel.name,
+        problem.device.key,
+        str(len(problem.table.scenarios)),
+        _configs(problem),
+        str(depth(tree)),
+        str(size(tree)),
+        _figure(evaluation.tree) if evaluation else "too few scenarios",
+        _figure(evaluation.classifier) if evaluation else "",
+    ]
+
+
+def _notes(heuristics: Sequence[Heuristic]) -> list[str]:
+    notes = []
+    kinds = {heuristic.problem.table.cells for heuristic in heuristics}
+    if Cells.WINNERS in kinds:
+        notes += [
+            "won: share of held-out scenarios (5 folds) whose measured winner was chosen.",
+            "N of M configs: M were tried, N won somewhere; the table does not hold the others' times.",
+        ]
+    if Cells.MEASURED in kinds:
+        notes.append("x best: geometric mean over held-out scenarios (5 folds) of time over the best time.")
+    notes.append("scikit-learn: its DecisionTreeClassifier with as many leaves, on the same folds.")
+    return notes + [_left_out(h.problem) for h in heuristics if h.problem.left_out]
+
+
+def _left_out(problem: Problem) -> str:
+    return (
+        f"{problem.device.key}: {problem.left_out} of {len(problem.table.scenarios)} scenarios are left out, "
+        "as their best config breaks a constraint."
+    )
+
+
+def _configs(problem: Problem) -> str:
+    tried = problem.table.provenance.get("origin", {}).get("evaluated_configs")
+    return f"{len(problem.configs)} of {tried}" if isinstance(tried, int) else str(len(problem.configs))
+
+
+def _figure(held_out: HeldOut) -> str:
+    if held_out.slowdown is None:
+        return f"{held_out.agreement:.1%} won"
+    return f"{held_out.slowdown:.3f}x best"

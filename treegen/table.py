@@ -1,0 +1,82 @@
+"""A measurement table in memory. `tablefile` reads and writes the folder that holds one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Cells(StrEnum):
+    """What the cells of times.csv hold.
+
+    MEASURED: every config was to be timed in every scenario; an empty cell was not reached.
+    WINNERS: only each scenario's fastest config and its time survived; nothing is known of the others.
+    """
+
+    MEASURED = "measured"
+    WINNERS = "winners"
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """A config under the table's own words: its id and its integer launch parameters."""
+
+    id: str
+    variant: str | None
+    parameters: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Scenarios x configs, times in microseconds, from one tuning run on one device.
+
+    features: [scenarios, features] int64.
+    times: [rows, configs] float64, one row per repeat of a scenario; NaN was not measured, inf must never
+    be chosen.
+    """
+
+    folder: Path
+    kernel: str
+    device_name: str
+    cells: Cells
+    feature_names: tuple[str, ...]
+    configs: tuple[TableConfig, ...]
+    scenarios: tuple[str, ...]
+    features: npt.NDArray[np.int64]
+    row_scenario: npt.NDArray[np.int64]
+    row_repeat: npt.NDArray[np.int64]
+    times: npt.NDArray[np.float64]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+def median_times(table: Table) -> npt.NDArray[np.float64]:
+    """[scenarios, configs] median over the repeats, in microseconds.
+
+    NaN where no repeat measured the config; inf where any repeat failed.
+    """
+    result = np.full((len(table.scenarios), len(table.configs)), np.nan)
+    order = np.argsort(table.row_scenario, kind="stable")
+    bounds = np.searchsorted(table.row_scenario[order], np.arange(len(table.scenarios) + 1))
+    for scenario in range(len(table.scenarios)):
+        rows = table.times[order[bounds[scenario] : bounds[scenario + 1]]]
+        if len(rows) == 1:
+            result[scenario] = rows[0]
+        elif len(rows):
+            result[scenario] = _nan_median(rows)
+    return result
+
+
+def _nan_median(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    ordered = np.sort(rows, axis=0)  # NaN sorts last, inf just before
+    count = np.sum(~np.isnan(rows), axis=0)
+    columns = np.arange(rows.shape[1])
+    low = ordered[np.maximum(count - 1, 0) // 2, columns]
+    high = ordered[np.maximum(count, 1) // 2, columns]
+    middle = np.where(count == 0, np.nan, low / 2 + high / 2)
+    return np.where(np.isinf(rows).any(axis=0), np.inf, middle)
