@@ -1,0 +1,184 @@
+"""Validation of what users hand in. Host-only, except where a function says that it reads tensor contents."""
+
+from collections.abc import Collection
+
+import torch
+from torch import Tensor
+
+from attn_kernels.config import LaunchConfig
+from attn_kernels.structures import Plan
+
+DTYPES = (torch.float16, torch.bfloat16)
+MAX_HEAD_SIZE = 256
+MIN_BLOCK = 16  # rows and columns of the smallest matrix instruction that Triton uses
+INT32_LIMIT = 2**31
+MAX_BLOCK = 1024  # no GPU holds more in its registers
+
+
+def check_int(name: str, value: object, minimum: int) -> None:
+    """Only plain ints: anything else might hide a device synchronisation."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} is a {type(value).__name__}, but a plain int is needed")
+    if value < minimum:
+        raise ValueError(f"{name} is {value}, but at least {minimum} is needed")
+
+
+def check_index_tensor(name: str, tensor: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
+    """int32, of this shape (-1 matches any size), on this device, with a last dimension of stride 1."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} is a {type(tensor).__name__}, but an int32 torch.Tensor is needed")
+    if tensor.dtype != torch.int32:
+        raise TypeError(f"{name} has dtype {tensor.dtype}, but torch.int32 is needed")
+    got = tensor.shape
+    if len(got) != len(shape) or any(want not in (-1, size) for size, want in zip(got, shape, strict=True)):
+        wanted = str(shape).replace("-1", "any")
+        raise ValueError(f"{name} has shape {tuple(got)}, but {wanted} is needed")
+    if tensor.device != device:
+        raise ValueError(f"{name} is on {tensor.device}, but cu_seqlens_q is on {device}")
+    if got[-1] > 1 and tensor.stride(-1) != 1:
+        raise ValueError(f"{name} has stride {tensor.stride(-1)} in its last dimension, but 1 is needed")
+
+
+def check_index_tensors(cu_seqlens_q: Tensor, seqused_k: Tensor, block_table: Tensor) -> None:
+    device = cu_seqlens_q.device if isinstance(cu_seqlens_q, Tensor) else torch.device("cpu")
+    check_index_tensor("cu_seqlens_q", cu_seqlens_q, (-1,), device)
+    num_seqs = cu_seqlens_q.shape[0] - 1
+    if num_seqs < 0:
+        raise ValueError("cu_seqlens_q is empty, but num_seqs + 1 entries are needed")
+    check_index_tensor("seqused_k", seqused_k, (num_seqs,), device)
+    check_index_tensor("block_table", block_table, (num_seqs, -1), device)
+
+
+def check_heads(num_query_heads: int, num_kv_heads: int, head_size: int) -> None:
+    check_int("num_query_heads", num_query_heads, 1)
+    check_int("num_kv_heads", num_kv_heads, 1)
+    check_int("head_size", head_size, 1)
+    if head_size > MAX_HEAD_SIZE:
+        raise ValueError(f"head_size is {head_size}, but at most {MAX_HEAD_SIZE} is supported")
+    if num_query_heads % num_kv_heads:
+        raise ValueError(
+            f"num_query_heads is {num_query_heads}, but a multiple of num_kv_heads ({num_kv_heads}) is needed"
+        )
+
+
+def check_dtype(dtype: torch.dtype) -> None:
+    if dtype not in DTYPES:
+        raise TypeError(f"dtype is {dtype}, but torch.float16 or torch.bfloat16 is needed")
+
+
+def check_lengths(
+    num_seqs: int,
+    blocks_per_seq: int,
+    block_size: int,
+    num_query_tokens: int,
+    max_query_len: int,
+    max_seq_len: int,
+) -> None:
+    """What the host knows of a batch's lengths must be possible."""
+    check_int("block_size", block_size, 1)
+    check_int("num_query_tokens", num_query_tokens, 0)
+    check_int("max_query_len", max_query_len, 0)
+    check_int("max_seq_len", max_seq_len, 0)
+    if max_seq_len > blocks_per_seq * block_size:
+        raise ValueError(
+            f"max_seq_len is {max_seq_len}, but block_table holds {blocks_per_seq} blocks of {block_size} "
+            f"tokens a sequence, so at most {blocks_per_seq * block_size} is possible"
+        )
+    if max_query_len > num_query_tokens:
+        raise ValueError(f"max_query_len is {max_query_len}, but num_query_tokens is only {num_query_tokens}")
+    if max_query_len > max_seq_len:
+        raise ValueError(f"max_query_len is {max_query_len}, but max_seq_len is only {max_seq_len}")
+    if num_query_tokens > num_seqs * max_query_len:
+        raise ValueError(
+            f"num_query_tokens is {num_query_tokens}, but {num_seqs} sequences of at most max_query_len "
+            f"{max_query_len} tokens hold no more than {num_seqs * max_query_len}"
+        )
+
+
+def check_config(config: LaunchConfig, variants: Collection[str]) -> None:
+    if config.variant not in variants:
+        known = ", ".join(sorted(variants))
+        raise ValueError(f"config.variant is {config.variant!r}, but the variants are: {known}")
+    for name, size in (("block_m", config.block_m), ("tile_size", config.tile_size)):
+        if not MIN_BLOCK <= size <= MAX_BLOCK or size & (size - 1):
+            needed = f"a power of two from {MIN_BLOCK} to {MAX_BLOCK}"
+            raise ValueError(f"config.{name} is {size}, but {needed} is needed")
+    warps = config.num_warps
+    if warps < 1 or warps > 32 or warps & (warps - 1):
+        raise ValueError(f"config.num_warps is {warps}, but a power of two from 1 to 32 is needed")
+    if config.num_stages < 1:
+        raise ValueError(f"config.num_stages is {config.num_stages}, but at least 1 is needed")
+
+
+def check_contents(
+    cu_seqlens_q: Tensor,
+    seqused_k: Tensor,
+    block_table: Tensor,
+    *,
+    num_query_tokens: int,
+    max_query_len: int,
+    max_seq_len: int,
+    block_size: int,
+) -> int:
+    """Check what the index tensors hold, and return the largest page id in use (-1 when there is none).
+
+    Reads the tensors, so on a GPU it synchronises.
+    """
+    starts = cu_seqlens_q.to("cpu", torch.int64)
+    context_lens = seqused_k.to("cpu", torch.int64)
+    table = block_table.to("cpu", torch.int64)
+    query_lens = starts.diff()
+    if starts[0] != 0:
+        raise ValueError(f"cu_seqlens_q begins with {starts[0]}, but 0 is needed")
+    for i in (query_lens < 0).nonzero().flatten().tolist():
+        raise ValueError(f"cu_seqlens_q decreases from {starts[i]} to {starts[i + 1]} at sequence {i}")
+    if starts[-1] != num_query_tokens:
+        raise ValueError(f"cu_seqlens_q ends with {starts[-1]}, but num_query_tokens is {num_query_tokens}")
+    for i in (query_lens > max_query_len).nonzero().flatten().tolist():
+        raise ValueError(
+            f"cu_seqlens_q gives sequence {i} {query_lens[i]} query tokens, "
+            f"but max_query_len is {max_query_len}"
+        )
+    for i in (context_lens < query_lens).nonzero().flatten().tolist():
+        raise ValueError(
+            f"seqused_k is {context_lens[i]} for sequence {i}, but it has {query_lens[i]} query tokens"
+        )
+    for i in (context_lens > max_seq_len).nonzero().flatten().tolist():
+        raise ValueError(f"seqused_k is {context_lens[i]} for sequence {i}, but max_seq_len is {max_seq_len}")
+    blocks_used = (context_lens + block_size - 1) // block_size
+    used = torch.arange(table.shape[1])[None, :] < blocks_used[:, None]
+    for i, j in ((table < 0) & used).nonzero().tolist():
+        raise ValueError(f"block_table holds page id {table[i, j]} at [{i}, {j}], but page ids start at 0")
+    return int(table[used].max()) if used.any() else -1
+
+
+def check_run(plan: Plan, q: Tensor, k_cache: Tensor, v_cache: Tensor, out: Tensor | None) -> None:
+    """Shapes, dtypes, devices and strides of one launch; cheap, as it runs once a layer."""
+    query_shape = (plan.num_query_tokens, plan.num_query_heads, plan.head_size)
+    _check_data(plan, "q", q, query_shape)
+    if out is not None:
+        _check_data(plan, "out", out, query_shape)
+    num_blocks = k_cache.shape[0] if k_cache.ndim else 0
+    cache_shape = (num_blocks, plan.block_size, plan.num_kv_heads, plan.head_size)
+    _check_data(plan, "k_cache", k_cache, cache_shape)
+    _check_data(plan, "v_cache", v_cache, cache_shape)
+    if plan.max_page_id is not None and plan.max_page_id >= num_blocks:
+        raise ValueError(
+            f"block_table uses page id {plan.max_page_id}, but k_cache holds only {num_blocks} pages"
+        )
+
+
+def _check_data(plan: Plan, name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    if tensor.shape != shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {shape} is needed")
+    if tensor.dtype != plan.dtype:
+        raise TypeError(f"{name} has dtype {tensor.dtype}, but the plan was made for {plan.dtype}")
+    if tensor.device != plan.device:
+        raise ValueError(f"{name} is on {tensor.device}, but the plan was made for {plan.device}")
+    stride = tensor.stride()
+    if stride[-1] != 1 and shape[-1] > 1:
+        raise ValueError(f"{name} has stride {stride[-1]} in its last dimension, but 1 is needed")
+    # Offsets inside a page of keys and inside a block of queries are int32 in the kernels.
+    far = plan.block_size * stride[1] if len(shape) == 4 else plan.config.block_m * max(stride[0], stride[1])
+    if far >= INT32_LIMIT:
+        raise ValueError(f"{name} has strides {stride}, which reach past 2^31 elements inside one tile")

@@ -1,0 +1,1 @@
+"""Triton kernels: one file a variant, and the device functions they share."""

@@ -1,0 +1,118 @@
+"""Random paged batches whose unused memory is poisoned, for tests and for checking a config on its GPU."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attn_kernels.launch import run
+from attn_kernels.planning import plan
+from attn_kernels.reference import paged_attention_reference
+from attn_kernels.structures import Plan
+
+GARBAGE_PAGE = 2**30  # far outside any cache: reading it would fault
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """The tensors of one attention call, and the lengths that the host knows."""
+
+    q: Tensor
+    k_cache: Tensor
+    v_cache: Tensor
+    cu_seqlens_q: Tensor
+    seqused_k: Tensor
+    block_table: Tensor
+    query_lens: tuple[int, ...]
+    context_lens: tuple[int, ...]
+
+    def plan(self, **options: Any) -> Plan:
+        """``attn_kernels.plan`` of this batch; ``options`` are its keyword arguments, or replace them."""
+        arguments: dict[str, Any] = {
+            "num_query_tokens": self.q.shape[0],
+            "num_kv_tokens": sum(self.context_lens),
+            "max_query_len": max(self.query_lens, default=0),
+            "max_seq_len": max(self.context_lens, default=0),
+            "num_query_heads": self.q.shape[1],
+            "num_kv_heads": self.k_cache.shape[2],
+            "head_size": self.q.shape[2],
+            "block_size": self.k_cache.shape[1],
+            "dtype": self.q.dtype,
+        }
+        return plan(self.cu_seqlens_q, self.seqused_k, self.block_table, **(arguments | options))
+
+    def reference(self, softmax_scale: float | None = None) -> Tensor:
+        """The float64 result."""
+        return paged_attention_reference(
+            self.q,
+            self.k_cache,
+            self.v_cache,
+            self.cu_seqlens_q,
+            self.seqused_k,
+            self.block_table,
+            softmax_scale=softmax_scale,
+        )
+
+
+def make_batch(
+    query_lens: Sequence[int],
+    context_lens: Sequence[int],
+    *,
+    num_query_heads: int,
+    num_kv_heads: int,
+    head_size: int,
+    block_size: int,
+    dtype: torch.dtype = torch.bfloat16,
+    device: str | torch.device = "cpu",
+    seed: int = 0,
+) -> Batch:
+    """A batch of normally distributed values in randomly ordered pages.
+
+    ``context_lens`` include the query tokens. NaN fills the pages that no sequence owns and the end of every
+    last page; block-table entries past a sequence's last page hold an id far outside the cache.
+    """
+    generator = torch.Generator(device).manual_seed(seed)
+    num_pages = [-(-length // block_size) for length in context_lens]
+    num_blocks = sum(num_pages) + 2
+    ids = torch.randperm(num_blocks, generator=generator, device=device).to(torch.int32)
+    pages = torch.split(ids[: sum(num_pages)], num_pages)
+    table_shape = (len(query_lens), max(num_pages, default=0) + 1)
+    table = torch.full(table_shape, GARBAGE_PAGE, dtype=torch.int32, device=device)
+    hidden = torch.ones(num_blocks, block_size, dtype=torch.bool, device=device)
+    for seq, (length, own_pages) in enumerate(zip(context_lens, pages, strict=True)):
+        table[seq, : len(own_pages)] = own_pages
+        slots = torch.arange(len(own_pages) * block_size, device=device).view(-1, block_size)
+        hidden[own_pages.long()] = slots >= length
+
+    def cache() -> Tensor:
+        shape = (num_blocks, block_size, num_kv_heads, head_size)
+        values = torch.randn(shape, generator=generator, device=device).to(dtype)
+        return values.masked_fill_(hidden[:, :, None, None], torch.nan)
+
+    q_shape = (sum(query_lens), num_query_heads, head_size)
+    return Batch(
+        q=torch.randn(q_shape, generator=generator, device=device).to(dtype),
+        k_cache=cache(),
+        v_cache=cache(),
+        cu_seqlens_q=torch.tensor([0, *accumulate(query_lens)], dtype=torch.int32, device=device),
+        seqused_k=torch.tensor(list(context_lens), dtype=torch.int32, device=device),
+        block_table=table,
+        query_lens=tuple(query_lens),
+        context_lens=tuple(context_lens),
+    )
+
+
+def run_poisoned(batch: Batch, batch_plan: Plan, softmax_scale: float | None = None) -> Tensor:
+    """``run`` into an output that holds NaN beforehand, so that no unwritten element can pass."""
+    out = torch.full_like(batch.q, torch.nan)
+    return run(batch_plan, batch.q, batch.k_cache, batch.v_cache, out=out, softmax_scale=softmax_scale)
+
+
+def relative_error(out: Tensor, reference: Tensor) -> float:
+    """Largest absolute difference over the largest absolute value; NaN if any output is."""
+    if reference.numel() == 0:
+        return 0.0
+    return float((out.double() - reference).abs().max() / reference.abs().max())

@@ -1,0 +1,57 @@
+"""Paged attention in one call, with the argument names of FlashAttention's ``flash_attn_varlen_func``."""
+
+from torch import Tensor
+
+from attn_kernels.launch import run
+from attn_kernels.planning import plan
+
+
+def flash_attn_varlen_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    max_seqlen_q: int,
+    cu_seqlens_q: Tensor,
+    max_seqlen_k: int,
+    *,
+    seqused_k: Tensor,
+    block_table: Tensor,
+    softmax_scale: float | None = None,
+    causal: bool = True,
+    out: Tensor | None = None,
+) -> Tensor:
+    """``plan`` and ``run`` in one call; where several layers share a batch, calling them apart is cheaper.
+
+    Args:
+        q: [num_query_tokens, num_query_heads, head_size]; ``out`` likewise.
+        k, v: paged caches [num_blocks, block_size, num_kv_heads, head_size].
+        max_seqlen_q, max_seqlen_k: the longest query and context of the batch, in tokens.
+        cu_seqlens_q: int32 [num_seqs + 1]. seqused_k: int32 [num_seqs].
+        block_table: int32 [num_seqs, max_blocks_per_seq].
+
+    Raises:
+        NotImplementedError: ``causal=False``. TypeError, ValueError: as ``plan`` and ``run``.
+    """
+    if not causal:
+        raise NotImplementedError("causal is False, but only causal attention is implemented")
+    if q.ndim != 3:
+        needed = "(num_query_tokens, num_query_heads, head_size)"
+        raise ValueError(f"q has shape {tuple(q.shape)}, but {needed} is needed")
+    if k.ndim != 4:
+        needed = "(num_blocks, block_size, num_kv_heads, head_size)"
+        raise ValueError(f"k has shape {tuple(k.shape)}, but {needed} is needed: a paged cache")
+    num_query_tokens, num_query_heads, head_size = q.shape
+    batch = plan(
+        cu_seqlens_q,
+        seqused_k,
+        block_table,
+        num_query_tokens=num_query_tokens,
+        max_query_len=max_seqlen_q,
+        max_seq_len=max_seqlen_k,
+        num_query_heads=num_query_heads,
+        num_kv_heads=k.shape[2],
+        head_size=head_size,
+        block_size=k.shape[1],
+        dtype=q.dtype,
+    )
+    return run(batch, q, k, v, out=out, softmax_scale=softmax_scale)

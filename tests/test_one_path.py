@@ -1,0 +1,96 @@
+"""The path is one: a changed cell of a table changes what the kernel is launched with."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+TABLE = Path("tuning_data/kernel_unified_attention_2d/nvidia_h100")
+
+# Runs a decode batch through the public interface and prints what reached the Triton kernel.
+LAUNCH = """
+import json, torch
+import attn_kernels
+from attn_kernels.kernels import qblock
+from attn_kernels.reference import paged_attention_reference
+
+real, seen = qblock.qblock_kernel, []
+
+class Spy:
+    def __getitem__(self, grid):
+        def launch(*arguments, **constants):
+            seen.append(constants)
+            return real[grid](*arguments, **constants)
+        return launch
+
+torch.manual_seed(0)
+q = torch.randn(2, 8, 32, dtype=torch.float16)
+k, v = torch.randn(2, 8, 16, 2, 32, dtype=torch.float16)
+cu = torch.tensor([0, 1, 2], dtype=torch.int32)
+used = torch.tensor([40, 17], dtype=torch.int32)
+table = torch.arange(6, dtype=torch.int32).reshape(2, 3)
+plan = attn_kernels.plan(
+    cu, used, table, num_query_tokens=2, max_query_len=1, max_seq_len=40, num_query_heads=8, num_kv_heads=2,
+    head_size=32, block_size=16, dtype=q.dtype, device_key="nvidia_h100",
+)
+qblock.qblock_kernel = Spy()
+out = attn_kernels.run(plan, q, k, v, out=torch.full_like(q, float("nan")))
+expected = paged_attention_reference(q, k, v, cu, used, table)
+(constants,) = seen
+print(json.dumps({
+    "config": plan.config._asdict(),
+    "launched": {name: constants[name] for name in ("BLOCK_M", "TILE_SIZE", "num_warps", "num_stages")},
+    "error": float((out.double() - expected).norm() / expected.norm()),
+}))
+"""
+
+
+def launch(generated_from: Path) -> dict[str, dict[str, object]]:
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{generated_from}:{REPOSITORY}"}
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCH], env=environment, cwd=generated_from, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def make_winner_everywhere(times: Path, config: str) -> None:
+    """Every scenario is won by `config`, in the time its winner had."""
+    with times.open(newline="") as source:
+        header, *rows = list(csv.reader(source))
+    column = header.index(config)
+    for row in rows:
+        (time,) = [cell for cell in row[2:] if cell]
+        row[2:] = [""] * (len(header) - 2)
+        row[column] = time
+    with times.open("w", newline="") as target:
+        csv.writer(target, lineterminator="\n").writerows([header, *rows])
+
+
+def test_a_changed_table_changes_the_launch(tmp_path: Path) -> None:
+    shutil.copy(REPOSITORY / "treegen.yaml", tmp_path)
+    shutil.copytree(REPOSITORY / "tuning_data", tmp_path / "tuning_data")
+    make_winner_everywhere(tmp_path / TABLE / "times.csv", "BLOCK_N=16-BLOCK_M=64-num_warps=4-num_stages=4")
+    build = [sys.executable, "-m", "treegen", "build"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    subprocess.run(build, cwd=tmp_path, env=environment, check=True, capture_output=True)
+
+    before, after = launch(REPOSITORY), launch(tmp_path)
+
+    changed = {"variant": "qblock", "block_m": 64, "tile_size": 16, "num_warps": 4, "num_stages": 4}
+    assert after["config"] == changed != before["config"]
+    for result in (before, after):
+        config = result["config"]
+        assert result["launched"] == {
+            "BLOCK_M": config["block_m"],
+            "TILE_SIZE": config["tile_size"],
+            "num_warps": config["num_warps"],
+            "num_stages": config["num_stages"],
+        }
+        assert result["error"] < 2e-3
