@@ -1,0 +1,182 @@
+"""Batch shapes that a serving engine forms: the lengths of each sequence, and the attention layout."""
+
+import dataclasses
+import math
+import random
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """Attention heads of a model: query heads, KV heads and the size of one head in elements."""
+
+    num_query_heads: int
+    num_kv_heads: int
+    head_size: int = 128
+
+    @classmethod
+    def parse(cls, text: str) -> "HeadLayout":
+        """Read `32/8` (head size 128) or `32/8/64`; raises ValueError on anything else."""
+        try:
+            layout = cls(*(int(part) for part in text.split("/")))
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"head layout {text!r}: expected QUERY_HEADS/KV_HEADS[/HEAD_SIZE], e.g. 32/8/128"
+            ) from None
+        if min(dataclasses.astuple(layout)) < 1 or layout.num_query_heads % layout.num_kv_heads:
+            raise ValueError(f"head layout {text!r}: query heads must be a positive multiple of KV heads")
+        return layout
+
+    def __str__(self) -> str:
+        return f"{self.num_query_heads}/{self.num_kv_heads}/{self.head_size}"
+
+
+LLAMA_3_8B = HeadLayout(32, 8, 128)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch: per sequence, its query tokens and the length of its context, those tokens included.
+
+    `context_lens` is the kernels' `seqused_k`: query i sees keys 0 .. context_len - query_len + i.
+    """
+
+    name: str
+    kind: str
+    query_lens: tuple[int, ...]
+    context_lens: tuple[int, ...]
+    layout: HeadLayout = LLAMA_3_8B
+    block_size: int = 16
+    dtype: torch.dtype = torch.bfloat16
+
+    def __post_init__(self) -> None:
+        if not self.query_lens or len(self.query_lens) != len(self.context_lens):
+            raise ValueError(
+                f"{self.name}: one query length and one context length per sequence, at least one"
+            )
+        if any(
+            not 1 <= query <= context
+            for query, context in zip(self.query_lens, self.context_lens, strict=True)
+        ):
+            raise ValueError(
+                f"{self.name}: each query length must be at least 1 and at most its context length"
+            )
+
+    def at(
+        self,
+        layout: HeadLayout | None = None,
+        block_size: int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> "Batch":
+        """Return the same sequences at another head layout, page size or element type."""
+        return dataclasses.replace(
+            self,
+            layout=layout or self.layout,
+            block_size=block_size or self.block_size,
+            dtype=dtype or self.dtype,
+        )
+
+    @property
+    def num_seqs(self) -> int:
+        return len(self.query_lens)
+
+    @property
+    def num_query_tokens(self) -> int:
+        return sum(self.query_lens)
+
+    @property
+    def num_kv_tokens(self) -> int:
+        return sum(self.context_lens)
+
+    @property
+    def max_query_len(self) -> int:
+        return max(self.query_lens)
+
+    @property
+    def max_seq_len(self) -> int:
+        return max(self.context_lens)
+
+    @property
+    def blocks_per_seq(self) -> tuple[int, ...]:
+        return tuple(-(-context // self.block_size) for context in self.context_lens)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of K and V that one launch must read."""
+        return 2 * self.num_kv_tokens * self.layout.num_kv_heads * self.layout.head_size * self.dtype.itemsize
+
+    @property
+    def dtype_name(self) -> str:
+        return str(self.dtype).removeprefix("torch.")
+
+    def __str__(self) -> str:
+        return f"{self.name} heads {self.layout} page {self.block_size} {self.dtype_name}"
+
+
+def short(count: int) -> str:
+    """8192 -> 8K, 100 -> 100."""
+    return f"{count // 1024}K" if count and count % 1024 == 0 else str(count)
+
+
+def decode(num_seqs: int, context: int) -> Batch:
+    """Every sequence has one new token."""
+    return Batch(f"decode {num_seqs}x{short(context)}", "decode", (1,) * num_seqs, (context,) * num_seqs)
+
+
+def prefill(num_seqs: int, length: int) -> Batch:
+    """Whole prompts without cached context."""
+    return Batch(f"prefill {num_seqs}x{short(length)}", "prefill", (length,) * num_seqs, (length,) * num_seqs)
+
+
+def chunked_prefill(num_seqs: int, chunk: int, context: int) -> Batch:
+    """The last `chunk` tokens of prompts of `context` tokens, the rest already in the cache."""
+    name = f"chunk {num_seqs}x{short(chunk)}@{short(context)}"
+    return Batch(name, "chunk", (chunk,) * num_seqs, (context,) * num_seqs)
+
+
+def speculative(num_seqs: int, query_len: int, context: int) -> Batch:
+    """A few draft tokens a sequence (2 to 8) are verified at once."""
+    name = f"spec {num_seqs}x{query_len}@{short(context)}"
+    return Batch(name, "spec", (query_len,) * num_seqs, (context,) * num_seqs)
+
+
+def mixed(num_seqs: int, decode_share: float, context: int, chunk: int, seed: int = 0) -> Batch:
+    """A share of the sequences decodes at context/4 .. context, the others start prompts of chunk/2 .. chunk.
+
+    Decodes come first, as serving engines order them.
+    """
+    rng = random.Random(f"mixed/{num_seqs}/{decode_share}/{context}/{chunk}/{seed}")
+    num_decodes = round(decode_share * num_seqs)
+    decodes = [rng.randint(max(1, context // 4), context) for _ in range(num_decodes)]
+    prompts = [rng.randint(max(1, chunk // 2), chunk) for _ in range(num_seqs - num_decodes)]
+    return Batch(
+        f"mixed {round(100 * decode_share)}% {num_seqs}x{short(context)}+{short(chunk)}",
+        "mixed",
+        (1,) * num_decodes + tuple(prompts),
+        (*decodes, *prompts),
+    )
+
+
+def varlen(seed: int, max_seqs: int = 64, max_context: int = 16384, max_tokens: int = 200_000) -> Batch:
+    """A random batch of log-uniform lengths; each sequence decodes, speculates, continues or prefills.
+
+    The contexts of one batch sum to about `max_tokens` at most, the queries to about an eighth of that.
+    """
+    rng = random.Random(f"varlen/{seed}/{max_seqs}/{max_context}/{max_tokens}")
+
+    def log_uniform(low: int, high: int) -> int:
+        return min(high, round(low * math.exp(rng.random() * math.log(max(high, low) / low))))
+
+    queries: list[int] = []
+    contexts: list[int] = []
+    for _ in range(log_uniform(1, max_seqs)):
+        context = log_uniform(1, max_context)
+        if contexts and sum(contexts) + context > max_tokens:
+            break
+        room = max(1, min(context, max_tokens // 8 - sum(queries)))
+        query = rng.choice((1, rng.randint(2, 8), log_uniform(1, context), context))
+        queries.append(min(query, room))
+        contexts.append(context)
+    return Batch(f"varlen seed={seed}", "varlen", tuple(queries), tuple(contexts))

@@ -1,0 +1,120 @@
+"""Compare an output with a float64 reference: every element for NaN, and as many rows as a work limit allows.
+
+The rows come in windows of consecutive queries. A window of a causal sequence is itself a causal sequence
+with a shorter context, so the plain reference computes it exactly.
+"""
+
+import random
+from dataclasses import dataclass
+
+import torch
+
+from attn_kernels.reference import paged_attention_reference
+from benchmarks.batches import Batch
+from benchmarks.tensors import BatchTensors
+
+WINDOW = 64
+MAX_CACHE_ELEMENTS = 1 << 30  # gathered keys x KV heads x head size, 8 bytes each in float64, K and V alike
+MAX_SCORES = 1 << 31  # queries x keys x query heads
+WINDOWS_PER_SEQ = 8
+TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 1e-5}
+HEAD_SLACK = 5  # one head of one query may be this many times further off than the whole output
+
+
+@dataclass(frozen=True)
+class Window:
+    """Queries `start` .. `stop` (exclusive) of sequence `seq`."""
+
+    seq: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Float64 outputs [rows, num_query_heads, head_size] of the query tokens `rows`."""
+
+    rows: torch.Tensor
+    values: torch.Tensor
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class Check:
+    """Relative error ||out - ref|| / ||ref|| over all checked rows, and the worst of one head of one row."""
+
+    error: float
+    worst_head: float
+    rows: int
+    bad_elements: int
+    tolerance: float
+
+    @property
+    def ok(self) -> bool:
+        close = self.error <= self.tolerance and self.worst_head <= HEAD_SLACK * self.tolerance
+        return self.bad_elements == 0 and close
+
+    def __str__(self) -> str:
+        bad = f", {self.bad_elements} elements unwritten or not finite" if self.bad_elements else ""
+        limits = f"limits {self.tolerance:.0e}, {HEAD_SLACK * self.tolerance:.0e}"
+        return f"error {self.error:.1e}, worst head {self.worst_head:.1e} ({limits}){bad}"
+
+
+def choose_windows(batch: Batch, seed: int = 0) -> list[Window]:
+    """First, last and some random windows of each sequence; a random choice of them if they cost too much."""
+    rng = random.Random(seed)
+    candidates = []
+    for seq, query_len in enumerate(batch.query_lens):
+        count = -(-query_len // WINDOW)
+        inner = range(1, count - 1)
+        chosen = {0, count - 1, *rng.sample(inner, min(len(inner), WINDOWS_PER_SEQ - 2))}
+        candidates += [Window(seq, i * WINDOW, min((i + 1) * WINDOW, query_len)) for i in sorted(chosen)]
+    rng.shuffle(candidates)
+    layout = batch.layout
+    elements = scores = 0
+    windows: list[Window] = []
+    for window in candidates:
+        keys = window_context(batch, window)
+        elements += keys * layout.num_kv_heads * layout.head_size
+        scores += keys * layout.num_query_heads * (window.stop - window.start)
+        if windows and (elements > MAX_CACHE_ELEMENTS or scores > MAX_SCORES):
+            break
+        windows.append(window)
+    return sorted(windows, key=lambda window: (window.seq, window.start))
+
+
+def window_context(batch: Batch, window: Window) -> int:
+    """How many keys the window's last query sees."""
+    return batch.context_lens[window.seq] - batch.query_lens[window.seq] + window.stop
+
+
+def expect(tensors: BatchTensors, set_index: int = 0, seed: int = 0) -> Expected:
+    """Compute the reference for chosen rows of one KV set, on the tensors' device."""
+    batch, kv, device = tensors.batch, tensors.sets[set_index], tensors.device
+    windows = choose_windows(batch, seed)
+    first_row = tensors.cu_seqlens_q.tolist()
+    rows = torch.cat([torch.arange(w.start, w.stop) + first_row[w.seq] for w in windows]).to(device)
+    lengths = torch.tensor([0] + [w.stop - w.start for w in windows])
+    values = paged_attention_reference(
+        kv.q[rows],
+        kv.k_cache,
+        kv.v_cache,
+        lengths.cumsum(0).to(torch.int32).to(device),
+        torch.tensor([window_context(batch, w) for w in windows], dtype=torch.int32, device=device),
+        tensors.block_table[torch.tensor([w.seq for w in windows], device=device)],
+        softmax_scale=tensors.softmax_scale,
+    )
+    return Expected(rows, values, TOLERANCE[batch.dtype])
+
+
+def check(out: torch.Tensor, expected: Expected) -> Check:
+    """Judge a whole output [num_query_tokens, num_query_heads, head_size]; NaN anywhere fails."""
+    difference = (out[expected.rows].double() - expected.values).norm(dim=-1)
+    size = expected.values.norm(dim=-1)
+    return Check(
+        error=(difference.norm() / size.norm()).item(),
+        worst_head=(difference / size).max().item(),
+        rows=len(expected.rows),
+        bad_elements=int(out.numel() - torch.isfinite(out).sum().item()),
+        tolerance=expected.tolerance,
+    )

@@ -1,0 +1,162 @@
+"""Time our kernel beside FlashAttention-3, vLLM's Triton kernel and PyTorch's SDPA; check them all.
+
+python -m benchmarks.compare [--batches core] [--out FOLDER]; README.md beside this file says how it measures.
+"""
+
+import argparse
+import dataclasses
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from benchmarks import configs, environment, plots, report
+from benchmarks.batch_sets import BATCH_SETS, select
+from benchmarks.batches import Batch, HeadLayout
+from benchmarks.contest import Contest
+from benchmarks.implementations import PEERS_FOLDER, Implementation, Ours, Sdpa, brief, load_peers
+from benchmarks.report import Result
+from benchmarks.timing import measure_ceilings
+from benchmarks.warm import Job, compile_ahead
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks.compare", description=__doc__)
+    add = parser.add_argument
+    add("--batches", choices=list(BATCH_SETS), help="named set (default: core; tiny on cpu)")
+    add("--only", default="", help="keep batches whose text contains this, e.g. 'decode 64x8K heads 32/8'")
+    add("--layouts", default="", help="replace the set's head layouts: 32/8,28/4/128,...")
+    add("--page-size", type=int, help="tokens that a KV page holds (default 16)")
+    add("--dtype", choices=("bfloat16", "float16"), help="element type (default bfloat16; float16 on cpu)")
+    add("--repeats", type=int, help="graph replays that time an implementation (default 16; 2 on cpu)")
+    add("--sweep", action="store_true", help="also time every config of the generated modules, as `best`")
+    add("--config", action="append", default=[], help="also time this config, as `best`: qblock:64:64:4:2")
+    add("--skip", default="", help="leave out: fa3,vllm,sdpa")
+    add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py (default .peers)")
+    add("--out", type=Path, help="folder for compare.json, compare.csv and plots")
+    environment.add_device_options(parser)
+    return parser.parse_args()
+
+
+def gather(args: argparse.Namespace, device: torch.device) -> tuple[list[Implementation], list[str]]:
+    """Ours first, then whoever else can run; and a line for each that cannot."""
+    runnable = ("fa3", "vllm_triton") if device.type == "cuda" else ("vllm_triton",)
+    peers, problems = load_peers(args.peers, runnable)
+    skipped = args.skip.split(",")
+    return [Ours(), *(peer for peer in (*peers, Sdpa()) if peer.name not in skipped)], problems
+
+
+def compile_jobs(batches: Sequence[Batch], sweep: Sequence[object], vllm: bool) -> list[Job]:
+    jobs = [Job(batch) for batch in batches]
+    jobs += [Job(batch, config) for batch in batches for config in sweep]
+    return jobs + [Job(batch, peer="vllm") for batch in batches if vllm]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Holds the contests and keeps the table and the files up to date after each."""
+
+    contest: Contest
+    rivals: list[str]
+    head: dict[str, object]
+    out: Path | None
+    deadline: float
+
+    def go(self, batches: Sequence[Batch]) -> tuple[list[dict[str, Result]], list[Batch], list[Batch]]:
+        """Results of each batch, the batches that broke off, and those for which no time was left."""
+        print(report.header(self.rivals, bool(self.contest.sweep)), flush=True)
+        done: list[dict[str, Result]] = []
+        broken: list[Batch] = []
+        slowest = 0.0
+        for index, batch in enumerate(batches):
+            before = time.monotonic()
+            if before + slowest > self.deadline:
+                return done, broken, list(batches[index:])
+            if not self.one(batch, done):
+                broken.append(batch)
+            slowest = max(slowest, time.monotonic() - before)
+        return done, broken, []
+
+    def one(self, batch: Batch, done: list[dict[str, Result]]) -> bool:
+        """Hold one contest, print its line and write the files; False if it broke off (no memory, say)."""
+        on_gpu = self.contest.device.type == "cuda"
+        try:
+            done.append(self.contest.hold(batch))
+        except Exception as error:
+            print(f"{batch}: BROKE OFF: {brief(error)}", flush=True)
+            if on_gpu:
+                torch.cuda.synchronize()  # raises again if the device itself is lost, which ends the run
+            return False
+        finally:
+            if on_gpu:
+                torch.cuda.empty_cache()
+        print(report.line(done[-1], self.rivals, bool(self.contest.sweep)), flush=True)
+        if self.out:
+            report.write(self.out, self.head, done)
+        return True
+
+
+def plot(out: Path) -> str:
+    """Draw what was written; says what is there now."""
+    source = out / "compare.json"
+    try:
+        return f"wrote {source} {' '.join(map(str, plots.draw(source)))}"
+    except ImportError:
+        return f"wrote {source}; without matplotlib no plots (python -m benchmarks.plots draws them later)"
+
+
+def main() -> int:
+    """Returns 0, or 1 when our kernel failed or was wrong on some batch; 2 is wrong use."""
+    started = time.monotonic()
+    args = parse_arguments()
+    device = environment.device_from(args.device)
+    on_gpu = device.type == "cuda"
+    dtype = args.dtype or (None if on_gpu else "float16")  # the interpreter cannot multiply bf16
+    name = args.batches or ("core" if on_gpu else "tiny")
+    try:
+        layouts = tuple(HeadLayout.parse(text) for text in args.layouts.split(",") if text)
+        extra = [configs.parse(text) for text in args.config]
+        batches = select(name, only=args.only, layouts=layouts, block_size=args.page_size, dtype=dtype)
+    except ValueError as error:
+        environment.stop(str(error))
+
+    facts = environment.describe(device)
+    print(environment.headline(facts))
+    implementations, problems = gather(args, device)
+    print("\n".join(problems), end="\n" if problems else "")
+    rivals = [rival for rival in report.RIVALS if any(rival == entry.name for entry in implementations)]
+    sweep = [*configs.distinct(), *extra] if args.sweep else extra
+    jobs = compile_jobs(batches, sweep, "vllm" in rivals)
+    print(compile_ahead(jobs, device, args.peers, args.compile_workers))
+    ceilings = measure_ceilings(device)
+    tera = ceilings.flops_per_s / 1e12
+    print(f"ceilings: copy {ceilings.bytes_per_s / 1e9:.0f} GB/s, bf16 matmul {tera:.0f} TFLOP/s")
+    if not on_gpu:
+        print("on a CPU the times mean nothing: this run only tests the plumbing")
+    if sweep:
+        print(f"sweeping {len(sweep)} configs: {' '.join(map(configs.config_text, sweep))}")
+
+    run = Run(
+        Contest(device, implementations, ceilings, args.repeats or (16 if on_gpu else 2), sweep),
+        rivals,
+        {"environment": facts, "ceilings": dataclasses.asdict(ceilings), "batches": name},
+        args.out,
+        started + (args.seconds_budget or float("inf")),
+    )
+    done, broken, left_out = run.go(batches)
+    print("\n".join(report.geomeans(done, rivals, bool(sweep))))
+    if left_out:
+        names = "; ".join(f"{batch.name} {batch.layout}" for batch in left_out)
+        print(f"no time left within {args.seconds_budget:.0f} s for: {names}")
+    if args.out and done:
+        print(plot(args.out))
+    bad = [results["ours"] for results in done if not results["ours"].ok or "sweep" in results]
+    verdict = f"ours wrong or failed on {len(bad)}" + (f", {len(broken)} broke off" if broken else "")
+    print(f"{len(done)} batches in {time.monotonic() - started:.0f} s; {verdict}")
+    return 1 if bad or broken or not done else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,102 @@
+"""Where a run happens: the device, the options all commands share, and the facts that a figure depends on."""
+
+import argparse
+import datetime
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+import triton
+
+from benchmarks.tensors import cache_bytes
+
+Facts = dict[str, str | int | float]
+
+
+def stop(message: str) -> NoReturn:
+    """Wrong use: one line on stderr, exit code 2."""
+    print(message, file=sys.stderr)
+    raise SystemExit(2)
+
+
+def device_from(name: str) -> torch.device:
+    """The device to run on; stops when it cannot work."""
+    if name == "cpu":
+        if os.environ.get("TRITON_INTERPRET") != "1":
+            stop("--device cpu runs kernels in Triton's interpreter: set TRITON_INTERPRET=1")
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        stop("no GPU here; TRITON_INTERPRET=1 with --device cpu tests the plumbing")
+    device = torch.device(name)
+    if device.index is not None:
+        torch.cuda.set_device(device)
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def add_device_options(parser: argparse.ArgumentParser) -> None:
+    """Options that every benchmark command has."""
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu (interpreter, plumbing only)")
+    parser.add_argument("--compile-workers", type=int, help="processes that compile ahead (0: none)")
+    parser.add_argument("--seconds-budget", type=float, help="stop cleanly between batches after this time")
+
+
+def driver_version() -> str:
+    if not shutil.which("nvidia-smi"):
+        return "unknown"
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    words = subprocess.run(query, capture_output=True, text=True, check=False).stdout.split()
+    return words[0] if words else "unknown"
+
+
+def source_hash() -> str:
+    """Twelve digits that change when the kernels or the generated heuristics do."""
+    root = Path(__file__).resolve().parents[1]
+    files = sorted(path for folder in ("attn_kernels", "generated") for path in (root / folder).rglob("*.py"))
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def describe(device: torch.device) -> Facts:
+    """Device, driver, versions and date, for the head of a table and for JSON."""
+    versions: Facts = {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "python": platform.python_version(),
+        "source": source_hash(),
+    }
+    if device.type != "cuda":
+        return {"device": "cpu (Triton interpreter)", **versions}
+    card = torch.cuda.get_device_properties(device)
+    hip = torch.version.hip
+    return {
+        "device": card.name,
+        "arch": card.gcnArchName if hip else f"sm_{card.major}{card.minor}",
+        "multiprocessors": card.multi_processor_count,
+        "memory_gib": round(card.total_memory / 2**30, 1),
+        "cache_mib": cache_bytes(device) >> 20,
+        "driver": driver_version(),
+        "runtime": f"rocm {hip}" if hip else f"cuda {torch.version.cuda}",
+        **versions,
+    }
+
+
+def headline(facts: Facts) -> str:
+    """The facts in one line."""
+    return ", ".join(f"{name} {value}" for name, value in facts.items())
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace `path` in one step, so that a killed run leaves no half-written file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(path.suffix + ".partial")
+    partial.write_text(text)
+    partial.replace(path)

@@ -1,0 +1,51 @@
+"""The least work a batch can be, in operations and bytes, and the time it takes at a device's ceilings.
+
+Roofline: Williams, Waterman, Patterson, CACM 52(4), 2009.
+"""
+
+from dataclasses import dataclass
+
+from benchmarks.batches import Batch
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What the device reaches: copy bandwidth in bytes/s (read plus written) and bf16 matmul FLOP/s."""
+
+    bytes_per_s: float
+    flops_per_s: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """Floating-point operations and bytes through device memory of one launch."""
+
+    flops: int
+    bytes: int
+
+    def floor_us(self, ceilings: Ceilings) -> float:
+        """The time in microseconds below which no kernel can run."""
+        return 1e6 * max(self.flops / ceilings.flops_per_s, self.bytes / ceilings.bytes_per_s)
+
+    def tflops(self, time_us: float) -> float:
+        return self.flops / time_us / 1e6
+
+    def gbps(self, time_us: float) -> float:
+        return self.bytes / time_us / 1e3
+
+
+def visible_keys(query_len: int, context_len: int) -> int:
+    """Query-key pairs that causal attention (bottom-right aligned) computes for one sequence."""
+    return query_len * (context_len - query_len) + query_len * (query_len + 1) // 2
+
+
+def work(batch: Batch) -> Work:
+    """Two matrix products over the visible pairs; q, touched K and V, index tensors and out moved once."""
+    layout = batch.layout
+    pairs = sum(map(visible_keys, batch.query_lens, batch.context_lens))
+    rows = batch.num_query_tokens * layout.num_query_heads * layout.head_size
+    index_bytes = 4 * (2 * batch.num_seqs + 1 + sum(batch.blocks_per_seq))
+    return Work(
+        flops=4 * pairs * layout.num_query_heads * layout.head_size,
+        bytes=2 * rows * batch.dtype.itemsize + batch.kv_bytes + index_bytes,
+    )

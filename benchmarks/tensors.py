@@ -1,0 +1,139 @@
+"""Turn a batch into tensors on a device, with enough KV caches that no launch finds its own in the L2."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from benchmarks.batches import Batch
+
+L2_MULTIPLE = 4
+MAX_SETS = 512
+# A GPU may hide a last-level cache that torch does not report (MI300X: 256 MB behind 4 MB of L2 a die).
+HIDDEN_CACHE_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class KVSet:
+    """What one layer of a model holds; all contiguous, all of the batch's dtype.
+
+    q, out: [num_query_tokens, num_query_heads, head_size];
+    caches: [num_blocks, block_size, num_kv_heads, head_size].
+    """
+
+    q: torch.Tensor
+    k_cache: torch.Tensor
+    v_cache: torch.Tensor
+    out: torch.Tensor
+
+
+@dataclass(frozen=True)
+class BatchTensors:
+    """A batch's index tensors (int32), shared by its KV sets as a serving step shares them among layers."""
+
+    batch: Batch
+    cu_seqlens_q: torch.Tensor
+    seqused_k: torch.Tensor
+    block_table: torch.Tensor
+    sets: tuple[KVSet, ...]
+    softmax_scale: float
+
+    @property
+    def device(self) -> torch.device:
+        return self.cu_seqlens_q.device
+
+
+def cache_bytes(device: torch.device) -> int:
+    """Bytes of last-level cache that a cold measurement has to flush."""
+    if device.type != "cuda":
+        return 0
+    if torch.version.hip:
+        return HIDDEN_CACHE_BYTES
+    return int(torch.cuda.get_device_properties(device).L2_cache_size)
+
+
+def set_bytes(batch: Batch) -> int:
+    """Bytes of one KV set: both caches, q and out."""
+    slots = sum(batch.blocks_per_seq) * batch.block_size * batch.layout.num_kv_heads
+    rows = batch.num_query_tokens * batch.layout.num_query_heads
+    return 2 * (slots + rows) * batch.layout.head_size * batch.dtype.itemsize
+
+
+def rotation(batch: Batch, device: torch.device, memory_share: float = 0.3) -> int:
+    """How many KV sets keep the cache cold: 4 times its size in all, at least two, as memory allows."""
+    if device.type != "cuda":
+        return 2
+    wanted = max(2, math.ceil(L2_MULTIPLE * cache_bytes(device) / batch.kv_bytes))
+    free, _ = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return max(1, min(wanted, MAX_SETS, int(memory_share * free / set_bytes(batch))))
+
+
+def block_table(batch: Batch, seed: int) -> torch.Tensor:
+    """Pages in random order, int32 [num_seqs, max_blocks_per_seq], padded with page 0."""
+    blocks = batch.blocks_per_seq
+    pages = torch.randperm(sum(blocks), generator=torch.Generator().manual_seed(seed)).to(torch.int32)
+    table = torch.zeros(batch.num_seqs, max(blocks), dtype=torch.int32)
+    for row, own in zip(table, torch.split(pages, list(blocks)), strict=True):
+        row[: len(own)] = own
+    return table
+
+
+def materialise(
+    batch: Batch,
+    device: torch.device,
+    *,
+    num_sets: int = 1,
+    seed: int = 0,
+    query_scale: float = 1.0,
+    nan_padding: bool = False,
+) -> BatchTensors:
+    """Allocate and fill `num_sets` KV sets with normal random numbers; outputs are poisoned with NaN.
+
+    `query_scale` above 1 sharpens the softmax. `nan_padding` fills the cache slots behind each context with
+    NaN: what lies there in a server is uninitialised memory, and no result may depend on it.
+    """
+    layout, dtype = batch.layout, batch.dtype
+    generator = torch.Generator(device=device).manual_seed(seed)
+    table = block_table(batch, seed)
+    cache = (num_sets, sum(batch.blocks_per_seq), batch.block_size, layout.num_kv_heads, layout.head_size)
+    rows = (num_sets, batch.num_query_tokens, layout.num_query_heads, layout.head_size)
+
+    def normal(shape: tuple[int, ...], scale: float = 1.0) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device=device).normal_(0.0, scale, generator=generator)
+
+    q, k, v = normal(rows, query_scale), normal(cache), normal(cache)
+    out = torch.full(rows, math.nan, dtype=dtype, device=device)
+    if nan_padding:
+        last = table[torch.arange(batch.num_seqs), torch.tensor(batch.blocks_per_seq) - 1].long().to(device)
+        used = torch.tensor(
+            [(context - 1) % batch.block_size + 1 for context in batch.context_lens], device=device
+        )
+        behind = torch.arange(batch.block_size, device=device) >= used[:, None]
+        for tensor in (k, v):
+            tensor[:, last] = tensor[:, last].masked_fill(behind[None, :, :, None, None], math.nan)
+    return _assemble(batch, device, table, tuple(KVSet(*parts) for parts in zip(q, k, v, out, strict=True)))
+
+
+def stand_in(batch: Batch, device: torch.device) -> BatchTensors:
+    """Tensors that launch exactly as the batch's would, but hold one page: for compiling kernels ahead."""
+    layout, dtype = batch.layout, batch.dtype
+    page = torch.ones(1, batch.block_size, layout.num_kv_heads, layout.head_size, dtype=dtype, device=device)
+    rows = (batch.num_query_tokens, layout.num_query_heads, layout.head_size)
+    q = torch.ones(rows, dtype=dtype, device=device)
+    table = torch.zeros_like(block_table(batch, 0))
+    return _assemble(batch, device, table, (KVSet(q, page, page.clone(), torch.empty_like(q)),))
+
+
+def _assemble(
+    batch: Batch, device: torch.device, table: torch.Tensor, sets: tuple[KVSet, ...]
+) -> BatchTensors:
+    starts = torch.tensor((0, *batch.query_lens)).cumsum(0).to(torch.int32)
+    return BatchTensors(
+        batch=batch,
+        cu_seqlens_q=starts.to(device),
+        seqused_k=torch.tensor(batch.context_lens, dtype=torch.int32, device=device),
+        block_table=table.to(device),
+        sets=sets,
+        softmax_scale=batch.layout.head_size**-0.5,
+    )

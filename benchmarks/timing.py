@@ -1,0 +1,134 @@
+"""Time kernels by replaying CUDA graphs of many launches.
+
+A single launch between two events also measures the host that launches it, which for kernels under 100 us is
+much of the figure. A graph holds many launches, replays without the host, and is timed by events around each
+replay.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from benchmarks.roofline import Ceilings
+
+Launch = Callable[[], None]
+REPLAY_US = 2000.0
+MAX_LAUNCHES = 4096
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Microseconds a launch over several replays: median, fastest, half the interquartile range as noise."""
+
+    median_us: float
+    min_us: float
+    noise_us: float
+    replays: int
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> "Timing":
+        low, middle, high = (
+            statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else [samples[0]] * 3
+        )
+        return cls(middle, min(samples), (high - low) / 2, len(samples))
+
+
+class Timed(Protocol):
+    """A sequence of launches that is ready to be timed."""
+
+    def sample(self, repeats: int) -> list[float]:
+        """Run `repeats` times; microseconds a launch of each."""
+
+
+class GraphTimed:
+    """Launches captured in order, over and over, into one CUDA graph whose replay lasts 2 ms or more."""
+
+    def __init__(self, launches: Sequence[Launch], device: torch.device) -> None:
+        self._device = device
+        side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(side):
+            for launch in (*launches[:2], launches[-1]):
+                launch()
+        torch.cuda.current_stream(device).wait_stream(side)
+        torch.cuda.synchronize(device)
+        self._capture(launches, rounds=1)
+        once_us = min(self.sample(2)) * len(launches)
+        rounds = min(math.ceil(REPLAY_US / once_us), max(1, MAX_LAUNCHES // len(launches)))
+        if rounds > 1:
+            self._capture(launches, rounds)
+
+    def _capture(self, launches: Sequence[Launch], rounds: int) -> None:
+        self._graph = torch.cuda.CUDAGraph()
+        self._launches = rounds * len(launches)
+        with torch.cuda.graph(self._graph):
+            for _ in range(rounds):
+                for launch in launches:
+                    launch()
+
+    def sample(self, repeats: int) -> list[float]:
+        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]  # type: ignore[no-untyped-call]
+        self._graph.replay()  # not timed: the host gets ahead of the device meanwhile
+        for start, end in events:
+            start.record()
+            self._graph.replay()
+            end.record()
+        torch.cuda.synchronize(self._device)
+        return [1e3 * start.elapsed_time(end) / self._launches for start, end in events]
+
+
+class WallClockTimed:
+    """Launches without a GPU, by the host's clock: shows that the plumbing works, nothing about speed."""
+
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        self._launches = launches
+
+    def sample(self, repeats: int) -> list[float]:
+        samples = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            for launch in self._launches:
+                launch()
+            samples.append(1e6 * (time.perf_counter() - start) / len(self._launches))
+        return samples
+
+
+def prepare(launches: Sequence[Launch], device: torch.device) -> Timed:
+    """Warm up and capture `launches`, one per KV set, so that consecutive launches touch different memory."""
+    return GraphTimed(launches, device) if device.type == "cuda" else WallClockTimed(launches)
+
+
+def time_together(candidates: dict[str, Timed], repeats: int) -> dict[str, Timing]:
+    """Time every candidate twice, in order and in reverse, so that a drift of the device hits all alike."""
+    samples: dict[str, list[float]] = {name: [] for name in candidates}
+    half = max(1, repeats // 2)
+    for names in (list(candidates), list(reversed(candidates))):
+        for name in names:
+            samples[name] += candidates[name].sample(half)
+    return {name: Timing.of(values) for name, values in samples.items()}
+
+
+def measure_ceilings(device: torch.device, repeats: int = 10) -> Ceilings:
+    """Bandwidth of an elementwise kernel (1 GiB read, 1 GiB written) and bf16 matmul rate (8192 cubed)."""
+    real = device.type == "cuda"
+    source = torch.empty(1 << (29 if real else 16), dtype=torch.bfloat16, device=device).normal_()
+    target = torch.empty_like(source)
+    # Not copy_: a graph turns that into a memcpy node, which is slower than a kernel that reads and writes.
+    copy = Timing.of(prepare([lambda: void(torch.neg(source, out=target))], device).sample(repeats))
+    size = 8192 if real else 64
+    a, b = (torch.empty(size, size, dtype=torch.bfloat16, device=device).normal_() for _ in range(2))
+    c = torch.empty_like(a)
+    matmul = Timing.of(prepare([lambda: void(torch.matmul(a, b, out=c))], device).sample(repeats))
+    return Ceilings(
+        bytes_per_s=2 * source.nbytes / copy.median_us * 1e6,
+        flops_per_s=2 * size**3 / matmul.median_us * 1e6,
+    )
+
+
+def void(_: object) -> None:
+    """Drop a result, so that a lambda is a `Launch`."""
