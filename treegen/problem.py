@@ -74,9 +74,11 @@ def pose(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Problem:
         raise InputError(
             table.folder, f"the constraints of {kernel.name} leave no scenario with a config to choose"
         )
-    features = np.stack(list(values.values()), axis=1)
     # Folds go by position: an order that depends on content alone makes that of the files irrelevant.
-    order = np.lexsort(np.concatenate([cost, features], axis=1).T[::-1])
+    by_config = sorted(range(len(configs)), key=lambda c: configs[c])
+    configs, cost = tuple(configs[c] for c in by_config), cost[:, by_config]
+    features = np.stack(list(values.values()), axis=1)
+    order = np.lexsort(np.concatenate([features, cost], axis=1).T[::-1])
     kept = order[told[order]]
     left_out = int(np.sum(~told))
     return Problem(

@@ -3,7 +3,6 @@
 from .config import Config
 
 QBLOCK_M16_T32_W4_S4 = Config("qblock", block_m=16, tile_size=32, num_warps=4, num_stages=4)
-QBLOCK_M16_T128_W8_S2 = Config("qblock", block_m=16, tile_size=128, num_warps=8, num_stages=2)
 QBLOCK_M32_T256_W4_S1 = Config("qblock", block_m=32, tile_size=256, num_warps=4, num_stages=1)
 QBLOCK_M64_T16_W4_S4 = Config("qblock", block_m=64, tile_size=16, num_warps=4, num_stages=4)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
@@ -29,21 +28,12 @@ def choose(
         return QBLOCK_M64_T32_W4_S2
     max_scores = max_query_len * max_seq_len
     if max_scores <= 98_304:
-        if max_seq_len <= 96:
-            return QBLOCK_M16_T32_W4_S4
-        if max_scores <= 192:
-            return QBLOCK_M16_T128_W8_S2
-        if max_seq_len > 192:
-            return QBLOCK_M16_T32_W4_S4
-        if max_scores <= 12_288:
-            return QBLOCK_M16_T128_W8_S2
         return QBLOCK_M16_T32_W4_S4
-    else:
-        if max_scores > 393_216:
-            return QBLOCK_M64_T64_W2_S1
-        avg_seq_len = num_kv_tokens // max(1, num_seqs)
-        if avg_seq_len <= 384:
-            return QBLOCK_M64_T64_W2_S1
-        if max_scores <= 196_608:
-            return QBLOCK_M32_T256_W4_S1
-        return QBLOCK_M64_T16_W4_S4
+    if max_scores > 393_216:
+        return QBLOCK_M64_T64_W2_S1
+    avg_seq_len = num_kv_tokens // max(1, num_seqs)
+    if avg_seq_len <= 384:
+        return QBLOCK_M64_T64_W2_S1
+    if max_scores <= 196_608:
+        return QBLOCK_M32_T256_W4_S1
+    return QBLOCK_M64_T16_W4_S4
