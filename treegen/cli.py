@@ -62,6 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"treegen: {error}", file=sys.stderr)
         return WRONG
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("treegen"):
+            raise
+        print(f"treegen: needs {error.name}: pip install 'attn-kernels[treegen]'", file=sys.stderr)
+        return WRONG
     except KeyboardInterrupt:
         print("treegen: interrupted; nothing half-written is left", file=sys.stderr)
         return 130

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,13 @@ def test_wrong_use_with_a_line_break_is_one_line(capsys: Capture) -> None:
 def test_as_a_module(tmp_path: Path) -> None:
     done = treegen_command("--version", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"treegen {__version__}\n", "")
+
+
+def test_without_its_dependencies_it_says_what_to_install(tmp_path: Path) -> None:
+    repository = str(Path(__file__).parents[2])
+    code = f"import sys; sys.path.insert(0, {repository!r}); import treegen.cli as c; sys.exit(c.main(['build']))"
+    bare = [sys.executable, "-I", "-S", "-c", code]
+    done = subprocess.run(bare, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("treegen: needs ")
+    assert done.stderr.endswith(": pip install 'attn-kernels[treegen]'\n")
