@@ -60,7 +60,8 @@ def test_as_a_module(tmp_path: Path) -> None:
 
 def test_without_its_dependencies_it_says_what_to_install(tmp_path: Path) -> None:
     repository = str(Path(__file__).parents[2])
-    code = f"import sys; sys.path.insert(0, {repository!r}); import treegen.cli as c; sys.exit(c.main(['build']))"
+    program = "from treegen import cli; sys.exit(cli.main(['build']))"
+    code = f"import sys; sys.path.insert(0, {repository!r}); {program}"
     bare = [sys.executable, "-I", "-S", "-c", code]
     done = subprocess.run(bare, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == ""
