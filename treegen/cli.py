@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from treegen import __version__
-from treegen.errors import InputError, one_line
+from treegen.errors import InputError, one_line, reason
 
 FINE, FOUND, WRONG = 0, 1, 2
 
@@ -56,23 +57,30 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     options = _parser().parse_args(arguments)
     try:
-        return int(options.run(options))
+        status = int(options.run(options))
+        sys.stdout.flush()
+        return status
     except InputError as error:
-        print(f"treegen: {error}", file=sys.stderr)
-        return WRONG
+        return _wrong(str(error))
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("treegen"):
             raise
-        print(f"treegen: needs {error.name}: pip install 'attn-kernels[treegen]'", file=sys.stderr)
-        return WRONG
+        return _wrong(f"needs {error.name}: pip install 'attn-kernels[treegen]'")
     except KeyboardInterrupt:
         print("treegen: interrupted; nothing half-written is left", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return WRONG
+    except OSError as error:  # all files go through InputError: this is standard output
+        sys.stdout = None  # or Python fails on it again at exit
+        return _wrong(f"cannot print: {reason(error)}")
+
+
+def _wrong(what: str) -> int:
+    print(f"treegen: {what}", file=sys.stderr)
+    return WRONG
 
 
 def _build(options: argparse.Namespace) -> int:
@@ -93,6 +101,7 @@ def _build(options: argparse.Namespace) -> int:
     for path in foreign_files(output, built.files):
         raise InputError(path, "was not written by treegen; move it away, or remove it to have it replaced")
     show_heuristics(built.heuristics)
+    sys.stdout.flush()  # nothing is written when nothing can be said
     changed = write_files(output, built.files, remove=(stale := stale_files(output, built.files)))
     print(f"{output}: {len(built.files)} files, {len(changed)} changed, {len(stale)} removed")
     return FINE

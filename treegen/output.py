@@ -94,9 +94,11 @@ def foreign_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
 
 def stale_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
     """Modules in `folder` that treegen once wrote and that no longer belong there."""
-    found = [*looked_at(folder, lambda path: sorted(path.glob("*.py"))), *sorted(folder.glob("*/*.py"))]
-    inside = [path for path in found if not path.parent.is_symlink()]
-    return [path for path in inside if path.relative_to(folder).as_posix() not in files and _marked(path)]
+    # A folder with a generated config.py is a kernel's package; any other may be another project's output.
+    packages = [path.parent for path in sorted(folder.glob("*/config.py")) if _marked(path)]
+    folders = [folder, *(path for path in packages if not path.is_symlink())]
+    found = [path for package in folders for path in sorted(package.glob("*.py"))]
+    return [path for path in found if path.relative_to(folder).as_posix() not in files and _marked(path)]
 
 
 def differences(folder: Path, files: Mapping[str, str]) -> Iterator[str]:

@@ -68,6 +68,9 @@ def pose(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Problem:
     split_on = tuple(name for name in kernel.split_on if name in values)
     if not split_on:
         raise InputError(table.folder, f"holds none of the features that {kernel.name} may split on")
+    for name in kernel.trusted_as_measured:
+        if name not in values:
+            raise InputError(table.folder, f"does not hold {name}, which the spec trusts only as measured")
     allowed = _allowed(kernel, device, configs, values, len(table.scenarios))
     cost, told = _price(table, allowed)
     if not told.any():

@@ -86,10 +86,13 @@ def _device(devices: Fields, key: str) -> DeviceSpec:
 def _refuse_shared_names(fields: Fields, devices: Mapping[str, DeviceSpec]) -> None:
     owner: dict[str, str] = {}
     for device in devices.values():
-        for name in device.names:
-            if name in owner:
-                raise fields.error(device.key, f"the GPU name {shown(name)} already belongs to {owner[name]}")
-            owner[name] = device.key
+        # A model claims its names; a family all other GPUs of its vendor, or those of one architecture.
+        for claim in device.names or (f"any {device.arch or device.vendor}",):
+            if claim in owner:
+                raise fields.error(
+                    device.key, f"the GPU name {shown(claim)} already belongs to {owner[claim]}"
+                )
+            owner[claim] = device.key
 
 
 def _kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], folder: Path) -> KernelSpec:

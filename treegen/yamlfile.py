@@ -141,7 +141,7 @@ def _value(path: Path, where: str, node: yaml.Node | None) -> Any:
         for key_node, value_node in node.value:
             key_line = key_node.start_mark.line + 1
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
-            if key is None:
+            if key is None or key_node.tag not in _PLAIN_TAGS:
                 raise InputError(path, "a key must be a word", line=key_line)
             if key in items:
                 raise InputError(

@@ -178,8 +178,15 @@ def test_a_hand_written_file_is_not_replaced(tmp_path: Path, refusal: object) ->
     refusal(tmp_path, "build", "--spec", write_project(tmp_path))
 
 
-def test_the_output_of_another_project_further_down_is_left_alone(tmp_path: Path) -> None:
-    other = tmp_path / "out/projects/other/generated"
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "projects/other/generated",
+        "generated",
+    ],
+)
+def test_the_output_of_another_project_further_down_is_left_alone(tmp_path: Path, folder: str) -> None:
+    other = tmp_path / "out" / folder
     other.mkdir(parents=True)
     (other / "__init__.py").write_text(MARK)
     assert build(write_project(tmp_path), "--output", tmp_path / "out") == 0

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from treegen_builders import treegen_command
+from treegen_builders import treegen_command, write_project
 
 from treegen import __version__
 from treegen.cli import main
@@ -51,6 +51,22 @@ def test_wrong_use_is_status_2_and_one_line(arguments: list[str], capsys: Captur
 def test_wrong_use_with_a_line_break_is_one_line(capsys: Capture) -> None:
     code, _, err = _leaves(["build", "ex\ntra\x1b[2J"], capsys)
     assert code == 2 and err.count("\n") == 1 and "\x1b" not in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("option", [[], ["--check"]])
+def test_output_that_cannot_be_printed(tmp_path: Path, option: list[str]) -> None:
+    write_project(tmp_path)
+    with Path("/dev/full").open("w") as full:
+        done = treegen_command("build", *option, cwd=tmp_path, stdout=full)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stderr.startswith("treegen: ")
+
+
+def test_a_terminal_without_unicode(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    done = treegen_command("build", "--output", "out/ä", cwd=tmp_path, PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "6 files, 6 changed" in done.stdout
 
 
 def test_as_a_module(tmp_path: Path) -> None:

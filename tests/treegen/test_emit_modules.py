@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -161,6 +162,15 @@ def test_an_expression_of_many_minus_signs_can_be_imported(tmp_path: Path) -> No
     device, kernel = device_and_kernel(tmp_path, derived={"area": "-" * 250 + "rows"})
     tree = Split("area", 5, Leaf(CONFIGS[0]), Leaf(CONFIGS[1]))
     compile(device_module(kernel, device.key, device.limits, tree), "module", "exec")
+
+
+def test_a_long_chain_of_derived_features_takes_no_time(tmp_path: Path) -> None:
+    derived = {"d0": "rows", "d1": "d0 + columns"}
+    derived |= {f"d{k}": f"d{k - 1} + d{k - 2}" for k in range(2, 22)}
+    device, kernel = device_and_kernel(tmp_path, derived=derived)
+    start = time.process_time()
+    device_module(kernel, device.key, {}, Split("d21", 5, Leaf(CONFIGS[0]), Leaf(CONFIGS[1])))
+    assert time.process_time() - start < 0.1
 
 
 def test_a_deep_chain_of_leaves_stays_flat(parts: tuple[DeviceSpec, KernelSpec]) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from treegen_builders import build, imported, spec, write_project
+from treegen_builders import build, error_of, imported, spec, write_project, write_spec
+
+from treegen.specfile import read_spec
 
 DEVICES: dict[str, dict[str, Any]] = {
     "h100": {"names": ["NVIDIA H100"], "arch": "sm_90", "vendor": "nvidia"},
@@ -72,6 +74,13 @@ def test_the_most_exact_name_wins(tmp_path: Path, order: list[str]) -> None:
         package = generated.scale
         assert package.for_device("NVIDIA H100 NVL", "sm_90", "nvidia") is package.MODULES["h100_nvl"].choose
         assert package.for_device("NVIDIA H100 PCIe", "sm_90", "nvidia") is package.MODULES["h100"].choose
+
+
+@pytest.mark.parametrize("claim", [{"vendor": "nvidia"}, {"vendor": "nvidia", "arch": "sm_90"}])
+def test_two_families_for_the_same_gpus(tmp_path: Path, claim: dict[str, str]) -> None:
+    content = spec(tables={"one": "tables/h100", "two": "tables/h100"})
+    content["devices"] = {"one": claim, "two": claim}
+    assert "one" in error_of(read_spec, write_spec(tmp_path, content))
 
 
 def test_devices_without_a_table_get_no_module(tmp_path: Path) -> None:

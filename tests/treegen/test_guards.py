@@ -141,6 +141,12 @@ def test_a_trusted_feature_goes_to_the_fallback_above_what_was_measured(
     ]
 
 
+def test_a_trusted_feature_that_was_not_measured(tmp_path: Path) -> None:
+    features = ["rows", "columns", "heads", "depth"]
+    path = write_project(tmp_path, spec_of(features=features, trusted_as_measured=["depth"]))
+    assert "depth" in error_of(build, read_spec(path))
+
+
 @examples(150)
 @given(st.data(), trees(st.integers(-5, 130)), constraints, boxes, st.sets(st.sampled_from(FEATURES)))
 def test_trust_and_constraints_together(

@@ -61,5 +61,11 @@ def test_equal_sides_merge_even_when_measured_differently() -> None:
 
 
 def test_sides_that_differ_only_in_reachable_parts_stay_apart() -> None:
-    tree = Split("rows", 1, Split("heads", 2, A, B), Split("heads", 3, A, B))
-    assert simplify(tree) == tree
+    for other in (
+        Split("heads", 3, A, B),
+        Split("columns", 2, A, B),
+        Split("heads", 2, A, C),
+        Split("heads", 2, C, B),
+    ):
+        tree = Split("rows", 1, Split("heads", 2, A, B), other)
+        assert simplify(tree) == tree

@@ -63,6 +63,12 @@ def test_a_tag_that_does_not_fit_its_value(tmp_path: Path, value: str) -> None:
     assert error_of(load, tmp_path / "f.yaml").startswith(f"{tmp_path / 'f.yaml'}:2: ")
 
 
+@pytest.mark.parametrize("key", ["!!python/name:os.system a", "!mine a", "!!binary a"])
+def test_a_tag_on_a_key(tmp_path: Path, key: str) -> None:
+    (tmp_path / "f.yaml").write_text(f"b: 1\n{key}: 1\n")
+    assert error_of(load, tmp_path / "f.yaml").startswith(f"{tmp_path / 'f.yaml'}:2: ")
+
+
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ("{a: ", "}")])
 def test_deep_nesting(tmp_path: Path, opening: str, closing: str) -> None:
     (tmp_path / "f.yaml").write_text(f"a: {opening * 500}{closing * 500}\n")

@@ -199,14 +199,15 @@ def build(spec_path: Path, *options: str | Path) -> int:
 
 
 def treegen_command(
-    *arguments: str | Path, cwd: Path, **environment: str
+    *arguments: str | Path, cwd: Path, stdout: Any = subprocess.PIPE, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """`python -m treegen` in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "treegen", *map(str, arguments)],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         check=False,
     )

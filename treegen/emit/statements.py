@@ -47,9 +47,13 @@ def statements(
 
 def _needed(name: str, derived: Mapping[str, expr.Expression], in_scope: frozenset[str]) -> list[str]:
     """The derived features to compute before `name` can be used, in order."""
-    if name not in derived or name in in_scope:
-        return []
-    order: list[str] = []
-    for part in sorted(expr.names(derived[name])):
-        order += [n for n in _needed(part, derived, in_scope) if n not in order]
-    return [*order, name]
+    order: dict[str, None] = {}
+
+    def visit(part: str) -> None:
+        if part in derived and part not in in_scope and part not in order:
+            for inner in sorted(expr.names(derived[part])):
+                visit(inner)
+            order[part] = None
+
+    visit(name)
+    return list(order)
