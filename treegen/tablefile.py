@@ -91,8 +91,8 @@ def _check_provenance(run: Fields) -> None:
     run.get_as("timing", (str, Fields))
     if "origin" in run:
         origin = run.get_as("origin", Fields)
-        if origin.get_as("evaluated_configs", int, 1) < 1:
-            raise origin.error("evaluated_configs", "must be at least 1")
+        if not 1 <= origin.get_as("evaluated_configs", int, 1) <= 1_000_000:
+            raise origin.error("evaluated_configs", "must be between 1 and 1,000,000")
         return
     missing = [key for key in _OF_A_RUN if key not in run]
     if missing:

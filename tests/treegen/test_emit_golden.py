@@ -31,6 +31,7 @@ def _spec(folder: Path) -> Spec:
             "queries_per_kv": "query_heads // max(1, kv_heads)",
             "scores": "query_len * seq_len",
             "scores_per_program": "scores // max(16, num_seqs * kv_heads)",
+            "both": "scores_per_program + scores",
             "padded": "next_power_of_2(min(seq_len, shared_memory // 100000 * 65536))",
         },
         config={"variants": ["plain", "split"], "parameters": {"block": "B", "num_warps": "W"}},
@@ -48,7 +49,7 @@ def _leaf(variant: str, block: int, warps: int) -> Leaf:
 
 
 def _tree() -> Tree:
-    """Leaves on both sides, nested sides, features derived from derived ones, and one config used twice."""
+    """Leaves on both sides, nested sides, features derived from derived ones and asked for twice."""
     decode = Split(
         "scores_per_program",
         98_304,
@@ -61,12 +62,9 @@ def _tree() -> Tree:
         Split("num_seqs", 0, _leaf("plain", 128, 8), _leaf("plain", 16, 2)),
         _leaf("plain", 128, 8),
     )
-    return Split(
-        "query_len",
-        1,
-        decode,
-        Split("seq_len", -1, prefill, Split("scores", 12_288, prefill, _leaf("split", 32, 4))),
-    )
+    again = Split("both", 77, _leaf("plain", 16, 2), _leaf("plain", 16, 4))
+    mixed = Split("scores", 12_288, Split("scores", 1024, prefill, again), _leaf("split", 32, 4))
+    return Split("query_len", 1, decode, Split("seq_len", -1, prefill, Split("both", -9, again, mixed)))
 
 
 def _files(folder: Path) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from treegen_strategies import examples
 
 from treegen.fit.apply import costs
 from treegen.fit.grow import grow
-from treegen.problem import FORBIDDEN, Problem
+from treegen.problem import FORBIDDEN, UNIT, Problem
 from treegen.spec import Budget
 from treegen.tree import Leaf, Split, Tree, choose, depth, size
 
@@ -124,6 +125,37 @@ def test_one_config_that_always_runs_beats_faster_ones_that_fail(tmp_path: Path)
     times[(3, 5, 2)] = ("inf", 900.0, "inf")
     posed = _problem(tmp_path, times)
     assert grow(posed, Budget(1, 1)) == [Leaf(posed.configs[1])]
+
+
+def test_the_leaf_that_loses_most_is_split_first(tmp_path: Path) -> None:
+    for heavy, light in ((1, 100), (100, 1)):
+        times: dict[Row, tuple[Cell, ...]] = {
+            (heavy, 1, 2): (10.0, 90.0, 900.0),
+            (heavy, 9, 2): (90.0, 10.0, 900.0),
+            (light, 1, 2): (900.0, 12.0, 10.0),
+            (light, 9, 2): (900.0, 10.0, 12.0),
+        }
+        posed = _problem(tmp_path / str(heavy), times)
+        much, little = round(math.log(9) * UNIT), round(math.log(1.2) * UNIT)
+        totals = [int(costs(tree, posed).sum()) for tree in grow(posed, ENOUGH)]
+        assert totals[1:] == [much + little, little, 0]
+
+
+def test_between_equals_a_leaf_takes_the_config_that_is_best_overall(tmp_path: Path) -> None:
+    times: dict[Row, tuple[Cell, ...]] = {
+        (1, 1, 2): (10.0, 10.0, 90.0),
+        (50, 1, 2): (90.0, 10.0, 20.0),
+        (99, 1, 2): (90.0, 20.0, 10.0),
+    }
+    posed = _problem(tmp_path, times)
+    tree = grow(posed, ENOUGH)[-1]
+    assert [
+        dict(choose(tree, {"rows": r, "columns": 1, "heads": 2}).parameters)["block"] for r in (1, 50, 99)
+    ] == [
+        64,
+        64,
+        128,
+    ]
 
 
 def test_equal_shapes_share_a_config(tmp_path: Path) -> None:

@@ -119,6 +119,12 @@ def test_derived_features_are_computed(tmp_path: Path) -> None:
     }
 
 
+def test_scenarios_are_in_the_order_of_their_features(tmp_path: Path) -> None:
+    shapes = [(8, 2, 2), (1, 9, 2), (64, 1, 2), (8, 1, 2), (1, 1, 2)]
+    posed = problem(tmp_path, shapes=shapes)
+    assert posed.features.tolist() == sorted(posed.features.tolist())
+
+
 def test_a_derived_feature_may_be_a_column_of_a_table_without_its_parts(tmp_path: Path) -> None:
     kernel = {"features": ["rows", "columns"], "derived": {"heads": "columns // 4"}, "constraints": []}
     posed = problem(tmp_path, kernel, features=["rows", "heads", "other"], shapes=[(7, 3, 0), (8, 5, 0)])
