@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from treegen import expr
@@ -111,9 +111,8 @@ def bound_of(constraint: Constraint, config: Config, device: DeviceSpec) -> Boun
     return Bound(feature, None, None if beyond is None else beyond - 1)
 
 
-def _first(test: object) -> int | None:
+def _first(test: Callable[[int], bool]) -> int | None:
     """The least integer in +-2^200 that passes a test which, once passed, stays passed; None if none does."""
-    assert callable(test)
     low, high = -_FAR, _FAR
     if not test(high):
         return None
