@@ -1,18 +1,16 @@
 """Validation of what users hand in. Host-only, except where a function says that it reads tensor contents."""
 
-from collections.abc import Collection
+import math
 
 import torch
 from torch import Tensor
 
-from attn_kernels.config import LaunchConfig
 from attn_kernels.structures import Plan
 
 DTYPES = (torch.float16, torch.bfloat16)
+FP8 = torch.float8_e4m3fn
 MAX_HEAD_SIZE = 256
-MIN_BLOCK = 16  # rows and columns of the smallest matrix instruction that Triton uses
 INT32_LIMIT = 2**31
-MAX_BLOCK = 1024  # no GPU holds more in its registers
 
 
 def check_int(name: str, value: object, minimum: int) -> None:
@@ -95,21 +93,6 @@ def check_lengths(
         )
 
 
-def check_config(config: LaunchConfig, variants: Collection[str]) -> None:
-    if config.variant not in variants:
-        known = ", ".join(sorted(variants))
-        raise ValueError(f"config.variant is {config.variant!r}, but the variants are: {known}")
-    for name, size in (("block_m", config.block_m), ("tile_size", config.tile_size)):
-        if not MIN_BLOCK <= size <= MAX_BLOCK or size & (size - 1):
-            needed = f"a power of two from {MIN_BLOCK} to {MAX_BLOCK}"
-            raise ValueError(f"config.{name} is {size}, but {needed} is needed")
-    warps = config.num_warps
-    if warps < 1 or warps > 32 or warps & (warps - 1):
-        raise ValueError(f"config.num_warps is {warps}, but a power of two from 1 to 32 is needed")
-    if config.num_stages < 1:
-        raise ValueError(f"config.num_stages is {config.num_stages}, but at least 1 is needed")
-
-
 def check_contents(
     cu_seqlens_q: Tensor,
     seqused_k: Tensor,
@@ -152,33 +135,105 @@ def check_contents(
     return int(table[used].max()) if used.any() else -1
 
 
-def check_run(plan: Plan, q: Tensor, k_cache: Tensor, v_cache: Tensor, out: Tensor | None) -> None:
+def check_run(
+    plan: Plan,
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    out: Tensor | None,
+    k_new: Tensor | None,
+    v_new: Tensor | None,
+) -> None:
     """Shapes, dtypes, devices and strides of one launch; cheap, as it runs once a layer."""
     query_shape = (plan.num_query_tokens, plan.num_query_heads, plan.head_size)
-    _check_data(plan, "q", q, query_shape)
+    dtype = plan.dtype
+    _check_data(plan, "q", q, query_shape, dtype)
     if out is not None:
-        _check_data(plan, "out", out, query_shape)
+        _check_data(plan, "out", out, query_shape, dtype)
     num_blocks = k_cache.shape[0] if k_cache.ndim else 0
     cache_shape = (num_blocks, plan.block_size, plan.num_kv_heads, plan.head_size)
-    _check_data(plan, "k_cache", k_cache, cache_shape)
-    _check_data(plan, "v_cache", v_cache, cache_shape)
+    cache_dtype = FP8 if k_cache.dtype == FP8 else dtype
+    _check_data(plan, "k_cache", k_cache, cache_shape, cache_dtype)
+    _check_data(plan, "v_cache", v_cache, cache_shape, cache_dtype)
     if plan.max_page_id is not None and plan.max_page_id >= num_blocks:
         raise ValueError(
             f"block_table uses page id {plan.max_page_id}, but k_cache holds only {num_blocks} pages"
         )
+    if (k_new is None) != (v_new is None):
+        given, absent = ("k_new", "v_new") if v_new is None else ("v_new", "k_new")
+        raise ValueError(f"{given} is given without {absent}, but both or neither are needed")
+    if k_new is not None and v_new is not None:
+        new_shape = (plan.num_query_tokens, plan.num_kv_heads, plan.head_size)
+        _check_data(plan, "k_new", k_new, new_shape, dtype)
+        _check_data(plan, "v_new", v_new, new_shape, dtype)
 
 
-def _check_data(plan: Plan, name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+def _check_data(plan: Plan, name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     if tensor.shape != shape:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {shape} is needed")
-    if tensor.dtype != plan.dtype:
-        raise TypeError(f"{name} has dtype {tensor.dtype}, but the plan was made for {plan.dtype}")
+    if tensor.dtype != dtype:
+        raise TypeError(f"{name} has dtype {tensor.dtype}, but {dtype} is needed")
     if tensor.device != plan.device:
         raise ValueError(f"{name} is on {tensor.device}, but the plan was made for {plan.device}")
     stride = tensor.stride()
     if stride[-1] != 1 and shape[-1] > 1:
         raise ValueError(f"{name} has stride {stride[-1]} in its last dimension, but 1 is needed")
     # Offsets inside a page of keys and inside a block of queries are int32 in the kernels.
-    far = plan.block_size * stride[1] if len(shape) == 4 else plan.config.block_m * max(stride[0], stride[1])
+    if len(shape) == 4:
+        far = plan.block_size * stride[1]
+    else:
+        far = max(plan.config.block_m * max(stride[0], stride[1]), plan.queries_per_kv * stride[1])
     if far >= INT32_LIMIT:
         raise ValueError(f"{name} has strides {stride}, which reach past 2^31 elements inside one tile")
+
+
+def check_scoring(
+    plan: Plan,
+    softmax_scale: float | None,
+    sliding_window: int | None,
+    softcap: float,
+    alibi_slopes: Tensor | None,
+    sinks: Tensor | None,
+    k_scale: float | Tensor,
+    v_scale: float | Tensor,
+) -> None:
+    """How one launch turns products into scores, and its scales."""
+    if softmax_scale is not None:
+        _check_positive("softmax_scale", softmax_scale)
+    if sliding_window is not None:
+        check_int("sliding_window", sliding_window, 1)
+        if sliding_window >= INT32_LIMIT:
+            raise ValueError(f"sliding_window is {sliding_window}, but less than 2^31 is needed")
+    if softcap != 0.0:
+        _check_positive("softcap", softcap)
+    heads = (plan.num_query_heads,)
+    if alibi_slopes is not None:
+        _check_vector(plan, "alibi_slopes", alibi_slopes, heads, (torch.float32,))
+    if sinks is not None:
+        _check_vector(plan, "sinks", sinks, heads, (torch.float32, plan.dtype))
+    for name, scale in (("k_scale", k_scale), ("v_scale", v_scale)):
+        if isinstance(scale, Tensor):
+            _check_vector(plan, name, scale.flatten(), (1,), (torch.float32,))
+        else:
+            _check_positive(name, scale)
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name} is a {type(value).__name__}, but a number is needed")
+    if not 0.0 < value < math.inf:
+        raise ValueError(f"{name} is {value}, but a positive finite number is needed")
+
+
+def _check_vector(
+    plan: Plan, name: str, tensor: Tensor, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...]
+) -> None:
+    if tensor.shape != shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {shape} is needed")
+    if tensor.dtype not in dtypes:
+        wanted = " or ".join(map(str, dict.fromkeys(dtypes)))
+        raise TypeError(f"{name} has dtype {tensor.dtype}, but {wanted} is needed")
+    if tensor.device != plan.device:
+        raise ValueError(f"{name} is on {tensor.device}, but the plan was made for {plan.device}")
+    if tensor.stride(0) != 1 and shape[0] > 1:
+        raise ValueError(f"{name} has stride {tensor.stride(0)}, but 1 is needed")

@@ -1,19 +1,12 @@
-"""One launch of the planned kernel, and the registry of kernel variants."""
-
-import math
-from collections.abc import Callable
+"""One launch of the planned variant."""
 
 import torch
 from torch import Tensor
 from triton.runtime.jit import JITFunction
 
 from attn_kernels import checks
-from attn_kernels.kernels import qblock
-from attn_kernels.structures import Plan
-
-Launcher = Callable[[Plan, Tensor, Tensor, Tensor, Tensor, float], None]
-
-VARIANTS: dict[str, Launcher] = {"qblock": qblock.launch}
+from attn_kernels.structures import Layer, Plan
+from attn_kernels.variants import VARIANTS
 
 
 def run(
@@ -23,48 +16,82 @@ def run(
     v_cache: Tensor,
     *,
     out: Tensor | None = None,
+    k_new: Tensor | None = None,
+    v_new: Tensor | None = None,
     softmax_scale: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    sinks: Tensor | None = None,
+    k_scale: float | Tensor = 1.0,
+    v_scale: float | Tensor = 1.0,
 ) -> Tensor:
     """Attention of one layer over the paged KV cache, with exactly the plan's config.
 
-    Causal and aligned at the end: query i of a sequence with n queries and L keys sees keys 0 .. L - n + i.
+    Causal and aligned at the end: query i of a sequence with n queries and L keys sees keys 0 .. L - n + i,
+    or the last ``sliding_window`` of those. A score is ``softmax_scale * q @ k``, then soft-capped, then
+    biased.
 
     Args:
         q: [num_query_tokens, num_query_heads, head_size].
-        k_cache, v_cache: [num_blocks, block_size, num_kv_heads, head_size].
-        out: like q, written in place; allocated if None. All four may be strided in any dimension but
-            the last.
+        k_cache, v_cache: [num_blocks, block_size, num_kv_heads, head_size], of q's dtype or
+            ``torch.float8_e4m3fn``; they hold the query tokens' keys and values as well.
+        out: like q, written in place; allocated if None. These and the next may be strided in any dimension
+            but the last.
+        k_new, v_new: [num_query_tokens, num_kv_heads, head_size] of q's dtype, the query tokens' own keys and
+            values: ``prefix_prefill`` and the prefill kernel of ``split`` read them from here if given, all
+            others from the cache.
         softmax_scale: a positive factor of the scores; ``head_size ** -0.5`` if None.
+        sliding_window: how many keys a query sees, its own included; None means all.
+        softcap: scores become ``softcap * tanh(score / softcap)`` (Gemma 2); 0 means no cap.
+        alibi_slopes: float32 [num_query_heads]; adds ``slope * (key position - query position)`` (Press et
+            al., arXiv 2108.12409).
+        sinks: [num_query_heads], float32 or of q's dtype: a score per head that takes part in the softmax
+            without a value (attention sinks as in gpt-oss).
+        k_scale, v_scale: what the cached keys and values are multiplied by: a number, or a float32 tensor of
+            one element on the device, which is not read on the host.
 
     Returns:
         out.
 
     Raises:
-        TypeError: a wrong dtype. ValueError: a shape, device, stride, page id or scale that cannot be right.
+        TypeError: a wrong dtype. ValueError: a shape, device, stride, page id or number that cannot be right.
     """
-    checks.check_run(plan, q, k_cache, v_cache, out)
-    if softmax_scale is None:
-        softmax_scale = plan.head_size**-0.5
-    elif not 0.0 < softmax_scale < math.inf:
-        raise ValueError(f"softmax_scale is {softmax_scale}, but a positive finite number is needed")
+    checks.check_run(plan, q, k_cache, v_cache, out, k_new, v_new)
+    checks.check_scoring(plan, softmax_scale, sliding_window, softcap, alibi_slopes, sinks, k_scale, v_scale)
     if out is None:
         out = torch.empty_like(q, memory_format=torch.contiguous_format)
     if plan.num_query_tokens == 0:
         return out
-    launcher = VARIANTS[plan.config.variant]
+    layer = Layer(
+        q=q,
+        k_cache=k_cache,
+        v_cache=v_cache,
+        out=out,
+        k_new=k_new,
+        v_new=v_new,
+        softmax_scale=plan.head_size**-0.5 if softmax_scale is None else softmax_scale,
+        sliding_window=sliding_window,
+        softcap=softcap,
+        alibi_slopes=alibi_slopes,
+        sinks=sinks,
+        k_scale=k_scale,
+        v_scale=v_scale,
+    )
+    variant = VARIANTS[plan.config.variant]
     if plan.device.type == "cpu":
-        _prepare_interpreter()
-        launcher(plan, q, k_cache, v_cache, out, softmax_scale)
+        _prepare_interpreter(variant.kernels[0])
+        variant.launch(plan, layer)
     elif plan.device.index == torch.cuda.current_device():
-        launcher(plan, q, k_cache, v_cache, out, softmax_scale)
+        variant.launch(plan, layer)
     else:
         with torch.cuda.device(plan.device):
-            launcher(plan, q, k_cache, v_cache, out, softmax_scale)
+            variant.launch(plan, layer)
     return out
 
 
-def _prepare_interpreter() -> None:
-    if isinstance(qblock.qblock_kernel, JITFunction):
+def _prepare_interpreter(kernel: object) -> None:
+    if isinstance(kernel, JITFunction):
         raise ValueError("q is on cpu, but a GPU is needed (or TRITON_INTERPRET=1 before triton is imported)")
     from attn_kernels.interpreter import mend_bfloat16_dot
 

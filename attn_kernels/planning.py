@@ -1,13 +1,16 @@
 """The plan of one step: batch metadata and the chosen config, made once for all layers."""
 
+import dataclasses
+
 import torch
 from torch import Tensor
 
 from attn_kernels import checks
 from attn_kernels.choose import choose_for_device, choose_for_key
-from attn_kernels.config import LaunchConfig
-from attn_kernels.launch import VARIANTS
+from attn_kernels.config import LaunchConfig, complete
+from attn_kernels.config_check import check_config
 from attn_kernels.structures import Plan
+from attn_kernels.variants import VARIANTS
 
 
 def plan(
@@ -31,7 +34,7 @@ def plan(
     """Validate a batch, choose its config and return the plan that ``run`` takes, once a step.
 
     Never synchronises with the device unless ``check=True``, so it may be called while a CUDA graph is
-    captured.
+    captured. Layers that use one plan must run one after the other: they share its workspace.
 
     Args:
         cu_seqlens_q: int32 [num_seqs + 1], where each sequence's query tokens begin; ends at
@@ -91,8 +94,9 @@ def plan(
         )
     elif device_key is not None:
         raise ValueError(f"device_key is {device_key!r}, but config was given too: only one can choose")
-    checks.check_config(config, VARIANTS)
-    return Plan(
+    full_config = complete(config)
+    check_config(full_config)
+    made = Plan(
         cu_seqlens_q=cu_seqlens_q,
         seqused_k=seqused_k,
         block_table=block_table,
@@ -105,6 +109,7 @@ def plan(
         head_size=head_size,
         block_size=block_size,
         dtype=dtype,
-        config=config,
+        config=full_config,
         max_page_id=max_page_id,
     )
+    return dataclasses.replace(made, workspace=VARIANTS[full_config.variant].workspace(made))

@@ -1,7 +1,10 @@
-"""Paged attention in plain torch and float64: what the kernels are compared with."""
+"""Paged attention in plain torch: a simple float64 one that judges the kernels, and one on SDPA."""
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 
 def paged_attention_reference(
@@ -13,43 +16,112 @@ def paged_attention_reference(
     block_table: Tensor,
     *,
     softmax_scale: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    sinks: Tensor | None = None,
+    k_scale: float | Tensor = 1.0,
+    v_scale: float | Tensor = 1.0,
     max_scores: int = 2**25,
 ) -> Tensor:
-    """Causal attention of every sequence in turn, on the device of ``q``.
+    """Causal attention of every sequence in turn, in float64, on the device of ``q``.
 
     Args:
         q: [num_query_tokens, num_query_heads, head_size], any floating dtype.
-        k_cache, v_cache: [num_blocks, block_size, num_kv_heads, head_size].
+        k_cache, v_cache: [num_blocks, block_size, num_kv_heads, head_size], any floating dtype.
         cu_seqlens_q: [num_seqs + 1]. seqused_k: [num_seqs]. block_table: [num_seqs, max_blocks_per_seq].
-        softmax_scale: ``head_size ** -0.5`` if None.
+        softmax_scale, sliding_window, softcap, alibi_slopes, sinks, k_scale, v_scale: as
+            ``attn_kernels.run``.
         max_scores: scores held at a time, which bounds the memory: queries are done in chunks.
 
     Returns:
-        float64, shaped as q. Query i of n, of a sequence with L keys, sees keys 0 .. L - n + i.
+        float64, shaped as q. Query i of n, of a sequence with L keys, sees keys 0 .. L - n + i, or the last
+        ``sliding_window`` of those.
     """
-    num_kv_heads, head_size = k_cache.shape[2:]
-    queries_per_kv = q.shape[1] // num_kv_heads
-    block_size = k_cache.shape[1]
-    scale = head_size**-0.5 if softmax_scale is None else softmax_scale
-    starts = cu_seqlens_q.tolist()
+    num_heads = q.shape[1]
+    scale = q.shape[2] ** -0.5 if softmax_scale is None else softmax_scale
     out = torch.full(q.shape, torch.nan, dtype=torch.float64, device=q.device)
+    for tokens, keys, values in _sequences(k_cache, v_cache, cu_seqlens_q, seqused_k, block_table):
+        keys = (keys.double() * k_scale).permute(1, 2, 0)  # [kv heads, head size, keys]
+        values = (values.double() * v_scale).transpose(0, 1)
+        context_len = keys.shape[2]
+        positions = torch.arange(context_len, device=q.device)
+        chunk = max(1, max_scores // (num_heads * context_len))
+        for first in range(tokens.start, tokens.stop, chunk):
+            last = min(first + chunk, tokens.stop)
+            # [kv heads, queries per KV head x queries, head size]
+            queries = q[first:last].double().transpose(0, 1).reshape(len(keys), -1, q.shape[2])
+            scores = (queries @ keys * scale).view(num_heads, last - first, context_len)
+            own = torch.arange(first, last, device=q.device) - tokens.stop + context_len
+            distances = positions[None, :] - own[:, None]
+            if softcap:
+                scores = (scores / softcap).tanh_() * softcap
+            if alibi_slopes is not None:
+                scores += alibi_slopes.double()[:, None, None] * distances
+            hidden = distances > 0
+            if sliding_window is not None:
+                hidden |= distances <= -sliding_window
+            scores.masked_fill_(hidden, -torch.inf)
+            if sinks is not None:
+                column = sinks.double()[:, None, None].expand(-1, last - first, 1)
+                scores = torch.cat([scores, column], -1)
+            weights = scores.softmax(-1)[:, :, :context_len].reshape(len(keys), -1, context_len)
+            attended = weights @ values
+            out[first:last] = attended.view(num_heads, last - first, -1).transpose(0, 1)
+    return out
+
+
+def paged_attention_sdpa(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    cu_seqlens_q: Tensor,
+    seqused_k: Tensor,
+    block_table: Tensor,
+    *,
+    softmax_scale: float | None = None,
+    sliding_window: int | None = None,
+) -> Tensor:
+    """Causal attention by ``scaled_dot_product_attention``, a call per sequence, in the dtype of ``q``.
+
+    Args:
+        as ``paged_attention_reference``; the caches have q's dtype.
+
+    Returns:
+        Of q's dtype, shaped as q; rows of no sequence are NaN.
+    """
+    out = torch.full_like(q, torch.nan)
+    for tokens, keys, values in _sequences(k_cache, v_cache, cu_seqlens_q, seqused_k, block_table):
+        query_len, context_len = tokens.stop - tokens.start, keys.shape[0]
+        visible = torch.ones(query_len, context_len, dtype=torch.bool, device=q.device)
+        visible.tril_(context_len - query_len)
+        if sliding_window is not None:
+            visible.triu_(context_len - query_len - sliding_window + 1)
+        query, key, value = (tensor.transpose(0, 1)[None] for tensor in (q[tokens], keys, values))
+        attended = scaled_dot_product_attention(
+            query, key, value, attn_mask=visible, scale=softmax_scale, enable_gqa=True
+        )
+        out[tokens] = attended[0].transpose(0, 1)
+    return out
+
+
+def _sequences(
+    k_cache: Tensor, v_cache: Tensor, cu_seqlens_q: Tensor, seqused_k: Tensor, block_table: Tensor
+) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """For each sequence that has queries: its query tokens, and its keys and values [keys, kv heads,
+    size]."""
+    block_size = k_cache.shape[1]
+    starts = cu_seqlens_q.tolist()
     for seq, context_len in enumerate(seqused_k.tolist()):
-        start, end = starts[seq], starts[seq + 1]
-        if start == end:
+        tokens = slice(starts[seq], starts[seq + 1])
+        if tokens.start == tokens.stop:
             continue
         pages = block_table[seq, : -(-context_len // block_size)].long()
-        keys = k_cache[pages].flatten(0, 1)[:context_len].double().permute(1, 2, 0)
-        values = v_cache[pages].flatten(0, 1)[:context_len].double().transpose(0, 1)
-        positions = torch.arange(context_len, device=q.device)
-        chunk = max(1, max_scores // (q.shape[1] * context_len))
-        for first in range(start, end, chunk):
-            last = min(first + chunk, end)
-            # [kv heads, tokens x queries per KV head, head size]
-            queries = q[first:last].double().view(-1, num_kv_heads, queries_per_kv, head_size).transpose(0, 1)
-            scores = queries.flatten(1, 2) @ keys * scale
-            limits = torch.arange(first, last, device=q.device) - end + context_len
-            hidden = positions[None, :] > limits[:, None].repeat_interleave(queries_per_kv, 0)
-            weights = scores.masked_fill_(hidden[None], -torch.inf).softmax(-1)
-            attended = (weights @ values).view(num_kv_heads, -1, queries_per_kv, head_size).transpose(0, 1)
-            out[first:last] = attended.flatten(1, 2)
-    return out
+        yield tokens, _rows(k_cache, pages)[:context_len], _rows(v_cache, pages)[:context_len]
+
+
+def _rows(cache: Tensor, pages: Tensor) -> Tensor:
+    """Pages one after the other. Torch cannot gather fp8 on every device, so its bytes are gathered."""
+    if cache.element_size() == 1:
+        return cache.view(torch.uint8)[pages].view(cache.dtype).flatten(0, 1)
+    return cache[pages].flatten(0, 1)

@@ -1,16 +1,20 @@
-"""What one step's layers share: the plan that ``planning.plan`` makes and ``launch.run`` takes."""
+"""What one step's layers share, and what one layer's launch takes."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from attn_kernels.config import LaunchConfig
+from attn_kernels.config import Config
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What every layer of one step shares. ``max_page_id`` is known only if contents were checked."""
+    """What every layer of one step shares.
+
+    ``max_page_id`` is known only if contents were checked. ``workspace`` holds the tensors that the config's
+    variant needs beside the batch's own; layers use it one after the other.
+    """
 
     cu_seqlens_q: Tensor
     seqused_k: Tensor
@@ -24,8 +28,9 @@ class Plan:
     head_size: int
     block_size: int
     dtype: torch.dtype
-    config: LaunchConfig
+    config: Config
     max_page_id: int | None
+    workspace: tuple[Tensor, ...] = ()
 
     @property
     def num_seqs(self) -> int:
@@ -38,3 +43,22 @@ class Plan:
     @property
     def device(self) -> torch.device:
         return self.cu_seqlens_q.device
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """The tensors and the score options of one launch, as ``run`` describes them."""
+
+    q: Tensor
+    k_cache: Tensor
+    v_cache: Tensor
+    out: Tensor
+    k_new: Tensor | None
+    v_new: Tensor | None
+    softmax_scale: float
+    sliding_window: int | None
+    softcap: float
+    alibi_slopes: Tensor | None
+    sinks: Tensor | None
+    k_scale: float | Tensor
+    v_scale: float | Tensor

@@ -29,6 +29,12 @@ class Batch:
     query_lens: tuple[int, ...]
     context_lens: tuple[int, ...]
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """In the order that the references take."""
+        caches = (self.k_cache, self.v_cache)
+        return (self.q, *caches, self.cu_seqlens_q, self.seqused_k, self.block_table)
+
     def plan(self, **options: Any) -> Plan:
         """``attn_kernels.plan`` of this batch; ``options`` are its keyword arguments, or replace them."""
         arguments: dict[str, Any] = {
@@ -44,17 +50,26 @@ class Batch:
         }
         return plan(self.cu_seqlens_q, self.seqused_k, self.block_table, **(arguments | options))
 
-    def reference(self, softmax_scale: float | None = None) -> Tensor:
-        """The float64 result."""
-        return paged_attention_reference(
-            self.q,
-            self.k_cache,
-            self.v_cache,
-            self.cu_seqlens_q,
-            self.seqused_k,
-            self.block_table,
-            softmax_scale=softmax_scale,
-        )
+    def reference(self, **scoring: Any) -> Tensor:
+        """The float64 result; ``scoring`` as ``attn_kernels.run`` takes it."""
+        return paged_attention_reference(*self.tensors, **scoring)
+
+    def new_keys_and_values(self) -> tuple[Tensor, Tensor]:
+        """The query tokens' own keys and values, taken out of the caches: NaN is left there."""
+        block_size = self.k_cache.shape[1]
+        positions = [
+            (seq, position)
+            for seq, (query_len, context_len) in enumerate(
+                zip(self.query_lens, self.context_lens, strict=True)
+            )
+            for position in range(context_len - query_len, context_len)
+        ]
+        seqs, keys = torch.tensor(positions, dtype=torch.int64, device=self.q.device).view(-1, 2).unbind(1)
+        places = (self.block_table[seqs, keys // block_size].long(), keys % block_size)
+        new = tuple(cache[places].clone() for cache in (self.k_cache, self.v_cache))
+        for cache in (self.k_cache, self.v_cache):
+            cache[places] = torch.nan
+        return new[0], new[1]
 
 
 def make_batch(
@@ -66,13 +81,15 @@ def make_batch(
     head_size: int,
     block_size: int,
     dtype: torch.dtype = torch.bfloat16,
+    cache_dtype: torch.dtype | None = None,
     device: str | torch.device = "cpu",
     seed: int = 0,
 ) -> Batch:
     """A batch of normally distributed values in randomly ordered pages.
 
-    ``context_lens`` include the query tokens. NaN fills the pages that no sequence owns and the end of every
-    last page; block-table entries past a sequence's last page hold an id far outside the cache.
+    ``context_lens`` include the query tokens. ``cache_dtype`` is ``dtype`` if None. NaN fills the pages that
+    no sequence owns and the end of every last page; block-table entries past a sequence's last page hold an
+    id far outside the cache.
     """
     generator = torch.Generator(device).manual_seed(seed)
     num_pages = [-(-length // block_size) for length in context_lens]
@@ -90,7 +107,8 @@ def make_batch(
     def cache() -> Tensor:
         shape = (num_blocks, block_size, num_kv_heads, head_size)
         values = torch.randn(shape, generator=generator, device=device).to(dtype)
-        return values.masked_fill_(hidden[:, :, None, None], torch.nan)
+        values = values.masked_fill_(hidden[:, :, None, None], torch.nan)
+        return values if cache_dtype is None else values.to(cache_dtype)
 
     q_shape = (sum(query_lens), num_query_heads, head_size)
     return Batch(
@@ -105,10 +123,13 @@ def make_batch(
     )
 
 
-def run_poisoned(batch: Batch, batch_plan: Plan, softmax_scale: float | None = None) -> Tensor:
-    """``run`` into an output that holds NaN beforehand, so that no unwritten element can pass."""
+def run_poisoned(batch: Batch, batch_plan: Plan, **options: Any) -> Tensor:
+    """``run`` into an output and a workspace that hold NaN beforehand, so that nothing unwritten can pass."""
     out = torch.full_like(batch.q, torch.nan)
-    return run(batch_plan, batch.q, batch.k_cache, batch.v_cache, out=out, softmax_scale=softmax_scale)
+    for tensor in batch_plan.workspace:
+        if tensor.is_floating_point():
+            tensor.fill_(torch.nan)
+    return run(batch_plan, batch.q, batch.k_cache, batch.v_cache, out=out, **options)
 
 
 def relative_error(out: Tensor, reference: Tensor) -> float:

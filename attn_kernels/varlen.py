@@ -18,6 +18,12 @@ def flash_attn_varlen_func(
     block_table: Tensor,
     softmax_scale: float | None = None,
     causal: bool = True,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    s_aux: Tensor | None = None,
+    k_descale: float | Tensor = 1.0,
+    v_descale: float | Tensor = 1.0,
     out: Tensor | None = None,
 ) -> Tensor:
     """``plan`` and ``run`` in one call; where several layers share a batch, calling them apart is cheaper.
@@ -28,12 +34,19 @@ def flash_attn_varlen_func(
         max_seqlen_q, max_seqlen_k: the longest query and context of the batch, in tokens.
         cu_seqlens_q: int32 [num_seqs + 1]. seqused_k: int32 [num_seqs].
         block_table: int32 [num_seqs, max_blocks_per_seq].
+        window_size: how many keys before its own a query sees, -1 for all; and after, where 0 and -1 are
+            the same in causal attention.
+        softcap, alibi_slopes: as ``run``. s_aux: its ``sinks``. k_descale, v_descale: its scales.
 
     Raises:
-        NotImplementedError: ``causal=False``. TypeError, ValueError: as ``plan`` and ``run``.
+        NotImplementedError: ``causal=False``, or a window that looks ahead. TypeError, ValueError: as
+        ``plan`` and ``run``.
     """
     if not causal:
         raise NotImplementedError("causal is False, but only causal attention is implemented")
+    left, right = window_size
+    if right not in (-1, 0):
+        raise NotImplementedError(f"window_size is {window_size}, but causal attention sees no later keys")
     if q.ndim != 3:
         needed = "(num_query_tokens, num_query_heads, head_size)"
         raise ValueError(f"q has shape {tuple(q.shape)}, but {needed} is needed")
@@ -54,4 +67,17 @@ def flash_attn_varlen_func(
         block_size=k.shape[1],
         dtype=q.dtype,
     )
-    return run(batch, q, k, v, out=out, softmax_scale=softmax_scale)
+    return run(
+        batch,
+        q,
+        k,
+        v,
+        out=out,
+        softmax_scale=softmax_scale,
+        sliding_window=None if left == -1 else left + 1,
+        softcap=softcap,
+        alibi_slopes=alibi_slopes,
+        sinks=s_aux,
+        k_scale=k_descale,
+        v_scale=v_descale,
+    )

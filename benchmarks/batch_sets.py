@@ -16,7 +16,12 @@ from benchmarks.batches import (
 )
 
 K = 1024
-OTHER_LAYOUTS = (HeadLayout(28, 4), HeadLayout(32, 32), HeadLayout(16, 2))
+QWEN_7B = HeadLayout(28, 4)
+MULTI_HEAD = HeadLayout(32, 32)
+FEW_HEADS = HeadLayout(16, 2)
+SMALL_HEADS = HeadLayout(32, 8, 64)
+LARGE_HEADS = HeadLayout(16, 8, 256)
+OTHER_LAYOUTS = (QWEN_7B, MULTI_HEAD, FEW_HEADS, SMALL_HEADS, LARGE_HEADS)
 
 
 def across(layouts: tuple[HeadLayout, ...], batches: list[Batch]) -> list[Batch]:
@@ -24,26 +29,47 @@ def across(layouts: tuple[HeadLayout, ...], batches: list[Batch]) -> list[Batch]
 
 
 def core() -> list[Batch]:
-    """What a server does most, at Llama-3-8B's heads; then five of those batches at three other layouts."""
+    """30 batches of serving, half of them pure decode as most steps are; 20 at Llama-3-8B's heads.
+
+    Chosen for what servers form, before any was measured: batches of 1 to 256, contexts of 512 to 64K.
+    """
     main = [
-        *(
-            decode(n, context)
-            for n, context in ((1, 8 * K), (64, 8 * K), (16, K), (256, K), (8, 2 * K), (1, 64 * K))
-        ),
-        *(prefill(n, length) for n, length in ((1, 2 * K), (1, 8 * K), (1, 512), (4, 2 * K))),
-        *(chunked_prefill(*shape) for shape in ((1, 2 * K, 8 * K), (1, 512, 16 * K), (8, 512, 4 * K))),
-        *(mixed(64, share, 4 * K, 512) for share in (0.5, 0.98)),
-        speculative(32, 4, 4 * K),
-        varlen(0),
-    ]
-    again = [
+        decode(64, 4 * K),
         decode(1, 8 * K),
-        decode(64, 8 * K),
         prefill(1, 2 * K),
-        prefill(1, 8 * K),
         mixed(64, 0.98, 4 * K, 512),
+        decode(16, K),
+        chunked_prefill(1, 2 * K, 8 * K),
+        decode(256, K),
+        decode(8, 8 * K),
+        prefill(1, 8 * K),
+        mixed(64, 0.5, 4 * K, 512),
     ]
-    return main + across(OTHER_LAYOUTS, again)
+    others = [
+        decode(64, 4 * K).at(QWEN_7B),
+        decode(16, 2 * K).at(MULTI_HEAD),
+        decode(64, 4 * K).at(FEW_HEADS),
+        prefill(1, 4 * K).at(QWEN_7B),
+        mixed(64, 0.98, 4 * K, 512).at(FEW_HEADS),
+        decode(32, 2 * K).at(SMALL_HEADS),
+        decode(32, 2 * K).at(LARGE_HEADS),
+        prefill(1, 4 * K).at(MULTI_HEAD),
+        decode(1, 8 * K).at(FEW_HEADS),
+        mixed(64, 0.98, 4 * K, 512).at(QWEN_7B),
+    ]
+    more = [
+        decode(1, K),
+        speculative(32, 4, 4 * K),
+        decode(32, 16 * K),
+        prefill(1, 512),
+        decode(128, 512),
+        varlen(0),
+        decode(4, 64 * K),
+        chunked_prefill(8, 512, 4 * K),
+        prefill(4, 2 * K),
+        decode(1, 64 * K),
+    ]
+    return [*main, *others, *more]
 
 
 def decode_grid() -> list[Batch]:
@@ -61,7 +87,7 @@ def prefill_grid() -> list[Batch]:
 
 def mixed_grid() -> list[Batch]:
     """Decode shares of 0, 50, 98 and 100% at three sizes, short speculative queries, random batches."""
-    sizes = ((16, 2 * K, 2 * K), (64, 4 * K, 512), (256, 2 * K, 512))
+    sizes = ((48, 8 * K, 2 * K), (64, 4 * K, 512), (256, 2 * K, 512))
     shares = [
         mixed(n, share, context, chunk) for share in (0.0, 0.5, 0.98, 1.0) for n, context, chunk in sizes
     ]
@@ -69,17 +95,22 @@ def mixed_grid() -> list[Batch]:
     return [*shares, *spec, *(varlen(seed) for seed in range(4))]
 
 
-def full() -> list[Batch]:
-    """All three grids at Llama-3-8B's heads, then five batches at other layouts and head sizes."""
-    sizes = (HeadLayout(32, 8, 64), HeadLayout(16, 8, 256))
+def layouts() -> list[Batch]:
+    """Six batches at every other head layout and head size."""
     again = [
         decode(1, 8 * K),
+        decode(16, 2 * K),
         decode(64, 4 * K),
         prefill(1, 2 * K),
-        prefill(1, 8 * K),
+        chunked_prefill(1, K, 8 * K),
         mixed(64, 0.98, 4 * K, 512),
     ]
-    return [*decode_grid(), *prefill_grid(), *mixed_grid(), *across((*OTHER_LAYOUTS, *sizes), again)]
+    return across(OTHER_LAYOUTS, again)
+
+
+def full() -> list[Batch]:
+    """All three grids at Llama-3-8B's heads, then six batches at every other head layout."""
+    return [*decode_grid(), *prefill_grid(), *mixed_grid(), *layouts()]
 
 
 def quick() -> list[Batch]:
@@ -112,6 +143,7 @@ BATCH_SETS: dict[str, Callable[[], list[Batch]]] = {
     "decode": decode_grid,
     "prefill": prefill_grid,
     "mixed": mixed_grid,
+    "layouts": layouts,
     "full": full,
     "quick": quick,
     "tiny": tiny,
@@ -122,16 +154,16 @@ def select(
     name: str,
     *,
     only: str = "",
-    layouts: tuple[HeadLayout, ...] = (),
+    heads: tuple[HeadLayout, ...] = (),
     block_size: int | None = None,
     dtype: str | None = None,
 ) -> list[Batch]:
-    """The set `name`; `only` keeps batches whose text contains it, `layouts` replaces the set's own."""
+    """The set `name`; `only` keeps batches whose text contains it, `heads` replaces the set's own layouts."""
     batches = [
         batch.at(block_size=block_size, dtype=getattr(torch, dtype) if dtype else None)
         for batch in BATCH_SETS[name]()
     ]
-    if layouts:
-        batches = across(layouts, batches)
+    if heads:
+        batches = across(heads, batches)
     unique = dict.fromkeys(batches)
     return [batch for batch in unique if only in str(batch)]

@@ -57,12 +57,12 @@ class Batch:
                 f"{self.name}: one query length and one context length per sequence, at least one"
             )
         if any(
-            not 1 <= query <= context
+            not 0 <= query <= context
             for query, context in zip(self.query_lens, self.context_lens, strict=True)
         ):
-            raise ValueError(
-                f"{self.name}: each query length must be at least 1 and at most its context length"
-            )
+            raise ValueError(f"{self.name}: a query length must be at least 0 and at most its context length")
+        if not any(self.query_lens):
+            raise ValueError(f"{self.name}: at least one query token is needed")
 
     def at(
         self,
@@ -145,15 +145,17 @@ def speculative(num_seqs: int, query_len: int, context: int) -> Batch:
 def mixed(num_seqs: int, decode_share: float, context: int, chunk: int, seed: int = 0) -> Batch:
     """A share of the sequences decodes at context/4 .. context, the others start prompts of chunk/2 .. chunk.
 
-    Decodes come first, as serving engines order them.
+    Decodes come first, as serving engines order them. With a share of 0 or 1 it is prefill or decode of
+    sequences that differ in length.
     """
     rng = random.Random(f"mixed/{num_seqs}/{decode_share}/{context}/{chunk}/{seed}")
     num_decodes = round(decode_share * num_seqs)
     decodes = [rng.randint(max(1, context // 4), context) for _ in range(num_decodes)]
     prompts = [rng.randint(max(1, chunk // 2), chunk) for _ in range(num_seqs - num_decodes)]
+    kind = "mixed" if 0 < num_decodes < num_seqs else "decode" if num_decodes else "prefill"
     return Batch(
         f"mixed {round(100 * decode_share)}% {num_seqs}x{short(context)}+{short(chunk)}",
-        "mixed",
+        kind,
         (1,) * num_decodes + tuple(prompts),
         (*decodes, *prompts),
     )

@@ -1,6 +1,6 @@
-"""Time our kernel beside FlashAttention-3, vLLM's Triton kernel and PyTorch's SDPA; check them all.
+"""Time our kernels beside FlashAttention-3, vLLM's Triton kernel and PyTorch's SDPA; check them all.
 
-python -m benchmarks.compare [--batches core] [--out FOLDER]; README.md beside this file says how it measures.
+python -m benchmarks.compare [--sweep] [--batches core] [--out FOLDER]; README.md says how it measures.
 """
 
 import argparse
@@ -12,12 +12,17 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import configs, environment, plots, report
+from attn_kernels import Config
+from attn_kernels.config_check import check_config
+from benchmarks import configs, environment, means, plots, report, table
 from benchmarks.batch_sets import BATCH_SETS, select
 from benchmarks.batches import Batch, HeadLayout
 from benchmarks.contest import Contest
 from benchmarks.implementations import PEERS_FOLDER, Implementation, Ours, Sdpa, brief, load_peers
+from benchmarks.jobs import PeerJob, own_job
 from benchmarks.report import Result
+from benchmarks.space import SPACES, Candidates, candidates
+from benchmarks.tensors import multiprocessors
 from benchmarks.timing import measure_ceilings
 from benchmarks.warm import Job, compile_ahead
 
@@ -31,8 +36,9 @@ def parse_arguments() -> argparse.Namespace:
     add("--page-size", type=int, help="tokens that a KV page holds (default 16)")
     add("--dtype", choices=("bfloat16", "float16"), help="element type (default bfloat16; float16 on cpu)")
     add("--repeats", type=int, help="graph replays that time an implementation (default 16; 2 on cpu)")
-    add("--sweep", action="store_true", help="also time every config of the generated modules, as `best`")
-    add("--config", action="append", default=[], help="also time this config, as `best`: qblock:64:64:4:2")
+    add("--sweep", action="store_true", help="also every variant at its best config, and `best` of them all")
+    add("--variants", default="", help="sweep only these: qblock,segmented")
+    add("--config", action="append", default=[], help="also try this config: segmented_M16_T64_N16_W4_S3")
     add("--skip", default="", help="leave out: fa3,vllm,sdpa")
     add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py (default .peers)")
     add("--out", type=Path, help="folder for compare.json, compare.csv and plots")
@@ -48,10 +54,52 @@ def gather(args: argparse.Namespace, device: torch.device) -> tuple[list[Impleme
     return [Ours(), *(peer for peer in (*peers, Sdpa()) if peer.name not in skipped)], problems
 
 
-def compile_jobs(batches: Sequence[Batch], sweep: Sequence[object], vllm: bool) -> list[Job]:
-    jobs = [Job(batch) for batch in batches]
-    jobs += [Job(batch, config) for batch in batches for config in sweep]
-    return jobs + [Job(batch, peer="vllm") for batch in batches if vllm]
+@dataclass(frozen=True)
+class Sweep:
+    """Which configs a run tries: the space of these variants, and configs that the user adds."""
+
+    variants: tuple[str, ...]
+    extra: tuple[Config, ...]
+    device: torch.device
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Variants that have any config to try."""
+        also = {config.variant for config in self.extra}
+        return tuple(name for name in SPACES if name in self.variants or name in also)
+
+    def space(self, batch: Batch) -> dict[str, Candidates]:
+        """The user's configs first, then what the heuristic chose, then the space."""
+        proposed = candidates(batch, multiprocessors(self.device)) if self.variants else {}
+        chosen = configs.chosen(batch, self.device)
+        found = {}
+        for name in self.names:
+            own = proposed[name] if name in self.variants else Candidates()
+            more = [config for config in (*self.extra, chosen) if config.variant == name]
+            every = tuple(dict.fromkeys((*more, *own.configs)))
+            found[name] = Candidates(every, "" if every else own.skipped)
+        return found
+
+
+def sweep_from(args: argparse.Namespace, device: torch.device) -> Sweep:
+    """Raises ValueError on an unknown variant or a config that cannot be."""
+    named = tuple(name for name in args.variants.split(",") if name)
+    for name in named:
+        if name not in SPACES:
+            raise ValueError(f"variant {name!r}: expected some of {', '.join(SPACES)}")
+    extra = tuple(Config.parse(text) for text in args.config)
+    for config in extra:
+        check_config(config)
+    return Sweep(named or (tuple(SPACES) if args.sweep else ()), extra, device)
+
+
+def compile_jobs(batches: Sequence[Batch], sweep: Sweep, vllm: Path | None) -> list[Job]:
+    jobs: list[Job] = []
+    for batch in batches:
+        jobs.append(own_job(batch, configs.chosen(batch, sweep.device)))
+        jobs += [own_job(batch, config) for tried in sweep.space(batch).values() for config in tried.configs]
+        jobs += [PeerJob(batch, vllm)] if vllm else []
+    return jobs
 
 
 @dataclass(frozen=True)
@@ -59,6 +107,7 @@ class Run:
     """Holds the contests and keeps the table and the files up to date after each."""
 
     contest: Contest
+    sweep: Sweep
     rivals: list[str]
     head: dict[str, object]
     out: Path | None
@@ -66,7 +115,7 @@ class Run:
 
     def go(self, batches: Sequence[Batch]) -> tuple[list[dict[str, Result]], list[Batch], list[Batch]]:
         """Results of each batch, the batches that broke off, and those for which no time was left."""
-        print(report.header(self.rivals, bool(self.contest.sweep)), flush=True)
+        print(table.header(self.rivals, bool(self.sweep.names)), flush=True)
         done: list[dict[str, Result]] = []
         broken: list[Batch] = []
         slowest = 0.0
@@ -83,7 +132,7 @@ class Run:
         """Hold one contest, print its line and write the files; False if it broke off (no memory, say)."""
         on_gpu = self.contest.device.type == "cuda"
         try:
-            done.append(self.contest.hold(batch))
+            done.append(self.contest.hold(batch, self.sweep.space(batch)))
         except Exception as error:
             print(f"{batch}: BROKE OFF: {brief(error)}", flush=True)
             if on_gpu:
@@ -92,7 +141,7 @@ class Run:
         finally:
             if on_gpu:
                 torch.cuda.empty_cache()
-        print(report.line(done[-1], self.rivals, bool(self.contest.sweep)), flush=True)
+        print(table.line(done[-1], self.rivals, bool(self.sweep.names)), flush=True)
         if self.out:
             report.write(self.out, self.head, done)
         return True
@@ -117,42 +166,43 @@ def main() -> int:
     name = args.batches or ("core" if on_gpu else "tiny")
     try:
         layouts = tuple(HeadLayout.parse(text) for text in args.layouts.split(",") if text)
-        extra = [configs.parse(text) for text in args.config]
-        batches = select(name, only=args.only, layouts=layouts, block_size=args.page_size, dtype=dtype)
+        sweep = sweep_from(args, device)
+        batches = select(name, only=args.only, heads=layouts, block_size=args.page_size, dtype=dtype)
     except ValueError as error:
         environment.stop(str(error))
 
     facts = environment.describe(device)
-    print(environment.headline(facts))
+    print(environment.headline(facts), flush=True)
     implementations, problems = gather(args, device)
     print("\n".join(problems), end="\n" if problems else "")
     rivals = [rival for rival in report.RIVALS if any(rival == entry.name for entry in implementations)]
-    sweep = [*configs.distinct(), *extra] if args.sweep else extra
-    jobs = compile_jobs(batches, sweep, "vllm" in rivals)
-    print(compile_ahead(jobs, device, args.peers, args.compile_workers))
+    jobs = compile_jobs(batches, sweep, args.peers if "vllm" in rivals else None)
+    print(compile_ahead(jobs, device, args.compile_workers))
     ceilings = measure_ceilings(device)
     tera = ceilings.flops_per_s / 1e12
     print(f"ceilings: copy {ceilings.bytes_per_s / 1e9:.0f} GB/s, bf16 matmul {tera:.0f} TFLOP/s")
     if not on_gpu:
         print("on a CPU the times mean nothing: this run only tests the plumbing")
-    if sweep:
-        print(f"sweeping {len(sweep)} configs: {' '.join(map(configs.config_text, sweep))}")
+    if sweep.names:
+        print(f"sweeping {', '.join(sweep.names)}: each at its best config; best: the fastest of all ours")
+    print("times in us a launch; rate and roof are those of best; R/b, R/o: rival's time over best, ours")
 
     run = Run(
-        Contest(device, implementations, ceilings, args.repeats or (16 if on_gpu else 2), sweep),
+        Contest(device, implementations, ceilings, args.repeats or (16 if on_gpu else 2)),
+        sweep,
         rivals,
         {"environment": facts, "ceilings": dataclasses.asdict(ceilings), "batches": name},
         args.out,
         started + (args.seconds_budget or float("inf")),
     )
     done, broken, left_out = run.go(batches)
-    print("\n".join(report.geomeans(done, rivals, bool(sweep))))
+    print("\n".join([*means.tables(done, rivals, sweep.names), *table.skipped(done)]))
     if left_out:
         names = "; ".join(f"{batch.name} {batch.layout}" for batch in left_out)
         print(f"no time left within {args.seconds_budget:.0f} s for: {names}")
     if args.out and done:
         print(plot(args.out))
-    bad = [results["ours"] for results in done if not results["ours"].ok or "sweep" in results]
+    bad = [results for results in done if report.ours_failed(results)]
     verdict = f"ours wrong or failed on {len(bad)}" + (f", {len(broken)} broke off" if broken else "")
     print(f"{len(done)} batches in {time.monotonic() - started:.0f} s; {verdict}")
     return 1 if bad or broken or not done else 0

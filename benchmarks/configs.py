@@ -1,22 +1,15 @@
 """The configs that the generated modules can choose."""
 
-import re
 from types import ModuleType
-from typing import Any
 
 import torch
 from triton.runtime.errors import OutOfResources
 
+from attn_kernels import Config
+from attn_kernels.choose import choose_for_device
+from attn_kernels.config import complete
+from benchmarks.batches import Batch
 from generated import unified_attention
-
-
-def config_text(config: Any) -> str:
-    """Config("qblock", 64, 64, 4, 2) -> qblock_m64_t64_w4_s2."""
-    letters = {"block_m": "m", "tile_size": "t", "num_segments": "n", "num_warps": "w", "num_stages": "s"}
-    parts = [
-        f"{letters.get(name, name)}{value}" for name, value in config._asdict().items() if name != "variant"
-    ]
-    return "_".join([config.variant, *parts])
 
 
 def vendor() -> str:
@@ -24,32 +17,36 @@ def vendor() -> str:
     return "amd" if torch.version.hip else "nvidia"
 
 
-def in_module(module: ModuleType) -> list[Any]:
+def in_module(module: ModuleType) -> list[Config]:
     """The named configs of one generated module."""
     values = [value for name, value in vars(module).items() if name.isupper()]
-    return [value for value in values if isinstance(value, tuple) and hasattr(value, "_asdict")]
+    return [complete(value) for value in values if isinstance(value, tuple) and hasattr(value, "_asdict")]
 
 
-def distinct() -> list[Any]:
+def distinct() -> list[Config]:
     """Every config that a generated module of this vendor or the default one can choose, sorted."""
-    modules = {
-        key: module
-        for key, module in unified_attention.MODULES.items()
-        if key.startswith((vendor(), "default"))
-    }
-    return sorted(
-        {tuple(config): config for module in modules.values() for config in in_module(module)}.values(),
-        key=str,
+    modules = [
+        module for key, module in unified_attention.MODULES.items() if key.startswith((vendor(), "default"))
+    ]
+    return sorted({config for module in modules for config in in_module(module)}, key=str)
+
+
+def chosen(batch: Batch, device: torch.device) -> Config:
+    """What the generated module of this device chooses for a batch."""
+    choose = choose_for_device(device)
+    return complete(
+        choose(
+            num_seqs=batch.num_seqs,
+            num_query_tokens=batch.num_query_tokens,
+            num_kv_tokens=batch.num_kv_tokens,
+            max_query_len=batch.max_query_len,
+            max_seq_len=batch.max_seq_len,
+            num_query_heads=batch.layout.num_query_heads,
+            num_kv_heads=batch.layout.num_kv_heads,
+            head_size=batch.layout.head_size,
+            block_size=batch.block_size,
+        )
     )
-
-
-def parse(text: str) -> Any:
-    """`qblock:64:64:4:2` -> Config, its fields in order; raises ValueError."""
-    kind = unified_attention.Config
-    variant, *numbers = re.split(r"[:,]", text)
-    if len(numbers) + 1 != len(kind._fields):
-        raise ValueError(f"config {text!r}: expected {':'.join(kind._fields)}")
-    return kind(variant, *(int(number) for number in numbers))
 
 
 def exceeds_device(error: BaseException) -> bool:

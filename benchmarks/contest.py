@@ -1,58 +1,83 @@
 """One batch, several implementations: check each against the reference, then time them together."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
+from attn_kernels import Config
 from benchmarks import configs
 from benchmarks.batches import Batch
 from benchmarks.checking import Expected, check, expect
 from benchmarks.implementations import Implementation, NotApplicable, Ours, Prepared, brief
-from benchmarks.report import Result
+from benchmarks.report import SKIPPED, Result
 from benchmarks.roofline import Ceilings
+from benchmarks.space import Candidates
 from benchmarks.tensors import BatchTensors, materialise, rotation
-from benchmarks.timing import Timed, prepare, time_together
+from benchmarks.timing import Timed, prepare, time_briefly, time_together
 
-SWEEP_REPEATS = 3
 TOO_LARGE = "too large for this device"
+GIVE_UP = 1.3  # times the fastest so far: a slower config is timed once only
 
 
 @dataclass(frozen=True)
 class Contest:
-    """What a run needs beside the batch: `sweep` lists configs of ours to try for the result named `best`."""
+    """What a run needs beside the batch and the candidates."""
 
     device: torch.device
     implementations: Sequence[Implementation]
     ceilings: Ceilings
     repeats: int
-    sweep: Sequence[Any] = ()
 
-    def hold(self, batch: Batch) -> dict[str, Result]:
-        """Check and time every implementation on one batch; results by name."""
+    def hold(self, batch: Batch, space: Mapping[str, Candidates]) -> dict[str, Result]:
+        """Check and time every implementation, and every variant of `space` at its best config, by name."""
         tensors = materialise(batch, self.device, num_sets=rotation(batch, self.device))
         expected = expect(tensors)
         results: dict[str, Result] = {}
         ready: dict[str, Ready] = {}
-        for implementation in self.implementations:
+
+        def enter(implementation: Implementation) -> None:
             got = get_ready(implementation, tensors, expected)
             if isinstance(got, Ready):
                 ready[implementation.name] = got
             results[implementation.name] = got.result if isinstance(got, Ready) else got
+
+        for implementation in self.implementations:
+            enter(implementation)
+        finals = {name: search(tensors, expected, name, tried) for name, tried in space.items()}
         chosen = results["ours"].config
-        best, wrong = fastest(tensors, expected, self.sweep)
-        if best and best.result.config != chosen:
-            ready["best"] = best
+        for name, found in finals.items():
+            if found.config and str(found.config) != chosen:  # what was chosen is timed already
+                enter(Ours(found.config, name))
         timings = time_together({name: entry.timed for name, entry in ready.items()}, self.repeats)
         for name, entry in ready.items():
             results[name] = entry.check_replay(tensors, expected).timed(batch, timings[name], self.ceilings)
-        if best and "best" not in results:
-            results["best"] = dataclasses.replace(results["ours"], implementation="best", note="")
-        if wrong:
-            results["sweep"] = Result.of(batch, len(tensors.sets), "sweep", "WRONG: " + ", ".join(wrong))
+        for name, found in finals.items():
+            own = results.get(name) or Result.of(batch, len(tensors.sets), name, found.skipped)
+            same = str(found.config) == chosen
+            alike = chosen.startswith(f"{name}_M") and own.ok and faster(results["ours"], own)
+            if same or alike:  # what was chosen is a config of this variant
+                own = dataclasses.replace(results["ours"], implementation=name)
+            rejected = "; ".join(found.rejected)
+            results[name] = dataclasses.replace(own, tried=found.tried, rejected=rejected)
+        return with_best(results, finals)
+
+
+def faster(one: Result, other: Result) -> bool:
+    """Whether `one` is right and took less time."""
+    return one.ok and bool(one.time_us and other.time_us and one.time_us < other.time_us)
+
+
+def with_best(results: dict[str, Result], variants: Mapping[str, object]) -> dict[str, Result]:
+    """Add `best`: the fastest right result of ours, whatever its config came from."""
+    own = [results[name] for name in ("ours", *variants) if name in results]
+    fit = [result for result in own if result.ok and result.time_us]
+    if not variants or not fit:
         return results
+    fastest = min(fit, key=lambda result: result.time_us or 0.0)
+    best = dataclasses.replace(fastest, implementation="best", note="", tried=0, rejected="")
+    return {**results, "best": best}
 
 
 @dataclass(frozen=True)
@@ -84,43 +109,73 @@ def judge(result: Result, prepared: Prepared, expected: Expected) -> Result:
     )
 
 
-def get_ready(implementation: Implementation, tensors: BatchTensors, expected: Expected) -> Ready | Result:
-    """Launch onto a poisoned output, check, capture; a Result alone says what went wrong."""
+def launch_once(
+    implementation: Implementation, tensors: BatchTensors, expected: Expected
+) -> tuple[Result, Prepared | None]:
+    """Launch onto a poisoned output and check; without what was prepared, the result says what went wrong."""
     result = Result.of(tensors.batch, len(tensors.sets), implementation.name)
     try:
         prepared = implementation.prepare(tensors)
         result = dataclasses.replace(result, config=prepared.config)
         tensors.sets[0].out.fill_(torch.nan)
         prepared.launches[0]()
-        result = judge(result, prepared, expected)
-        return Ready(result, prepared, prepare(prepared.launches, tensors.device))
+        return judge(result, prepared, expected), prepared
     except NotApplicable as error:
-        return dataclasses.replace(result, note=str(error))
+        return dataclasses.replace(result, note=str(error)), None
     except Exception as error:
         if configs.exceeds_device(error):
-            return dataclasses.replace(result, note=f"{TOO_LARGE}: {brief(error)}")
-        if tensors.device.type == "cuda":
-            torch.cuda.synchronize()  # raises again if the device itself is lost, which ends the run
-        return dataclasses.replace(result, ok=False, note=f"FAILED: {brief(error)}")
+            return dataclasses.replace(result, note=f"{TOO_LARGE}: {brief(error)}"), None
+        return failed(result, error, tensors.device), None
 
 
-def fastest(
-    tensors: BatchTensors, expected: Expected, candidates: Sequence[Any]
-) -> tuple[Ready | None, list[str]]:
-    """The fastest right config by a short timing, and the configs that were wrong or failed.
+def failed(result: Result, error: Exception, device: torch.device) -> Result:
+    if device.type == "cuda":
+        torch.cuda.synchronize()  # raises again if the device itself is lost, which ends the run
+    return dataclasses.replace(result, ok=False, note=f"FAILED: {brief(error)}")
 
-    A config too large for the device is neither.
-    """
-    best: Ready | None = None
+
+def get_ready(implementation: Implementation, tensors: BatchTensors, expected: Expected) -> Ready | Result:
+    """Launch, check, capture; a Result alone says what went wrong."""
+    result, prepared = launch_once(implementation, tensors, expected)
+    if prepared is None:
+        return result
+    try:
+        return Ready(result, prepared, prepare(prepared.launches, tensors.device))
+    except Exception as error:
+        return failed(result, error, tensors.device)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search among the configs of one variant found."""
+
+    config: Config | None = None
+    tried: int = 0
+    rejected: tuple[str, ...] = ()
+    skipped: str = ""
+
+
+def search(tensors: BatchTensors, expected: Expected, variant: str, candidates: Candidates) -> Found:
+    """The fastest right config by a short timing; a config too large for the device is no failure."""
+    best: Config | None = None
     best_us = float("inf")
-    wrong: list[str] = []
-    for config in candidates:
-        got = get_ready(Ours(config, "best"), tensors, expected)
-        result = got.result if isinstance(got, Ready) else got
-        if isinstance(got, Ready) and result.ok:
-            us = min(got.timed.sample(SWEEP_REPEATS))
-            if us < best_us:
-                best, best_us = got, us
-        elif not result.note.startswith(TOO_LARGE):
-            wrong.append(f"{configs.config_text(config)} ({result.note})")
-    return best, wrong
+    tried = 0
+    rejected: list[str] = []
+    notes = [SKIPPED + candidates.skipped] if candidates.skipped else []
+    for config in candidates.configs:
+        result, prepared = launch_once(Ours(config, variant), tensors, expected)
+        if prepared is None or not result.ok:
+            if result.note.startswith(TOO_LARGE):
+                notes.append(f"{config} {TOO_LARGE}")
+            else:
+                rejected.append(f"{config} {result.note}")
+            continue
+        try:
+            us = time_briefly(prepared.launches, tensors.device, GIVE_UP * best_us)
+        except Exception as error:
+            rejected.append(f"{config} {failed(result, error, tensors.device).note}")
+            continue
+        tried += 1
+        if us < best_us:
+            best, best_us = config, us
+    return Found(best, tried, tuple(rejected), "" if best else "; ".join(notes))

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch.nn.attention.bias import causal_lower_right
 
 import attn_kernels
-from benchmarks.configs import config_text
 from benchmarks.tensors import BatchTensors, KVSet
 from benchmarks.timing import Launch
 
@@ -80,9 +79,7 @@ class Ours:
 
             return go
 
-        return Prepared(
-            [launch(kv) for kv in tensors.sets], lambda i: tensors.sets[i].out, config_text(plan.config)
-        )
+        return Prepared([launch(kv) for kv in tensors.sets], lambda i: tensors.sets[i].out, str(plan.config))
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,9 @@
-"""Results of a comparison: records, a table line a batch, geometric means, JSON and CSV."""
+"""Results of a comparison: the record of one implementation on one batch, JSON and CSV."""
 
 import csv
 import dataclasses
 import io
 import json
-import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +14,17 @@ from benchmarks.roofline import Ceilings, work
 from benchmarks.timing import Timing
 
 RIVALS = ("vllm", "fa3", "sdpa")
+SKIPPED = "skipped: "  # how the note of a variant begins that was not tried
 
 
 @dataclass(frozen=True)
 class Result:
-    """One implementation on one batch; times in microseconds a launch, None where `note` says why."""
+    """One implementation on one batch; times in microseconds a launch, None where `note` says why.
+
+    `implementation`: a rival, `ours` (what the heuristic chose), a variant (its best config of those tried)
+    or `best` (the fastest of all ours). `tried`: configs of a variant that were timed. `rejected`: those that
+    failed or were wrong, which is a bug.
+    """
 
     batch: str
     kind: str
@@ -44,6 +48,8 @@ class Result:
     rows_checked: int = 0
     ok: bool = False
     note: str = ""
+    tried: int = 0
+    rejected: str = ""
 
     @classmethod
     def of(cls, batch: Batch, kv_sets: int, implementation: str, note: str = "") -> "Result":
@@ -84,81 +90,11 @@ def ratio(results: dict[str, Result], rival: str, ours: str = "ours") -> float |
     return theirs.time_us / mine.time_us
 
 
-def figure(value: float | None, spec: str, missing: str = "-") -> str:
-    return missing if value is None else format(value, spec)
-
-
-def time_text(value: float | None) -> str:
-    """Four significant digits at most: 22.8, 466.1, 7346."""
-    return "-" if value is None else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
-
-
-def header(rivals: Sequence[str], sweep: bool) -> str:
-    """The table's head; `x` columns are the rival's time over ours, above 1 where we are faster."""
-    columns = f"{'batch':25} {'heads':10} {'page':>4} {'ours us':>8} {'+-':>5}"
-    columns += f" {'TFLOP/s':>7} {'GB/s':>6} {'roof':>5} {'error':>7}"
-    for rival in rivals:
-        columns += f" {rival + ' us':>8}"
-    columns += "".join(f" {'x ' + rival:>7}" for rival in rivals)
-    return columns + (f" {'best us':>8} {'loss':>6}" if sweep else "") + "  config"
-
-
-def line(results: dict[str, Result], rivals: Sequence[str], sweep: bool) -> str:
-    """One batch's line; `!` marks a wrong result."""
-    mine = results["ours"]
-
-    def time(name: str, width: int = 8) -> str:
-        result = results.get(name)
-        wrong = "!" if result and result.time_us and not result.ok else ""
-        return f" {time_text(result.time_us if result else None) + wrong:>{width}}"
-
-    text = f"{mine.batch:25} {mine.layout:10} {mine.block_size:>4}{time('ours')}"
-    text += f" {figure(mine.noise_us, '.1f'):>5} {figure(mine.tflops, '.1f'):>7}"
-    text += f" {figure(mine.gbps, '.0f'):>6} {figure(mine.roofline_share, '.0%'):>5}"
-    text += f" {figure(mine.error, '.1e'):>7}" + "".join(time(rival) for rival in rivals)
-    text += "".join(f" {figure(ratio(results, rival), '.2f'):>7}" for rival in rivals)
-    if sweep:
-        loss = ratio(results, "ours", "best")
-        text += f"{time('best')} {figure(loss and loss - 1, '+.1%'):>6}"
-    config = mine.config
-    best = results.get("best")
-    if best and best.config != config:
-        config += f" (best {best.config})"
-    one_set = " [one KV set: cache not cold]" if mine.kv_sets < 2 else ""
-    notes = [
-        f"{result.implementation}: {result.note}"
-        for result in results.values()
-        if result.note and not quiet(result)
-    ]
-    return f"{text}  {config}{one_set}" + "".join(f"\n    {note}" for note in notes)
-
-
-def quiet(result: Result) -> bool:
-    """SDPA does not do most batches; its empty column says enough."""
-    return result.implementation == "sdpa" and result.time_us is None
-
-
-def geomeans(batches: Sequence[dict[str, Result]], rivals: Sequence[str], sweep: bool) -> list[str]:
-    """Geometric mean of each ratio by kind, by head layout and over all, with how many batches it covers."""
-    groups: dict[str, list[dict[str, Result]]] = defaultdict(list)
-    for results in batches:
-        groups[f"kind {results['ours'].kind}"].append(results)
-    for results in batches:
-        groups[f"heads {results['ours'].layout}"].append(results)
-    groups["all"] = list(batches)
-    pairs = [("ours", rival) for rival in rivals]
-    if sweep:
-        pairs += [("best", rival) for rival in rivals] + [("best", "ours")]
-    lines = ["", "geometric mean of rival's time / our time (batches)"]
-    lines.append(f"{'':20}" + "".join(f" {f'{rival}/{mine}':>16}" for mine, rival in pairs))
-    for group, members in groups.items():
-        cells = ""
-        for mine, rival in pairs:
-            values = [value for results in members if (value := ratio(results, rival, mine))]
-            mean = math.exp(sum(map(math.log, values)) / len(values)) if values else None
-            cells += f" {f'{mean:.3f} ({len(values)})' if mean else '-':>16}"
-        lines.append(f"{group:20}{cells}")
-    return lines
+def ours_failed(results: dict[str, Result]) -> bool:
+    """Whether any launch of ours was wrong or failed; a skipped variant did not."""
+    own = [result for name, result in results.items() if name not in RIVALS]
+    ran_wrong = any(result.rejected or result.note.startswith(("WRONG", "FAILED")) for result in own)
+    return ran_wrong or not results["ours"].ok
 
 
 def write(folder: Path, head: dict[str, object], batches: Sequence[dict[str, Result]]) -> None:

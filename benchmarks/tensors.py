@@ -52,6 +52,13 @@ def cache_bytes(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).L2_cache_size)
 
 
+def multiprocessors(device: torch.device) -> int:
+    """Of the GPU; an H100's where there is none."""
+    if device.type != "cuda":
+        return 132
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
 def set_bytes(batch: Batch) -> int:
     """Bytes of one KV set: both caches, q and out."""
     slots = sum(batch.blocks_per_seq) * batch.block_size * batch.layout.num_kv_heads

@@ -19,6 +19,9 @@ from benchmarks.roofline import Ceilings
 Launch = Callable[[], None]
 REPLAY_US = 2000.0
 MAX_LAUNCHES = 4096
+BRIEF_LAUNCHES = 4
+BRIEF_REPLAYS = 3
+LONG_US = 20_000.0  # replays that take longer together with others of theirs are repeated less
 
 
 @dataclass(frozen=True)
@@ -41,15 +44,27 @@ class Timing:
 class Timed(Protocol):
     """A sequence of launches that is ready to be timed."""
 
+    @property
+    def replay_us(self) -> float:
+        """About how long one of `sample`'s runs takes."""
+
     def sample(self, repeats: int) -> list[float]:
         """Run `repeats` times; microseconds a launch of each."""
 
 
 class GraphTimed:
-    """Launches captured in order, over and over, into one CUDA graph whose replay lasts 2 ms or more."""
+    """Launches captured in order, over and over, into one CUDA graph whose replay lasts 2 ms or more.
 
-    def __init__(self, launches: Sequence[Launch], device: torch.device) -> None:
+    Every kernel must have been launched before, so that nothing compiles while the graph is captured.
+    `brief` captures each launch once only, for a first impression.
+    """
+
+    def __init__(self, launches: Sequence[Launch], device: torch.device, *, brief: bool = False) -> None:
         self._device = device
+        self.replay_us = 0.0
+        if brief:
+            self._capture(launches, rounds=-(-BRIEF_LAUNCHES // len(launches)))
+            return
         side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(side):
@@ -62,6 +77,7 @@ class GraphTimed:
         rounds = min(math.ceil(REPLAY_US / once_us), max(1, MAX_LAUNCHES // len(launches)))
         if rounds > 1:
             self._capture(launches, rounds)
+        self.replay_us = once_us * rounds
 
     def _capture(self, launches: Sequence[Launch], rounds: int) -> None:
         self._graph = torch.cuda.CUDAGraph()
@@ -87,6 +103,7 @@ class WallClockTimed:
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self._launches = launches
+        self.replay_us = 0.0
 
     def sample(self, repeats: int) -> list[float]:
         samples = []
@@ -103,13 +120,33 @@ def prepare(launches: Sequence[Launch], device: torch.device) -> Timed:
     return GraphTimed(launches, device) if device.type == "cuda" else WallClockTimed(launches)
 
 
+def time_briefly(launches: Sequence[Launch], device: torch.device, give_up_us: float = math.inf) -> float:
+    """Microseconds a launch from a few replays; from one only where that is over `give_up_us`.
+
+    Half of the KV sets suffice: they are still twice the L2.
+    """
+    if device.type != "cuda":
+        return WallClockTimed(launches[:1]).sample(1)[0]
+    launches = launches[: max(2, -(-len(launches) // 2))]
+    timed = GraphTimed(launches, device, brief=True)
+    first = timed.sample(1)[0]
+    if first > give_up_us or first * len(launches) > LONG_US:
+        return first
+    return min(first, *timed.sample(BRIEF_REPLAYS - 1))
+
+
 def time_together(candidates: dict[str, Timed], repeats: int) -> dict[str, Timing]:
-    """Time every candidate twice, in order and in reverse, so that a drift of the device hits all alike."""
+    """Time every candidate twice, in order and in reverse, so that a drift of the device hits all alike.
+
+    The slowest get fewer repeats: they need no long averaging.
+    """
     samples: dict[str, list[float]] = {name: [] for name in candidates}
     half = max(1, repeats // 2)
     for names in (list(candidates), list(reversed(candidates))):
         for name in names:
-            samples[name] += candidates[name].sample(half)
+            timed = candidates[name]
+            affordable = max(2, int(half * LONG_US / max(LONG_US, timed.replay_us)))
+            samples[name] += timed.sample(min(half, affordable))
     return {name: Timing.of(values) for name, values in samples.items()}
 
 

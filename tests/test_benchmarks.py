@@ -1,18 +1,33 @@
-"""What the benchmarks compute without a GPU: batches, work counts, reference windows, timings, means."""
+"""What the benchmarks compute without a GPU: batches, candidates, references, verdicts, means, plots."""
 
 import dataclasses
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks import report
+from attn_kernels import Config
+from attn_kernels.config import complete
+from attn_kernels.config_check import check_config
+from attn_kernels.variants import VARIANTS
+from benchmarks import means, plots, recompile, report, table
 from benchmarks.batch_sets import BATCH_SETS, select
-from benchmarks.batches import Batch, HeadLayout, chunked_prefill, mixed, prefill, varlen
-from benchmarks.checking import WINDOW, check, choose_windows, expect
+from benchmarks.batches import Batch, HeadLayout, chunked_prefill, decode, mixed, prefill, varlen
+from benchmarks.checking import WINDOW, Check, check, choose_windows, expect
+from benchmarks.contest import Contest, with_best
+from benchmarks.implementations import Prepared
+from benchmarks.jobs import own_job
+from benchmarks.poisoned import load
+from benchmarks.report import Result
 from benchmarks.roofline import Ceilings, visible_keys, work
-from benchmarks.tensors import materialise
+from benchmarks.space import MOST, candidates
+from benchmarks.tally import Tally
+from benchmarks.tensors import BatchTensors, materialise
 from benchmarks.timing import Timing, prepare, time_together
+from benchmarks.verify import compile_jobs
+from benchmarks.verify_cases import LAYOUTS, PAGES, SETTINGS, huge, random_cases
+from benchmarks.warm import minimal
 
 CPU = torch.device("cpu")
 SMALL = HeadLayout(4, 2, 16)
@@ -39,6 +54,19 @@ def test_named_sets_are_distinct_and_stable(name: str) -> None:
     assert batches == select(name)
     assert len({str(batch) for batch in batches}) == len(batches)
     assert all(batch.block_size == 24 for batch in select(name, block_size=24))
+
+
+def test_sets_cover_what_servers_do() -> None:
+    main, every = select("core"), select("full")
+    assert len(main) == 30
+    assert 0.4 <= sum(batch.kind == "decode" for batch in main) / 30 <= 0.6
+    layouts = {"32/8/128", "28/4/128", "32/32/128", "16/2/128", "32/8/64", "16/8/256"}
+    assert {str(batch.layout) for batch in main} == {str(batch.layout) for batch in every} == layouts
+    shares = {round(100 * batch.query_lens.count(1) / batch.num_seqs) for batch in every}
+    assert {0, 50, 98, 100} <= shares
+    assert {batch.num_seqs for batch in every if batch.kind == "decode"} >= {1, 4, 16, 64, 256}
+    assert {batch.max_seq_len for batch in every} >= {128, 1024, 8192, 65536}
+    assert {batch.kind for batch in every} == {"decode", "prefill", "chunk", "mixed", "spec", "varlen"}
 
 
 def test_random_batches_respect_their_limits() -> None:
@@ -136,24 +164,223 @@ def test_timing_statistics_and_order() -> None:
     assert calls == list("aabbbbaa")
 
 
+def test_slow_candidates_are_repeated_less() -> None:
+    class Slow:
+        replay_us = 200_000.0
+
+        def __init__(self) -> None:
+            self.repeats: list[int] = []
+
+        def sample(self, repeats: int) -> list[float]:
+            self.repeats.append(repeats)
+            return [1.0] * repeats
+
+    slow = Slow()
+    time_together({"slow": slow}, repeats=100)
+    assert slow.repeats == [5, 5]
+
+
+def result(name: str, time_us: float | None, ok: bool = True, batch: Batch | None = None) -> Result:
+    """A result of known time, or without one."""
+    batch = batch or prefill(1, 32)
+    base = Result.of(batch, 2, name)
+    if time_us is None:
+        return base
+    timed = base.timed(batch, Timing(time_us, time_us, 0.0, 1), Ceilings(1e12, 1e15))
+    return dataclasses.replace(timed, ok=ok, config=f"config of {name}")
+
+
 def test_ratios_leave_wrong_results_out() -> None:
-    batch = prefill(1, 32)
-
-    def result(name: str, time_us: float, ok: bool = True) -> report.Result:
-        base = report.Result.of(batch, 2, name)
-        timed = base.timed(batch, Timing(time_us, time_us, 0.0, 1), Ceilings(1e12, 1e15))
-        return dataclasses.replace(timed, ok=ok)
-
     rounds = [
         {"ours": result("ours", 10.0), "fa3": result("fa3", 20.0), "vllm": result("vllm", 5.0, ok=False)},
-        {
-            "ours": result("ours", 10.0),
-            "fa3": result("fa3", 5.0),
-            "vllm": report.Result.of(batch, 2, "vllm", "no"),
-        },
+        {"ours": result("ours", 10.0), "fa3": result("fa3", 5.0), "vllm": result("vllm", None)},
     ]
     assert report.ratio(rounds[0], "fa3") == 2.0
     assert report.ratio(rounds[0], "vllm") is None
-    last = report.geomeans(rounds, ["vllm", "fa3"], sweep=False)[-1]
+    last = means.tables(rounds, ["vllm", "fa3"], [])[-1]
     assert last.split() == ["all", "-", "1.000", "(2)"]
-    assert "!" in report.line(rounds[0], ["vllm", "fa3"], sweep=False)
+    assert "5.0!" in table.line(rounds[0], ["vllm", "fa3"], sweep=False)
+
+
+def test_geometric_means_by_kind_and_heads() -> None:
+    other = HeadLayout(28, 4)
+    batches = (decode(1, 64), decode(2, 64).at(other), prefill(1, 64).at(other))
+    times = ((10.0, 5.0, 40.0), (10.0, 10.0, 10.0), (10.0, 10.0, 20.0))
+    rounds = [
+        {name: result(name, us, batch=batch) for name, us in zip(("ours", "best", "fa3"), row, strict=True)}
+        for batch, row in zip(batches, times, strict=True)
+    ]
+    for results in rounds:
+        results["qblock"] = dataclasses.replace(results["ours"], implementation="qblock")
+        results["naive"] = result("naive", None)
+    lines = means.tables(rounds, ["fa3"], ["naive", "qblock"])
+    cells = [line.split() for line in lines if line.startswith(("kind", "heads", "all"))]
+    assert cells == [
+        ["kind", "decode", "2.828", "(2)", "2.000", "(2)"],  # fa3 over best, over ours
+        ["kind", "prefill", "2.000", "(1)", "2.000", "(1)"],
+        ["heads", "32/8/128", "8.000", "(1)", "4.000", "(1)"],
+        ["heads", "28/4/128", "1.414", "(2)", "1.414", "(2)"],
+        ["all", "2.520", "(3)", "2.000", "(3)"],
+        ["kind", "decode", "1.414", "(2)", "-", "1.414", "(2)"],  # ours, naive, qblock over best
+        ["kind", "prefill", "1.000", "(1)", "-", "1.000", "(1)"],
+        ["all", "1.260", "(3)", "-", "1.260", "(3)"],
+    ]
+
+
+def test_best_is_the_fastest_right_result_of_ours() -> None:
+    results = {
+        "ours": result("ours", 10.0),
+        "fa3": result("fa3", 1.0),
+        "naive": result("naive", 2.0, ok=False),
+        "qblock": result("qblock", 8.0),
+        "segmented": result("segmented", None),
+    }
+    best = with_best(results, dict.fromkeys(("naive", "qblock", "segmented")))["best"]
+    assert (best.implementation, best.time_us, best.config) == ("best", 8.0, "config of qblock")
+    assert "best" not in with_best(results, {})
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant:
+    """An implementation that writes one number everywhere, or raises."""
+
+    value: float
+    name: str = "ours"
+
+    def prepare(self, tensors: BatchTensors) -> Prepared:
+        if math.isinf(self.value):
+            raise RuntimeError("cannot do this")
+
+        def launch() -> None:
+            for kv in tensors.sets:
+                kv.out.fill_(self.value)
+
+        return Prepared([launch] * len(tensors.sets), lambda i: tensors.sets[i].out, "constant")
+
+
+def test_a_wrong_kernel_is_reported() -> None:
+    contest = Contest(CPU, [Constant(0.5), Constant(math.inf, "fa3")], Ceilings(1e12, 1e12), repeats=2)
+    results = contest.hold(prefill(1, 20).at(SMALL, dtype=torch.float32), {})
+    assert not results["ours"].ok
+    assert results["ours"].note.startswith("WRONG")
+    assert results["ours"].time_us
+    assert report.ours_failed(results)
+    assert results["fa3"].note == "FAILED: RuntimeError: cannot do this"
+    text = table.line(results, ["fa3"], sweep=False)
+    assert "!" in text
+    assert "ours: WRONG" in text
+    assert "fa3: FAILED" in text
+
+
+def test_rejected_configs_are_failures_and_skipped_variants_are_not() -> None:
+    fine = {"ours": result("ours", 1.0)}
+    skipped = dataclasses.replace(result("naive", None), note="skipped: too slow")
+    assert not report.ours_failed({**fine, "naive": skipped})
+    assert table.skipped([{**fine, "naive": skipped}] * 2) == ["naive skipped: too slow: 2 batches"]
+    wrong = dataclasses.replace(result("naive", 1.0), rejected="naive_M1_T64_W4_S2 WRONG")
+    assert report.ours_failed({**fine, "naive": wrong})
+    assert "REJECTED" in table.line({**fine, "naive": wrong}, [], sweep=True)
+
+
+@pytest.mark.parametrize("name", list(BATCH_SETS))
+def test_every_candidate_is_a_config_of_its_variant(name: str) -> None:
+    for batch in select(name):
+        found = candidates(batch, 132)
+        assert list(found) == list(VARIANTS)
+        for variant, tried in found.items():
+            assert bool(tried.configs) != bool(tried.skipped)
+            assert len(tried.configs) == len(set(tried.configs)) <= MOST
+            for config in tried.configs:
+                check_config(config)
+                assert config.variant == variant
+                assert Config.parse(str(config)) == config
+
+
+def test_segments_are_tried_where_query_tiles_leave_the_gpu_idle() -> None:
+    few, many = decode(1, 8192), decode(256, 8192)
+    counts = {config.num_segments for config in candidates(few, 132)["segmented"].configs}
+    assert counts <= {32, 64}
+    assert candidates(many, 132)["segmented"].skipped
+    one_long = Batch("b", "varlen", (1,) * 200, (65536,) + (16,) * 199)
+    assert candidates(one_long, 132)["segmented"].configs
+    assert candidates(prefill(1, 32768), 132)["naive"].skipped
+
+
+def test_nothing_is_compiled_twice() -> None:
+    """Batches of one head layout share kernels; lengths, sizes of launches and KV heads compile nothing."""
+    one, two = decode(1, 64), decode(64, 4096)
+    config, grid = Config("qblock", 16, 64), Config("static_grid", 16, 64)
+    same = [own_job(batch, config) for batch in (one, two, one.at(HeadLayout(16, 4)))]
+    same_grid = [own_job(one, grid), own_job(two, grid._replace(programs_per_sm=4))]
+    assert len(minimal([*same, *same_grid])) == 2
+    others = [one.at(HeadLayout(16, 2)), one.at(block_size=32), one.at(dtype=torch.float16)]
+    assert len(minimal([own_job(batch, config) for batch in (one, *others)])) == 4
+    split = Config("split", 16, 64)
+    jobs = [own_job(batch, split) for batch in (one, prefill(1, 8), mixed(4, 0.5, 64, 16))]
+    assert minimal(jobs) == [jobs[2]]  # it launches both kernels
+    big, small = own_job(one, Config("qblock", 128, 128)), own_job(one, config)
+    assert minimal([small, big]) == [big, small]
+
+
+def test_random_cases_reach_every_feature_and_variant() -> None:
+    cases = list(random_cases(500, 0))
+    assert cases == list(random_cases(500, 0))
+    for case in cases:
+        assert [config.variant for config in case.configs if config] == list(VARIANTS)
+        for config in case.configs:
+            check_config(complete(config))  # type: ignore[arg-type]
+    names = {name for case in cases for name in case.features.names}
+    wanted = {"window", "soft cap", "ALiBi", "sinks float32", "sinks half", "fp8 cache", "float scales"}
+    assert names >= wanted | {"tensor scales", "fused strides", "odd strides", "new keys", "none"}
+    assert {case.batch.block_size for case in cases} == set(PAGES)
+    assert {case.batch.layout for case in cases} == set(LAYOUTS)
+    assert any(0 in case.batch.query_lens for case in cases)
+    jobs = minimal(compile_jobs(cases, CPU))
+    assert len(jobs) <= 7 * SETTINGS  # each setting has one config a variant, split up to three launches
+
+
+def test_far_pages_hold_what_the_near_ones_did() -> None:
+    case = next(huge(1 << 20))
+    layout = HeadLayout(4, 2, 16)
+    case = dataclasses.replace(case, batch=case.batch.at(layout))
+    near, far = load(dataclasses.replace(case, far=0), CPU), load(case, CPU)
+    assert far.tensors.k_cache.numel() >= 1 << 20
+    assert far.tensors.k_cache[:100].isnan().all()
+    torch.testing.assert_close(far.expect().values, near.expect().values)
+
+
+def test_tally_counts_a_launch_once_a_table_and_lists_failures() -> None:
+    case = next(random_cases(1, 0))
+    config = complete(case.configs[3])  # type: ignore[arg-type]
+    tally = Tally()
+    tally.add(case, config, Check(1e-3, 1e-3, 5, 0, 1e-2))
+    tally.add(case, config, Check(0.5, 0.5, 5, 0, 1e-2))
+    tally.fail(case, config, "RuntimeError: no")
+    assert tally.launches == 3
+    assert len(tally.failures) == 2
+    row = next(line for line in tally.lines() if line.startswith("qblock"))
+    assert "2 WRONG" in row
+    assert "5.0e-01" in row
+
+
+def test_recompilation_beyond_configs_and_layouts_is_seen() -> None:
+    limits = recompile.allowed(recompile.LAYOUTS, torch.device("cpu"))
+    assert limits["qblock_kernel"] == 4  # one of them stands for the Hopper kernel elsewhere
+    assert limits["prefix_prefill_kernel"] == 4  # of two variants
+    assert limits["reduce_kernel"] == 4
+    lines = recompile.verdicts({**limits, "qblock_kernel": 5}, limits)
+    assert [line.split()[0] for line in lines if "TOO MANY" in line] == ["qblock_kernel"]
+    kinds = {batch.kind for batch in recompile.trace(100, 0, 16)}
+    assert kinds >= {"decode", "prefill", "chunk", "spec", "mixed", "varlen"}
+
+
+def test_plots_are_drawn_from_a_run(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    times = {"ours": 2.0, "qblock": 1.5, "fa3": 1.0}
+    rounds = [
+        with_best({name: result(name, us, batch=batch) for name, us in times.items()}, {"qblock": None})
+        for batch in (decode(1, 64), prefill(1, 64))
+    ]
+    report.write(tmp_path, {"environment": {"device": "none", "date": "2000-01-01"}}, rounds)
+    drawn = {path.name for path in plots.draw(tmp_path / "compare.json")}
+    assert drawn == {f"compare_{name}.png" for name in ("ratios", "roofline", "rates", "variants")}

@@ -1,7 +1,22 @@
-"""Device functions that every paged-attention kernel variant needs."""
+"""Device functions that find sequences and load tiles of keys and values from pages."""
 
 import triton
 import triton.language as tl
+
+from attn_kernels.kernels.traits import Keys
+
+
+@triton.jit
+def search(starts_ptr, count, value):
+    """The last i below ``count`` whose start is at most ``value``; starts ascend and begin with 0."""
+    low = 0
+    high = count
+    while high - low > 1:
+        middle = (low + high) // 2
+        before = tl.load(starts_ptr + middle) <= value
+        low = tl.where(before, middle, low)
+        high = tl.where(before, high, middle)
+    return low
 
 
 @triton.jit
@@ -22,78 +37,119 @@ def find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q: tl.constexpr):
 
 
 @triton.jit
-def load_page_ids(table_row_ptr, tile_start, last_key, TILE_SIZE: tl.constexpr, PAGE_SIZE: tl.constexpr):
-    """Page ids of the keys ``tile_start .. tile_start + TILE_SIZE - 1``.
-
-    A scalar when a page holds whole tiles, else one id a key. Keys past ``last_key`` get its page, so
-    that table entries which the sequence does not own are never read and every address stays valid.
-    """
-    if PAGE_SIZE % TILE_SIZE == 0:
-        pages = tl.minimum(tile_start, last_key) // PAGE_SIZE
-    elif TILE_SIZE % PAGE_SIZE == 0:
-        page_in_tile = tl.arange(0, TILE_SIZE) // PAGE_SIZE
-        pages = tl.minimum(tile_start // PAGE_SIZE + page_in_tile, last_key // PAGE_SIZE)
+def keys_of(cache, seq, kv_head, first, last, traits: tl.constexpr):
+    """The keys and values ``first .. last`` of one sequence and KV head."""
+    unit: tl.constexpr = traits.cache_unit
+    k_page = cache.stride_k_page.to(tl.int64) * unit
+    k_slot = cache.stride_k_slot * unit
+    if traits.same_kv_strides:
+        v_page = k_page
+        v_slot = k_slot
     else:
-        pages = tl.minimum(tile_start + tl.arange(0, TILE_SIZE), last_key) // PAGE_SIZE
-    return tl.load(table_row_ptr + pages)
+        v_page = cache.stride_v_page.to(tl.int64) * unit
+        v_slot = cache.stride_v_slot * unit
+    return Keys(
+        cache.table_ptr + seq.to(tl.int64) * cache.stride_table,
+        cache.k_ptr + kv_head * cache.stride_k_head * unit,
+        cache.v_ptr + kv_head * cache.stride_v_head * unit,
+        k_page,
+        k_slot,
+        v_page,
+        v_slot,
+        first,
+        last,
+    )
+
+
+@triton.jit
+def load_page_ids(table_row_ptr, tile_start, first, last, traits: tl.constexpr):
+    """Page ids of the keys ``tile_start .. tile_start + tile_size - 1``.
+
+    A scalar when a page holds whole tiles, else one id a key. Keys outside ``first .. last`` get the page
+    of the nearest inside, so that table entries which the sequence does not own, or no longer, are never
+    used and every address stays valid. Without a table, the keys themselves, likewise bounded.
+    """
+    TILE_SIZE: tl.constexpr = traits.tile_size
+    PAGE_SIZE: tl.constexpr = traits.page_size
+    offsets = tl.arange(0, TILE_SIZE)
+    if table_row_ptr is None:
+        page_ids = bounded(tile_start + offsets, first, last, traits)
+    elif PAGE_SIZE % TILE_SIZE == 0:
+        page_ids = tl.load(table_row_ptr + bounded(tile_start, first, last, traits) // PAGE_SIZE)
+    elif TILE_SIZE % PAGE_SIZE == 0:
+        pages = tile_start // PAGE_SIZE + offsets // PAGE_SIZE
+        pages = bounded(pages, first // PAGE_SIZE, last // PAGE_SIZE, traits)
+        page_ids = tl.load(table_row_ptr + pages)
+    else:
+        keys = bounded(tile_start + offsets, first, last, traits)
+        page_ids = tl.load(table_row_ptr + keys // PAGE_SIZE)
+    return page_ids
+
+
+@triton.jit
+def bounded(keys, first, last, traits: tl.constexpr):
+    """Keys or pages held between the first and the last; without a window the first is 0."""
+    if traits.windowed:
+        keys = tl.maximum(keys, first)
+    return tl.minimum(keys, last)
 
 
 @triton.jit
 def tile_pointers(
-    head_ptr,
-    page_ids,
-    tile_start,
-    stride_page,
-    stride_slot,
-    TILE_SIZE: tl.constexpr,
-    PAGE_SIZE: tl.constexpr,
-    HEAD_PADDED: tl.constexpr,
+    table_row_ptr, head_ptr, page_ids, tile_start, stride_page, stride_slot, traits: tl.constexpr
 ):
-    """Pointers [TILE_SIZE, HEAD_PADDED] to a tile of one KV head.
+    """Pointers [tile_size, head_padded] to a tile of one KV head.
 
     ``stride_page`` is int64, since a cache may exceed 2^31 elements; offsets inside a page are int32.
     """
+    TILE_SIZE: tl.constexpr = traits.tile_size
+    PAGE_SIZE: tl.constexpr = traits.page_size
     keys = tl.arange(0, TILE_SIZE)
-    columns = tl.arange(0, HEAD_PADDED)
-    page_offsets = page_ids.to(tl.int64) * stride_page
-    if PAGE_SIZE % TILE_SIZE == 0:
-        tile_ptr = head_ptr + page_offsets + (tile_start % PAGE_SIZE) * stride_slot
+    columns = tl.arange(0, traits.head_padded)
+    if table_row_ptr is None:
+        pointers = head_ptr + (page_ids.to(tl.int64) * stride_slot)[:, None] + columns[None, :]
+    elif PAGE_SIZE % TILE_SIZE == 0:
+        tile_ptr = head_ptr + page_ids.to(tl.int64) * stride_page + (tile_start % PAGE_SIZE) * stride_slot
         pointers = tile_ptr + (keys[:, None] * stride_slot + columns[None, :])
     else:
         slots = keys % PAGE_SIZE if TILE_SIZE % PAGE_SIZE == 0 else (tile_start + keys) % PAGE_SIZE
+        page_offsets = page_ids.to(tl.int64) * stride_page
         pointers = head_ptr + page_offsets[:, None] + (slots[:, None] * stride_slot + columns[None, :])
     return pointers
 
 
 @triton.jit
-def load_columns(pointers, HEAD_SIZE: tl.constexpr, HEAD_PADDED: tl.constexpr):
-    """Load rows of a head, without any mask when the head size is a power of two."""
-    if HEAD_SIZE == HEAD_PADDED:
-        values = tl.load(pointers)
-    else:
-        values = tl.load(pointers, mask=(tl.arange(0, HEAD_PADDED) < HEAD_SIZE)[None, :], other=0.0)
-    return values
+def load_tile(pointers, row_valid, dtype: tl.constexpr, traits: tl.constexpr):
+    """Load a tile of keys or values as ``dtype``; rows that are not valid are zero (None: all are valid).
 
-
-@triton.jit
-def row_mask(row_valid, HEAD_SIZE: tl.constexpr, HEAD_PADDED: tl.constexpr):
-    """Mask [rows, HEAD_PADDED or 1] of the valid rows, and of the columns where a head has padding."""
-    mask = row_valid[:, None]
-    if HEAD_SIZE != HEAD_PADDED:
-        mask = mask & (tl.arange(0, HEAD_PADDED) < HEAD_SIZE)[None, :]
-    return mask
-
-
-@triton.jit
-def accumulate(scores, v, acc, row_max, row_sum, scale_log2):
-    """One step of online softmax in base 2 and float32.
-
-    ``row_max`` holds the largest score so far times ``scale_log2`` (softmax scale times log2(e)), so that
-    scaling costs one fused multiply-add an element. Every row must have seen a finite score by now.
+    Unmasked where it can be: when the head size is a power of two and every row is valid.
     """
-    new_max = tl.maximum(row_max, tl.max(scores, 1) * scale_log2)
-    weights = tl.exp2(scores * scale_log2 - new_max[:, None])
-    rescale = tl.exp2(row_max - new_max)
-    row_sum = row_sum * rescale + tl.sum(weights, 1)
-    acc = tl.dot(weights.to(v.dtype), v, acc * rescale[:, None])
-    return acc, new_max, row_sum
+    cache_modifier: tl.constexpr = ".cg" if traits.bypass_l1 else ""
+    if row_valid is not None:
+        mask = row_mask(row_valid, traits)
+        tile = tl.load(pointers, mask=mask, other=0.0, cache_modifier=cache_modifier)
+    elif traits.head_size == traits.head_padded:
+        tile = tl.load(pointers, cache_modifier=cache_modifier)
+    else:
+        mask = (tl.arange(0, traits.head_padded) < traits.head_size)[None, :]
+        tile = tl.load(pointers, mask=mask, other=0.0, cache_modifier=cache_modifier)
+    return decode_e4m3(tile, dtype) if tile.dtype == tl.uint8 else tile.to(dtype)
+
+
+@triton.jit
+def decode_e4m3(bytes, dtype: tl.constexpr):
+    """fp8 e4m3 from its bits, for GPUs that have no such conversion: exponent and mantissa moved to where
+    fp16 has them stand for a 2^8 times smaller number, subnormal ones included. The two NaNs become 480.
+    """
+    wide = bytes.to(tl.uint16)
+    half = (((wide & 0x80) << 8) | ((wide & 0x7F) << 7)).to(tl.float16, bitcast=True)
+    return (half * 256.0).to(dtype)
+
+
+@triton.jit
+def row_mask(row_valid, traits: tl.constexpr):
+    """Mask [rows, head_padded or 1] of the valid rows, and of the columns where a head has padding."""
+    mask = row_valid[:, None]
+    if traits.head_size != traits.head_padded:
+        mask = mask & (tl.arange(0, traits.head_padded) < traits.head_size)[None, :]
+    return mask

@@ -1,13 +1,17 @@
 """Every mistake gets one sentence that names the argument, what was got and what is needed."""
 
+import dataclasses
+
 import pytest
 import torch
+from kernel_cases import FP8
 
 import attn_kernels
 from attn_kernels import Config
 from attn_kernels.testing import make_batch
+from attn_kernels.variants import VARIANTS
 
-CONFIG = Config("qblock", 16, 16, 4, 2)
+CONFIG = Config("qblock", 16, 16)
 
 
 @pytest.fixture
@@ -94,6 +98,16 @@ def int32(*values):
         ({"config": CONFIG._replace(tile_size=0)}, ValueError, "config.tile_size is 0, but a power of two"),
         ({"config": CONFIG._replace(num_warps=3)}, ValueError, "config.num_warps is 3, but a power of two"),
         ({"config": CONFIG._replace(num_stages=0)}, ValueError, "config.num_stages is 0, but at least 1"),
+        (
+            {"config": CONFIG._replace(num_segments=4)},
+            ValueError,
+            "config.num_segments is 4, but qblock has no such parameter",
+        ),
+        (
+            {"config": CONFIG._replace(variant="naive")},
+            ValueError,
+            "config.block_m is 16, but 1 is needed by",
+        ),
         ({"device_key": "nvidia_h100"}, ValueError, "device_key is 'nvidia_h100', but config was given too"),
     ],
 )
@@ -141,7 +155,7 @@ def test_page_ids_outside_the_cache_are_refused_at_launch(batch):
             "q",
             lambda q: q.float(),
             TypeError,
-            "q has dtype torch.float32, but the plan was made for torch.float16",
+            "q has dtype torch.float32, but torch.float16 is needed",
         ),
         ("q", lambda q: q.to("meta"), ValueError, "q is on meta, but the plan was made for cpu"),
         (
@@ -168,7 +182,31 @@ def test_page_ids_outside_the_cache_are_refused_at_launch(batch):
             ValueError,
             r"out has shape \(4, 2, 32\), but \(4, 4, 32\) is needed",
         ),
-        ("out", lambda out: out.float(), TypeError, "out has dtype torch.float32"),
+        (
+            "out",
+            lambda out: out.float(),
+            TypeError,
+            "out has dtype torch.float32, but torch.float16 is needed",
+        ),
+        ("out", lambda out: out.to("meta"), ValueError, "out is on meta, but the plan was made for cpu"),
+        (
+            "k_cache",
+            lambda k: k.to(FP8),
+            TypeError,
+            "v_cache has dtype torch.float16, but torch.float8_e4m3fn is needed",
+        ),
+        (
+            "v_cache",
+            lambda v: v.to(FP8),
+            TypeError,
+            "v_cache has dtype torch.float8_e4m3fn, but torch.float16 is needed",
+        ),
+        (
+            "k_cache",
+            lambda k: k.to(torch.float8_e5m2),
+            TypeError,
+            "k_cache has dtype torch.float8_e5m2, but torch.float16 is needed",
+        ),
         ("out", lambda out: out.mT.contiguous().mT, ValueError, "out has stride 4 in its last dimension"),
     ],
 )
@@ -192,10 +230,101 @@ def test_strides_that_overflow_inside_a_tile(batch):
         attn_kernels.run(plan(batch), far, batch.k_cache, batch.v_cache)
 
 
-@pytest.mark.parametrize("softmax_scale", [0.0, -1.0, float("nan"), float("inf")])
-def test_softmax_scale(batch, softmax_scale):
-    with pytest.raises(ValueError, match=r"softmax_scale is .*, but a positive finite number is needed"):
-        attn_kernels.run(plan(batch), batch.q, batch.k_cache, batch.v_cache, softmax_scale=softmax_scale)
+NOT_POSITIVE = "but a positive finite number is needed"
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        ({"softmax_scale": 0.0}, ValueError, f"softmax_scale is 0.0, {NOT_POSITIVE}"),
+        ({"softmax_scale": -1.0}, ValueError, f"softmax_scale is -1.0, {NOT_POSITIVE}"),
+        ({"softmax_scale": float("nan")}, ValueError, f"softmax_scale is nan, {NOT_POSITIVE}"),
+        ({"softmax_scale": float("inf")}, ValueError, f"softmax_scale is inf, {NOT_POSITIVE}"),
+        ({"softmax_scale": "1"}, TypeError, "softmax_scale is a str, but a number is needed"),
+        ({"softmax_scale": torch.ones(1)}, TypeError, "softmax_scale is a Tensor, but a number is needed"),
+        ({"sliding_window": 0}, ValueError, "sliding_window is 0, but at least 1 is needed"),
+        ({"sliding_window": -1}, ValueError, "sliding_window is -1, but at least 1 is needed"),
+        ({"sliding_window": 1.5}, TypeError, "sliding_window is a float, but a plain int is needed"),
+        ({"sliding_window": (4, 0)}, TypeError, "sliding_window is a tuple, but a plain int is needed"),
+        ({"softcap": -1.0}, ValueError, f"softcap is -1.0, {NOT_POSITIVE}"),
+        ({"softcap": float("nan")}, ValueError, f"softcap is nan, {NOT_POSITIVE}"),
+        ({"softcap": float("inf")}, ValueError, f"softcap is inf, {NOT_POSITIVE}"),
+        ({"softcap": None}, TypeError, "softcap is a NoneType, but a number is needed"),
+        ({"alibi_slopes": torch.ones(2)}, ValueError, "alibi_slopes has shape (2,), but (4,) is needed"),
+        ({"alibi_slopes": torch.ones(4, 1)}, ValueError, "alibi_slopes has shape (4, 1), but (4,) is needed"),
+        (
+            {"alibi_slopes": torch.ones(4).half()},
+            TypeError,
+            "alibi_slopes has dtype torch.float16, but torch.float32 is needed",
+        ),
+        (
+            {"alibi_slopes": torch.ones(4, device="meta")},
+            ValueError,
+            "alibi_slopes is on meta, but the plan was made for cpu",
+        ),
+        ({"alibi_slopes": torch.ones(8)[::2]}, ValueError, "alibi_slopes has stride 2, but 1 is needed"),
+        ({"sinks": torch.ones(3)}, ValueError, "sinks has shape (3,), but (4,) is needed"),
+        (
+            {"sinks": torch.ones(4).bfloat16()},
+            TypeError,
+            "sinks has dtype torch.bfloat16, but torch.float32 or torch.float16 is needed",
+        ),
+        (
+            {"sinks": torch.ones(4, device="meta")},
+            ValueError,
+            "sinks is on meta, but the plan was made for cpu",
+        ),
+        ({"sinks": torch.ones(8)[::2]}, ValueError, "sinks has stride 2, but 1 is needed"),
+        ({"k_scale": 0.0}, ValueError, f"k_scale is 0.0, {NOT_POSITIVE}"),
+        ({"v_scale": -2.0}, ValueError, f"v_scale is -2.0, {NOT_POSITIVE}"),
+        ({"k_scale": None}, TypeError, "k_scale is a NoneType, but a number is needed"),
+        ({"k_scale": torch.ones(2)}, ValueError, "k_scale has shape (2,), but (1,) is needed"),
+        ({"v_scale": torch.ones(0)}, ValueError, "v_scale has shape (0,), but (1,) is needed"),
+        (
+            {"v_scale": torch.ones(1).double()},
+            TypeError,
+            "v_scale has dtype torch.float64, but torch.float32 is needed",
+        ),
+        (
+            {"k_scale": torch.ones(1, device="meta")},
+            ValueError,
+            "k_scale is on meta, but the plan was made for cpu",
+        ),
+        (
+            {"k_new": torch.ones(4, 2, 32).half()},
+            ValueError,
+            "k_new is given without v_new, but both or neither are needed",
+        ),
+        (
+            {"v_new": torch.ones(4, 2, 32).half()},
+            ValueError,
+            "v_new is given without k_new, but both or neither are needed",
+        ),
+    ],
+)
+def test_scores_and_scales(batch, options, error, message):
+    with pytest.raises(error) as caught:
+        attn_kernels.run(plan(batch), batch.q, batch.k_cache, batch.v_cache, **options)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("name", ["k_new", "v_new"])
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        (lambda new: new[1:], ValueError, "has shape (3, 2, 32), but (4, 2, 32) is needed"),
+        (lambda new: new[:, :1], ValueError, "has shape (4, 1, 32), but (4, 2, 32) is needed"),
+        (lambda new: new.float(), TypeError, "has dtype torch.float32, but torch.float16 is needed"),
+        (lambda new: new.to("meta"), ValueError, "is on meta, but the plan was made for cpu"),
+        (lambda new: new.repeat(1, 1, 2)[..., ::2], ValueError, "has stride 2 in its last dimension, but 1"),
+    ],
+)
+def test_new_keys_and_values(batch, name, change, error, message):
+    new = {key: torch.zeros(4, 2, 32, dtype=torch.float16) for key in ("k_new", "v_new")}
+    new[name] = change(new[name])
+    with pytest.raises(error) as caught:
+        attn_kernels.run(plan(batch), batch.q, batch.k_cache, batch.v_cache, **new)
+    assert str(caught.value).startswith(f"{name} {message}")
 
 
 def varlen(batch, **changes):
@@ -224,6 +353,7 @@ def test_the_cpu_needs_the_interpreter(batch, monkeypatch):
         pass
 
     monkeypatch.setattr("attn_kernels.launch.JITFunction", Compiled)
-    monkeypatch.setattr("attn_kernels.kernels.qblock.qblock_kernel", Compiled())
+    compiled = dataclasses.replace(VARIANTS["qblock"], kernels=(Compiled(),))
+    monkeypatch.setitem(VARIANTS, "qblock", compiled)
     with pytest.raises(ValueError, match="q is on cpu, but a GPU is needed"):
         attn_kernels.run(plan(batch), batch.q, batch.k_cache, batch.v_cache)

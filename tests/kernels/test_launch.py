@@ -1,18 +1,21 @@
-"""From a chosen config to the launch: exactly what the generated module returned, and nothing recompiled."""
+"""From a chosen config to the launch: exactly what the generated module returned."""
 
+import dataclasses
 import sys
 from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 import torch
+from kernel_cases import NAMES, make_config, record_launches
 
 import attn_kernels
 from attn_kernels import Config
 from attn_kernels.choose import choose_for_device, describe_device
-from attn_kernels.kernels import qblock
-from attn_kernels.launch import VARIANTS
+from attn_kernels.kernels import qblock, static_grid
+from attn_kernels.kernels.arguments import compile_options
 from attn_kernels.testing import make_batch, relative_error
+from attn_kernels.variants import VARIANTS
 
 HEADS = {"num_query_heads": 8, "num_kv_heads": 2, "head_size": 32, "block_size": 16, "dtype": torch.float16}
 
@@ -57,21 +60,8 @@ def generated(monkeypatch):
 
 @pytest.fixture
 def launches(monkeypatch):
-    """Record every launch's grid and arguments by name, and launch all the same."""
-    recorded = []
-    kernel = qblock.qblock_kernel
-
-    class Spy:
-        def __getitem__(self, grid):
-            def launch(*args, **kwargs):
-                names = kernel.arg_names[: len(args)]
-                recorded.append(SimpleNamespace(grid=grid, **dict(zip(names, args, strict=True)), **kwargs))
-                kernel[grid](*args, **kwargs)
-
-            return launch
-
-    monkeypatch.setattr(qblock, "qblock_kernel", Spy())
-    return recorded
+    """Every launch's grid, arguments by name and options; the kernels run all the same."""
+    return record_launches(monkeypatch)
 
 
 def test_the_launched_config_is_what_the_generated_module_chose(generated, launches):
@@ -92,20 +82,53 @@ def test_the_launched_config_is_what_the_generated_module_chose(generated, launc
             "block_size": 16,
         }
     ]
-    assert plan.config == GeneratedConfig("qblock", 32, 64, 2, 3)
+    assert plan.config == Config("qblock", 32, 64, num_warps=2, num_stages=3)
     (launch,) = launches
-    assert (launch.BLOCK_M, launch.TILE_SIZE, launch.NUM_STAGES) == (32, 64, 3)
-    assert (launch.num_warps, launch.num_stages) == (2, 3)
+    traits = launch.arguments["traits"]
+    assert (traits.block_m, traits.tile_size, traits.num_stages) == (32, 64, 3)
+    assert (launch.options["num_warps"], launch.options["num_stages"]) == (2, 3)
     assert relative_error(out, batch.reference()) < 2e-3
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_every_parameter_reaches_the_kernel(variant, launches):
+    batch = make_batch((3, 1), (20, 50), **HEADS)
+    config = make_config(variant, 32, 64, num_segments=5, programs_per_sm=2, num_warps=2, num_stages=3)
+    config = config._replace(bypass_l1=1, max_registers=168)
+    out = attn_kernels.run(batch.plan(config=config), batch.q, batch.k_cache, batch.v_cache)
+    assert relative_error(out, batch.reference()) < 2e-3
+    main = [launch for launch in launches if launch.kernel != "reduce_kernel"]
+    assert main
+    for launch in main:
+        traits = launch.arguments["traits"]
+        assert traits.block_m == (16 if launch.kernel == "decode_kernel" else config.block_m)
+        assert (traits.tile_size, traits.num_stages, traits.bypass_l1) == (64, 3, True)
+        assert traits.num_segments == config.num_segments
+        assert launch.options == {"num_warps": 2, "num_stages": 3, "enable_fp_fusion": True, "maxnreg": 168}
+    if variant == "static_grid":
+        assert main[0].grid == (static_grid.INTERPRETED_PROCESSORS * 2,)
+
+
+def test_options_of_each_vendor():
+    config = Config("qblock", 16, 16, max_registers=96, waves_per_eu=2, matrix_size=16)
+    common = {"num_warps": 4, "num_stages": 2, "enable_fp_fusion": True}
+    assert compile_options(config, "nvidia") == common | {"maxnreg": 96}
+    assert compile_options(config, "amd") == common | {"waves_per_eu": 2, "matrix_instr_nonkdim": 16}
+    assert compile_options(config._replace(max_registers=0), "nvidia") == common
 
 
 def test_the_variant_names_the_launcher(monkeypatch):
     launched = []
-    monkeypatch.setitem(VARIANTS, "other", lambda plan, *tensors: launched.append(plan.config))
+
+    def launch(plan, layer):
+        launched.append((plan.config, layer.sliding_window))
+
+    other = dataclasses.replace(VARIANTS["qblock"], launch=launch)
+    monkeypatch.setitem(VARIANTS, "other", other)
     batch = make_batch((3, 1), (20, 50), **HEADS)
-    chosen = Config("other", 16, 16, 1, 1)
-    attn_kernels.run(batch.plan(config=chosen), batch.q, batch.k_cache, batch.v_cache)
-    assert launched == [chosen]
+    chosen = Config("other", 16, 16, num_warps=1, num_stages=1)
+    attn_kernels.run(batch.plan(config=chosen), batch.q, batch.k_cache, batch.v_cache, sliding_window=7)
+    assert launched == [(chosen, 7)]
 
 
 def test_a_device_is_asked_for_once(generated):
@@ -145,27 +168,16 @@ def test_devices_by_name_architecture_and_vendor(monkeypatch, hip, gcn, expected
     assert describe_device(torch.device("cuda", 0)) == expected
 
 
-def test_steps_differ_in_nothing_that_compiles(launches):
-    for query_lens, context_lens in (((3, 1), (20, 50)), ((1,), (1,)), ((16, 0, 1), (16, 0, 200))):
-        batch = make_batch(query_lens, context_lens, **HEADS)
-        attn_kernels.run(
-            batch.plan(config=Config("qblock", 16, 16, 4, 2)), batch.q, batch.k_cache, batch.v_cache
-        )
-    names = [name for name in vars(launches[0]) if name.isupper() or name in ("num_warps", "num_stages")]
-    assert len(names) == 12
-    first, *others = ({name: getattr(launch, name) for name in names} for launch in launches)
-    assert all(other == first for other in others)
-
-
 def test_programs_are_an_upper_bound_of_the_q_blocks(launches):
     batch = make_batch((9, 1, 0), (9, 5, 0), **HEADS)
-    attn_kernels.run(batch.plan(config=Config("qblock", 16, 16, 4, 2)), batch.q, batch.k_cache, batch.v_cache)
+    attn_kernels.run(batch.plan(config=Config("qblock", 16, 16)), batch.q, batch.k_cache, batch.v_cache)
     assert launches[0].grid == ((10 // 4 + 3) * 2, 1, 1)
 
 
-def test_nothing_is_launched_without_query_tokens(launches):
+@pytest.mark.parametrize("variant", NAMES)
+def test_nothing_is_launched_without_query_tokens(variant, launches):
     batch = make_batch((0, 0), (3, 0), **HEADS)
-    plan = batch.plan(config=Config("qblock", 16, 16, 4, 2))
+    plan = batch.plan(config=make_config(variant))
     assert attn_kernels.run(plan, batch.q, batch.k_cache, batch.v_cache).shape == (0, 8, 32)
     assert launches == []
 

@@ -1,0 +1,208 @@
+"""What a launch hands to a kernel: the arguments that all begin with, their traits, Triton's options."""
+
+import math
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from attn_kernels.config import Config
+from attn_kernels.kernels.traits import Traits
+from attn_kernels.structures import Layer, Plan
+
+LOG2_E = 1.4426950408889634
+VECTOR_BYTES = 16  # of the widest access of one thread
+E4M3_CAPABILITY = (8, 9)  # NVIDIA GPUs before this have no conversion of fp8 e4m3 in Triton
+
+# None of these may recompile a kernel from step to step or from model to model: strides come in units of
+# query_unit or cache_unit elements, which is all that a wide load needs to know of them.
+RUNTIME_INTS = (
+    "window",
+    "num_seqs",
+    "heads_per_group",
+    "num_kv_heads",
+    "stride_q_token",
+    "stride_q_head",
+    "stride_out_token",
+    "stride_out_head",
+    "stride_table",
+    "stride_k_page",
+    "stride_k_slot",
+    "stride_k_head",
+    "stride_v_page",
+    "stride_v_slot",
+    "stride_v_head",
+    "stride_k_new_token",
+    "stride_k_new_head",
+    "stride_v_new_token",
+    "stride_v_new_head",
+)
+INDEX_POINTERS = ("block_table_ptr", "cu_seqlens_q_ptr", "seqused_k_ptr", "cu_q_blocks_ptr")
+UNALIGNED_POINTERS = (*INDEX_POINTERS, "slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr")
+JIT_OPTIONS: dict[str, Any] = {
+    "do_not_specialize": RUNTIME_INTS,
+    "do_not_specialize_on_alignment": UNALIGNED_POINTERS,
+}
+
+
+class Specialisation(NamedTuple):
+    """One of the kernels that a variant launches, and what it is compiled for beside the config.
+
+    ``heads`` and ``block_m`` are as ``make_traits`` takes them. ``constants``: further compile-time
+    arguments, None for a pointer that the config has no use for. ``options``: Triton's, in place of those
+    of the config.
+    """
+
+    kernel: Any
+    heads: int | None = None
+    block_m: int | None = None
+    constants: Mapping[str, int | None] = {}
+    options: Mapping[str, int | bool] | None = None
+
+
+def make_traits(
+    config: Config,
+    *,
+    head_size: int,
+    block_size: int,
+    queries_per_kv: int,
+    heads: int | None = None,
+    block_m: int | None = None,
+    query_unit: int = 8,
+    cache_unit: int = 8,
+    same_kv_strides: bool = True,
+    windowed: bool = False,
+    softcapped: bool = False,
+    alibi: bool = False,
+) -> Traits:
+    """Traits of a config at one shape. ``heads`` and ``block_m`` are the config's unless a kernel differs."""
+    block_m = config.block_m if block_m is None else block_m
+    return Traits(
+        head_size=head_size,
+        head_padded=max(16, triton.next_power_of_2(head_size)),
+        page_size=block_size,
+        queries_per_kv=queries_per_kv,
+        heads=min(queries_per_kv, block_m) if heads is None else heads,
+        block_m=block_m,
+        tile_size=config.tile_size,
+        num_stages=config.num_stages,
+        num_segments=config.num_segments,
+        query_unit=query_unit,
+        cache_unit=cache_unit,
+        same_kv_strides=same_kv_strides,
+        windowed=windowed,
+        softcapped=softcapped,
+        alibi=alibi,
+        bypass_l1=bool(config.bypass_l1),
+    )
+
+
+def compile_options(config: Config, vendor: str) -> dict[str, int | bool]:
+    """Triton's own options. Fusing multiply-adds is named because Triton's default for it is to change."""
+    options: dict[str, int | bool] = {
+        "num_warps": config.num_warps,
+        "num_stages": config.num_stages,
+        "enable_fp_fusion": True,
+    }
+    if vendor == "nvidia" and config.max_registers:
+        options["maxnreg"] = config.max_registers
+    if vendor == "amd":
+        options |= {"waves_per_eu": config.waves_per_eu, "matrix_instr_nonkdim": config.matrix_size}
+    return options
+
+
+@lru_cache(maxsize=4096)
+def launch_constants(
+    config: Config,
+    vendor: str,
+    query_strides: tuple[int, ...],
+    cache_strides: tuple[int, ...],
+    cache_bytes: int,
+    **shape: Any,
+) -> tuple[tuple[int, ...], tuple[int, ...], Traits, dict[str, int | bool]]:
+    """Strides in their units, traits and options: the same for all layers and most steps."""
+    query_unit = math.gcd(VECTOR_BYTES // 2, *query_strides)
+    cache_unit = math.gcd(VECTOR_BYTES // cache_bytes, *cache_strides)
+    traits = make_traits(
+        config,
+        query_unit=query_unit,
+        cache_unit=cache_unit,
+        same_kv_strides=cache_strides[:3] == cache_strides[3:],
+        **shape,
+    )
+    in_query_units = tuple(n // query_unit for n in query_strides)
+    in_cache_units = tuple(n // cache_unit for n in cache_strides)
+    return in_query_units, in_cache_units, traits, compile_options(config, vendor)
+
+
+@cache
+def converts_e4m3(device: torch.device) -> bool:
+    """Whether Triton converts fp8 e4m3 on this device."""
+    if device.type == "cpu" or torch.version.hip:
+        return True
+    return torch.cuda.get_device_capability(device) >= E4M3_CAPABILITY
+
+
+def _scale(scale: float | Tensor) -> tuple[float, Tensor | None]:
+    """A scale as a number and a pointer, whose product it is."""
+    return (1.0, scale) if isinstance(scale, Tensor) else (float(scale), None)
+
+
+def _score_numbers(softmax_scale: float, softcap: float) -> tuple[float, float]:
+    """``factor`` and ``cap`` of ``Scoring``."""
+    factor = softmax_scale * LOG2_E
+    return (2.0 * factor / softcap, softcap * LOG2_E) if softcap else (factor, 0.0)
+
+
+def common(
+    plan: Plan, layer: Layer, *, heads: int | None = None, block_m: int | None = None
+) -> tuple[tuple[Any, ...], Traits, dict[str, int | bool]]:
+    """The arguments that every kernel begins with, the traits and the options of a launch."""
+    config, q, out, k_cache, v_cache = plan.config, layer.q, layer.out, layer.k_cache, layer.v_cache
+    query_strides = q.stride()[:2] + out.stride()[:2]
+    if layer.k_new is not None and layer.v_new is not None:
+        query_strides += layer.k_new.stride()[:2] + layer.v_new.stride()[:2]
+    in_query_units, in_cache_units, traits, options = launch_constants(
+        config,
+        "amd" if torch.version.hip else "nvidia",
+        query_strides,
+        k_cache.stride()[:3] + v_cache.stride()[:3],
+        k_cache.element_size(),
+        head_size=plan.head_size,
+        block_size=plan.block_size,
+        queries_per_kv=plan.queries_per_kv,
+        heads=heads,
+        block_m=block_m,
+        windowed=layer.sliding_window is not None,
+        softcapped=layer.softcap != 0.0,
+        alibi=layer.alibi_slopes is not None,
+    )
+    if k_cache.element_size() == 1 and not converts_e4m3(plan.device):
+        k_cache, v_cache = k_cache.view(torch.uint8), v_cache.view(torch.uint8)
+    k_scale, k_scale_tensor = _scale(layer.k_scale)
+    v_scale, v_scale_tensor = _scale(layer.v_scale)
+    arguments = (
+        out,
+        q,
+        k_cache,
+        v_cache,
+        plan.block_table,
+        plan.cu_seqlens_q,
+        plan.seqused_k,
+        layer.alibi_slopes,
+        layer.sinks,
+        k_scale_tensor,
+        v_scale_tensor,
+        *_score_numbers(layer.softmax_scale, layer.softcap),
+        k_scale,
+        v_scale,
+        layer.sliding_window or 0,
+        plan.num_seqs,
+        *in_query_units[:4],
+        plan.block_table.stride(0),
+        *in_cache_units,
+    )
+    return arguments, traits, options

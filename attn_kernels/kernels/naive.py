@@ -1,0 +1,86 @@
+"""The naive kernel: one query token and one query head per program, the baseline of every comparison.
+
+"The Anatomy of a Triton Attention Kernel", arXiv 2511.11581, listing 3: products by multiplying and summing,
+no matrix instruction, and every query head of a group loads its KV head again. The tile of keys is free here.
+"""
+
+import triton
+import triton.language as tl
+
+from attn_kernels.config import Config
+from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
+from attn_kernels.kernels.pages import search
+from attn_kernels.kernels.rows import attend_cache, first_tile, load_rows, load_scales, place, store_rows
+from attn_kernels.kernels.traits import Cache, Scoring
+from attn_kernels.structures import Layer, Plan
+
+HEADS = 1  # of one program
+
+
+@triton.jit(**JIT_OPTIONS)
+def naive_kernel(
+    out_ptr,
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    block_table_ptr,
+    cu_seqlens_q_ptr,
+    seqused_k_ptr,
+    slopes_ptr,
+    sinks_ptr,
+    k_scale_ptr,
+    v_scale_ptr,
+    factor,
+    cap,
+    k_scale,
+    v_scale,
+    window,
+    num_seqs,
+    stride_q_token,
+    stride_q_head,
+    stride_out_token,
+    stride_out_head,
+    stride_table,
+    stride_k_page,
+    stride_k_slot,
+    stride_k_head,
+    stride_v_page,
+    stride_v_slot,
+    stride_v_head,
+    traits: tl.constexpr,
+):
+    token = tl.program_id(0)
+    seq = search(cu_seqlens_q_ptr, num_seqs, token)
+    query = token - tl.load(cu_seqlens_q_ptr + seq)
+    kv_head = tl.program_id(1) // traits.queries_per_kv
+    head = tl.program_id(1) % traits.queries_per_kv
+    block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, query, kv_head, head, traits)
+    scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
+    scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
+    cache = Cache(
+        block_table_ptr,
+        k_ptr,
+        v_ptr,
+        stride_table,
+        stride_k_page,
+        stride_k_slot,
+        stride_k_head,
+        stride_v_page,
+        stride_v_slot,
+        stride_v_head,
+    )
+    rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits)
+    start = first_tile(rows.first_position, window, traits)
+    stop = rows.last_position + 1
+    acc, _, row_sum = attend_cache(block, rows, cache, scoring, scales, start, stop, True, traits)
+    store_rows(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], traits)
+
+
+def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
+    return (Specialisation(naive_kernel, heads=HEADS),)
+
+
+def launch(plan: Plan, layer: Layer) -> None:
+    """Launch with ``plan.config``, whose ``block_m`` is 1."""
+    arguments, traits, options = common(plan, layer, heads=HEADS)
+    naive_kernel[plan.num_query_tokens, plan.num_query_heads](*arguments, traits, **options)

@@ -1,0 +1,112 @@
+"""Parallel tiled softmax: Q-Blocks whose keys are split among several programs, then a reduction.
+
+"The Anatomy of a Triton Attention Kernel", arXiv 2511.11581, section 4.5 and listing 5. For decode of few
+sequences, where Q-Blocks alone would leave most of a GPU idle.
+"""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from attn_kernels.config import Config
+from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
+from attn_kernels.kernels.pages import find_sequence
+from attn_kernels.kernels.qblock import q_blocks_bound
+from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place
+from attn_kernels.kernels.segments import (
+    allocate_partials,
+    launch_reduce,
+    segment_keys,
+    specialise_reduce,
+    store_partial,
+)
+from attn_kernels.kernels.traits import Cache, Scoring
+from attn_kernels.structures import Layer, Plan
+
+
+@triton.jit(**JIT_OPTIONS)
+def segmented_kernel(
+    out_ptr,
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    block_table_ptr,
+    cu_seqlens_q_ptr,
+    seqused_k_ptr,
+    slopes_ptr,
+    sinks_ptr,
+    k_scale_ptr,
+    v_scale_ptr,
+    factor,
+    cap,
+    k_scale,
+    v_scale,
+    window,
+    num_seqs,
+    stride_q_token,
+    stride_q_head,
+    stride_out_token,
+    stride_out_head,
+    stride_table,
+    stride_k_page,
+    stride_k_slot,
+    stride_k_head,
+    stride_v_page,
+    stride_v_slot,
+    stride_v_head,
+    partial_ptr,
+    max_ptr,
+    sum_ptr,
+    num_kv_heads,
+    traits: tl.constexpr,
+):
+    BLOCK_Q: tl.constexpr = traits.block_m // traits.heads
+    q_block = tl.num_programs(0) // num_kv_heads - 1 - tl.program_id(0) // num_kv_heads
+    kv_head = tl.program_id(0) % num_kv_heads
+    segment = tl.program_id(1)
+    seq = find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q)
+    block_in_seq = q_block - (tl.load(cu_seqlens_q_ptr + seq) // BLOCK_Q + seq)
+    head = tl.program_id(2) * traits.heads
+    block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, traits)
+    if block.num_queries < 1:
+        return
+    scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
+    scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
+    cache = Cache(
+        block_table_ptr,
+        k_ptr,
+        v_ptr,
+        stride_table,
+        stride_k_page,
+        stride_k_slot,
+        stride_k_head,
+        stride_v_page,
+        stride_v_slot,
+        stride_v_head,
+    )
+    start, stop = segment_keys(block, window, segment, traits)
+    if start >= stop:
+        return
+    rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits)
+    acc, row_max, row_sum = attend_cache(block, rows, cache, scoring, scales, start, stop, False, traits)
+    num_query_heads = num_kv_heads * traits.queries_per_kv
+    store_partial(
+        partial_ptr, max_ptr, sum_ptr, block, segment, num_query_heads, acc, row_max, row_sum, traits
+    )
+
+
+def workspace(plan: Plan) -> tuple[Tensor, ...]:
+    return allocate_partials(plan)
+
+
+def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
+    return (Specialisation(segmented_kernel), specialise_reduce())
+
+
+def launch(plan: Plan, layer: Layer) -> None:
+    """Launch both kernels with ``plan.config``."""
+    arguments, traits, options = common(plan, layer)
+    head_splits = -(-plan.queries_per_kv // traits.heads)
+    grid = (q_blocks_bound(plan, traits) * plan.num_kv_heads, plan.config.num_segments, head_splits)
+    segmented_kernel[grid](*arguments, *plan.workspace, plan.num_kv_heads, traits, **options)
+    launch_reduce(plan, layer, plan.workspace, traits)

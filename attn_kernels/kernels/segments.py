@@ -1,0 +1,150 @@
+"""What kernels that split a context share: the segments, their partial results, and the kernel that joins
+them.
+
+"The Anatomy of a Triton Attention Kernel", arXiv 2511.11581, section 4.5 and listing 5 (parallel tiled
+softmax); also Flash-Decoding's split over keys and values (Dao et al., 2023).
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation
+from attn_kernels.kernels.pages import search
+from attn_kernels.kernels.rows import LOG2_E, LOWEST, first_tile, place, row_heads, valid_rows
+from attn_kernels.kernels.traits import Traits
+from attn_kernels.structures import Layer, Plan
+
+# One warp: no sum has to cross warps, and there is a program for every token and head.
+REDUCE_OPTIONS = {"num_warps": 1, "enable_fp_fusion": True}
+
+
+@triton.jit
+def segment_keys(block, window, segment, traits: tl.constexpr):
+    """The keys ``start .. stop - 1`` of a Block's segment, whole tiles but for the last; empty from some
+    segment on, where a context has fewer tiles than there are segments."""
+    first_position = block.context_len + block.first_query
+    start = first_tile(first_position, window, traits)
+    stop = first_position + block.num_queries
+    tiles = tl.cdiv(tl.cdiv(stop - start, traits.tile_size), traits.num_segments)
+    start += segment * tiles * traits.tile_size
+    return start, tl.minimum(stop, start + tiles * traits.tile_size)
+
+
+@triton.jit
+def has_keys(block, window, segments, traits: tl.constexpr):
+    """Which of these segments of a Block exist and have keys."""
+    starts, stops = segment_keys(block, window, segments, traits)
+    return (segments < traits.num_segments) & (starts < stops)
+
+
+@triton.jit
+def store_partial(
+    partial_ptr,
+    max_ptr,
+    sum_ptr,
+    block,
+    segment,
+    num_query_heads,
+    acc,
+    row_max,
+    row_sum,
+    traits: tl.constexpr,
+):
+    """Write the softmax state of a segment: [tokens, heads, segments, head_padded] and twice
+    [tokens, heads, segments], in float32."""
+    valid = valid_rows(block, traits)
+    tokens = block.first_token + tl.arange(0, traits.block_m) // traits.heads
+    heads = block.kv_head * traits.queries_per_kv + row_heads(block, traits)
+    places = (tokens * num_query_heads + heads) * traits.num_segments + segment
+    tl.store(max_ptr + places, row_max, mask=valid)
+    tl.store(sum_ptr + places, row_sum, mask=valid)
+    columns = tl.arange(0, traits.head_padded)
+    partial_ptrs = partial_ptr + (places * traits.head_padded)[:, None] + columns[None, :]
+    tl.store(partial_ptrs, acc, mask=valid[:, None])
+
+
+@triton.jit(**JIT_OPTIONS)
+def reduce_kernel(
+    out_ptr,
+    partial_ptr,
+    max_ptr,
+    sum_ptr,
+    cu_seqlens_q_ptr,
+    seqused_k_ptr,
+    sinks_ptr,
+    window,
+    num_seqs,
+    stride_out_token,
+    stride_out_head,
+    traits: tl.constexpr,
+):
+    """Join the segments of one query token and head."""
+    SEGMENTS: tl.constexpr = traits.num_segments
+    PADDED: tl.constexpr = triton.next_power_of_2(SEGMENTS)
+    HEAD_PADDED: tl.constexpr = traits.head_padded
+    CHUNK: tl.constexpr = min(PADDED, 4096 // HEAD_PADDED)  # segments at a time: 128 registers a thread
+    BLOCK_Q: tl.constexpr = traits.block_m // traits.heads
+    token = tl.program_id(0)
+    head = tl.program_id(1)
+    seq = search(cu_seqlens_q_ptr, num_seqs, token)
+    query = token - tl.load(cu_seqlens_q_ptr + seq)
+    block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, query // BLOCK_Q, head, 0, traits)
+    segments = tl.arange(0, PADDED)
+    filled = has_keys(block, window, segments, traits)
+    first = (token.to(tl.int64) * tl.num_programs(1) + head) * SEGMENTS
+    maxima = tl.load(max_ptr + first + segments, mask=filled, other=LOWEST)
+    sums = tl.load(sum_ptr + first + segments, mask=filled, other=0.0)
+    largest = tl.max(maxima, 0)
+    if sinks_ptr is not None:
+        sink = tl.load(sinks_ptr + head).to(tl.float32) * LOG2_E
+        largest = tl.maximum(largest, sink)
+    total = tl.sum(sums * tl.exp2(maxima - largest), 0)
+    if sinks_ptr is not None:
+        total += tl.exp2(sink - largest)
+
+    columns = tl.arange(0, HEAD_PADDED)
+    result = tl.zeros([HEAD_PADDED], dtype=tl.float32)
+    for chunk in tl.range(0, PADDED, CHUNK):
+        some = chunk + tl.arange(0, CHUNK)
+        written = has_keys(block, window, some, traits)
+        weights = tl.exp2(tl.load(max_ptr + first + some, mask=written, other=LOWEST) - largest)
+        partial_ptrs = partial_ptr + ((first + some) * HEAD_PADDED)[:, None] + columns[None, :]
+        partials = tl.load(partial_ptrs, mask=written[:, None], other=0.0)
+        result += tl.sum(partials * weights[:, None], 0)
+    result /= total
+    unit: tl.constexpr = traits.query_unit
+    out_ptr += (token.to(tl.int64) * stride_out_token + head.to(tl.int64) * stride_out_head) * unit
+    tl.store(out_ptr + columns, result.to(out_ptr.dtype.element_ty), mask=columns < traits.head_size)
+
+
+def allocate_partials(plan: Plan) -> tuple[Tensor, Tensor, Tensor]:
+    """What ``store_partial`` writes."""
+    rows = (plan.num_query_tokens, plan.num_query_heads, plan.config.num_segments)
+    head_padded = max(16, triton.next_power_of_2(plan.head_size))
+
+    def empty(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float32, device=plan.device)
+
+    return empty(*rows, head_padded), empty(*rows), empty(*rows)
+
+
+def specialise_reduce() -> Specialisation:
+    return Specialisation(reduce_kernel, options=REDUCE_OPTIONS)
+
+
+def launch_reduce(plan: Plan, layer: Layer, partials: tuple[Tensor, ...], traits: Traits) -> None:
+    """Join all segments into ``layer.out``."""
+    reduce_kernel[plan.num_query_tokens, plan.num_query_heads](
+        layer.out,
+        *partials,
+        plan.cu_seqlens_q,
+        plan.seqused_k,
+        layer.sinks,
+        layer.sliding_window or 0,
+        plan.num_seqs,
+        *(n // traits.query_unit for n in layer.out.stride()[:2]),
+        traits,
+        **REDUCE_OPTIONS,
+    )

@@ -1,0 +1,100 @@
+"""Split: a decode kernel for sequences of one query token beside a prefill kernel for all others.
+
+"Enabling vLLM V1 on AMD GPUs With Triton", phase 2: in decode, one program serves all query heads of a KV
+head.
+"""
+
+import triton
+import triton.language as tl
+
+from attn_kernels.config import Config
+from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
+from attn_kernels.kernels.prefix_prefill import launch_prefill, specialise_prefill
+from attn_kernels.kernels.rows import attend_cache, first_tile, load_rows, load_scales, place, store_rows
+from attn_kernels.kernels.traits import Cache, Scoring
+from attn_kernels.structures import Layer, Plan
+
+MIN_ROWS = 16  # of a matrix instruction
+MAX_HEADS = 64  # of one program
+SHORTEST_PREFILL = 2  # query tokens
+
+
+@triton.jit(**JIT_OPTIONS)
+def decode_kernel(
+    out_ptr,
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    block_table_ptr,
+    cu_seqlens_q_ptr,
+    seqused_k_ptr,
+    slopes_ptr,
+    sinks_ptr,
+    k_scale_ptr,
+    v_scale_ptr,
+    factor,
+    cap,
+    k_scale,
+    v_scale,
+    window,
+    num_seqs,
+    stride_q_token,
+    stride_q_head,
+    stride_out_token,
+    stride_out_head,
+    stride_table,
+    stride_k_page,
+    stride_k_slot,
+    stride_k_head,
+    stride_v_page,
+    stride_v_slot,
+    stride_v_head,
+    traits: tl.constexpr,
+):
+    seq = tl.program_id(0)
+    if tl.load(cu_seqlens_q_ptr + seq + 1) - tl.load(cu_seqlens_q_ptr + seq) != 1:
+        return
+    head = tl.program_id(2) * traits.heads
+    block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, 0, tl.program_id(1), head, traits)
+    scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
+    scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
+    cache = Cache(
+        block_table_ptr,
+        k_ptr,
+        v_ptr,
+        stride_table,
+        stride_k_page,
+        stride_k_slot,
+        stride_k_head,
+        stride_v_page,
+        stride_v_slot,
+        stride_v_head,
+    )
+    rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits)
+    start = first_tile(rows.first_position, window, traits)
+    stop = rows.last_position + 1
+    acc, _, row_sum = attend_cache(block, rows, cache, scoring, scales, start, stop, True, traits)
+    store_rows(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], traits)
+
+
+def decode_tile(queries_per_kv: int) -> tuple[int, int]:
+    """Query heads of a decode program, and the rows of its query tile."""
+    heads = min(queries_per_kv, MAX_HEADS)
+    return heads, max(MIN_ROWS, triton.next_power_of_2(heads))
+
+
+def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
+    heads, block_m = decode_tile(queries_per_kv)
+    return (specialise_prefill(SHORTEST_PREFILL), Specialisation(decode_kernel, heads, block_m))
+
+
+def launch(plan: Plan, layer: Layer) -> None:
+    """Launch one kernel or both, as far as the host knows which are needed. ``block_m`` is the prefill's."""
+    if plan.max_query_len > 1:
+        launch_prefill(plan, layer, SHORTEST_PREFILL)
+        if plan.num_query_tokens == plan.num_seqs * plan.max_query_len:
+            return
+    heads, block_m = decode_tile(plan.queries_per_kv)
+    arguments, traits, options = common(plan, layer, heads=heads, block_m=block_m)
+    head_splits = -(-plan.queries_per_kv // heads)
+    decode_kernel[plan.num_seqs, plan.num_kv_heads, head_splits](*arguments, traits, **options)

@@ -1,0 +1,168 @@
+"""Static launch grid: a persistent kernel of a fixed number of programs that hand themselves the work.
+
+"The Anatomy of a Triton Attention Kernel", arXiv 2511.11581, sections 4.7 and 6.2: the launch depends on the
+GPU, not on the batch, so a captured graph replays for other batches without programs that find nothing to do.
+The work is read from the cumulative Q-Block tensor, for prefill and decode alike.
+"""
+
+from functools import cache as memoize
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from attn_kernels.config import Config
+from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
+from attn_kernels.kernels.pages import search
+from attn_kernels.kernels.qblock import heads_per_group
+from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place, store_rows
+from attn_kernels.kernels.segments import (
+    allocate_partials,
+    launch_reduce,
+    segment_keys,
+    specialise_reduce,
+    store_partial,
+)
+from attn_kernels.kernels.traits import Cache, Scoring
+from attn_kernels.structures import Layer, Plan
+
+NO_PARTIALS = {"partial_ptr": None, "max_ptr": None, "sum_ptr": None}
+INTERPRETED_PROCESSORS = 3  # stand for a GPU's multiprocessors on the CPU
+
+
+@triton.jit(**JIT_OPTIONS)
+def static_grid_kernel(
+    out_ptr,
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    block_table_ptr,
+    cu_seqlens_q_ptr,
+    seqused_k_ptr,
+    slopes_ptr,
+    sinks_ptr,
+    k_scale_ptr,
+    v_scale_ptr,
+    factor,
+    cap,
+    k_scale,
+    v_scale,
+    window,
+    num_seqs,
+    stride_q_token,
+    stride_q_head,
+    stride_out_token,
+    stride_out_head,
+    stride_table,
+    stride_k_page,
+    stride_k_slot,
+    stride_k_head,
+    stride_v_page,
+    stride_v_slot,
+    stride_v_head,
+    cu_q_blocks_ptr,
+    partial_ptr,
+    max_ptr,
+    sum_ptr,
+    num_kv_heads,
+    heads_per_group,
+    traits: tl.constexpr,
+):
+    SEGMENTS: tl.constexpr = traits.num_segments
+    HEAD_SPLITS: tl.constexpr = (traits.queries_per_kv + traits.heads - 1) // traits.heads
+    num_blocks = tl.load(cu_q_blocks_ptr + num_seqs)
+    num_items = num_blocks * num_kv_heads * (HEAD_SPLITS * SEGMENTS)
+    scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
+    scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
+    cache = Cache(
+        block_table_ptr,
+        k_ptr,
+        v_ptr,
+        stride_table,
+        stride_k_page,
+        stride_k_slot,
+        stride_k_head,
+        stride_v_page,
+        stride_v_slot,
+        stride_v_head,
+    )
+    for item in tl.range(tl.program_id(0), num_items, tl.num_programs(0), num_stages=1):
+        segment = item % SEGMENTS
+        head = item // SEGMENTS % HEAD_SPLITS * traits.heads
+        item_of_head = item // (SEGMENTS * HEAD_SPLITS)
+        # Group after group of KV heads; in each, block after block, longest first as in the Q-Block kernel.
+        group = item_of_head // (num_blocks * heads_per_group)
+        item_of_group = item_of_head % (num_blocks * heads_per_group)
+        kv_head = group * heads_per_group + item_of_group % heads_per_group
+        q_block = num_blocks - 1 - item_of_group // heads_per_group
+        seq = search(cu_q_blocks_ptr, num_seqs, q_block)
+        block_in_seq = q_block - tl.load(cu_q_blocks_ptr + seq)
+        block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, traits)
+        start, stop = segment_keys(block, window, segment, traits)
+        if start < stop:
+            rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits)
+            acc, row_max, row_sum = attend_cache(
+                block, rows, cache, scoring, scales, start, stop, SEGMENTS == 1, traits
+            )
+            if SEGMENTS == 1:
+                result = acc / row_sum[:, None]
+                store_rows(out_ptr, stride_out_token, stride_out_head, block, result, traits)
+            else:
+                num_query_heads = num_kv_heads * traits.queries_per_kv
+                store_partial(
+                    partial_ptr,
+                    max_ptr,
+                    sum_ptr,
+                    block,
+                    segment,
+                    num_query_heads,
+                    acc,
+                    row_max,
+                    row_sum,
+                    traits,
+                )
+
+
+@memoize
+def multiprocessors(device: torch.device) -> int:
+    if device.type == "cpu":
+        return INTERPRETED_PROCESSORS
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def workspace(plan: Plan) -> tuple[Tensor, ...]:
+    """The cumulative Q-Block tensor, int32 [num_seqs + 1], and the partial results if there are segments."""
+    block_m = plan.config.block_m
+    block_q = block_m // min(plan.queries_per_kv, block_m)
+    blocks = (plan.cu_seqlens_q.diff() + (block_q - 1)) // block_q
+    cu_q_blocks = torch.zeros(plan.num_seqs + 1, dtype=torch.int32, device=plan.device)
+    torch.cumsum(blocks, 0, dtype=torch.int32, out=cu_q_blocks[1:])
+    return (cu_q_blocks, *(allocate_partials(plan) if plan.config.num_segments > 1 else ()))
+
+
+def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
+    if config.num_segments > 1:
+        return (Specialisation(static_grid_kernel), specialise_reduce())
+    return (Specialisation(static_grid_kernel, constants=NO_PARTIALS),)
+
+
+def launch(plan: Plan, layer: Layer) -> None:
+    """Launch with ``plan.config``: ``programs_per_sm`` programs for each multiprocessor."""
+    arguments, traits, options = common(plan, layer)
+    cu_q_blocks, *partials = plan.workspace
+    head_bytes = 2 * plan.max_seq_len * plan.head_size * layer.k_cache.element_size()
+    one_block = plan.max_query_len <= traits.block_m // traits.heads
+    group = heads_per_group(plan.num_kv_heads, head_bytes, one_block)
+    grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
+    static_grid_kernel[grid](
+        *arguments,
+        cu_q_blocks,
+        *(partials or NO_PARTIALS.values()),
+        plan.num_kv_heads,
+        group,
+        traits,
+        **options,
+    )
+    if partials:
+        launch_reduce(plan, layer, tuple(partials), traits)

@@ -1,0 +1,152 @@
+"""Compile configs for GPUs that are not there, and see whether they fit.
+
+    python -m attn_kernels.offline --all
+    python -m attn_kernels.offline --target sm_90 --variant segmented --tile-size 64 --features window,fp8
+    python -m attn_kernels.offline --target sm_90 gfx942 --config segmented_M16_T64_N8_W4_S3
+    python -m attn_kernels.offline --target gfx942 --device-key amd_mi300x
+
+Exit codes: 0 all fit, 1 some do not fit or do not compile, 2 wrong use.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from itertools import product
+from typing import NoReturn
+
+from attn_kernels.config import Config, complete
+from attn_kernels.config_check import check_config
+from attn_kernels.offline.resources import SHARED_LIMITS, TARGETS
+from attn_kernels.offline.sources import DTYPE_NAMES, FEATURES, Shape, sources
+from attn_kernels.offline.table import Case, print_table, results
+from attn_kernels.variants import VARIANTS
+
+# What --variant begins with: each fits every target.
+DEFAULTS = {
+    "naive": Config("naive", block_m=1, tile_size=32),
+    "prefix_prefill": Config("prefix_prefill", block_m=64, tile_size=32),
+    "split": Config("split", block_m=64, tile_size=32),
+    "qblock": Config("qblock", block_m=64, tile_size=32),
+    "segmented": Config("segmented", block_m=16, tile_size=32, num_segments=8),
+    "static_grid": Config("static_grid", block_m=64, tile_size=32, programs_per_sm=2),
+}
+# Segments make a static grid's kernel another.
+ALL = (
+    *DEFAULTS.values(),
+    Config("static_grid", block_m=16, tile_size=32, num_segments=4, programs_per_sm=4),
+)
+PARAMETERS = Config._fields[1:]
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are ValueErrors."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
+def _parser() -> Parser:
+    summary = "Compile configs for GPUs that are not there, and see whether they fit."
+    parser = Parser(prog="python -m attn_kernels.offline", description=summary, allow_abbrev=False)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--all", action="store_true", help="every variant, plain and with all features")
+    what.add_argument("--variant", choices=VARIANTS, help="one config of this variant; see below")
+    what.add_argument("--config", action="append", help="a config by its name; may be repeated")
+    what.add_argument("--device-key", help="every config of this generated module")
+    add = parser.add_argument
+    add("--target", nargs="+", choices=TARGETS, default=list(TARGETS), help="GPUs; all if not given")
+    add(
+        "--features",
+        type=_features,
+        help=f"comma-separated: {', '.join(FEATURES)}, or all; none if not given",
+    )
+    add("--head-sizes", type=int, nargs="+", default=[128], metavar="N")
+    add("--block-size", type=int, default=16, metavar="N", help="tokens a page holds")
+    add("--queries-per-kv", type=int, default=4, metavar="N")
+    add("--dtype", default="bf16", choices=DTYPE_NAMES.values())
+    add("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes at a time")
+    fields = parser.add_argument_group("launch parameters, in place of a default that fits every target")
+    for field in PARAMETERS:
+        fields.add_argument(f"--{field.replace('_', '-')}", type=int, metavar="N")
+    return parser
+
+
+def _features(text: str) -> tuple[str, ...]:
+    """The features of a comma-separated list, in the order of ``FEATURES``."""
+    names = FEATURES if text == "all" else tuple(text.split(","))
+    for name in names:
+        if name not in FEATURES:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of: {', '.join(FEATURES)}, all")
+    return tuple(name for name in FEATURES if name in names)
+
+
+def generated_configs(device_key: str) -> list[Config]:
+    """The config constants of a generated module. Raises ValueError."""
+    from generated import unified_attention
+
+    if device_key not in unified_attention.MODULES:
+        known = ", ".join(sorted(unified_attention.MODULES))
+        raise ValueError(f"device key is {device_key!r}, but the generated modules are: {known}")
+    constants = vars(unified_attention.MODULES[device_key])
+    found = [value for name, value in constants.items() if name.isupper() and hasattr(value, "variant")]
+    if not found:
+        raise ValueError(f"the generated module {device_key} has no config constants")
+    return list(dict.fromkeys(map(complete, found)))
+
+
+def _configs(options: argparse.Namespace) -> list[Config]:
+    """The configs that the command line asks for. Raises ValueError."""
+    given = {name: getattr(options, name) for name in PARAMETERS if getattr(options, name) is not None}
+    if given and options.variant is None:
+        option = next(iter(given)).replace("_", "-")
+        raise ValueError(f"--{option} is given without --variant, which it belongs to")
+    if options.variant is not None:
+        configs = [DEFAULTS[options.variant]._replace(**given)]
+    elif options.config is not None:
+        configs = list(dict.fromkeys(map(Config.parse, options.config)))
+    elif options.device_key is not None:
+        configs = generated_configs(options.device_key)
+    else:
+        configs = list(ALL)
+    for config in configs:
+        check_config(config)
+    return configs
+
+
+def _cases(options: argparse.Namespace) -> list[Case]:
+    """All that the command line asks for. Raises ValueError."""
+    if options.jobs < 1:
+        raise ValueError(f"--jobs is {options.jobs}, but at least 1 is needed")
+    features = [options.features or ()]
+    if options.all and options.features is None:
+        features.append(FEATURES)
+    dtype = {name: dtype for dtype, name in DTYPE_NAMES.items()}[options.dtype]
+    sizes = (options.block_size, options.queries_per_kv, dtype)
+    shapes = [
+        (config, Shape(target, head_size, *sizes, names))
+        for config, target, head_size, names in product(
+            _configs(options), dict.fromkeys(options.target), dict.fromkeys(options.head_sizes), features
+        )
+    ]
+    return [Case(config, kernel, shape) for config, shape in shapes for kernel in sources(config, shape)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    try:
+        options = _parser().parse_args(arguments)
+        cases = _cases(options)
+    except (ValueError, RuntimeError) as error:
+        print(f"attn_kernels.offline: {error}", file=sys.stderr)
+        return 2
+    misfits = print_table(cases, results(cases, min(options.jobs, len(cases))))
+    limits = ", ".join(
+        f"{SHARED_LIMITS[target]} on {target}"
+        for target in dict.fromkeys(case.shape.target for case in cases)
+    )
+    print(f"{len(cases) - misfits} of {len(cases)} fit (bytes of shared memory a block may have: {limits})")
+    return 1 if misfits else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

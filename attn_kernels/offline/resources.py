@@ -1,0 +1,56 @@
+"""What GPUs offer a kernel, and what a compiled kernel needs."""
+
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+
+TARGETS = {
+    "sm_80": GPUTarget("cuda", 80, 32),
+    "sm_90": GPUTarget("cuda", 90, 32),
+    "gfx90a": GPUTarget("hip", "gfx90a", 64),
+    "gfx942": GPUTarget("hip", "gfx942", 64),
+}
+# Bytes of shared memory that one block may have. NVIDIA: CUDA C++ Programming Guide, technical
+# specifications per compute capability (163 KiB for 8.0, 227 KiB for 9.0). AMD: the 64 KiB of LDS of a
+# compute unit, CDNA2 and CDNA3 ISA reference guides.
+SHARED_LIMITS = {"sm_80": 166912, "sm_90": 232448, "gfx90a": 65536, "gfx942": 65536}
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a compiled kernel needs: bytes of shared memory a block, registers and 4-byte spills a thread.
+
+    ``registers`` and ``spills`` are None where Triton's bundled tools do not tell.
+    """
+
+    shared_bytes: int
+    registers: int | None
+    spills: int | None
+
+
+def measure(kernel: Any) -> Resources:
+    """Read a compiled kernel's resources: from its cubin with cuobjdump, or from its AMD assembly."""
+    shared = int(kernel.metadata.shared)
+    if "amdgcn" in kernel.asm:
+        counts = dict(re.findall(r"\.(vgpr_count|vgpr_spill_count):\s+(\d+)", kernel.asm["amdgcn"]))
+        return Resources(shared, _int(counts.get("vgpr_count")), _int(counts.get("vgpr_spill_count")))
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    if not tool.exists():
+        return Resources(shared, None, None)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        command = [str(tool), "--dump-resource-usage", file.name]
+        usage = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
+    return Resources(shared, int(found[1]), int(found[2]) // 4) if found else Resources(shared, None, None)
+
+
+def _int(text: str | None) -> int | None:
+    return None if text is None else int(text)

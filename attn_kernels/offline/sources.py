@@ -1,0 +1,181 @@
+"""What Triton would compile for a launch: the types, constants and alignments of a kernel's arguments."""
+
+from typing import Any, NamedTuple
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import JITFunction
+
+from attn_kernels import checks
+from attn_kernels.config import Config
+from attn_kernels.config_check import check_config
+from attn_kernels.kernels import hopper
+from attn_kernels.kernels.arguments import (
+    E4M3_CAPABILITY,
+    INDEX_POINTERS,
+    RUNTIME_INTS,
+    UNALIGNED_POINTERS,
+    VECTOR_BYTES,
+    Specialisation,
+    launch_constants,
+)
+from attn_kernels.kernels.hopper_device import COLUMNS
+from attn_kernels.kernels.traits import Traits
+from attn_kernels.offline.resources import TARGETS
+from attn_kernels.variants import VARIANTS
+
+# What a launch may have beside q and the caches. "scales": tensors on the device, not numbers; "new_kv":
+# the query tokens' own keys and values.
+FEATURES = ("window", "softcap", "alibi", "sinks", "fp8", "scales", "new_kv")
+POINTERS_OF_FEATURES = {
+    "slopes_ptr": "alibi",
+    "sinks_ptr": "sinks",
+    "k_scale_ptr": "scales",
+    "v_scale_ptr": "scales",
+    "k_new_ptr": "new_kv",
+    "v_new_ptr": "new_kv",
+}
+FLOATS = ("factor", "cap", "k_scale", "v_scale")
+SCALAR_POINTERS = ("slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr")
+PARTIAL_POINTERS = ("partial_ptr", "max_ptr", "sum_ptr")
+CACHE_POINTERS = ("k_ptr", "v_ptr")
+DTYPE_NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+
+
+class Shape(NamedTuple):
+    """What a kernel is compiled for beside its config; ``features`` are of ``FEATURES``."""
+
+    target: str
+    head_size: int
+    block_size: int
+    queries_per_kv: int
+    dtype: torch.dtype
+    features: tuple[str, ...]
+
+    @property
+    def gpu(self) -> GPUTarget:
+        return TARGETS[self.target]
+
+    def check(self) -> None:
+        """Raises ValueError or TypeError."""
+        checks.check_heads(self.queries_per_kv, 1, self.head_size)
+        checks.check_int("block_size", self.block_size, 1)
+        checks.check_dtype(self.dtype)
+        if self.target not in TARGETS:
+            raise ValueError(f"target is {self.target!r}, but the targets are: {', '.join(TARGETS)}")
+        for feature in self.features:
+            if feature not in FEATURES:
+                raise ValueError(f"feature is {feature!r}, but the features are: {', '.join(FEATURES)}")
+
+
+class Source(NamedTuple):
+    """What Triton takes. ``attributes`` belong to pointers, and name them by their place."""
+
+    kernel: Any
+    signature: dict[str, str]
+    constants: dict[str, Any]
+    attributes: dict[tuple[int, ...], list[list[Any]]]
+    options: dict[str, int | bool]
+
+
+def sources(config: Config, shape: Shape) -> dict[str, Source]:
+    """The kernels that a config launches, by their names without ``_kernel``.
+
+    Tensors are taken to be contiguous. Raises ValueError, TypeError, or RuntimeError where TRITON_INTERPRET
+    is set.
+    """
+    check_config(config)
+    shape.check()
+    on_hopper = config.descriptors and shape.target == "sm_90" and not shape.features
+    tile = (shape.head_size, shape.block_size, shape.queries_per_kv)
+    if on_hopper and hopper.why_not_shape(config, *tile) is None:
+        return {"hopper": _hopper_source(config, shape)}
+    specials = VARIANTS[config.variant].specialise(config, shape.queries_per_kv)
+    if not all(isinstance(special.kernel, JITFunction) for special in specials):
+        raise RuntimeError("TRITON_INTERPRET is set, but compiling needs a process without it")
+    return {
+        special.kernel.__name__.removesuffix("_kernel"): _source(config, special, shape)
+        for special in specials
+    }
+
+
+def _source(config: Config, special: Specialisation, shape: Shape) -> Source:
+    stride = shape.head_size  # divides all strides of a contiguous tensor
+    *_, traits, options = launch_constants(
+        config,
+        "amd" if shape.gpu.backend == "hip" else "nvidia",
+        (stride,),
+        (stride,) * 6,
+        1 if "fp8" in shape.features else shape.dtype.itemsize,
+        head_size=shape.head_size,
+        block_size=shape.block_size,
+        queries_per_kv=shape.queries_per_kv,
+        heads=special.heads,
+        block_m=special.block_m,
+        windowed="window" in shape.features,
+        softcapped="softcap" in shape.features,
+        alibi="alibi" in shape.features,
+    )
+    names = special.kernel.arg_names
+    constants = _constants(names, special, traits, shape)
+    signature = {name: "constexpr" if name in constants else _argument_type(name, shape) for name in names}
+    attributes: dict[tuple[int, ...], list[list[Any]]] = {
+        (index,): _attributes(name, shape)
+        for index, name in enumerate(names)
+        if signature[name].startswith("*")
+    }
+    chosen = dict(options if special.options is None else special.options)
+    return Source(special.kernel, signature, constants, attributes, chosen)
+
+
+def _hopper_source(config: Config, shape: Shape) -> Source:
+    """The kernel that ``qblock`` launches on Hopper GPUs for a config with descriptors."""
+    kernel = hopper.hopper_kernel
+    constants = hopper.constants(config, shape.head_size, shape.block_size, shape.queries_per_kv)
+    dtype = DTYPE_NAMES[shape.dtype]
+    box = f"{constants['BOX']}, {COLUMNS.value}"
+
+    def argument_type(name: str) -> str:
+        if name in constants:
+            return "constexpr"
+        if name.endswith("_desc"):
+            return f"tensordesc<{dtype}[{box}],{hopper.LAYOUT!r}>"
+        if name in hopper.INDEX_POINTERS:
+            return "*i32"
+        if name.endswith("_ptr"):
+            return "*" + dtype
+        return "fp32" if name == "scale_log2" else "i32"
+
+    names = kernel.arg_names
+    attributes: dict[tuple[int, ...], list[list[Any]]] = {
+        (names.index(name),): [["tt.divisibility", VECTOR_BYTES]] for name in ("out_ptr", "q_ptr")
+    }
+    signature = {name: argument_type(name) for name in names}
+    return Source(kernel, signature, constants, attributes, {"num_warps": hopper.WARPS})
+
+
+def _constants(names: list[str], special: Specialisation, traits: Traits, shape: Shape) -> dict[str, Any]:
+    absent = {name for name, feature in POINTERS_OF_FEATURES.items() if feature not in shape.features}
+    return {**special.constants, **dict.fromkeys(absent.intersection(names)), "traits": traits}
+
+
+def _argument_type(name: str, shape: Shape) -> str:
+    if name in RUNTIME_INTS:
+        return "i32"
+    if name in FLOATS:
+        return "fp32"
+    if name in INDEX_POINTERS:
+        return "*i32"
+    if name in SCALAR_POINTERS or name in PARTIAL_POINTERS:
+        return "*fp32"
+    if name in CACHE_POINTERS and "fp8" in shape.features:
+        converts = shape.gpu.backend == "hip" or divmod(shape.gpu.arch, 10) >= E4M3_CAPABILITY
+        return "*fp8e4nv" if converts else "*u8"
+    return "*" + DTYPE_NAMES[shape.dtype]
+
+
+def _attributes(name: str, shape: Shape) -> list[list[Any]]:
+    """What Triton notes of a pointer. On AMD also that a tensor has up to 2 GiB, as all but caches do."""
+    aligned = [] if name in UNALIGNED_POINTERS else [["tt.divisibility", VECTOR_BYTES]]
+    small = shape.gpu.backend == "hip" and name not in CACHE_POINTERS
+    return [*aligned, ["tt.pointer_range", 32]] if small else aligned
