@@ -42,6 +42,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--skip", default="", help="leave out: fa3,vllm,sdpa")
     add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py (default .peers)")
     add("--out", type=Path, help="folder for compare.json, compare.csv and plots")
+    add("--compile-only", action="store_true", help="compile what the run would need, and stop")
     environment.add_device_options(parser)
     return parser.parse_args()
 
@@ -177,7 +178,9 @@ def main() -> int:
     print("\n".join(problems), end="\n" if problems else "")
     rivals = [rival for rival in report.RIVALS if any(rival == entry.name for entry in implementations)]
     jobs = compile_jobs(batches, sweep, args.peers if "vllm" in rivals else None)
-    print(compile_ahead(jobs, device, args.compile_workers))
+    print(compile_ahead(jobs, device, args.compile_workers), flush=True)
+    if args.compile_only:
+        return 0
     ceilings = measure_ceilings(device)
     tera = ceilings.flops_per_s / 1e12
     print(f"ceilings: copy {ceilings.bytes_per_s / 1e9:.0f} GB/s, bf16 matmul {tera:.0f} TFLOP/s")

@@ -7,10 +7,15 @@ from attn_kernels.kernels.attend import attend
 from attn_kernels.kernels.pages import keys_of, row_mask
 from attn_kernels.kernels.traits import Block, Rows, Scales, Scoring
 
-LOG2_E = tl.constexpr(1.4426950408889634)
-# The running maximum begins below every score, but finite: so a tile that is masked for a row adds weights
-# of exp2(-inf) = 0, and exp2(-inf + inf) never occurs.
-LOWEST = tl.constexpr(-1e38)
+
+@triton.jit
+def in_base_2(scores):
+    """Scores as float32 powers of 2 instead of e.
+
+    The constant has no global name: Triton 3.6 hashes constexpr globals of called functions or not by the
+    order in which kernels compile, and a kernel of another hash misses the cache on disk.
+    """
+    return scores.to(tl.float32) * 1.4426950408889634
 
 
 @triton.jit
@@ -68,7 +73,7 @@ def load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits: tl.c
     slopes = valid.to(tl.float32)  # without ALiBi of no use
     if traits.alibi:
         heads = block.kv_head * traits.queries_per_kv + row_heads(block, traits)
-        slopes = tl.load(scoring.slopes_ptr + heads, mask=valid, other=0.0).to(tl.float32) * LOG2_E
+        slopes = in_base_2(tl.load(scoring.slopes_ptr + heads, mask=valid, other=0.0))
     return Rows(
         q,
         first_position + tl.arange(0, traits.block_m) // traits.heads,
@@ -80,16 +85,20 @@ def load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits: tl.c
 
 @triton.jit
 def begin(block, scoring, WITH_SINKS: tl.constexpr, traits: tl.constexpr):
-    """Accumulator, running maximum and running sum before the first key. A sink is a key without a value."""
+    """Accumulator, running maximum and running sum before the first key. A sink is a key without a value.
+
+    The maximum begins below every score, but finite: so a tile that is masked for a row adds weights of
+    exp2(-inf) = 0, and exp2(-inf + inf) never occurs.
+    """
     BLOCK_M: tl.constexpr = traits.block_m
     HEAD_PADDED: tl.constexpr = traits.head_padded
     acc = tl.zeros([BLOCK_M, HEAD_PADDED], dtype=tl.float32)
-    row_max = tl.full([BLOCK_M], LOWEST, dtype=tl.float32)
+    row_max = tl.full([BLOCK_M], -1e38, dtype=tl.float32)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     if WITH_SINKS and scoring.sinks_ptr is not None:
         heads = block.kv_head * traits.queries_per_kv + row_heads(block, traits)
         sinks = tl.load(scoring.sinks_ptr + heads, mask=valid_rows(block, traits), other=0.0)
-        row_max = sinks.to(tl.float32) * LOG2_E
+        row_max = in_base_2(sinks)
         row_sum += 1.0
     return acc, row_max, row_sum
 

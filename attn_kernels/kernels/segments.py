@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation
 from attn_kernels.kernels.pages import search
-from attn_kernels.kernels.rows import LOG2_E, LOWEST, first_tile, place, row_heads, valid_rows
+from attn_kernels.kernels.rows import first_tile, in_base_2, place, row_heads, valid_rows
 from attn_kernels.kernels.traits import Traits
 from attn_kernels.structures import Layer, Plan
 
@@ -94,11 +94,11 @@ def reduce_kernel(
     segments = tl.arange(0, PADDED)
     filled = has_keys(block, window, segments, traits)
     first = (token.to(tl.int64) * tl.num_programs(1) + head) * SEGMENTS
-    maxima = tl.load(max_ptr + first + segments, mask=filled, other=LOWEST)
+    maxima = tl.load(max_ptr + first + segments, mask=filled, other=-1e38)
     sums = tl.load(sum_ptr + first + segments, mask=filled, other=0.0)
     largest = tl.max(maxima, 0)
     if sinks_ptr is not None:
-        sink = tl.load(sinks_ptr + head).to(tl.float32) * LOG2_E
+        sink = in_base_2(tl.load(sinks_ptr + head))
         largest = tl.maximum(largest, sink)
     total = tl.sum(sums * tl.exp2(maxima - largest), 0)
     if sinks_ptr is not None:
@@ -109,7 +109,7 @@ def reduce_kernel(
     for chunk in tl.range(0, PADDED, CHUNK):
         some = chunk + tl.arange(0, CHUNK)
         written = has_keys(block, window, some, traits)
-        weights = tl.exp2(tl.load(max_ptr + first + some, mask=written, other=LOWEST) - largest)
+        weights = tl.exp2(tl.load(max_ptr + first + some, mask=written, other=-1e38) - largest)
         partial_ptrs = partial_ptr + ((first + some) * HEAD_PADDED)[:, None] + columns[None, :]
         partials = tl.load(partial_ptrs, mask=written[:, None], other=0.0)
         result += tl.sum(partials * weights[:, None], 0)
