@@ -29,12 +29,12 @@ def across(layouts: tuple[HeadLayout, ...], batches: list[Batch]) -> list[Batch]
 
 
 def core() -> list[Batch]:
-    """30 batches of serving, half of them pure decode as most steps are; 20 at Llama-3-8B's heads.
+    """31 batches of serving, half of them pure decode as most steps are; 21 at Llama-3-8B's heads.
 
     Chosen for what servers form, before any was measured: batches of 1 to 256, contexts of 512 to 64K.
     """
     main = [
-        decode(64, 4 * K),
+        decode(64, 8 * K),
         decode(1, 8 * K),
         prefill(1, 2 * K),
         mixed(64, 0.98, 4 * K, 512),
@@ -44,6 +44,7 @@ def core() -> list[Batch]:
         decode(8, 8 * K),
         prefill(1, 8 * K),
         mixed(64, 0.5, 4 * K, 512),
+        prefill(1, 8 * K).at(block_size=128),
     ]
     others = [
         decode(64, 4 * K).at(QWEN_7B),

@@ -46,7 +46,7 @@ def rows_of(data: dict[str, Any]) -> list[Row]:
     found: dict[str, Row] = {}
     for record in data["results"]:
         page = "" if record["block_size"] == 16 else f"  p{record['block_size']}"
-        label = f"{record['batch']:<21} {record['layout']:>9}{page}"
+        label = f"{record['batch']:<21} {record['layout']:>9}{page:6}"
         row = found.setdefault(f"{label} {record['dtype']}", Row(label, record["kind"], {}))
         if record["time_us"] and record["ok"]:
             row.records[record["implementation"]] = record
