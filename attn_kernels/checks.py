@@ -1,7 +1,5 @@
 """Validation of what users hand in. Host-only, except where a function says that it reads tensor contents."""
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -11,6 +9,8 @@ DTYPES = (torch.float16, torch.bfloat16)
 FP8 = torch.float8_e4m3fn
 MAX_HEAD_SIZE = 256
 INT32_LIMIT = 2**31
+FLOAT32_LIMIT = 3.4e38
+MAX_SOFTCAP = 1000.0  # a score's error in float32 grows with it: 1e-4 here
 
 
 def check_int(name: str, value: object, minimum: int) -> None:
@@ -147,14 +147,18 @@ def check_run(
     """Shapes, dtypes, devices and strides of one launch; cheap, as it runs once a layer."""
     query_shape = (plan.num_query_tokens, plan.num_query_heads, plan.head_size)
     dtype = plan.dtype
-    _check_data(plan, "q", q, query_shape, dtype)
-    if out is not None:
-        _check_data(plan, "out", out, query_shape, dtype)
+    for name, tensor in (("q", q), ("out", q if out is None else out)):
+        _check_data(plan, name, tensor, query_shape, dtype)
+        token, head, _ = tensor.stride()
+        rows, heads = plan.config.block_m, plan.queries_per_kv
+        _check_reach(name, tensor, (rows - 1) * token + (heads - 1) * head)
+    _check_tensor("k_cache", k_cache)
     num_blocks = k_cache.shape[0] if k_cache.ndim else 0
     cache_shape = (num_blocks, plan.block_size, plan.num_kv_heads, plan.head_size)
     cache_dtype = FP8 if k_cache.dtype == FP8 else dtype
-    _check_data(plan, "k_cache", k_cache, cache_shape, cache_dtype)
-    _check_data(plan, "v_cache", v_cache, cache_shape, cache_dtype)
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        _check_data(plan, name, cache, cache_shape, cache_dtype)
+        _check_reach(name, cache, plan.block_size * cache.stride(1))
     if plan.max_page_id is not None and plan.max_page_id >= num_blocks:
         raise ValueError(
             f"block_table uses page id {plan.max_page_id}, but k_cache holds only {num_blocks} pages"
@@ -169,6 +173,7 @@ def check_run(
 
 
 def _check_data(plan: Plan, name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    _check_tensor(name, tensor)
     if tensor.shape != shape:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {shape} is needed")
     if tensor.dtype != dtype:
@@ -178,13 +183,13 @@ def _check_data(plan: Plan, name: str, tensor: Tensor, shape: tuple[int, ...], d
     stride = tensor.stride()
     if stride[-1] != 1 and shape[-1] > 1:
         raise ValueError(f"{name} has stride {stride[-1]} in its last dimension, but 1 is needed")
-    # Offsets inside a page of keys and inside a block of queries are int32 in the kernels.
-    if len(shape) == 4:
-        far = plan.block_size * stride[1]
-    else:
-        far = max(plan.config.block_m * max(stride[0], stride[1]), plan.queries_per_kv * stride[1])
+
+
+def _check_reach(name: str, tensor: Tensor, far: int) -> None:
+    """Offsets inside a page of keys and inside a tile of queries are int32 in the kernels."""
     if far >= INT32_LIMIT:
-        raise ValueError(f"{name} has strides {stride}, which reach past 2^31 elements inside one tile")
+        strides = tensor.stride()
+        raise ValueError(f"{name} has strides {strides}, which reach past 2^31 elements inside one tile")
 
 
 def check_scoring(
@@ -206,6 +211,8 @@ def check_scoring(
             raise ValueError(f"sliding_window is {sliding_window}, but less than 2^31 is needed")
     if softcap != 0.0:
         _check_positive("softcap", softcap)
+        if softcap > MAX_SOFTCAP:
+            raise ValueError(f"softcap is {softcap}, but at most {MAX_SOFTCAP} is supported, or 0 for none")
     heads = (plan.num_query_heads,)
     if alibi_slopes is not None:
         _check_vector(plan, "alibi_slopes", alibi_slopes, heads, (torch.float32,))
@@ -213,6 +220,8 @@ def check_scoring(
         _check_vector(plan, "sinks", sinks, heads, (torch.float32, plan.dtype))
     for name, scale in (("k_scale", k_scale), ("v_scale", v_scale)):
         if isinstance(scale, Tensor):
+            if scale.numel() != 1:
+                raise ValueError(f"{name} has shape {tuple(scale.shape)}, but one element is needed")
             _check_vector(plan, name, scale.flatten(), (1,), (torch.float32,))
         else:
             _check_positive(name, scale)
@@ -221,13 +230,19 @@ def check_scoring(
 def _check_positive(name: str, value: float) -> None:
     if not isinstance(value, int | float):
         raise TypeError(f"{name} is a {type(value).__name__}, but a number is needed")
-    if not 0.0 < value < math.inf:
+    if not 0.0 < value < FLOAT32_LIMIT:
         raise ValueError(f"{name} is {value}, but a positive finite number is needed")
+
+
+def _check_tensor(name: str, tensor: object) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} is a {type(tensor).__name__}, but a torch.Tensor is needed")
 
 
 def _check_vector(
     plan: Plan, name: str, tensor: Tensor, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...]
 ) -> None:
+    _check_tensor(name, tensor)
     if tensor.shape != shape:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {shape} is needed")
     if tensor.dtype not in dtypes:

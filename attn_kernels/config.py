@@ -1,7 +1,6 @@
 """What a kernel is launched with: a variant's name and its launch parameters."""
 
 import re
-from functools import lru_cache
 from typing import NamedTuple, Protocol, Self
 
 LETTERS = {
@@ -45,7 +44,7 @@ class Config(NamedTuple):
         variant: which kernel, a key of ``attn_kernels.variants.VARIANTS``.
         block_m: rows of a query tile; 1 in ``naive``, where a program has one query token and one head.
         tile_size: keys of one step of the inner loop, independent of the page size.
-        num_segments: parts of a context that run in parallel (``segmented``).
+        num_segments: parts of a context that run in parallel (``segmented``, ``static_grid``).
         num_warps, num_stages: as Triton means them; the stages are those of the loop over full tiles.
         programs_per_sm: programs a multiprocessor of a launch of fixed size (``static_grid``).
         descriptors: 1 lets ``qblock`` load keys and values through tensor descriptors (TMA) where the GPU
@@ -102,8 +101,15 @@ class Config(NamedTuple):
         return cls(found[1], **numbers)
 
 
-@lru_cache(maxsize=4096, typed=True)
 def complete(config: LaunchConfig) -> Config:
-    """The same launch parameters as a ``Config``."""
+    """The same launch parameters as a ``Config``. Raises TypeError where a needed attribute is missing."""
+    if isinstance(config, Config):
+        return config
     given = {name: getattr(config, name) for name in Config._fields if hasattr(config, name)}
-    return Config(**given)
+    try:
+        return Config(**given)
+    except TypeError:
+        raise TypeError(
+            f"config is {config!r}, but an object with variant, block_m and tile_size is needed, such as "
+            "Config.parse gives"
+        ) from None

@@ -11,7 +11,11 @@ COMMON |= {"max_registers", "waves_per_eu", "matrix_size"}
 
 
 def check_config(config: Config) -> None:
-    """Raises ValueError that names the first parameter which cannot be."""
+    """Raises ValueError that names the first parameter which cannot be, TypeError if one is no int."""
+    for name in Config._fields[1:]:
+        value = getattr(config, name)
+        if type(value) is not int:  # 32.0 would pass for 32 wherever launches are remembered
+            raise TypeError(f"config.{name} is {value!r}, but a plain int is needed")
     if config.variant not in VARIANTS:
         known = ", ".join(sorted(VARIANTS))
         raise ValueError(f"config.variant is {config.variant!r}, but the variants are: {known}")

@@ -43,13 +43,13 @@ def run(
             others from the cache.
         softmax_scale: a positive factor of the scores; ``head_size ** -0.5`` if None.
         sliding_window: how many keys a query sees, its own included; None means all.
-        softcap: scores become ``softcap * tanh(score / softcap)`` (Gemma 2); 0 means no cap.
+        softcap: scores become ``softcap * tanh(score / softcap)`` (Gemma 2); 0 means none; at most 1000.
         alibi_slopes: float32 [num_query_heads]; adds ``slope * (key position - query position)`` (Press et
             al., arXiv 2108.12409).
         sinks: [num_query_heads], float32 or of q's dtype: a score per head that takes part in the softmax
             without a value (attention sinks as in gpt-oss).
-        k_scale, v_scale: what the cached keys and values are multiplied by: a number, or a float32 tensor of
-            one element on the device, which is not read on the host.
+        k_scale, v_scale: what the cached keys and values are multiplied by, positive: a number, or a float32
+            tensor of one element on the device, which is not read on the host.
 
     Returns:
         out.
@@ -79,10 +79,8 @@ def run(
         v_scale=v_scale,
     )
     variant = VARIANTS[plan.config.variant]
-    if plan.device.type == "cpu":
-        _prepare_interpreter(variant.kernels[0])
-        variant.launch(plan, layer)
-    elif plan.device.index == torch.cuda.current_device():
+    _prepare(variant.kernels[0], plan.device)
+    if plan.device.type == "cpu" or plan.device.index == torch.cuda.current_device():
         variant.launch(plan, layer)
     else:
         with torch.cuda.device(plan.device):
@@ -90,9 +88,12 @@ def run(
     return out
 
 
-def _prepare_interpreter(kernel: object) -> None:
+def _prepare(kernel: object, device: torch.device) -> None:
     if isinstance(kernel, JITFunction):
-        raise ValueError("q is on cpu, but a GPU is needed (or TRITON_INTERPRET=1 before triton is imported)")
+        if device.type == "cpu":
+            needed = "a GPU is needed (or TRITON_INTERPRET=1 before triton is imported)"
+            raise ValueError(f"q is on cpu, but {needed}")
+        return
     from attn_kernels.interpreter import mend_bfloat16_dot
 
     mend_bfloat16_dot()

@@ -34,7 +34,9 @@ def plan(
     """Validate a batch, choose its config and return the plan that ``run`` takes, once a step.
 
     Never synchronises with the device unless ``check=True``, so it may be called while a CUDA graph is
-    captured. Layers that use one plan must run one after the other: they share its workspace.
+    captured. A graph that is replayed for other batches, in the same index tensors, must hold the plan as
+    well: ``static_grid`` computes its share of the work in it. Layers that use one plan must run one after
+    the other: they share its workspace.
 
     Args:
         cu_seqlens_q: int32 [num_seqs + 1], where each sequence's query tokens begin; ends at

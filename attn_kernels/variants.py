@@ -51,7 +51,7 @@ VARIANTS: dict[str, Variant] = {
         (segmented.segmented_kernel, segments.reduce_kernel),
         segmented.specialise,
         parameters=_SEGMENTS,
-        workspace=segmented.workspace,
+        workspace=segments.allocate_partials,
     ),
     "static_grid": Variant(
         static_grid.launch,

@@ -44,6 +44,12 @@ def flash_attn_varlen_func(
     """
     if not causal:
         raise NotImplementedError("causal is False, but only causal attention is implemented")
+    if not (isinstance(window_size, tuple) and len(window_size) == 2 and window_size[0] >= -1):
+        raise ValueError(f"window_size is {window_size}, but (left, right) is needed, -1 for all keys")
+    for name, scale in (("k_descale", k_descale), ("v_descale", v_descale)):
+        if isinstance(scale, Tensor) and scale.numel() != 1:
+            needed = "one element is needed: a scale for all sequences and heads"
+            raise ValueError(f"{name} has shape {tuple(scale.shape)}, but {needed}")
     left, right = window_size
     if right not in (-1, 0):
         raise NotImplementedError(f"window_size is {window_size}, but causal attention sees no later keys")

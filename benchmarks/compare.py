@@ -51,7 +51,10 @@ def gather(args: argparse.Namespace, device: torch.device) -> tuple[list[Impleme
     """Ours first, then whoever else can run; and a line for each that cannot."""
     runnable = ("fa3", "vllm_triton") if device.type == "cuda" else ("vllm_triton",)
     peers, problems = load_peers(args.peers, runnable)
-    skipped = args.skip.split(",")
+    skipped = [name for name in args.skip.split(",") if name]
+    for name in skipped:
+        if name not in report.RIVALS:
+            environment.stop(f"--skip {name}: the rivals are {', '.join(report.RIVALS)}")
     return [Ours(), *(peer for peer in (*peers, Sdpa()) if peer.name not in skipped)], problems
 
 
@@ -163,7 +166,7 @@ def main() -> int:
     args = parse_arguments()
     device = environment.device_from(args.device)
     on_gpu = device.type == "cuda"
-    dtype = args.dtype or (None if on_gpu else "float16")  # the interpreter cannot multiply bf16
+    dtype = args.dtype or (None if on_gpu else "float16")  # vLLM's kernel multiplies bf16 wrongly there
     name = args.batches or ("core" if on_gpu else "tiny")
     try:
         layouts = tuple(HeadLayout.parse(text) for text in args.layouts.split(",") if text)

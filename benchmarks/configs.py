@@ -20,7 +20,7 @@ def vendor() -> str:
 def in_module(module: ModuleType) -> list[Config]:
     """The named configs of one generated module."""
     values = [value for name, value in vars(module).items() if name.isupper()]
-    return [complete(value) for value in values if isinstance(value, tuple) and hasattr(value, "_asdict")]
+    return [complete(value) for value in values if hasattr(value, "_asdict")]
 
 
 def distinct() -> list[Config]:

@@ -164,7 +164,10 @@ def load_peers(
     if not (folder / "peers.py").exists():
         return [], [f"FA3 and vLLM left out: no peers.py in {folder}"]
     sys.path.insert(0, str(folder))
-    peers = importlib.import_module("peers")
+    try:
+        peers = importlib.import_module("peers")
+    except Exception as error:
+        return [], [f"FA3 and vLLM left out: {brief(error)}"]
     loaded: list[Implementation] = []
     problems = []
     for name in names:

@@ -18,10 +18,10 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from attn_kernels.config import Config
+from attn_kernels.kernels.arguments import LOG2_E
 from attn_kernels.kernels.hopper_device import COLUMNS, GROUP_ROWS, UNIT, consume, find_sequence, produce
 from attn_kernels.structures import Layer, Plan
 
-LOG2_E = 1.4426950408889634
 BLOCK_M = gl.constexpr(128)
 LAYOUT = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)  # of a box
 HEAD_SIZES = (64, 128, 256)

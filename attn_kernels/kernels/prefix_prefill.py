@@ -68,9 +68,9 @@ def prefix_prefill_kernel(
     SHORTEST_QUERY: tl.constexpr,
     traits: tl.constexpr,
 ):
-    seq = tl.program_id(2)
     # Longest first: a sequence's last queries see most keys.
-    query_block = tl.num_programs(0) - 1 - tl.program_id(0)
+    seq = tl.program_id(0) % num_seqs
+    query_block = tl.num_programs(0) // num_seqs - 1 - tl.program_id(0) // num_seqs
     query_len = tl.load(cu_seqlens_q_ptr + seq + 1) - tl.load(cu_seqlens_q_ptr + seq)
     if query_len < SHORTEST_QUERY or query_block * traits.block_m >= query_len:
         return
@@ -144,5 +144,5 @@ def launch_prefill(plan: Plan, layer: Layer, shortest_query: int) -> None:
     if layer.k_new is not None and layer.v_new is not None:
         strides = (*layer.k_new.stride()[:2], *layer.v_new.stride()[:2])
         new = (layer.k_new, layer.v_new, *(n // traits.query_unit for n in strides))
-    grid = (-(-plan.max_query_len // traits.block_m), plan.num_query_heads, plan.num_seqs)
+    grid = (-(-plan.max_query_len // traits.block_m) * plan.num_seqs, plan.num_query_heads)
     prefix_prefill_kernel[grid](*arguments, *new, shortest_query, traits, **options)

@@ -113,7 +113,7 @@ def hopper_kernel(device: torch.device) -> ModuleType | None:
     """The Hopper kernel, on a GPU that has what it needs and where Triton's experimental Gluon does too."""
     try:
         hopper = importlib.import_module("attn_kernels.kernels.hopper")
-    except ImportError:
+    except (ImportError, AttributeError):  # Gluon is experimental: its names come and go
         return None
     return hopper if hopper.serves(device) else None
 

@@ -98,7 +98,7 @@ def begin(block, scoring, WITH_SINKS: tl.constexpr, traits: tl.constexpr):
     if WITH_SINKS and scoring.sinks_ptr is not None:
         heads = block.kv_head * traits.queries_per_kv + row_heads(block, traits)
         sinks = tl.load(scoring.sinks_ptr + heads, mask=valid_rows(block, traits), other=0.0)
-        row_max = in_base_2(sinks)
+        row_max = tl.maximum(in_base_2(sinks), row_max)  # a sink may be -inf
         row_sum += 1.0
     return acc, row_max, row_sum
 

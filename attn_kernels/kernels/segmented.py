@@ -6,7 +6,6 @@ sequences, where Q-Blocks alone would leave most of a GPU idle.
 
 import triton
 import triton.language as tl
-from torch import Tensor
 
 from attn_kernels.config import Config
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
@@ -14,7 +13,6 @@ from attn_kernels.kernels.pages import find_sequence
 from attn_kernels.kernels.qblock import q_blocks_bound
 from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place
 from attn_kernels.kernels.segments import (
-    allocate_partials,
     launch_reduce,
     segment_keys,
     specialise_reduce,
@@ -93,10 +91,6 @@ def segmented_kernel(
     store_partial(
         partial_ptr, max_ptr, sum_ptr, block, segment, num_query_heads, acc, row_max, row_sum, traits
     )
-
-
-def workspace(plan: Plan) -> tuple[Tensor, ...]:
-    return allocate_partials(plan)
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:

@@ -91,6 +91,8 @@ def reduce_kernel(
     seq = search(cu_seqlens_q_ptr, num_seqs, token)
     query = token - tl.load(cu_seqlens_q_ptr + seq)
     block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, query // BLOCK_Q, head, 0, traits)
+    if query % BLOCK_Q >= block.num_queries:  # a token of no sequence
+        return
     segments = tl.arange(0, PADDED)
     filled = has_keys(block, window, segments, traits)
     first = (token.to(tl.int64) * tl.num_programs(1) + head) * SEGMENTS

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 import triton
 from triton.compiler import ASTSource
-from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 
 from attn_kernels.config import LaunchConfig, complete
 from attn_kernels.offline.resources import TARGETS, Resources, measure
@@ -42,7 +41,11 @@ def compile_config(
 
 def compile_source(source: Source, target: str) -> Any:
     """Triton's compiled kernel, whose ``asm`` holds every stage (``ttgir``, ``ptx`` or ``amdgcn``)."""
-    gluon = isinstance(source.kernel, GluonJITFunction)
-    kind = GluonASTSource if gluon else ASTSource
-    ast = kind(source.kernel, source.signature, source.constants, source.attributes)
+    arguments = (source.kernel, source.signature, source.constants, source.attributes)
+    if type(source.kernel).__name__ == "GluonJITFunction":
+        from triton.experimental.gluon._runtime import GluonASTSource
+
+        ast = GluonASTSource(*arguments)
+    else:
+        ast = ASTSource(*arguments)
     return triton.compile(ast, target=TARGETS[target], options=source.options)

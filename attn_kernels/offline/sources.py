@@ -9,7 +9,6 @@ from triton.runtime.jit import JITFunction
 from attn_kernels import checks
 from attn_kernels.config import Config
 from attn_kernels.config_check import check_config
-from attn_kernels.kernels import hopper
 from attn_kernels.kernels.arguments import (
     E4M3_CAPABILITY,
     INDEX_POINTERS,
@@ -19,7 +18,6 @@ from attn_kernels.kernels.arguments import (
     Specialisation,
     launch_constants,
 )
-from attn_kernels.kernels.hopper_device import COLUMNS
 from attn_kernels.kernels.traits import Traits
 from attn_kernels.offline.resources import TARGETS
 from attn_kernels.variants import VARIANTS
@@ -86,10 +84,12 @@ def sources(config: Config, shape: Shape) -> dict[str, Source]:
     """
     check_config(config)
     shape.check()
-    on_hopper = config.descriptors and shape.target == "sm_90" and not shape.features
-    tile = (shape.head_size, shape.block_size, shape.queries_per_kv)
-    if on_hopper and hopper.why_not_shape(config, *tile) is None:
-        return {"hopper": _hopper_source(config, shape)}
+    if config.descriptors and shape.target == "sm_90" and not shape.features:
+        from attn_kernels.kernels import hopper  # not before: Gluon is experimental
+
+        tile = (shape.head_size, shape.block_size, shape.queries_per_kv)
+        if hopper.why_not_shape(config, *tile) is None:
+            return {"hopper": _hopper_source(hopper, config, shape)}
     specials = VARIANTS[config.variant].specialise(config, shape.queries_per_kv)
     if not all(isinstance(special.kernel, JITFunction) for special in specials):
         raise RuntimeError("TRITON_INTERPRET is set, but compiling needs a process without it")
@@ -128,12 +128,12 @@ def _source(config: Config, special: Specialisation, shape: Shape) -> Source:
     return Source(special.kernel, signature, constants, attributes, chosen)
 
 
-def _hopper_source(config: Config, shape: Shape) -> Source:
+def _hopper_source(hopper: Any, config: Config, shape: Shape) -> Source:
     """The kernel that ``qblock`` launches on Hopper GPUs for a config with descriptors."""
     kernel = hopper.hopper_kernel
     constants = hopper.constants(config, shape.head_size, shape.block_size, shape.queries_per_kv)
     dtype = DTYPE_NAMES[shape.dtype]
-    box = f"{constants['BOX']}, {COLUMNS.value}"
+    box = f"{constants['BOX']}, {hopper.COLUMNS.value}"
 
     def argument_type(name: str) -> str:
         if name in constants:

@@ -138,3 +138,19 @@ def test_impossible_configs(changes, message):
     with pytest.raises(ValueError) as caught:
         check_config(Config("static_grid", 16, 16, num_segments=2)._replace(**changes))
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    "name, value", [("block_m", 32.0), ("num_stages", 2.5), ("tile_size", "16"), ("num_warps", True)]
+)
+def test_a_parameter_is_a_plain_int(name, value):
+    good = Config("qblock", 32, 16)
+    with pytest.raises(TypeError, match=f"^config.{name} is {value!r}, but a plain int is needed$"):
+        check_config(good._replace(**{name: value}))
+    check_config(complete(good))
+
+
+@pytest.mark.parametrize("config", ["qblock_M16_T32", None, ["qblock", 16, 16]])
+def test_what_is_no_config(config):
+    with pytest.raises(TypeError, match=r"^config is .*, but an object with variant, block_m and tile_size"):
+        complete(config)

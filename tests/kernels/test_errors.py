@@ -223,7 +223,7 @@ def test_run_arguments(batch, name, change, error, match):
 
 
 def test_strides_that_overflow_inside_a_tile(batch):
-    far = torch.empty_strided((4, 4, 32), (2**27, 32, 1), dtype=torch.float16)  # reserved, never touched
+    far = torch.empty_strided((4, 4, 32), (2**28, 32, 1), dtype=torch.float16)  # reserved, never touched
     with pytest.raises(
         ValueError, match=r"q has strides .*, which reach past 2\^31 elements inside one tile"
     ):
@@ -278,8 +278,8 @@ NOT_POSITIVE = "but a positive finite number is needed"
         ({"k_scale": 0.0}, ValueError, f"k_scale is 0.0, {NOT_POSITIVE}"),
         ({"v_scale": -2.0}, ValueError, f"v_scale is -2.0, {NOT_POSITIVE}"),
         ({"k_scale": None}, TypeError, "k_scale is a NoneType, but a number is needed"),
-        ({"k_scale": torch.ones(2)}, ValueError, "k_scale has shape (2,), but (1,) is needed"),
-        ({"v_scale": torch.ones(0)}, ValueError, "v_scale has shape (0,), but (1,) is needed"),
+        ({"k_scale": torch.ones(2)}, ValueError, "k_scale has shape (2,), but one element is needed"),
+        ({"v_scale": torch.ones(0)}, ValueError, "v_scale has shape (0,), but one element is needed"),
         (
             {"v_scale": torch.ones(1).double()},
             TypeError,
@@ -346,6 +346,43 @@ def test_varlen_arguments(batch):
         ValueError, match=r"k has shape .*, but \(num_blocks, block_size, num_kv_heads, head_size\)"
     ):
         varlen(batch, k=batch.k_cache.flatten(0, 1))
+
+
+@pytest.mark.parametrize(
+    "changes, error, match",
+    [
+        ({"window_size": 5}, ValueError, r"window_size is 5, but \(left, right\) is needed"),
+        ({"window_size": (-2, -1)}, ValueError, r"window_size is \(-2, -1\), but"),
+        ({"window_size": (3, 2)}, NotImplementedError, "causal attention sees no later keys"),
+        ({"k_descale": torch.ones(2, 2)}, ValueError, r"k_descale has shape \(2, 2\), but one element"),
+        ({"v_descale": torch.ones(2)}, ValueError, r"v_descale has shape \(2,\), but one element"),
+    ],
+)
+def test_varlen_windows_and_scales(batch, changes, error, match):
+    with pytest.raises(error, match=match):
+        varlen(batch, **changes)
+
+
+@pytest.mark.parametrize("name", ["q", "k_cache", "v_cache", "out", "alibi_slopes", "sinks"])
+def test_what_is_no_tensor(batch, name):
+    arguments = {"q": batch.q, "k_cache": batch.k_cache, "v_cache": batch.v_cache, name: [1.0]}
+    with pytest.raises(TypeError, match=f"^{name} is a list, but a torch.Tensor is needed$"):
+        attn_kernels.run(plan(batch), **arguments)
+
+
+def test_a_refused_config_is_not_remembered(batch):
+    with pytest.raises(TypeError, match=r"^config.block_m is 16.0, but a plain int is needed$"):
+        plan(batch, config=CONFIG._replace(block_m=16.0))
+    out = attn_kernels.run(plan(batch), batch.q, batch.k_cache, batch.v_cache)
+    assert not out.isnan().any()
+
+
+def test_heads_far_apart_are_no_reason_to_refuse(batch):
+    """Queries [heads, tokens, size], transposed: a tile reaches over few heads."""
+    far = torch.empty_strided((4, 4, 32), (32, 2**24, 1), dtype=torch.float16)  # reserved, hardly touched
+    far.copy_(batch.q)
+    out = attn_kernels.run(plan(batch), far, batch.k_cache, batch.v_cache)
+    assert torch.equal(out, attn_kernels.run(plan(batch), batch.q, batch.k_cache, batch.v_cache))
 
 
 def test_the_cpu_needs_the_interpreter(batch, monkeypatch):

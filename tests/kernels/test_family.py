@@ -1,5 +1,7 @@
 """Every variant and feature against the float64 reference, with every byte that must not be used poisoned."""
 
+import dataclasses
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -155,6 +157,24 @@ def test_extreme_sinks(variant, sink):
         torch.testing.assert_close(expected[:, 0], batch.reference()[:, 0])
     else:
         assert not out[:, 0].any()
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_sinks_of_minus_infinity_beside_tiles_that_a_row_does_not_see(variant):
+    sinks = torch.tensor([-torch.inf, 0.0, 1.0, -torch.inf])
+    batch = random_batch(((40, 1), (90, 60)), ratio=2, kv_heads=2, head_size=16)
+    check(batch, make_config(variant, block_m=64), sinks=sinks, sliding_window=20)
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_tokens_of_no_sequence_are_left_alone(variant):
+    """The rest of a padded batch, as in a captured graph."""
+    batch = random_batch(((3, 5), (20, 9)), ratio=2, head_size=16)
+    padded = dataclasses.replace(batch, q=torch.cat([batch.q, torch.full((4, 2, 16), torch.nan)]).half())
+    plan = padded.plan(config=make_config(variant), max_query_len=12, max_seq_len=20, check=False)
+    out = run_poisoned(padded, plan)
+    assert_close(out[:8], batch.reference())
+    assert out[8:].isnan().all()
 
 
 @pytest.mark.parametrize("variant", NAMES)
