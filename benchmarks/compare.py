@@ -174,10 +174,12 @@ def main() -> int:
         batches = select(name, only=args.only, heads=layouts, block_size=args.page_size, dtype=dtype)
     except ValueError as error:
         environment.stop(str(error))
+    if not batches:
+        environment.stop(f"--only {args.only!r}: no batch of {name} has this in its text")
+    implementations, problems = gather(args, device)
 
     facts = environment.describe(device)
     print(environment.headline(facts), flush=True)
-    implementations, problems = gather(args, device)
     print("\n".join(problems), end="\n" if problems else "")
     rivals = [rival for rival in report.RIVALS if any(rival == entry.name for entry in implementations)]
     jobs = compile_jobs(batches, sweep, args.peers if "vllm" in rivals else None)

@@ -113,6 +113,8 @@ def main() -> int:
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu (interpreter, plumbing only)")
     args = parser.parse_args()
     device = environment.device_from(args.device)
+    if args.batches is not None and args.batches < 1:
+        environment.stop(f"--batches {args.batches}: at least 1 is needed")
     on_gpu = device.type == "cuda"
     count = args.batches or (1000 if on_gpu else 2)
     layouts = LAYOUTS if on_gpu else CPU_LAYOUTS

@@ -73,6 +73,8 @@ def main() -> int:
     started = time.monotonic()
     args = parse_arguments()
     device = environment.device_from(args.device)
+    if args.random < 0:
+        environment.stop(f"--random {args.random}: at least 0 is needed")
     try:
         extra = tuple(Config.parse(text) for text in args.config)
         for config in extra:
@@ -85,6 +87,8 @@ def main() -> int:
         for case in CASE_SETS[name](args.random, args.seed)
         if args.only in str(case)
     ]
+    if not cases:
+        environment.stop(f"--only {args.only!r}: no case has this in its text")
     print(environment.headline(environment.describe(device)), flush=True)
     print(compile_ahead(compile_jobs(cases, device), device, args.compile_workers), flush=True)
 
