@@ -24,11 +24,14 @@ _CLASSIFIER_SEEDS = range(4)
 class HeldOut:
     """One way of choosing, on held-out scenarios. For a table of winners `agreement` is the share of
     scenarios in which it chose the winner and `slowdown` is None; for a measured table `slowdown` is the
-    geometric mean of time over best time, `agreement` the share in which it chose the fastest config.
+    geometric mean of time over best time, `agreement` the share in which it chose the fastest config, and
+    `untimed` the share in which it chose a config that failed, was not measured or breaks a
+    constraint there, which no mean can hold.
     """
 
     agreement: float
     slowdown: float | None
+    untimed: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -73,5 +76,6 @@ def _summary(lost: npt.NDArray[np.int64], cells: Cells) -> HeldOut:
     agreement = float(np.mean(lost == 0))
     if cells is Cells.WINNERS:
         return HeldOut(agreement, None)
-    allowed = lost[lost < UNMEASURED]
-    return HeldOut(agreement, math.exp(float(allowed.mean()) / UNIT) if len(allowed) else math.inf)
+    timed = lost[lost < UNMEASURED]
+    slowdown = math.exp(float(timed.mean()) / UNIT) if len(timed) else math.inf
+    return HeldOut(agreement, slowdown, 1 - len(timed) / len(lost))

@@ -54,6 +54,7 @@ def _figures(held_out: HeldOut) -> dict[str, float]:
     figures = {"agreement": round(held_out.agreement, 4)}
     if held_out.slowdown is not None:
         figures["slowdown"] = round(held_out.slowdown, 4)
+        figures["untimed"] = round(held_out.untimed, 4)
     return figures
 
 

@@ -53,6 +53,10 @@ def _notes(heuristics: Sequence[Heuristic]) -> list[str]:
         ]
     if Cells.MEASURED in kinds:
         notes.append("x best: geometric mean over held-out scenarios (5 folds) of time over the best time.")
+        if any(_has_untimed(h) for h in heuristics):
+            notes.append(
+                "untimed: share in which the choice failed, was not measured or breaks a constraint."
+            )
     notes.append("scikit-learn: its DecisionTreeClassifier with as many leaves, on the same folds.")
     return notes + [_left_out(h.problem) for h in heuristics if h.problem.left_out]
 
@@ -69,7 +73,13 @@ def _configs(problem: Problem) -> str:
     return f"{len(problem.configs)} of {tried}" if isinstance(tried, int) else str(len(problem.configs))
 
 
+def _has_untimed(heuristic: Heuristic) -> bool:
+    found = heuristic.evaluation
+    return found is not None and found.tree.untimed + found.classifier.untimed > 0
+
+
 def _figure(held_out: HeldOut) -> str:
     if held_out.slowdown is None:
         return f"{held_out.agreement:.1%} won"
-    return f"{held_out.slowdown:.3f}x best"
+    text = f"{held_out.slowdown:.3f}x best"
+    return f"{text}, {held_out.untimed:.0%} untimed" if held_out.untimed else text

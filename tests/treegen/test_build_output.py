@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 from pathlib import Path
@@ -62,6 +63,16 @@ def test_a_measured_table_prints_slowdown(tmp_path: Path, capsys: pytest.Capture
     assert _row(out).split()[:6] == ["scale", DEVICE, "12", "3", "1", "2"] and _row(out).count("x best") == 2
     assert "x best: geometric mean" in out and "won" not in out
     assert out.splitlines()[-1] == f"{tmp_path}/generated: 6 files, 6 changed, 0 removed"
+
+
+def test_choices_without_a_time_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def times(shape: Row) -> list[float]:
+        return [10.0, math.inf, 12.0] if shape[0] <= 6 else [math.inf, 10.0, math.inf]
+
+    assert build(write_project(tmp_path, shapes=TWELVE, times=times)) == 0
+    out = capsys.readouterr().out
+    assert "% untimed" in _row(out)
+    assert "untimed: share in which the choice failed, was not measured or breaks a constraint." in out
 
 
 def test_a_table_of_winners_prints_agreement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

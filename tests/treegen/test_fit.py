@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 
@@ -173,6 +174,16 @@ def test_held_out_figures_of_a_planted_table(tmp_path: Path) -> None:
     # Only scenarios 6 and 7 can be wrong, and then by a factor of 2: at most 2 of 12 in each shuffle.
     assert 10 / 12 <= found.tree.agreement < 1
     assert found.tree.slowdown == pytest.approx(2 ** (1 - found.tree.agreement))
+
+
+def test_held_out_choices_that_failed_are_counted(tmp_path: Path) -> None:
+    failed = math.inf
+    times: dict[Row, tuple[Cell, ...]] = {s: (10.0, failed) if s[0] <= 6 else (failed, 10.0) for s in LINE}
+    found = evaluate(_line(tmp_path, times))
+    assert found is not None
+    assert 0 < found.tree.untimed <= 2 / 12
+    assert found.tree.agreement == pytest.approx(1 - found.tree.untimed)
+    assert found.tree.slowdown == 1, "the mean is over the others"
 
 
 def test_held_out_figures_of_a_table_where_one_config_always_wins(tmp_path: Path) -> None:
