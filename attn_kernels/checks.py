@@ -147,7 +147,7 @@ def check_run(
     """Shapes, dtypes, devices and strides of one launch; cheap, as it runs once a layer."""
     query_shape = (plan.num_query_tokens, plan.num_query_heads, plan.head_size)
     dtype = plan.dtype
-    for name, tensor in (("q", q), ("out", q if out is None else out)):
+    for name, tensor in (("q", q),) if out is None else (("q", q), ("out", out)):
         _check_data(plan, name, tensor, query_shape, dtype)
         token, head, _ = tensor.stride()
         rows, heads = plan.config.block_m, plan.queries_per_kv

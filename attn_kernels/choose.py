@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from functools import cache
+from types import ModuleType
 
 import torch
 
-from attn_kernels.config import LaunchConfig
+from attn_kernels.config import Config, LaunchConfig, complete
 
 Choose = Callable[..., LaunchConfig]
 
@@ -30,6 +31,13 @@ def choose_for_device(device: torch.device) -> Choose:
 
     choose: Choose = unified_attention.for_device(*describe_device(device))
     return choose
+
+
+def configs_of(module: ModuleType) -> list[Config]:
+    """What a generated module can choose: its config constants, each once."""
+    constants = vars(module).items()
+    found = [value for name, value in constants if name.isupper() and hasattr(value, "variant")]
+    return list(dict.fromkeys(map(complete, found)))
 
 
 def choose_for_key(device_key: str) -> Choose:

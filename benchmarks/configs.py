@@ -1,12 +1,10 @@
 """The configs that the generated modules can choose."""
 
-from types import ModuleType
-
 import torch
 from triton.runtime.errors import OutOfResources
 
 from attn_kernels import Config
-from attn_kernels.choose import choose_for_device
+from attn_kernels.choose import choose_for_device, configs_of
 from attn_kernels.config import complete
 from benchmarks.batches import Batch
 from generated import unified_attention
@@ -17,18 +15,12 @@ def vendor() -> str:
     return "amd" if torch.version.hip else "nvidia"
 
 
-def in_module(module: ModuleType) -> list[Config]:
-    """The named configs of one generated module."""
-    values = [value for name, value in vars(module).items() if name.isupper()]
-    return [complete(value) for value in values if hasattr(value, "_asdict")]
-
-
 def distinct() -> list[Config]:
     """Every config that a generated module of this vendor or the default one can choose, sorted."""
     modules = [
         module for key, module in unified_attention.MODULES.items() if key.startswith((vendor(), "default"))
     ]
-    return sorted({config for module in modules for config in in_module(module)}, key=str)
+    return sorted({config for module in modules for config in configs_of(module)}, key=str)
 
 
 def chosen(batch: Batch, device: torch.device) -> Config:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from attn_kernels import Config
+from attn_kernels.offline.resources import SHARED_LIMITS
 from benchmarks.batches import Batch
 from benchmarks.roofline import visible_keys
 
@@ -15,7 +16,7 @@ FULL_WAVES = 4  # blocks a multiprocessor from which on a batch needs no segment
 MAX_SEGMENTS = 64
 # Multiply-adds of naive's products, which no matrix instruction does: about 6 ms on an H100.
 NAIVE_LIMIT = 1 << 33
-SHARED_BYTES = 227 << 10  # of a multiprocessor of an H100
+SHARED_BYTES = SHARED_LIMITS["sm_90"]  # of a multiprocessor of an H100
 RESIDENT_WARPS = 12  # whose threads have 168 registers each
 PARTIALS_LIMIT = 1 << 30  # bytes of segments' partial results
 

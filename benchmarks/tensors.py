@@ -92,12 +92,11 @@ def materialise(
     *,
     num_sets: int = 1,
     seed: int = 0,
-    query_scale: float = 1.0,
     nan_padding: bool = False,
 ) -> BatchTensors:
     """Allocate and fill `num_sets` KV sets with normal random numbers; outputs are poisoned with NaN.
 
-    `query_scale` above 1 sharpens the softmax. `nan_padding` fills the cache slots behind each context with
+    `nan_padding` fills the cache slots behind each context with
     NaN: what lies there in a server is uninitialised memory, and no result may depend on it.
     """
     layout, dtype = batch.layout, batch.dtype
@@ -106,10 +105,10 @@ def materialise(
     cache = (num_sets, sum(batch.blocks_per_seq), batch.block_size, layout.num_kv_heads, layout.head_size)
     rows = (num_sets, batch.num_query_tokens, layout.num_query_heads, layout.head_size)
 
-    def normal(shape: tuple[int, ...], scale: float = 1.0) -> torch.Tensor:
-        return torch.empty(shape, dtype=dtype, device=device).normal_(0.0, scale, generator=generator)
+    def normal(shape: tuple[int, ...]) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device=device).normal_(generator=generator)
 
-    q, k, v = normal(rows, query_scale), normal(cache), normal(cache)
+    q, k, v = normal(rows), normal(cache), normal(cache)
     out = torch.full(rows, math.nan, dtype=dtype, device=device)
     if nan_padding:
         last = table[torch.arange(batch.num_seqs), torch.tensor(batch.blocks_per_seq) - 1].long().to(device)

@@ -63,6 +63,11 @@ class Specialisation(NamedTuple):
     options: Mapping[str, int | bool] | None = None
 
 
+def head_padded(head_size: int) -> int:
+    """Columns of a tile that holds a head: a power of two that matrix instructions take."""
+    return max(16, int(triton.next_power_of_2(head_size)))
+
+
 def make_traits(
     config: Config,
     *,
@@ -82,7 +87,7 @@ def make_traits(
     block_m = config.block_m if block_m is None else block_m
     return Traits(
         head_size=head_size,
-        head_padded=max(16, triton.next_power_of_2(head_size)),
+        head_padded=head_padded(head_size),
         page_size=block_size,
         queries_per_kv=queries_per_kv,
         heads=min(queries_per_kv, block_m) if heads is None else heads,

@@ -10,7 +10,7 @@ import triton.language as tl
 from attn_kernels.config import Config
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
 from attn_kernels.kernels.pages import search
-from attn_kernels.kernels.rows import attend_cache, first_tile, load_rows, load_scales, place, store_rows
+from attn_kernels.kernels.rows import attend_and_store, load_scales, place
 from attn_kernels.kernels.traits import Cache, Scoring
 from attn_kernels.structures import Layer, Plan
 
@@ -69,11 +69,19 @@ def naive_kernel(
         stride_v_slot,
         stride_v_head,
     )
-    rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits)
-    start = first_tile(rows.first_position, window, traits)
-    stop = rows.last_position + 1
-    acc, _, row_sum = attend_cache(block, rows, cache, scoring, scales, start, stop, True, traits)
-    store_rows(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], traits)
+    attend_and_store(
+        q_ptr,
+        stride_q_token,
+        stride_q_head,
+        out_ptr,
+        stride_out_token,
+        stride_out_head,
+        block,
+        cache,
+        scoring,
+        scales,
+        traits,
+    )
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:

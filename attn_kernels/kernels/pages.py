@@ -7,15 +7,20 @@ from attn_kernels.kernels.traits import Keys
 
 
 @triton.jit
-def search(starts_ptr, count, value):
-    """The last i below ``count`` whose start is at most ``value``; starts ascend and begin with 0."""
+def search(starts_ptr, count, value, BLOCK_Q: tl.constexpr = None):
+    """The last i below ``count`` whose start is at most ``value``; starts ascend and begin with 0.
+
+    With ``BLOCK_Q``, start i is that of sequence i's Q-Blocks, as ``find_sequence`` counts them.
+    """
     low = 0
     high = count
     while high - low > 1:
         middle = (low + high) // 2
-        before = tl.load(starts_ptr + middle) <= value
-        low = tl.where(before, middle, low)
-        high = tl.where(before, high, middle)
+        start = tl.load(starts_ptr + middle)
+        if BLOCK_Q is not None:
+            start = start // BLOCK_Q + middle
+        low = tl.where(start <= value, middle, low)
+        high = tl.where(start <= value, high, middle)
     return low
 
 
@@ -26,14 +31,7 @@ def find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q: tl.constexpr):
     Sequence i's Q-Blocks start at ``cu_seqlens_q[i] // BLOCK_Q + i``: an upper bound of the blocks before
     it that needs no prefix sum over rounded lengths (arXiv 2511.11581, section 4.4).
     """
-    low = 0
-    high = num_seqs
-    while high - low > 1:
-        middle = (low + high) // 2
-        first_block = tl.load(cu_seqlens_q_ptr + middle) // BLOCK_Q + middle
-        low = tl.where(first_block <= q_block, middle, low)
-        high = tl.where(first_block <= q_block, high, middle)
-    return low
+    return search(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q)
 
 
 @triton.jit

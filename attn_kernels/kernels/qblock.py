@@ -15,8 +15,7 @@ import triton.language as tl
 
 from attn_kernels.config import Config
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
-from attn_kernels.kernels.pages import find_sequence
-from attn_kernels.kernels.rows import attend_cache, first_tile, load_rows, load_scales, place, store_rows
+from attn_kernels.kernels.rows import attend_and_store, load_scales, place_q_block
 from attn_kernels.kernels.traits import Cache, Scoring, Traits
 from attn_kernels.structures import Layer, Plan
 
@@ -56,14 +55,10 @@ def qblock_kernel(
     heads_per_group,
     traits: tl.constexpr,
 ):
-    BLOCK_Q: tl.constexpr = traits.block_m // traits.heads
     # Longest first: the grid counts down, so a sequence's last queries, which see most keys, start early.
     q_block = tl.num_programs(0) // heads_per_group - 1 - tl.program_id(0) // heads_per_group
     kv_head = tl.program_id(1) * heads_per_group + tl.program_id(0) % heads_per_group
-    seq = find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q)
-    block_in_seq = q_block - (tl.load(cu_seqlens_q_ptr + seq) // BLOCK_Q + seq)
-    head = tl.program_id(2) * traits.heads
-    block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, traits)
+    block = place_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, traits)
     if block.num_queries < 1:
         return
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
@@ -80,11 +75,19 @@ def qblock_kernel(
         stride_v_slot,
         stride_v_head,
     )
-    rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits)
-    start = first_tile(rows.first_position, window, traits)
-    stop = rows.last_position + 1
-    acc, _, row_sum = attend_cache(block, rows, cache, scoring, scales, start, stop, True, traits)
-    store_rows(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], traits)
+    attend_and_store(
+        q_ptr,
+        stride_q_token,
+        stride_q_head,
+        out_ptr,
+        stride_out_token,
+        stride_out_head,
+        block,
+        cache,
+        scoring,
+        scales,
+        traits,
+    )
 
 
 def heads_per_group(num_kv_heads: int, head_bytes: int, one_block_per_sequence: bool) -> int:
@@ -97,6 +100,13 @@ def heads_per_group(num_kv_heads: int, head_bytes: int, one_block_per_sequence: 
         return num_kv_heads
     fitting = max(1, min(num_kv_heads, L2_BYTES // head_bytes))
     return next(size for size in range(fitting, 0, -1) if num_kv_heads % size == 0)
+
+
+def heads_per_group_of(plan: Plan, layer: Layer) -> int:
+    """``heads_per_group`` of a launch of Q-Blocks."""
+    block_q = plan.config.block_m // min(plan.queries_per_kv, plan.config.block_m)
+    head_bytes = 2 * plan.max_seq_len * plan.head_size * layer.k_cache.element_size()
+    return heads_per_group(plan.num_kv_heads, head_bytes, plan.max_query_len <= block_q)
 
 
 def q_blocks_bound(plan: Plan, traits: Traits) -> int:
@@ -120,15 +130,13 @@ def hopper_kernel(device: torch.device) -> ModuleType | None:
 
 def launch(plan: Plan, layer: Layer) -> None:
     """Launch the kernel with ``plan.config``; the arguments were checked by ``run``."""
-    heads = min(plan.queries_per_kv, plan.config.block_m)
-    head_bytes = 2 * plan.max_seq_len * plan.head_size * layer.k_cache.element_size()
-    group = heads_per_group(plan.num_kv_heads, head_bytes, plan.max_query_len <= plan.config.block_m // heads)
+    group = heads_per_group_of(plan, layer)
     if plan.config.descriptors:
         hopper = hopper_kernel(plan.device)
         if hopper is not None and hopper.why_not(plan, layer) is None:
             hopper.launch(plan, layer, group)
             return
     arguments, traits, options = common(plan, layer)
-    head_splits = -(-plan.queries_per_kv // heads)
+    head_splits = -(-plan.queries_per_kv // traits.heads)
     grid = (q_blocks_bound(plan, traits) * group, plan.num_kv_heads // group, head_splits)
     qblock_kernel[grid](*arguments, group, traits, **options)

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from attn_kernels.kernels.attend import attend
-from attn_kernels.kernels.pages import keys_of, row_mask
+from attn_kernels.kernels.pages import find_sequence, keys_of, row_mask
 from attn_kernels.kernels.traits import Block, Rows, Scales, Scoring
 
 
@@ -37,9 +37,26 @@ def place(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head_in_g
 
 
 @triton.jit
+def place_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, traits: tl.constexpr):
+    """The Block of Q-Block number ``q_block``; ``num_queries`` < 1 where there is none. Programs along the
+    grid's third axis share a KV head's query heads."""
+    BLOCK_Q: tl.constexpr = traits.block_m // traits.heads
+    seq = find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q)
+    block_in_seq = q_block - (tl.load(cu_seqlens_q_ptr + seq) // BLOCK_Q + seq)
+    head = tl.program_id(2) * traits.heads
+    return place(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, traits)
+
+
+@triton.jit
 def row_heads(block, traits: tl.constexpr):
     """Each row's query head, counted within its group."""
     return block.head_in_group + tl.arange(0, traits.block_m) % traits.heads
+
+
+@triton.jit
+def query_heads(block, traits: tl.constexpr):
+    """Each row's query head."""
+    return block.kv_head * traits.queries_per_kv + row_heads(block, traits)
 
 
 @triton.jit
@@ -72,8 +89,7 @@ def load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits: tl.c
     first_position = block.context_len + block.first_query
     slopes = valid.to(tl.float32)  # without ALiBi of no use
     if traits.alibi:
-        heads = block.kv_head * traits.queries_per_kv + row_heads(block, traits)
-        slopes = in_base_2(tl.load(scoring.slopes_ptr + heads, mask=valid, other=0.0))
+        slopes = in_base_2(tl.load(scoring.slopes_ptr + query_heads(block, traits), mask=valid, other=0.0))
     return Rows(
         q,
         first_position + tl.arange(0, traits.block_m) // traits.heads,
@@ -96,7 +112,7 @@ def begin(block, scoring, WITH_SINKS: tl.constexpr, traits: tl.constexpr):
     row_max = tl.full([BLOCK_M], -1e38, dtype=tl.float32)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     if WITH_SINKS and scoring.sinks_ptr is not None:
-        heads = block.kv_head * traits.queries_per_kv + row_heads(block, traits)
+        heads = query_heads(block, traits)
         sinks = tl.load(scoring.sinks_ptr + heads, mask=valid_rows(block, traits), other=0.0)
         row_max = tl.maximum(in_base_2(sinks), row_max)  # a sink may be -inf
         row_sum += 1.0
@@ -153,3 +169,25 @@ def store_rows(out_ptr, stride_out_token, stride_out_head, block, values, traits
     out_ptrs = out_ptr + first + (each[:, None] + columns[None, :])
     mask = row_mask(valid_rows(block, traits), traits)
     tl.store(out_ptrs, values.to(out_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def attend_and_store(
+    q_ptr,
+    stride_q_token,
+    stride_q_head,
+    out_ptr,
+    stride_out_token,
+    stride_out_head,
+    block,
+    cache,
+    scoring,
+    scales,
+    traits: tl.constexpr,
+):
+    """All of a Block: its query tile over every cached key that it sees, to the output."""
+    rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits)
+    start = first_tile(rows.first_position, scoring.window, traits)
+    stop = rows.last_position + 1
+    acc, _, row_sum = attend_cache(block, rows, cache, scoring, scales, start, stop, True, traits)
+    store_rows(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], traits)

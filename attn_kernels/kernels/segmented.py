@@ -9,9 +9,8 @@ import triton.language as tl
 
 from attn_kernels.config import Config
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
-from attn_kernels.kernels.pages import find_sequence
 from attn_kernels.kernels.qblock import q_blocks_bound
-from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place
+from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place_q_block
 from attn_kernels.kernels.segments import (
     launch_reduce,
     segment_keys,
@@ -58,14 +57,10 @@ def segmented_kernel(
     num_kv_heads,
     traits: tl.constexpr,
 ):
-    BLOCK_Q: tl.constexpr = traits.block_m // traits.heads
     q_block = tl.num_programs(0) // num_kv_heads - 1 - tl.program_id(0) // num_kv_heads
     kv_head = tl.program_id(0) % num_kv_heads
     segment = tl.program_id(1)
-    seq = find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q)
-    block_in_seq = q_block - (tl.load(cu_seqlens_q_ptr + seq) // BLOCK_Q + seq)
-    head = tl.program_id(2) * traits.heads
-    block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, traits)
+    block = place_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, traits)
     if block.num_queries < 1:
         return
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)

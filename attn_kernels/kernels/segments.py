@@ -10,9 +10,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation
+from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, head_padded
 from attn_kernels.kernels.pages import search
-from attn_kernels.kernels.rows import first_tile, in_base_2, place, row_heads, valid_rows
+from attn_kernels.kernels.rows import first_tile, in_base_2, place, query_heads, valid_rows
 from attn_kernels.kernels.traits import Traits
 from attn_kernels.structures import Layer, Plan
 
@@ -56,7 +56,7 @@ def store_partial(
     [tokens, heads, segments], in float32."""
     valid = valid_rows(block, traits)
     tokens = block.first_token + tl.arange(0, traits.block_m) // traits.heads
-    heads = block.kv_head * traits.queries_per_kv + row_heads(block, traits)
+    heads = query_heads(block, traits)
     places = (tokens * num_query_heads + heads) * traits.num_segments + segment
     tl.store(max_ptr + places, row_max, mask=valid)
     tl.store(sum_ptr + places, row_sum, mask=valid)
@@ -124,12 +124,11 @@ def reduce_kernel(
 def allocate_partials(plan: Plan) -> tuple[Tensor, Tensor, Tensor]:
     """What ``store_partial`` writes."""
     rows = (plan.num_query_tokens, plan.num_query_heads, plan.config.num_segments)
-    head_padded = max(16, triton.next_power_of_2(plan.head_size))
 
     def empty(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.float32, device=plan.device)
 
-    return empty(*rows, head_padded), empty(*rows), empty(*rows)
+    return empty(*rows, head_padded(plan.head_size)), empty(*rows), empty(*rows)
 
 
 def specialise_reduce() -> Specialisation:

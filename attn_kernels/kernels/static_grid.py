@@ -15,7 +15,7 @@ from torch import Tensor
 from attn_kernels.config import Config
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
 from attn_kernels.kernels.pages import search
-from attn_kernels.kernels.qblock import heads_per_group
+from attn_kernels.kernels.qblock import heads_per_group_of
 from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place, store_rows
 from attn_kernels.kernels.segments import (
     allocate_partials,
@@ -151,16 +151,13 @@ def launch(plan: Plan, layer: Layer) -> None:
     """Launch with ``plan.config``: ``programs_per_sm`` programs for each multiprocessor."""
     arguments, traits, options = common(plan, layer)
     cu_q_blocks, *partials = plan.workspace
-    head_bytes = 2 * plan.max_seq_len * plan.head_size * layer.k_cache.element_size()
-    one_block = plan.max_query_len <= traits.block_m // traits.heads
-    group = heads_per_group(plan.num_kv_heads, head_bytes, one_block)
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     static_grid_kernel[grid](
         *arguments,
         cu_q_blocks,
         *(partials or NO_PARTIALS.values()),
         plan.num_kv_heads,
-        group,
+        heads_per_group_of(plan, layer),
         traits,
         **options,
     )

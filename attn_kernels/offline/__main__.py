@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from itertools import product
 from typing import NoReturn
 
-from attn_kernels.config import Config, complete
+from attn_kernels.choose import configs_of
+from attn_kernels.config import Config
 from attn_kernels.config_check import check_config
 from attn_kernels.offline.resources import SHARED_LIMITS, TARGETS
 from attn_kernels.offline.sources import DTYPE_NAMES, FEATURES, Shape, sources
@@ -88,11 +89,10 @@ def generated_configs(device_key: str) -> list[Config]:
     if device_key not in unified_attention.MODULES:
         known = ", ".join(sorted(unified_attention.MODULES))
         raise ValueError(f"device key is {device_key!r}, but the generated modules are: {known}")
-    constants = vars(unified_attention.MODULES[device_key])
-    found = [value for name, value in constants.items() if name.isupper() and hasattr(value, "variant")]
+    found = configs_of(unified_attention.MODULES[device_key])
     if not found:
         raise ValueError(f"the generated module {device_key} has no config constants")
-    return list(dict.fromkeys(map(complete, found)))
+    return found
 
 
 def _configs(options: argparse.Namespace) -> list[Config]:
