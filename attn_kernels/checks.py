@@ -64,6 +64,11 @@ def check_dtype(dtype: torch.dtype) -> None:
         raise TypeError(f"dtype is {dtype}, but torch.float16 or torch.bfloat16 is needed")
 
 
+def check_cache_dtype(cache_dtype: torch.dtype | None, dtype: torch.dtype) -> None:
+    if cache_dtype not in (None, dtype, FP8):
+        raise TypeError(f"cache_dtype is {cache_dtype}, but {dtype} or {FP8} is needed")
+
+
 def check_lengths(
     num_seqs: int,
     blocks_per_seq: int,

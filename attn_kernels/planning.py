@@ -27,6 +27,7 @@ def plan(
     block_size: int,
     dtype: torch.dtype,
     num_kv_tokens: int | None = None,
+    cache_dtype: torch.dtype | None = None,
     config: LaunchConfig | None = None,
     device_key: str | None = None,
     check: bool | None = None,
@@ -49,6 +50,7 @@ def plan(
         head_size: 1 to 256. block_size: tokens a page holds, any size.
         dtype: ``torch.float16`` or ``torch.bfloat16``, of the queries, the caches and the output.
         num_kv_tokens: sum of ``seqused_k`` where the host knows it; else ``num_seqs * max_seq_len``.
+        cache_dtype: the caches' type if it is another, ``torch.float8_e4m3fn``; used to choose only.
         config: launch with this instead of what the generated module chooses.
         device_key: choose by the generated module of this name instead of the device's.
         check: also check the index tensors' contents: None = when they are on the CPU, True = always
@@ -61,6 +63,7 @@ def plan(
     checks.check_index_tensors(cu_seqlens_q, seqused_k, block_table)
     checks.check_heads(num_query_heads, num_kv_heads, head_size)
     checks.check_dtype(dtype)
+    checks.check_cache_dtype(cache_dtype, dtype)
     num_seqs, blocks_per_seq = block_table.shape
     checks.check_lengths(num_seqs, blocks_per_seq, block_size, num_query_tokens, max_query_len, max_seq_len)
     if num_kv_tokens is None:
@@ -93,6 +96,7 @@ def plan(
             num_kv_heads=num_kv_heads,
             head_size=head_size,
             block_size=block_size,
+            kv_element_size=(cache_dtype or dtype).itemsize,
         )
     elif device_key is not None:
         raise ValueError(f"device_key is {device_key!r}, but config was given too: only one can choose")

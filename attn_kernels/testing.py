@@ -47,6 +47,7 @@ class Batch:
             "head_size": self.q.shape[2],
             "block_size": self.k_cache.shape[1],
             "dtype": self.q.dtype,
+            "cache_dtype": self.k_cache.dtype,
         }
         return plan(self.cu_seqlens_q, self.seqused_k, self.block_table, **(arguments | options))
 

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from attn_kernels.checks import FP8
 from attn_kernels.launch import run
 from attn_kernels.planning import plan
 
@@ -72,6 +73,7 @@ def flash_attn_varlen_func(
         head_size=head_size,
         block_size=k.shape[1],
         dtype=q.dtype,
+        cache_dtype=k.dtype if k.dtype == FP8 else None,  # what it may be is checked by run
     )
     return run(
         batch,

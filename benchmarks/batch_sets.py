@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from benchmarks.batches import (
+from attn_kernels.measure.batches import (
     Batch,
     HeadLayout,
     chunked_prefill,

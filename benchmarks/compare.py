@@ -14,17 +14,18 @@ import torch
 
 from attn_kernels import Config
 from attn_kernels.config_check import check_config
+from attn_kernels.measure.batches import Batch, HeadLayout
+from attn_kernels.measure.errors import brief
+from attn_kernels.measure.tensors import multiprocessors
+from attn_kernels.measure.warm import Job, compile_ahead
 from benchmarks import configs, environment, means, plots, report, table
 from benchmarks.batch_sets import BATCH_SETS, select
-from benchmarks.batches import Batch, HeadLayout
+from benchmarks.ceilings import measure_ceilings
 from benchmarks.contest import Contest
-from benchmarks.implementations import PEERS_FOLDER, Implementation, Ours, Sdpa, brief, load_peers
+from benchmarks.implementations import PEERS_FOLDER, Implementation, Ours, Sdpa, load_peers
 from benchmarks.jobs import PeerJob, own_job
 from benchmarks.report import Result
 from benchmarks.space import SPACES, Candidates, candidates
-from benchmarks.tensors import multiprocessors
-from benchmarks.timing import measure_ceilings
-from benchmarks.warm import Job, compile_ahead
 
 
 def parse_arguments() -> argparse.Namespace:

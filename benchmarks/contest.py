@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import torch
 
 from attn_kernels import Config
-from benchmarks import configs
-from benchmarks.batches import Batch
-from benchmarks.checking import Expected, check, expect
-from benchmarks.implementations import Implementation, NotApplicable, Ours, Prepared, brief
+from attn_kernels.measure.batches import Batch
+from attn_kernels.measure.checking import Expected, check, expect
+from attn_kernels.measure.errors import brief, exceeds_device
+from attn_kernels.measure.roofline import Ceilings
+from attn_kernels.measure.tensors import BatchTensors, materialise, rotation
+from attn_kernels.measure.timing import Timed, prepare, time_briefly, time_together
+from benchmarks.implementations import Implementation, NotApplicable, Ours, Prepared
 from benchmarks.report import SKIPPED, Result
-from benchmarks.roofline import Ceilings
 from benchmarks.space import Candidates
-from benchmarks.tensors import BatchTensors, materialise, rotation
-from benchmarks.timing import Timed, prepare, time_briefly, time_together
 
 TOO_LARGE = "too large for this device"
 GIVE_UP = 1.3  # times the fastest so far: a slower config is timed once only
@@ -123,7 +123,7 @@ def launch_once(
     except NotApplicable as error:
         return dataclasses.replace(result, note=str(error)), None
     except Exception as error:
-        if configs.exceeds_device(error):
+        if exceeds_device(error):
             return dataclasses.replace(result, note=f"{TOO_LARGE}: {brief(error)}"), None
         return failed(result, error, tensors.device), None
 

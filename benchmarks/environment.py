@@ -2,11 +2,8 @@
 
 import argparse
 import datetime
-import hashlib
 import os
 import platform
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -14,7 +11,8 @@ from typing import NoReturn
 import torch
 import triton
 
-from benchmarks.tensors import cache_bytes
+from attn_kernels.measure.device import driver_version, hash_of
+from attn_kernels.measure.tensors import cache_bytes
 
 Facts = dict[str, str | int | float]
 
@@ -46,22 +44,12 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds-budget", type=float, help="stop cleanly between batches after this time")
 
 
-def driver_version() -> str:
-    if not shutil.which("nvidia-smi"):
-        return "unknown"
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    words = subprocess.run(query, capture_output=True, text=True, check=False).stdout.split()
-    return words[0] if words else "unknown"
-
-
 def source_hash() -> str:
     """Twelve digits that change when the kernels or the generated heuristics do."""
     root = Path(__file__).resolve().parents[1]
-    files = sorted(path for folder in ("attn_kernels", "generated") for path in (root / folder).rglob("*.py"))
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
-    return digest.hexdigest()[:12]
+    return hash_of(
+        root, [path for folder in ("attn_kernels", "generated") for path in (root / folder).rglob("*.py")]
+    )
 
 
 def describe(device: torch.device) -> Facts:

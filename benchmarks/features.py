@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.batches import HeadLayout
+from attn_kernels.measure.batches import HeadLayout
 
 FP8 = torch.float8_e4m3fn
 

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch.nn.attention.bias import causal_lower_right
 
 import attn_kernels
-from benchmarks.tensors import BatchTensors, KVSet
-from benchmarks.timing import Launch
+from attn_kernels.measure.errors import brief
+from attn_kernels.measure.tensors import BatchTensors, KVSet, plan_for
+from attn_kernels.measure.timing import Launch
 
 PEERS_FOLDER = Path(__file__).resolve().parents[1] / ".peers"
 DENSE_MEMORY_SHARE = 0.6
@@ -41,26 +42,6 @@ class Implementation(Protocol):
     def prepare(self, tensors: BatchTensors) -> Prepared: ...
 
 
-def make_plan(tensors: BatchTensors, config: Any = None) -> Any:
-    """`attn_kernels.plan` with everything the host knows about the batch."""
-    batch, layout = tensors.batch, tensors.batch.layout
-    return attn_kernels.plan(
-        tensors.cu_seqlens_q,
-        tensors.seqused_k,
-        tensors.block_table,
-        num_query_tokens=batch.num_query_tokens,
-        max_query_len=batch.max_query_len,
-        max_seq_len=batch.max_seq_len,
-        num_query_heads=layout.num_query_heads,
-        num_kv_heads=layout.num_kv_heads,
-        head_size=layout.head_size,
-        block_size=batch.block_size,
-        dtype=batch.dtype,
-        num_kv_tokens=batch.num_kv_tokens,
-        config=config,
-    )
-
-
 @dataclass(frozen=True)
 class Ours:
     """This repository's kernel; the generated heuristic chooses the config unless one is given."""
@@ -69,7 +50,7 @@ class Ours:
     name: str = "ours"
 
     def prepare(self, tensors: BatchTensors) -> Prepared:
-        plan = make_plan(tensors, self.config)
+        plan = plan_for(tensors, self.config)
 
         def launch(kv: KVSet) -> Launch:
             def go() -> None:
@@ -221,9 +202,3 @@ def run_fa3(
         cp_rank=0,
         **absent,
     )
-
-
-def brief(error: BaseException) -> str:
-    """The error's type and the first line of its text."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0][:160]}"

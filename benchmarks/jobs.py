@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 
 from attn_kernels import Config
-from benchmarks.batches import Batch
+from attn_kernels.measure.batches import Batch
+from attn_kernels.measure.tensors import stand_in
 from benchmarks.implementations import load_peers
 from benchmarks.poisoned import load
-from benchmarks.tensors import stand_in
 from benchmarks.verify_cases import Case
 
 

@@ -9,9 +9,9 @@ from torch import Tensor
 
 import attn_kernels
 from attn_kernels import Config
+from attn_kernels.measure.checking import TOLERANCE, Check, Expected, check
 from attn_kernels.testing import GARBAGE_PAGE, make_batch
 from attn_kernels.testing import Batch as Tensors
-from benchmarks.checking import TOLERANCE, Check, Expected, check
 from benchmarks.features import FP8, spread
 from benchmarks.verify_cases import Case
 

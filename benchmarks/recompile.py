@@ -15,11 +15,20 @@ import torch
 
 from attn_kernels import Config
 from attn_kernels.kernels import qblock
+from attn_kernels.measure.batches import (
+    Batch,
+    HeadLayout,
+    chunked_prefill,
+    decode,
+    mixed,
+    prefill,
+    speculative,
+    varlen,
+)
+from attn_kernels.measure.tensors import stand_in
 from attn_kernels.variants import VARIANTS
 from benchmarks import environment
-from benchmarks.batches import Batch, HeadLayout, chunked_prefill, decode, mixed, prefill, speculative, varlen
 from benchmarks.implementations import Ours
-from benchmarks.tensors import stand_in
 
 LAYOUTS = (HeadLayout(32, 8), HeadLayout(28, 4))
 CPU_LAYOUTS = (HeadLayout(4, 2, 16),)

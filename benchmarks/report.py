@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.batches import Batch
+from attn_kernels.measure.batches import Batch
+from attn_kernels.measure.roofline import Ceilings, work
+from attn_kernels.measure.timing import Timing
 from benchmarks.environment import write_atomically
-from benchmarks.roofline import Ceilings, work
-from benchmarks.timing import Timing
 
 RIVALS = ("vllm", "fa3", "sdpa")
 SKIPPED = "skipped: "  # how the note of a variant begins that was not tried

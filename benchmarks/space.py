@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from attn_kernels import Config
+from attn_kernels.measure.batches import Batch
+from attn_kernels.measure.roofline import visible_keys
 from attn_kernels.offline.resources import SHARED_LIMITS
-from benchmarks.batches import Batch
-from benchmarks.roofline import visible_keys
 
 MOST = 12  # candidates of a variant
 MIN_ROWS = 16  # of a query tile

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from attn_kernels import Config
-from benchmarks.checking import Check
+from attn_kernels.measure.checking import Check
 from benchmarks.verify_cases import Case
 
 SHOWN = 20

@@ -12,13 +12,13 @@ import torch
 
 from attn_kernels import Config
 from attn_kernels.config_check import check_config
+from attn_kernels.measure.errors import brief, exceeds_device
+from attn_kernels.measure.warm import compile_ahead
 from benchmarks import configs, environment
-from benchmarks.implementations import brief
 from benchmarks.jobs import OwnJob
 from benchmarks.poisoned import NoMemory, load
 from benchmarks.tally import Tally
 from benchmarks.verify_cases import CASE_SETS, Case
-from benchmarks.warm import compile_ahead
 
 
 def run_case(case: Case, device: torch.device, tally: Tally) -> None:
@@ -33,7 +33,7 @@ def run_case(case: Case, device: torch.device, tally: Tally) -> None:
         try:
             found, launched = loaded.check(config, expected)
         except Exception as error:
-            if config is not None and configs.exceeds_device(error):
+            if config is not None and exceeds_device(error):
                 tally.left_out[f"{config.variant} too large for this device"] += 1
                 continue
             survive(device)

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 import torch
 
 from attn_kernels import Config
-from benchmarks.batches import Batch, HeadLayout, chunked_prefill, decode, mixed, prefill, speculative, varlen
+from attn_kernels.measure.batches import (
+    Batch,
+    HeadLayout,
+    chunked_prefill,
+    decode,
+    mixed,
+    prefill,
+    speculative,
+    varlen,
+)
 from benchmarks.configs import distinct
 from benchmarks.features import Features, draw
 from benchmarks.space import NAIVE_TILES, SPACES, TILES, candidates, with_descriptors

@@ -10,24 +10,24 @@ import torch
 from attn_kernels import Config
 from attn_kernels.config import complete
 from attn_kernels.config_check import check_config
+from attn_kernels.measure.batches import Batch, HeadLayout, chunked_prefill, decode, mixed, prefill, varlen
+from attn_kernels.measure.checking import WINDOW, Check, Expected, check, choose_windows, expect
+from attn_kernels.measure.roofline import Ceilings, visible_keys, work
+from attn_kernels.measure.tensors import BatchTensors, materialise
+from attn_kernels.measure.timing import Timing, prepare, time_together
+from attn_kernels.measure.warm import minimal
 from attn_kernels.variants import VARIANTS
 from benchmarks import means, plots, recompile, report, table
 from benchmarks.batch_sets import BATCH_SETS, select
-from benchmarks.batches import Batch, HeadLayout, chunked_prefill, decode, mixed, prefill, varlen
-from benchmarks.checking import WINDOW, Check, Expected, check, choose_windows, expect
 from benchmarks.contest import Contest, with_best
 from benchmarks.implementations import Prepared
 from benchmarks.jobs import own_job
 from benchmarks.poisoned import load
 from benchmarks.report import Result
-from benchmarks.roofline import Ceilings, visible_keys, work
 from benchmarks.space import MOST, candidates
 from benchmarks.tally import Tally
-from benchmarks.tensors import BatchTensors, materialise
-from benchmarks.timing import Timing, prepare, time_together
 from benchmarks.verify import compile_jobs
 from benchmarks.verify_cases import LAYOUTS, PAGES, SETTINGS, huge, random_cases
-from benchmarks.warm import minimal
 
 CPU = torch.device("cpu")
 SMALL = HeadLayout(4, 2, 16)

@@ -80,6 +80,7 @@ def test_the_launched_config_is_what_the_generated_module_chose(generated, launc
             "num_kv_heads": 2,
             "head_size": 32,
             "block_size": 16,
+            "kv_element_size": 2,
         }
     ]
     assert plan.config == Config("qblock", 32, 64, num_warps=2, num_stages=3)
@@ -129,6 +130,15 @@ def test_the_variant_names_the_launcher(monkeypatch):
     chosen = Config("other", 16, 16, num_warps=1, num_stages=1)
     attn_kernels.run(batch.plan(config=chosen), batch.q, batch.k_cache, batch.v_cache, sliding_window=7)
     assert launched == [(chosen, 7)]
+
+
+def test_the_choice_knows_of_fp8_caches(generated):
+    batch = make_batch((3, 1), (20, 50), **HEADS, cache_dtype=torch.float8_e4m3fn)
+    batch.plan()
+    batch.plan(cache_dtype=None)
+    assert [features["kv_element_size"] for features in generated.features] == [1, 2]
+    with pytest.raises(TypeError, match=r"cache_dtype is torch.int8, but torch.\w+ or torch.float8_e4m3fn"):
+        batch.plan(cache_dtype=torch.int8)
 
 
 def test_a_device_is_asked_for_once(generated):

@@ -5,7 +5,7 @@ Roofline: Williams, Waterman, Patterson, CACM 52(4), 2009.
 
 from dataclasses import dataclass
 
-from benchmarks.batches import Batch
+from attn_kernels.measure.batches import Batch
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
-from benchmarks.batches import Batch
+from attn_kernels.config import LaunchConfig
+from attn_kernels.measure.batches import Batch
+from attn_kernels.planning import plan
+from attn_kernels.structures import Plan
 
 L2_MULTIPLE = 4
 MAX_SETS = 512
@@ -15,7 +18,7 @@ HIDDEN_CACHE_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class KVSet:
-    """What one layer of a model holds; all contiguous, all of the batch's dtype.
+    """What one layer of a model holds; all contiguous, of the batch's dtypes.
 
     q, out: [num_query_tokens, num_query_heads, head_size];
     caches: [num_blocks, block_size, num_kv_heads, head_size].
@@ -63,14 +66,16 @@ def set_bytes(batch: Batch) -> int:
     """Bytes of one KV set: both caches, q and out."""
     slots = sum(batch.blocks_per_seq) * batch.block_size * batch.layout.num_kv_heads
     rows = batch.num_query_tokens * batch.layout.num_query_heads
-    return 2 * (slots + rows) * batch.layout.head_size * batch.dtype.itemsize
+    return 2 * batch.layout.head_size * (slots * batch.kv_element_size + rows * batch.dtype.itemsize)
 
 
-def rotation(batch: Batch, device: torch.device, memory_share: float = 0.3) -> int:
-    """How many KV sets keep the cache cold: 4 times its size in all, at least two, as memory allows."""
+def rotation(
+    batch: Batch, device: torch.device, *, l2_multiple: int = L2_MULTIPLE, memory_share: float = 0.3
+) -> int:
+    """How many KV sets keep the cache cold: so many times its size in all, at least two, as memory allows."""
     if device.type != "cuda":
         return 2
-    wanted = max(2, math.ceil(L2_MULTIPLE * cache_bytes(device) / batch.kv_bytes))
+    wanted = max(2, math.ceil(l2_multiple * cache_bytes(device) / batch.kv_bytes))
     free, _ = torch.cuda.mem_get_info(device)
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return max(1, min(wanted, MAX_SETS, int(memory_share * free / set_bytes(batch))))
@@ -99,7 +104,7 @@ def materialise(
     `nan_padding` fills the cache slots behind each context with
     NaN: what lies there in a server is uninitialised memory, and no result may depend on it.
     """
-    layout, dtype = batch.layout, batch.dtype
+    layout, dtype, cache_dtype = batch.layout, batch.dtype, batch.cache_dtype or batch.dtype
     generator = torch.Generator(device=device).manual_seed(seed)
     table = block_table(batch, seed)
     cache = (num_sets, sum(batch.blocks_per_seq), batch.block_size, layout.num_kv_heads, layout.head_size)
@@ -108,7 +113,7 @@ def materialise(
     def normal(shape: tuple[int, ...]) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype, device=device).normal_(generator=generator)
 
-    q, k, v = normal(rows), normal(cache), normal(cache)
+    q, k, v = normal(rows), normal(cache).to(cache_dtype), normal(cache).to(cache_dtype)
     out = torch.full(rows, math.nan, dtype=dtype, device=device)
     if nan_padding:
         last = table[torch.arange(batch.num_seqs), torch.tensor(batch.blocks_per_seq) - 1].long().to(device)
@@ -123,12 +128,34 @@ def materialise(
 
 def stand_in(batch: Batch, device: torch.device) -> BatchTensors:
     """Tensors that launch exactly as the batch's would, but hold one page: for compiling kernels ahead."""
-    layout, dtype = batch.layout, batch.dtype
-    page = torch.ones(1, batch.block_size, layout.num_kv_heads, layout.head_size, dtype=dtype, device=device)
+    layout, dtype, cache_dtype = batch.layout, batch.dtype, batch.cache_dtype or batch.dtype
+    shape = (1, batch.block_size, layout.num_kv_heads, layout.head_size)
+    page = torch.ones(shape, dtype=dtype, device=device).to(cache_dtype)
     rows = (batch.num_query_tokens, layout.num_query_heads, layout.head_size)
     q = torch.ones(rows, dtype=dtype, device=device)
     table = torch.zeros_like(block_table(batch, 0))
     return _assemble(batch, device, table, (KVSet(q, page, page.clone(), torch.empty_like(q)),))
+
+
+def plan_for(tensors: BatchTensors, config: LaunchConfig | None = None) -> Plan:
+    """`attn_kernels.plan` with everything the host knows about the batch."""
+    batch, layout = tensors.batch, tensors.batch.layout
+    return plan(
+        tensors.cu_seqlens_q,
+        tensors.seqused_k,
+        tensors.block_table,
+        num_query_tokens=batch.num_query_tokens,
+        num_kv_tokens=batch.num_kv_tokens,
+        max_query_len=batch.max_query_len,
+        max_seq_len=batch.max_seq_len,
+        num_query_heads=layout.num_query_heads,
+        num_kv_heads=layout.num_kv_heads,
+        head_size=layout.head_size,
+        block_size=batch.block_size,
+        dtype=batch.dtype,
+        cache_dtype=batch.cache_dtype,
+        config=config,
+    )
 
 
 def _assemble(

@@ -9,16 +9,26 @@ from dataclasses import dataclass
 
 import torch
 
+from attn_kernels.measure.batches import Batch
+from attn_kernels.measure.tensors import BatchTensors
 from attn_kernels.reference import paged_attention_reference
-from benchmarks.batches import Batch
-from benchmarks.tensors import BatchTensors
 
 WINDOW = 64
-MAX_CACHE_ELEMENTS = 1 << 30  # gathered keys x KV heads x head size, 8 bytes each in float64, K and V alike
-MAX_SCORES = 1 << 31  # queries x keys x query heads
-WINDOWS_PER_SEQ = 8
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 1e-5}
 HEAD_SLACK = 5  # one head of one query may be this many times further off than the whole output
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of a batch is compared.
+
+    cache_elements: gathered keys x KV heads x head size, 8 bytes each in float64, K and V alike.
+    scores: queries x keys x query heads.
+    """
+
+    cache_elements: int = 1 << 30
+    scores: int = 1 << 31
+    windows_per_seq: int = 8
 
 
 @dataclass(frozen=True)
@@ -60,14 +70,14 @@ class Check:
         return f"error {self.error:.1e}, worst head {self.worst_head:.1e} ({limits}){bad}"
 
 
-def choose_windows(batch: Batch, seed: int = 0) -> list[Window]:
+def choose_windows(batch: Batch, limits: Limits = Limits(), seed: int = 0) -> list[Window]:
     """First, last and some random windows of each sequence; a random choice of them if they cost too much."""
     rng = random.Random(seed)
     candidates = []
     for seq, query_len in enumerate(batch.query_lens):
         count = -(-query_len // WINDOW)
         inner = range(1, count - 1)
-        chosen = {0, count - 1, *rng.sample(inner, min(len(inner), WINDOWS_PER_SEQ - 2))}
+        chosen = {0, count - 1, *rng.sample(inner, min(len(inner), limits.windows_per_seq - 2))}
         candidates += [Window(seq, i * WINDOW, min((i + 1) * WINDOW, query_len)) for i in sorted(chosen)]
     rng.shuffle(candidates)
     layout = batch.layout
@@ -77,7 +87,7 @@ def choose_windows(batch: Batch, seed: int = 0) -> list[Window]:
         keys = window_context(batch, window)
         elements += keys * layout.num_kv_heads * layout.head_size
         scores += keys * layout.num_query_heads * (window.stop - window.start)
-        if windows and (elements > MAX_CACHE_ELEMENTS or scores > MAX_SCORES):
+        if windows and (elements > limits.cache_elements or scores > limits.scores):
             break
         windows.append(window)
     return sorted(windows, key=lambda window: (window.seq, window.start))
@@ -88,10 +98,10 @@ def window_context(batch: Batch, window: Window) -> int:
     return batch.context_lens[window.seq] - batch.query_lens[window.seq] + window.stop
 
 
-def expect(tensors: BatchTensors) -> Expected:
+def expect(tensors: BatchTensors, limits: Limits = Limits()) -> Expected:
     """Compute the reference for chosen rows of the first KV set, on the tensors' device."""
     batch, kv, device = tensors.batch, tensors.sets[0], tensors.device
-    windows = choose_windows(batch)
+    windows = choose_windows(batch, limits)
     first_row = tensors.cu_seqlens_q.tolist()
     rows = torch.cat([torch.arange(w.start, w.stop) + first_row[w.seq] for w in windows]).to(device)
     lengths = torch.tensor([0] + [w.stop - w.start for w in windows])

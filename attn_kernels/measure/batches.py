@@ -41,6 +41,7 @@ class Batch:
     """One batch: per sequence, its query tokens and the length of its context, those tokens included.
 
     `context_lens` is the kernels' `seqused_k`: query i sees keys 0 .. context_len - query_len + i.
+    `cache_dtype` is the KV caches' type, None for `dtype`.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Batch:
     layout: HeadLayout = LLAMA_3_8B
     block_size: int = 16
     dtype: torch.dtype = torch.bfloat16
+    cache_dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
         if not self.query_lens or len(self.query_lens) != len(self.context_lens):
@@ -69,6 +71,7 @@ class Batch:
         layout: HeadLayout | None = None,
         block_size: int | None = None,
         dtype: torch.dtype | None = None,
+        cache_dtype: torch.dtype | None = None,
     ) -> "Batch":
         """Return the same sequences at another head layout, page size or element type."""
         return dataclasses.replace(
@@ -76,6 +79,7 @@ class Batch:
             layout=layout or self.layout,
             block_size=block_size or self.block_size,
             dtype=dtype or self.dtype,
+            cache_dtype=cache_dtype or self.cache_dtype,
         )
 
     @property
@@ -105,11 +109,35 @@ class Batch:
     @property
     def kv_bytes(self) -> int:
         """Bytes of K and V that one launch must read."""
-        return 2 * self.num_kv_tokens * self.layout.num_kv_heads * self.layout.head_size * self.dtype.itemsize
+        elements = 2 * self.num_kv_tokens * self.layout.num_kv_heads * self.layout.head_size
+        return elements * self.kv_element_size
+
+    @property
+    def kv_element_size(self) -> int:
+        """Bytes of an element of the KV caches."""
+        return (self.cache_dtype or self.dtype).itemsize
 
     @property
     def dtype_name(self) -> str:
-        return str(self.dtype).removeprefix("torch.")
+        """`bfloat16`, or `bfloat16/float8_e4m3fn` where the caches' type is another."""
+        names = [str(dtype).removeprefix("torch.") for dtype in (self.dtype, self.cache_dtype) if dtype]
+        return "/".join(dict.fromkeys(names))
+
+    @property
+    def features(self) -> dict[str, int]:
+        """What the host knows at launch: the keyword arguments of a generated `choose`, in their order."""
+        return {
+            "num_seqs": self.num_seqs,
+            "num_query_tokens": self.num_query_tokens,
+            "num_kv_tokens": self.num_kv_tokens,
+            "max_query_len": self.max_query_len,
+            "max_seq_len": self.max_seq_len,
+            "num_query_heads": self.layout.num_query_heads,
+            "num_kv_heads": self.layout.num_kv_heads,
+            "head_size": self.layout.head_size,
+            "block_size": self.block_size,
+            "kv_element_size": self.kv_element_size,
+        }
 
     def __str__(self) -> str:
         return f"{self.name} heads {self.layout} page {self.block_size} {self.dtype_name}"

@@ -10,11 +10,10 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 import torch
-
-from benchmarks.roofline import Ceilings
 
 Launch = Callable[[], None]
 REPLAY_US = 2000.0
@@ -52,6 +51,32 @@ class Timed(Protocol):
         """Run `repeats` times; microseconds a launch of each."""
 
 
+def capture(launches: Sequence[Launch], rounds: int, device: torch.device) -> torch.cuda.CUDAGraph:
+    """`rounds` times `launches` as a graph.
+
+    Without what torch.cuda.graph does first, collecting garbage and emptying the allocator's cache, which
+    takes far longer than capturing.
+    """
+    graph = torch.cuda.CUDAGraph()
+    side = _side_stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        graph.capture_begin()
+        try:
+            for _ in range(rounds):
+                for launch in launches:
+                    launch()
+        finally:
+            graph.capture_end()
+    torch.cuda.current_stream(device).wait_stream(side)
+    return graph
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
 class GraphTimed:
     """Launches captured in order, over and over, into one CUDA graph whose replay lasts 2 ms or more.
 
@@ -65,7 +90,7 @@ class GraphTimed:
         if brief:
             self._capture(launches, rounds=-(-BRIEF_LAUNCHES // len(launches)))
             return
-        side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        side = _side_stream(device)
         side.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(side):
             for launch in (*launches[:2], launches[-1]):
@@ -80,12 +105,8 @@ class GraphTimed:
         self.replay_us = once_us * rounds
 
     def _capture(self, launches: Sequence[Launch], rounds: int) -> None:
-        self._graph = torch.cuda.CUDAGraph()
+        self._graph = capture(launches, rounds, self._device)
         self._launches = rounds * len(launches)
-        with torch.cuda.graph(self._graph):
-            for _ in range(rounds):
-                for launch in launches:
-                    launch()
 
     def sample(self, repeats: int) -> list[float]:
         events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]  # type: ignore[no-untyped-call]
@@ -148,24 +169,3 @@ def time_together(candidates: dict[str, Timed], repeats: int) -> dict[str, Timin
             affordable = max(2, int(half * LONG_US / max(LONG_US, timed.replay_us)))
             samples[name] += timed.sample(min(half, affordable))
     return {name: Timing.of(values) for name, values in samples.items()}
-
-
-def measure_ceilings(device: torch.device, repeats: int = 10) -> Ceilings:
-    """Bandwidth of an elementwise kernel (1 GiB read, 1 GiB written) and bf16 matmul rate (8192 cubed)."""
-    real = device.type == "cuda"
-    source = torch.empty(1 << (29 if real else 16), dtype=torch.bfloat16, device=device).normal_()
-    target = torch.empty_like(source)
-    # Not copy_: a graph turns that into a memcpy node, which is slower than a kernel that reads and writes.
-    copy = Timing.of(prepare([lambda: void(torch.neg(source, out=target))], device).sample(repeats))
-    size = 8192 if real else 64
-    a, b = (torch.empty(size, size, dtype=torch.bfloat16, device=device).normal_() for _ in range(2))
-    c = torch.empty_like(a)
-    matmul = Timing.of(prepare([lambda: void(torch.matmul(a, b, out=c))], device).sample(repeats))
-    return Ceilings(
-        bytes_per_s=2 * source.nbytes / copy.median_us * 1e6,
-        flops_per_s=2 * size**3 / matmul.median_us * 1e6,
-    )
-
-
-def void(_: object) -> None:
-    """Drop a result, so that a lambda is a `Launch`."""

@@ -1,0 +1,203 @@
+"""Compile Triton kernels ahead in parallel processes that share Triton's cache on disk.
+
+Kernels compile on their first launch, one after the other, for a second or more each; a run over many shapes
+and configs would spend most of its time there.
+"""
+
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+import torch
+
+from attn_kernels.measure.errors import exceeds_device
+
+MAX_WORKERS = 30
+
+
+class Job(Protocol):
+    """A launch whose kernels are to be compiled; workers get it pickled."""
+
+    @property
+    def needs(self) -> frozenset[Hashable]:
+        """The kernels that it launches, each with all that it is compiled for."""
+
+    @property
+    def cost(self) -> int:
+        """Larger for what compiles longer."""
+
+    @property
+    def group(self) -> Hashable:
+        """Jobs of one group run in one process; None: alone."""
+
+    def run(self, device: torch.device) -> None: ...
+
+
+def minimal(jobs: Iterable[Job], known: frozenset[Hashable] = frozenset()) -> list[Job]:
+    """Jobs that together compile all that `jobs` do, none of it twice nor of `known`, longest first."""
+    seen = set(known)
+    kept = []
+    for job in sorted(jobs, key=lambda job: len(job.needs), reverse=True):
+        if not job.needs <= seen:
+            seen |= job.needs
+            kept.append(job)
+    return sorted(kept, key=lambda job: job.cost, reverse=True)
+
+
+def grouped(jobs: Sequence[Job]) -> list[list[Job]]:
+    groups: dict[Hashable, list[Job]] = {}
+    for index, job in enumerate(jobs):
+        groups.setdefault(index if job.group is None else (job.group,), []).append(job)
+    return list(groups.values())
+
+
+def default_workers() -> int:
+    """One a processor but one, up to 30: each has a context on the GPU, which takes memory there."""
+    return min(MAX_WORKERS, max(1, (os.cpu_count() or 2) - 1))
+
+
+def _compile(jobs: list[Job], device: str) -> int:
+    """Run jobs in a worker; a failure here shows again, with its message, where the result matters."""
+    failures = 0
+    place = torch.device(device)
+    if place.type == "cuda":
+        torch.cuda.set_device(place)
+    for job in jobs:
+        try:
+            job.run(place)
+            if place.type == "cuda":
+                torch.cuda.synchronize()
+        except Exception as error:
+            failures += not exceeds_device(error)
+    return failures
+
+
+def follow_parent() -> None:
+    """End this process when its parent does, however that ends; a terminal's interrupts reach neither it nor
+    the compilers that it runs."""
+    os.setsid()
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+@dataclass
+class Compiled:
+    """How compiling went: jobs that ran, of these failed, groups of jobs whose process died, jobs left out
+    as the time was over."""
+
+    jobs: int = 0
+    failed: int = 0
+    broken: int = 0
+    left_out: int = 0
+
+
+class CompileAhead:
+    """Processes that compile; kept from call to call, as each takes seconds to start.
+
+    Does nothing without a GPU, or with no workers.
+    """
+
+    def __init__(self, device: torch.device, workers: int | None = None) -> None:
+        self._device = device
+        self.workers = default_workers() if workers is None else workers
+        self._known: frozenset[Hashable] = frozenset()
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the processes; what they are compiling is given up."""
+        if self._pool is not None:
+            processes = list(self._pool._processes.values())
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.terminate()
+            self._pool = None
+
+    def has(self, job: Job) -> bool:
+        """Whether what the job needs was compiled, or nothing is compiled ahead here."""
+        return self._idle or job.needs <= self._known
+
+    @property
+    def _idle(self) -> bool:
+        return self._device.type != "cuda" or self.workers == 0
+
+    def compile(
+        self,
+        jobs: Iterable[Job],
+        *,
+        deadline: float | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Compiled:
+        """Compile what `jobs` need and no earlier call did, until `deadline` (of `time.monotonic`).
+
+        `progress` is called with the number of jobs done and of all.
+        """
+        done = Compiled()
+        if self._idle:
+            return done
+        groups = grouped(minimal(jobs, self._known))
+        if not groups:
+            return done
+        total = sum(map(len, groups))
+        try:
+            futures = self._submit(groups)
+        except BrokenExecutor:  # a process died since the last call, for which nobody waited any more
+            self.close()
+            futures = self._submit(groups)
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        try:
+            for future in as_completed(futures, timeout=left):
+                try:
+                    done.failed += future.result()
+                except BrokenExecutor:
+                    done.broken += 1
+                done.jobs += len(futures[future])
+                self._known |= frozenset().union(*(job.needs for job in futures[future]))
+                progress(done.jobs, total)
+        except TimeoutError:
+            for future in futures:
+                future.cancel()
+        done.left_out = total - done.jobs
+        if done.broken:
+            self.close()
+        return done
+
+    def _submit(self, groups: Sequence[list[Job]]) -> dict[Future[int], list[Job]]:
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self.workers, context, initializer=follow_parent)
+        pool = self._pool
+        return {pool.submit(_compile, group, str(self._device)): group for group in groups}
+
+
+def compile_ahead(jobs: Iterable[Job], device: torch.device, workers: int | None = None) -> str:
+    """Compile what `jobs` need; returns one line that says how it went. Does nothing without a GPU."""
+    start = time.monotonic()
+    with CompileAhead(device, workers) as processes:
+        done = processes.compile(jobs)
+    if not done.jobs:
+        return "compiled nothing ahead"
+    seconds = time.monotonic() - start
+    trouble = ""
+    if done.failed or done.broken:
+        trouble = f", {done.failed} launches failed, {done.broken} groups broke off"
+    return f"compiled ahead: {done.jobs} launches in {processes.workers} processes, {seconds:.0f} s{trouble}"
