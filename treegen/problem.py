@@ -6,6 +6,7 @@ same tree on every machine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,8 +23,11 @@ UNIT = 1_000_000
 """One unit of natural-log slowdown (or one missed winner) in cost steps."""
 
 UNMEASURED = 1 << 26
-"""Cost of a config that was not measured in a scenario: more than any measured loss (e^67 times the best),
-so that a leaf takes it only where everything else was not measured, or failed, somewhere too."""
+"""Marks a config that was not measured in a scenario; more than any measured loss (e^67 times the best)."""
+
+ASSUMED = round(math.log(2) * UNIT)
+"""What fitting takes such a config to lose: as twice the best time. A search leaves out what it takes to be
+slow; what surely cannot run must fail a constraint, or have failed."""
 
 FORBIDDEN = 1 << 42
 """Cost of a config that failed or breaks a constraint in a scenario. More than UNMEASURED in 2^16 others,
@@ -56,6 +60,11 @@ class Problem:
 
     def column(self, name: str) -> npt.NDArray[np.int64]:
         return self.features[:, self.names.index(name)]
+
+
+def assumed(cost: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Costs to fit to: ASSUMED where nothing was measured."""
+    return np.where(cost == UNMEASURED, ASSUMED, cost)
 
 
 def pose(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Problem:
@@ -111,9 +120,11 @@ def _translated(
         if names.count(name) > 1:
             raise InputError(table.folder, f"has two columns called {name} once its words are translated")
     columns = {name: table.features[:, i] for i, name in enumerate(names[: len(table.feature_names)])}
+    defaults = {n: p.default for n, p in kernel.parameters.items() if p.default is not None}
     configs: dict[Config, str] = {}
     for entry in table.configs:
-        parameters = {rename.get(name, name): value for name, value in entry.parameters.items()}
+        own = {rename.get(name, name): value for name, value in entry.parameters.items()}
+        parameters = {**defaults, **own}
         missing = [name for name in kernel.parameters if name not in parameters]
         if missing:
             raise InputError(
@@ -185,6 +196,8 @@ def _allowed(
             return_inverse=True,
         )
         for c, config in enumerate(configs):
+            if not constraint.binds(config):
+                continue
             fixed = {**device.limits, **dict(config.parameters)}
             verdicts = np.array(
                 [

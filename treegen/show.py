@@ -14,25 +14,27 @@ from treegen.problem import Problem
 from treegen.table import Cells
 from treegen.tree import depth, size
 
-_COLUMNS = ("kernel", "device", "scenarios", "configs", "depth", "leaves", "held-out", "scikit-learn")
+_COLUMNS = ("device", "scenarios", "configs", "depth", "leaves", "held-out", "scikit-learn")
 _WIDTH = 110
 
 
 def show_heuristics(heuristics: Sequence[Heuristic], console: Console | None = None) -> None:
-    """Print one row a heuristic, and below the table what the figures mean."""
+    """Print one table a kernel with one row a heuristic, and below what the figures mean."""
     console = console or Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
-    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in _COLUMNS:
-        grid.add_column(column, justify="right" if column in _COLUMNS[2:6] else "left", no_wrap=True)
-    for heuristic in heuristics:
-        grid.add_row(*_row(heuristic))
-    console.print(grid, "", *_notes(heuristics), sep="\n")
+    for kernel in dict.fromkeys(heuristic.problem.kernel.name for heuristic in heuristics):
+        grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        for column in _COLUMNS:
+            grid.add_column(column, justify="right" if column in _COLUMNS[1:5] else "left", no_wrap=True)
+        for heuristic in heuristics:
+            if heuristic.problem.kernel.name == kernel:
+                grid.add_row(*_row(heuristic))
+        console.print(kernel, "", grid, "", sep="\n")
+    console.print(*_notes(heuristics), sep="\n")
 
 
 def _row(heuristic: Heuristic) -> list[str]:
     problem, tree, evaluation = heuristic.problem, heuristic.tree, heuristic.evaluation
     return [
-        problem.kernel.name,
         problem.device.key,
         str(len(problem.table.scenarios)),
         _configs(problem),

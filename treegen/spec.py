@@ -20,14 +20,29 @@ class Config:
 
 
 @dataclass(frozen=True)
+class Parameter:
+    """A launch parameter: the letters it has in constants' names, and the value it has where nobody says."""
+
+    letters: str
+    default: int | None = None
+
+
+@dataclass(frozen=True)
 class Constraint:
-    """`left OP right` over config parameters, features and device limits; text and line are the spec's."""
+    """`left OP right` over config parameters, features and device limits; text and line are the spec's.
+
+    variants: the only ones whose configs it binds; None binds all.
+    """
 
     text: str
     left: Expression
     operator: str
     right: Expression
     line: int = 1
+    variants: tuple[str, ...] | None = None
+
+    def binds(self, config: Config) -> bool:
+        return self.variants is None or config.variant in self.variants
 
 
 @dataclass(frozen=True)
@@ -62,7 +77,7 @@ class KernelSpec:
     derived: Mapping[str, Expression]
     split_on: tuple[str, ...]
     variants: tuple[str, ...]
-    parameters: Mapping[str, str]
+    parameters: Mapping[str, Parameter]
     constraints: tuple[Constraint, ...]
     trusted_as_measured: tuple[str, ...]
     fallback: Config
@@ -70,10 +85,21 @@ class KernelSpec:
     translations: Mapping[str, Translation]
     tables: Mapping[str, Path]
 
+    def told(self, config: Config) -> tuple[tuple[str, int], ...]:
+        """The config's parameters without those at their default, in the spec's order."""
+        return tuple(
+            (name, value) for name, value in config.parameters if value != self.parameters[name].default
+        )
+
     def constant_name(self, config: Config) -> str:
-        """The name of a config's constant: QBLOCK_M64_T32_W4_S2."""
-        letters = (f"{self.parameters[name]}{value}" for name, value in config.parameters)
+        """The name of a config's constant, without parameters at their default: QBLOCK_M64_T32_W4_S2."""
+        letters = (f"{self.parameters[name].letters}{value}" for name, value in self.told(config))
         return "_".join([config.variant.upper(), *letters])
+
+    def fields(self) -> tuple[tuple[str, int | None], ...]:
+        """The parameters with their defaults as Python wants them declared: those without a default first."""
+        declared = [(name, parameter.default) for name, parameter in self.parameters.items()]
+        return tuple(sorted(declared, key=lambda field: field[1] is not None))
 
 
 @dataclass(frozen=True)

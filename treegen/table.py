@@ -15,7 +15,8 @@ import numpy.typing as npt
 class Cells(StrEnum):
     """What the cells of times.csv hold.
 
-    MEASURED: every config was to be timed in every scenario; an empty cell was not reached.
+    MEASURED: times of what was measured; an empty cell was not, be it that the run did not get there or that
+    the search did not try that config in that scenario.
     WINNERS: only each scenario's fastest config and its time survived; nothing is known of the others.
     """
 

@@ -7,7 +7,6 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,16 +14,12 @@ import yaml
 
 from treegen.errors import InputError, shown
 from treegen.files import looked_at, read_text
-from treegen.names import is_config_id, problem_with_name
+from treegen.names import is_config_id
+from treegen.runfile import read_run
 from treegen.table import Cells, Table, TableConfig
-from treegen.yamlfile import Fields, load
 
-FORMAT = 1
 RUN, SCENARIOS, TIMES = "run.yaml", "scenarios.csv", "times.csv"
 
-_REQUIRED = ["format", "kernel", "device", "cells", "timing", "features", "configs"]
-_OF_A_RUN = ["driver", "torch", "triton", "source_hash", "date"]
-_DEVICE = ["name", "arch", "multiprocessors", "memory_bytes"]
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _TIME = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?([eE][+-]?[0-9]{1,2})?")
 _REPEAT = re.compile(r"[1-9][0-9]{0,5}")
@@ -39,101 +34,24 @@ def read_table(folder: Path) -> Table:
     """
     if not looked_at(folder, Path.is_dir):
         raise InputError(folder, f"no such table folder (it would hold {RUN}, {SCENARIOS} and {TIMES})")
-    run = load(folder / RUN)
-    run.only([*_REQUIRED, *_OF_A_RUN, "origin"])
-    if run.get_as("format", int) != FORMAT:
-        raise run.error("format", f"must be {FORMAT}, the format this treegen reads")
-    cells = _cells(run)
-    features = _feature_names(run)
-    configs = _configs(run)
-    _check_provenance(run)
-    device = run.get_as("device", Fields)
-    device.only(_DEVICE)
-    scenarios, values = _read_scenarios(folder / SCENARIOS, features)
-    row_scenario, row_repeat, times = _read_times(folder / TIMES, configs, scenarios, cells)
+    run = read_run(folder / RUN)
+    scenarios, values = _read_scenarios(folder / SCENARIOS, run.feature_names)
+    row_scenario, row_repeat, times = _read_times(folder / TIMES, run.configs, scenarios, run.cells)
     reached = np.unique(row_scenario)  # a run that was stopped has scenarios still to come
     return Table(
         folder=folder,
-        kernel=run.get_as("kernel", str),
-        device_name=device.get_as("name", str),
-        cells=cells,
-        feature_names=features,
-        configs=configs,
+        kernel=run.kernel,
+        device_name=run.device_name,
+        cells=run.cells,
+        feature_names=run.feature_names,
+        configs=run.configs,
         scenarios=tuple(scenarios[i] for i in reached),
         features=values[reached],
         row_scenario=np.searchsorted(reached, row_scenario),
         row_repeat=row_repeat,
         times=times,
-        provenance=MappingProxyType(run.plain()),
+        provenance=run.provenance,
     )
-
-
-def _cells(run: Fields) -> Cells:
-    word = run.get_as("cells", str)
-    if word not in list(Cells):
-        raise run.error("cells", f"must be one of {', '.join(Cells)}, not {shown(word)}")
-    return Cells(word)
-
-
-def _feature_names(run: Fields) -> tuple[str, ...]:
-    names = run.names("features")
-    for name in names:
-        reason = problem_with_name(name)
-        if reason is not None:
-            raise run.error("features", f"{shown(name)} {reason}")
-    if not names:
-        raise run.error("features", "names no feature")
-    return tuple(names)
-
-
-def _check_provenance(run: Fields) -> None:
-    """A run of our own states all of its circumstances; an imported one states its origin instead."""
-    run.get_as("timing", (str, Fields))
-    if "origin" in run:
-        origin = run.get_as("origin", Fields)
-        if not 1 <= origin.get_as("evaluated_configs", int, 1) <= 1_000_000:
-            raise origin.error("evaluated_configs", "must be between 1 and 1,000,000")
-        return
-    missing = [key for key in _OF_A_RUN if key not in run]
-    if missing:
-        raise run.error(None, f"lacks {', '.join(missing)} (or 'origin', if the table was imported)")
-
-
-def _configs(run: Fields) -> tuple[TableConfig, ...]:
-    entries = run.get_as("configs", list)
-    configs: list[TableConfig] = []
-    seen: set[str] = set()
-    for position, entry in enumerate(entries):
-        if not isinstance(entry, Fields):
-            raise run.error("configs", f"entry {position + 1} is not a mapping")
-        config = _config(entry)
-        if config.id in seen:
-            raise entry.error("id", f"{shown(config.id)} names two configs")
-        if configs and set(config.parameters) != set(configs[0].parameters):
-            raise entry.error(None, f"has other parameters than {configs[0].id}")
-        if configs and (config.variant is None) != (configs[0].variant is None):
-            raise entry.error(None, "all configs or none must name their variant")
-        seen.add(config.id)
-        configs.append(config)
-    if not configs:
-        raise run.error("configs", "names no config")
-    return tuple(configs)
-
-
-def _config(entry: Fields) -> TableConfig:
-    config_id = entry.get_as("id", str)
-    if not is_config_id(config_id):
-        raise entry.error("id", f"{shown(config_id)} may hold letters, digits and _ . = - only")
-    parameters = {}
-    for name in entry:
-        if name in ("id", "variant"):
-            continue
-        if problem_with_name(name) is not None:
-            raise entry.error(None, f"parameter {shown(name)} {problem_with_name(name)}")
-        parameters[name] = entry.get_as(name, int)
-        if not 0 <= parameters[name] < 1 << 31:
-            raise entry.error(name, f"{shown(parameters[name])} is no launch parameter")
-    return TableConfig(config_id, entry.get_as("variant", str, None), MappingProxyType(parameters))
 
 
 def _rows(path: Path, header: list[str]) -> Iterator[tuple[int, list[str]]]:

@@ -154,6 +154,9 @@ def _value(path: Path, where: str, node: yaml.Node | None) -> Any:
             (_value(path, f"{where}[{i}]", item) for i, item in enumerate(node.value)),
             [item.start_mark.line + 1 for item in node.value],
         )
+    if node.tag == "tag:yaml.org,2002:bool" and node.value not in ("true", "false"):
+        # YAML 1.1 takes yes, on, No, ... for booleans, too.
+        raise InputError(path, f"write true or false, or quote {shown(node.value)}", line=line)
     try:
         return yaml.SafeLoader("").construct_object(node, deep=True)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, yaml.YAMLError):

@@ -34,8 +34,14 @@ def _spec(folder: Path) -> Spec:
             "both": "scores_per_program + scores",
             "padded": "next_power_of_2(min(seq_len, shared_memory // 100000 * 65536))",
         },
-        config={"variants": ["plain", "split"], "parameters": {"block": "B", "num_warps": "W"}},
-        constraints=["block >= queries_per_kv"],
+        config={
+            "variants": ["plain", "split"],
+            "parameters": {"block": "B", "parts": {"letter": "N", "default": 1}, "num_warps": "W"},
+        },
+        constraints=[
+            "block >= queries_per_kv",
+            {"holds": "parts * 64 >= num_seqs", "variants": ["split"]},
+        ],
         fallback={"variant": "plain", "block": 64, "num_warps": 4},
         tables={MODEL: "tables/h100", FAMILY: "tables/h100"},
     )
@@ -44,8 +50,8 @@ def _spec(folder: Path) -> Spec:
     return read_spec(write_spec(folder, content))
 
 
-def _leaf(variant: str, block: int, warps: int) -> Leaf:
-    return Leaf(Config(variant, (("block", block), ("num_warps", warps))))
+def _leaf(variant: str, block: int, warps: int, parts: int = 1) -> Leaf:
+    return Leaf(Config(variant, (("block", block), ("parts", parts), ("num_warps", warps))))
 
 
 def _tree() -> Tree:
@@ -63,14 +69,16 @@ def _tree() -> Tree:
         _leaf("plain", 128, 8),
     )
     again = Split("both", 77, _leaf("plain", 16, 2), _leaf("plain", 16, 4))
-    mixed = Split("scores", 12_288, Split("scores", 1024, prefill, again), _leaf("split", 32, 4))
+    mixed = Split("scores", 12_288, Split("scores", 1024, prefill, again), _leaf("split", 32, 4, 8))
     return Split("query_len", 1, decode, Split("seq_len", -1, prefill, Split("both", -9, again, mixed)))
 
 
 def _files(folder: Path) -> dict[str, str]:
     read = _spec(folder)
     kernel, device = read.kernels["scale"], read.devices[MODEL]
-    guarded = simplify(guard(simplify(_tree()), kernel, device, {"queries_per_kv": (4, 4)}))
+    guarded = simplify(
+        guard(simplify(_tree()), kernel, device, {"queries_per_kv": (4, 4), "num_seqs": (1, 99)})
+    )
     fenced = simplify(guard(_leaf("split", 32, 4), kernel, device, {"queries_per_kv": (1, 64)}))
     return {
         "device_module": device_module(kernel, MODEL, device.limits, guarded),

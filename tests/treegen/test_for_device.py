@@ -86,3 +86,32 @@ def test_two_families_for_the_same_gpus(tmp_path: Path, claim: dict[str, str]) -
 def test_devices_without_a_table_get_no_module(tmp_path: Path) -> None:
     with imported(_build(tmp_path, DEVICES, ["a100"])) as generated:
         assert set(generated.scale.MODULES) == {"a100", "default"}
+        assert "NVIDIA H200" not in generated.scale._BY_NAME and generated.scale._BY_ARCH == {}
+
+
+SERVED = [
+    (["h100", "h200"], ["h100", "h200"], "h100"),
+    (["h200", "h100"], ["h100", "h200"], "h200"),
+    (["h100", "h200"], ["h200", "h100"], "h100"),  # the order of tables is nobody's business
+    (["h100", "h200"], ["h200"], "h200"),
+    (["h100", "h200"], ["h100"], "h100"),
+]
+
+
+@pytest.mark.parametrize(("order", "measured", "key"), SERVED)
+def test_the_first_measured_device_of_an_architecture_serves_its_other_gpus(
+    tmp_path: Path, order: list[str], measured: list[str], key: str
+) -> None:
+    with imported(_build(tmp_path, {key: DEVICES[key] for key in order}, measured)) as generated:
+        package = generated.scale
+        assert package.for_device("NVIDIA GH200", "sm_90", "nvidia") is package.MODULES[key].choose
+        for name in order:
+            serves = name if name in measured else key
+            chosen = package.for_device(DEVICES[name]["names"][0], "sm_90", "nvidia")
+            assert chosen is package.MODULES[serves].choose
+
+
+def test_a_device_without_a_table_need_not_have_the_limits_of_expressions(tmp_path: Path) -> None:
+    content = spec(constraints=["block * 2 <= shared_memory"])
+    content["devices"]["h200"] = {"names": ["NVIDIA H200"], "arch": "sm_90", "vendor": "nvidia"}
+    assert build(write_project(tmp_path, content)) == 0

@@ -56,8 +56,11 @@ def device_module(kernel: KernelSpec, device_key: str, limits: Mapping[str, int]
 
 
 def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dict[str, str]:
-    """The files of a kernel's package that no single device owns, by file name."""
-    served = [devices[key] for key in kernel.tables]
+    """The files of a kernel's package that no single device owns, by file name.
+
+    Of devices with one architecture the first in `devices` that has a table serves its other GPUs.
+    """
+    served = [device for device in devices.values() if device.key in kernel.tables]
     by_name = [(name, device.key) for device in served for name in device.names]
     by_arch: dict[str, str] = {}
     by_vendor: dict[str, str] = {}

@@ -1,9 +1,8 @@
 """Grow a tree best-first: always take the split that removes most cost, anywhere in the tree.
 
 The gain of a split is what it removes of (a) the cost of the best single config of each side and (b) the
-spread of the cost rows around their mean, averaged over configs. (b) is Gini impurity when costs are 0 or
-1 (Breiman et al., Classification and Regression Trees, 1984, section 4.3) and finds structure where no
-single split changes a leaf's config yet. All arithmetic is on integers.
+spread of the cost rows around their mean (`spread`), which finds structure where no single split changes a
+leaf's config yet. All arithmetic is on integers.
 """
 
 from __future__ import annotations
@@ -11,16 +10,17 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 
-from treegen.problem import UNIT, Problem
-from treegen.spec import Budget, Config
+from treegen.fit.spread import scatter, spread_of
+from treegen.problem import Problem, assumed
+from treegen.spec import Budget
 from treegen.tree import Leaf, Split, Tree
 
-_SPREAD_STEPS = 1_000
-_SPREAD_CAP = 4 * _SPREAD_STEPS
+_LEAST = 100  # a leaf holds one scenario of so many at least: fewer tell little of the next one
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,19 @@ class _Cut:
 
 @dataclass(frozen=True)
 class _View:
-    """What growing reads, as arrays: features [scenarios, split_on], cost and spread [scenarios, configs]."""
+    """What growing reads. features: [scenarios, split_on]; cost: [scenarios, candidates].
+
+    preference: [candidates] place in the order of total cost over the whole table, then of configs.
+    sums: beside each other what a split needs sums of, `cost` and the parts of a Spread, divided at `bounds`.
+    """
 
     features: npt.NDArray[np.int64]
     cost: npt.NDArray[np.int64]
-    spread: npt.NDArray[np.int64]
-    overall: npt.NDArray[np.int64]
-    configs: tuple[Config, ...]
+    candidates: npt.NDArray[np.int64]
+    preference: npt.NDArray[np.int64]
+    sums: npt.NDArray[np.int64]
+    bounds: tuple[int, ...]
+    least: int
 
 
 @dataclass
@@ -53,18 +59,26 @@ class _Node:
     children: tuple[_Node, _Node] | None = None
 
 
-def grow(problem: Problem, budget: Budget) -> list[Tree]:
+def grow(problem: Problem, budget: Budget, candidates: npt.NDArray[np.int64] | None = None) -> list[Tree]:
     """Trees of 1, 2, ... leaves, each the one before with one leaf split; at most budget.max_leaves.
+
+    candidates: indices of the configs that leaves may take; None: all.
 
     The list ends early when no split gains anything. Thresholds are the greatest value seen on the low
     side; `Split.gap` keeps the interval in which a pass may move them.
     """
+    if candidates is None:
+        candidates = np.arange(len(problem.configs))
+    cost, spread = assumed(problem.cost[:, candidates]), spread_of(problem.cost)
+    parts = (cost, spread.cost, spread.square, spread.count)
     view = _View(
         np.stack([problem.column(name) for name in problem.split_on], axis=1),
-        problem.cost,
-        np.minimum(problem.cost // (UNIT // _SPREAD_STEPS), _SPREAD_CAP),
-        problem.cost.sum(axis=0),
-        problem.configs,
+        cost,
+        candidates,
+        _preference(problem)[candidates],
+        np.hstack(parts),
+        tuple(accumulate(part.shape[1] for part in parts[:-1])),
+        max(1, len(problem.cost) // _LEAST),
     )
     root = _node(view, np.arange(len(view.cost)), budget.max_depth)
     trees = [_tree(problem, root)]
@@ -100,24 +114,30 @@ def _node(view: _View, rows: npt.NDArray[np.int64], depth: int) -> _Node:
 def _best_config(view: _View, rows: npt.NDArray[np.int64]) -> int:
     """The config of least total cost; between equals the one that is best over the whole table."""
     total = view.cost[rows].sum(axis=0)
-    return min(range(len(total)), key=lambda c: (total[c], view.overall[c], view.configs[c]))
+    return int(view.candidates[np.lexsort([view.preference, total])[0]])
+
+
+def _preference(problem: Problem) -> npt.NDArray[np.int64]:
+    overall = assumed(problem.cost).sum(axis=0)
+    order = sorted(range(len(overall)), key=lambda c: (overall[c], problem.configs[c]))
+    return np.argsort(order)
 
 
 def _best_cut(view: _View, rows: npt.NDArray[np.int64]) -> _Cut | None:
-    features, cost, spread = view.features[rows], view.cost[rows], view.spread[rows]
+    features, sums = view.features[rows], view.sums[rows]
     best: tuple[int, float, int] | None = None
     cut = None
-    now = (
-        _least(cost.sum(axis=0)[None])[0]
-        + _scatter(spread.sum(axis=0)[None], (spread**2).sum(axis=0)[None], np.array([len(rows)]))[0]
-    )
+    now = int(_left(view, sums.sum(axis=0)[None])[0])
     for feature in range(features.shape[1]):
         order = np.argsort(features[:, feature], kind="stable")
         values = features[order, feature]
         ends = np.flatnonzero(values[1:] != values[:-1])  # last row of the low side
+        ends = ends[(ends + 1 >= view.least) & (len(rows) - ends - 1 >= view.least)]
         if not len(ends):
             continue
-        gains = now - _split_costs(cost[order], ends) - _split_scatters(spread[order], ends)
+        running = np.cumsum(sums[order], axis=0)
+        low = running[ends]
+        gains = now - _left(view, low) - _left(view, running[-1] - low)
         for position in np.flatnonzero(gains == gains.max()):
             below, above = int(values[ends[position]]), int(values[ends[position] + 1])
             # Equal gains: the widest gap generalises best, then the feature that the spec names first.
@@ -127,28 +147,10 @@ def _best_cut(view: _View, rows: npt.NDArray[np.int64]) -> _Cut | None:
     return cut if cut is not None and cut.gain > 0 else None
 
 
-def _split_costs(cost: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """[ends] cost of the best config on the low side plus that of the high side."""
-    running = np.cumsum(cost, axis=0)
-    return _least(running[ends]) + _least(running[-1] - running[ends])
-
-
-def _split_scatters(spread: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    total, squares = np.cumsum(spread, axis=0), np.cumsum(spread**2, axis=0)
-    count = ends + 1
-    low = _scatter(total[ends], squares[ends], count)
-    return low + _scatter(total[-1] - total[ends], squares[-1] - squares[ends], len(spread) - count)
-
-
-def _least(totals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return np.asarray(totals.min(axis=1))
-
-
-def _scatter(
-    total: npt.NDArray[np.int64], squares: npt.NDArray[np.int64], count: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """Squared distance of the rows to their mean row, averaged over configs, from sums [splits, configs]."""
-    return np.asarray((squares - total**2 // count[:, None]).sum(axis=1) // total.shape[1])
+def _left(view: _View, sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """[splits] the cost of the best config and the spread that remain on a side with these sums."""
+    cost, *spread = np.split(sums, view.bounds, axis=1)
+    return np.asarray(cost.min(axis=1) + scatter(*spread))
 
 
 def _width(below: int, above: int) -> float:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.model_selection import RepeatedKFold
 
 from treegen.fit.apply import costs
+from treegen.fit.dominated import undominated
 from treegen.fit.grow import grow
 from treegen.passes.thresholds import readable_thresholds
-from treegen.problem import FORBIDDEN, UNIT, UNMEASURED, Problem
+from treegen.problem import FORBIDDEN, UNIT, Problem, assumed
 from treegen.spec import Budget
 from treegen.tree import Tree
 
-FOLDS, REPEATS, SEED = 5, 10, 0
+FOLDS, REPEATS, SEED = 5, 4, 0
 
-_UNUSABLE_COUNTS_AS = 4 * UNIT
+_FAILED_COUNTS_AS = 4 * UNIT
 
 
 def fit(problem: Problem, budget: Budget) -> Tree:
@@ -24,13 +26,14 @@ def fit(problem: Problem, budget: Budget) -> Tree:
     good sizes the smallest wins. If that size would choose a config that failed in some scenario, the tree
     grows on until it does not, or as far as the budget goes. Thresholds are readable already.
     """
-    trees = [readable_thresholds(tree) for tree in grow(problem, budget)]
-    leaves = min(_supported_leaves(problem, budget), len(trees)) if len(trees) > 1 else 1
+    candidates = undominated(problem)
+    trees = [readable_thresholds(tree) for tree in grow(problem, budget, candidates)]
+    leaves = min(_supported_leaves(problem, budget, candidates), len(trees)) if len(trees) > 1 else 1
     failing = [int((costs(tree, problem) >= FORBIDDEN).sum()) for tree in trees[leaves - 1 :]]
     return trees[leaves - 1 + failing.index(min(failing))]
 
 
-def _supported_leaves(problem: Problem, budget: Budget) -> int:
+def _supported_leaves(problem: Problem, budget: Budget, candidates: npt.NDArray[np.int64]) -> int:
     if len(problem.cost) < 2 * FOLDS:
         return budget.max_leaves
     loss = np.zeros(budget.max_leaves, dtype=np.int64)
@@ -38,9 +41,9 @@ def _supported_leaves(problem: Problem, budget: Budget) -> int:
         problem.cost
     ):
         held_out = problem.rows(test)
-        trees = grow(problem.rows(train), budget)
+        trees = grow(problem.rows(train), budget, candidates)
         trees += trees[-1:] * (budget.max_leaves - len(trees))  # a tree that stopped stands for larger sizes
         for size, tree in enumerate(trees):
-            lost = costs(readable_thresholds(tree), held_out)
-            loss[size] += np.where(lost >= UNMEASURED, _UNUSABLE_COUNTS_AS, lost).sum()
+            lost = assumed(costs(readable_thresholds(tree), held_out))
+            loss[size] += np.minimum(lost, _FAILED_COUNTS_AS).sum()
     return int(np.argmin(loss)) + 1

@@ -19,8 +19,9 @@ from treegen.errors import InputError, shown
 from treegen.files import looked_at, read_text
 from treegen.importers import ImportedTable
 from treegen.names import device_key, problem_with_name
+from treegen.runfile import FORMAT
 from treegen.table import Cells
-from treegen.tablefile import FORMAT, table_files
+from treegen.tablefile import table_files
 
 _LAYOUT = (
     "dejavu_",

@@ -37,9 +37,10 @@ def guard(
 
     Features in `trusted_as_measured` go to the fallback above their greatest measured value, too.
 
-    measured: least and greatest value that the table holds of each feature. Where the strictest leaf's
-    bound leaves the whole measured range free, one split at the root serves all leaves; otherwise each leaf
-    gets its own. The fallback config itself is exempt: kernels must accept it for every shape.
+    measured: least and greatest value that the table holds of each feature. Where the strictest leaf's bound
+    leaves the whole measured range free, one split at the root serves all leaves, those of variants that the
+    constraint does not bind included; otherwise each bound leaf gets its own. The fallback config itself is
+    exempt: kernels must accept it for every shape.
     """
     bounds = {leaf.config: _bounds(leaf.config, kernel, device) for leaf, _ in leaves(tree)}
     strictest = _strictest(bound for found in bounds.values() if found is not None for bound in found)
@@ -65,6 +66,8 @@ def _bounds(config: Config, kernel: KernelSpec, device: DeviceSpec) -> list[Boun
         return []
     found = []
     for constraint in kernel.constraints:
+        if not constraint.binds(config):
+            continue
         bound = bound_of(constraint, config, device)
         if bound is None:
             return None
