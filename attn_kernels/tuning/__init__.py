@@ -1,0 +1,1 @@
+"""Tuning runs: many configs timed in many scenarios, written as a measurement table."""

@@ -1,0 +1,22 @@
+"""What measures: GPUs, or a recorded table in their place."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from attn_kernels.tuning.problem import Task
+from attn_kernels.tuning.results import Visit
+
+Progress = Callable[[int, int], None]  # done, of all
+
+
+class Bench(Protocol):
+    """Measures tasks. Times are seconds of its own clock, which a replay sets forward."""
+
+    def clock(self) -> float: ...
+
+    def compile(self, tasks: Sequence[Task], until: float, progress: Progress) -> tuple[Task, ...]:
+        """Compile what the tasks launch; the tasks, without configs for which the time until `until` was
+        too short."""
+
+    def measure(self, tasks: Sequence[Task], until: float) -> Iterator[Visit]:
+        """Visits in the order in which they end; none is begun after `until`."""

@@ -1,0 +1,71 @@
+"""Which scenarios are alike: distances between the logarithms of what the host knows of them."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from attn_kernels.tuning.problem import Problem
+
+# How much a factor of two in a feature sets scenarios apart. Whether queries are long decides most.
+WEIGHTS: Mapping[str, float] = {
+    "num_seqs": 1.0,
+    "num_query_tokens": 0.5,
+    "num_kv_tokens": 1.0,
+    "max_query_len": 1.0,
+    "max_seq_len": 1.0,
+    "queries_per_kv": 1.0,
+    "num_kv_heads": 1.0,
+    "head_size": 4.0,
+    "block_size": 0.5,
+    "kv_element_size": 4.0,
+}
+
+
+class Distances:
+    """Distances between all scenarios of a problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._points = {name: _point(features) for name, features in problem.features.items()}
+        self._known: dict[tuple[str, str], float] = {}
+
+    def between(self, one: str, other: str) -> float:
+        key = (one, other) if one < other else (other, one)
+        if key not in self._known:
+            self._known[key] = math.dist(self._points[one], self._points[other])
+        return self._known[key]
+
+    def nearest(self, scenario: str, among: Sequence[str], count: int) -> list[str]:
+        """The nearest of `among`, nearest first; between equals as they stand."""
+        return sorted(among, key=lambda other: self.between(scenario, other))[:count]
+
+    def farthest_first(self, scenarios: Sequence[str], count: int, known: Sequence[str] = ()) -> list[str]:
+        """`count` of the scenarios, each the farthest from those before it and from `known`.
+
+        The k-center greedy of Gonzalez (Theoretical Computer Science 38, 1985). Without anything known, the
+        first is the one nearest to the middle.
+        """
+        left = [scenario for scenario in scenarios if scenario not in set(known)]
+        chosen: list[str] = []
+        if left and not known:
+            middle = [
+                sum(column) / len(left) for column in zip(*map(self._points.__getitem__, left), strict=True)
+            ]
+            chosen = [min(left, key=lambda scenario: math.dist(self._points[scenario], middle))]
+        gaps = {
+            scenario: min((self.between(scenario, other) for other in (*known, *chosen)), default=math.inf)
+            for scenario in left
+        }
+        for scenario in chosen:
+            del gaps[scenario]
+        while gaps and len(chosen) < count:
+            farthest = max(gaps, key=gaps.__getitem__)
+            chosen.append(farthest)
+            del gaps[farthest]
+            for scenario in gaps:
+                gaps[scenario] = min(gaps[scenario], self.between(scenario, farthest))
+        return chosen[:count]
+
+
+def _point(features: Mapping[str, int]) -> tuple[float, ...]:
+    known = dict(features)
+    known["queries_per_kv"] = known.get("num_query_heads", 1) // max(1, known.get("num_kv_heads", 1))
+    return tuple(weight * math.log2(max(1, known.get(name, 1))) for name, weight in WEIGHTS.items())

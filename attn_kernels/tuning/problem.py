@@ -1,0 +1,119 @@
+"""What a search strategy knows: which cells there are to measure, and what was measured so far."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from statistics import median
+
+from attn_kernels.tuning.results import Cell, Failure, Visit
+
+SHAPE = ("num_query_heads", "num_kv_heads", "head_size", "block_size", "kv_element_size")
+FAMILY = ("head_size", "kv_element_size")  # what decides which tiles fit
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One visit to come: the configs to time in one scenario, as its `repeat`-th row."""
+
+    scenario: str
+    repeat: int
+    configs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Scenarios by id, and the configs that may be measured in each.
+
+    features: of each scenario, by name. candidates: config ids, most promising first. always: those of them
+    to measure whatever a strategy thinks, such as a rival's fixed choice. variants: of each config.
+    """
+
+    features: Mapping[str, Mapping[str, int]]
+    candidates: Mapping[str, tuple[str, ...]]
+    always: Mapping[str, tuple[str, ...]]
+    variants: Mapping[str, str]
+    seed: int = 0
+
+    @property
+    def scenarios(self) -> tuple[str, ...]:
+        return tuple(self.features)
+
+    @cached_property
+    def possible(self) -> int:
+        """Cells of scenarios times configs that may be measured."""
+        return sum(map(len, self.candidates.values()))
+
+    def shape(self, scenario: str) -> Shape:
+        """What kernels are compiled for beside a config."""
+        return tuple(self.features[scenario].get(name, 0) for name in SHAPE)
+
+    def family(self, scenario: str) -> Shape:
+        return tuple(self.features[scenario].get(name, 0) for name in FAMILY)
+
+
+class Times:
+    """The cells measured so far. Grows by whole visits."""
+
+    def __init__(self, visits: Iterable[Visit] = ()) -> None:
+        self._cells: dict[str, dict[str, list[Cell]]] = {}
+        self._repeats: dict[str, int] = {}
+        for visit in visits:
+            self.add(visit)
+
+    def add(self, visit: Visit) -> None:
+        self._repeats[visit.scenario] = max(visit.repeat, self._repeats.get(visit.scenario, 0))
+        row = self._cells.setdefault(visit.scenario, {})
+        for config, cell in visit.cells.items():
+            row.setdefault(config, []).append(cell)
+
+    def next_repeat(self, scenario: str) -> int:
+        return self._repeats.get(scenario, 0) + 1
+
+    def measured(self, scenario: str) -> Mapping[str, list[Cell]]:
+        """Each config's cells in this scenario, in the order in which they were measured."""
+        return self._cells.get(scenario, {})
+
+    def medians(self, scenario: str) -> dict[str, float]:
+        """Microseconds of the configs that never failed here."""
+        found = {}
+        for config, cells in self.measured(scenario).items():
+            times = [cell for cell in cells if not isinstance(cell, Failure)]
+            if len(times) == len(cells):
+                found[config] = median(times)
+        return found
+
+    def slowdowns(self, scenario: str) -> dict[str, float]:
+        """Time over the best time here, of the configs that never failed."""
+        times = self.medians(scenario)
+        best = min(times.values(), default=1.0)
+        return {config: time / best for config, time in times.items()}
+
+    def differences(self) -> list[float]:
+        """Relative differences between a cell's consecutive repeats: the noise of a table."""
+        return [
+            abs(later / earlier - 1)
+            for row in self._cells.values()
+            for cells in row.values()
+            for earlier, later in pairwise(cell for cell in cells if not isinstance(cell, Failure))
+        ]
+
+    @property
+    def num_visits(self) -> int:
+        return sum(self._repeats.values())
+
+    def num_measured(self) -> int:
+        """Cells with a time, or a failure, in at least one repeat."""
+        return sum(map(len, self._cells.values()))
+
+    def failures(self) -> dict[str, int]:
+        """How many cells failed, by reason."""
+        counts: dict[str, int] = {}
+        for row in self._cells.values():
+            for cells in row.values():
+                reasons = [cell.reason for cell in cells if isinstance(cell, Failure)]
+                if reasons:
+                    counts[reasons[0]] = counts.get(reasons[0], 0) + 1
+        return counts

@@ -1,0 +1,76 @@
+"""How a run goes, on a terminal as a bar, elsewhere as a line now and then."""
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from attn_kernels.tuning.errors import TuningError
+
+LINE_EVERY_S = 15.0
+
+
+class Progress:
+    """The round under way, how much of it is done, and the time that is left of the budget.
+
+    `tick` is called whenever something was done.
+    """
+
+    def __init__(self, budget: float, spent: float, tick: Callable[[], None]) -> None:
+        try:
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+            from rich.progress import Progress as Bar
+        except ImportError:
+            raise TuningError("attn-tune needs rich: pip install 'attn-kernels[tune]'") from None
+
+        self._tick = tick
+        self._end = time.monotonic() + budget - spent
+        self._line = 0.0
+        self._what, self._total = "", 0
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+        )
+        self._bar = Bar(*columns, disable=not sys.stdout.isatty())
+        self._task = self._bar.add_task("starting", total=None, left="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def begin(self, what: str, total: int) -> None:
+        self._what, self._total = what, total
+        self._bar.reset(self._task, description=what, total=total or None, left=self._left())
+        self._say(0)
+
+    def advance(self, done: int) -> None:
+        self._tick()
+        self._bar.update(self._task, completed=done, left=self._left())
+        if time.monotonic() - self._line > LINE_EVERY_S:
+            self._say(done)
+
+    def _say(self, done: int) -> None:
+        if self._bar.disable:
+            self._line = time.monotonic()
+            print(f"{self._what}: {done} of {self._total or '?'}, {self._left()}", flush=True)
+
+    def _left(self) -> str:
+        return f"{max(0.0, self._end - time.monotonic()):.0f} s left of the budget"
+
+
+class Silent:
+    """Says nothing."""
+
+    def begin(self, what: str, total: int) -> None:
+        pass
+
+    def advance(self, done: int) -> None:
+        pass

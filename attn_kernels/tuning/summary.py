@@ -1,0 +1,53 @@
+"""What a tuning run came to: for run.yaml, and for whoever ran it."""
+
+from collections.abc import Mapping
+from statistics import quantiles
+
+from attn_kernels.tuning.problem import Problem, Times
+
+
+def summarise(problem: Problem, times: Times, seconds: float, finished: bool) -> dict[str, object]:
+    """run.yaml's `summary`. Noise is the relative difference between two repeats of a cell: the median and
+    two percentiles over all cells with two."""
+    failures = times.failures()
+    found: dict[str, object] = {
+        "seconds": max(0.1, round(seconds, 1)),  # tables need it to be above 0
+        "finished": finished,
+        "scenarios": sum(bool(times.measured(scenario)) for scenario in problem.scenarios),
+        "rows": times.num_visits,
+        "cells_measured": times.num_measured(),
+        "cells_possible": problem.possible,
+        "cells_failed": sum(failures.values()),
+        "failures": failures,
+    }
+    differences = times.differences()
+    if len(differences) > 1:
+        cuts = quantiles(differences, n=100, method="inclusive")
+        for name, percent in (("noise_median", 50), ("noise_p90", 90), ("noise_p99", 99)):
+            found[name] = round(cuts[percent - 1], 5)
+    return found
+
+
+def lines_of(summary: Mapping[str, object], problem: Problem, times: Times) -> list[str]:
+    """The summary as a person reads it."""
+    measured, possible = int(str(summary["cells_measured"])), int(str(summary["cells_possible"]))
+    lines = [
+        f"{summary['scenarios']} of {len(problem.scenarios)} scenarios, {summary['rows']} rows, "
+        f"{measured} of {possible} cells ({measured / max(1, possible):.0%}), {summary['seconds']} s",
+    ]
+    if "noise_median" in summary:
+        noise = (f"{float(str(summary[key])):.1%}" for key in ("noise_median", "noise_p90", "noise_p99"))
+        lines.append("two repeats of a cell differ by {} (median), {} (90%), {} (99%)".format(*noise))
+    wins: dict[str, int] = {}
+    for scenario in problem.scenarios:
+        found = times.medians(scenario)
+        if found:
+            variant = problem.variants[min(found, key=found.__getitem__)]
+            wins[variant] = wins.get(variant, 0) + 1
+    ranked = sorted(wins.items(), key=lambda item: -item[1])
+    if ranked:
+        lines.append("fastest: " + ", ".join(f"{variant} in {count}" for variant, count in ranked))
+    failures = times.failures()
+    lines.append(f"failed cells: {sum(failures.values())}")
+    lines += [f"  {count} {reason}" for reason, count in sorted(failures.items(), key=lambda item: -item[1])]
+    return lines
