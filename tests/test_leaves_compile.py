@@ -27,7 +27,13 @@ LARGEST_HEAD = 256
 PAGE_SIZE = 16
 
 # "nvidia" stands in for other NVIDIA GPUs, so it is compiled for another; "amd" is the tree of amd_mi300x.
-ARCHITECTURES = {"nvidia_h100": "sm_90", "amd_mi300x": "gfx942", "nvidia": "sm_80", "amd": "gfx942"}
+ARCHITECTURES = {
+    "nvidia_h100": "sm_90",
+    "nvidia_h200": "sm_90",
+    "amd_mi300x": "gfx942",
+    "nvidia": "sm_80",
+    "amd": "gfx942",
+}
 
 COMPILE = """
 import json, sys

@@ -5,15 +5,16 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
-TABLE = Path("tuning_data/kernel_unified_attention_2d/nvidia_h100")
+TABLE = Path("tuning_data/unified_attention/nvidia_h100")
 
-# Runs a decode batch through the public interface and prints what reached the Triton kernel.
+# Runs a small batch through the public interface and prints what reached the Triton kernel.
 LAUNCH = """
 import json, torch
 import attn_kernels
@@ -32,13 +33,13 @@ class Spy:
         return launch
 
 torch.manual_seed(0)
-q = torch.randn(2, 8, 32, dtype=torch.float16)
+q = torch.randn(4, 8, 32, dtype=torch.float16)
 k, v = torch.randn(2, 8, 16, 2, 32, dtype=torch.float16)
-cu = torch.tensor([0, 1, 2], dtype=torch.int32)
+cu = torch.tensor([0, 3, 4], dtype=torch.int32)
 used = torch.tensor([40, 17], dtype=torch.int32)
 table = torch.arange(6, dtype=torch.int32).reshape(2, 3)
 plan = attn_kernels.plan(
-    cu, used, table, num_query_tokens=2, max_query_len=1, max_seq_len=40, num_query_heads=8, num_kv_heads=2,
+    cu, used, table, num_query_tokens=4, max_query_len=3, max_seq_len=40, num_query_heads=8, num_kv_heads=2,
     head_size=32, block_size=16, dtype=q.dtype, device_key="nvidia_h100",
 )
 qblock.qblock_kernel = Spy()
@@ -62,15 +63,13 @@ def launch(generated_from: Path) -> dict[str, dict[str, object]]:
     return json.loads(done.stdout)
 
 
-def make_winner_everywhere(times: Path, config: str) -> None:
-    """Every scenario is won by `config`, in the time its winner had."""
+def make_fastest_everywhere(times: Path, config: str) -> None:
+    """Wherever anything was timed, `config` takes half a microsecond."""
     with times.open(newline="") as source:
         header, *rows = list(csv.reader(source))
     column = header.index(config)
     for row in rows:
-        (time,) = [cell for cell in row[2:] if cell]
-        row[2:] = [""] * (len(header) - 2)
-        row[column] = time
+        row[column] = "0.5"
     with times.open("w", newline="") as target:
         csv.writer(target, lineterminator="\n").writerows([header, *rows])
 
@@ -78,14 +77,17 @@ def make_winner_everywhere(times: Path, config: str) -> None:
 def test_a_changed_table_changes_the_launch(tmp_path: Path) -> None:
     shutil.copy(REPOSITORY / "treegen.yaml", tmp_path)
     shutil.copytree(REPOSITORY / "tuning_data", tmp_path / "tuning_data")
-    make_winner_everywhere(tmp_path / TABLE / "times.csv", "BLOCK_N=16-BLOCK_M=64-num_warps=4-num_stages=4")
+    make_fastest_everywhere(tmp_path / TABLE / "times.csv", "qblock_M64_T32_W4_S4")
+    spec = tmp_path / "treegen.yaml"
+    kept = re.sub(r"(?m)^      (?!nvidia_h100)\w+: tuning_data/.*\n", "", spec.read_text())
+    spec.write_text(kept)
     build = [sys.executable, "-m", "treegen", "build"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     subprocess.run(build, cwd=tmp_path, env=environment, check=True, capture_output=True)
 
     before, after = launch(REPOSITORY), launch(tmp_path)
 
-    changed = {"variant": "qblock", "block_m": 64, "tile_size": 16, "num_warps": 4, "num_stages": 4}
+    changed = {"variant": "qblock", "block_m": 64, "tile_size": 32, "num_warps": 4, "num_stages": 4}
     assert changed.items() <= after["config"].items()
     assert after["config"] != before["config"]
     for result in (before, after):

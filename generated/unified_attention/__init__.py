@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from . import amd, amd_mi300x, default, nvidia, nvidia_h100
+from . import amd, amd_mi300x, default, nvidia, nvidia_h100, nvidia_h200
 from .config import Config
 
 __all__ = ["MODULES", "Config", "for_device"]
@@ -13,12 +13,14 @@ MODULES = {
     "default": default,
     "nvidia": nvidia,
     "nvidia_h100": nvidia_h100,
+    "nvidia_h200": nvidia_h200,
 }
 
 _Choose = Callable[..., Config]
 _BY_NAME: dict[str, _Choose] = {
     "AMD Instinct MI300X": amd_mi300x.choose,
     "NVIDIA H100": nvidia_h100.choose,
+    "NVIDIA H200": nvidia_h200.choose,
 }
 _BY_ARCH: dict[str, _Choose] = {
     "sm_90": nvidia_h100.choose,

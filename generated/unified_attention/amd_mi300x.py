@@ -20,6 +20,7 @@ def choose(
     num_kv_heads: int,
     head_size: int,
     block_size: int,
+    kv_element_size: int,
 ) -> Config:
     queries_per_kv = num_query_heads // max(1, num_kv_heads)
     if queries_per_kv > 16:

@@ -16,5 +16,6 @@ def choose(
     num_kv_heads: int,
     head_size: int,
     block_size: int,
+    kv_element_size: int,
 ) -> Config:
     return QBLOCK_M64_T32_W4_S2
