@@ -12,6 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarks import environment
+
 RIVALS = ("fa3", "vllm", "sdpa")
 VARIANTS = ("naive", "prefix_prefill", "split", "qblock", "segmented", "static_grid")
 KINDS = ("decode", "spec", "mixed", "varlen", "chunk", "prefill")
@@ -222,8 +224,12 @@ def draw(source: Path) -> list[Path]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("source", type=Path, help="compare.json of a run")
-    for path in draw(parser.parse_args().source):
-        print(path)
+    source = parser.parse_args().source
+    try:
+        written = draw(source)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        environment.stop(f"{source}: no compare.json of `benchmarks.compare`: {type(error).__name__} {error}")
+    print(*written, sep="\n")
 
 
 if __name__ == "__main__":

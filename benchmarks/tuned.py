@@ -165,7 +165,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for line in [*missing, *tuned_lines.lines(results, args.worst)]:
         print(line)
     if args.out:
-        print(write(args.out, results))
+        try:
+            print(write(args.out, results))
+        except OSError as error:
+            stop(f"{args.out}: cannot be written: {error.strerror}")
     return 0
 
 

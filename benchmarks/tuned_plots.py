@@ -12,6 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarks import environment
+
 KINDS = ("decode", "spec", "mixed", "chunk", "prefill")
 SETS = ("tuned", "untuned")
 # Colours that colour-blind readers tell apart (Okabe and Ito), and a marker each.
@@ -176,8 +178,12 @@ def draw(source: Path) -> list[Path]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("source", type=Path, help="tuned.json of a run")
-    for path in draw(parser.parse_args().source):
-        print(path)
+    source = parser.parse_args().source
+    try:
+        written = draw(source)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        environment.stop(f"{source}: no tuned.json of `benchmarks.tuned`: {type(error).__name__} {error}")
+    print(*written, sep="\n")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[1]
 TABLE = Path("tuning_data/unified_attention/nvidia_h100")
 
-# Runs a small batch through the public interface and prints what reached the Triton kernel.
+# Runs a small batch through the public interface and prints what reached the Q-Block kernel.
 LAUNCH = """
 import json, torch
 import attn_kernels
@@ -45,10 +45,9 @@ plan = attn_kernels.plan(
 qblock.qblock_kernel = Spy()
 out = attn_kernels.run(plan, q, k, v, out=torch.full_like(q, float("nan")))
 expected = paged_attention_reference(q, k, v, cu, used, table)
-(launched,) = seen
 print(json.dumps({
     "config": plan.config._asdict(),
-    "launched": launched,
+    "launched": seen,
     "error": float((out.double() - expected).norm() / expected.norm()),
 }))
 """
@@ -90,10 +89,6 @@ def test_a_changed_table_changes_the_launch(tmp_path: Path) -> None:
     changed = {"variant": "qblock", "block_m": 64, "tile_size": 32, "num_warps": 4, "num_stages": 4}
     assert changed.items() <= after["config"].items()
     assert after["config"] != before["config"]
-    for result in (before, after):
-        config = result["config"]
-        assert result["launched"] == {
-            **{name: config[name] for name in ("block_m", "tile_size", "num_warps", "num_stages")},
-            "enable_fp_fusion": True,
-        }
-        assert result["error"] < 2e-3
+    del changed["variant"]
+    assert after["launched"] == [{**changed, "enable_fp_fusion": True}]
+    assert before["error"] < 2e-3 and after["error"] < 2e-3

@@ -25,9 +25,9 @@ UNIT = 1_000_000
 UNMEASURED = 1 << 26
 """Marks a config that was not measured in a scenario; more than any measured loss (e^67 times the best)."""
 
-ASSUMED = round(math.log(2) * UNIT)
-"""What fitting takes such a config to lose: as twice the best time. A search leaves out what it takes to be
-slow; what surely cannot run must fail a constraint, or have failed."""
+UNKNOWN = round(math.log(2) * UNIT)
+"""What fitting charges where a leaf would launch such a config: no time is known, so the risk has a price,
+that of a choice twice as slow as the best. Evaluation counts such choices apart."""
 
 FORBIDDEN = 1 << 42
 """Cost of a config that failed or breaks a constraint in a scenario. More than UNMEASURED in 2^16 others,
@@ -62,9 +62,9 @@ class Problem:
         return self.features[:, self.names.index(name)]
 
 
-def assumed(cost: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Costs to fit to: ASSUMED where nothing was measured."""
-    return np.where(cost == UNMEASURED, ASSUMED, cost)
+def charged(cost: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Costs to fit to: UNKNOWN where nothing was measured."""
+    return np.where(cost == UNMEASURED, UNKNOWN, cost)
 
 
 def pose(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Problem:

@@ -75,6 +75,8 @@ def choose_windows(batch: Batch, limits: Limits = Limits(), seed: int = 0) -> li
     rng = random.Random(seed)
     candidates = []
     for seq, query_len in enumerate(batch.query_lens):
+        if not query_len:  # padding
+            continue
         count = -(-query_len // WINDOW)
         inner = range(1, count - 1)
         chosen = {0, count - 1, *rng.sample(inner, min(len(inner), limits.windows_per_seq - 2))}

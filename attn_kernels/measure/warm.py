@@ -4,12 +4,15 @@ Kernels compile on their first launch, one after the other, for a second or more
 and configs would spend most of its time there.
 """
 
+import contextlib
 import multiprocessing
 import os
+import signal
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -66,16 +69,29 @@ def _compile(jobs: list[Job], device: str) -> int:
     """Run jobs in a worker; a failure here shows again, with its message, where the result matters."""
     failures = 0
     place = torch.device(device)
-    if place.type == "cuda":
-        torch.cuda.set_device(place)
     for job in jobs:
         try:
+            if place.type == "cuda":
+                torch.cuda.set_device(place)
             job.run(place)
             if place.type == "cuda":
                 torch.cuda.synchronize()
         except Exception as error:
             failures += not exceeds_device(error)
     return failures
+
+
+@contextlib.contextmanager
+def without_interrupts() -> Iterator[None]:
+    """What is started here does not hear a terminal's interrupts, not even before `follow_parent`."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def follow_parent() -> None:
@@ -94,8 +110,8 @@ def follow_parent() -> None:
 
 @dataclass
 class Compiled:
-    """How compiling went: jobs that ran, of these failed, groups of jobs whose process died, jobs left out
-    as the time was over."""
+    """How compiling went: jobs that ran, of these failed, groups of jobs that killed their process, jobs left
+    out as the time was over."""
 
     jobs: int = 0
     failed: int = 0
@@ -154,39 +170,64 @@ class CompileAhead:
         done = Compiled()
         if self._idle:
             return done
-        groups = grouped(minimal(jobs, self._known))
-        if not groups:
-            return done
-        total = sum(map(len, groups))
-        try:
-            futures = self._submit(groups)
-        except BrokenExecutor:  # a process died since the last call, for which nobody waited any more
-            self.close()
-            futures = self._submit(groups)
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        try:
-            for future in as_completed(futures, timeout=left):
+        waiting = deque(grouped(minimal(jobs, self._known)))
+        total = sum(map(len, waiting))
+        suspects: deque[list[Job]] = deque()  # a process died while these ran: each again, alone
+        running: dict[Future[int], list[Job]] = {}
+
+        def in_time() -> bool:
+            return deadline is None or time.monotonic() < deadline
+
+        # No more at a time than run at once: what has begun is waited for, so that nothing compiles later.
+        while running or ((waiting or suspects) and in_time()):
+            alone = bool(suspects)
+            queue, most = (suspects, 1) if alone else (waiting, self.workers)
+            while queue and len(running) < most and in_time():
+                group = queue.popleft()
+                running[self._submit(group)] = group
+            ended, _ = wait(running, return_when=FIRST_COMPLETED)
+            died = []
+            for future in ended:
+                group = running.pop(future)
                 try:
                     done.failed += future.result()
                 except BrokenExecutor:
+                    died.append(group)
+                else:
+                    self._finish(group, done, total, progress)
+            if died:
+                died += running.values()
+                running.clear()
+                self.close()
+                if alone:
                     done.broken += 1
-                done.jobs += len(futures[future])
-                self._known |= frozenset().union(*(job.needs for job in futures[future]))
-                progress(done.jobs, total)
-        except TimeoutError:
-            for future in futures:
-                future.cancel()
+                    self._finish(died[0], done, total, progress)
+                else:
+                    suspects.extend(died)
         done.left_out = total - done.jobs
-        if done.broken:
-            self.close()
         return done
 
-    def _submit(self, groups: Sequence[list[Job]]) -> dict[Future[int], list[Job]]:
+    def _finish(
+        self, group: list[Job], done: Compiled, total: int, progress: Callable[[int, int], None]
+    ) -> None:
+        done.jobs += len(group)
+        self._known |= frozenset().union(*(job.needs for job in group))
+        progress(done.jobs, total)
+
+    def _submit(self, group: list[Job]) -> Future[int]:
+        try:
+            with without_interrupts():  # processes are started as jobs come in
+                return self._start().submit(_compile, group, str(self._device))
+        except BrokenExecutor:  # a process died since the last call, for which nobody waited any more
+            self.close()
+            with without_interrupts():
+                return self._start().submit(_compile, group, str(self._device))
+
+    def _start(self) -> ProcessPoolExecutor:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self.workers, context, initializer=follow_parent)
-        pool = self._pool
-        return {pool.submit(_compile, group, str(self._device)): group for group in groups}
+        return self._pool
 
 
 def compile_ahead(jobs: Iterable[Job], device: torch.device, workers: int | None = None) -> str:

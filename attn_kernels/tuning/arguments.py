@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
         default="serving",
         help=f"a named set ({', '.join(SETS)}) or a file of recorded batch shapes, JSON lines",
     )
-    found.add_argument("--seed", type=int, default=0, help="of the named set and of the order of visits")
+    found.add_argument("--seed", type=_seed, default=0, help="of the named set and of the order of visits")
     found.add_argument("--budget", type=_seconds, default=600.0, help="seconds, all runs of a table added up")
     found.add_argument(
         "--strategy",
@@ -49,6 +49,13 @@ def _seconds(text: str) -> float:
         if 1.0 <= float(text) <= 1e7:
             return float(text)
     raise argparse.ArgumentTypeError(f"{text!r:.40} is no number of seconds from 1 to 10000000")
+
+
+def _seed(text: str) -> int:
+    with contextlib.suppress(ValueError):
+        if abs(int(text)) < 1 << 62:
+            return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r:.40} is no integer within 62 bits")
 
 
 def _count(text: str) -> int:

@@ -6,7 +6,7 @@ from typing import Protocol
 from attn_kernels.tuning.problem import Task
 from attn_kernels.tuning.results import Visit
 
-Progress = Callable[[int, int], None]  # done, of all
+Advance = Callable[[int, int], None]  # done, of all
 
 
 class Bench(Protocol):
@@ -14,7 +14,7 @@ class Bench(Protocol):
 
     def clock(self) -> float: ...
 
-    def compile(self, tasks: Sequence[Task], until: float, progress: Progress) -> tuple[Task, ...]:
+    def compile(self, tasks: Sequence[Task], until: float, advance: Advance) -> tuple[Task, ...]:
         """Compile what the tasks launch; the tasks, without configs for which the time until `until` was
         too short."""
 

@@ -7,25 +7,25 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 import triton
 
 from attn_kernels.config import Config
-from attn_kernels.measure.device import driver_version, kernel_source_hash
+from attn_kernels.measure.device import device_facts, driver_version, kernel_source_hash
 from attn_kernels.measure.warm import default_workers
-from attn_kernels.tuning import estimate
 from attn_kernels.tuning.arguments import KERNEL, parser
 from attn_kernels.tuning.candidates import Possible, dropped_text, find_possible, gpu_of
 from attn_kernels.tuning.devices import ASSUMED, device_key, devices_from
 from attn_kernels.tuning.errors import TuningError
+from attn_kernels.tuning.estimate import Plan, describe
 from attn_kernels.tuning.gpu import TIMING
 from attn_kernels.tuning.loop import tune
 from attn_kernels.tuning.pool import GpuBench
 from attn_kernels.tuning.problem import Times
-from attn_kernels.tuning.progress import Progress
+from attn_kernels.tuning.progress import Progress, check_rich
 from attn_kernels.tuning.recorded import read_recorded, write_recorded
 from attn_kernels.tuning.replaying import replay
 from attn_kernels.tuning.results import ConfigEntry, Header
@@ -34,7 +34,7 @@ from attn_kernels.tuning.search import STRATEGIES
 from attn_kernels.tuning.serving import SETS
 from attn_kernels.tuning.space import declared
 from attn_kernels.tuning.summary import lines_of, summarise
-from attn_kernels.tuning.tablefolder import TableFolder
+from attn_kernels.tuning.tablefolder import RUN, TableFolder, read_folder
 from attn_kernels.tuning.wholefiles import replace_file, told_in_one_line
 from attn_kernels.variants import VARIANTS
 
@@ -63,10 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.replay is not None:
             print("\n".join(replay(options.replay, options.strategy, options.budget)))
             return 0
-        configs = _configs(options)
+        variants = _variants(options)
         if options.dry_run:
-            return _dry_run(options, scenarios, configs)
-        return _run(options, scenarios, configs)
+            return _dry_run(options, scenarios, variants)
+        return _run(options, scenarios, variants)
     except TuningError as error:
         print(error, file=sys.stderr)
         return 2
@@ -76,6 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads has enough: `attn-tune --list-scenarios | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0 if options.list_scenarios else INTERRUPTED
+    except OSError as error:
+        print(f"cannot print: {error.strerror}", file=sys.stderr)
+        return 2
 
 
 def _scenarios(options: argparse.Namespace) -> tuple[Scenario, ...]:
@@ -86,19 +89,19 @@ def _scenarios(options: argparse.Namespace) -> tuple[Scenario, ...]:
         is_file = path.is_file()
     if not is_file:
         raise TuningError(
-            f"--scenarios {options.scenarios}: neither a file nor one of the named sets {', '.join(SETS)}"
+            f"--scenarios {options.scenarios!r:.120}: neither a file nor a named set ({', '.join(SETS)})"
         )
     return read_recorded(path)
 
 
-def _configs(options: argparse.Namespace) -> list[str] | None:
+def _variants(options: argparse.Namespace) -> list[str] | None:
     """The variants asked for; None: all."""
     if options.variants is None:
         return None
     names = options.variants.split(",")
     for name in names:
         if name not in VARIANTS:
-            raise TuningError(f"--variants {options.variants}: {name!r} is none of {', '.join(VARIANTS)}")
+            raise TuningError(f"--variants: {name!r:.40} is none of {', '.join(VARIANTS)}")
     return list(names)
 
 
@@ -118,27 +121,38 @@ def _possible(
 
 
 def _dry_run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: list[str] | None) -> int:
-    facts, line = ASSUMED, "no GPU here: as for an H100"
-    if torch.cuda.is_available():
-        from attn_kernels.measure.device import device_facts
-
-        facts = device_facts(torch.device("cuda"))
-        line = f"on {facts['name']}"
+    facts, line, devices = ASSUMED, "no GPU here: as for an H100", 1
+    folder = options.out
+    if torch.cuda.is_available() or options.gpus == "cpu":
+        found = devices_from(options.gpus)
+        facts, devices = device_facts(found[0]), len(found)
+        line = f"on {devices} of {facts['name']}"
+        folder = _folder(options, facts)
     possible, _ = _possible(options, facts, scenarios, variants)
-    kinds = Counter(scenario.batch.kind for scenario in scenarios)
+    times, spent = Times(), 0.0
+    if folder is not None and (folder / RUN).exists():
+        recorded = read_folder(folder)
+        times, spent = Times(recorded.visits), recorded.seconds
+        line += f", going on in {folder} with {times.num_visits} rows of {spent:.0f} s"
     workers = default_workers() if options.compile_workers is None else options.compile_workers
     print(f"{options.scenarios} (digest {digest(scenarios)}), {line}")
-    print("\n".join(estimate.describe(possible, kinds, options.strategy, options.budget, workers)))
+    plan = Plan(options.strategy, options.budget, spent, times, workers, devices)
+    print("\n".join(describe(possible, Counter(s.batch.kind for s in scenarios), plan)))
     return 0
 
 
+def _folder(options: argparse.Namespace, facts: Mapping[str, str | int]) -> Path:
+    return options.out or Path("tuning_data") / KERNEL / device_key(str(facts["name"]))
+
+
 def _run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: list[str] | None) -> int:
+    check_rich()
     devices = devices_from(options.gpus)
     by_id = {scenario.id: scenario for scenario in scenarios}
     with GpuBench(devices, by_id, options.compile_workers) as bench:
         possible, configs = _possible(options, bench.facts, scenarios, variants)
         bench.configs = {str(config): config for config in configs}
-        folder = options.out or Path("tuning_data") / KERNEL / device_key(str(bench.facts["name"]))
+        folder = _folder(options, bench.facts)
         header = _header(options, bench.facts, scenarios, configs)
         rows = [(s.id, [s.batch.features[name] for name in FEATURES]) for s in scenarios]
         date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -184,7 +198,7 @@ def _fill(options: argparse.Namespace, table: TableFolder, possible: Possible, b
         save(False)
         print(f"\nstopped; {table.folder} keeps {times.num_visits} rows, and the same command goes on")
         return INTERRUPTED
-    except TuningError:
+    except Exception:
         with contextlib.suppress(TuningError):
             save(False)
         raise

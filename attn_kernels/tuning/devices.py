@@ -9,7 +9,8 @@ from attn_kernels.tuning.errors import TuningError
 
 # What rules assume where there is no GPU to ask.
 ASSUMED: dict[str, str | int] = {"name": "NVIDIA H100", "arch": "sm_90", "multiprocessors": 132}
-_NOISE = re.compile(r"^(instinct|tesla|geforce|rtx|graphics|\d+gb|hbm\d*e?|pcie|sxm\d?|nvl|oam|vf|80g)$")
+_VENDORS = {"nvidia": "nvidia", "amd": "amd", "intel": "intel"}
+_NOISE = {"instinct", "geforce", "radeon", "tesla", "graphics", "gpu"}
 
 
 def devices_from(text: str) -> list[torch.device]:
@@ -26,16 +27,23 @@ def devices_from(text: str) -> list[torch.device]:
     if text == "all":
         return [torch.device("cuda", index) for index in range(count)]
     if not re.fullmatch(r"\d{1,3}(,\d{1,3})*", text):
-        raise TuningError(f"--gpus {text}: expected all, or numbers such as 0,1")
+        raise TuningError(f"--gpus {text!r:.40}: expected all, or numbers such as 0,1")
     numbers = [int(part) for part in text.split(",")]
     for number in numbers:
         if number >= count or numbers.count(number) > 1:
-            raise TuningError(f"--gpus {text}: expected different numbers below {count}, as here are {count}")
+            raise TuningError(f"--gpus {text!r:.40}: expected different numbers below {count}")
     return [torch.device("cuda", number) for number in numbers]
 
 
 def device_key(name: str) -> str:
-    """`NVIDIA H100 80GB HBM3` -> `nvidia_h100`: vendor and model, as the folder of its table."""
-    words = re.findall(r"[a-z0-9]+", name.lower())
-    kept = [word for word in words if not _NOISE.match(word)]
-    return "_".join(kept[:3]) or "device"
+    """`NVIDIA H100 80GB HBM3` -> `nvidia_h100`: vendor and model, as the folder of its table.
+
+    The key that `treegen` gives the same name.
+    """
+    words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
+    vendor = next((_VENDORS[word] for word in words if word in _VENDORS), None)
+    rest = [word for word in words if word not in _VENDORS and word not in _NOISE]
+    numbered = next((i for i, word in enumerate(rest) if re.search(r"[0-9]", word)), None)
+    if vendor is None or numbered is None:
+        return "_".join(words)[:64] or "unknown"
+    return "_".join([vendor, *rest[: numbered + 1]])[:64]

@@ -61,9 +61,8 @@ def measure(
         num_sets = sets_for(scenario.batch, device)
         tensors = materialise(scenario.batch, device, num_sets=num_sets, seed=seed.getrandbits(31))
         expected = expect(tensors, REFERENCE)
-    except torch.OutOfMemoryError:
-        torch.cuda.empty_cache()
-        yield from ((config, Failure(OUT_OF_MEMORY)) for config in order)
+    except Exception as error:
+        yield from ((config, _failure(error, device)) for config in order)
         return
     best = math.inf
     for config in order:
@@ -95,14 +94,18 @@ def _measure_one(tensors: BatchTensors, expected: Expected, config: Config, best
             return Failure(DISAGREES)
         return _time(launches, tensors, best_us)
     except Exception as error:
-        if tensors.device.type == "cuda":
-            torch.cuda.synchronize(tensors.device)  # raises again if the device is lost
-        if exceeds_device(error):
-            return Failure(TOO_LARGE)
-        if isinstance(error, torch.OutOfMemoryError):
-            torch.cuda.empty_cache()
-            return Failure(OUT_OF_MEMORY)
-        return Failure(f"raised {type(error).__name__}")
+        return _failure(error, tensors.device)
+
+
+def _failure(error: Exception, device: torch.device) -> Failure:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)  # raises again if the device is lost
+    if exceeds_device(error):
+        return Failure(TOO_LARGE)
+    if isinstance(error, torch.OutOfMemoryError):
+        torch.cuda.empty_cache()
+        return Failure(OUT_OF_MEMORY)
+    return Failure(f"raised {type(error).__name__}")
 
 
 def _launch(plan: Plan, kv: KVSet, softmax_scale: float) -> Launch:

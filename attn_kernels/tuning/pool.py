@@ -15,7 +15,7 @@ import torch
 
 from attn_kernels.config import Config
 from attn_kernels.measure.warm import CompileAhead
-from attn_kernels.tuning.bench import Progress
+from attn_kernels.tuning.bench import Advance
 from attn_kernels.tuning.compiling import CompileJob
 from attn_kernels.tuning.errors import TuningError
 from attn_kernels.tuning.problem import Task
@@ -131,9 +131,9 @@ class GpuBench:
     def clock(self) -> float:
         return time.monotonic()
 
-    def compile(self, tasks: Sequence[Task], until: float, progress: Progress) -> tuple[Task, ...]:
+    def compile(self, tasks: Sequence[Task], until: float, advance: Advance) -> tuple[Task, ...]:
         jobs = {(task, config): self._job(task, config) for task in tasks for config in task.configs}
-        self._compiler.compile(dict.fromkeys(jobs.values()), deadline=until, progress=progress)
+        self._compiler.compile(dict.fromkeys(jobs.values()), deadline=until, progress=advance)
         kept = (
             replace(task, configs=tuple(c for c in task.configs if self._compiler.has(jobs[task, c])))
             for task in tasks
@@ -158,7 +158,7 @@ class GpuBench:
             for worker in busy:
                 if worker.connection in heard:
                     yield from self._listen(worker)
-                elif self.clock() - worker.heard > SILENT_S:
+                elif self.clock() - worker.heard > SILENT_S and not worker.connection.poll():
                     yield from self._restart(worker, HUNG)
 
     def _hand(self, worker: _Worker, visiting: _Visiting) -> None:
@@ -200,7 +200,7 @@ class GpuBench:
         worker.await_ready()
         if visiting.trying is not None:
             visiting.cells[visiting.trying] = Failure(reason)
-        elif visiting.retried:  # it is the scenario itself that fails
+        elif visiting.retried and not visiting.begun:  # it is the scenario itself that fails
             visiting.cells.update((config, Failure(reason)) for config in visiting.left)
         else:
             visiting.retried = not visiting.begun

@@ -1,5 +1,6 @@
 """How a run goes, on a terminal as a bar, elsewhere as a line now and then."""
 
+import importlib.util
 import sys
 import time
 from collections.abc import Callable
@@ -18,11 +19,8 @@ class Progress:
     """
 
     def __init__(self, budget: float, spent: float, tick: Callable[[], None]) -> None:
-        try:
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-            from rich.progress import Progress as Bar
-        except ImportError:
-            raise TuningError("attn-tune needs rich: pip install 'attn-kernels[tune]'") from None
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+        from rich.progress import Progress as Bar
 
         self._tick = tick
         self._end = time.monotonic() + budget - spent
@@ -48,7 +46,8 @@ class Progress:
 
     def begin(self, what: str, total: int) -> None:
         self._what, self._total = what, total
-        self._bar.reset(self._task, description=what, total=total or None, left=self._left())
+        self._bar.remove_task(self._task)  # rich keeps a task's total where the next has none
+        self._task = self._bar.add_task(what, total=total or None, left=self._left())
         self._say(0)
 
     def advance(self, done: int) -> None:
@@ -64,6 +63,12 @@ class Progress:
 
     def _left(self) -> str:
         return f"{max(0.0, self._end - time.monotonic()):.0f} s left of the budget"
+
+
+def check_rich() -> None:
+    """Raise TuningError where rich is missing."""
+    if importlib.util.find_spec("rich") is None:
+        raise TuningError("attn-tune needs rich: pip install 'attn-kernels[tune]'")
 
 
 class Silent:

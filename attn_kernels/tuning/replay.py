@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from attn_kernels.tuning.bench import Progress
+from attn_kernels.tuning.bench import Advance
 from attn_kernels.tuning.errors import TuningError
 from attn_kernels.tuning.problem import Problem, Task, Times
 from attn_kernels.tuning.results import Cell, Recorded, Visit
@@ -27,7 +27,7 @@ class ReplayBench:
     def clock(self) -> float:
         return self._now
 
-    def compile(self, tasks: Sequence[Task], until: float, progress: Progress) -> tuple[Task, ...]:
+    def compile(self, tasks: Sequence[Task], until: float, advance: Advance) -> tuple[Task, ...]:
         kept = []
         for task in tasks:
             shape = self._problem.shape(task.scenario)

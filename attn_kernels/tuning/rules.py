@@ -81,11 +81,11 @@ def fixed_choice(features: Mapping[str, int], vendor: str = "nvidia") -> Config:
 
 
 @cache
-def fixed_choices(group: int, cache_bytes: int, vendor: str) -> tuple[Config, Config]:
+def fixed_choices(group: int, cache_element_size: int, vendor: str) -> tuple[Config, Config]:
     """vLLM's two: for few one-token sequences, and for all else."""
     rows = min(MAX_ROWS, max(FIXED_ROWS, power_above(group)))
     stages = AMD_STAGES if vendor == "amd" else 3  # Triton's defaults
-    few_tile = 32 if cache_bytes == 1 else 16
+    few_tile = 32 if cache_element_size == 1 else 16
     return (
         Config("segmented", rows, few_tile, num_segments=16, num_warps=4, num_stages=stages),
         Config("qblock", rows, 32, num_warps=4, num_stages=stages),
@@ -101,7 +101,7 @@ def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
     """Why a config cannot work at a shape, or is a duplicate there; None if it may be measured."""
     layout = shape.layout
     group = layout.num_query_heads // layout.num_kv_heads
-    fixed = config in fixed_choices(group, cache_bytes(shape), gpu.vendor)
+    fixed = config in fixed_choices(group, cache_element_size(shape), gpu.vendor)
     if config.tile_size < 32 and not fixed:
         return FIXED_ONLY
     if config.variant not in ONE_HEAD and config.block_m < min(group, MAX_ROWS):
@@ -122,7 +122,7 @@ def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
     return None
 
 
-def cache_bytes(shape: Shape) -> int:
+def cache_element_size(shape: Shape) -> int:
     """Of an element of the KV caches."""
     return (shape.cache_dtype or shape.dtype).itemsize
 
@@ -156,8 +156,8 @@ def shared_bytes(config: Config, shape: Shape, gpu: Gpu) -> int:
 def _tile_bytes(config: Config, block_m: int, shape: Shape, gpu: Gpu) -> int:
     head, item = head_padded(shape.layout.head_size), shape.dtype.itemsize
     # Copies of less than 4 bytes are not asynchronous, so their loop has no stages.
-    staged = shape.layout.head_size * cache_bytes(shape) % 4 == 0
-    stage = 2 * config.tile_size * head * cache_bytes(shape) * staged  # K and V as cached
+    staged = shape.layout.head_size * cache_element_size(shape) % 4 == 0
+    stage = 2 * config.tile_size * head * cache_element_size(shape) * staged  # K and V as cached
     stages = stage * (config.num_stages - 1)
     queries = block_m * head * item
     if gpu.vendor == "amd":

@@ -62,4 +62,5 @@ def _parameters(config: ConfigEntry) -> str:
 
 def _shown(value: object) -> str:
     text = " ".join(value) if isinstance(value, tuple) else str(value)
+    text = " ".join(text.split())  # a message has one line
     return text if len(text) <= 200 else f"{text[:197]}..."

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from attn_kernels.tuning.errors import TuningError
 from attn_kernels.tuning.results import Cell, Failure, Header, Visit
-from attn_kernels.tuning.runfile import is_id
+from attn_kernels.tuning.scenario import is_id
 
 SHORTEST_US, LONGEST_US = 1e-3, 1e12
 LAST_REPEAT = 999_999

@@ -13,6 +13,7 @@ from attn_kernels.tuning.scenario import Scenario, scenario_of, shape_of
 from attn_kernels.tuning.serving import SETS
 from attn_kernels.tuning.space import Gpu, baselines, declared, reason_against, space_at
 from attn_kernels.tuning.summary import lines_of, summarise
+from treegen import names
 
 H100 = {"name": "NVIDIA H100 80GB HBM3", "arch": "sm_90", "multiprocessors": 132}
 MI300X = {"name": "AMD Instinct MI300X", "arch": "gfx942", "multiprocessors": 304}
@@ -96,13 +97,15 @@ def test_what_cannot_work_at_a_shape_is_listed_with_its_reason() -> None:
     ("NVIDIA H100 80GB HBM3", "nvidia_h100"),
     ("NVIDIA H200", "nvidia_h200"),
     ("NVIDIA A100-SXM4-80GB", "nvidia_a100"),
-    ("NVIDIA GeForce RTX 4090", "nvidia_4090"),
+    ("NVIDIA GeForce RTX 4090", "nvidia_rtx_4090"),
+    ("AMD Radeon RX 7900 XTX", "amd_rx_7900"),
+    ("Tesla V100-SXM2-16GB", "tesla_v100_sxm2_16gb"),
     ("AMD Instinct MI300X", "amd_mi300x"),
     ("cpu (Triton interpreter)", "cpu_triton_interpreter"),
-    ("../..", "device"),
+    ("../..", "unknown"),
 ])  # fmt: skip
 def test_the_folder_of_a_devices_table(name: str, key: str) -> None:
-    assert device_key(name) == key
+    assert device_key(name) == key == names.device_key(name)
 
 
 PROBLEM = Problem(

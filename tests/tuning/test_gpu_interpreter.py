@@ -51,6 +51,24 @@ def test_a_correct_config_of_each_variant_has_a_time() -> None:
     assert all(isinstance(cell, float) and math.isfinite(cell) and cell > 0.0 for cell in cells.values())
 
 
+@pytest.mark.parametrize(
+    ("queries", "contexts"), [((70, 0), (70, 90)), ((0, 1, 0), (0, 9, 3)), ((1, 1, 0), (4, 5, 0))]
+)
+def test_padding_has_no_rows_to_compare(queries: tuple[int, ...], contexts: tuple[int, ...]) -> None:
+    scenario = scenario_of("padded", queries, contexts, Shape(HeadLayout(1, 1, 16)))
+    config = Config.parse("qblock_M16_T32_W4_S2")
+    (cell,) = dict(gpu.measure(scenario, [config], 1, CPU)).values()
+    assert isinstance(cell, float)
+
+
+def test_tensors_that_cannot_be_made_fail_every_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    def materialise(*arguments: object, **keywords: object) -> None:
+        raise RuntimeError("too large")
+
+    monkeypatch.setattr(gpu, "materialise", materialise)
+    assert measured(*CONFIGS) == dict.fromkeys(CONFIGS, Failure("raised RuntimeError"))
+
+
 def one_element(out: torch.Tensor) -> None:
     out[2, 1, 3] += 1.0
 

@@ -38,20 +38,20 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(("arguments", "told"), [
-    (["--scenarios", "nope"], "--scenarios nope: neither a file nor one of the named sets serving, quick, "),
-    (["--scenarios", "."], "--scenarios .: neither a file nor"),
+    (["--scenarios", "nope"], "--scenarios 'nope': neither a file nor a named set (serving, quick, "),
+    (["--scenarios", "."], "--scenarios '.': neither a file nor"),
     (["--scenarios", "a" * 5000], "cannot be used: File name too long"),
     (["--scenarios", "bad.jsonl"], "bad.jsonl:2: query_lens is 5, but a list of lengths is needed"),
     (["--scenarios", "bad.jsonl", "--list-scenarios"], "bad.jsonl:2: "),
     (["--scenarios", "bad.jsonl", "--dry-run"], "bad.jsonl:2: "),
-    (["--variants", "nope"], "--variants nope: 'nope' is none of "),
-    (["--variants", "naive,"], "--variants naive,: '' is none of "),
-    (["--variants", "nope", "--dry-run"], "--variants nope: 'nope' is none of "),
-    (["--gpus", "x"], "--gpus x: expected all, or numbers such as 0,1"),
-    (["--gpus", "-1"], "--gpus -1: expected all, or numbers such as 0,1"),
-    (["--gpus", ""], "--gpus : expected all"),
-    (["--gpus", "7"], "--gpus 7: expected different numbers below 2, as here are 2"),
-    (["--gpus", "0,0"], "--gpus 0,0: expected different numbers below 2"),
+    (["--variants", "nope"], "--variants: 'nope' is none of "),
+    (["--variants", "naive,"], "--variants: '' is none of "),
+    (["--variants", "nope", "--dry-run"], "--variants: 'nope' is none of "),
+    (["--gpus", "x"], "--gpus 'x': expected all, or numbers such as 0,1"),
+    (["--gpus", "-1"], "--gpus '-1': expected all, or numbers such as 0,1"),
+    (["--gpus", ""], "--gpus '': expected all"),
+    (["--gpus", "7"], "--gpus '7': expected different numbers below 2"),
+    (["--gpus", "0,0"], "--gpus '0,0': expected different numbers below 2"),
     (["--replay", "nope"], "nope: holds no table: there is no run.yaml"),
     (["--replay", "."], ".: holds no table: there is no run.yaml"),
     (["--replay", "batches.jsonl"], "batches.jsonl: holds no table: there is no run.yaml"),
@@ -102,7 +102,7 @@ def test_a_dry_run_says_what_a_run_would_do_and_needs_no_gpu(
     dropped = sum(int(count) for count in re.findall(r"^  (\d+) ", out, re.MULTILINE))
     assert cells + dropped == 3 * sum(c.variant in ("naive", "split") for c in declared("nvidia"))
     assert 0 < configs <= cells <= 3 * configs
-    assert "begins with 'explore families': 3 scenarios" in out and "ends after 600 s" in out
+    assert "goes on with 'explore families': 3 scenarios" in out and "the budget is 600 s" in out
     assert set(files(Path())) == {"batches.jsonl"}
 
 

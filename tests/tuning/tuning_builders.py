@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from attn_kernels.tuning.bench import Progress
+from attn_kernels.tuning.bench import Advance
 from attn_kernels.tuning.problem import Problem, Task, Times
 from attn_kernels.tuning.results import Cell, ConfigEntry, Failure, Header, Recorded, Visit
 from attn_kernels.tuning.search import Round, Strategy
@@ -105,7 +105,7 @@ class SurfaceBench:
     def clock(self) -> float:
         return self.now
 
-    def compile(self, tasks: Sequence[Task], until: float, progress: Progress) -> tuple[Task, ...]:
+    def compile(self, tasks: Sequence[Task], until: float, progress: Advance) -> tuple[Task, ...]:
         self.deadlines.append(until)
         wanted = list(dict.fromkeys(c for task in tasks for c in task.configs if c not in self.compiled))
         for done, config in enumerate(wanted, start=1):

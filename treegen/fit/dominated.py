@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from treegen.problem import Problem, assumed
+from treegen.problem import Problem, charged
 
 
 def undominated(problem: Problem) -> npt.NDArray[np.int64]:
@@ -14,7 +14,7 @@ def undominated(problem: Problem) -> npt.NDArray[np.int64]:
     Whatever scenarios a leaf holds, the other one's total there is no higher, so it can stand in. Of equal
     totals a leaf takes the config that is best overall, which is the other one, too.
     """
-    cost = assumed(problem.cost)
+    cost = charged(problem.cost)
     overall = cost.sum(axis=0)
     kept: list[int] = []
     for c in sorted(range(len(problem.configs)), key=lambda c: (overall[c], problem.configs[c])):

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treegen.fit.spread import scatter, spread_of
-from treegen.problem import Problem, assumed
+from treegen.problem import Problem, charged
 from treegen.spec import Budget
 from treegen.tree import Leaf, Split, Tree
 
@@ -69,7 +69,7 @@ def grow(problem: Problem, budget: Budget, candidates: npt.NDArray[np.int64] | N
     """
     if candidates is None:
         candidates = np.arange(len(problem.configs))
-    cost, spread = assumed(problem.cost[:, candidates]), spread_of(problem.cost)
+    cost, spread = charged(problem.cost[:, candidates]), spread_of(problem.cost)
     parts = (cost, spread.cost, spread.square, spread.count)
     view = _View(
         np.stack([problem.column(name) for name in problem.split_on], axis=1),
@@ -118,7 +118,7 @@ def _best_config(view: _View, rows: npt.NDArray[np.int64]) -> int:
 
 
 def _preference(problem: Problem) -> npt.NDArray[np.int64]:
-    overall = assumed(problem.cost).sum(axis=0)
+    overall = charged(problem.cost).sum(axis=0)
     order = sorted(range(len(overall)), key=lambda c: (overall[c], problem.configs[c]))
     return np.argsort(order)
 

@@ -10,7 +10,7 @@ from treegen.fit.apply import costs
 from treegen.fit.dominated import undominated
 from treegen.fit.grow import grow
 from treegen.passes.thresholds import readable_thresholds
-from treegen.problem import FORBIDDEN, UNIT, Problem, assumed
+from treegen.problem import FORBIDDEN, UNIT, Problem, charged
 from treegen.spec import Budget
 from treegen.tree import Tree
 
@@ -44,6 +44,6 @@ def _supported_leaves(problem: Problem, budget: Budget, candidates: npt.NDArray[
         trees = grow(problem.rows(train), budget, candidates)
         trees += trees[-1:] * (budget.max_leaves - len(trees))  # a tree that stopped stands for larger sizes
         for size, tree in enumerate(trees):
-            lost = assumed(costs(readable_thresholds(tree), held_out))
+            lost = charged(costs(readable_thresholds(tree), held_out))
             loss[size] += np.minimum(lost, _FAILED_COUNTS_AS).sum()
     return int(np.argmin(loss)) + 1
