@@ -48,7 +48,9 @@ def describe(possible: Possible, kinds: Counter[str], plan: Plan) -> list[str]:
         f"all of it, once, would take about {plan.seconds(problem, everything):.0f} s; "
         f"the budget is {plan.budget:.0f} s, of which {plan.spent:.0f} s are used",
     ]
-    planned = STRATEGIES[plan.strategy](problem).next_round(plan.times, min(1.0, plan.spent / plan.budget))
+    if plan.spent >= plan.budget:
+        return [*lines, "the budget is used up; a larger --budget goes on"]
+    planned = STRATEGIES[plan.strategy](problem).next_round(plan.times, plan.spent / plan.budget)
     if planned is None:
         return [*lines, "nothing is left to measure"]
     cells = sum(len(task.configs) for task in planned.tasks)

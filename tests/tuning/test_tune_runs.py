@@ -56,6 +56,20 @@ def test_a_run_writes_a_table_and_once_finished_says_so(run: Callable[..., list[
     assert run("--strategy", "full", "--budget", "1")[0] == again[0]  # even if its budget were used up
 
 
+def test_a_dry_run_goes_on_from_the_table(run: Callable[..., list[str]]) -> None:
+    run("--strategy", "full")
+    before = files(Path())
+    told = run("--strategy", "full", "--dry-run")
+    assert "going on in table with 6 rows of " in told[0] and told[-1] == "nothing is left to measure"
+    recorded = yaml.safe_load(Path("table/run.yaml").read_text())
+    recorded["summary"]["seconds"] = 700.0
+    Path("table/run.yaml").write_text(yaml.safe_dump(recorded))
+    told = run("--strategy", "full", "--dry-run")
+    assert "of which 700 s are used" in told[-2] and told[-1].startswith("the budget is used up")
+    Path("table/run.yaml").write_bytes(before["table/run.yaml"])
+    assert files(Path()) == before
+
+
 def test_a_budget_that_is_used_up_is_said(run: Callable[..., list[str]]) -> None:
     lines = run("--budget", "1", act=lambda order, now: time.sleep(1.1 * (now == "begin")))
     assert "table: the budget is used up; a larger --budget goes on" in lines
