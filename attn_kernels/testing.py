@@ -124,12 +124,17 @@ def make_batch(
     )
 
 
-def run_poisoned(batch: Batch, batch_plan: Plan, **options: Any) -> Tensor:
-    """``run`` into an output and a workspace that hold NaN beforehand, so that nothing unwritten can pass."""
-    out = torch.full_like(batch.q, torch.nan)
+def poison_workspace(batch_plan: Plan) -> None:
+    """Fill the plan's floating-point workspace with NaN."""
     for tensor in batch_plan.workspace:
         if tensor.is_floating_point():
             tensor.fill_(torch.nan)
+
+
+def run_poisoned(batch: Batch, batch_plan: Plan, **options: Any) -> Tensor:
+    """``run`` into an output and a workspace that hold NaN beforehand, so that nothing unwritten can pass."""
+    out = torch.full_like(batch.q, torch.nan)
+    poison_workspace(batch_plan)
     return run(batch_plan, batch.q, batch.k_cache, batch.v_cache, out=out, **options)
 
 

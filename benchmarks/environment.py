@@ -13,6 +13,7 @@ import triton
 
 from attn_kernels.measure.device import driver_version, hash_of
 from attn_kernels.measure.tensors import cache_bytes
+from attn_kernels.tuning.wholefiles import replace_file
 
 Facts = dict[str, str | int | float]
 
@@ -85,6 +86,4 @@ def headline(facts: Facts) -> str:
 def write_atomically(path: Path, text: str) -> None:
     """Replace `path` in one step, so that a killed run leaves no half-written file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(path.suffix + ".partial")
-    partial.write_text(text)
-    partial.replace(path)
+    replace_file(path, text)

@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention.bias import causal_lower_right
 
-import attn_kernels
 from attn_kernels.measure.errors import brief
-from attn_kernels.measure.tensors import BatchTensors, KVSet, plan_for
+from attn_kernels.measure.tensors import BatchTensors, KVSet, launches_of, plan_for
 from attn_kernels.measure.timing import Launch
 
 PEERS_FOLDER = Path(__file__).resolve().parents[1] / ".peers"
@@ -51,16 +50,7 @@ class Ours:
 
     def prepare(self, tensors: BatchTensors) -> Prepared:
         plan = plan_for(tensors, self.config)
-
-        def launch(kv: KVSet) -> Launch:
-            def go() -> None:
-                attn_kernels.run(
-                    plan, kv.q, kv.k_cache, kv.v_cache, out=kv.out, softmax_scale=tensors.softmax_scale
-                )
-
-            return go
-
-        return Prepared([launch(kv) for kv in tensors.sets], lambda i: tensors.sets[i].out, str(plan.config))
+        return Prepared(launches_of(plan, tensors), lambda i: tensors.sets[i].out, str(plan.config))
 
 
 @dataclass(frozen=True)

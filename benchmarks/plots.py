@@ -4,7 +4,6 @@ One figure a question: who is faster (ratios), how near the hardware's limit (ro
 and what each variant costs against the best of ours (variants; only of a sweep).
 """
 
-import argparse
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks import environment
+from benchmarks.drawing import draw_command
 
 RIVALS = ("fa3", "vllm", "sdpa")
 VARIANTS = ("naive", "prefix_prefill", "split", "qblock", "segmented", "static_grid")
@@ -221,16 +220,5 @@ def draw(source: Path) -> list[Path]:
     return written
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("source", type=Path, help="compare.json of a run")
-    source = parser.parse_args().source
-    try:
-        written = draw(source)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        environment.stop(f"{source}: no compare.json of `benchmarks.compare`: {type(error).__name__} {error}")
-    print(*written, sep="\n")
-
-
 if __name__ == "__main__":
-    main()
+    draw_command(draw, __doc__, "compare.json", "benchmarks.compare")

@@ -10,7 +10,7 @@ from torch import Tensor
 import attn_kernels
 from attn_kernels import Config
 from attn_kernels.measure.checking import TOLERANCE, Check, Expected, check
-from attn_kernels.testing import GARBAGE_PAGE, make_batch
+from attn_kernels.testing import GARBAGE_PAGE, make_batch, poison_workspace
 from attn_kernels.testing import Batch as Tensors
 from benchmarks.features import FP8, spread
 from benchmarks.verify_cases import Case
@@ -42,9 +42,7 @@ class Loaded:
     def launch(self, config: Config | None) -> tuple[Tensor, Config]:
         """Run onto a poisoned output, with a poisoned workspace; what was launched comes with it."""
         plan = self.tensors.plan(config=config)
-        for tensor in plan.workspace:
-            if tensor.is_floating_point():
-                tensor.fill_(torch.nan)
+        poison_workspace(plan)
         used = self.emptied if plan.config.variant == "prefix_prefill" else self.tensors
         q = used.q
         out = spread(torch.full_like(q, torch.nan, memory_format=torch.contiguous_format), self.strides)

@@ -4,7 +4,6 @@ One PNG a device beside the file: the chosen config and vLLM's fixed choice over
 and below the times themselves.
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks import environment
+from benchmarks.drawing import draw_command
 
 KINDS = ("decode", "spec", "mixed", "chunk", "prefill")
 SETS = ("tuned", "untuned")
@@ -175,16 +174,5 @@ def draw(source: Path) -> list[Path]:
     return written
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("source", type=Path, help="tuned.json of a run")
-    source = parser.parse_args().source
-    try:
-        written = draw(source)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        environment.stop(f"{source}: no tuned.json of `benchmarks.tuned`: {type(error).__name__} {error}")
-    print(*written, sep="\n")
-
-
 if __name__ == "__main__":
-    main()
+    draw_command(draw, __doc__, "tuned.json", "benchmarks.tuned")

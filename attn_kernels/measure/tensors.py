@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import torch
 
 from attn_kernels.config import LaunchConfig
+from attn_kernels.launch import run
 from attn_kernels.measure.batches import Batch
+from attn_kernels.measure.timing import Launch
 from attn_kernels.planning import plan
 from attn_kernels.structures import Plan
 
@@ -156,6 +158,18 @@ def plan_for(tensors: BatchTensors, config: LaunchConfig | None = None) -> Plan:
         cache_dtype=batch.cache_dtype,
         config=config,
     )
+
+
+def launches_of(plan: Plan, tensors: BatchTensors) -> list[Launch]:
+    """`attn_kernels.run` of the plan, once a KV set."""
+
+    def launch(kv: KVSet) -> Launch:
+        def go() -> None:
+            run(plan, kv.q, kv.k_cache, kv.v_cache, out=kv.out, softmax_scale=tensors.softmax_scale)
+
+        return go
+
+    return [launch(kv) for kv in tensors.sets]
 
 
 def _assemble(

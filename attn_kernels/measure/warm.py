@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol, Self
 
 import torch
@@ -134,9 +133,7 @@ class CompileAhead:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -215,12 +212,11 @@ class CompileAhead:
         progress(done.jobs, total)
 
     def _submit(self, group: list[Job]) -> Future[int]:
-        try:
-            with without_interrupts():  # processes are started as jobs come in
+        with without_interrupts():  # processes are started as jobs come in
+            try:
                 return self._start().submit(_compile, group, str(self._device))
-        except BrokenExecutor:  # a process died since the last call, for which nobody waited any more
-            self.close()
-            with without_interrupts():
+            except BrokenExecutor:  # a process died since the last call, for which nobody waited any more
+                self.close()
                 return self._start().submit(_compile, group, str(self._device))
 
     def _start(self) -> ProcessPoolExecutor:

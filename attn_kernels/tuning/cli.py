@@ -114,7 +114,7 @@ def _possible(
     gpu = gpu_of(facts)
     configs = [c for c in declared(gpu.vendor) if variants is None or c.variant in variants]
     possible = find_possible(scenarios, configs, gpu, options.seed)
-    used = {config for row in possible.problem.candidates.values() for config in row}
+    used = possible.problem.configs
     if not used:
         raise TuningError("no config of these variants may be measured in any of these scenarios")
     return possible, [config for config in configs if str(config) in used]

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from attn_kernels.config import Config
-from attn_kernels.launch import run
 from attn_kernels.measure.batches import Batch
-from attn_kernels.measure.tensors import materialise, plan_for
+from attn_kernels.measure.tensors import launches_of, materialise, plan_for
 from attn_kernels.tuning.scenario import Shape
 
 # A decode and a prompt: both kernels of `split`. No length is compiled into a kernel.
@@ -45,5 +44,4 @@ class CompileJob:
             "small", "", LENGTHS, LENGTHS, shape.layout, shape.block_size, shape.dtype, shape.cache_dtype
         )
         tensors = materialise(batch, device)
-        kv = tensors.sets[0]
-        run(plan_for(tensors, self.config), kv.q, kv.k_cache, kv.v_cache, out=kv.out)
+        launches_of(plan_for(tensors, self.config), tensors)[0]()

@@ -36,13 +36,13 @@ def describe(possible: Possible, kinds: Counter[str], plan: Plan) -> list[str]:
     """Lines for a person."""
     problem = possible.problem
     shapes = Counter(problem.shape(scenario) for scenario in problem.scenarios)
-    configs = {config for row in problem.candidates.values() for config in row}
-    variants = Counter(problem.variants[config] for config in configs)
+    variants = Counter(problem.variants[config] for config in problem.configs)
     everything = [Task(scenario, 1, row) for scenario, row in problem.candidates.items()]
     lines = [
         f"{len(problem.scenarios)} scenarios at {len(shapes)} shapes: "
         + ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()),
-        f"{len(configs)} configs: " + ", ".join(f"{count} {name}" for name, count in variants.most_common()),
+        f"{len(problem.configs)} configs: "
+        + ", ".join(f"{count} {name}" for name, count in variants.most_common()),
         f"{problem.possible} cells are possible; dropped beforehand:",
         *(f"  {count} {reason}" for reason, count in possible.dropped.items()),
         f"all of it, once, would take about {plan.seconds(problem, everything):.0f} s; "

@@ -8,14 +8,13 @@ from statistics import median
 import torch
 
 from attn_kernels.config import Config
-from attn_kernels.launch import run
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.checking import Expected, Limits, check, expect
 from attn_kernels.measure.errors import exceeds_device
 from attn_kernels.measure.roofline import work
-from attn_kernels.measure.tensors import BatchTensors, KVSet, materialise, plan_for, rotation
+from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise, plan_for, rotation
 from attn_kernels.measure.timing import Launch, WallClockTimed, capture
-from attn_kernels.structures import Plan
+from attn_kernels.testing import poison_workspace
 from attn_kernels.tuning.results import Cell, Failure
 from attn_kernels.tuning.scenario import Scenario
 
@@ -84,11 +83,9 @@ def sets_for(batch: Batch, device: torch.device) -> int:
 def _measure_one(tensors: BatchTensors, expected: Expected, config: Config, best_us: float) -> Cell:
     try:
         plan = plan_for(tensors, config)
-        launches = [_launch(plan, kv, tensors.softmax_scale) for kv in tensors.sets]
+        launches = launches_of(plan, tensors)
         tensors.sets[0].out.fill_(torch.nan)
-        for tensor in plan.workspace:
-            if tensor.is_floating_point():
-                tensor.fill_(torch.nan)
+        poison_workspace(plan)
         launches[0]()
         if not check(tensors.sets[0].out, expected).ok:
             return Failure(DISAGREES)
@@ -106,13 +103,6 @@ def _failure(error: Exception, device: torch.device) -> Failure:
         torch.cuda.empty_cache()
         return Failure(OUT_OF_MEMORY)
     return Failure(f"raised {type(error).__name__}")
-
-
-def _launch(plan: Plan, kv: KVSet, softmax_scale: float) -> Launch:
-    def launch() -> None:
-        run(plan, kv.q, kv.k_cache, kv.v_cache, out=kv.out, softmax_scale=softmax_scale)
-
-    return launch
 
 
 def _time(launches: Sequence[Launch], tensors: BatchTensors, best_us: float) -> float:

@@ -1,5 +1,6 @@
 """What a search strategy knows: which cells there are to measure, and what was measured so far."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,6 +41,11 @@ class Problem:
     @property
     def scenarios(self) -> tuple[str, ...]:
         return tuple(self.features)
+
+    @cached_property
+    def configs(self) -> Mapping[str, int]:
+        """In how many scenarios each config may be measured."""
+        return Counter(config for row in self.candidates.values() for config in row)
 
     @cached_property
     def possible(self) -> int:

@@ -4,7 +4,6 @@ import importlib.util
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from attn_kernels.tuning.errors import TuningError
@@ -39,9 +38,7 @@ class Progress:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
     def begin(self, what: str, total: int) -> None:

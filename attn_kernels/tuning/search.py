@@ -164,7 +164,7 @@ class Race:
         )
         covered = {problem.variants[config] for config in chosen}
         best: dict[str, tuple[float, str]] = {}
-        for config in dict.fromkeys(c for row in problem.candidates.values() for c in row):
+        for config in problem.configs:
             variant = problem.variants[config]
             if variant not in covered:
                 lost = sum(
@@ -228,7 +228,7 @@ class Race:
 
     def _everywhere(self, seen: _Seen) -> tuple[str, ...]:
         """Configs timed wherever they may be: the portfolio so far."""
-        possible = Counter(c for row in self._problem.candidates.values() for c in row)
+        possible = self._problem.configs
         done = Counter(c for row in seen.tried.values() for c in row)
         return tuple(c for c in possible if done[c] == possible[c])
 

@@ -8,6 +8,7 @@ import torch
 from triton.runtime.errors import OutOfResources
 
 from attn_kernels.config import Config
+from attn_kernels.measure import tensors
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.tuning import gpu
 from attn_kernels.tuning.results import Cell, Failure
@@ -25,18 +26,18 @@ def measured(*configs: Config, repeat: int = 1) -> dict[Config, Cell]:
 
 def breaking(monkeypatch: pytest.MonkeyPatch, harm: Callable[[torch.Tensor], None]) -> None:
     """After each launch, `harm` gets its output."""
-    run = gpu.run
+    run = tensors.run
 
     def harmed(*arguments: object, **keywords: object) -> None:
         run(*arguments, **keywords)
         harm(keywords["out"])
 
-    monkeypatch.setattr(gpu, "run", harmed)
+    monkeypatch.setattr(tensors, "run", harmed)
 
 
 def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches do nothing, and are right."""
-    monkeypatch.setattr(gpu, "run", lambda *arguments, **keywords: None)
+    monkeypatch.setattr(tensors, "run", lambda *arguments, **keywords: None)
     monkeypatch.setattr(gpu, "check", lambda out, expected: Right)
 
 
@@ -90,14 +91,14 @@ def test_a_wrong_result_has_no_time(
 
 
 def test_what_an_earlier_config_left_does_not_pass_as_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, launches = gpu.run, []
+    run, launches = tensors.run, []
 
     def only_first(*arguments: object, **keywords: object) -> None:
         launches.append(1)
         if len(launches) <= 2:  # the check and the timing of the first config
             run(*arguments, **keywords)
 
-    monkeypatch.setattr(gpu, "run", only_first)
+    monkeypatch.setattr(tensors, "run", only_first)
     first, second = gpu.measure(SCENARIO, CONFIGS[:2], 1, CPU)
     assert isinstance(first[1], float) and second[1] == Failure("disagrees with the reference")
 
@@ -130,7 +131,7 @@ def test_an_interrupt_is_no_failure_of_a_config(monkeypatch: pytest.MonkeyPatch)
     def interrupted(*arguments: object, **keywords: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(gpu, "run", interrupted)
+    monkeypatch.setattr(tensors, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         measured(ONE)
 
@@ -163,7 +164,7 @@ def test_tensors_are_drawn_anew_each_repeat_but_the_same_for_the_same(
 ) -> None:
     seen: list[torch.Tensor] = []
     monkeypatch.setattr(gpu, "check", lambda out, expected: Right)
-    monkeypatch.setattr(gpu, "run", lambda plan, q, *others, **keywords: seen.append(q.clone()))
+    monkeypatch.setattr(tensors, "run", lambda plan, q, *others, **keywords: seen.append(q.clone()))
     for repeat in (1, 1, 2):
         measured(ONE, repeat=repeat)
     first, again, other = seen[::2]
@@ -173,6 +174,6 @@ def test_tensors_are_drawn_anew_each_repeat_but_the_same_for_the_same(
 def test_a_config_is_announced_before_it_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr(gpu, "check", lambda out, expected: Right)
-    monkeypatch.setattr(gpu, "run", lambda *arguments, **keywords: told.append("launch"))
+    monkeypatch.setattr(tensors, "run", lambda *arguments, **keywords: told.append("launch"))
     list(gpu.measure(SCENARIO, CONFIGS[:2], 1, CPU, lambda config: told.append("told")))
     assert told == ["told", "launch", "launch"] * 2
