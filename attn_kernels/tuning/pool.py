@@ -13,7 +13,7 @@ from typing import Final, Self
 import torch
 
 from attn_kernels.config import Config
-from attn_kernels.measure.warm import CompileAhead
+from attn_kernels.measure.warm import CompileAhead, without_interrupts
 from attn_kernels.tuning.bench import Advance
 from attn_kernels.tuning.compiling import CompileJob
 from attn_kernels.tuning.errors import TuningError
@@ -63,7 +63,8 @@ class _Worker:
         self.process: BaseProcess = context.Process(
             target=serve, args=(theirs, str(self.device)), daemon=True
         )
-        self.process.start()
+        with without_interrupts():
+            self.process.start()
         theirs.close()
 
     def await_ready(self) -> dict[str, str | int]:
