@@ -34,7 +34,7 @@ class Range:
         return min(self.high, round(self.low * math.exp(u * math.log(self.high / self.low))))
 
 
-# Scenarios of each shape in `serving`; in other sets, its weight.
+# Weights of the shapes; `serving` has DENSITY scenarios for each point.
 SHAPES: dict[Shape, int] = {
     Shape(HeadLayout(32, 8, 128)): 108,  # Llama-3-8B
     Shape(HeadLayout(8, 1, 128)): 28,  # Llama-3-70B, a slice of eight
@@ -48,6 +48,7 @@ SHAPES: dict[Shape, int] = {
     Shape(HeadLayout(32, 8, 128), block_size=64, dtype=torch.float16): 24,
     Shape(HeadLayout(32, 8, 128), cache_dtype=torch.float8_e4m3fn): 28,
 }
+DENSITY = 3
 SHARES = {"decode": 0.30, "decode_even": 0.15, "mixed": 0.20, "prefill": 0.15, "chunk": 0.12, "spec": 0.08}
 
 CONTEXTS = Range(64, 64 * K)
@@ -196,8 +197,8 @@ def _draw(name: str, seed: int, count: int, weights: Mapping[Shape, int]) -> tup
 
 
 def serving(seed: int) -> tuple[Scenario, ...]:
-    """360 scenarios of eleven shapes: what the shipped tables measure, at seed 0."""
-    return _draw("serving", seed, sum(SHAPES.values()), SHAPES)
+    """1,080 scenarios of eleven shapes: what the shipped tables measure, at seed 0."""
+    return _draw("serving", seed, DENSITY * sum(SHAPES.values()), SHAPES)
 
 
 def untuned(seed: int) -> tuple[Scenario, ...]:
