@@ -9,8 +9,8 @@ from types import MappingProxyType
 from treegen import expr
 from treegen.configwords import config_words, constraints, fallback
 from treegen.errors import shown
-from treegen.spec import Budget, DeviceSpec, KernelSpec, Translation
-from treegen.specvalues import check_name, count, folder_below
+from treegen.spec import Budget, DeviceSpec, KernelSpec, Objective, Translation
+from treegen.specvalues import LARGEST, check_name, count, decimal, folder_below
 from treegen.yamlfile import Fields
 
 
@@ -28,6 +28,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
             "trusted_as_measured",
             "fallback",
             "tree",
+            "objective",
             "translate",
             "tables",
         ]
@@ -44,8 +45,6 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     known = [*features, *derived]
     split_on = _feature_list(fields, "split_on", known) if "split_on" in fields else known
     variants, parameters = config_words(fields, {*known, *any_limit})
-    budget_fields = fields.get_as("tree", Fields)
-    budget_fields.only(["max_depth", "max_leaves"])
     return KernelSpec(
         name=name,
         features=tuple(features),
@@ -56,9 +55,10 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         constraints=tuple(constraints(fields, variants, [*known, *limits, *parameters])),
         trusted_as_measured=tuple(_feature_list(fields, "trusted_as_measured", known)),
         fallback=fallback(fields.get_as("fallback", Fields), variants, parameters),
-        budget=Budget(count(budget_fields, "max_depth", 32), count(budget_fields, "max_leaves", 1024)),
-        translations=MappingProxyType(_translations(fields, variants, [*known, *parameters])),
+        budget=_budget(fields.get_as("tree", Fields)),
+        translations=MappingProxyType(_translations(fields, variants, features, [*known, *parameters])),
         tables=MappingProxyType(tables),
+        objective=_objective(fields, [*known, *limits]),
     )
 
 
@@ -96,27 +96,74 @@ def _derived(
     section = fields.get_as("derived", Fields, None)
     for name in section or ():
         check_name(section, name, name, {*features, *any_limit})
-        try:
-            expression = expr.parse(section.get_as(name, str))
-        except expr.ExpressionError as error:
-            raise section.error(name, str(error)) from None
-        _known_names(section, name, expression, [*features, *derived, *limits])
-        derived[name] = expression
+        derived[name] = _expression(section, name, [*features, *derived, *limits])
     return derived
 
 
-def _known_names(fields: Fields, key: str, expression: expr.Expression, known: list[str]) -> None:
+def _expression(fields: Fields, key: str, known: list[str]) -> expr.Expression:
+    """The expression of `key`, over the names in `known`."""
+    try:
+        expression = expr.parse(fields.get_as(key, str))
+    except expr.ExpressionError as error:
+        raise fields.error(key, str(error)) from None
     for name in sorted(expr.names(expression)):
         if name not in known:
             raise fields.error(key, f"unknown name {shown(name)}; known here: {', '.join(known)}")
+    return expression
 
 
-def _translations(fields: Fields, variants: list[str], known: list[str]) -> dict[str, Translation]:
+def _budget(fields: Fields) -> Budget:
+    fields.only(["max_depth", "max_leaves", "leaf_price", "config_price"])
+    return Budget(
+        max_depth=count(fields, "max_depth", 32),
+        max_leaves=count(fields, "max_leaves", 1024),
+        leaf_price=decimal(fields, "leaf_price", Budget.leaf_price, 0, 1),
+        config_price=decimal(fields, "config_price", Budget.config_price, 0, 1),
+    )
+
+
+def _objective(fields: Fields, known: list[str]) -> Objective:
+    if "objective" not in fields:
+        return Objective()
+    section = fields.get_as("objective", Fields)
+    section.only(["weight", "worst_case", "untimed"])
+    return Objective(
+        weight=_weight(section, known),
+        worst_case=decimal(section, "worst_case", Objective.worst_case, 0, 100),
+        untimed=decimal(section, "untimed", Objective.untimed, 1, 100, above=True),
+    )
+
+
+def _weight(section: Fields, known: list[str]) -> expr.Expression:
+    """The weight as an expression or as an integer, which YAML does not take for text."""
+    if "weight" not in section:
+        return Objective.weight
+    value = section.get_as("weight", (str, int))
+    return expr.Number(value) if isinstance(value, int) else _expression(section, "weight", known)
+
+
+def _constants(entry: Fields, features: list[str], rename: Mapping[str, str]) -> dict[str, int]:
+    found = {}
+    section = entry.get_as("constants", Fields, None)
+    for name in section or ():
+        if name not in features:
+            raise section.error(name, f"is no feature of this kernel; known: {', '.join(features)}")
+        if name in rename.values():
+            raise section.error(name, "is renamed from a column, so it is no constant")
+        found[name] = section.get_as(name, int)
+        if abs(found[name]) > LARGEST:
+            raise section.error(name, "must be an integer within 62 bits")
+    return found
+
+
+def _translations(
+    fields: Fields, variants: list[str], features: list[str], known: list[str]
+) -> dict[str, Translation]:
     translations = {}
     section = fields.get_as("translate", Fields, None)
     for kernel in section or ():
         entry = section.get_as(kernel, Fields)
-        entry.only(["variant", "rename"])
+        entry.only(["variant", "rename", "constants"])
         variant = entry.get_as("variant", str)
         if variant not in variants:
             raise entry.error("variant", f"unknown variant {shown(variant)}; known: {', '.join(variants)}")
@@ -129,5 +176,6 @@ def _translations(fields: Fields, variants: list[str], known: list[str]) -> dict
             if target in rename.values():
                 raise words.error(word, f"{shown(target)} already has another source")
             rename[word] = target
-        translations[kernel] = Translation(variant, MappingProxyType(rename))
+        constants = _constants(entry, features, rename)
+        translations[kernel] = Translation(variant, MappingProxyType(rename), MappingProxyType(constants))
     return translations

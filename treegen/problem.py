@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from treegen import expr
 from treegen.errors import InputError, shown
-from treegen.spec import Config, Constraint, DeviceSpec, KernelSpec
+from treegen.spec import Config, Constraint, DeviceSpec, KernelSpec, Objective
 from treegen.table import Cells, Table, median_times
 
 UNIT = 1_000_000
@@ -25,13 +25,16 @@ UNIT = 1_000_000
 UNMEASURED = 1 << 26
 """Marks a config that was not measured in a scenario; more than any measured loss (e^67 times the best)."""
 
-UNKNOWN = round(math.log(2) * UNIT)
+UNKNOWN = round(math.log(Objective.untimed) * UNIT)
 """What fitting charges where a leaf would launch such a config: no time is known, so the risk has a price,
 that of a choice twice as slow as the best. Evaluation counts such choices apart."""
 
 FORBIDDEN = 1 << 42
 """Cost of a config that failed or breaks a constraint in a scenario. More than UNMEASURED in 2^16 others,
 and sums over 2^20 scenarios fit 63 bits."""
+
+GREATEST_WEIGHT = 1 << 20
+"""No scenario counts more than this times another one."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,8 @@ class Problem:
 
     For a measured table the cost is log(time / best time of the scenario); for a table of winners it is 0
     for the winner and one UNIT for every other config. left_out: how many scenarios of the table are not
-    here, because no config that was measured best there may be launched.
+    here, because no config that was measured best there may be launched. scenarios: the ids of the rows.
+    weight: [scenarios] int64, from 1 to GREATEST_WEIGHT: how much a scenario counts.
     """
 
     kernel: KernelSpec
@@ -53,10 +57,18 @@ class Problem:
     configs: tuple[Config, ...]
     cost: npt.NDArray[np.int64]
     left_out: int
+    scenarios: tuple[str, ...]
+    weight: npt.NDArray[np.int64]
 
     def rows(self, index: npt.NDArray[np.int64]) -> Problem:
         """The same problem on some of its scenarios."""
-        return replace(self, features=self.features[index], cost=self.cost[index])
+        return replace(
+            self,
+            features=self.features[index],
+            cost=self.cost[index],
+            scenarios=tuple(self.scenarios[row] for row in index),
+            weight=self.weight[index],
+        )
 
     def column(self, name: str) -> npt.NDArray[np.int64]:
         return self.features[:, self.names.index(name)]
@@ -68,7 +80,7 @@ def charged(cost: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def pose(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Problem:
-    """Translate the table's words, compute derived features, price every config in every scenario.
+    """Translate the table's words, compute derived features, weigh scenarios, price every config in each.
 
     Raises InputError where table and spec do not fit together.
     """
@@ -80,6 +92,7 @@ def pose(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Problem:
     for name in kernel.trusted_as_measured:
         if name not in values:
             raise InputError(table.folder, f"does not hold {name}, which the spec trusts only as measured")
+    weight = _weights(kernel, device, table, values)
     allowed = _allowed(kernel, device, configs, values, len(table.scenarios))
     cost, told = _price(table, allowed)
     if not told.any():
@@ -94,7 +107,17 @@ def pose(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Problem:
     kept = order[told[order]]
     left_out = int(np.sum(~told))
     return Problem(
-        kernel, device, table, tuple(values), split_on, features[kept], configs, cost[kept], left_out
+        kernel,
+        device,
+        table,
+        tuple(values),
+        split_on,
+        features[kept],
+        configs,
+        cost[kept],
+        left_out,
+        tuple(table.scenarios[row] for row in kept),
+        weight[kept],
     )
 
 
@@ -120,6 +143,10 @@ def _translated(
         if names.count(name) > 1:
             raise InputError(table.folder, f"has two columns called {name} once its words are translated")
     columns = {name: table.features[:, i] for i, name in enumerate(names[: len(table.feature_names)])}
+    for name, value in (translation.constants if translation else {}).items():
+        if name in columns:
+            raise InputError(table.folder, f"has a column {name}, which the spec says it leaves out")
+        columns[name] = np.full(len(table.scenarios), value, dtype=np.int64)
     defaults = {n: p.default for n, p in kernel.parameters.items() if p.default is not None}
     configs: dict[Config, str] = {}
     for entry in table.configs:
@@ -155,13 +182,9 @@ def _feature_values(
     """
     values = {name: columns[name] for name in (*kernel.features, *kernel.derived) if name in columns}
     for name, expression in kernel.derived.items():
-        needed = expr.names(expression) - set(device.limits)
-        if not needed <= set(values):
+        if not expr.names(expression) - set(device.limits) <= set(values):
             continue
-        parts = {part: values[part].tolist() for part in needed}
-        length = len(next(iter(columns.values())))
-        rows = ({part: parts[part][i] for part in needed} for i in range(length))
-        results = [expr.evaluate(expression, {**device.limits, **row}) for row in rows]
+        results = _evaluated(expression, device, values, len(next(iter(columns.values()))))
         if any(result.bit_length() > 62 for result in results):
             raise InputError(folder, f"derived feature {name} grows beyond 62 bits on a measured scenario")
         computed = np.array(results, dtype=np.int64)
@@ -171,6 +194,36 @@ def _feature_values(
             )
         values[name] = computed
     return values
+
+
+def _evaluated(
+    expression: expr.Expression,
+    device: DeviceSpec,
+    values: Mapping[str, npt.NDArray[np.int64]],
+    scenarios: int,
+) -> list[int]:
+    """An expression's value in every scenario."""
+    parts = {name: values[name].tolist() for name in expr.names(expression) - set(device.limits)}
+    rows = ({name: part[i] for name, part in parts.items()} for i in range(scenarios))
+    return [expr.evaluate(expression, {**device.limits, **row}) for row in rows]
+
+
+def _weights(
+    kernel: KernelSpec, device: DeviceSpec, table: Table, values: Mapping[str, npt.NDArray[np.int64]]
+) -> npt.NDArray[np.int64]:
+    """[scenarios] how much each counts."""
+    expression = kernel.objective.weight
+    for name in sorted(expr.names(expression) - set(device.limits)):
+        if name not in values:
+            raise InputError(
+                table.folder, f"does not hold {name}, which weighs the scenarios of {kernel.name}"
+            )
+    weights = _evaluated(expression, device, values, len(table.scenarios))
+    for scenario, weight in zip(table.scenarios, weights, strict=True):
+        if not 1 <= weight <= GREATEST_WEIGHT:
+            what = f"scenario {scenario} gets the weight {shown(weight)}"
+            raise InputError(table.folder, f"{what}; a weight is a whole number from 1 to {GREATEST_WEIGHT}")
+    return np.array(weights, dtype=np.int64)
 
 
 def _allowed(

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from treegen.expr import Expression
+from treegen.expr import Expression, Number
 
 FALLBACK_DEVICE = "default"
+_ONE = Number(1)
 
 
 @dataclass(frozen=True, order=True)
@@ -47,16 +48,39 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Translation:
-    """How the words of a table measured on somebody else's kernel read in this spec."""
+    """How the words of a table measured on somebody else's kernel read in this spec.
+
+    constants: features that the table leaves out because all its scenarios share their value.
+    """
 
     variant: str
     rename: Mapping[str, str]
+    constants: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Budget:
+    """How large a tree may be. leaf_price, config_price: by how much of the geometric mean slowdown one more
+    leaf and one more distinct config must pay at least; 0.0005 is 0.05% of the time."""
+
     max_depth: int
     max_leaves: int
+    leaf_price: float = 0.0
+    config_price: float = 0.0
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What fitting minimises; `fit.objective` computes it.
+
+    weight: how much a scenario counts, over features and limits. worst_case: a slowdown of 2 counts
+    (1 + worst_case) times its logarithm, a greater one more than that. untimed: the slowdown, above 1, that
+    is charged where a config was not timed.
+    """
+
+    weight: Expression = _ONE
+    worst_case: float = 0.0
+    untimed: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -84,6 +108,7 @@ class KernelSpec:
     budget: Budget
     translations: Mapping[str, Translation]
     tables: Mapping[str, Path]
+    objective: Objective = Objective()
 
     def told(self, config: Config) -> tuple[tuple[str, int], ...]:
         """The config's parameters without those at their default, in the spec's order."""

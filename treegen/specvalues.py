@@ -41,3 +41,16 @@ def count(fields: Fields, key: str, most: int) -> int:
     if not 1 <= value <= most:
         raise fields.error(key, f"must be between 1 and {most}, not {shown(value)}")
     return int(value)
+
+
+def decimal(
+    fields: Fields, key: str, default: float, least: float, most: float, *, above: bool = False
+) -> float:
+    """The number of `key`, from `least` (or `above` it) to `most`; `default` where the key is missing."""
+    value = fields.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise fields.error(key, f"must be a decimal such as 0.5, not {shown(value)}")
+    if not least <= value <= most or (above and value == least):
+        wanted = f"above {least:g} and at most {most:g}" if above else f"between {least:g} and {most:g}"
+        raise fields.error(key, f"must be {wanted}, not {shown(value)}")
+    return float(value)

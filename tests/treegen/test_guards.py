@@ -13,6 +13,7 @@ from treegen_builders import spec as spec_of
 from treegen_strategies import CONFIGS, FALLBACK, FEATURES, examples, near_thresholds, points, trees
 
 from treegen.build import build
+from treegen.emit.statements import statements
 from treegen.expr import parse_comparison
 from treegen.passes.guards import UnprovableConstraint, bound_of, guard
 from treegen.passes.simplify import simplify
@@ -127,18 +128,47 @@ def test_the_fallback_is_exempt(spec: tuple[DeviceSpec, KernelSpec]) -> None:
     assert guard(Leaf(FALLBACK), kernel, device, {}) == Leaf(FALLBACK)
 
 
-def test_a_trusted_feature_goes_to_the_fallback_above_what_was_measured(
+def test_a_trusted_feature_goes_to_the_fallback_beyond_what_was_measured(
     spec: tuple[DeviceSpec, KernelSpec],
 ) -> None:
     device, kernel = spec[0], dataclasses.replace(_with(spec[1], []), trusted_as_measured=("heads", "rows"))
     tree = Split("rows", 3, Leaf(CONFIGS[1]), Leaf(CONFIGS[4]))
     guarded = guard(tree, kernel, device, {"heads": (2, 30)})
-    assert [choose(guarded, {"rows": 1, "heads": heads}) for heads in (-1, 30, 31, 10**18)] == [
-        CONFIGS[1],
-        CONFIGS[1],
-        FALLBACK,
-        FALLBACK,
+    for heads in (2, 3, 17, 30):  # whether it was measured or lies between
+        assert choose(guarded, {"rows": 1, "heads": heads}) == CONFIGS[1]
+    for heads in (-(10**18), 0, 1, 31, 10**18):
+        assert choose(guarded, {"rows": 1, "heads": heads}) == FALLBACK
+
+
+def test_how_both_ends_of_trust_are_printed(spec: tuple[DeviceSpec, KernelSpec]) -> None:
+    device, kernel = spec[0], dataclasses.replace(_with(spec[1], []), trusted_as_measured=("heads",))
+    tree = Split("rows", 3, Leaf(CONFIGS[1]), Leaf(CONFIGS[4]))
+    guarded = simplify(guard(tree, kernel, device, {"heads": (64, 256)}))
+    lines = statements(guarded, kernel.derived, kernel.constant_name)
+    assert ["    " * line.indent + line.text for line in lines] == [
+        "if heads <= 63:",
+        "    return PLAIN_B64_W1",
+        "if heads > 256:",
+        "    return PLAIN_B64_W1",
+        "if rows <= 3:",
+        "    return PLAIN_B16_W4",
+        "return PLAIN_B128_W7",
     ]
+
+
+def test_a_split_that_trust_decides_already_is_dropped(spec: tuple[DeviceSpec, KernelSpec]) -> None:
+    device = spec[0]
+    kernel = dataclasses.replace(_with(spec[1], ["heads >= warps"]), trusted_as_measured=("heads",))
+    leaf = Leaf(CONFIGS[1])  # 4 warps
+    assert simplify(guard(leaf, kernel, device, {"heads": (2, 30)})) == Split(
+        "heads",
+        1,
+        Leaf(FALLBACK),
+        Split("heads", 30, Split("heads", 3, Leaf(FALLBACK), leaf), Leaf(FALLBACK)),
+    )
+    assert simplify(guard(leaf, kernel, device, {"heads": (6, 30)})) == Split(
+        "heads", 5, Leaf(FALLBACK), Split("heads", 30, leaf, Leaf(FALLBACK))
+    )
 
 
 def test_a_trusted_feature_that_was_not_measured(tmp_path: Path) -> None:
@@ -166,7 +196,7 @@ def test_trust_and_constraints_together(
         config = choose(guarded, point)
         if config != FALLBACK:
             assert config == choose(tree, point) and _meets(kernel, device, config, point)
-            assert all(point[name] <= box[name][1] for name in trust)
+            assert all(box[name][0] <= point[name] <= box[name][1] for name in trust)
 
 
 def test_trust_and_a_constraint_on_one_feature(spec: tuple[DeviceSpec, KernelSpec]) -> None:
@@ -175,6 +205,9 @@ def test_trust_and_a_constraint_on_one_feature(spec: tuple[DeviceSpec, KernelSpe
     guarded = guard(Split("rows", 3, Leaf(CONFIGS[1]), Leaf(CONFIGS[4])), kernel, device, {"heads": (1, 10)})
     assert choose(guarded, {"rows": 9, "heads": 10}) == CONFIGS[4]  # 40 <= 128, and measured
     assert choose(guarded, {"rows": 9, "heads": 11}) == FALLBACK  # 44 <= 128, but not measured
+    assert choose(guarded, {"rows": 1, "heads": 4}) == CONFIGS[1]  # 16 <= 16, and measured
+    assert choose(guarded, {"rows": 1, "heads": 5}) == FALLBACK  # 20 > 16
+    assert choose(guarded, {"rows": 9, "heads": 0}) == FALLBACK  # 0 <= 128, but not measured
 
 
 BOUNDS = {

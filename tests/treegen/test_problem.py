@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from treegen_builders import (
     CONFIGS,
@@ -119,6 +120,59 @@ def test_derived_features_are_computed(tmp_path: Path) -> None:
     }
 
 
+def test_every_scenario_weighs_one_by_default(tmp_path: Path) -> None:
+    assert problem(tmp_path, shapes=SHAPES).weight.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("weight", "expected"),
+    [
+        ("rows", {1: 1, 64: 64}),
+        ("area // 4 + heads", {1: 4, 64: 1026}),  # of a derived feature
+        ("max(1, shared_memory // 232448 * columns)", {1: 8, 64: 64}),  # of a limit
+        ("rows * 16384", {1: 16384, 64: 1 << 20}),
+        (5, {1: 5, 64: 5}),
+    ],
+)
+def test_weights_go_with_their_scenarios(tmp_path: Path, weight: str | int, expected: dict[int, int]) -> None:
+    posed = problem(tmp_path, {"objective": {"weight": weight}}, shapes=SHAPES[::-1])
+    assert dict(zip(posed.column("rows").tolist(), posed.weight.tolist(), strict=True)) == expected
+    assert posed.weight.dtype == np.int64
+
+
+def test_a_scenario_that_is_left_out_takes_its_weight_along(tmp_path: Path) -> None:
+    shapes = [(1, 8, 2), (7, 8, 500), (64, 64, 2)]
+    assert problem(tmp_path, {"objective": {"weight": "rows"}}, shapes=shapes).weight.tolist() == [1, 64]
+
+
+@pytest.mark.parametrize(
+    ("weight", "scenario", "value"),
+    [
+        ("rows - 1", "s001", "0"),
+        ("2 - rows", "s002", "-62"),
+        ("rows * 16385", "s002", "1048640"),
+        ("rows * 4611686018427387903", "s001", "4611686018427387903"),
+        (0, "s001", "0"),
+    ],
+)
+def test_a_weight_that_is_none(tmp_path: Path, weight: str | int, scenario: str, value: str) -> None:
+    message = error_of(lambda: problem(tmp_path, {"objective": {"weight": weight}}, shapes=SHAPES))
+    says = f"scenario {scenario} gets the weight {value}; a weight is a whole number from 1 to 1048576"
+    assert message == f"{tmp_path / 'tables/h100'}: {says}"
+
+
+@pytest.mark.parametrize("weight", ["depth", "rows * size"])
+def test_a_table_that_lacks_what_weighs_its_scenarios(tmp_path: Path, weight: str) -> None:
+    kernel = {
+        "features": ["rows", "columns", "heads", "depth"],
+        "derived": {"size": "depth * 2"},
+        "objective": {"weight": weight},
+    }
+    message = error_of(lambda: problem(tmp_path, kernel, shapes=SHAPES))
+    lacks = weight.split()[-1]
+    assert message.endswith(f"does not hold {lacks}, which weighs the scenarios of scale")
+
+
 def test_scenarios_are_in_the_order_of_their_features(tmp_path: Path) -> None:
     shapes = [(8, 2, 2), (1, 9, 2), (64, 1, 2), (8, 1, 2), (1, 1, 2)]
     posed = problem(tmp_path, shapes=shapes)
@@ -165,6 +219,34 @@ def test_a_foreign_table_is_translated(tmp_path: Path) -> None:
         ("plain", (("block", 64), ("warps", 4))),
         ("plain", (("block", 128), ("warps", 8))),
     ]
+
+
+def _with_constants(constants: dict[str, int]) -> dict[str, object]:
+    return {
+        "features": ["rows", "columns", "heads", "depth"],
+        "translate": {KERNEL: {**TRANSLATE[KERNEL], "constants": constants}},
+    }
+
+
+FOREIGN_TABLE = {"shapes": SHAPES, "features": ["ROWS", "columns", "heads"], "configs": FOREIGN}
+
+
+def test_a_foreign_table_may_leave_a_constant_feature_out(tmp_path: Path) -> None:
+    posed = problem(tmp_path, _with_constants({"depth": 7}), **FOREIGN_TABLE)
+    assert posed.column("depth").tolist() == [7] * len(posed.cost)
+
+
+@pytest.mark.parametrize(
+    ("constants", "what"),
+    [
+        ({"columns": 3}, "has a column columns, which the spec says it leaves out"),
+        ({"rows": 3}, "constants.rows: is renamed from a column, so it is no constant"),
+        ({"deep": 3}, "constants.deep: is no feature of this kernel; known: rows, columns, heads, depth"),
+        ({"depth": 1 << 63}, "constants.depth: must be an integer within 62 bits"),
+    ],
+)
+def test_constants_that_cannot_be(tmp_path: Path, constants: dict[str, int], what: str) -> None:
+    assert what in error_of(lambda: problem(tmp_path, _with_constants(constants), **FOREIGN_TABLE))
 
 
 def test_a_translated_word_that_the_table_lacks(tmp_path: Path) -> None:

@@ -35,20 +35,19 @@ def guard(
 ) -> Tree:
     """The same tree where every leaf's config meets every constraint, and the fallback config elsewhere.
 
-    Features in `trusted_as_measured` go to the fallback above their greatest measured value, too.
+    Features in `trusted_as_measured` go to the fallback below their least and above their greatest measured
+    value, too.
 
     measured: least and greatest value that the table holds of each feature. Where the strictest leaf's bound
     leaves the whole measured range free, one split at the root serves all leaves, those of variants that the
     constraint does not bind included; otherwise each bound leaf gets its own. The fallback config itself is
     exempt: kernels must accept it for every shape.
     """
-    bounds = {leaf.config: _bounds(leaf.config, kernel, device) for leaf, _ in leaves(tree)}
+    bounds = {leaf.config: bounds_of(leaf.config, kernel, device) for leaf, _ in leaves(tree)}
     strictest = _strictest(bound for found in bounds.values() if found is not None for bound in found)
     at_root = [bound for bound in strictest if _leaves_free(bound, measured.get(bound.feature))]
     rooted = {bound.feature for bound in at_root}
-    trusted = [
-        Bound(name, None, measured[name][1]) for name in kernel.trusted_as_measured if name in measured
-    ]
+    trusted = [Bound(name, *measured[name]) for name in kernel.trusted_as_measured if name in measured]
     fallback = Leaf(kernel.fallback)
 
     def guarded(leaf: Leaf) -> Tree:
@@ -60,7 +59,7 @@ def guard(
     return _fence(map_leaves(tree, guarded), _strictest([*trusted, *at_root]), fallback)
 
 
-def _bounds(config: Config, kernel: KernelSpec, device: DeviceSpec) -> list[Bound] | None:
+def bounds_of(config: Config, kernel: KernelSpec, device: DeviceSpec) -> list[Bound] | None:
     """What the constraints ask of a config; None when one of them can never hold."""
     if config == kernel.fallback:
         return []
@@ -145,9 +144,10 @@ def _leaves_free(bound: Bound, measured: tuple[int, int] | None) -> bool:
 
 
 def _fence(tree: Tree, bounds: Iterable[Bound], outside: Leaf) -> Tree:
+    """The tree within the bounds. Of a feature with two ends the lower one is asked for first."""
     for bound in bounds:
-        if bound.least is not None:
-            tree = Split(bound.feature, bound.least - 1, outside, tree)
         if bound.greatest is not None:
             tree = Split(bound.feature, bound.greatest, tree, outside)
+        if bound.least is not None:
+            tree = Split(bound.feature, bound.least - 1, outside, tree)
     return tree
