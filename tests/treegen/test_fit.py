@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from treegen_builders import (
     DEVICE,
     NARROW,
@@ -15,22 +18,24 @@ from treegen_builders import (
     Row,
     problem,
     spec,
+    time_rows,
     write_project,
     write_spec,
     write_table,
 )
+from treegen_strategies import examples
 
 from treegen.build import build
-from treegen.compiler import compile_tree
+from treegen.compiler import compile_tree, fit_tree
 from treegen.errors import InputError
 from treegen.evaluate import evaluate
+from treegen.fit import fitting
 from treegen.fit.apply import costs
-from treegen.fit.grow import grow
-from treegen.fit.size import fit
+from treegen.fit.fitting import fit, greedy
 from treegen.problem import FORBIDDEN, Problem, holds
 from treegen.spec import Budget
 from treegen.specfile import read_spec
-from treegen.tree import Leaf, Split, choose, size
+from treegen.tree import Leaf, Split, Tree, choose, depth, leaves, size
 
 FREE = {"constraints": [], "derived": {}}
 LINE: list[Row] = [(i + 1, 5, 2) for i in range(12)]
@@ -56,18 +61,106 @@ def test_a_planted_threshold_is_all_that_is_fitted(tmp_path: Path) -> None:
 def test_differences_without_a_pattern_are_not_fitted(tmp_path: Path) -> None:
     times = {s: (10.0, 10.1) if s[0] % 2 else (10.1, 10.0) for s in LINE}
     posed = _line(tmp_path, {**times, (12, 5, 2): (10.0, 13.0)})
-    assert size(fit(posed, posed.kernel.budget)) < 6
+    assert size(fit_tree(posed)) < 6
 
 
-@pytest.mark.parametrize("leaves", [1, 2, 3])
-def test_the_budget_holds(tmp_path: Path, leaves: int) -> None:
+@pytest.mark.parametrize(("deep", "wide"), [(1, 9), (2, 9), (4, 1), (4, 2), (4, 3)])
+@pytest.mark.parametrize("way", [fit, greedy])
+def test_the_budget_holds(
+    tmp_path: Path, way: Callable[[Problem, Budget], Tree], deep: int, wide: int
+) -> None:
     times = {s: (10.0, 20.0) if s[0] // 3 % 2 else (20.0, 10.0) for s in LINE}
+    tree = way(_line(tmp_path, times), Budget(deep, wide))
+    assert depth(tree) <= deep and size(tree) <= wide
+
+
+@examples(30)
+@given(st.integers(1, 7), st.integers(0, 1), st.lists(st.integers(1, 50), min_size=8, max_size=8))
+def test_a_planted_threshold_is_found_whatever_else_varies(
+    tmp_path_factory: pytest.TempPathFactory, cut: int, feature: int, noise: list[int]
+) -> None:
+    """Rows and columns, one of which decides; the other one must not happen to tell the same."""
+    shapes: list[Row] = []
+    for i, other in enumerate(noise):
+        pair = (1 << i, other) if feature == 0 else (other, 1 << i)
+        shapes.append((*pair, 2))
+    assume(len(set(shapes)) == 8)
+    assume(all(len({(n <= v) == (i < cut) for i, n in enumerate(noise)}) == 2 for v in noise))
+    times = {shape: ((10.0, 15.0, 20.0) if i < cut else (20.0, 15.0, 10.0)) for i, shape in enumerate(shapes)}
+    posed = problem(tmp_path_factory.mktemp("t"), FREE, shapes=shapes, times=lambda shape: times[shape])
+    tree = fit(posed, Budget(4, 2))
+    narrow, _, wide = posed.configs
+    assert isinstance(tree, Split)
+    assert (tree.feature, tree.gap) == (("rows", "columns")[feature], (1 << cut - 1, 1 << cut))
+    assert (tree.low, tree.high) == (Leaf(narrow), Leaf(wide))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_planted_tree_is_found_in_noise(tmp_path: Path, seed: int) -> None:
+    """Rows decide, then columns where rows are few; 2% of noise a cell."""
+    rng = random.Random(seed)
+    shapes: list[Row] = [(1 << r, 1 << c, h) for r in range(10) for c in range(10) for h in (1, 2)]
+
+    def cells(shape: Row) -> list[Cell]:
+        best = 2 if shape[0] > 32 else 1 if shape[1] > 64 else 0
+        return [(10 if c == best else 13) * rng.lognormvariate(0, 0.02) for c in range(3)]
+
+    posed = problem(tmp_path, FREE, shapes=shapes, rows=time_rows(shapes, cells))
+    narrow, medium, wide = map(Leaf, posed.configs)
+    below = Split("columns", 96, narrow, medium, (64, 128))
+    assert fit_tree(posed) == Split("rows", 48, below, wide, (32, 64))
+
+
+def test_a_checkerboard_is_told_apart(tmp_path: Path) -> None:
+    """No single split of it gains anything."""
+    times = {
+        (r, c, 2): (10.0, 20.0, 30.0) if (r <= 3) == (c <= 3) else (20.0, 10.0, 30.0)
+        for r in range(1, 7)
+        for c in range(1, 7)
+    }
+    posed = problem(tmp_path, FREE, shapes=list(times), times=lambda shape: times[shape])
+    assert size(greedy(posed, Budget(4, 8))) == 1
+    assert costs(fit(posed, Budget(4, 8)), posed).sum() == 0
+
+
+def test_of_equal_splits_the_feature_named_first_is_asked(tmp_path: Path) -> None:
+    times: dict[Row, tuple[Cell, ...]] = {(2, 3, 2): (10.0, 20.0, 20.0), (3, 2, 2): (20.0, 10.0, 20.0)}
+    for place, names in enumerate((["rows", "columns"], ["columns", "rows"])):
+        posed = problem(
+            tmp_path / str(place), {**FREE, "split_on": names}, shapes=list(times), times=lambda s: times[s]
+        )
+        tree = fit(posed, Budget(4, 8))
+        assert isinstance(tree, Split) and tree.feature == names[0]
+
+
+def test_equal_shapes_share_a_config(tmp_path: Path) -> None:
+    times = iter([[10, 20, 20], [20, 10, 20], [10, 20, 20]] * 2)
+    posed = problem(tmp_path, FREE, shapes=[(1, 1, 2)] * 3, times=lambda shape: next(times))
+    assert fit(posed, Budget(4, 8)) == Leaf(posed.configs[0])
+
+
+@pytest.mark.parametrize(("price", "expected"), [(0.0, 2), (0.02, 2), (0.06, 1)])
+def test_a_leaf_must_pay_its_price(tmp_path: Path, price: float, expected: int) -> None:
+    """Two leaves save ln(1.1) / 2 = 0.048 of the mean log slowdown."""
+    times: dict[Row, tuple[Cell, ...]] = {s: (10.0, 11.0) if s[0] <= 6 else (11.0, 10.0) for s in LINE}
     posed = _line(tmp_path, times)
-    assert size(fit(posed, Budget(4, leaves))) <= leaves
+    assert size(fit(posed, Budget(4, 8, leaf_price=price))) == expected
+
+
+@pytest.mark.parametrize(("price", "expected"), [(0.0, 3), (0.01, 2), (0.2, 1)])
+def test_a_config_must_pay_its_price(tmp_path: Path, price: float, expected: int) -> None:
+    """The second band of rows saves ln(1.02) / 3 = 0.0066 by a config of its own, the third far more."""
+
+    def cells(shape: Row) -> list[Cell]:
+        return [[10.0, 10.2, 15.0], [10.2, 10.0, 15.0], [15.0, 15.0, 10.0]][(shape[0] - 1) // 4]
+
+    posed = problem(tmp_path, FREE, shapes=LINE, times=cells)
+    tree = fit(posed, Budget(4, 8, config_price=price))
+    assert len({leaf.config for leaf, _ in leaves(tree)}) == expected
 
 
 def test_a_config_that_breaks_a_constraint_is_not_chosen_where_it_was_measured(tmp_path: Path) -> None:
-    shapes: list[Row] = [(rows, 8, heads) for rows in (1, 8, 64, 512) for heads in (2, 40, 100)]
+    shapes: list[Row] = [(rows, 8, heads) for rows in (*range(1, 9), 64, 512) for heads in (2, 40, 100)]
     posed = problem(
         tmp_path, shapes=shapes, times=lambda s: [1.0, 2.0, 3.0] if s[0] < 10 else [3.0, 2.0, 1.0]
     )
@@ -87,9 +180,72 @@ def test_what_failed_is_not_chosen_though_a_smaller_tree_predicts_better(tmp_pat
     times: dict[Row, tuple[Cell, ...]] = dict.fromkeys(LINE, (10.0, 11.0))
     times[(3, 5, 2)] = ("inf", 11.0)
     times[(4, 5, 2)] = (10.0, "inf")
-    posed = problem(tmp_path, shapes=LINE, times=lambda shape: times[shape], configs=(NARROW, WIDE))
-    assert costs(grow(posed, posed.kernel.budget)[-1], posed).max() < FORBIDDEN  # the budget would do
-    assert costs(fit(posed, posed.kernel.budget), posed).max() < FORBIDDEN
+    posed = _line(tmp_path, times)
+    assert costs(fit_tree(posed), posed).max() < FORBIDDEN
+
+
+@examples(40)
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["inf", 10.0, 12.0, ""]), min_size=3, max_size=3), min_size=2, max_size=8
+    )
+)
+def test_what_failed_is_not_chosen_where_the_budget_allows(
+    tmp_path_factory: pytest.TempPathFactory, cells: list[list[Cell]]
+) -> None:
+    assume(all(any(isinstance(cell, float) for cell in row) for row in cells))
+    times = {(i + 1, 5, 2): tuple(row) for i, row in enumerate(cells)}
+    posed = problem(
+        tmp_path_factory.mktemp("t"),
+        {**FREE, "tree": {"max_depth": 8, "max_leaves": 16}},
+        shapes=list(times),
+        times=lambda shape: times[shape],
+    )
+    assert costs(fit_tree(posed), posed).max() < FORBIDDEN
+    compile_tree(posed)
+
+
+def test_a_lone_failure_in_a_large_table_gets_a_leaf_of_its_own(tmp_path: Path) -> None:
+    """A leaf holds more than one scenario of so many otherwise, and two splits are needed before it pays."""
+    shapes: list[Row] = [(r + 1, c + 1, 2) for r in range(20) for c in range(20)]
+
+    def cells(shape: Row) -> list[Cell]:
+        odd = shape == (1, 1, 2)
+        return ["inf" if odd else 10.0, 20.0 if odd else "inf"]
+
+    posed = problem(tmp_path, FREE, shapes=shapes, times=cells, configs=(NARROW, WIDE))
+    tree = fit_tree(posed)
+    assert costs(tree, posed).max() < FORBIDDEN and size(tree) == 3
+
+
+def test_a_failure_between_others_gets_a_leaf_of_its_own(tmp_path: Path) -> None:
+    """No single split parts it from the rest."""
+    times: dict[Row, tuple[Cell, ...]] = dict.fromkeys(LINE, (10.0, "inf"))
+    times[(7, 5, 2)] = ("inf", 10.0)
+    assert costs(fit_tree(_line(tmp_path, times)), _line(tmp_path / "same", times)).max() == 0
+
+
+def test_failures_in_scenarios_that_the_search_left_out_are_avoided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 400 scenarios it reads eight; one more is served by no other config than its own."""
+    monkeypatch.setattr(fitting, "_MOST_ROWS", 8)
+    shapes: list[Row] = [(1 << r, 1 << c, 2) for r in range(20) for c in range(20)]
+
+    def cells(shape: Row) -> list[Cell]:
+        odd = shape == (1 << 19, 1, 2)
+        best = 10.0 if shape[1] <= 512 else 15.0
+        return ["inf", "inf", 20.0] if odd else [best, 25.0 - best, "inf"]
+
+    posed = problem(tmp_path, FREE, shapes=shapes, times=cells)
+    assert costs(fit_tree(posed), posed).max() < FORBIDDEN
+
+
+def test_one_config_that_always_runs_beats_faster_ones_that_fail(tmp_path: Path) -> None:
+    times: dict[Row, tuple[Cell, ...]] = {(i, 5, 2): (1.0, 900.0, 2.0) for i in range(1, 6)}
+    times[(3, 5, 2)] = ("inf", 900.0, "inf")
+    posed = problem(tmp_path, FREE, shapes=list(times), times=lambda shape: times[shape])
+    assert fit(posed, Budget(1, 1)) == Leaf(posed.configs[1])
 
 
 def test_what_failed_is_not_chosen_though_the_budget_is_too_small(tmp_path: Path) -> None:
@@ -130,6 +286,19 @@ def test_the_order_of_scenarios_changes_nothing(tmp_path: Path) -> None:
         _module(tmp_path / str(k), shapes, times, random.Random(k).sample(range(12), 12)) for k in range(4)
     }
     assert len(texts) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_order_of_scenarios_changes_nothing_where_rows_are_added_between_them(
+    tmp_path: Path, seed: int
+) -> None:
+    """Enough sizes to mix neighbours, of which many are equally near."""
+    shapes: list[Row] = [(r, c, 2) for r in range(1, 21) for c in range(1, 21, 4)]
+    rng = random.Random(seed)
+    times = {shape: [rng.uniform(10, 14) for _ in range(3)] for shape in shapes}
+    order = list(range(len(shapes)))
+    shuffled = rng.sample(order, len(order))
+    assert _module(tmp_path / "a", shapes, times, order) == _module(tmp_path / "b", shapes, times, shuffled)
 
 
 def test_the_order_of_rows_in_times_changes_no_module(tmp_path: Path) -> None:

@@ -1,20 +1,8 @@
-"""Pass: move every threshold to a readable integer well between the measured values around it."""
+"""Thresholds that a person can remember, well between the measured values around them."""
 
 from __future__ import annotations
 
 import math
-
-from treegen.tree import Leaf, Split, Tree
-
-
-def readable_thresholds(tree: Tree) -> Tree:
-    """The same decisions on every measured scenario, with thresholds that a person can remember."""
-    if isinstance(tree, Leaf):
-        return tree
-    threshold = tree.threshold if tree.gap is None else readable_between(*tree.gap)
-    return Split(
-        tree.feature, threshold, readable_thresholds(tree.low), readable_thresholds(tree.high), tree.gap
-    )
 
 
 def readable_between(below: int, above: int) -> int:

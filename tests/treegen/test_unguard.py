@@ -1,0 +1,132 @@
+"""What is read from a module is again what was fitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from treegen_builders import REPOSITORY, SIDES, Row, problem
+from treegen_strategies import examples
+
+from treegen.emit.python import device_module
+from treegen.fit.evidence import evidence_of
+from treegen.fit.keep import keep
+from treegen.passes.guards import guard
+from treegen.passes.simplify import simplify
+from treegen.passes.unguard import unguard
+from treegen.problem import Problem, pose
+from treegen.readback import read_module
+from treegen.specfile import read_spec
+from treegen.tablefile import read_table
+from treegen.tree import Leaf, Split, Tree
+
+SHAPES: list[Row] = [(rows, columns, 40 if rows > 100 else 2) for rows in SIDES for columns in SIDES]
+SECTIONS = {"trusted_as_measured": ["columns"]}
+
+
+@pytest.fixture(scope="module")
+def posed(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+    return problem(tmp_path_factory.mktemp("project"), SECTIONS, shapes=SHAPES)
+
+
+def _guarded(tree: Tree, posed: Problem) -> Tree:
+    measured = {name: (int(posed.column(name).min()), int(posed.column(name).max())) for name in posed.names}
+    return simplify(guard(tree, posed.kernel, posed.device, measured))
+
+
+def _without_gaps(tree: Tree) -> Tree:
+    if isinstance(tree, Leaf):
+        return tree
+    return Split(tree.feature, tree.threshold, _without_gaps(tree.low), _without_gaps(tree.high))
+
+
+def _count(tree: Tree, posed: Problem, rows: np.ndarray) -> int:
+    """The fewest scenarios in a leaf."""
+    if isinstance(tree, Leaf):
+        return len(rows)
+    low = posed.column(tree.feature)[rows] <= tree.threshold
+    return min(_count(tree.low, posed, rows[low]), _count(tree.high, posed, rows[~low]))
+
+
+def _fitted(posed: Problem) -> st.SearchStrategy[Tree]:
+    """Trees as a fit gives them: every leaf holds a scenario, and what it launches is allowed there."""
+    split = st.sampled_from(["rows", "columns", "area", "heads"])
+    trees: st.SearchStrategy[Tree] = st.recursive(
+        st.sampled_from(posed.configs).map(Leaf),
+        lambda inner: st.builds(Split, split, st.sampled_from([2, 3, 16, 100, 600]), inner, inner),
+        max_leaves=6,
+    )
+    evidence = evidence_of(posed)
+
+    def possible(tree: Tree) -> bool:
+        return _count(tree, posed, evidence.every) > 0 and not evidence.fails(tree, evidence.every)
+
+    return trees.map(simplify).filter(possible)
+
+
+@examples(60)
+@given(st.data())
+def test_it_undoes_guards(posed: Problem, data: st.DataObject) -> None:
+    """At the root there is one for columns, in leaves of narrow blocks one for heads."""
+    tree = data.draw(_fitted(posed))
+    printed = _without_gaps(_guarded(tree, posed))
+    found = unguard(printed, posed)
+    assert _without_gaps(found) == tree
+    assert _without_gaps(_guarded(found, posed)) == printed
+
+
+def test_guards_in_leaves_are_among_those_undone(posed: Problem) -> None:
+    narrow, _, wide = (Leaf(config) for config in posed.configs)
+    tree = Split("rows", 100, narrow, wide, (64, 512))
+    printed = _guarded(tree, posed)
+    assert printed != tree and "heads" in str(printed)
+    assert unguard(printed, posed) == tree
+
+
+def test_gaps_are_those_of_the_scenarios_that_reach_the_split(posed: Problem) -> None:
+    narrow, _, wide = (Leaf(config) for config in posed.configs)
+    tree = Split("rows", 20, Split("area", 100, narrow, wide), wide)
+    found = unguard(tree, posed)
+    assert isinstance(found, Split) and isinstance(found.low, Split)
+    assert found.gap == (8, 64) and found.low.gap == (64, 512)
+
+
+def test_what_no_scenario_reaches_stays_if_it_is_not_the_fallback(posed: Problem) -> None:
+    narrow, _, wide = (Leaf(config) for config in posed.configs)
+    fallback = Leaf(posed.kernel.fallback)
+    for tree in (Split("rows", 1000, narrow, wide), Split("rows", 0, wide, narrow)):
+        assert unguard(tree, posed) == tree
+    assert unguard(Split("rows", 1000, narrow, fallback), posed) == narrow
+    assert unguard(Split("rows", 0, fallback, narrow), posed) == narrow
+
+
+def test_a_fallback_that_scenarios_reach_stays(posed: Problem) -> None:
+    narrow, fallback = Leaf(posed.configs[0]), Leaf(posed.kernel.fallback)
+    found = unguard(Split("heads", 2, narrow, fallback), posed)
+    assert found == Split("heads", 2, narrow, fallback, (2, 40))
+
+
+def test_a_feature_that_the_table_lacks(posed: Problem) -> None:
+    """A guard's goes; any other split is left for the caller to refuse."""
+    narrow, _, wide = (Leaf(config) for config in posed.configs)
+    fallback = Leaf(posed.kernel.fallback)
+    assert unguard(Split("depth", 7, narrow, fallback), posed) == narrow
+    assert unguard(Split("depth", 7, narrow, wide), posed) == Split("depth", 7, narrow, wide)
+
+
+SPEC = read_spec(REPOSITORY / "treegen.yaml")
+KERNEL = SPEC.kernels["unified_attention"]
+
+
+@pytest.mark.parametrize("key", KERNEL.tables)
+def test_the_committed_modules_get_the_same_guards_again(key: str) -> None:
+    device, path = SPEC.devices[key], Path(SPEC.output / KERNEL.name / f"{key}.py")
+    committed = read_module(path.read_text(), KERNEL, path, device.limits)
+    posed = pose(KERNEL, device, read_table(KERNEL.tables[key]))
+    fitted = unguard(committed, posed)
+    assert device_module(KERNEL, key, device.limits, _guarded(fitted, posed)) == path.read_text()
+    found = keep(posed, fitted, lambda: np.empty((0, len(posed.cost)), dtype=np.int64), committed)
+    assert _without_gaps(found.tree) == _without_gaps(fitted)
