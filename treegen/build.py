@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from treegen.compiler import compile_tree
+from pathlib import Path
+
+from treegen.compiler import guarded
 from treegen.emit.python import device_module, kernel_package, top_package
 from treegen.errors import InputError
-from treegen.evaluate import evaluate
+from treegen.evaluate import cross_validate, evaluate
 from treegen.heuristic import Build, Heuristic
-from treegen.lock import LOCK, lock_text
+from treegen.lock import LOCK, Locked, lock_text, read_lock
 from treegen.passes.guards import UnprovableConstraint
 from treegen.problem import Problem, pose
+from treegen.rebuild import rebuild
 from treegen.spec import FALLBACK_DEVICE, Spec
 from treegen.tablefile import read_table
 from treegen.tree import Leaf
+from treegen.yesterday import yesterdays_tree
 
 
-def build(spec: Spec) -> Build:
-    """Compile every table that the spec names. Raises InputError."""
+def build(spec: Spec, yesterday: Path | None = None) -> Build:
+    """Compile every table that the spec names. Raises InputError.
+
+    yesterday: the output folder of an earlier build, whose trees are kept as far as they are as good.
+    """
     problems = _problems(spec)  # all input is read and checked before the first tree is fitted
+    locked = Locked() if yesterday is None else read_lock(yesterday)
     try:
-        trees = [compile_tree(problem) for problem in problems]
+        heuristics = tuple(_heuristic(problem, yesterday, locked) for problem in problems)
     except UnprovableConstraint as error:
         raise InputError(spec.path, str(error), line=error.line) from None
-    heuristics = tuple(map(Heuristic, problems, trees, map(evaluate, problems)))
-    return Build(heuristics, _files(spec, heuristics))
+    return Build(heuristics, _files(spec, heuristics, locked))
 
 
 def _problems(spec: Spec) -> list[Problem]:
@@ -36,8 +43,16 @@ def _problems(spec: Spec) -> list[Problem]:
     ]
 
 
-def _files(spec: Spec, heuristics: tuple[Heuristic, ...]) -> dict[str, str]:
-    files = {"__init__.py": top_package(spec.kernels), LOCK: lock_text(spec, heuristics)}
+def _heuristic(problem: Problem, yesterday: Path | None, locked: Locked) -> Heuristic:
+    kernel, device = problem.kernel, problem.device
+    old = None if yesterday is None else yesterdays_tree(yesterday, kernel, device)
+    learnt = cross_validate(problem)
+    kept = rebuild(problem, old, learnt=learnt, other_scenarios=locked.has_other_scenarios(problem)).kept
+    return Heuristic(problem, guarded(problem, kept.tree), evaluate(problem, learnt), kept)
+
+
+def _files(spec: Spec, heuristics: tuple[Heuristic, ...], locked: Locked) -> dict[str, str]:
+    files = {"__init__.py": top_package(spec.kernels), LOCK: lock_text(spec, heuristics, locked)}
     for kernel in spec.kernels.values():
         for name, text in kernel_package(kernel, spec.devices).items():
             files[f"{kernel.name}/{name}"] = text

@@ -35,7 +35,12 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 when the output folder is stale"
     )
+    build.add_argument(
+        "--fresh", action="store_true", help="do not keep the trees that are in the output folder"
+    )
     build.set_defaults(run=_build)
+
+    _add_eval(commands)
 
     importing = commands.add_parser("import", help="turn another tool's tuning results into tables")
     importing.add_argument("format", choices=["dejavu"], help="dejavu: triton-dejavu caches")
@@ -53,6 +58,29 @@ def _parser() -> argparse.ArgumentParser:
     importing.add_argument("--replace", action="store_true", help="replace tables that are already there")
     importing.set_defaults(run=_import)
     return parser
+
+
+def _add_eval(commands: argparse._SubParsersAction[_Parser]) -> None:
+    evaluating = commands.add_parser("eval", help="judge trees on scenarios they have not seen, beside peers")
+    evaluating.add_argument(
+        "--spec", type=Path, metavar="FILE", help="the spec (default: treegen.yaml in this folder)"
+    )
+    evaluating.add_argument("--kernel", metavar="NAME", help="only this kernel (default: all of the spec)")
+    evaluating.add_argument("--device", metavar="KEY", help="only this device (default: all with a table)")
+    evaluating.add_argument("--folds", type=int, default=5, metavar="K", help="folds (default: 5)")
+    evaluating.add_argument("--repeats", type=int, default=2, metavar="N", help="shuffles (default: 2)")
+    evaluating.add_argument(
+        "--against",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="another table that judges the tree of the whole table; may be repeated",
+    )
+    evaluating.add_argument("--no-curves", action="store_true", help="skip the learning curves")
+    evaluating.add_argument("--out", type=Path, metavar="DIR", help="write eval.md and eval.json there")
+    evaluating.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a processor)")
+    evaluating.set_defaults(run=_eval)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,15 +114,15 @@ def _wrong(what: str) -> int:
 def _build(options: argparse.Namespace) -> int:
     from treegen.build import build
     from treegen.output import differences, foreign_files, stale_files, write_files
-    from treegen.show import show_heuristics
+    from treegen.show import not_kept, show_heuristics
     from treegen.specfile import find_spec, read_spec
 
     spec = read_spec(find_spec(options.spec))
     output = options.output or _short(spec.output)
-    built = build(spec)
+    built = build(spec, None if options.fresh else output)
     if options.check:
         found = list(differences(output, built.files))
-        for line in found:
+        for line in [*found, *(not_kept(built.heuristics) if found else [])]:
             print(line)
         print(f"{output}: {'stale; run `treegen build` and commit the result' if found else 'up to date'}")
         return FOUND if found else FINE
@@ -111,6 +139,17 @@ def _short(path: Path) -> Path:
     """The path as a person in this folder would write it."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _eval(options: argparse.Namespace) -> int:
+    from treegen.evaluation.assess import Plan
+    from treegen.evaluation.command import run
+    from treegen.evaluation.request import Request
+
+    plan = Plan(options.folds, options.repeats, not options.no_curves)
+    against = tuple(dict.fromkeys(options.against))
+    run(Request(options.spec, options.kernel, options.device, plan, against, options.out, options.jobs))
+    return FINE
 
 
 def _import(options: argparse.Namespace) -> int:

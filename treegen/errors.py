@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 
@@ -15,6 +15,14 @@ class InputError(Exception):
     def __init__(self, where: Path | str, what: str, *, line: int | None = None) -> None:
         place = str(where) if line is None else f"{where}:{line}"
         super().__init__(one_line(f"{place}: {what}"))
+
+    def __reduce__(self) -> tuple[Callable[[str], InputError], tuple[str]]:
+        """Its line alone, so that it survives the way from one process to another."""
+        return _told, (str(self),)
+
+
+def _told(line: str) -> InputError:
+    return InputError.__new__(InputError, line)  # not __init__, which would compose the line once more
 
 
 def one_line(text: str) -> str:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.model_selection import RepeatedKFold
-from sklearn.tree import DecisionTreeClassifier
 
-from treegen.fit.apply import costs
-from treegen.fit.size import fit
+from treegen.compiler import fit_tree
+from treegen.evaluation.choices import Fit, decide, judge
+from treegen.evaluation.folds import Fold, split_copies
+from treegen.evaluation.peers import classifier
+from treegen.fit.significance import copies
 from treegen.problem import UNIT, UNMEASURED, Problem
+from treegen.spec import Budget
 from treegen.table import Cells
-from treegen.tree import size
+from treegen.tree import Tree, size
 
-FOLDS, REPEATS, SEED = 5, 2, 0
+FOLDS, REPEATS = 5, 1
 _CLASSIFIER_SEEDS = range(4)
 
 
@@ -40,36 +43,53 @@ class Evaluation:
     classifier: HeldOut
 
 
-def evaluate(problem: Problem) -> Evaluation | None:
-    """5-fold cross-validation of the whole fit, over two shuffles; None for tables too small for it.
+@dataclass(frozen=True)
+class Learnt:
+    """The tree that was fitted to a fold's training scenarios."""
+
+    fold: Fold
+    tree: Tree
+
+
+def cross_validate(problem: Problem, fit: Fit = fit_tree) -> tuple[Learnt, ...]:
+    """5-fold cross-validation of the whole fit; none of a table with a single scenario.
+
+    Copies of a scenario are held out together. Of fewer than five scenarios each is held out by itself.
+    """
+    copy = copies(problem.features)
+    if copy.max() == 0:
+        return ()
+    folds = split_copies(copy, min(FOLDS, int(copy.max()) + 1), REPEATS)
+    return tuple(Learnt(fold, fit(problem.rows(fold.train))) for fold in folds)
+
+
+def held_out(problem: Problem, learnt: Sequence[Learnt]) -> npt.NDArray[np.int64]:
+    """[REPEATS, scenarios] int64, costs of the choices of the trees that have not seen the scenario."""
+    result = np.empty((REPEATS if learnt else 0, len(problem.cost)), dtype=np.int64)
+    for number, one in enumerate(learnt):
+        unseen = problem.rows(one.fold.test)
+        repeat = number * REPEATS // len(learnt)
+        result[repeat, one.fold.test] = judge(decide(one.tree, unseen), unseen).cost
+    return result
+
+
+def evaluate(problem: Problem, learnt: Sequence[Learnt] | None = None) -> Evaluation | None:
+    """What `cross_validate` tells, which is done here where it was not yet; None for tables too small for it.
 
     The classifier is scikit-learn's DecisionTreeClassifier on the winners, with the same features, as many
     leaves as ours has in that fold and the same depth limit, averaged over seeds as it breaks ties at random.
     """
-    scenarios = len(problem.cost)
-    if scenarios < 2 * FOLDS:
+    if len(problem.cost) < 2 * FOLDS:
         return None
-    ours, theirs = [], []
-    folds = RepeatedKFold(n_splits=FOLDS, n_repeats=REPEATS, random_state=SEED)
-    for train, test in folds.split(problem.cost):
-        known, unseen = problem.rows(train), problem.rows(test)
-        tree = fit(known, problem.kernel.budget)
-        ours.append(costs(tree, unseen))
-        theirs += [_classifier_costs(known, unseen, size(tree), seed) for seed in _CLASSIFIER_SEEDS]
-    cells = problem.table.cells
-    return Evaluation(_summary(np.concatenate(ours), cells), _summary(np.concatenate(theirs), cells))
-
-
-def _classifier_costs(known: Problem, unseen: Problem, leaves: int, seed: int) -> npt.NDArray[np.int64]:
-    winners = known.cost.argmin(axis=1)
-    features = [known.names.index(name) for name in known.split_on]
-    if leaves < 2:
-        chosen = np.full(len(unseen.cost), np.bincount(winners).argmax())
-    else:
-        depth = known.kernel.budget.max_depth
-        model = DecisionTreeClassifier(max_leaf_nodes=leaves, max_depth=depth, random_state=seed)
-        chosen = model.fit(known.features[:, features], winners).predict(unseen.features[:, features])
-    return np.asarray(unseen.cost[np.arange(len(chosen)), chosen])
+    learnt = cross_validate(problem) if learnt is None else learnt
+    theirs = []
+    for one in learnt:
+        known, unseen = problem.rows(one.fold.train), problem.rows(one.fold.test)
+        budget = Budget(problem.kernel.budget.max_depth, size(one.tree))
+        rules = [classifier(known, budget, seed) for seed in _CLASSIFIER_SEEDS]
+        theirs += [judge(rule.choose(unseen), unseen).cost for rule in rules]
+    ours, cells = held_out(problem, learnt).ravel(), problem.table.cells
+    return Evaluation(_summary(ours, cells), _summary(np.concatenate(theirs), cells))
 
 
 def _summary(lost: npt.NDArray[np.int64], cells: Cells) -> HeldOut:

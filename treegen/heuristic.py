@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from treegen.evaluate import Evaluation
+from treegen.fit.keep import Kept
 from treegen.problem import Problem
 from treegen.tree import Tree
 
 
 @dataclass(frozen=True)
 class Heuristic:
-    """One device's compiled tree and what it was compiled from."""
+    """One device's compiled tree and what it was compiled from. evaluation: of trees fitted afresh. kept: how
+    much of yesterday's tree it is."""
 
     problem: Problem
     tree: Tree
     evaluation: Evaluation | None
+    kept: Kept
 
 
 @dataclass(frozen=True)

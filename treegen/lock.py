@@ -9,41 +9,93 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from treegen import __version__
 from treegen.evaluate import HeldOut
+from treegen.fit.keep import How
 from treegen.heuristic import Heuristic
+from treegen.problem import Problem
 from treegen.spec import Spec
 from treegen.tablefile import RUN, SCENARIOS, TIMES
 from treegen.tree import depth, size
 
 LOCK = "treegen.lock"
+_HOW = re.compile(f"{How.KEPT}|{How.FRESH}|{How.EDITED}: [0-9a-z, ]+")
 
 
-def lock_text(spec: Spec, heuristics: Sequence[Heuristic]) -> str:
+@dataclass(frozen=True)
+class Locked:
+    """What yesterday's lock says. heuristics: entries by kernel and device, whatever they hold."""
+
+    heuristics: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+
+    def entry(self, problem: Problem) -> Mapping[str, Any]:
+        return self.heuristics.get((problem.kernel.name, problem.device.key), {})
+
+    def has_other_scenarios(self, problem: Problem) -> bool:
+        """Whether yesterday's table is known to have held other scenarios than the problem's table."""
+        before = self.entry(problem).get("sha256")
+        digest = before.get(SCENARIOS) if isinstance(before, dict) else None
+        return digest is not None and digest != digests(problem.table.folder)[SCENARIOS]
+
+
+def read_lock(folder: Path) -> Locked:
+    """The lock in an output folder. What is missing or no lock says nothing; it never fails."""
+    try:
+        kernels = json.loads((folder / LOCK).read_bytes())["heuristics"]
+        return Locked(
+            {
+                (kernel, device): entry
+                for kernel, devices in kernels.items()
+                for device, entry in devices.items()
+                if isinstance(entry, dict)
+            }
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return Locked()
+
+
+def lock_text(spec: Spec, heuristics: Sequence[Heuristic], before: Locked) -> str:
+    """The lock of a build. before: yesterday's, which alone knows how a tree came about that is kept as it is
+    for the same table; so a build after a build changes nothing."""
     root = spec.path.resolve().parent
     content: dict[str, Any] = {"treegen": __version__, "heuristics": {}}
     for heuristic in heuristics:
         kernel, device = heuristic.problem.kernel.name, heuristic.problem.device.key
-        content["heuristics"].setdefault(kernel, {})[device] = _entry(heuristic, root)
+        entry = _entry(heuristic, root, before.entry(heuristic.problem))
+        content["heuristics"].setdefault(kernel, {})[device] = entry
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
 
-def _entry(heuristic: Heuristic, root: Path) -> dict[str, Any]:
+def digests(folder: Path) -> dict[str, str]:
+    """The SHA-256 of each file of a table."""
+    names = (RUN, SCENARIOS, TIMES)
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+
+
+def _entry(heuristic: Heuristic, root: Path, before: Mapping[str, Any]) -> dict[str, Any]:
     table = heuristic.problem.table
+    sha256 = digests(table.folder)
     entry: dict[str, Any] = {
         "table": Path(os.path.relpath(table.folder, root)).as_posix(),
-        "sha256": {name: _sha256(table.folder / name) for name in (RUN, SCENARIOS, TIMES)},
+        "sha256": sha256,
         "cells": table.cells.value,
         "scenarios": len(table.scenarios),
         "left_out": heuristic.problem.left_out,
         "configs": len(table.configs),
+        "tree": str(heuristic.kept),
         "depth": depth(heuristic.tree),
         "leaves": size(heuristic.tree),
     }
+    was = before.get("tree")
+    same = heuristic.kept.how is How.KEPT and before.get("sha256") == sha256
+    if same and isinstance(was, str) and _HOW.fullmatch(was):
+        entry["tree"] = was
     if heuristic.evaluation is not None:
         # The classifier's figures stay out: they move with scikit-learn's version.
         entry["held_out"] = _figures(heuristic.evaluation.tree)
@@ -56,7 +108,3 @@ def _figures(held_out: HeldOut) -> dict[str, float]:
         figures["slowdown"] = round(held_out.slowdown, 4)
         figures["untimed"] = round(held_out.untimed, 4)
     return figures
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -9,13 +9,14 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from treegen.evaluate import HeldOut
+from treegen.fit.keep import How
 from treegen.heuristic import Heuristic
 from treegen.problem import Problem
 from treegen.table import Cells
 from treegen.tree import depth, size
 
-_COLUMNS = ("device", "scenarios", "configs", "depth", "leaves", "held-out", "scikit-learn")
-_WIDTH = 110
+_COLUMNS = ("device", "scenarios", "configs", "depth", "leaves", "tree", "held-out", "scikit-learn")
+_WIDTH = 120
 
 
 def show_heuristics(heuristics: Sequence[Heuristic], console: Console | None = None) -> None:
@@ -29,7 +30,7 @@ def show_heuristics(heuristics: Sequence[Heuristic], console: Console | None = N
             if heuristic.problem.kernel.name == kernel:
                 grid.add_row(*_row(heuristic))
         console.print(kernel, "", grid, "", sep="\n")
-    console.print(*_notes(heuristics), sep="\n")
+    console.print(*_notes(heuristics), sep="\n", soft_wrap=True)
 
 
 def _row(heuristic: Heuristic) -> list[str]:
@@ -40,6 +41,7 @@ def _row(heuristic: Heuristic) -> list[str]:
         _configs(problem),
         str(depth(tree)),
         str(size(tree)),
+        heuristic.kept.how,
         _figure(evaluation.tree) if evaluation else "too few scenarios",
         _figure(evaluation.classifier) if evaluation else "",
     ]
@@ -60,7 +62,24 @@ def _notes(heuristics: Sequence[Heuristic]) -> list[str]:
                 "untimed: share in which the choice failed, was not measured or breaks a constraint."
             )
     notes.append("scikit-learn: its DecisionTreeClassifier with as many leaves, on the same folds.")
-    return notes + [_left_out(h.problem) for h in heuristics if h.problem.left_out]
+    if any(heuristic.kept.how is not How.FRESH for heuristic in heuristics):
+        notes.append("kept, edited: yesterday's tree, in a fresh one's place; held-out is of fresh ones.")
+    notes += [_left_out(h.problem) for h in heuristics if h.problem.left_out]
+    notes += [f"{_title(h)}: {h.kept}." for h in heuristics if h.kept.how is How.EDITED]
+    return notes + not_kept(heuristics)
+
+
+def not_kept(heuristics: Sequence[Heuristic]) -> list[str]:
+    """A line for each tree that there was yesterday and that is fresh all the same."""
+    return [
+        f"{_title(heuristic)}: yesterday's tree is not kept: {heuristic.kept.why}."
+        for heuristic in heuristics
+        if heuristic.kept.why is not None
+    ]
+
+
+def _title(heuristic: Heuristic) -> str:
+    return f"{heuristic.problem.kernel.name} on {heuristic.problem.device.key}"
 
 
 def _left_out(problem: Problem) -> str:
