@@ -3,8 +3,6 @@
 from .config import Config
 
 QBLOCK_M16_T32_W4_S4 = Config("qblock", block_m=16, tile_size=32, num_warps=4, num_stages=4)
-QBLOCK_M32_T256_W4_S1 = Config("qblock", block_m=32, tile_size=256, num_warps=4, num_stages=1)
-QBLOCK_M64_T16_W4_S4 = Config("qblock", block_m=64, tile_size=16, num_warps=4, num_stages=4)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T64_W2_S1 = Config("qblock", block_m=64, tile_size=64, num_warps=2, num_stages=1)
 
@@ -25,16 +23,15 @@ def choose(
     queries_per_kv = num_query_heads // max(1, num_kv_heads)
     if queries_per_kv > 16:
         return QBLOCK_M64_T32_W4_S2
+    if kv_element_size <= 1:
+        return QBLOCK_M64_T32_W4_S2
+    if kv_element_size > 2:
+        return QBLOCK_M64_T32_W4_S2
+    if head_size <= 127:
+        return QBLOCK_M64_T32_W4_S2
     if head_size > 128:
         return QBLOCK_M64_T32_W4_S2
     max_scores = max_query_len * max_seq_len
     if max_scores <= 98_304:
         return QBLOCK_M16_T32_W4_S4
-    if max_scores > 393_216:
-        return QBLOCK_M64_T64_W2_S1
-    avg_seq_len = num_kv_tokens // max(1, num_seqs)
-    if avg_seq_len <= 384:
-        return QBLOCK_M64_T64_W2_S1
-    if max_scores <= 196_608:
-        return QBLOCK_M32_T256_W4_S1
-    return QBLOCK_M64_T16_W4_S4
+    return QBLOCK_M64_T64_W2_S1

@@ -2,19 +2,19 @@
 
 from .config import Config
 
+QBLOCK_M16_T32_W4_S3 = Config("qblock", block_m=16, tile_size=32, num_warps=4, num_stages=3)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
-QBLOCK_M64_T32_W4_S3 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=3)
+QBLOCK_M64_T64_W4_S2 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=2)
 QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=3)
-QBLOCK_M64_T128_W4_S3 = Config("qblock", block_m=64, tile_size=128, num_warps=4, num_stages=3)
 SEGMENTED_M16_T32_N8_W4_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M16_T32_N32_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=32, num_warps=2, num_stages=3)
-SEGMENTED_M16_T64_N8_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
-SEGMENTED_M16_T128_N32_W4_S2 = Config("segmented", block_m=16, tile_size=128, num_segments=32, num_warps=4, num_stages=2)
+SEGMENTED_M16_T64_N32_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=32, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N4_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
+SEGMENTED_M64_T64_N8_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N16_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
+SPLIT_M64_T32_W4_S3 = Config("split", block_m=64, tile_size=32, num_warps=4, num_stages=3)
 SPLIT_M64_T64_W4_S3 = Config("split", block_m=64, tile_size=64, num_warps=4, num_stages=3)
 SPLIT_M64_T128_W4_S2 = Config("split", block_m=64, tile_size=128, num_warps=4, num_stages=2)
-SPLIT_M128_T32_W4_S2 = Config("split", block_m=128, tile_size=32, num_warps=4, num_stages=2)
 
 
 def choose(
@@ -33,107 +33,55 @@ def choose(
     queries_per_kv = num_query_heads // max(1, num_kv_heads)
     if queries_per_kv > 16:
         return QBLOCK_M64_T32_W4_S2
+    if kv_element_size <= 0:
+        return QBLOCK_M64_T32_W4_S2
+    if kv_element_size > 2:
+        return QBLOCK_M64_T32_W4_S2
+    if head_size <= 63:
+        return QBLOCK_M64_T32_W4_S2
     if head_size > 256:
         return QBLOCK_M64_T32_W4_S2
-    if head_size <= 192:
-        if head_size <= 96:
-            query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-            if query_tiles <= 176:
-                if max_seq_len > 1024:
-                    return SEGMENTED_M16_T32_N32_W2_S3
-                if head_size <= 64:
-                    return QBLOCK_M64_T128_W4_S3
-                return QBLOCK_M64_T32_W4_S2
+    if head_size <= 128:
+        small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+        keys_per_tile = 128 * max_seq_len // max(1, small_tiles)
+        if keys_per_tile <= 1024:
+            if max_query_len <= 1:
+                if keys_per_tile <= 32:
+                    return SPLIT_M64_T32_W4_S3
+                if max_seq_len <= 128:
+                    return SPLIT_M64_T128_W4_S2
+                return SPLIT_M64_T64_W4_S3
             else:
-                if max_seq_len <= 28_672:
-                    max_scores = max_query_len * max_seq_len
-                    if max_scores <= 1024:
-                        return SPLIT_M64_T64_W4_S3
+                if keys_per_tile <= 512:
+                    if kv_element_size <= 1:
+                        return QBLOCK_M64_T64_W4_S2
                     return QBLOCK_M64_T64_W4_S3
                 else:
-                    max_scores = max_query_len * max_seq_len
-                    if max_scores <= 16_777_216:
-                        return SEGMENTED_M64_T64_N16_W4_S3
+                    avg_query_len = num_query_tokens // max(1, num_seqs)
+                    if avg_query_len <= 384:
+                        return SEGMENTED_M64_T64_N4_W4_S3
                     return QBLOCK_M64_T64_W4_S3
         else:
-            if max_seq_len <= 5568:
-                query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-                if query_tiles <= 60:
-                    if max_seq_len <= 256:
-                        if head_size <= 128:
-                            return SPLIT_M64_T128_W4_S2
-                        return QBLOCK_M64_T32_W4_S2
-                    else:
-                        if head_size <= 128:
-                            return SEGMENTED_M16_T64_N8_W4_S3
-                        return QBLOCK_M64_T32_W4_S2
-                else:
-                    if max_query_len <= 1:
-                        if max_seq_len <= 2048:
-                            if query_tiles <= 416:
-                                if head_size <= 128:
-                                    return SPLIT_M64_T64_W4_S3
-                                return QBLOCK_M64_T32_W4_S2
-                            else:
-                                if head_size <= 128:
-                                    return SPLIT_M128_T32_W4_S2
-                                return QBLOCK_M64_T32_W4_S2
-                        else:
-                            if num_seqs <= 40:
-                                if head_size <= 128:
-                                    return SEGMENTED_M16_T64_N8_W4_S3
-                                return QBLOCK_M64_T32_W4_S2
-                            else:
-                                if head_size <= 128:
-                                    return SPLIT_M64_T64_W4_S3
-                                return QBLOCK_M64_T32_W4_S2
-                    else:
-                        if max_seq_len <= 223:
-                            if head_size <= 128:
-                                return QBLOCK_M64_T32_W4_S3
-                            return QBLOCK_M64_T32_W4_S2
-                        else:
-                            if query_tiles <= 96:
-                                if head_size <= 128:
-                                    return SEGMENTED_M64_T64_N4_W4_S3
-                                return QBLOCK_M64_T32_W4_S2
-                            else:
-                                if head_size <= 128:
-                                    return QBLOCK_M64_T64_W4_S3
-                                return QBLOCK_M64_T32_W4_S2
+            if keys_per_tile <= 6144:
+                if max_query_len > 2:
+                    return SEGMENTED_M64_T64_N8_W4_S3
+                max_scores = max_query_len * max_seq_len
+                if max_scores <= 256:
+                    return SPLIT_M64_T128_W4_S2
+                return SEGMENTED_M16_T32_N8_W4_S3
             else:
-                query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-                if query_tiles <= 1344:
-                    if query_tiles <= 248:
-                        max_scores = max_query_len * max_seq_len
-                        if max_scores <= 46_080:
-                            if head_size <= 128:
-                                return SEGMENTED_M16_T128_N32_W4_S2
-                            return QBLOCK_M64_T32_W4_S2
-                        else:
-                            if head_size <= 128:
-                                return SEGMENTED_M64_T64_N16_W4_S3
-                            return QBLOCK_M64_T32_W4_S2
-                    else:
-                        if max_query_len <= 2:
-                            if head_size <= 128:
-                                return SEGMENTED_M16_T64_N8_W4_S3
-                            return QBLOCK_M64_T32_W4_S2
-                        else:
-                            if head_size <= 128:
-                                return SEGMENTED_M64_T64_N4_W4_S3
-                            return QBLOCK_M64_T32_W4_S2
-                else:
-                    if max_seq_len <= 40_960:
-                        if head_size <= 128:
-                            return QBLOCK_M64_T64_W4_S3
-                        return QBLOCK_M64_T32_W4_S2
-                    else:
-                        if head_size <= 128:
-                            return SEGMENTED_M64_T64_N4_W4_S3
-                        return QBLOCK_M64_T32_W4_S2
+                if max_query_len > 3:
+                    return SEGMENTED_M64_T64_N16_W4_S3
+                max_scores = max_query_len * max_seq_len
+                if max_scores <= 6144:
+                    return SEGMENTED_M16_T32_N32_W2_S3
+                return SEGMENTED_M16_T64_N32_W4_S3
     else:
-        query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-        if query_tiles <= 128:
-            return SEGMENTED_M16_T32_N8_W4_S3
-        return QBLOCK_M64_T32_W4_S2
+        avg_query_len = num_query_tokens // max(1, num_seqs)
+        if avg_query_len > 32:
+            return QBLOCK_M64_T32_W4_S2
+        small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+        keys_per_tile = 128 * max_seq_len // max(1, small_tiles)
+        if keys_per_tile <= 384:
+            return QBLOCK_M16_T32_W4_S3
+        return SEGMENTED_M16_T32_N8_W4_S3

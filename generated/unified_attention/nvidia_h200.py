@@ -7,18 +7,13 @@ QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, n
 QBLOCK_M128_T64_W8_S2_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=2, descriptors=1)
 QBLOCK_M128_T128_W8_S3 = Config("qblock", block_m=128, tile_size=128, num_warps=8, num_stages=3)
 QBLOCK_M128_T128_W8_S3_D1 = Config("qblock", block_m=128, tile_size=128, num_warps=8, num_stages=3, descriptors=1)
-SEGMENTED_M16_T32_N8_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=8, num_warps=2, num_stages=3)
 SEGMENTED_M16_T32_N32_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=32, num_warps=2, num_stages=3)
-SEGMENTED_M16_T64_N4_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
-SEGMENTED_M16_T64_N8_W2_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=2, num_stages=3)
 SEGMENTED_M16_T64_N8_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M16_T64_N32_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=32, num_warps=4, num_stages=3)
-SEGMENTED_M64_T64_N4_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N8_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N16_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
 SPLIT_M64_T32_W4_S3 = Config("split", block_m=64, tile_size=32, num_warps=4, num_stages=3)
 SPLIT_M64_T64_W4_S3 = Config("split", block_m=64, tile_size=64, num_warps=4, num_stages=3)
-SPLIT_M64_T128_W4_S2 = Config("split", block_m=64, tile_size=128, num_warps=4, num_stages=2)
 
 
 def choose(
@@ -37,68 +32,52 @@ def choose(
     queries_per_kv = num_query_heads // max(1, num_kv_heads)
     if queries_per_kv > 16:
         return QBLOCK_M64_T32_W4_S2
+    if kv_element_size <= 0:
+        return QBLOCK_M64_T32_W4_S2
+    if kv_element_size > 2:
+        return QBLOCK_M64_T32_W4_S2
+    if head_size <= 63:
+        return QBLOCK_M64_T32_W4_S2
     if head_size > 256:
         return QBLOCK_M64_T32_W4_S2
-    avg_query_len = num_query_tokens // max(1, num_seqs)
-    if avg_query_len <= 64:
-        max_scores = max_query_len * max_seq_len
-        if max_scores <= 1408:
-            if head_size > 192:
-                return SPLIT_M64_T64_W4_S3
-            decode_programs = num_seqs * num_kv_heads
-            if decode_programs <= 54:
-                if max_seq_len > 256:
-                    return SEGMENTED_M16_T64_N8_W4_S3
-                if head_size <= 128:
-                    return SPLIT_M64_T128_W4_S2
-                return QBLOCK_M64_T32_W4_S2
-            else:
-                if max_query_len > 1:
-                    return QBLOCK_M64_T64_W4_S3
-                if decode_programs > 352:
-                    return SPLIT_M64_T32_W4_S3
-                if max_seq_len <= 576:
-                    return SPLIT_M64_T64_W4_S3
-                return SEGMENTED_M16_T32_N8_W2_S3
+    small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+    keys_per_tile = 128 * max_seq_len // max(1, small_tiles)
+    if keys_per_tile <= 768:
+        if max_query_len <= 1:
+            if keys_per_tile <= 48:
+                return SPLIT_M64_T32_W4_S3
+            return SPLIT_M64_T64_W4_S3
         else:
-            if head_size > 192:
-                return SEGMENTED_M16_T32_N8_W2_S3
-            if max_query_len <= 2:
-                decode_programs = num_seqs * num_kv_heads
-                if decode_programs <= 116:
-                    if max_seq_len <= 8704:
-                        return SEGMENTED_M16_T32_N32_W2_S3
-                    return SEGMENTED_M16_T64_N32_W4_S3
-                else:
-                    query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-                    if query_tiles > 1024:
-                        return QBLOCK_M64_T64_W4_S3
-                    if decode_programs <= 276:
-                        return SEGMENTED_M16_T64_N8_W2_S3
-                    return SEGMENTED_M16_T64_N4_W4_S3
-            else:
-                avg_seq_len = num_kv_tokens // max(1, num_seqs)
-                if avg_seq_len <= 232:
-                    return QBLOCK_M64_T64_W4_S3
-                decode_programs = num_seqs * num_kv_heads
-                if decode_programs <= 20:
-                    return SEGMENTED_M64_T64_N16_W4_S3
-                if max_seq_len <= 5632:
-                    return SEGMENTED_M64_T64_N4_W4_S3
-                return SEGMENTED_M64_T64_N8_W4_S3
-    else:
-        if head_size > 192:
-            return QBLOCK_M128_T64_W8_S2_D1
-        if kv_element_size <= 1:
-            if head_size <= 128:
-                return QBLOCK_M128_T128_W8_S3
-            return QBLOCK_M64_T32_W4_S2
-        else:
-            if max_seq_len <= 812:
+            if head_size > 128:
                 return QBLOCK_M128_T64_W8_S2_D1
-            query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-            if query_tiles <= 224:
-                return SEGMENTED_M64_T64_N4_W4_S3
-            if head_size <= 128:
+            max_scores = max_query_len * max_seq_len
+            if max_scores <= 393_216:
+                avg_query_len = num_query_tokens // max(1, num_seqs)
+                if avg_query_len <= 256:
+                    return QBLOCK_M64_T64_W4_S3
+                return QBLOCK_M128_T64_W8_S2_D1
+            else:
+                if kv_element_size <= 1:
+                    return QBLOCK_M128_T128_W8_S3
                 return QBLOCK_M128_T128_W8_S3_D1
-            return QBLOCK_M64_T32_W4_S2
+    else:
+        if keys_per_tile <= 6144:
+            if max_query_len <= 2:
+                avg_seq_len = num_kv_tokens // max(1, num_seqs)
+                if avg_seq_len <= 192:
+                    return SPLIT_M64_T64_W4_S3
+                return SEGMENTED_M16_T64_N8_W4_S3
+            else:
+                if head_size > 128:
+                    return QBLOCK_M128_T64_W8_S2_D1
+                avg_query_len = num_query_tokens // max(1, num_seqs)
+                if avg_query_len <= 384:
+                    return SEGMENTED_M64_T64_N8_W4_S3
+                return QBLOCK_M128_T128_W8_S3_D1
+        else:
+            if max_query_len > 3:
+                return SEGMENTED_M64_T64_N16_W4_S3
+            max_scores = max_query_len * max_seq_len
+            if max_scores <= 8192:
+                return SEGMENTED_M16_T32_N32_W2_S3
+            return SEGMENTED_M16_T64_N32_W4_S3
