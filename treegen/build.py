@@ -45,23 +45,26 @@ def _problems(spec: Spec) -> list[Problem]:
 
 def _heuristic(problem: Problem, yesterday: Path | None, locked: Locked) -> Heuristic:
     kernel, device = problem.kernel, problem.device
-    old = None if yesterday is None else yesterdays_tree(yesterday, kernel, device)
+    old = None if yesterday is None else yesterdays_tree(yesterday, kernel, device, locked.written(problem))
     learnt = cross_validate(problem)
     kept = rebuild(problem, old, learnt=learnt, other_scenarios=locked.has_other_scenarios(problem)).kept
     return Heuristic(problem, guarded(problem, kept.tree), evaluate(problem, learnt), kept)
 
 
 def _files(spec: Spec, heuristics: tuple[Heuristic, ...], locked: Locked) -> dict[str, str]:
-    files = {"__init__.py": top_package(spec.kernels), LOCK: lock_text(spec, heuristics, locked)}
+    modules = {}
+    for heuristic in heuristics:
+        kernel, device = heuristic.problem.kernel, heuristic.problem.device
+        modules[kernel.name, device.key] = device_module(kernel, device.key, device.limits, heuristic.tree)
+    files = {
+        "__init__.py": top_package(spec.kernels),
+        LOCK: lock_text(spec, heuristics, modules, locked),
+        **{f"{kernel}/{device}.py": text for (kernel, device), text in modules.items()},
+    }
     for kernel in spec.kernels.values():
         for name, text in kernel_package(kernel, spec.devices).items():
             files[f"{kernel.name}/{name}"] = text
         files[f"{kernel.name}/{FALLBACK_DEVICE}.py"] = device_module(
             kernel, FALLBACK_DEVICE, {}, Leaf(kernel.fallback)
-        )
-    for heuristic in heuristics:
-        kernel, device = heuristic.problem.kernel, heuristic.problem.device
-        files[f"{kernel.name}/{device.key}.py"] = device_module(
-            kernel, device.key, device.limits, heuristic.tree
         )
     return files

@@ -10,14 +10,17 @@ from treegen.fit.prune import prune
 from treegen.passes.align import align
 from treegen.passes.guards import guard
 from treegen.passes.simplify import simplify
+from treegen.passes.unguard import unguard
 from treegen.problem import FORBIDDEN, Problem
-from treegen.tree import Tree
+from treegen.tree import Tree, same
+
+_ROUNDS = 8
 
 
 def fit_tree(problem: Problem) -> Tree:
     """The tree that fits a problem within its kernel's budget, without the guards of its constraints."""
     fitted = prune(evidence_of(problem), fit(problem, problem.kernel.budget))
-    return simplify(align(fitted, problem.kernel, problem.device))
+    return simplify(align(simplify(fitted), problem.kernel, problem.device))
 
 
 def guarded(problem: Problem, tree: Tree) -> Tree:
@@ -35,7 +38,18 @@ def guarded(problem: Problem, tree: Tree) -> Tree:
     measured = {
         name: (int(problem.column(name).min()), int(problem.column(name).max())) for name in problem.names
     }
-    return simplify(guard(tree, kernel, problem.device, measured))
+
+    def printed(fitted: Tree) -> Tree:
+        return simplify(guard(fitted, kernel, problem.device, measured))
+
+    # What tomorrow's build reads back and guards again must be the same module.
+    result = printed(tree)
+    for _ in range(_ROUNDS):
+        again = printed(unguard(result, problem))
+        if same(again, result):
+            break
+        result = again
+    return result
 
 
 def compile_tree(problem: Problem) -> Tree:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -31,3 +32,8 @@ def read_text(path: Path) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(path, f"not UTF-8 text (byte {error.start})") from None
+
+
+def digest(text: str) -> str:
+    """The SHA-256 of a text in UTF-8."""
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -17,6 +17,7 @@ from typing import Any
 
 from treegen import __version__
 from treegen.evaluate import HeldOut
+from treegen.files import digest
 from treegen.fit.keep import How
 from treegen.heuristic import Heuristic
 from treegen.problem import Problem
@@ -36,6 +37,11 @@ class Locked:
 
     def entry(self, problem: Problem) -> Mapping[str, Any]:
         return self.heuristics.get((problem.kernel.name, problem.device.key), {})
+
+    def written(self, problem: Problem) -> str | None:
+        """The SHA-256 of the module that was written, if the lock tells."""
+        found = self.entry(problem).get("module")
+        return found if isinstance(found, str) else None
 
     def has_other_scenarios(self, problem: Problem) -> bool:
         """Whether yesterday's table is known to have held other scenarios than the problem's table."""
@@ -60,14 +66,18 @@ def read_lock(folder: Path) -> Locked:
         return Locked()
 
 
-def lock_text(spec: Spec, heuristics: Sequence[Heuristic], before: Locked) -> str:
-    """The lock of a build. before: yesterday's, which alone knows how a tree came about that is kept as it is
-    for the same table; so a build after a build changes nothing."""
+def lock_text(
+    spec: Spec, heuristics: Sequence[Heuristic], modules: Mapping[tuple[str, str], str], before: Locked
+) -> str:
+    """The lock of a build. modules: texts by kernel and device. before: yesterday's, which alone knows how a
+    tree came about that is kept as it is for the same table; so a build after a build changes nothing.
+    """
     root = spec.path.resolve().parent
     content: dict[str, Any] = {"treegen": __version__, "heuristics": {}}
     for heuristic in heuristics:
         kernel, device = heuristic.problem.kernel.name, heuristic.problem.device.key
         entry = _entry(heuristic, root, before.entry(heuristic.problem))
+        entry["module"] = digest(modules[kernel, device])
         content["heuristics"].setdefault(kernel, {})[device] = entry
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
 

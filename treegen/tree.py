@@ -77,3 +77,14 @@ def depth(tree: Tree) -> int:
 def size(tree: Tree) -> int:
     """The number of leaves."""
     return 1 if isinstance(tree, Leaf) else size(tree.low) + size(tree.high)
+
+
+def same(one: Tree, other: Tree) -> bool:
+    """Whether two trees ask and launch the same, whatever their gaps: they are printed alike."""
+    if isinstance(one, Leaf) or isinstance(other, Leaf):
+        return one == other
+    return (
+        (one.feature, one.threshold) == (other.feature, other.threshold)
+        and same(one.low, other.low)
+        and same(one.high, other.high)
+    )

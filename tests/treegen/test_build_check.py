@@ -46,7 +46,9 @@ def test_an_edited_module(fresh: Path, check: Check) -> None:
     module = fresh.parent / f"generated/scale/{DEVICE}.py"
     module.write_text(module.read_text().replace("if heads > 16:", "if heads > 17:"))
     status, lines = check()
-    assert status == 1 and lines[1:] == [STALE]
+    why = f"scale on {DEVICE}: yesterday's tree is not kept: generated/scale/{DEVICE}.py: "
+    why += "is not what the last build wrote."
+    assert status == 1 and lines[1:] == [why, STALE]
     number = module.read_text().splitlines().index("    if heads > 17:") + 1
     assert lines[0] == (
         f"generated/scale/{DEVICE}.py is stale: line {number} is 'if heads > 17:', "

@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 import random
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from treegen_builders import (
 from treegen_strategies import examples
 
 from treegen.errors import InputError
+from treegen.files import digest
 from treegen.lock import Locked, read_lock
 from treegen.specfile import read_spec
 from treegen.yesterday import yesterdays_tree
@@ -251,24 +253,38 @@ def test_fresh_does_not_look_at_what_is_there(tmp_path: Path, capsys: Capture) -
     useless = module.replace("12:", "13:")
     assert useless != module
     (tmp_path / f"generated/scale/{DEVICE}.py").write_text(useless)
-    assert build(path, "--check") == 0, "what reads back and is as good is yesterday's tree"
+    lock = tmp_path / "generated/treegen.lock"
+    lock.write_text(lock.read_text().replace(digest(module), digest(useless)))
+    assert build(path, "--check") == 0, "what a build wrote and is as good is yesterday's tree"
     assert build(path, "--check", "--fresh") == 1
     capsys.readouterr()
     assert build(path, "--fresh") == 0
     assert _printed(capsys) == ("fresh", []) and _module(tmp_path) == module
 
 
-def test_a_module_that_was_edited_by_hand(tmp_path: Path, capsys: Capture) -> None:
+@pytest.mark.parametrize(("old", "new"), [("def choose(", "LIMIT = 3\n\n\ndef choose("), ("<=", "<= 1 +")])
+def test_a_module_that_was_edited_by_hand(tmp_path: Path, capsys: Capture, old: str, new: str) -> None:
     path = _project(tmp_path)
     build(path)
     module, file = _module(tmp_path), tmp_path / f"generated/scale/{DEVICE}.py"
-    file.write_text(module.replace("def choose(", "LIMIT = 3\n\n\ndef choose("))
+    file.write_text(module.replace(old, new))
+    why = f"scale on {DEVICE}: yesterday's tree is not kept: {file}: is not what the last build wrote."
     assert build(path, "--check") == 1
-    line = module.splitlines().index("def choose(") + 1
-    why = f"scale on {DEVICE}: yesterday's tree is not kept: {file}:{line}: 'LIMIT = 3' is no config."
     assert why in capsys.readouterr().out.splitlines()
     assert build(path) == 0
     assert _printed(capsys) == ("fresh", [why]) and _module(tmp_path) == module
+
+
+def test_a_threshold_that_was_edited_by_hand_is_found_though_the_tree_is_as_good(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    path = _project(tmp_path)
+    build(path)
+    module, file = _module(tmp_path), tmp_path / f"generated/scale/{DEVICE}.py"
+    number = re.findall(r"<= (\d+)", module)[-1]
+    file.write_text(module.replace(f"<= {number}", f"<= {int(number) + 1}"))
+    assert build(path, "--check") == 1
+    assert "is not what the last build wrote" in capsys.readouterr().out
 
 
 def test_a_module_that_is_no_text(tmp_path: Path, capsys: Capture) -> None:
@@ -321,6 +337,7 @@ def test_a_constraint_that_a_leaf_breaks_now(tmp_path: Path, capsys: Capture) ->
     capsys.readouterr()
     assert build(path) == 0
     assert _printed(capsys) == ("edited", [f"scale on {DEVICE}: edited: 1 leaf."])
+    assert _told(tmp_path) == "edited: 1 leaf", "also for a table that is as it was"
     assert "PLAIN_B16_W2" not in _module(tmp_path)
 
 

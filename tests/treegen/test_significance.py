@@ -93,7 +93,7 @@ def test_it_is_students_test_with_one_neutral_unit_more(falls: list[int], z: flo
         assert not pays(_fall(*falls), SILENT, z)
 
 
-@pytest.mark.parametrize(("z", "enough"), [(2.0, 4), (3.0, 6)])
+@pytest.mark.parametrize(("z", "enough"), [(2.0, 4), (3.0, 6), (4.0, 8)])
 def test_how_many_scenarios_that_agree_are_enough(z: float, enough: int) -> None:
     assert not pays(_fall(*[1000] * (enough - 1)), SILENT, z)
     assert pays(_fall(*[1000] * enough), SILENT, z)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from treegen_builders import REPOSITORY, SIDES, Row, problem
 from treegen_strategies import examples
 
+from treegen.compiler import guarded
 from treegen.emit.python import device_module
 from treegen.fit.evidence import evidence_of
 from treegen.fit.keep import keep
-from treegen.passes.guards import guard
 from treegen.passes.simplify import simplify
 from treegen.passes.unguard import unguard
 from treegen.problem import Problem, pose
@@ -30,11 +30,6 @@ SECTIONS = {"trusted_as_measured": ["columns"]}
 @pytest.fixture(scope="module")
 def posed(tmp_path_factory: pytest.TempPathFactory) -> Problem:
     return problem(tmp_path_factory.mktemp("project"), SECTIONS, shapes=SHAPES)
-
-
-def _guarded(tree: Tree, posed: Problem) -> Tree:
-    measured = {name: (int(posed.column(name).min()), int(posed.column(name).max())) for name in posed.names}
-    return simplify(guard(tree, posed.kernel, posed.device, measured))
 
 
 def _without_gaps(tree: Tree) -> Tree:
@@ -72,16 +67,16 @@ def _fitted(posed: Problem) -> st.SearchStrategy[Tree]:
 def test_it_undoes_guards(posed: Problem, data: st.DataObject) -> None:
     """At the root there is one for columns, in leaves of narrow blocks one for heads."""
     tree = data.draw(_fitted(posed))
-    printed = _without_gaps(_guarded(tree, posed))
+    printed = _without_gaps(guarded(posed, tree))
     found = unguard(printed, posed)
     assert _without_gaps(found) == tree
-    assert _without_gaps(_guarded(found, posed)) == printed
+    assert _without_gaps(guarded(posed, found)) == printed
 
 
 def test_guards_in_leaves_are_among_those_undone(posed: Problem) -> None:
     narrow, _, wide = (Leaf(config) for config in posed.configs)
     tree = Split("rows", 100, narrow, wide, (64, 512))
-    printed = _guarded(tree, posed)
+    printed = guarded(posed, tree)
     assert printed != tree and "heads" in str(printed)
     assert unguard(printed, posed) == tree
 
@@ -127,6 +122,6 @@ def test_the_committed_modules_get_the_same_guards_again(key: str) -> None:
     committed = read_module(path.read_text(), KERNEL, path, device.limits)
     posed = pose(KERNEL, device, read_table(KERNEL.tables[key]))
     fitted = unguard(committed, posed)
-    assert device_module(KERNEL, key, device.limits, _guarded(fitted, posed)) == path.read_text()
+    assert device_module(KERNEL, key, device.limits, guarded(posed, fitted)) == path.read_text()
     found = keep(posed, fitted, lambda: np.empty((0, len(posed.cost)), dtype=np.int64), committed)
     assert _without_gaps(found.tree) == _without_gaps(fitted)

@@ -16,7 +16,7 @@ from treegen.tree import Leaf, Split, Tree, leaves, size
 
 CERTAIN = 3.0
 """Standard deviations of noise that an edit must gain: P = 0.0013. One edit a leaf and three a split are
-tried, about a hundred in all, so noise alone makes one in 14 of a hundred builds at most (Bonferroni)."""
+tried, of 16 leaves about sixty, so noise alone makes one in 8 of a hundred builds at most (Bonferroni)."""
 
 Rows = npt.NDArray[np.int64]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from treegen.fit.objective import losses
 from treegen.fit.significance import Fall, Noise, copies, table_noise
-from treegen.problem import FORBIDDEN, UNKNOWN, UNMEASURED, Problem, charged
+from treegen.problem import FORBIDDEN, UNIT, UNKNOWN, UNMEASURED, Problem
 from treegen.spec import Config
 from treegen.tree import Leaf, Tree
 
@@ -92,5 +93,6 @@ def evidence_of(problem: Problem) -> Evidence:
 
 def _bounded(problem: Problem) -> tuple[Ints, Ints]:
     """Costs and losses of which none counts as more than CAP."""
-    capped = np.where(problem.cost == UNMEASURED, UNMEASURED, np.minimum(problem.cost, CAP))
-    return charged(capped), losses(replace(problem, cost=capped))
+    untimed = round(math.log(problem.kernel.objective.untimed) * UNIT)
+    cost = np.minimum(np.where(problem.cost == UNMEASURED, untimed, problem.cost), CAP)
+    return cost, losses(replace(problem, cost=cost))

@@ -13,7 +13,7 @@ from treegen.fit.significance import Fall, pays
 from treegen.passes.unguard import unguard
 from treegen.problem import UNIT, Problem
 from treegen.table import Cells
-from treegen.tree import Leaf, Split, Tree, depth, size
+from treegen.tree import Split, Tree, depth, same, size
 
 BETTER = 2.0
 """Standard deviations of noise that a fresh tree must gain, P = 0.023: it is a single hypothesis."""
@@ -67,7 +67,7 @@ def keep(
     are charged, on both sides.
     """
     old = unguard(old, problem)
-    if _same(old, fresh):
+    if same(old, fresh):
         return Kept(fresh, How.KEPT)
     why = _excess(problem, old)
     if why is not None:
@@ -115,14 +115,3 @@ def _asked(tree: Tree) -> Iterator[str]:
         yield tree.feature
         yield from _asked(tree.low)
         yield from _asked(tree.high)
-
-
-def _same(one: Tree, other: Tree) -> bool:
-    """Whether two trees are printed alike."""
-    if isinstance(one, Leaf) or isinstance(other, Leaf):
-        return one == other
-    return (
-        (one.feature, one.threshold) == (other.feature, other.threshold)
-        and _same(one.low, other.low)
-        and _same(one.high, other.high)
-    )

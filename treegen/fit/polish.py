@@ -6,6 +6,7 @@ stops; the best pairs of questions are found by trying all of them at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -70,7 +71,8 @@ def _evident(sample: Sample, part: Shape, other: Shape, rows: Rows) -> bool:
     before = sample.spent(part, rows)
     saved = before - sample.spent(other, rows)
     price = sample.leaf_price * (count_leaves(other) - count_leaves(part))
-    unproven = saved.sum() < _EVIDENT * np.sqrt((saved**2).sum()) and before.max() < FAILED
+    squares = math.fsum((saved**2).tolist())  # the same in any order
+    unproven = saved.sum() < _EVIDENT * math.sqrt(squares) and before.max() < FAILED
     return bool(saved.sum() > max(price, 0)) and not unproven
 
 

@@ -61,7 +61,7 @@ def answers(asked: Sequence[Question], features: npt.NDArray[np.int64]) -> npt.N
 
 
 def _threshold(below: int, above: int, on_grid: int) -> int:
-    return readable_between(below, above) if 2 * above > 3 * below else on_grid
+    return readable_between(below, above) if 2 * above > 3 * below >= 0 else on_grid
 
 
 def _grid(least: int, greatest: int) -> Sequence[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treegen.tree import Leaf, Region, Split, Tree, halves
+from treegen.tree import Leaf, Region, Split, Tree, halves, same
 
 
 def simplify(tree: Tree, region: Region | None = None) -> Tree:
@@ -17,17 +17,6 @@ def simplify(tree: Tree, region: Region | None = None) -> Tree:
         return simplify(tree.high, region)
     low_region, high_region = halves(tree, region)
     low, high = simplify(tree.low, low_region), simplify(tree.high, high_region)
-    if _same(low, high):
+    if same(low, high):
         return low
     return Split(tree.feature, tree.threshold, low, high, tree.gap)
-
-
-def _same(one: Tree, other: Tree) -> bool:
-    """Whether two trees decide alike, whatever their gaps."""
-    if isinstance(one, Leaf) or isinstance(other, Leaf):
-        return one == other
-    return (
-        (one.feature, one.threshold) == (other.feature, other.threshold)
-        and _same(one.low, other.low)
-        and _same(one.high, other.high)
-    )
