@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from treegen.fit.fitting import asked_features
 from treegen.fit.growth import grow
 from treegen.fit.improve import improve
 from treegen.fit.objective import losses
@@ -49,8 +50,7 @@ def main() -> None:
 
 
 def _matrices(problem: Problem, thresholds: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-    features = np.stack([problem.column(name) for name in problem.split_on], axis=1)
-    loss = losses(problem)
+    features, loss = asked_features(problem), losses(problem)
     return answers(_thinned(questions(features), thresholds), features), loss[:, shortlist(loss, UNIT)]
 
 

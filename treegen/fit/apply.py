@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
 from treegen.problem import Problem
+from treegen.spec import Config
 from treegen.tree import Leaf, Tree
 
+Ints = npt.NDArray[np.int64]
 
-def costs(tree: Tree, problem: Problem) -> npt.NDArray[np.int64]:
-    """[scenarios] the cost of what the tree chooses.
 
-    The tree must come from fitting this table: it asks only about measured features and chooses only
-    configs that the table holds.
+def columns(problem: Problem) -> dict[Config, int]:
+    """Each config's column in the problem's costs."""
+    return {config: column for column, config in enumerate(problem.configs)}
+
+
+def choices(tree: Tree, problem: Problem, column: Mapping[Config, int], rows: Ints) -> Ints:
+    """[rows] the columns of the configs that a tree chooses.
+
+    It asks only about features of the problem and chooses only configs that have a column.
     """
-    index = {config: i for i, config in enumerate(problem.configs)}
-    result = np.zeros(len(problem.cost), dtype=np.int64)
-    pending = [(tree, np.arange(len(problem.cost)))]
+    result = np.empty(len(rows), dtype=np.int64)
+    pending = [(tree, np.arange(len(rows)))]
     while pending:
-        node, rows = pending.pop()
+        node, here = pending.pop()
         if isinstance(node, Leaf):
-            result[rows] = problem.cost[rows, index[node.config]]
+            result[here] = column[node.config]
             continue
-        low = problem.column(node.feature)[rows] <= node.threshold
-        pending += [(node.low, rows[low]), (node.high, rows[~low])]
+        low = problem.column(node.feature)[rows[here]] <= node.threshold
+        pending += [(node.low, here[low]), (node.high, here[~low])]
     return result
+
+
+def costs(tree: Tree, problem: Problem) -> Ints:
+    """[scenarios] the cost of what the tree chooses; the tree as for `choices`."""
+    every = np.arange(len(problem.cost))
+    return np.asarray(problem.cost[every, choices(tree, problem, columns(problem), every)])

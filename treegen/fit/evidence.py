@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from treegen.fit.apply import choices, columns
 from treegen.fit.objective import losses
 from treegen.fit.significance import Fall, Noise, copies, table_noise
 from treegen.problem import FORBIDDEN, UNIT, UNKNOWN, UNMEASURED, Problem
@@ -41,13 +42,7 @@ class Evidence:
 
     def choices(self, tree: Tree, rows: Ints) -> Ints:
         """[rows] the columns of the configs that a tree chooses, all of which the table holds."""
-        if isinstance(tree, Leaf):
-            return np.full(len(rows), self.column[tree.config], dtype=np.int64)
-        low = self.problem.column(tree.feature)[rows] <= tree.threshold
-        result = np.empty(len(rows), dtype=np.int64)
-        result[low] = self.choices(tree.low, rows[low])
-        result[~low] = self.choices(tree.high, rows[~low])
-        return result
+        return choices(tree, self.problem, self.column, rows)
 
     def fails(self, tree: Tree, rows: Ints) -> bool:
         """Whether the tree launches anywhere what failed or breaks a constraint there."""
@@ -58,11 +53,11 @@ class Evidence:
         failing = (self.problem.cost[rows] >= FORBIDDEN).sum(axis=0)
         return Leaf(self.problem.configs[np.lexsort([self.loss[rows].sum(axis=0), failing])[0]])
 
-    def fall(self, before: Tree, after: Tree, rows: Ints) -> Fall:
-        """By how much the costs of rows fall. Nothing is known where the choice before has no time; a choice
-        after that has none is charged as in fitting."""
+    def fall(self, before: Tree, after: Tree, rows: Ints, *, charge: bool = False) -> Fall:
+        """By how much the costs of rows fall. Where the choice before has no time, it is charged as in
+        fitting, or the row is left out; a choice after that has none is charged."""
         old = self.choices(before, rows)
-        known = self.problem.cost[rows, old] != UNMEASURED
+        known = (self.problem.cost[rows, old] != UNMEASURED) | charge
         rows, old = rows[known], old[known]
         new = self.choices(after, rows)
         return Fall(
@@ -87,8 +82,8 @@ class Evidence:
 
 def evidence_of(problem: Problem) -> Evidence:
     """Price every choice of a problem once, for all tests."""
-    column = {config: c for c, config in enumerate(problem.configs)}
-    return Evidence(problem, column, *_bounded(problem), copies(problem.features), table_noise(problem.table))
+    unit, noise = copies(problem.features), table_noise(problem.table)
+    return Evidence(problem, columns(problem), *_bounded(problem), unit, noise)
 
 
 def _bounded(problem: Problem) -> tuple[Ints, Ints]:

@@ -31,7 +31,7 @@ def fit(problem: Problem, budget: Budget) -> Tree:
 
     Thresholds are readable; `Split.gap` keeps the measured values around each.
     """
-    loss, features = losses(problem), _features(problem)
+    loss, features = losses(problem), asked_features(problem)
     searched = np.unique(np.linspace(0, len(loss) - 1, _MOST_ROWS).round().astype(np.int64))
     tree, failing = _fit(problem, budget, loss, features, searched)
     for _ in range(_REPAIRS):
@@ -71,14 +71,15 @@ def _fit(
 
 def greedy(problem: Problem, budget: Budget) -> Tree:
     """The baseline: best-first growth over the same questions and configs, and nothing after it."""
-    loss, features = losses(problem), _features(problem)
+    loss, features = losses(problem), asked_features(problem)
     columns, asked = shortlist(loss, UNIT), questions(features)
     yes, floats = answers(asked, features).astype(np.float64), loss[:, columns].astype(np.float64)
     sample = Sample(yes, floats, 1, budget.max_depth, budget.max_leaves, 0)
     return _tree(problem, asked, columns, grow(sample, sample.best_config(sample.every)))
 
 
-def _features(problem: Problem) -> npt.NDArray[np.int64]:
+def asked_features(problem: Problem) -> npt.NDArray[np.int64]:
+    """[scenarios, split_on] what trees may ask about."""
     return np.stack([problem.column(name) for name in problem.split_on], axis=1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treegen.fit.evidence import Evidence, Ints
-from treegen.fit.significance import Fall, pays
+from treegen.fit.significance import pays
 from treegen.tree import Leaf, Split, Tree
 
 EVIDENT = 1.0
@@ -31,15 +31,7 @@ def _pruned(evidence: Evidence, tree: Tree, rows: Ints) -> Tree:
         tree.gap,
     )
     leaf = evidence.best_leaf(rows)
-    stays = evidence.fails(leaf, rows) or pays(_fall(evidence, leaf, below, rows), evidence.noise, EVIDENT)
+    # What is not known counts as in fitting: a config that few scenarios tried is a reason to split.
+    fall = evidence.fall(leaf, below, rows, charge=True)
+    stays = evidence.fails(leaf, rows) or pays(fall, evidence.noise, EVIDENT)
     return below if stays else leaf
-
-
-def _fall(evidence: Evidence, leaf: Leaf, below: Tree, rows: Ints) -> Fall:
-    """What is not known counts as in fitting: a config that few scenarios tried is a reason to split."""
-    old, new = evidence.column[leaf.config], evidence.choices(below, rows)
-    return Fall(
-        evidence.cost[rows, old] - evidence.cost[rows, new],
-        evidence.loss[rows, old] - evidence.loss[rows, new],
-        evidence.unit[rows],
-    )
