@@ -1,0 +1,49 @@
+"""treegen build."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from treegen.commands.parsers import FINE, FOUND, Commands, add_spec, short
+from treegen.errors import InputError
+
+
+def add(commands: Commands) -> None:
+    parser = commands.add_parser("build", help="compile every table of the spec into generated/")
+    add_spec(parser)
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="write there instead of the spec's output folder"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 when the output folder is stale"
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="do not keep the trees that are in the output folder"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from treegen.build import build
+    from treegen.output import differences, foreign_files, stale_files, write_files
+    from treegen.show import not_kept, show_heuristics
+    from treegen.specfile import find_spec, read_spec
+
+    spec = read_spec(find_spec(options.spec))
+    output = options.output or short(spec.output)
+    built = build(spec, None if options.fresh else output)
+    if options.check:
+        found = list(differences(output, built.files))
+        for line in [*found, *(not_kept(built.heuristics) if found else [])]:
+            print(line)
+        print(f"{output}: {'stale; run `treegen build` and commit the result' if found else 'up to date'}")
+        return FOUND if found else FINE
+    for path in foreign_files(output, built.files):
+        raise InputError(path, "was not written by treegen; move it away, or remove it to have it replaced")
+    show_heuristics(built.heuristics)
+    sys.stdout.flush()  # nothing is written when nothing can be said
+    changed = write_files(output, built.files, remove=(stale := stale_files(output, built.files)))
+    print(f"{output}: {len(built.files)} files, {len(changed)} changed, {len(stale)} removed")
+    return FINE
