@@ -18,11 +18,12 @@ class InputError(Exception):
 
     def __reduce__(self) -> tuple[Callable[[str], InputError], tuple[str]]:
         """Its line alone, so that it survives the way from one process to another."""
-        return _told, (str(self),)
+        return InputError.told, (str(self),)
 
-
-def _told(line: str) -> InputError:
-    return InputError.__new__(InputError, line)  # not __init__, which would compose the line once more
+    @classmethod
+    def told(cls, line: str) -> InputError:
+        """The error of a line that says all already."""
+        return cls.__new__(cls, line)  # not __init__, which would compose the line once more
 
 
 def one_line(text: str) -> str:

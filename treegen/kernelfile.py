@@ -9,6 +9,7 @@ from types import MappingProxyType
 from treegen import expr
 from treegen.configwords import config_words, constraints, fallback
 from treegen.errors import shown
+from treegen.reviewwords import regimes, words
 from treegen.spec import Budget, DeviceSpec, KernelSpec, Objective, Translation
 from treegen.specvalues import LARGEST, check_name, count, decimal, folder_below
 from treegen.yamlfile import Fields
@@ -31,6 +32,9 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
             "objective",
             "translate",
             "tables",
+            "words",
+            "regimes",
+            "hook",
         ]
     )
     features = fields.names("features")
@@ -59,7 +63,15 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         translations=MappingProxyType(_translations(fields, variants, features, [*known, *parameters])),
         tables=MappingProxyType(tables),
         objective=_objective(fields, [*known, *limits]),
+        words=MappingProxyType(words(fields, [*known, *parameters])),
+        regimes=MappingProxyType(regimes(fields, known)),
+        hook=_hook(fields),
     )
+
+
+def _hook(fields: Fields) -> str | None:
+    name = fields.get_as("hook", str, None)
+    return None if name is None else check_name(fields, "hook", name)
 
 
 def _feature_list(fields: Fields, key: str, known: list[str]) -> list[str]:

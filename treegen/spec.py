@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from treegen.expr import Expression, Number
@@ -84,6 +84,15 @@ class Objective:
 
 
 @dataclass(frozen=True)
+class Regime:
+    """What people call the shapes with least <= feature <= greatest (None: no bound)."""
+
+    feature: str
+    least: int | None
+    greatest: int | None
+
+
+@dataclass(frozen=True)
 class DeviceSpec:
     """A GPU model (`names` are how its driver reports it), or a family that stands in for unknown models."""
 
@@ -96,6 +105,9 @@ class DeviceSpec:
 
 @dataclass(frozen=True)
 class KernelSpec:
+    """words: what reviews call features and parameters. regimes: shapes by what people call them. hook: the
+    entry point through which `treegen check` asks the kernel's code."""
+
     name: str
     features: tuple[str, ...]
     derived: Mapping[str, Expression]
@@ -109,6 +121,9 @@ class KernelSpec:
     translations: Mapping[str, Translation]
     tables: Mapping[str, Path]
     objective: Objective = Objective()
+    words: Mapping[str, str] = field(default_factory=dict)
+    regimes: Mapping[str, Regime] = field(default_factory=dict)
+    hook: str | None = None
 
     def told(self, config: Config) -> tuple[tuple[str, int], ...]:
         """The config's parameters without those at their default, in the spec's order."""
