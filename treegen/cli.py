@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 
 from treegen import __version__
-from treegen.commands import build, evaluating, importing
+from treegen.commands import build, diffing, evaluating, importing
 from treegen.commands.parsers import WRONG, Parser
 from treegen.errors import InputError, reason
 
-_COMMANDS = (build, evaluating, importing)
+_COMMANDS = (build, diffing, evaluating, importing)
 
 
 def _parser() -> Parser:

@@ -158,6 +158,15 @@ def substitute(expression: Expression, values: Mapping[str, int]) -> Expression:
     return expression
 
 
+def replaced(expression: Expression, parts: Mapping[Expression, Expression]) -> Expression:
+    """The expression with some of its parts replaced, the largest first."""
+    if expression in parts:
+        return parts[expression]
+    if isinstance(expression, Call):
+        return Call(expression.function, tuple(replaced(inner, parts) for inner in expression.arguments))
+    return expression
+
+
 def never_falls(expression: Expression) -> bool:
     """Whether the value surely never falls while one of its names grows (a sufficient rule)."""
     match expression:

@@ -45,7 +45,8 @@ class Problem:
     For a measured table the cost is log(time / best time of the scenario); for a table of winners it is 0
     for the winner and one UNIT for every other config. left_out: how many scenarios of the table are not
     here, because no config that was measured best there may be launched. scenarios: the ids of the rows.
-    weight: [scenarios] int64, from 1 to GREATEST_WEIGHT: how much a scenario counts.
+    weight: [scenarios] int64, from 1 to GREATEST_WEIGHT: how much a scenario counts. table_columns: [configs]
+    where the table holds each config.
     """
 
     kernel: KernelSpec
@@ -59,6 +60,7 @@ class Problem:
     left_out: int
     scenarios: tuple[str, ...]
     weight: npt.NDArray[np.int64]
+    table_columns: tuple[int, ...]
 
     def rows(self, index: npt.NDArray[np.int64]) -> Problem:
         """The same problem on some of its scenarios."""
@@ -72,6 +74,12 @@ class Problem:
 
     def column(self, name: str) -> npt.NDArray[np.int64]:
         return self.features[:, self.names.index(name)]
+
+    def times(self) -> npt.NDArray[np.float64]:
+        """[scenarios, configs] median time in microseconds; NaN was not measured, inf failed."""
+        place = {scenario: row for row, scenario in enumerate(self.table.scenarios)}
+        rows = [place[scenario] for scenario in self.scenarios]
+        return median_times(self.table)[rows][:, self.table_columns]
 
 
 def charged(cost: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -118,6 +126,7 @@ def pose(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Problem:
         left_out,
         tuple(table.scenarios[row] for row in kept),
         weight[kept],
+        tuple(by_config),
     )
 
 

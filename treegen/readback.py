@@ -193,7 +193,7 @@ class _Reader:
             self.refuse(node, f"{shown(name)} is no derived feature of {self.kernel.name}")
         parts = _limit_parts(self.derived[name], self.features)
         blanks = dict.fromkeys(parts, expr.Name(_BLANK))
-        wanted = f"{name} = {expr.to_python(_replaced(self.derived[name], blanks))}"
+        wanted = f"{name} = {expr.to_python(expr.replaced(self.derived[name], blanks))}"
         line = self.lines[node.lineno - 1].strip()
         found = re.fullmatch(re.escape(wanted).replace(_BLANK, _INTEGER), line)
         if found is None:
@@ -206,7 +206,7 @@ class _Reader:
 
     def compare(self, device: str, tree: Tree) -> None:
         """Refuse the text at the first line in which it differs from what the tree is printed as."""
-        derived = {name: _replaced(expression, self.numbers) for name, expression in self.derived.items()}
+        derived = {name: expr.replaced(expression, self.numbers) for name, expression in self.derived.items()}
         printed = device_module(dataclasses.replace(self.kernel, derived=derived), device, {}, tree)
         for line, (found, wanted) in enumerate(zip_longest(self.text.splitlines(), printed.splitlines()), 1):
             if found != wanted:
@@ -226,15 +226,3 @@ def _limit_parts(expression: expr.Expression, features: set[str]) -> list[expr.E
         return [expression]
     inner = expression.arguments if isinstance(expression, expr.Call) else ()
     return [part for argument in inner for part in _limit_parts(argument, features)]
-
-
-def _replaced(
-    expression: expr.Expression, parts: Mapping[expr.Expression, expr.Name | expr.Number]
-) -> expr.Expression:
-    if expression in parts:
-        return parts[expression]
-    if isinstance(expression, expr.Call):
-        return expr.Call(
-            expression.function, tuple(_replaced(inner, parts) for inner in expression.arguments)
-        )
-    return expression

@@ -10,7 +10,7 @@ from treegen.spec import Regime
 from treegen.yamlfile import Fields
 
 # Nothing that Markdown, HTML or a terminal takes for more than text.
-_PHRASE = re.compile(r"[A-Za-z][A-Za-z0-9 ,.%/-]{0,38}[A-Za-z0-9%]|[A-Za-z]")
+_PHRASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,.%/-]{0,38}[A-Za-z0-9%]|[A-Za-z]")
 
 
 def words(fields: Fields, known: list[str]) -> dict[str, str]:
@@ -54,5 +54,5 @@ def _regime(feature: str, operator: str, value: int) -> Regime:
 
 def _check(fields: Fields, key: str, phrase: str) -> None:
     if not _PHRASE.fullmatch(phrase):
-        what = "up to 40 letters, digits, spaces and , . % / - that begin with a letter"
+        what = "up to 40 letters, digits, spaces and , . % / - that begin with a letter or digit"
         raise fields.error(key, f"{shown(phrase)} is no phrase: {what}")

@@ -79,6 +79,14 @@ def size(tree: Tree) -> int:
     return 1 if isinstance(tree, Leaf) else size(tree.low) + size(tree.high)
 
 
+def asked(tree: Tree) -> Iterator[str]:
+    """The feature of every split, the root's first."""
+    if isinstance(tree, Split):
+        yield tree.feature
+        yield from asked(tree.low)
+        yield from asked(tree.high)
+
+
 def same(one: Tree, other: Tree) -> bool:
     """Whether two trees ask and launch the same, whatever their gaps: they are printed alike."""
     if isinstance(one, Leaf) or isinstance(other, Leaf):

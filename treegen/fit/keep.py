@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,7 +13,7 @@ from treegen.fit.significance import Fall, pays
 from treegen.passes.unguard import unguard
 from treegen.problem import UNIT, Problem
 from treegen.table import Cells
-from treegen.tree import Split, Tree, depth, same, size
+from treegen.tree import Tree, asked, depth, same, size
 
 BETTER = 2.0
 """Standard deviations of noise that a fresh tree must gain, P = 0.023: it is a single hypothesis."""
@@ -100,7 +100,7 @@ def _praise(problem: Problem, fall: Fall, charge: bool) -> str:
 def _excess(problem: Problem, tree: Tree) -> str | None:
     """What the spec does not allow any more, if anything."""
     budget = problem.kernel.budget
-    for feature in _asked(tree):
+    for feature in asked(tree):
         if feature not in problem.split_on:
             return f"it asks about {feature}, which trees may no longer split on"
     if size(tree) > budget.max_leaves:
@@ -108,10 +108,3 @@ def _excess(problem: Problem, tree: Tree) -> str | None:
     if depth(tree) > budget.max_depth:
         return f"it is {depth(tree)} splits deep, and the budget is {budget.max_depth}"
     return None
-
-
-def _asked(tree: Tree) -> Iterator[str]:
-    if isinstance(tree, Split):
-        yield tree.feature
-        yield from _asked(tree.low)
-        yield from _asked(tree.high)

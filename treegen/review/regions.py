@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from treegen.spec import Config
@@ -42,6 +42,30 @@ def holds(region: Region, values: Mapping[str, int]) -> bool:
         (least is None or least <= values[name]) and (greatest is None or values[name] <= greatest)
         for name, (least, greatest) in region.items()
     )
+
+
+def hull(trees: Iterable[Tree], without: Config) -> Region:
+    """The smallest box that holds every leaf of the trees but those of one config."""
+    boxes = [region for tree in trees for leaf, region in leaves(tree) if leaf.config != without]
+    result = {}
+    for feature in {name for box in boxes for name in box}:
+        ends = [box.get(feature, (None, None)) for box in boxes]
+        least = [low for low, _ in ends if low is not None]
+        greatest = [high for _, high in ends if high is not None]
+        result[feature] = (
+            min(least) if len(least) == len(ends) else None,
+            max(greatest) if len(greatest) == len(ends) else None,
+        )
+    return result
+
+
+def within(region: Region, box: Region) -> Region:
+    """The region without those ends that the box has, too."""
+    result = {}
+    for feature, (least, greatest) in region.items():
+        low, high = box.get(feature, (None, None))
+        result[feature] = (None if least == low else least, None if greatest == high else greatest)
+    return result
 
 
 def _intersection(one: Region, other: Region) -> Region | None:

@@ -11,15 +11,16 @@ EVERYTHING = "all shapes"
 def region_words(region: Region, kernel: KernelSpec) -> str:
     """A region as a person says it: `decode, batch 17 to 64, longest context over 4,096`.
 
-    Features come in the spec's order, each by its word, and regimes where they hold.
+    First the regimes that hold, then features in the spec's order, each by its word.
     """
     order = [*kernel.features, *kernel.derived]
-    parts = [
-        part
-        for feature in sorted(region, key=lambda name: order.index(name) if name in order else len(order))
-        for part in _feature(feature, *region[feature], kernel)
-    ]
-    return ", ".join(parts) or EVERYTHING
+    names: list[str] = []
+    bounds: list[str] = []
+    for feature in sorted(region, key=lambda name: order.index(name) if name in order else len(order)):
+        held, rest = _feature(feature, *region[feature], kernel)
+        names += held
+        bounds += [rest] if rest else []
+    return ", ".join([*names, *bounds]) or EVERYTHING
 
 
 def range_words(least: int | None, greatest: int | None) -> str:
@@ -42,7 +43,10 @@ def change_words(old: Config, new: Config, kernel: KernelSpec) -> str:
     return ", ".join(parts)
 
 
-def _feature(feature: str, least: int | None, greatest: int | None, kernel: KernelSpec) -> list[str]:
+def _feature(
+    feature: str, least: int | None, greatest: int | None, kernel: KernelSpec
+) -> tuple[list[str], str]:
+    """The regimes that a feature's bounds lie in, and in words those bounds that these do not say."""
     names = []
     for name, regime in kernel.regimes.items():
         if regime.feature != feature:
@@ -54,4 +58,4 @@ def _feature(feature: str, least: int | None, greatest: int | None, kernel: Kern
             names.append(name)
             greatest = None if greatest == regime.greatest else greatest
     bounds = range_words(least, greatest)
-    return [*names, *([f"{kernel.words.get(feature, feature)} {bounds}"] if bounds else [])]
+    return names, f"{kernel.words.get(feature, feature)} {bounds}" if bounds else ""

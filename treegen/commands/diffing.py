@@ -1,0 +1,54 @@
+"""treegen diff."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from treegen.commands.parsers import FINE, FOUND, Commands, add_spec
+from treegen.errors import InputError
+
+_HERE = "."
+
+
+def add(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "diff",
+        help="which shapes launch differently, and what that costs",
+        description="OLD and NEW are git revisions, project or output folders, or modules.",
+    )
+    parser.add_argument("old", metavar="OLD", help="what was there before: `main`, a folder, a file")
+    parser.add_argument("new", metavar="NEW", nargs="?", default=_HERE, help="default: this folder")
+    add_spec(parser)
+    parser.add_argument(
+        "--format", choices=["terminal", "markdown", "json"], default="terminal", help="default: terminal"
+    )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        default=1.0,
+        metavar="PERCENT",
+        help="how much slower the scenarios of a change may get (default: 1)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from contextlib import ExitStack
+
+    from treegen.diff.compare import compare
+    from treegen.diff.figures import figures_text
+    from treegen.diff.markdown import markdown
+    from treegen.diff.sides import read_side
+    from treegen.diff.terminal import show
+
+    if not 0 <= options.threshold <= 1000:
+        raise InputError(f"--threshold {options.threshold}", "must be a percentage from 0 to 1000")
+    with ExitStack() as stack:
+        old, new = (read_side(name, options.spec, stack) for name in (options.old, options.new))
+        found = compare(old, new, 1 + options.threshold / 100)
+    if options.format == "terminal":
+        show(found)
+    else:
+        sys.stdout.write(markdown(found) if options.format == "markdown" else figures_text(found))
+    return FOUND if found.regresses else FINE

@@ -1,0 +1,77 @@
+"""What a module launches in the scenarios of a table that another spec has read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from treegen import expr
+from treegen.problem import Problem
+from treegen.review.state import Module
+from treegen.spec import Config, DeviceSpec, KernelSpec
+from treegen.tree import Leaf, Split, Tree, asked, choose, map_leaves
+
+Chosen = tuple[Config | None, ...]
+"""A config a scenario; None where the table does not hold what the tree asks."""
+
+
+def decisions(module: Module, problem: Problem) -> Chosen:
+    """The module's choices in the problem's scenarios, in the words of the problem's kernel.
+
+    A derived feature that the module's spec defines otherwise is computed anew from the table's columns.
+    """
+    tree = in_words_of(module, problem.kernel)
+    needed = frozenset(asked(tree))
+    here, there = _definitions(module.kernel, module.device), _definitions(problem.kernel, problem.device)
+    known = [name for name in problem.names if name not in here or here[name] == there.get(name)]
+    result: list[Config | None] = []
+    for row in problem.features.tolist():
+        measured = dict(zip(problem.names, row, strict=True))
+        values = {name: measured[name] for name in known}
+        for name, expression in module.kernel.derived.items():
+            parts = {**module.device.limits, **values}
+            if name not in values and expr.names(expression) <= parts.keys():
+                values[name] = expr.evaluate(expression, parts)
+        result.append(choose(tree, values) if needed <= values.keys() else None)
+    return tuple(result)
+
+
+def in_words_of(module: Module, kernel: KernelSpec) -> Tree:
+    """The module's tree with configs of another spec's kernel: parameters unknown there go, those unknown
+    here get that kernel's default."""
+    if module.kernel.parameters == kernel.parameters:
+        return module.tree
+
+    def told(leaf: Leaf) -> Leaf:
+        own = dict(leaf.config.parameters)
+        defaults = {name: parameter.default for name, parameter in kernel.parameters.items()}
+        values = {name: own.get(name, default) for name, default in defaults.items()}
+        return Leaf(
+            replace(leaf.config, parameters=tuple((n, v) for n, v in values.items() if v is not None))
+        )
+
+    return map_leaves(module.tree, told)
+
+
+def told_apart(old: Module, new: Module) -> Tree:
+    """The old tree in the new one's words, where a derived feature that the new spec defines otherwise has a
+    name of its own."""
+    here, there = (_definitions(side.kernel, side.device) for side in (old, new))
+    other = {name: f"{name} (old)" for name, found in here.items() if there.get(name, found) != found}
+
+    def renamed(tree: Tree) -> Tree:
+        if isinstance(tree, Leaf):
+            return tree
+        return Split(
+            other.get(tree.feature, tree.feature), tree.threshold, renamed(tree.low), renamed(tree.high)
+        )
+
+    return renamed(in_words_of(old, new.kernel))
+
+
+def _definitions(kernel: KernelSpec, device: DeviceSpec) -> dict[str, expr.Expression]:
+    """Each derived feature in raw features alone, with the device's numbers put in."""
+    found: dict[str, expr.Expression] = {}
+    for name, expression in kernel.derived.items():
+        parts: dict[expr.Expression, expr.Expression] = {expr.Name(n): known for n, known in found.items()}
+        found[name] = expr.replaced(expr.substitute(expression, device.limits), parts)
+    return found

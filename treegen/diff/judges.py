@@ -1,0 +1,74 @@
+"""The tables that price a change: the new side's, and the old side's where it is another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from treegen.diff.price import spread
+from treegen.diff.sides import Side
+from treegen.diff.tables import TableChange, table_change
+from treegen.errors import InputError
+from treegen.lock import digests
+from treegen.problem import Problem, pose
+from treegen.review.state import Module
+from treegen.table import Cells
+from treegen.tablefile import read_table
+
+NEW, OLD, BOTH = "by the new table", "by the old table", "by the table"
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A table, posed in the words of the module that it judges. spread: as `price.spread` gives."""
+
+    label: str
+    problem: Problem
+    spread: float
+
+
+@dataclass(frozen=True)
+class Judges:
+    """note: why the old table cannot judge, if there is another one that cannot."""
+
+    judges: tuple[Judge, ...]
+    table: TableChange | None = None
+    note: str | None = None
+
+
+def find_judges(old: Side, new: Side, module: Module) -> Judges:
+    """The tables of the device on both sides. Raises InputError for a new table that cannot be read."""
+    key = (module.kernel.name, module.device.key)
+    before, after = _table(old, key), _table(new, key)
+    with new.reading():
+        first = None if after is None else _judge(NEW, after, module)
+    if before is None or (after is not None and digests(before) == digests(after)):
+        return Judges(tuple(_labelled(first)))
+    try:
+        with old.reading():
+            second = _judge(OLD, before, module)
+    except InputError as error:
+        return Judges(tuple(_labelled(first)), note=f"the old table cannot judge: {error}")
+    if first is None:
+        return Judges((second,))
+    if second.problem.table.cells is Cells.WINNERS and first.problem.table.cells is Cells.MEASURED:
+        return Judges(tuple(_labelled(first)), note="the old table knows only winners, so it does not judge")
+    change = table_change(second.problem, first.problem, (second.spread, first.spread))
+    return Judges((first, second), change)
+
+
+def _labelled(judge: Judge | None) -> Iterator[Judge]:
+    """The only judge there is."""
+    if judge is not None:
+        yield Judge(BOTH, judge.problem, judge.spread)
+
+
+def _table(side: Side, key: tuple[str, str]) -> Path | None:
+    kernel, device = key
+    return side.spec.kernels[kernel].tables.get(device) if kernel in side.spec.kernels else None
+
+
+def _judge(label: str, folder: Path, module: Module) -> Judge:
+    table = read_table(folder)
+    return Judge(label, pose(module.kernel, module.device, table), spread(table))
