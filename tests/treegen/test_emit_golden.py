@@ -106,4 +106,4 @@ def test_printed_text(tmp_path: Path, name: str) -> None:
 
 def test_every_printed_file_has_its_golden_one(tmp_path: Path) -> None:
     assert set(_files(tmp_path)) == set(NAMES)
-    assert {path.name for path in GOLDEN.iterdir()} == {f"{name}.py.txt" for name in NAMES}
+    assert {path.name for path in GOLDEN.glob("*.py.txt")} == {f"{name}.py.txt" for name in NAMES}

@@ -8,8 +8,6 @@ import sys
 from treegen.commands.parsers import FINE, FOUND, Commands, add_spec
 from treegen.errors import InputError
 
-_HERE = "."
-
 
 def add(commands: Commands) -> None:
     parser = commands.add_parser(
@@ -18,7 +16,7 @@ def add(commands: Commands) -> None:
         description="OLD and NEW are git revisions, project or output folders, or modules.",
     )
     parser.add_argument("old", metavar="OLD", help="what was there before: `main`, a folder, a file")
-    parser.add_argument("new", metavar="NEW", nargs="?", default=_HERE, help="default: this folder")
+    parser.add_argument("new", metavar="NEW", nargs="?", help="default: the folder of the spec")
     add_spec(parser)
     parser.add_argument(
         "--format", choices=["terminal", "markdown", "json"], default="terminal", help="default: terminal"
@@ -39,13 +37,14 @@ def run(options: argparse.Namespace) -> int:
     from treegen.diff.compare import compare
     from treegen.diff.figures import figures_text
     from treegen.diff.markdown import markdown
-    from treegen.diff.sides import read_side
+    from treegen.diff.sides import read_here, read_side
     from treegen.diff.terminal import show
 
     if not 0 <= options.threshold <= 1000:
         raise InputError(f"--threshold {options.threshold}", "must be a percentage from 0 to 1000")
     with ExitStack() as stack:
-        old, new = (read_side(name, options.spec, stack) for name in (options.old, options.new))
+        old = read_side(options.old, options.spec, stack)
+        new = read_here(options.spec) if options.new is None else read_side(options.new, options.spec, stack)
         found = compare(old, new, 1 + options.threshold / 100)
     if options.format == "terminal":
         show(found)

@@ -33,24 +33,30 @@ def _keys(old: Side, new: Side) -> list[Key]:
 
 def _comparison(old: Side, new: Side, key: Key, threshold: float) -> Comparison:
     kernel, device = key
-    after = new.modules.get(key)
-    before, served = server(old, new, key)
-    if after is None:
-        return Comparison(kernel, device, Kind.REMOVED)
-    if isinstance(after, str):
-        return Comparison(kernel, device, Kind.UNREADABLE, note=after)
+    before, after = old.modules.get(key), new.modules.get(key)
+    own = Kind.ADDED if before is None else Kind.REMOVED if after is None else None
+    served = None
     if before is None:
-        return Comparison(kernel, device, Kind.ADDED)
+        before, served = server(old, new, key)
+    elif after is None:
+        after, served = server(new, old, key)
+    if isinstance(after, str):
+        return Comparison(
+            kernel, device, own or Kind.UNREADABLE, note=f"the new module cannot be read: {after}"
+        )
     if isinstance(before, str):
-        return Comparison(kernel, device, Kind.ADDED, note=f"the old module cannot be read: {before}")
-    judges = find_judges(old, new, after)
+        note = f"the old module cannot be read: {before}"
+        return Comparison(kernel, device, own or Kind.UNKNOWN, note=note)
+    if before is None or after is None:
+        return Comparison(kernel, device, own or Kind.UNKNOWN)
+    judges = find_judges(old, new, after.kernel, before.device if own is Kind.REMOVED else after.device)
     pricings = [choices_priced(judge, before, after, threshold) for judge in judges.judges]
     found = changes(told_apart(before, after), after.tree, after.kernel, pricings)
     unchanged = Kind.SAME if before.text == after.text else Kind.TEXT
     return Comparison(
         kernel,
         device,
-        Kind.ADDED if served else Kind.CHANGED if found else unchanged,
+        own or (Kind.CHANGED if found else unchanged),
         note=judges.note,
         served=served,
         judges=tuple(judge.label for judge in judges.judges),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 from treegen import expr
@@ -10,6 +11,7 @@ from treegen.review.state import Module
 from treegen.spec import Config, DeviceSpec, KernelSpec
 from treegen.tree import Leaf, Split, Tree, asked, choose, map_leaves
 
+_Numbers = dict[Hashable, int]
 Chosen = tuple[Config | None, ...]
 """A config a scenario; None where the table does not hold what the tree asks."""
 
@@ -21,7 +23,9 @@ def decisions(module: Module, problem: Problem) -> Chosen:
     """
     tree = in_words_of(module, problem.kernel)
     needed = frozenset(asked(tree))
-    here, there = _definitions(module.kernel, module.device), _definitions(problem.kernel, problem.device)
+    numbers: _Numbers = {}
+    here = _meanings(module.kernel, module.device, numbers)
+    there = _meanings(problem.kernel, problem.device, numbers)
     known = [name for name in problem.names if name not in here or here[name] == there.get(name)]
     result: list[Config | None] = []
     for row in problem.features.tolist():
@@ -55,7 +59,8 @@ def in_words_of(module: Module, kernel: KernelSpec) -> Tree:
 def told_apart(old: Module, new: Module) -> Tree:
     """The old tree in the new one's words, where a derived feature that the new spec defines otherwise has a
     name of its own."""
-    here, there = (_definitions(side.kernel, side.device) for side in (old, new))
+    numbers: _Numbers = {}
+    here, there = (_meanings(side.kernel, side.device, numbers) for side in (old, new))
     other = {name: f"{name} (old)" for name, found in here.items() if there.get(name, found) != found}
 
     def renamed(tree: Tree) -> Tree:
@@ -68,10 +73,19 @@ def told_apart(old: Module, new: Module) -> Tree:
     return renamed(in_words_of(old, new.kernel))
 
 
-def _definitions(kernel: KernelSpec, device: DeviceSpec) -> dict[str, expr.Expression]:
-    """Each derived feature in raw features alone, with the device's numbers put in."""
-    found: dict[str, expr.Expression] = {}
+def _meanings(kernel: KernelSpec, device: DeviceSpec, numbers: _Numbers) -> dict[str, int]:
+    """Each derived feature as a number, the same for the same arithmetic on raw features with the device's
+    numbers put in. numbers: those given so far; the arithmetic itself may be exponentially long."""
+    found: dict[str, int] = {}
+
+    def number(expression: expr.Expression) -> int:
+        match expression:
+            case expr.Name(name) if name in found:
+                return found[name]
+            case expr.Call(function, arguments):
+                return numbers.setdefault((function, *map(number, arguments)), len(numbers))
+        return numbers.setdefault(expression, len(numbers))
+
     for name, expression in kernel.derived.items():
-        parts: dict[expr.Expression, expr.Expression] = {expr.Name(n): known for n, known in found.items()}
-        found[name] = expr.replaced(expr.substitute(expression, device.limits), parts)
+        found[name] = number(expr.substitute(expression, device.limits))
     return found

@@ -12,7 +12,7 @@ from treegen.diff.tables import TableChange, table_change
 from treegen.errors import InputError
 from treegen.lock import digests
 from treegen.problem import Problem, pose
-from treegen.review.state import Module
+from treegen.spec import DeviceSpec, KernelSpec
 from treegen.table import Cells
 from treegen.tablefile import read_table
 
@@ -37,21 +37,24 @@ class Judges:
     note: str | None = None
 
 
-def find_judges(old: Side, new: Side, module: Module) -> Judges:
-    """The tables of the device on both sides. Raises InputError for a new table that cannot be read."""
-    key = (module.kernel.name, module.device.key)
+def find_judges(old: Side, new: Side, kernel: KernelSpec, device: DeviceSpec) -> Judges:
+    """The tables of the device on both sides, in the words of `kernel`. Raises InputError for a new table
+    that cannot be read."""
+    key = (kernel.name, device.key)
     before, after = _table(old, key), _table(new, key)
     with new.reading():
-        first = None if after is None else _judge(NEW, after, module)
-    if before is None or (after is not None and digests(before) == digests(after)):
+        first = None if after is None else _judge(NEW, after, kernel, device)
+    if before is None:
         return Judges(tuple(_labelled(first)))
     try:
         with old.reading():
-            second = _judge(OLD, before, module)
+            second = _judge(OLD, before, kernel, device)
     except InputError as error:
         return Judges(tuple(_labelled(first)), note=f"the old table cannot judge: {error}")
     if first is None:
         return Judges((second,))
+    if digests(before) == digests(first.problem.table.folder):
+        return Judges(tuple(_labelled(first)))
     if second.problem.table.cells is Cells.WINNERS and first.problem.table.cells is Cells.MEASURED:
         return Judges(tuple(_labelled(first)), note="the old table knows only winners, so it does not judge")
     change = table_change(second.problem, first.problem, (second.spread, first.spread))
@@ -69,6 +72,6 @@ def _table(side: Side, key: tuple[str, str]) -> Path | None:
     return side.spec.kernels[kernel].tables.get(device) if kernel in side.spec.kernels else None
 
 
-def _judge(label: str, folder: Path, module: Module) -> Judge:
+def _judge(label: str, folder: Path, kernel: KernelSpec, device: DeviceSpec) -> Judge:
     table = read_table(folder)
-    return Judge(label, pose(module.kernel, module.device, table), spread(table))
+    return Judge(label, pose(kernel, device, table), spread(table))

@@ -24,14 +24,17 @@ from treegen.errors import one_line
 
 _LOUD = (Verdict.SLOWER,)
 _MARKUP = re.compile(
-    r"[\\`*{}\[\]<#|~@&$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"  # GitHub leaves _ within a word alone
-    r"|:(?=//)|(?<=www)\."  # what it makes a link
+    r"[\\`*{}\[\]<|~&$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"  # GitHub leaves _ within a word alone
+    r"|(?P<reference>[@#]|:(?=//)|(?<=www)\.|(?<=[Gg][Hh])-(?=[0-9]))"
+)
+_NO_SPACE = (
+    "&#8203;"  # no entity hides a mention, an issue or a link from GitHub, which looks for them once more
 )
 
 
 def markdown(diff: Diff) -> str:
     """The whole comment."""
-    return "\n".join(_lines(diff)).rstrip() + "\n"
+    return re.sub("\n{3,}", "\n\n", "\n".join(_lines(diff))).rstrip() + "\n"
 
 
 def _lines(diff: Diff) -> Iterator[str]:
@@ -45,7 +48,7 @@ def _lines(diff: Diff) -> Iterator[str]:
         yield f"- {code(path)} {text(how)}"
     if quiet:
         yield f"\nThe same before and after: {', '.join(code(f'{c.kernel}/{c.device}') for c in quiet)}.\n"
-    if any(c.changes for c in told):
+    if any(c.changes and c.overall for c in told):
         yield f"<sub>{text(LEGEND)}</sub>"
 
 
@@ -57,13 +60,14 @@ def _tells(comparison: Comparison) -> bool:
 def _comparison(comparison: Comparison) -> Iterator[str]:
     yield f"#### {text(title(comparison))}\n"
     if comparison.note is not None:
-        yield f"{text(comparison.note)}\n"
+        yield f"Note: {text(comparison.note)}\n"
     yield from (f"- **{text(line)}**" for line in regressions(comparison))
     if contradiction(comparison):
         yield f"\n**{contradiction(comparison)}**"
     if comparison.changes:
         yield ""
-        yield from _grid(overall_grid(comparison))
+        if comparison.overall:
+            yield from _grid(overall_grid(comparison))
         yield from _grid(changes_grid(comparison))
         if hidden(comparison):
             yield f"{text(hidden(comparison))}\n"
@@ -90,8 +94,13 @@ def _cell(cell: Cell) -> str:
 
 
 def text(plain: str) -> str:
-    """Text in which nothing is markup, a mention or a link, and that reads well as it is."""
-    return _MARKUP.sub(lambda found: f"&#{ord(found.group())};", one_line(plain))
+    """Text in which nothing is markup, a mention or a link, and that reads well as it is. Not for the
+    beginning of a line."""
+    return _MARKUP.sub(_escaped, one_line(plain))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"&#{ord(found.group())};{_NO_SPACE if found.group('reference') else ''}"
 
 
 def code(name: str) -> str:

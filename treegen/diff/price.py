@@ -66,7 +66,8 @@ def spread(table: Table) -> float:
     """The standard deviation, on the log scale, of the ratio of two configs' median times in one scenario.
 
     From the root mean square of the differences of consecutive repeats of a cell, outliers included: it is
-    for means, whose error they make. 0 where nothing was timed twice in a row.
+    for means, whose error they make. The median of two repeats is their mean; that of many spreads
+    sqrt(pi / 2) times as far as their mean. 0 where nothing was timed twice in a row.
     """
     order = np.lexsort([table.row_repeat, table.row_scenario])
     again = order[1:][np.diff(table.row_scenario[order]) == 0]
@@ -79,7 +80,8 @@ def spread(table: Table) -> float:
     single = math.sqrt(math.fsum(squares.tolist()) / len(squares) / 2)
     counts = np.zeros((len(table.scenarios), table.times.shape[1]), dtype=np.int32)
     np.add.at(counts, table.row_scenario, np.isfinite(table.times))
-    return single * math.sqrt(2 / float(np.median(counts[counts > 0])))
+    count = float(np.median(counts[counts > 0]))
+    return single * math.sqrt((2 if count <= 2 else math.pi) / count)
 
 
 def price(

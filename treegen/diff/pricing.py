@@ -62,8 +62,12 @@ def choices_priced(judge: Judge, old: Module, new: Module, threshold: float) -> 
 
 
 def _costs(chosen: Chosen, problem: Problem) -> _Ints:
-    """[scenarios] costs. The fallback never breaks a constraint: it is exempt."""
+    """[scenarios] costs. The fallback never breaks a constraint, it is exempt; but it may have failed."""
     configs = tuple(_UNTOLD if config is None else config for config in chosen)
     cost = look_up(configs, problem).cost
-    fallback = np.array([config == problem.kernel.fallback for config in configs])
-    return np.where(fallback & (cost > UNMEASURED), UNMEASURED, cost)
+    fallback = problem.kernel.fallback
+    if fallback not in configs or fallback not in problem.configs:
+        return cost
+    failed = np.isinf(problem.times()[:, problem.configs.index(fallback)])
+    exempt = np.array([config == fallback for config in configs]) & ~failed
+    return np.where(exempt & (cost > UNMEASURED), UNMEASURED, cost)

@@ -19,6 +19,7 @@ class Kind(StrEnum):
     ADDED = "is new"
     REMOVED = "is gone"
     UNREADABLE = "cannot be read"
+    UNKNOWN = "cannot be compared"
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One kernel and device. note: why there is less to say, if so. served: the device whose module served
-    this GPU where it has none of its own. judges: which tables priced the changes. overall: one a judge, of
-    all its scenarios. leaves: before and after, guards included."""
+    """One kernel and device. note: why there is less to say, if so. served: the device whose module serves
+    this GPU on the side where it has none of its own. judges: which tables priced the changes. overall: one
+    a judge, of all its scenarios. leaves: before and after, guards included."""
 
     kernel: str
     device: str
@@ -65,6 +66,11 @@ class Comparison:
         """Whether something is slower than noise and threshold allow, or cannot be read."""
         slower = any(price.verdict is Verdict.SLOWER for price in self.overall)
         return self.kind is Kind.UNREADABLE or slower or any(change.regresses for change in self.changes)
+
+    @property
+    def unpriced(self) -> bool:
+        """Whether shapes may launch otherwise and no table tells what that costs."""
+        return self.kind not in (Kind.SAME, Kind.TEXT, Kind.UNREADABLE) and not self.judges
 
 
 @dataclass(frozen=True)

@@ -1,38 +1,44 @@
-"""What launched before: a device's own module, or the one that served its GPU until now."""
+"""What a GPU is served by on a side that has no module of its own for it."""
 
 from __future__ import annotations
 
 from treegen.diff.sides import Key, Side
+from treegen.errors import InputError, shown
 from treegen.review.state import Module
 from treegen.spec import FALLBACK_DEVICE, DeviceSpec, Spec
 
 
-def server(old: Side, new: Side, key: Key) -> tuple[Module | str | None, str | None]:
-    """The old side's module for a kernel and device, and the key of the device it is of, if that is another.
+def server(side: Side, other: Side, key: Key) -> tuple[Module | str | None, str | None]:
+    """The module that serves on `side` the GPU of a kernel and device that only `other` has a module for, and
+    the key of the device that it is of.
 
-    A GPU without a module of its own is served by its architecture's, its vendor's or the default one, as
-    `for_device` of the generated package does it.
+    That is the one of the GPU's model, architecture or vendor, or the default one, as `for_device` of the
+    generated package has it; or, where the user named one file, the module in it.
     """
     kernel, device = key
-    if key in old.modules:
-        return old.modules[key], None
-    if old.single:
-        ((_, other), module) = next(iter(old.modules.items()))
-        return module, other
-    wanted = new.spec.devices.get(device)
-    for other in _chain(old.spec, kernel, wanted) if wanted else ():
-        if (kernel, other) in old.modules:
-            return old.modules[kernel, other], other
+    if side.single:
+        ((of, served), module) = next(iter(side.modules.items()))
+        if of != kernel:
+            raise InputError(
+                shown(side.label), f"is a module of {of}, which {kernel} cannot be compared with"
+            )
+        return module, served
+    wanted = other.spec.devices.get(device)
+    for served in _chain(side.spec, kernel, wanted) if wanted else ():
+        if (kernel, served) in side.modules:
+            return side.modules[kernel, served], served
     return None, None
 
 
 def _chain(spec: Spec, kernel: str, device: DeviceSpec) -> list[str]:
+    """Keys of the devices that may serve a GPU, the closest first."""
     tables = spec.kernels[kernel].tables if kernel in spec.kernels else {}
-    served = [spec.devices[key] for key in tables]
-    family = [d.key for d in served if not d.names and d.arch is None and d.vendor == device.vendor]
-    named = [d.key for d in served if any(_is(name, known) for name in device.names for known in d.names)]
+    served = [known for known in spec.devices.values() if known.key in tables]
+    names = sorted(((name, d.key) for d in served for name in d.names), key=lambda pair: -len(pair[0]))
+    named = [key for known, key in names if any(_is(name, known) for name in device.names)]
     alike = [d.key for d in served if d.arch is not None and d.arch == device.arch]
-    return [*named, *alike, *family, FALLBACK_DEVICE]
+    family = [d.key for d in served if not d.names and d.arch is None and d.vendor == device.vendor]
+    return [*named, *alike[:1], *family[:1], FALLBACK_DEVICE]
 
 
 def _is(name: str, known: str) -> bool:

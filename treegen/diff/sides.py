@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from treegen.emit.python import MARK
 from treegen.errors import InputError, one_line, shown
 from treegen.files import looked_at, read_text
-from treegen.review.revision import find_revision, lay_out
+from treegen.review.revision import find_revision, lay_out, why_no_repository
 from treegen.review.state import NO_DEVICE, Module, read_committed
 from treegen.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.specfile import DEFAULT_PATH, find_spec, read_spec
@@ -50,7 +50,18 @@ def _named(folder: Path | None, name: str) -> Iterator[None]:
     except InputError as error:
         if folder is None:
             raise
-        raise InputError.told(str(error).replace(f"{folder}/", one_line(f"{name}:"))) from None
+        raise InputError.told(_in_words(str(error), folder, name)) from None
+
+
+def _in_words(message: str, folder: Path, name: str) -> str:
+    return message.replace(one_line(f"{folder}/"), one_line(f"{name}:"))
+
+
+def read_here(spec: Path | None) -> Side:
+    """The project of the spec of this folder, or of the one given. Raises InputError."""
+    found = read_spec(find_spec(spec))
+    folder = found.path.parent
+    return _folder("this folder" if folder == Path() else str(folder), found, found.output)
 
 
 def read_side(name: str, spec: Path | None, stack: ExitStack) -> Side:
@@ -59,6 +70,8 @@ def read_side(name: str, spec: Path | None, stack: ExitStack) -> Side:
     A folder is a project if it holds a spec of that name, else an output folder. A file is one module. Both
     of these are read by the spec of this folder, or the one given. stack: removes what is laid out for it.
     """
+    if not name:
+        raise InputError("''", "names no revision, folder or file")
     path = Path(name)
     if looked_at(path, Path.is_dir):
         own = path / (spec or DEFAULT_PATH).name
@@ -71,12 +84,16 @@ def read_side(name: str, spec: Path | None, stack: ExitStack) -> Side:
     place = find_spec(spec) if spec is None or looked_at(spec, Path.exists) else spec
     revision = find_revision(name, place.resolve().parent)
     if revision is None:
-        raise InputError(shown(name), "is neither a file nor a folder, nor a git revision here")
+        why = why_no_repository(place.resolve().parent)
+        what = "is neither a file nor a folder, nor a git revision here"
+        raise InputError(shown(name), f"{what} ({why})" if why else what)
     temporary = stack.enter_context(TemporaryDirectory(prefix="treegen-"))
     folder = Path(temporary).resolve()
     with _named(folder, name):
         found = read_spec(lay_out(revision, place, folder))
-        return replace(_folder(name, found, found.output), laid_out=folder)
+        side = _folder(name, found, found.output)
+    told = {k: _in_words(m, folder, name) if isinstance(m, str) else m for k, m in side.modules.items()}
+    return replace(side, modules=told, laid_out=folder)
 
 
 def _folder(name: str, spec: Spec, output: Path) -> Side:

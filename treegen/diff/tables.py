@@ -84,6 +84,8 @@ def table_change(old: Problem, new: Problem, spreads: tuple[float, float]) -> Ta
 def _common(old: Problem, new: Problem) -> tuple[list[int], list[int]]:
     """The rows of both of the scenarios that have the same id and the same features."""
     names = [name for name in old.names if name in new.names]
+    if not names:
+        return [], []
     keys = [
         zip(p.scenarios, map(tuple, np.stack([p.column(n) for n in names], axis=1).tolist()), strict=True)
         for p in (old, new)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from treegen.diff.price import Price, Verdict
@@ -12,10 +11,10 @@ from treegen.diff.wording import (
     LEGEND,
     SHOWN,
     contradiction,
+    counted,
     end_words,
     hidden,
     price_cell,
-    scenarios,
     table_lines,
     title,
     verdict,
@@ -39,8 +38,8 @@ def show(diff: Diff, console: Console | None = None) -> None:
         _show(comparison, console)
     for path, how in diff.files.items():
         console.print(one_line(f"{path} {how}"), soft_wrap=True)
-    if any(comparison.changes for comparison in diff.comparisons):
-        console.print(LEGEND, style="dim")
+    if any(comparison.changes and comparison.overall for comparison in diff.comparisons):
+        _print(console, Text(LEGEND, style="dim"), 0)
     style = "bold red" if diff.regresses else "bold green"
     console.print(Text(one_line(verdict(diff)), style=style), soft_wrap=True)
 
@@ -50,7 +49,7 @@ def _show(comparison: Comparison, console: Console) -> None:
     console.print(Text(title(comparison), style="bold" if told else ""), soft_wrap=True)
     if comparison.note is not None:
         _print(console, Text(comparison.note))
-    if comparison.changes:
+    if comparison.changes and comparison.judges:
         _print(console, Text("all scenarios"))
         for judge, price in zip(comparison.judges, comparison.overall, strict=True):
             ends = [words for end in (price.worst, price.best) if (words := end_words(end))]
@@ -62,9 +61,10 @@ def _show(comparison: Comparison, console: Console) -> None:
         _print(console, Text(change.what, style="bold"))
         _print(console, Text(where(change)), 4)
         if change.measured:
-            count = scenarios(change.prices[0].scenarios)
+            count = counted(change.prices[0].scenarios, "measured scenario")
             _print(console, Text(f"{count}: {change.measured}", style="dim"), 4)
-        _print(console, Text("; ").join(map(_priced, comparison.judges, change.prices)), 4)
+        if change.prices:
+            _print(console, Text("; ").join(map(_priced, comparison.judges, change.prices)), 4)
     if hidden(comparison):
         console.print()
         _print(console, Text(hidden(comparison)))
@@ -87,5 +87,8 @@ def _priced(judge: str, price: Price) -> Text:
 
 
 def _print(console: Console, text: Text, indent: int = 2) -> None:
+    """Wrapped, with every line indented."""
     text.plain = one_line(text.plain)
-    console.print(Padding(text, (0, 0, 0, indent)))
+    for line in text.wrap(console, console.width - indent):
+        line.rstrip()
+        console.print(Text(" " * indent).append_text(line), soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from treegen.diff.price import Price, Verdict
@@ -38,12 +39,23 @@ class Grid:
 def verdict(diff: Diff) -> str:
     """The whole in one sentence."""
     moved = [c for c in diff.comparisons if c.kind not in _QUIET]
-    count = (
-        f"{len(moved)} of {len(diff.comparisons)} modules changed" if moved else "All modules launch the same"
-    )
-    bad = [f"{c.kernel} on {c.device}" for c in diff.comparisons if c.regresses]
-    what = f"{', '.join(bad)} regress{'es' if len(bad) == 1 else ''}" if bad else "nothing regresses"
-    return f"{count}; {what} by more than noise and {percent(diff.threshold).lstrip('+')}."
+    parts = [
+        f"{len(moved)} of {counted(len(diff.comparisons), 'module')} changed"
+        if moved
+        else "All modules launch the same"
+    ]
+    if unreadable := _listed(c for c in diff.comparisons if c.kind is Kind.UNREADABLE):
+        parts.append(f"{unreadable} cannot be read")
+    bad = [c for c in diff.comparisons if c.regresses and c.kind is not Kind.UNREADABLE]
+    what = f"{_listed(bad)} regress{'es' if len(bad) == 1 else ''}" if bad else "nothing regresses"
+    parts.append(f"{what} by more than noise and {percent(diff.threshold).lstrip('+')}")
+    if unpriced := _listed(c for c in diff.comparisons if c.unpriced):
+        parts.append(f"no table prices {unpriced}")
+    return "; ".join(parts) + "."
+
+
+def _listed(comparisons: Iterable[Comparison]) -> str:
+    return ", ".join(f"{c.kernel} on {c.device}" for c in comparisons)
 
 
 def regressions(comparison: Comparison) -> list[str]:
@@ -55,9 +67,8 @@ def regressions(comparison: Comparison) -> list[str]:
     for change in comparison.changes:
         for judge, price in zip(comparison.judges, change.prices, strict=True):
             if price.verdict is Verdict.SLOWER:
-                found.append(
-                    f"{price_cell(price).text} in {price.scenarios:,} scenarios {judge}: {change.what}"
-                )
+                there = counted(price.scenarios, "scenario")
+                found.append(f"{price_cell(price).text} in {there} {judge}: {change.what}")
     more = [f"and {len(found) - _LISTED} more"] if len(found) > _LISTED else []
     return found[:_LISTED] + more
 
@@ -67,8 +78,9 @@ def title(comparison: Comparison) -> str:
 
 
 def _fate(comparison: Comparison) -> str:
-    served = f", served by {comparison.served} before" if comparison.served else ""
-    if comparison.kind not in (Kind.CHANGED, Kind.ADDED) or not comparison.overall:
+    when = "now" if comparison.kind is Kind.REMOVED else "before"
+    served = f", served by {comparison.served} {when}" if comparison.served else ""
+    if comparison.kind not in (Kind.CHANGED, Kind.ADDED, Kind.REMOVED) or not comparison.overall:
         return f"{comparison.kind}{served}"
     price = comparison.overall[0]
     if not comparison.changes:
@@ -115,8 +127,8 @@ def hidden(comparison: Comparison) -> str:
     rest = comparison.changes[SHOWN:]
     if not rest:
         return ""
-    scenarios = sum(change.prices[0].scenarios for change in rest if change.prices)
-    return f"{len(rest)} more changes of {scenarios:,} scenarios are in the JSON output."
+    held = counted(sum(change.prices[0].scenarios for change in rest if change.prices), "scenario")
+    return f"{counted(len(rest), 'more change')} of {held}: see the JSON output."
 
 
 def price_cell(price: Price) -> Cell:
@@ -124,12 +136,14 @@ def price_cell(price: Price) -> Cell:
     parts = []
     if price.failing:
         parts.append(f"{price.failing} fail")
-    if price.won is not None:
+    if not price.scenarios:
+        parts.append("none there")
+    elif price.won is not None:
         parts.append(f"won {price.won[0]:,} -> {price.won[1]:,}")
     elif price.verdict is Verdict.SAME:
-        parts.append("same" if price.scenarios else "none there")
+        parts.append("same")
     elif price.ratio is None or price.error is None or price.verdict is Verdict.UNKNOWN:
-        parts.append("not timed" if price.scenarios else "none there")
+        parts.append("not timed")
     else:
         parts.append(f"{percent(price.ratio)} +- {percent(1 + 2 * price.error).lstrip('+')}")
         if price.timed < price.scenarios:
@@ -169,8 +183,8 @@ def percent(ratio: float) -> str:
     return f"{change:+.{digits}f}%"
 
 
-def scenarios(count: int) -> str:
-    return "1 measured scenario" if count == 1 else f"{count:,} measured scenarios"
+def counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _drift(drift: Drift) -> str:

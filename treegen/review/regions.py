@@ -74,10 +74,12 @@ def _intersection(one: Region, other: Region) -> Region | None:
         low, high = result.get(feature, (None, None))
         least = low if least is None else least if low is None else max(low, least)
         greatest = high if greatest is None else greatest if high is None else min(high, greatest)
-        if least is not None and greatest is not None and least > greatest:
-            return None
         result[feature] = (least, greatest)
-    return result
+    return None if any(_is_empty(*ends) for ends in result.values()) else result
+
+
+def _is_empty(least: int | None, greatest: int | None) -> bool:
+    return least is not None and greatest is not None and least > greatest
 
 
 def _merged(regions: list[Region]) -> tuple[Region, ...]:

@@ -5,12 +5,13 @@ Only git's plumbing is asked, so that no filter, hook or attribute of the reposi
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from treegen.errors import InputError, shown
+from treegen.errors import InputError, reason, shown
 from treegen.files import MAX_BYTES
 from treegen.specfile import read_spec
 
@@ -29,10 +30,21 @@ class Revision:
 def find_revision(name: str, here: Path) -> Revision | None:
     """The commit that git calls `name` in the repository around `here`; None where there is none."""
     top = _git(here, "rev-parse", "--show-toplevel")
-    commit = _git(here, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    named = _verified(here, name)
+    commit = None if named is None else _verified(here, f"{named}^{{commit}}")  # `:/text` must stand alone
     if top is None or commit is None:
         return None
-    return Revision(name, Path(top.decode().rstrip("\n")), commit.decode().strip())
+    return Revision(name, Path(os.fsdecode(top.removesuffix(b"\n"))), commit)
+
+
+def why_no_repository(here: Path) -> str | None:
+    """What git says where it finds no repository, or refuses to look into it; None where there is one."""
+    try:
+        done = _run(here, "rev-parse", "--show-toplevel")
+    except (OSError, ValueError) as error:
+        return f"git cannot be run: {reason(error)}"
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    return None if done.returncode == 0 else said[0] if said else "git fails"
 
 
 def lay_out(revision: Revision, spec: Path, folder: Path) -> Path:
@@ -67,8 +79,11 @@ def _copy(revision: Revision, paths: Iterable[Path], folder: Path) -> None:
         if content is None:
             raise InputError(f"{revision.name}:{name}", "git cannot read it")
         target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        except OSError as error:
+            raise InputError(f"{revision.name}:{name}", f"cannot be laid out: {reason(error)}") from None
 
 
 def _entries(revision: Revision, paths: Iterable[Path]) -> Iterator[tuple[str, str, int, str]]:
@@ -87,10 +102,20 @@ def _entries(revision: Revision, paths: Iterable[Path]) -> Iterator[tuple[str, s
             yield mode, blob, int(size) if size.isdecimal() else 0, name
 
 
+def _verified(here: Path, name: str) -> str | None:
+    """The object that git calls `name`."""
+    found = _git(here, "rev-parse", "--verify", "--quiet", "--end-of-options", name)
+    return None if found is None else found.decode().strip()
+
+
 def _git(here: Path, *arguments: str) -> bytes | None:
     """What git prints; None if it fails or is not there."""
     try:
-        done = subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, check=False)
+        done = _run(here, *arguments)
     except (OSError, ValueError):
         return None
     return done.stdout if done.returncode == 0 else None
+
+
+def _run(here: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, check=False)
