@@ -10,14 +10,14 @@ JOBS ?= 2
 
 help:
 	@echo "make heuristics   compile tuning_data/ into generated/ (no torch, no GPU)"
-	@echo "make test         formatter, linter, type checker, freshness of generated/, tests (no GPU)"
+	@echo "make test         formatter, linter, type checker, treegen check, tests (no GPU)"
 	@echo "make format       format the code"
 
 heuristics: $(VENV)/treegen.stamp
 	@$(BIN)/treegen build
 
 test: lint
-	@$(BIN)/treegen build --check
+	@$(BIN)/treegen check --strict --jobs $(JOBS)
 	@$(BIN)/python -m pytest -q -n $(JOBS)
 
 lint: $(VENV)/dev.stamp

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 
 from treegen import __version__
-from treegen.commands import build, diffing, evaluating, importing
+from treegen.commands import build, checking, diffing, evaluating, explain, importing, report
 from treegen.commands.parsers import WRONG, Parser
 from treegen.errors import InputError, reason
 
-_COMMANDS = (build, diffing, evaluating, importing)
+_COMMANDS = (build, checking, diffing, explain, report, evaluating, importing)
 
 
 def _parser() -> Parser:
@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("treegen"):
             raise
-        return _wrong(f"needs {error.name}: pip install 'attn-kernels[treegen]'")
+        extra = "report" if error.name == "matplotlib" else "treegen"
+        return _wrong(f"needs {error.name}: pip install 'attn-kernels[{extra}]'")
     except KeyboardInterrupt:
         print("treegen: interrupted; nothing half-written is left", file=sys.stderr)
         return 130

@@ -1,0 +1,146 @@
+"""The hook through which `treegen check` asks these kernels, and what it compiles."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attn_kernels import planning
+from attn_kernels.config import Config
+from attn_kernels.offline import hook as module
+from attn_kernels.offline.hook import HOOK, Needs, Outcome, Work
+from treegen.check.hook import GROUP, Case, Hook, compiled, description
+from treegen.specfile import read_spec
+
+REPOSITORY = Path(__file__).parents[1]
+KERNEL = read_spec(REPOSITORY / "treegen.yaml").kernels["unified_attention"]
+TILE = {"block_m": 16, "tile_size": 32, "num_warps": 4, "num_stages": 2}
+ANY = {"head_size": None, "queries_per_kv": None, "kv_element_size": None}
+
+
+def case(variant: str = "qblock", target: str = "sm_80", largest: Any = ANY, **changes: int) -> Case:
+    return Case(target, variant, {**TILE, **changes}, largest)
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Work]:
+    """What the hook would compile, in order; nothing is compiled."""
+    works: list[Work] = []
+
+    def note(work: list[Work], jobs: int) -> dict[Work, Outcome]:
+        works.extend(work)
+        return {one: Outcome({"k": Needs(one.head_size, None, None)}) for one in work}
+
+    monkeypatch.setattr(module, "_compiled", note)
+    return works
+
+
+def test_pyprojects_entry_point_is_a_hook() -> None:
+    entries = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["entry-points"][GROUP]
+    assert KERNEL.hook in entries
+    place, _, name = entries[KERNEL.hook].partition(":")
+    hook = getattr(importlib.import_module(place), name)
+    assert hook is HOOK
+    assert isinstance(hook, Hook)
+    described = description(hook)
+    assert described.parameters["block_m"] is None
+    assert described.parameters["num_segments"] == 1
+    assert "qblock" in described.variants
+
+
+def test_its_features_are_those_that_a_plan_passes() -> None:
+    """All of them are keywords of the one call, and arguments of `plan` or of the batch it is given."""
+    given = {*inspect.signature(planning.plan).parameters, "num_seqs", "kv_element_size"}
+    assert set(HOOK.features) == set(KERNEL.features)
+    assert set(HOOK.features) <= given
+
+
+@pytest.mark.parametrize(
+    ("largest", "head_size", "queries_per_kv", "features"),
+    [
+        (ANY, 256, 64, ()),
+        ({"head_size": 128, "queries_per_kv": 16, "kv_element_size": 2}, 128, 16, ()),
+        ({"head_size": 1000, "queries_per_kv": 1000, "kv_element_size": 8}, 256, 64, ()),
+        ({"head_size": -3, "queries_per_kv": 0, "kv_element_size": 1}, 1, 1, ("fp8",)),
+        ({}, 256, 64, ()),
+    ],
+)
+def test_sizes_are_the_largest_that_kernels_accept(
+    monkeypatch: pytest.MonkeyPatch,
+    largest: dict[str, int | None],
+    head_size: int,
+    queries_per_kv: int,
+    features: tuple[str, ...],
+) -> None:
+    works = recorded(monkeypatch)
+    list(HOOK.compile([case(largest=largest)], 1))
+    assert works == [Work("sm_80", Config("qblock", **TILE), head_size, queries_per_kv, features)]
+
+
+def test_equal_work_is_done_once_longest_first_and_told_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    works = recorded(monkeypatch)
+    sizes = [{**ANY, "head_size": n} for n in (64, 256, 128, None)]
+    wrong = Case("sm_80", "qblock", {"block_n": 16}, ANY)
+    outcomes = list(HOOK.compile([*(case(largest=size) for size in sizes), wrong], 1))
+    assert [work.head_size for work in works] == [256, 128, 64]
+    assert [one.kernels["k"].shared_memory for one in outcomes[:-1]] == [64, 256, 128, 256]
+    assert "block_n" in str(outcomes[-1].error)
+
+
+def test_kernels_compile_in_other_processes_whatever_triton_is_told_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    fp8 = {**ANY, "head_size": 64, "kv_element_size": 1}
+    cases = [
+        case("segmented", largest={**ANY, "head_size": 64}, num_segments=8),
+        case("segmented", target="gfx942", largest=fp8, num_segments=8),
+        case("segmented", target="sm_123", largest=fp8),
+        case(block_m=24),
+    ]
+    nvidia, amd, unknown, impossible = map(compiled, HOOK.compile(cases, 2))
+    assert os.environ["TRITON_INTERPRET"] == "1"
+    for outcome in (nvidia, amd):
+        assert outcome.error is None
+        assert set(outcome.kernels) == {"segmented", "reduce"}
+    # The spec's constraint: a tile of K and V in flight, then queries and weights of 16 rows.
+    tiles, rows = 4 * 32 * 64, 2 * 16 * (64 + 32)
+    assert tiles <= nvidia.kernels["segmented"].shared_memory <= tiles + rows
+    assert amd.kernels["segmented"].registers in range(16, 513)
+    assert "sm_123" in str(unknown.error)
+    assert "block_m" in str(impossible.error)
+
+
+def test_with_descriptors_the_kernel_behind_them_is_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def needs(work: Work, config: Config) -> list[tuple[str, Needs]]:
+        seen.append(config.descriptors)
+        return [(f"kernel_{config.descriptors}", Needs(1, None, None))]
+
+    monkeypatch.setattr(module, "_needs", needs)
+    config = Config("qblock", 128, 64, num_warps=8, descriptors=1)
+    assert set(module.attempt(Work("sm_90", config, 128, 4, ())).kernels) == {"kernel_0", "kernel_1"}
+    module.attempt(Work("sm_90", config._replace(descriptors=0), 128, 4, ()))
+    assert seen == [1, 0, 0]
+
+
+def test_a_compiler_that_ends_its_process_costs_one_case(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "crashing_compiler.py").write_text(
+        "import os\n"
+        "from attn_kernels.offline.hook import Outcome\n"
+        "def attempt(work):\n"
+        "    return os._exit(3) if work.head_size == 2 else Outcome({}, f'fine {work.head_size}')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(module, "attempt", importlib.import_module("crashing_compiler").attempt)
+    cases = [case(largest={**ANY, "head_size": size}) for size in (1, 2, 3)]
+    told = [outcome.error for outcome in HOOK.compile(cases, 2)]
+    assert told == ["fine 1", "the compiler ended its process", "fine 3"]
