@@ -8,10 +8,12 @@ literal or max(positive literal, ...), so that nothing divides by zero.
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAX_TEXT = 300
+MAX_DEGREE = 64
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,9 @@ def _python(text: str, shown: str) -> ast.expr:
     if len(text) > MAX_TEXT:
         raise ExpressionError(f"is longer than {MAX_TEXT} characters")
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python warns of `1if x else y` on standard error
+            return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ExpressionError("is not an expression") from None
 
@@ -119,6 +123,21 @@ def names(expression: Expression) -> frozenset[str]:
         case Call(_, arguments):
             return frozenset().union(*(names(argument) for argument in arguments))
     return frozenset()
+
+
+def degree(expression: Expression, known: Mapping[str, int]) -> int:
+    """How many numbers the value multiplies at most: of integers with b bits it has little more than `degree`
+    times b bits. known: the degrees of derived features; all other names have degree 1."""
+    match expression:
+        case Name(name):
+            return known.get(name, 1)
+        case Call("*", arguments):
+            return sum(degree(argument, known) for argument in arguments)
+        case Call("//", (numerator, _)):
+            return degree(numerator, known)
+        case Call(_, arguments):
+            return max(degree(argument, known) for argument in arguments)
+    return 1
 
 
 def evaluate(expression: Expression, values: Mapping[str, int]) -> int:

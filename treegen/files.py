@@ -21,13 +21,18 @@ def looked_at(path: Path, look: Callable[[Path], T]) -> T:
         raise InputError(path, f"cannot be read: {reason(error)}") from None
 
 
-def read_text(path: Path) -> str:
-    """The text of an input file (UTF-8, at most 64 MiB), or InputError."""
+def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
+    """What an input file holds, at most so many bytes, or InputError. Never waits for a pipe or a device."""
     if not looked_at(path, Path.is_file):
         raise InputError(path, "not a plain file" if looked_at(path, Path.exists) else "no such file")
-    if looked_at(path, Path.stat).st_size > MAX_BYTES:
-        raise InputError(path, f"larger than {MAX_BYTES >> 20} MiB")
-    content = looked_at(path, Path.read_bytes)
+    if looked_at(path, Path.stat).st_size > most:
+        raise InputError(path, f"larger than {most >> 20} MiB")
+    return looked_at(path, Path.read_bytes)
+
+
+def read_text(path: Path, most: int = MAX_BYTES) -> str:
+    """The text of an input file (UTF-8, at most so many bytes), or InputError."""
+    content = read_bytes(path, most)
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

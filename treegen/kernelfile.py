@@ -14,6 +14,8 @@ from treegen.spec import Budget, DeviceSpec, KernelSpec, Objective, Translation
 from treegen.specvalues import LARGEST, check_name, count, decimal, folder_below
 from treegen.yamlfile import Fields
 
+_MOST_FEATURES = 256
+
 
 def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], folder: Path) -> KernelSpec:
     """The kernel `name` of the spec in `folder`. Raises InputError."""
@@ -47,6 +49,10 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     limits = _common_limits(fields, tables, devices)
     derived = _derived(fields, features, limits, any_limit)
     known = [*features, *derived]
+    if len(known) > _MOST_FEATURES:
+        raise fields.error(
+            None, f"has {len(known)} features with derived ones; {_MOST_FEATURES} are the most"
+        )
     split_on = _feature_list(fields, "split_on", known) if "split_on" in fields else known
     variants, parameters = config_words(fields, {*known, *any_limit})
     return KernelSpec(
@@ -105,10 +111,14 @@ def _derived(
     fields: Fields, features: list[str], limits: Mapping[str, int], any_limit: set[str]
 ) -> dict[str, expr.Expression]:
     derived: dict[str, expr.Expression] = {}
+    degrees: dict[str, int] = {}
     section = fields.get_as("derived", Fields, None)
     for name in section or ():
         check_name(section, name, name, {*features, *any_limit})
         derived[name] = _expression(section, name, [*features, *derived, *limits])
+        degrees[name] = expr.degree(derived[name], degrees)
+        if degrees[name] > expr.MAX_DEGREE:  # or a module that is total might take years
+            raise section.error(name, f"multiplies {degrees[name]} numbers; {expr.MAX_DEGREE} are the most")
     return derived
 
 

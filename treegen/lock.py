@@ -13,11 +13,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from treegen import __version__
+from treegen.errors import InputError
 from treegen.evaluate import HeldOut
-from treegen.files import digest
+from treegen.files import digest, read_bytes
 from treegen.fit.keep import How
 from treegen.heuristic import Heuristic
 from treegen.problem import Problem
@@ -26,17 +27,35 @@ from treegen.tablefile import RUN, SCENARIOS, TIMES
 from treegen.tree import depth, size
 
 LOCK = "treegen.lock"
+_BEFORE = "cut_off_after"
 _HOW = re.compile(f"{How.KEPT}|{How.FRESH}|{How.EDITED}: [0-9a-z, ]+")
+
+
+Entries: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
+"""What a lock says of each module, by kernel and device."""
 
 
 @dataclass(frozen=True)
 class Locked:
-    """What yesterday's lock says. heuristics: entries by kernel and device, whatever they hold."""
+    """What yesterday's lock says. heuristics: entries by kernel and device, whatever they hold.
 
-    heuristics: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    before: those of the build before, if the last one may have been cut off: they hold for modules that it
+    did not reach. folder: where the modules are.
+    """
+
+    heuristics: Entries = field(default_factory=dict)
+    before: Entries | None = None
+    folder: Path = Path()
 
     def entry(self, problem: Problem) -> Mapping[str, Any]:
-        return self.heuristics.get((problem.kernel.name, problem.device.key), {})
+        return self.of(problem.kernel.name, problem.device.key)
+
+    def of(self, kernel: str, device: str) -> Mapping[str, Any]:
+        """The entry of the module that is there."""
+        found = self.heuristics.get((kernel, device), {})
+        if self.before is None or found.get("module") == _digest_of(self.folder / kernel / f"{device}.py"):
+            return found
+        return self.before.get((kernel, device), {})
 
     def written(self, problem: Problem) -> str | None:
         """The SHA-256 of the module that was written, if the lock tells."""
@@ -53,17 +72,38 @@ class Locked:
 def read_lock(folder: Path) -> Locked:
     """The lock in an output folder. What is missing or no lock says nothing; it never fails."""
     try:
-        kernels = json.loads((folder / LOCK).read_bytes())["heuristics"]
-        return Locked(
-            {
-                (kernel, device): entry
-                for kernel, devices in kernels.items()
-                for device, entry in devices.items()
-                if isinstance(entry, dict)
-            }
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        content = json.loads(read_bytes(folder / LOCK))
+        before = _entries(content[_BEFORE]) if _BEFORE in content else None
+        return Locked(_entries(content["heuristics"]), before, folder)
+    except (InputError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Locked()
+
+
+def _entries(kernels: Any) -> Entries:
+    return {
+        (kernel, device): entry
+        for kernel, devices in kernels.items()
+        for device, entry in devices.items()
+        if isinstance(entry, dict)
+    }
+
+
+def _digest_of(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(read_bytes(path)).hexdigest()
+    except InputError:
+        return None
+
+
+def transitional(text: str, before: Locked) -> str:
+    """The lock that stands while a build's modules take their places, made from the one that will. It knows
+    both the old and the new ones, so that the next build finds yesterday's trees even if this is cut off."""
+    content = json.loads(text)
+    content[_BEFORE] = {
+        kernel: {device: dict(before.of(kernel, device)) for device in devices}
+        for kernel, devices in content["heuristics"].items()
+    }
+    return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
 
 def lock_text(

@@ -8,38 +8,56 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from treegen.emit.python import MARK
 from treegen.errors import InputError, reason
-from treegen.files import looked_at
+from treegen.files import MAX_BYTES, looked_at
 
 _STAGED = ".treegen-"
+_CONFIG = "config.py"
 
 
-def write_files(folder: Path, files: Mapping[str, str], *, remove: list[Path] | None = None) -> list[str]:
+def write_files(
+    folder: Path,
+    files: Mapping[str, str],
+    *,
+    remove: list[Path] | None = None,
+    first: Mapping[str, str] | None = None,
+) -> list[str]:
     """Bring `folder` to hold exactly these texts; returns the relative paths that changed.
 
-    First all changed files are written beside their targets, then all are renamed into place, then the
-    files in `remove` go. A failure in the first step (disk full, no permission, Ctrl-C) leaves everything as
-    it was; what a kill leaves behind, the next call clears away. Raises InputError.
+    First all changed files are written beside their targets, then all are renamed into place in the order of
+    `files`, then those in `remove` go in theirs. first: texts that some files have meanwhile. A failure (disk
+    full, no permission, Ctrl-C) leaves everything as it was; what a kill leaves behind, the next call clears
+    away. Raises InputError.
     """
     _check_targets(folder, files)
-    changed = [name for name, text in files.items() if _content(folder / name) != text.encode()]
+    changed = [name for name, text in files.items() if content_of(folder / name) != text.encode()]
+    first = first if first and changed else {}
+    last = [(name, text) for name, text in files.items() if name in changed or name in first]
     staged: list[tuple[Path, Path]] = []
     made: list[Path] = []
+    replaced: list[tuple[Path, _Old]] = []
     try:
-        for name in changed:
+        for name, text in [*first.items(), *last]:
             target = folder / name
             _make_folders(target.parent, made)
-            staged.append((_stage(target, files[name].encode()), target))
+            staged.append((_stage(target, text.encode()), target))
         for temporary, target in staged:
+            replaced.append((target, _old(target)))
             temporary.replace(target)
         for path in [*(remove or ()), *_litter(folder, files)]:
+            replaced.append((path, _old(path)))
             path.unlink(missing_ok=True)
     except BaseException as error:
         for temporary, _ in staged:
             with contextlib.suppress(OSError):
                 temporary.unlink()
+        if isinstance(error, Exception | KeyboardInterrupt):
+            for path, old in reversed(replaced):
+                with contextlib.suppress(OSError):
+                    _restore(path, old)
         for path in reversed(made):
             with contextlib.suppress(OSError):
                 path.rmdir()
@@ -49,6 +67,27 @@ def write_files(folder: Path, files: Mapping[str, str], *, remove: list[Path] | 
     return changed
 
 
+_Old: TypeAlias = "bytes | Path | None"
+"""What was in a file's place: a file, a link with its target, or nothing."""
+
+
+def _old(path: Path) -> _Old:
+    return path.readlink() if path.is_symlink() else content_of(path)
+
+
+def _restore(path: Path, old: _Old) -> None:
+    if isinstance(old, bytes):
+        temporary = _stage(path, old)
+        try:
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return
+    path.unlink(missing_ok=True)
+    if old is not None:
+        path.symlink_to(old)
+
+
 def _check_targets(folder: Path, files: Mapping[str, str]) -> None:
     """Refuse, before anything is written, targets that are folders or lie behind a link out of `folder`."""
     for name in files:
@@ -56,6 +95,8 @@ def _check_targets(folder: Path, files: Mapping[str, str]) -> None:
         looked_at(target, Path.exists)
         if looked_at(target, Path.is_dir):
             raise InputError(target, "is a folder, but a file belongs there")
+        if target.is_file() and target.stat().st_size > MAX_BYTES:  # it could not be put back
+            raise InputError(target, f"larger than {MAX_BYTES >> 20} MiB; remove it")
         for parent in target.relative_to(folder).parents:
             if (folder / parent).is_symlink() and parent != Path():
                 raise InputError(folder / parent, "is a symbolic link; nothing is written through it")
@@ -88,23 +129,28 @@ def foreign_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
     looked_at(folder, Path.exists)
     modules = [folder / name for name in files if name.endswith(".py")]
     return [
-        path for path in modules if _content(path) is not None and not path.is_symlink() and not _marked(path)
+        path
+        for path in modules
+        if content_of(path) is not None and not path.is_symlink() and not _marked(path)
     ]
 
 
 def stale_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
-    """Modules in `folder` that treegen once wrote and that no longer belong there."""
+    """Modules in `folder` that treegen once wrote and that no longer belong there, in order of removal."""
     # A folder with a generated config.py is a kernel's package; any other may be another project's output.
-    packages = [path.parent for path in sorted(folder.glob("*/config.py")) if _marked(path)]
+    packages = [path.parent for path in sorted(folder.glob(f"*/{_CONFIG}")) if _marked(path)]
     folders = [folder, *(path for path in packages if not path.is_symlink())]
-    found = [path for package in folders for path in sorted(package.glob("*.py"))]
+    # By its config.py the next build knows a package that was removed in part.
+    found = [
+        p for package in folders for p in sorted(package.glob("*.py"), key=lambda p: (p.name == _CONFIG, p))
+    ]
     return [path for path in found if path.relative_to(folder).as_posix() not in files and _marked(path)]
 
 
 def differences(folder: Path, files: Mapping[str, str]) -> Iterator[str]:
     """One line for every file in `folder` that is not what a build would write."""
     for name, text in sorted(files.items()):
-        current = _content(folder / name)
+        current = content_of(folder / name)
         if current is None:
             yield f"{folder / name} is missing"
         elif current != text.encode():
@@ -127,13 +173,16 @@ def _first_difference(current: bytes, wanted: str) -> str:
 
 
 def _marked(path: Path) -> bool:
-    return MARK.encode() in (_content(path) or b"").split(b"\n", 1)[0]
+    return MARK.encode() in (content_of(path) or b"").split(b"\n", 1)[0]
 
 
-def _content(path: Path) -> bytes | None:
-    """What a plain file holds; None where there is none."""
+def content_of(path: Path) -> bytes | None:
+    """What a plain file holds (of one too large to be generated, nothing); None where there is none."""
     try:
-        return path.read_bytes() if stat.S_ISREG(path.stat().st_mode) else None
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        return path.read_bytes() if found.st_size <= MAX_BYTES else b""
     except (OSError, ValueError):
         return None
 

@@ -12,6 +12,8 @@ from treegen.yamlfile import Fields
 LARGEST = 1 << 62
 """No integer of the spec is farther from 0."""
 
+_DEEPEST = 32
+
 
 def folder_below(fields: Fields, key: str, folder: Path) -> Path:
     """A folder below `folder`, which the value of `key` names."""
@@ -22,6 +24,8 @@ def folder_below(fields: Fields, key: str, folder: Path) -> Path:
         raise fields.error(key, f"{shown(text)} cannot be a folder: {reason(error)}") from None
     if path == folder or not path.is_relative_to(folder):
         raise fields.error(key, f"{shown(text)} must be a folder below the one that holds the spec")
+    if len(path.relative_to(folder).parts) > _DEEPEST:
+        raise fields.error(key, f"{shown(text)} is more than {_DEEPEST} folders deep")
     return path
 
 

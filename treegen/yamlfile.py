@@ -15,6 +15,10 @@ import yaml
 from treegen.errors import InputError, shown
 from treegen.files import read_text
 
+_MAX_BYTES = 1 << 20
+"""PyYAML takes up to 20 microseconds a byte."""
+_MAX_DIGITS = 1000
+
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str", "int", "float", "bool", "null")}
 
 
@@ -65,13 +69,14 @@ class Fields(Mapping[str, Any]):
 
     def names(self, key: str) -> list[str]:
         """A list of strings without repetition."""
-        values = self.get_as(key, list)
-        for position, value in enumerate(values):
+        names: dict[str, None] = {}
+        for value in self.get_as(key, list):
             if not isinstance(value, str):
                 raise self.error(key, f"holds {shown(value)}, which is not a word")
-            if value in values[:position]:
+            if value in names:
                 raise self.error(key, f"names {shown(value)} twice")
-        return list(values)
+            names[value] = None
+        return list(names)
 
     def plain(self) -> dict[str, Any]:
         """The mapping as ordinary dicts and lists."""
@@ -102,19 +107,36 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses aliases where they stand. It reads on only as far as nodes are composed, which ends at Python's
+    recursion limit; to parse a long row of brackets to its end would take hours."""
+
+    def __init__(self, text: str, path: Path) -> None:
+        super().__init__(text)
+        self.path = path
+
+    def get_single_node(self) -> yaml.Node | None:
+        try:
+            return super().get_single_node()
+        except (OverflowError, ValueError):  # "\U00110000"
+            what = "not valid YAML: there is no such character"
+            raise InputError(self.path, what, line=self.line + 1) from None
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            line = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
+            raise InputError(self.path, "YAML aliases (*name) are not allowed", line=line)
+        return super().compose_node(parent, index)
+
+
 def load(path: Path) -> Fields:
-    """The mapping that a YAML file holds.
+    """The mapping that a YAML file of at most 1 MiB holds.
 
     Raises InputError for a file that cannot be read, is no YAML, or uses more of YAML than plain data.
     """
-    text = read_text(path)
+    text = read_text(path, _MAX_BYTES)
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                line = event.start_mark.line + 1 if event.start_mark else None
-                raise InputError(path, "YAML aliases (*name) are not allowed", line=line)
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        value = _value(path, "", node)
+        value = _value(path, "", _Loader(text, path).get_single_node())
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         what = getattr(error, "problem", None) or str(error)
@@ -158,6 +180,8 @@ def _value(path: Path, where: str, node: yaml.Node | None) -> Any:
         # YAML 1.1 takes yes, on, No, ... for booleans, too.
         raise InputError(path, f"write true or false, or quote {shown(node.value)}", line=line)
     try:
-        return yaml.SafeLoader("").construct_object(node, deep=True)
+        if len(node.value) > _MAX_DIGITS and not node.tag.endswith(":str"):
+            raise ValueError  # numbers to base 60 take quadratic time
+        return yaml.constructor.SafeConstructor().construct_object(node, deep=True)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, yaml.YAMLError):
         raise InputError(path, f"cannot read the value {shown(node.value)}", line=line) from None

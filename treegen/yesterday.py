@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from treegen.errors import one_line, reason
-from treegen.files import digest
+from treegen.errors import InputError, one_line
+from treegen.files import digest, looked_at, read_bytes
 from treegen.readback import UnreadableModule, read_module
 from treegen.spec import DeviceSpec, KernelSpec
 from treegen.tree import Tree
@@ -19,11 +19,13 @@ def yesterdays_tree(
     """
     path = output / kernel.name / f"{device.key}.py"
     try:
-        text = path.read_bytes().decode()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
-        return one_line(f"{path}: {reason(error)}")
+        if not looked_at(path, Path.exists):
+            return None
+        text = read_bytes(path).decode()
+    except InputError as error:
+        return str(error)
+    except ValueError as error:
+        return one_line(f"{path}: {error}")
     if written is not None and digest(text) != written:
         return one_line(f"{path}: is not what the last build wrote")
     try:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from treegen_builders import DEVICE, REPOSITORY, build, contents, spec, write_project, write_spec
+from treegen_builders import (
+    DEVICE,
+    FEATURES,
+    REPOSITORY,
+    build,
+    contents,
+    grid,
+    imported,
+    planted,
+    spec,
+    write_project,
+    write_spec,
+    write_table,
+)
 
 Refuse = Callable[..., str]
 
@@ -118,38 +134,153 @@ def test_a_rename_that_fails_later_is_still_one_line(
     assert not [name for name in contents(tmp_path) if ".treegen-" in name]
 
 
-STEPS = [*(("fsync", k) for k in (0, 2, 4)), *(("replace", k) for k in (0, 1, 3, 4))]
-
-
-@pytest.mark.parametrize(("step", "calls"), STEPS)
-def test_after_a_kill_every_file_is_wholly_old_or_wholly_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, calls: int
+@pytest.mark.parametrize("calls", [0, 2, 4])
+def test_a_kill_while_files_are_prepared_changes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
-    path = _stale(tmp_path / "killed")
-    old = contents(tmp_path / "killed/generated")
-    build(path, "--output", tmp_path / "new")
-    new = contents(tmp_path / "new")
-    assert sum(new[name] != old.get(name) for name in new) == 5
+    path = _stale(tmp_path)
+    old = contents(tmp_path / "generated")
     with monkeypatch.context() as patch:
-        if step == "fsync":
-            patch.setattr(os, "fsync", _after(calls, os.fsync, Killed()))
-        else:
-            stand_in = _after(calls, Path.replace, Killed())
-            patch.setattr(Path, "replace", lambda *a: stand_in(*a))
+        patch.setattr(os, "fsync", _after(calls, os.fsync, Killed()))
         with pytest.raises(Killed):
             build(path)
-    found = contents(tmp_path / "killed/generated")
-    for name in new:
-        assert found.get(name) in (old.get(name), new[name])
-    if step == "fsync":
-        assert all(found.get(name) == old.get(name) for name in new)
-    assert build(path) == 0
-    left = {
-        name: text
-        for name, text in contents(tmp_path / "killed/generated").items()
-        if ".treegen-" not in name
+    found = contents(tmp_path / "generated")
+    assert {name: text for name, text in found.items() if ".treegen-" not in name} == old
+
+
+def _threshold(folder: Path) -> None:
+    write_table(folder / "tables/h100", times=lambda shape: planted(shape)[::-1])
+
+
+def _changed_spec(**kernel: Any) -> Callable[[Path], object]:
+    return lambda folder: write_spec(folder, spec(**kernel))
+
+
+def _second_device(folder: Path) -> None:
+    content = spec(tables={DEVICE: "tables/h100", "nvidia": "tables/h100"})
+    content["devices"]["nvidia"] = {"vendor": "nvidia"}
+    write_spec(folder, content)
+
+
+def _second_kernel(folder: Path) -> None:
+    content = spec()
+    content["kernels"]["again"] = content["kernels"]["scale"] | {
+        "translate": {"scale": {"variant": "plain", "rename": {}}}
     }
-    assert left == new
+    write_spec(folder, content)
+
+
+def _parameters(**more: Any) -> dict[str, Any]:
+    return {"variants": ["plain"], "parameters": {"block": "B", "warps": "W", **more}}
+
+
+FALLBACK = {"variant": "plain", "block": 64, "warps": 4}
+CHANGES: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = {
+    "the table": (write_spec, _threshold),
+    "a device more": (write_spec, _second_device),
+    "a device less": (_second_device, write_spec),
+    "a kernel more": (write_spec, _second_kernel),
+    "a kernel less": (_second_kernel, write_spec),
+    "a feature more": (write_spec, _changed_spec(features=["rows", "columns", "heads", "depth"])),
+    "a parameter more": (write_spec, _changed_spec(config=_parameters(parts={"letter": "N", "default": 1}))),
+    "a parameter less": (_changed_spec(config=_parameters(parts={"letter": "N", "default": 1})), write_spec),
+    "another default": (
+        _changed_spec(
+            config=_parameters(parts={"letter": "N", "default": 1}), fallback={**FALLBACK, "parts": 2}
+        ),
+        _changed_spec(
+            config=_parameters(parts={"letter": "N", "default": 2}), fallback={**FALLBACK, "parts": 1}
+        ),
+    ),
+    "another fallback": (write_spec, _changed_spec(fallback={**FALLBACK, "warps": 8})),
+}
+POINTS = [dict(zip(FEATURES, (rows, columns, heads), strict=True)) for rows, columns, heads in grid()]
+POINTS += [{**point, "heads": 1000} for point in POINTS]
+Choices = list[dict[str, Any]]
+
+
+def _choices(folder: Path) -> dict[tuple[str, str], Choices]:
+    """What every device's module chooses at POINTS."""
+    with imported(folder) as generated:
+        packages = {name: getattr(generated, name) for name in generated.__all__}
+        return {
+            (name, key): [_chosen(module, point) for point in POINTS]
+            for name, package in packages.items()
+            for key, module in package.MODULES.items()
+        }
+
+
+def _chosen(module: Any, point: dict[str, int]) -> dict[str, Any]:
+    code = module.choose.__code__
+    names = code.co_varnames[: code.co_kwonlyargcount]
+    chosen: dict[str, Any] = module.choose(**{name: point.get(name, 1) for name in names})._asdict()
+    return {"arguments": names, **chosen}
+
+
+class _Kill:
+    """Stops the process, as far as it is seen from outside, after so many renames and removals."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, most: int) -> None:
+        self.left, self.reached = most, False
+        for name in ("replace", "unlink"):
+            patch.setattr(Path, name, self._stopped(getattr(Path, name)))
+
+    def _stopped(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def stand_in(*arguments: Any, **options: Any) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                self.reached = True
+                raise Killed
+            return real(*arguments, **options)
+
+        return stand_in
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_after_a_kill_between_renames_packages_work_or_say_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Stops after every number of renames. Each file is old, new, or one of two that stand meanwhile; each
+    device chooses wholly as before or wholly as after, or nothing can be imported; the next build gives what
+    it would have given without the kill."""
+    before, after = CHANGES[change]
+    write_project(tmp_path / "old")
+    before(tmp_path / "old")
+    assert build(tmp_path / "old/treegen.yaml") == 0
+    shutil.copytree(tmp_path / "old", tmp_path / "new")
+    after(tmp_path / "new")
+    assert build(tmp_path / "new/treegen.yaml") == 0
+    old, new = (contents(tmp_path / side / "generated") for side in ("old", "new"))
+    chosen = [_choices(tmp_path / side) for side in ("old", "new")]
+    assert old != new
+    for most in itertools.count():
+        killed = tmp_path / f"killed{most}"
+        shutil.copytree(tmp_path / "old", killed)
+        after(killed)
+        with monkeypatch.context() as patch:
+            kill = _Kill(patch, most)
+            with contextlib.suppress(Killed):
+                build(killed / "treegen.yaml")
+        if not kill.reached:
+            break
+        found = contents(killed / "generated")
+        odd = {
+            n for n, text in found.items() if text not in (old.get(n), new.get(n)) and ".treegen-" not in n
+        }
+        assert odd <= {"treegen.lock", "scale/config.py", "again/config.py"}
+        try:
+            choices = _choices(killed)
+        except ImportError as error:
+            assert str(error) == "scale: `treegen build` was cut off; run it again"
+            assert "scale/config.py" in odd
+        else:
+            assert "scale/config.py" not in odd
+            for key, chooses in choices.items():
+                assert chooses in [side[key] for side in chosen if key in side]
+            assert set(choices) in [set(side) for side in chosen]
+        assert build(killed / "treegen.yaml") == 0
+        assert contents(killed / "generated") == new
+    assert most >= 3  # lock, module, lock
 
 
 def test_a_kill_leaves_no_litter_after_the_next_build(tmp_path: Path) -> None:

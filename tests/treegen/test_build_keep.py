@@ -386,7 +386,7 @@ def test_a_folder_in_place_of_the_module(tmp_path: Path) -> None:
     read = read_spec(_project(tmp_path))
     (tmp_path / f"generated/scale/{DEVICE}.py").mkdir(parents=True)
     found = yesterdays_tree(tmp_path / "generated", read.kernels["scale"], read.devices[DEVICE])
-    assert found == f"{tmp_path}/generated/scale/{DEVICE}.py: Is a directory"
+    assert found == f"{tmp_path}/generated/scale/{DEVICE}.py: not a plain file"
 
 
 # Errors between processes

@@ -33,6 +33,14 @@ REFUSED = [
     ("text under a mapping's tag", "a: !!map b\n", 1, "cannot read the value 'b'"),
     ("no number under a number's tag", "a: !!float '-'\n", 1, "cannot read the value '-'"),
     ("empty binary number", "a: 0b_\n", 1, "cannot read the value '0b_'"),
+    (
+        "a number to base 60 that takes minutes",
+        "a: 1" + ":30" * 300_000 + "\n",
+        1,
+        "cannot read the value '1:30",
+    ),
+    ("a character beyond Unicode", 'a: 1\nb: "\\U00110000"\n', 2, "there is no such character"),
+    ("a character far beyond Unicode", 'a: "\\Uffffffff"\n', 1, "there is no such character"),
     ("number of 5,000 digits", "a: " + "9" * 5000 + "\n", 1, "cannot read the value '999"),
 ]
 
@@ -75,6 +83,13 @@ def test_deep_nesting(tmp_path: Path, opening: str, closing: str) -> None:
     assert error_of(load, tmp_path / "f.yaml") == f"{tmp_path / 'f.yaml'}: nested too deeply"
 
 
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? ", "[{a: "])
+def test_nesting_without_end_is_not_read_to_its_end(tmp_path: Path, opening: str) -> None:
+    """PyYAML's scanner takes quadratic time for it."""
+    (tmp_path / "f.yaml").write_text("a:\n  " + opening * 100_000)
+    assert error_of(load, tmp_path / "f.yaml") == f"{tmp_path / 'f.yaml'}: nested too deeply"
+
+
 @pytest.mark.parametrize("byte", [b"\0", b"\x07", b"\x1b"])
 def test_characters_that_are_no_text(tmp_path: Path, byte: bytes) -> None:
     (tmp_path / "f.yaml").write_bytes(b"a: 1\nb: " + byte + b"\n")
@@ -91,8 +106,8 @@ def test_no_utf8(tmp_path: Path) -> None:
 def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
     with path.open("wb") as out:
-        out.truncate((64 << 20) + 1)
-    assert error_of(load, path) == f"{path}: larger than 64 MiB"
+        out.truncate((1 << 20) + 1)
+    assert error_of(load, path) == f"{path}: larger than 1 MiB"
 
 
 def test_plain_data_keeps_its_kinds_and_lines(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from treegen.commands.parsers import FINE, FOUND, Commands, add_spec, short
-from treegen.errors import InputError
+from treegen.errors import InputError, one_line
 
 
 def add(commands: Commands) -> None:
@@ -27,6 +27,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from treegen.build import build
+    from treegen.handover import in_order, meanwhile
     from treegen.output import differences, foreign_files, stale_files, write_files
     from treegen.show import not_kept, show_heuristics
     from treegen.specfile import find_spec, read_spec
@@ -37,13 +38,17 @@ def run(options: argparse.Namespace) -> int:
     if options.check:
         found = list(differences(output, built.files))
         for line in [*found, *(not_kept(built.heuristics) if found else [])]:
-            print(line)
-        print(f"{output}: {'stale; run `treegen build` and commit the result' if found else 'up to date'}")
+            print(one_line(line))
+        verdict = "stale; run `treegen build` and commit the result" if found else "up to date"
+        print(one_line(f"{output}: {verdict}"))
         return FOUND if found else FINE
     for path in foreign_files(output, built.files):
         raise InputError(path, "was not written by treegen; move it away, or remove it to have it replaced")
     show_heuristics(built.heuristics)
     sys.stdout.flush()  # nothing is written when nothing can be said
-    changed = write_files(output, built.files, remove=(stale := stale_files(output, built.files)))
-    print(f"{output}: {len(built.files)} files, {len(changed)} changed, {len(stale)} removed")
+    stale = stale_files(output, built.files)
+    first = meanwhile(output, built.files)
+    changed = write_files(output, in_order(built.files), remove=stale, first=first)
+    counts = f"{len(built.files)} files, {len(changed)} changed, {len(stale)} removed"
+    print(one_line(f"{output}: {counts}"))
     return FINE

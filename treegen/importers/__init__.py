@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from treegen.errors import InputError
+from treegen.errors import InputError, reason
 from treegen.files import looked_at
 from treegen.output import write_files
 from treegen.tablefile import read_table
@@ -49,14 +49,17 @@ def write_tables(
 
 def _check_readable(table: ImportedTable) -> None:
     """What an importer made must pass the same checks as every other table."""
-    with tempfile.TemporaryDirectory() as name:
-        for file, text in table.files.items():
-            (Path(name) / file).write_bytes(text.encode())
-        try:
-            read_table(Path(name))
-        except InputError as error:
-            what = str(error).removeprefix(f"{name}/")
-            raise InputError(table.source, f"gives a table that treegen refuses: {what}") from None
+    try:
+        with tempfile.TemporaryDirectory() as name:
+            for file, text in table.files.items():
+                (Path(name) / file).write_bytes(text.encode())
+            try:
+                read_table(Path(name))
+            except InputError as error:
+                what = str(error).removeprefix(f"{name}/")
+                raise InputError(table.source, f"gives a table that treegen refuses: {what}") from None
+    except OSError as error:
+        raise InputError("temporary files", f"cannot be written: {reason(error)}") from None
 
 
 def _holds(folder: Path, table: ImportedTable) -> bool:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,7 +138,12 @@ def _circumstances(path: Path) -> _Circumstances:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        cache = json.loads(read_text(path), object_pairs_hook=_without_repetition, parse_constant=_no_number)
+        cache = json.loads(
+            read_text(path),
+            object_pairs_hook=_without_repetition,
+            parse_constant=_no_number,
+            parse_float=_finite,
+        )
     except (ValueError, RecursionError) as error:
         raise InputError(path, f"not valid JSON: {error}") from None
     kinds: dict[str, type | tuple[type, ...]] = {
@@ -164,6 +171,10 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def _finite(text: str) -> float:
+    return number if math.isfinite(number := float(text)) else _no_number(shown(text))
+
+
 def _no_number(name: str) -> float:
     raise ValueError(f"{name} is no number")
 
@@ -179,7 +190,9 @@ def _kernel_name(path: Path, cache: Mapping[str, Any]) -> str:
 def _key(path: Path, text: str) -> tuple[str, ...]:
     """A scenario: dejavu writes the tuple of key values (and argument dtypes) as Python text."""
     try:
-        values = ast.literal_eval(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python warns of `1if x else y` on standard error
+            values = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         values = None
     if not isinstance(values, tuple) or not all(isinstance(value, str) for value in values):
@@ -264,7 +277,7 @@ def _microseconds(path: Path, cache: Mapping[str, Any], key: str) -> float:
     unit = labels[0] if isinstance(labels, list) and labels else labels
     if not isinstance(unit, str) or unit not in _UNITS_TO_US:
         raise InputError(path, f"unknown unit of time {shown(unit)}")
-    if not isinstance(values, list) or not values or not isinstance(values[0], int | float):
+    if not isinstance(values, list) or not values or type(values[0]) not in (int, float):
         raise InputError(path, f"scenario {shown(key)} has no time")
     if not abs(values[0]) < 1e12:
         raise InputError(path, f"scenario {shown(key)} has the time {shown(values[0])} {unit}")

@@ -1,0 +1,202 @@
+"""What hostile input is made of: names, texts, numbers, cells and expressions."""
+
+from __future__ import annotations
+
+NAMES = (
+    *("class", "match", "lambda", "None", "True", "print", "max", "min", "int", "__import__", "__init__"),
+    *("__class__", "__dict__", "_asdict", "_fields", "_", "self", "cls", "mro", "bit_length", "variant"),
+    *("choose", "config", "default", "for_device", "Config", "MODULES", "_Choose", "count", "index", "name"),
+    *("arch", "vendor", "known", "typing", "collections", "os", "sys", "generated", "scale", "treegen"),
+    *("a b", "a-b", "a.b", "a/b", "../a", "/etc/passwd", "~", "a\nb", "a'b", 'a"b', "a\\b", "a\0b", "", "0a"),
+    *("con", "nul", "A", "a" * 64, "a" * 65, "a" * 5000, "\u00e9", "r\u043ews", "rows\u200b", "\ufb01"),
+    *("\U0001d42bows", "\uff52ows", "a\u202eb", "[bold]a[/bold]", "\x1b[2J", "{{a}}", "<b>", "a|b", "`a`"),
+    *("rows", "block", "first", "area", "x1", "parameter", "null", "true", "yes", "1e3", "=1+1"),
+)
+"""For features, parameters, variants, kernels, devices, ids."""
+
+CODE = (
+    '"); import os; os.system("touch pwned") #',
+    "'); import os; os.system('touch pwned') #",
+    '"""\nimport os\nos.system("touch pwned")\n"""',
+    "'''\nimport os\nos.system('touch pwned')\n'''",
+    '\nimport os; os.system("touch pwned")\n',
+    "__import__('os').system('touch pwned')",
+    "open('pwned', 'w')",
+    "{{ 7 * 7 }}{{ cycler.__init__.__globals__.os.system('touch pwned') }}",
+    "{% for x in ().__class__.__base__.__subclasses__() %}{% endfor %}",
+    "{# comment #}{% raw %}",
+    "{kernel.name!r} {0.__class__} %s %(a)s ${HOME} `touch pwned` $(touch pwned)",
+    "\\N{BULLET} \\x22 \\u0022 \\42 \\",
+    'a\\\nb\\"',
+    "# type: ignore\n*/ --> ]]> </script><script>alert(1)</script>",
+    "\u202eevil\u2066 \u2028import os\u2029 \x85 \x0c \x0b \r import os",
+    "\ud800 \udfff \ufeff \0",
+    "a\tb",
+    "[/x][bold]7[/bold][link=file:///etc/passwd]x[/link] \x1b[2Jgone",
+    "| a | b |\n<img src=x onerror=alert(1)> ![](javascript:alert(1)) `a``",
+    "=cmd|' /C calc'!A0",
+    "x" * 100_000,
+)
+"""Texts that would be code, markup or a command, were they ever taken for anything but text."""
+
+NUMBERS: tuple[float | int | bool | None, ...] = (
+    *(float("nan"), float("inf"), float("-inf"), 1e308, 5e-324, -0.0, 0.5, 1.5, True, False, None),
+    *(-1, 0, 1, 2, 33, 1025, 2**31 - 1, 2**31, 2**62, 2**62 + 1, -(2**62), 2**63, -(2**63), 2**64),
+    *(10**18, -(10**18), 10**30, 10**400, 10**4000),
+)
+
+CELLS = (
+    *(
+        "nan",
+        "NaN",
+        "inf",
+        "-inf",
+        "Infinity",
+        "",
+        "0",
+        "-0",
+        "-1",
+        "1",
+        "2",
+        "1e99",
+        "1e-99",
+        "1e11",
+        "0.001",
+    ),
+    *("0.0009", "999999999999", "9" * 19, "9" * 30, "9" * 5000, "0x10", "1_0", " 5", "+5", "5.", ".5", "1.5"),
+    *("4611686018427387904", "-4611686018427387904", "4611686018427387905", "9223372036854775808", "True"),
+    *(
+        "\u0663",
+        "\uff15",
+        "\u00b2",
+        "s001",
+        "s999",
+        "../s001",
+        "/",
+        "a,b",
+        'a"b',
+        '"',
+        "a\nb",
+        "a\rb",
+        "a\0b",
+    ),
+    *("=1+1", "b16", "x" * 200_000, "None", "\u202e1", "\ufeff1"),
+)
+
+SNIPPETS = (
+    *(b"\0", b"\xff", b"\xef\xbb\xbf", b"\r", b"\n", b"\t", b" ", b"'", b'"', b",", b":", b"- ", b"#", b"{"),
+    *(b"]", b"&a ", b"*a", b"!!int ", b"!!bool ", b"!!python/name:os.system ", b"|\n", b"---\n", b"...\n"),
+    *(
+        b"<<: ",
+        b"? ",
+        b"%",
+        b"@",
+        b"\\",
+        b"~",
+        b"nan",
+        b"inf",
+        b"-1",
+        b"0",
+        b"1e99",
+        b"1e999",
+        b"0x10",
+        b"1_0",
+        b"()",
+        b"1or 2",
+        b"\\\\d",
+    ),
+    *(b"9" * 30, b"0x" + b"f" * 5000, b"true", b"null", b"../..", b"/etc/passwd", b"a" * 300, b"lambda"),
+    *(
+        b"__import__",
+        b"rows",
+        b"\xed\xa0\x80",
+        b"\xe2\x80\xa8",
+        b"\xe2\x80\xae",
+        b"import os\n",
+        b"**",
+        b"//",
+    ),
+)
+
+_POWER = "*".join(["{}"] * 60)
+EXPRESSIONS = (
+    _POWER.format(*["rows"] * 60),
+    _POWER.format(*["9"] * 60),
+    "-" * 290 + "rows",
+    "(" * 140 + "rows" + ")" * 140,
+    "(" * 60 + "rows" + "-1)" * 60,
+    "-(rows" * 40 + ")" * 40,
+    "next_power_of_2(" * 17 + "rows" + ")" * 17,
+    "max(" * 50 + "rows" + ",1)" * 50,
+    "rows // max(1, rows) " * 10 + "- 1",
+    *("rows // columns", "rows // 0", "rows // max(0, rows)", "rows // -1", "rows // next_power_of_2(rows)"),
+    *(
+        "rows ** 9",
+        "9 ** 9 ** 9",
+        "1 << rows",
+        "1 << 9999999",
+        "rows % 3",
+        "rows / 2",
+        "not rows",
+        "rows if 1",
+    ),
+    *("lambda: 0", "(rows := 5)", "[rows for rows in (1,)]", "rows.real", "rows[0]", "f'{rows}'", "'a' * 9"),
+    *(
+        "__import__('os').system('touch pwned')",
+        "max(rows)",
+        "max(*rows)",
+        "max(rows, key=columns)",
+        "1.5 * rows",
+    ),
+    *(
+        "True",
+        "None",
+        "...",
+        "1_000 * rows",
+        "0x_f * rows",
+        "1or 2",
+        "0xfor rows",
+        "1if 2else 3",
+        "'\\d'",
+        "b''",
+    ),
+    *("rows * area", "share * share", "block >= rows * columns", "block >= -rows", "rows <= rows", "1 <= 2"),
+    *(
+        "2 <= 1",
+        "block >= heads * heads",
+        "heads >= 1 - block",
+        "rows <= 1 <= 2",
+        "rows == 1",
+        "memory",
+        "0",
+        "",
+    ),
+    *(" rows", "rows\n+ 1", "rows #", "rows; 1", "\u212aows", "r\u043ews", str(2**62), str(2**63), "9" * 299),
+)
+"""For derived features, constraints, weights and regimes."""
+
+PATHS = (
+    *("..", "../outside", "../../..", "/", "/etc", "/tmp/pwned", ".", "./", "", "~", "~root"),
+    *(
+        "tables",
+        "tables/measured",
+        "tables/../tables/measured",
+        "tables/link",
+        "link",
+        "generated/scale",
+        "caches",
+    ),
+    *(
+        "a" * 300,
+        "a/" * 2000,
+        "a\0b",
+        "a\nb",
+        "-rf",
+        "generated/../..",
+        "treegen.yaml",
+        "new/folder",
+        "\udc80",
+    ),
+    *("C:\\x", "\\\\host\\x", "file:///etc", "generated\u200b", "tables/measured/"),
+)
+"""For folders that the spec names; `link` leads out of the project where there is one."""
