@@ -139,9 +139,10 @@ WRONG: dict[str, tuple[Callable[[], object], int, str]] = {
 def test_what_the_judge_does_not_let_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], status: int, says: str
 ) -> None:
+    folder = built_project()  # by the real command
     monkeypatch.setattr(judging, "main", _main(act, status))
     with pytest.raises(Wrong, match=says):
-        judge(tmp_path, built_project(), BUILD, Random(0))
+        judge(tmp_path, folder, BUILD, Random(0))
 
 
 def test_an_import_that_does_something(tmp_path: Path) -> None:
