@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -20,12 +20,12 @@ _CONFIG = "config.py"
 
 def write_files(
     folder: Path,
-    files: Mapping[str, str],
+    files: Mapping[str, str | bytes],
     *,
     remove: list[Path] | None = None,
     first: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Bring `folder` to hold exactly these texts; returns the relative paths that changed.
+    """Bring `folder` to hold exactly these texts and images; returns the relative paths that changed.
 
     First all changed files are written beside their targets, then all are renamed into place in the order of
     `files`, then those in `remove` go in theirs. first: texts that some files have meanwhile. A failure (disk
@@ -33,7 +33,7 @@ def write_files(
     away. Raises InputError.
     """
     _check_targets(folder, files)
-    changed = [name for name, text in files.items() if content_of(folder / name) != text.encode()]
+    changed = [name for name, text in files.items() if content_of(folder / name) != _encoded(text)]
     first = first if first and changed else {}
     last = [(name, text) for name, text in files.items() if name in changed or name in first]
     staged: list[tuple[Path, Path]] = []
@@ -43,7 +43,7 @@ def write_files(
         for name, text in [*first.items(), *last]:
             target = folder / name
             _make_folders(target.parent, made)
-            staged.append((_stage(target, text.encode()), target))
+            staged.append((_stage(target, _encoded(text)), target))
         for temporary, target in staged:
             replaced.append((target, _old(target)))
             temporary.replace(target)
@@ -88,7 +88,19 @@ def _restore(path: Path, old: _Old) -> None:
         path.symlink_to(old)
 
 
-def _check_targets(folder: Path, files: Mapping[str, str]) -> None:
+def _encoded(content: str | bytes) -> bytes:
+    return content.encode() if isinstance(content, str) else content
+
+
+def check_writable(folder: Path, names: Iterable[str]) -> None:
+    """Refuse what `write_files` would refuse, before the work is done for nothing. Raises InputError."""
+    above = next(path for path in (folder, *folder.absolute().parents) if looked_at(path, Path.exists))
+    if not looked_at(above, Path.is_dir):
+        raise InputError(above, "is a file, but a folder belongs there")
+    _check_targets(folder, names)
+
+
+def _check_targets(folder: Path, files: Iterable[str]) -> None:
     """Refuse, before anything is written, targets that are folders or lie behind a link out of `folder`."""
     for name in files:
         target = folder / name
@@ -118,7 +130,7 @@ def _stage(target: Path, content: bytes) -> Path:
     return Path(name)
 
 
-def _litter(folder: Path, files: Mapping[str, str]) -> Iterator[Path]:
+def _litter(folder: Path, files: Iterable[str]) -> Iterator[Path]:
     """Staged files of a run that was killed."""
     for parent in sorted({(folder / name).parent for name in files}):
         yield from (path for path in sorted(parent.glob(f"{_STAGED}*")) if path.is_file())

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
 from treegen.diff.changes import changes
 from treegen.diff.decisions import told_apart
 from treegen.diff.files import other_files
@@ -10,6 +14,8 @@ from treegen.diff.pricing import choices_priced
 from treegen.diff.results import Comparison, Diff, Kind
 from treegen.diff.serving import server
 from treegen.diff.sides import Key, Side
+from treegen.table import Table
+from treegen.tablefile import read_table
 from treegen.tree import size
 
 
@@ -18,7 +24,8 @@ def compare(old: Side, new: Side, threshold: float) -> Diff:
 
     Raises InputError for a table of the new side that cannot be read.
     """
-    found = tuple(_comparison(old, new, key, threshold) for key in _keys(old, new))
+    read = cache(read_table)  # several devices may share a table
+    found = tuple(_comparison(old, new, key, threshold, read) for key in _keys(old, new))
     return Diff(old.label, new.label, threshold, found, other_files(old, new))
 
 
@@ -31,7 +38,9 @@ def _keys(old: Side, new: Side) -> list[Key]:
     return list(dict.fromkeys([*new.modules, *old.modules]))
 
 
-def _comparison(old: Side, new: Side, key: Key, threshold: float) -> Comparison:
+def _comparison(
+    old: Side, new: Side, key: Key, threshold: float, read: Callable[[Path], Table]
+) -> Comparison:
     kernel, device = key
     before, after = old.modules.get(key), new.modules.get(key)
     own = Kind.ADDED if before is None else Kind.REMOVED if after is None else None
@@ -49,7 +58,8 @@ def _comparison(old: Side, new: Side, key: Key, threshold: float) -> Comparison:
         return Comparison(kernel, device, own or Kind.UNKNOWN, note=note)
     if before is None or after is None:
         return Comparison(kernel, device, own or Kind.UNKNOWN)
-    judges = find_judges(old, new, after.kernel, before.device if own is Kind.REMOVED else after.device)
+    judged = before.device if own is Kind.REMOVED else after.device
+    judges = find_judges(old, new, after.kernel, judged, read)
     pricings = [choices_priced(judge, before, after, threshold) for judge in judges.judges]
     found = changes(told_apart(before, after), after.tree, after.kernel, pricings)
     unchanged = Kind.SAME if before.text == after.text else Kind.TEXT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +13,7 @@ from treegen.errors import InputError
 from treegen.lock import digests
 from treegen.problem import Problem, pose
 from treegen.spec import DeviceSpec, KernelSpec
-from treegen.table import Cells
-from treegen.tablefile import read_table
+from treegen.table import Cells, Table
 
 NEW, OLD, BOTH = "by the new table", "by the old table", "by the table"
 
@@ -37,18 +36,20 @@ class Judges:
     note: str | None = None
 
 
-def find_judges(old: Side, new: Side, kernel: KernelSpec, device: DeviceSpec) -> Judges:
-    """The tables of the device on both sides, in the words of `kernel`. Raises InputError for a new table
-    that cannot be read."""
+def find_judges(
+    old: Side, new: Side, kernel: KernelSpec, device: DeviceSpec, read: Callable[[Path], Table]
+) -> Judges:
+    """The tables of the device on both sides, in the words of `kernel`. read: `read_table`, which may
+    remember what it has read. Raises InputError for a new table that cannot be read."""
     key = (kernel.name, device.key)
     before, after = _table(old, key), _table(new, key)
     with new.reading():
-        first = None if after is None else _judge(NEW, after, kernel, device)
+        first = None if after is None else _judge(NEW, read(after), kernel, device)
     if before is None:
         return Judges(tuple(_labelled(first)))
     try:
         with old.reading():
-            second = _judge(OLD, before, kernel, device)
+            second = _judge(OLD, read(before), kernel, device)
     except InputError as error:
         return Judges(tuple(_labelled(first)), note=f"the old table cannot judge: {error}")
     if first is None:
@@ -72,6 +73,5 @@ def _table(side: Side, key: tuple[str, str]) -> Path | None:
     return side.spec.kernels[kernel].tables.get(device) if kernel in side.spec.kernels else None
 
 
-def _judge(label: str, folder: Path, kernel: KernelSpec, device: DeviceSpec) -> Judge:
-    table = read_table(folder)
+def _judge(label: str, table: Table, kernel: KernelSpec, device: DeviceSpec) -> Judge:
     return Judge(label, pose(kernel, device, table), spread(table))

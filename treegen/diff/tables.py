@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treegen.errors import one_line
+from treegen.evaluation.stability import common_rows
 from treegen.problem import Problem
 from treegen.spec import Config
 from treegen.table import Cells, Table
@@ -62,7 +63,7 @@ class TableChange:
 
 def table_change(old: Problem, new: Problem, spreads: tuple[float, float]) -> TableChange:
     """old, new: the two tables posed with one kernel. spreads: as `price.spread` gives of each."""
-    here, there = _common(old, new)
+    here, there = common_rows(old, new)
     shared = sorted(set(old.configs) & set(new.configs))
     before, after = (_cells(*side, shared) for side in ((old, here), (new, there)))
     timed = np.isfinite(before) & np.isfinite(after)
@@ -81,21 +82,9 @@ def table_change(old: Problem, new: Problem, spreads: tuple[float, float]) -> Ta
     )
 
 
-def _common(old: Problem, new: Problem) -> tuple[list[int], list[int]]:
-    """The rows of both of the scenarios that have the same id and the same features."""
-    names = [name for name in old.names if name in new.names]
-    if not names:
-        return [], []
-    keys = [
-        zip(p.scenarios, map(tuple, np.stack([p.column(n) for n in names], axis=1).tolist()), strict=True)
-        for p in (old, new)
-    ]
-    after = {key: row for row, key in enumerate(keys[1])}
-    pairs = [(row, after[key]) for row, key in enumerate(keys[0]) if key in after]
-    return [row for row, _ in pairs], [row for _, row in pairs]
-
-
-def _cells(problem: Problem, rows: list[int], configs: Sequence[Config]) -> npt.NDArray[np.float64]:
+def _cells(
+    problem: Problem, rows: npt.NDArray[np.int64], configs: Sequence[Config]
+) -> npt.NDArray[np.float64]:
     columns = [problem.configs.index(config) for config in configs]
     return problem.times()[rows][:, columns]
 

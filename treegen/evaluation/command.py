@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from pathlib import Path
 
 import sklearn
 
@@ -22,8 +21,7 @@ from treegen.evaluation.progress import progress
 from treegen.evaluation.request import Request, read_subjects
 from treegen.evaluation.results import Report
 from treegen.evaluation.show import show_report
-from treegen.files import looked_at
-from treegen.output import write_files
+from treegen.output import check_writable, write_files
 
 PAGE, FIGURES = "eval.md", "eval.json"
 
@@ -75,14 +73,4 @@ def _check(request: Request) -> None:
         if value is not None and value < least:
             raise InputError(f"{option} {value}", f"must be at least {least}")
     if request.out is not None:
-        _check_output(request.out)
-
-
-def _check_output(out: Path) -> None:
-    """Refuse what `write_files` would refuse, before the work is done for nothing."""
-    above = next(path for path in (out, *out.absolute().parents) if looked_at(path, Path.exists))
-    if not looked_at(above, Path.is_dir):
-        raise InputError(above, "is a file, but a folder belongs there")
-    for path in (out / PAGE, out / FIGURES):
-        if looked_at(path, Path.is_dir):
-            raise InputError(path, "is a folder, but a file belongs there")
+        check_writable(request.out, (PAGE, FIGURES))

@@ -15,13 +15,13 @@ _DIGITS = 6
 def figures_text(report: Report) -> str:
     """The report as JSON: the names of its dataclasses' fields, ratios and shares to six digits."""
     content = {"format": FORMAT, **dataclasses.asdict(report)}
-    return json.dumps(_rounded(content), indent=1, allow_nan=False) + "\n"
+    return json.dumps(rounded(content), indent=1, allow_nan=False) + "\n"
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
     """Libraries differ in the last bits of a logarithm: they are cut off."""
     if isinstance(value, float):
         return round(value, _DIGITS)
     if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list | tuple) else value

@@ -106,7 +106,9 @@ def against(
     problem: Problem, tree: Tree, others: Sequence[Problem], fit: Fit, run: Run, what: str
 ) -> list[Refits | None]:
     """For each of the others, `tree` against those of that table; None where it holds no common scenario."""
-    tasks = [Task(other, tree, fit, len(_common(problem, other)[1]) < len(other.cost)) for other in others]
+    tasks = [
+        Task(other, tree, fit, len(common_rows(problem, other)[1]) < len(other.cost)) for other in others
+    ]
     found = []
     for other, again in zip(others, run(what, build_again, tasks), strict=True):
         build, fresh = (refit(problem, tree, other, one) for one in (again.build, again.fresh))
@@ -119,7 +121,7 @@ def refit(problem: Problem, tree: Tree, other: Problem, again: Tree) -> Refit | 
 
     Common are scenarios of the same id and the same features.
     """
-    here, there = _common(problem, other)
+    here, there = common_rows(problem, other)
     if not len(here):
         return None
     ours, theirs = problem.rows(here), other.rows(there)
@@ -137,9 +139,11 @@ def difference(first: Decisions, second: Decisions, problem: Problem) -> Differe
     return Difference(len(first), changed, geomean(more), geomean(np.abs(more)))
 
 
-def _common(problem: Problem, other: Problem) -> tuple[Rows, Rows]:
-    """The rows of both, beside each other, of the scenarios that both hold."""
+def common_rows(problem: Problem, other: Problem) -> tuple[Rows, Rows]:
+    """The rows of both, beside each other, of the scenarios that both hold: of the same id and features."""
     shared = [name for name in problem.names if name in other.names]
+    if not shared:
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     places = {scenario: row for row, scenario in enumerate(other.scenarios)}
     pairs = [(row, places[s]) for row, s in enumerate(problem.scenarios) if s in places]
     here, there = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))

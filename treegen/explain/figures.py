@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
+from treegen.evaluation.figures import rounded
 from treegen.explain.estimate import Estimate, Figure, RunnerUp
 from treegen.explain.explanation import Explanation
 from treegen.explain.neighbours import Neighbour
@@ -14,15 +15,11 @@ from treegen.explain.path import Step
 from treegen.spec import Config, KernelSpec
 
 FORMAT = 1
-_DIGITS = 6
 
 
 def figures_text(found: Explanation) -> str:
     """The explanation as one JSON object; unknown things are null."""
-    text = json.dumps(_content(found), allow_nan=False)
-    # Libraries differ in the last bits of a logarithm: they are cut off.
-    content = json.loads(text, parse_float=lambda digits: round(float(digits), _DIGITS))
-    return json.dumps(content, indent=1) + "\n"
+    return json.dumps(rounded(_content(found)), indent=1, allow_nan=False) + "\n"
 
 
 def _content(found: Explanation) -> dict[str, Any]:

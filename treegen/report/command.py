@@ -14,13 +14,12 @@ from treegen.evaluation.choices import Fit
 from treegen.evaluation.parallel import processes
 from treegen.evaluation.progress import progress
 from treegen.evaluation.request import Request, read_subjects
-from treegen.output import write_files
+from treegen.output import check_writable, write_files
 from treegen.report.figures import image
 from treegen.report.page import page
 from treegen.report.palette import Ink, palette
 from treegen.report.section import section
 from treegen.report.study import Study, Task, study
-from treegen.report.writing import check_target, write_images
 from treegen.review.state import State, read_state
 from treegen.spec import Config, Spec
 from treegen.specfile import find_spec, read_spec
@@ -44,9 +43,9 @@ class Ask:
 def run(ask: Ask, fit: Fit = fit_tree) -> None:
     """Write the page, and images where they are asked for. Raises InputError before anything is written."""
     import_module("matplotlib")  # where it is missing, that is told before the work begins
-    check_target(ask.out)
+    check_writable(ask.out.parent, [ask.out.name])
     if ask.images is not None:
-        check_target(ask.images / "report.png")
+        check_writable(ask.images, [])
     spec = read_spec(find_spec(ask.spec))
     state = read_state(spec)
     studies = _studies(ask, state, fit)
@@ -56,7 +55,8 @@ def run(ask: Ask, fit: Fit = fit_tree) -> None:
     if ask.images is not None:
         several = len({one.problem.kernel.name for one in studies}) > 1
         drawn = {_image_name(one, several): image(one, inks[one.problem.kernel.name]) for one in studies}
-        for name in write_images(ask.images, drawn):
+        write_files(ask.images, drawn)
+        for name in drawn:
             print(ask.images / name)
     write_files(ask.out.parent, {ask.out.name: text})
     print(f"{ask.out}: {len(sections)} sections, {len(text.encode()):,} bytes")
