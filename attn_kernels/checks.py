@@ -22,13 +22,13 @@ def check_int(name: str, value: object, minimum: int) -> None:
 
 
 def check_index_tensor(name: str, tensor: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
-    """int32, of this shape (-1 matches any size), on this device, with a last dimension of stride 1."""
+    """int32, of this shape (the first size may be given, -1 is any), on this device, the last stride 1."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}, but an int32 torch.Tensor is needed")
     if tensor.dtype != torch.int32:
         raise TypeError(f"{name} has dtype {tensor.dtype}, but torch.int32 is needed")
     got = tensor.shape
-    if len(got) != len(shape) or any(want not in (-1, size) for size, want in zip(got, shape, strict=True)):
+    if len(got) != len(shape) or shape[0] not in (-1, got[0]):
         wanted = str(shape).replace("-1", "any")
         raise ValueError(f"{name} has shape {tuple(got)}, but {wanted} is needed")
     if tensor.device != device:

@@ -1,14 +1,26 @@
 """From a torch device to the generated function that chooses its configs."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 
 import torch
 
+from attn_kernels.choicelog import logged
 from attn_kernels.config import Config, LaunchConfig, complete
+from attn_kernels.overrides import CONFIG, DEVICE, overrides
+from attn_kernels.untuned import warn_if_untuned
 
 Choose = Callable[..., LaunchConfig]
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """A ``choose``, and the name of the generated module or the environment variable that it is from."""
+
+    key: str
+    choose: Choose
 
 
 def describe_device(device: torch.device) -> tuple[str, str, str]:
@@ -23,14 +35,50 @@ def describe_device(device: torch.device) -> tuple[str, str, str]:
     return properties.name, f"sm_{properties.major}{properties.minor}", "nvidia"
 
 
-@cache
-def choose_for_device(device: torch.device) -> Choose:
-    """The ``choose`` of the generated module nearest to ``device``; asked once a device."""
+def heuristic_for_device(device: torch.device) -> Heuristic:
+    """What environment variables force, else the generated module nearest to ``device``.
+
+    Warns of a GPU without a module of its own, once. Raises ValueError where a variable's value is wrong.
+    """
     # Imported late, so that whichever `generated` is first on sys.path at the first plan is used.
     from generated import unified_attention
 
-    choose: Choose = unified_attention.for_device(*describe_device(device))
-    return choose
+    forced = overrides()
+    if forced.config is not None:
+        config = forced.config
+        return Heuristic(CONFIG, lambda **features: config)
+    if forced.device_key is not None:
+        return heuristic_for_key(forced.device_key, DEVICE)
+    described = describe_device(device)
+    choose: Choose = unified_attention.for_device(*described)
+    key = next(key for key, module in unified_attention.MODULES.items() if module.choose is choose)
+    if described[2] != "cpu":
+        warn_if_untuned(described, key, unified_attention.for_device)
+    return Heuristic(key, choose)
+
+
+def heuristic_for_key(device_key: str, named: str = "device_key") -> Heuristic:
+    """The generated module of this name, whatever the device. Raises ValueError about ``named``."""
+    from generated import unified_attention
+
+    try:
+        return Heuristic(device_key, unified_attention.MODULES[device_key].choose)
+    except KeyError:
+        known = ", ".join(sorted(unified_attention.MODULES))
+        raise ValueError(f"{named} is {device_key!r}, but the generated modules are: {known}") from None
+
+
+@cache
+def choose_for_device(device: torch.device) -> Choose:
+    """The ``choose`` of ``heuristic_for_device``, itself unless choices are logged; asked once a device."""
+    heuristic = heuristic_for_device(device)
+    return logged(heuristic.key, heuristic.choose) if overrides().log else heuristic.choose
+
+
+def choose_for_key(device_key: str) -> Choose:
+    """The ``choose`` of the generated module of this name, whatever the device. Raises ValueError."""
+    heuristic = heuristic_for_key(device_key)
+    return logged(device_key, heuristic.choose) if overrides().log else heuristic.choose
 
 
 def configs_of(module: ModuleType) -> list[Config]:
@@ -38,15 +86,3 @@ def configs_of(module: ModuleType) -> list[Config]:
     constants = vars(module).items()
     found = [value for name, value in constants if name.isupper() and hasattr(value, "variant")]
     return list(dict.fromkeys(map(complete, found)))
-
-
-def choose_for_key(device_key: str) -> Choose:
-    """The ``choose`` of the generated module of this name, whatever the device. Raises ValueError."""
-    from generated import unified_attention
-
-    try:
-        choose: Choose = unified_attention.MODULES[device_key].choose
-    except KeyError:
-        known = ", ".join(sorted(unified_attention.MODULES))
-        raise ValueError(f"device_key is {device_key!r}, but the generated modules are: {known}") from None
-    return choose

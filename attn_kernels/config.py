@@ -46,7 +46,7 @@ class Config(NamedTuple):
         tile_size: keys of one step of the inner loop, independent of the page size.
         num_segments: parts of a context that run in parallel (``segmented``, ``static_grid``).
         num_warps, num_stages: as Triton means them; the stages are those of the loop over full tiles.
-        programs_per_sm: programs a multiprocessor of a launch of fixed size (``static_grid``).
+        programs_per_sm: programs a multiprocessor of a launch of fixed size (``static_grid``, ``stream_k``).
         descriptors: 1 lets ``qblock`` load keys and values through tensor descriptors (TMA) where the GPU
             is a Hopper and the layer allows it (``kernels.hopper.why_not``), else as with 0.
         bypass_l1: 1 loads keys and values past the L1 cache.

@@ -1,10 +1,17 @@
-"""One launch of the planned variant."""
+"""One layer's attention, by the launches that the planned variant describes."""
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from triton.runtime.jit import JITFunction
 
-from attn_kernels import checks
+from attn_kernels import binding, checks, signature
+from attn_kernels.binding import Bound
+from attn_kernels.direct import hooked
+from attn_kernels.ready import launch_all
+from attn_kernels.sameness import Same, same_as
+from attn_kernels.signature import ALIGNMENT, ALWAYS, key_of, kinds, of_plan, read
 from attn_kernels.structures import Layer, Plan
 from attn_kernels.variants import VARIANTS
 
@@ -57,12 +64,85 @@ def run(
     Raises:
         TypeError: a wrong dtype. ValueError: a shape, device, stride, page id or number that cannot be right.
     """
-    checks.check_run(plan, q, k_cache, v_cache, out, k_new, v_new)
-    checks.check_scoring(plan, softmax_scale, sliding_window, softcap, alibi_slopes, sinks, k_scale, v_scale)
+    # Once a layer: everything up to the first return is what a server pays for 32 to 80 times a step.
     if out is None:
-        out = torch.empty_like(q, memory_format=torch.contiguous_format)
+        out = torch.empty_like(q, memory_format=torch.contiguous_format) if isinstance(q, Tensor) else q
+    tensors: tuple[Tensor, ...] = (out, q, k_cache, v_cache)
+    others = (k_new, v_new, alibi_slopes, sinks, k_scale, v_scale)
+    scoring: tuple[Any, ...] = (
+        signature.generation,
+        softmax_scale,
+        type(softmax_scale),
+        sliding_window,
+        type(sliding_window),
+        softcap,
+        k_scale,
+        v_scale,
+    )
+    if not (
+        k_new is v_new is alibi_slopes is sinks is None
+        and type(softcap) is type(k_scale) is type(v_scale) is float
+    ):
+        scoring = (*scoring[:6], type(softcap), kinds(others))
+        tensors += tuple(other for other in others if isinstance(other, Tensor))
+    try:
+        known = plan.ready.get(scoring)
+    except TypeError:  # something has no hash; the checks say what
+        known = None
+    if known is not None and known.same(*tensors) and not hooked():
+        a, b, c, d = out.data_ptr(), q.data_ptr(), k_cache.data_ptr(), v_cache.data_ptr()
+        if not (a | b | c | d) % ALIGNMENT:
+            addresses: tuple[int, ...] = (a, b, c, d)
+            if len(tensors) > ALWAYS:
+                addresses += tuple([other.data_ptr() for other in tensors[ALWAYS:]])
+            launch_all(plan.device.index, known.launches, addresses, tensors)
+            return out
+    _run_anew(plan, scoring, tensors, others)
+    return out
+
+
+class Known(NamedTuple):
+    """What is launched for layers whose tensors are the ``same``: of one plan, or bound for many."""
+
+    same: Same
+    launches: tuple[Any, ...]
+
+
+class Found(NamedTuple):
+    """What is known of a plan's first layer of a kind.
+
+    Attributes:
+        addresses: of its tensors; none where one is no tensor.
+        key: to bind launches by; None where none may be bound or nobody needs it.
+        bound: the launches that plans like this one have for such layers; None if unknown.
+        same: tells layers like this one of plans of as many query tokens; None if nothing does.
+    """
+
+    addresses: tuple[int, ...] = ()
+    key: Hashable = None
+    bound: tuple[Bound, ...] | None = None
+    same: Same | None = None
+
+
+def _run_anew(
+    plan: Plan, scoring: tuple[Any, ...], tensors: tuple[Tensor, ...], others: tuple[Any, ...]
+) -> None:
+    """``run`` for a plan's first layer of a kind."""
+    addresses, key, bound, same = _find(plan, scoring, tensors, others)
+    out, q, k_cache, v_cache = tensors[:ALWAYS]
+    if bound is None or (plan.max_page_id is not None and plan.max_page_id >= k_cache.shape[0]):
+        checks.check_run(plan, q, k_cache, v_cache, out, *others[:2])
+        checks.check_scoring(plan, scoring[1], scoring[3], scoring[5], *others[2:])
     if plan.num_query_tokens == 0:
-        return out
+        return
+    launches = None if bound is None or hooked() else binding.fill_in(plan, bound)
+    if launches is not None:
+        if same is not None:
+            binding.remember(plan.ready, scoring, Known(same, launches))
+        launch_all(plan.device.index, launches, addresses, tensors)
+        return
+    k_new, v_new, alibi_slopes, sinks, k_scale, v_scale = others
+    _, softmax_scale, _, sliding_window, _, softcap, *_ = scoring
     layer = Layer(
         q=q,
         k_cache=k_cache,
@@ -78,22 +158,45 @@ def run(
         k_scale=k_scale,
         v_scale=v_scale,
     )
-    variant = VARIANTS[plan.config.variant]
-    _prepare(variant.kernels[0], plan.device)
-    if plan.device.type == "cpu" or plan.device.index == torch.cuda.current_device():
-        variant.launch(plan, layer)
-    else:
-        with torch.cuda.device(plan.device):
-            variant.launch(plan, layer)
-    return out
+    if bound is None:
+        bound = binding.bind(plan, key, VARIANTS[plan.config.variant].bind(plan, layer))
+    binding.launch_through_triton(plan, bound, layer)
 
 
-def _prepare(kernel: object, device: torch.device) -> None:
-    if isinstance(kernel, JITFunction):
-        if device.type == "cpu":
-            needed = "a GPU is needed (or TRITON_INTERPRET=1 before triton is imported)"
-            raise ValueError(f"q is on cpu, but {needed}")
+def _find(
+    plan: Plan, scoring: tuple[Any, ...], tensors: tuple[Tensor, ...], others: tuple[Any, ...]
+) -> Found:
+    """Whatever is wrong is left to the checks, which say so."""
+    try:
+        addresses = tuple([tensor.data_ptr() for tensor in tensors])
+        usual = others[0] is None and not (
+            (addresses[0] | addresses[1] | addresses[2] | addresses[3]) % ALIGNMENT
+        )
+        alike = scoring, plan.num_query_tokens
+        known = plan.bound.get(alike) if usual else None
+        if known is not None and known.same(*tensors):
+            return Found(addresses, None, known.launches, known.same)
+        facts = read(*tensors[:ALWAYS])
+        key = key_of(plan, facts, others, scoring)
+        bound = plan.bound.get(key)
+    except (AttributeError, TypeError, RuntimeError):
+        return Found()
+    if bound is None or not usual:
+        return Found(addresses, key, bound)
+    same = same_as(tensors, facts)
+    binding.remember(plan.bound, alike, Known(same, bound))
+    return Found(addresses, key, bound, same)
+
+
+def begin(plan: Plan) -> None:
+    """Launch what the planned variant launches once a plan, before any layer."""
+    bind_once = VARIANTS[plan.config.variant].bind_once
+    if bind_once is None:
         return
-    from attn_kernels.interpreter import mend_bfloat16_dot
-
-    mend_bfloat16_dot()
+    key = of_plan()
+    bound = plan.bound.get(key) or binding.bind(plan, key, bind_once(plan))
+    ready = None if hooked() else binding.fill_in(plan, bound)
+    if ready is None:
+        binding.launch_through_triton(plan, bound)
+    else:
+        launch_all(plan.device.index, ready, (), ())

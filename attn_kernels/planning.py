@@ -1,16 +1,20 @@
 """The plan of one step: batch metadata and the chosen config, made once for all layers."""
 
-import dataclasses
-
 import torch
 from torch import Tensor
 
 from attn_kernels import checks
+from attn_kernels.binding import bound_of
+from attn_kernels.capture import choose_for_capture
 from attn_kernels.choose import choose_for_device, choose_for_key
-from attn_kernels.config import LaunchConfig, complete
+from attn_kernels.config import Config, LaunchConfig, complete
 from attn_kernels.config_check import check_config
+from attn_kernels.kernels.arguments import BLOCK_TABLE, CU_SEQLENS_Q, NUM_SEQS, SEQUSED_K, head_padded
+from attn_kernels.launch import begin
+from attn_kernels.scratch import Fresh, Needs
 from attn_kernels.structures import Plan
 from attn_kernels.variants import VARIANTS
+from attn_kernels.workspace import Workspace
 
 
 def plan(
@@ -31,13 +35,15 @@ def plan(
     config: LaunchConfig | None = None,
     device_key: str | None = None,
     check: bool | None = None,
+    for_capture: bool = False,
+    workspace: Workspace | None = None,
 ) -> Plan:
     """Validate a batch, choose its config and return the plan that ``run`` takes, once a step.
 
     Never synchronises with the device unless ``check=True``, so it may be called while a CUDA graph is
-    captured. A graph that is replayed for other batches, in the same index tensors, must hold the plan as
-    well: ``static_grid`` computes its share of the work in it. Layers that use one plan must run one after
-    the other: they share its workspace.
+    captured. A graph that is replayed for other batches is captured with ``for_capture``, and must hold the
+    plan as well (docs/graphs.md): ``static_grid`` computes its share of the work in it. Layers that
+    use one plan must run one after the other: they share its workspace.
 
     Args:
         cu_seqlens_q: int32 [num_seqs + 1], where each sequence's query tokens begin; ends at
@@ -53,8 +59,11 @@ def plan(
         cache_dtype: the caches' type if it is another, ``torch.float8_e4m3fn``; used to choose only.
         config: launch with this instead of what the generated module chooses.
         device_key: choose by the generated module of this name instead of the device's.
-        check: also check the index tensors' contents: None = when they are on the CPU, True = always
-            (synchronises), False = never.
+        check: also check the index tensors' contents: None = when they are on the CPU and the plan is not
+            ``for_capture``, True = always (synchronises), False = never.
+        for_capture: a graph of this plan will be replayed for other batches, in the same index tensors;
+            all lengths given here are the maxima. ``capture`` says what is chosen then.
+        workspace: take scratch memory from here instead of allocating it; one plan after another.
 
     Raises:
         TypeError: an argument of the wrong type or dtype.
@@ -73,7 +82,7 @@ def plan(
 
     device = cu_seqlens_q.device
     max_page_id = None
-    if check or (check is None and device.type == "cpu"):
+    if check or (check is None and device.type == "cpu" and not for_capture):
         max_page_id = checks.check_contents(
             cu_seqlens_q,
             seqused_k,
@@ -85,7 +94,10 @@ def plan(
         )
 
     if config is None:
-        choose = choose_for_device(device) if device_key is None else choose_for_key(device_key)
+        if for_capture:
+            choose = choose_for_capture(device, device_key)
+        else:
+            choose = choose_for_device(device) if device_key is None else choose_for_key(device_key)
         config = choose(
             num_seqs=num_seqs,
             num_query_tokens=num_query_tokens,
@@ -100,12 +112,19 @@ def plan(
         )
     elif device_key is not None:
         raise ValueError(f"device_key is {device_key!r}, but config was given too: only one can choose")
-    full_config = complete(config)
-    check_config(full_config)
+    full_config = _complete_and_checked(config)
+    if workspace is not None and workspace.device != device:
+        raise ValueError(f"workspace is on {workspace.device}, but cu_seqlens_q is on {device}")
+    padded, segments = head_padded(head_size), full_config.num_segments
+    launched = (full_config.block_m, full_config.programs_per_sm)
+    needs = Needs(num_seqs, num_query_tokens, num_query_heads, padded, segments, *launched)
+    query_shape = (num_query_tokens, num_query_heads, head_size)
     made = Plan(
         cu_seqlens_q=cu_seqlens_q,
         seqused_k=seqused_k,
         block_table=block_table,
+        device=device,
+        num_seqs=num_seqs,
         num_query_tokens=num_query_tokens,
         num_kv_tokens=num_kv_tokens,
         max_query_len=max_query_len,
@@ -117,5 +136,33 @@ def plan(
         dtype=dtype,
         config=full_config,
         max_page_id=max_page_id,
+        placed=(query_shape, query_shape, device, device, device, device),
+        workspace=VARIANTS[full_config.variant].workspace(workspace or Fresh(device), needs),
+        bound=bound_of(full_config, num_query_heads, num_kv_heads, head_size, block_size, dtype, device),
+        values={
+            BLOCK_TABLE.value: block_table.data_ptr(),
+            CU_SEQLENS_Q.value: cu_seqlens_q.data_ptr(),
+            SEQUSED_K.value: seqused_k.data_ptr(),
+            NUM_SEQS.value: num_seqs,
+        },
+        for_capture=for_capture,
     )
-    return dataclasses.replace(made, workspace=VARIANTS[full_config.variant].workspace(made))
+    begin(made)
+    return made
+
+
+_checked: dict[int, tuple[LaunchConfig, Config]] = {}
+MOST_CHECKED = 4096
+
+
+def _complete_and_checked(config: LaunchConfig) -> Config:
+    """Remembered by identity, as 32.0 would pass for 32; generated modules return constants."""
+    known = _checked.get(id(config))
+    if known is not None and known[0] is config:
+        return known[1]
+    full_config = complete(config)
+    check_config(full_config)
+    if len(_checked) >= MOST_CHECKED:
+        _checked.clear()
+    _checked[id(config)] = (config, full_config)
+    return full_config

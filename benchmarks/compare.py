@@ -13,11 +13,12 @@ from pathlib import Path
 import torch
 
 from attn_kernels import Config
+from attn_kernels.compiling.jobs import Job
+from attn_kernels.compiling.processes import compile_in_parallel
 from attn_kernels.config_check import check_config
+from attn_kernels.errors import brief
 from attn_kernels.measure.batches import Batch, HeadLayout
-from attn_kernels.measure.errors import brief
 from attn_kernels.measure.tensors import multiprocessors
-from attn_kernels.measure.warm import Job, compile_ahead
 from benchmarks import configs, environment, means, plots, report, table
 from benchmarks.batch_sets import BATCH_SETS, select
 from benchmarks.ceilings import measure_ceilings
@@ -184,7 +185,7 @@ def main() -> int:
     print("\n".join(problems), end="\n" if problems else "")
     rivals = [rival for rival in report.RIVALS if any(rival == entry.name for entry in implementations)]
     jobs = compile_jobs(batches, sweep, args.peers if "vllm" in rivals else None)
-    print(compile_ahead(jobs, device, args.compile_workers), flush=True)
+    print(compile_in_parallel(jobs, device, args.compile_workers), flush=True)
     if args.compile_only:
         return 0
     ceilings = measure_ceilings(device)

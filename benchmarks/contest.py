@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from attn_kernels import Config
+from attn_kernels.errors import brief, exceeds_device
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.checking import Expected, check, expect
-from attn_kernels.measure.errors import brief, exceeds_device
 from attn_kernels.measure.roofline import Ceilings
 from attn_kernels.measure.tensors import BatchTensors, materialise, rotation
 from attn_kernels.measure.timing import Timed, prepare, time_briefly, time_together

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import torch
 
 from attn_kernels import Config
+from attn_kernels.compiling.processes import compile_in_parallel
 from attn_kernels.config_check import check_config
-from attn_kernels.measure.errors import brief, exceeds_device
-from attn_kernels.measure.warm import compile_ahead
+from attn_kernels.errors import brief, exceeds_device
 from benchmarks import configs, environment
 from benchmarks.jobs import OwnJob
 from benchmarks.poisoned import NoMemory, load
@@ -90,7 +90,7 @@ def main() -> int:
     if not cases:
         environment.stop(f"--only {args.only!r}: no case has this in its text")
     print(environment.headline(environment.describe(device)), flush=True)
-    print(compile_ahead(compile_jobs(cases, device), device, args.compile_workers), flush=True)
+    print(compile_in_parallel(compile_jobs(cases, device), device, args.compile_workers), flush=True)
 
     tally = Tally()
     slowest = 0.0

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from attn_kernels import Config
+from attn_kernels.compiling.jobs import minimal
 from attn_kernels.config import complete
 from attn_kernels.config_check import check_config
 from attn_kernels.measure.batches import Batch, HeadLayout, chunked_prefill, decode, mixed, prefill, varlen
@@ -15,7 +16,6 @@ from attn_kernels.measure.checking import WINDOW, Check, Expected, check, choose
 from attn_kernels.measure.roofline import Ceilings, visible_keys, work
 from attn_kernels.measure.tensors import BatchTensors, materialise
 from attn_kernels.measure.timing import Timing, prepare, time_together
-from attn_kernels.measure.warm import minimal
 from attn_kernels.variants import VARIANTS
 from benchmarks import means, plots, recompile, report, table
 from benchmarks.batch_sets import BATCH_SETS, select

@@ -3,15 +3,15 @@
 import math
 from collections.abc import Mapping
 from functools import cache, lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
 from attn_kernels.config import Config
 from attn_kernels.kernels.traits import Traits
-from attn_kernels.structures import Layer, Plan
+from attn_kernels.structures import Layer, OfLayer, OfPlan, Plan
 
 LOG2_E = 1.4426950408889634
 VECTOR_BYTES = 16  # of the widest access of one thread
@@ -24,6 +24,7 @@ RUNTIME_INTS = (
     "num_seqs",
     "heads_per_group",
     "num_kv_heads",
+    "least",
     "stride_q_token",
     "stride_q_head",
     "stride_out_token",
@@ -40,12 +41,24 @@ RUNTIME_INTS = (
     "stride_v_new_token",
     "stride_v_new_head",
 )
-INDEX_POINTERS = ("block_table_ptr", "cu_seqlens_q_ptr", "seqused_k_ptr", "cu_q_blocks_ptr")
+INDEX_POINTERS = ("block_table_ptr", "cu_seqlens_q_ptr", "seqused_k_ptr", "cu_q_blocks_ptr", "counters_ptr")
 UNALIGNED_POINTERS = (*INDEX_POINTERS, "slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr")
 JIT_OPTIONS: dict[str, Any] = {
     "do_not_specialize": RUNTIME_INTS,
     "do_not_specialize_on_alignment": UNALIGNED_POINTERS,
 }
+
+# What every plan has for a kernel.
+CU_SEQLENS_Q = OfPlan(attrgetter("cu_seqlens_q"))
+SEQUSED_K = OfPlan(attrgetter("seqused_k"))
+BLOCK_TABLE = OfPlan(attrgetter("block_table"))
+STRIDE_TABLE = OfPlan(lambda plan: plan.block_table.stride(0))
+NUM_SEQS = OfPlan(attrgetter("num_seqs"))
+
+
+def of_workspace(index: int) -> OfPlan:
+    """One of the tensors of ``plan.workspace``."""
+    return OfPlan(lambda plan: plan.workspace[index])
 
 
 class Specialisation(NamedTuple):
@@ -65,7 +78,7 @@ class Specialisation(NamedTuple):
 
 def head_padded(head_size: int) -> int:
     """Columns of a tile that holds a head: a power of two that matrix instructions take."""
-    return max(16, int(triton.next_power_of_2(head_size)))
+    return max(16, 1 << (head_size - 1).bit_length())
 
 
 def make_traits(
@@ -151,9 +164,9 @@ def converts_e4m3(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) >= E4M3_CAPABILITY
 
 
-def _scale(scale: float | Tensor) -> tuple[float, Tensor | None]:
+def _scale(name: str, scale: float | Tensor) -> tuple[float, OfLayer | None]:
     """A scale as a number and a pointer, whose product it is."""
-    return (1.0, scale) if isinstance(scale, Tensor) else (float(scale), None)
+    return (1.0, OfLayer(name)) if isinstance(scale, Tensor) else (float(scale), None)
 
 
 def _score_numbers(softmax_scale: float, softcap: float) -> tuple[float, float]:
@@ -165,7 +178,10 @@ def _score_numbers(softmax_scale: float, softcap: float) -> tuple[float, float]:
 def common(
     plan: Plan, layer: Layer, *, heads: int | None = None, block_m: int | None = None
 ) -> tuple[tuple[Any, ...], Traits, dict[str, int | bool]]:
-    """The arguments that every kernel begins with, the traits and the options of a launch."""
+    """The arguments that every kernel begins with, the traits and the options of a launch.
+
+    They depend on the plan only through what all plans of its ``bound`` have in common.
+    """
     config, q, out, k_cache, v_cache = plan.config, layer.q, layer.out, layer.k_cache, layer.v_cache
     query_strides = q.stride()[:2] + out.stride()[:2]
     if layer.k_new is not None and layer.v_new is not None:
@@ -185,29 +201,29 @@ def common(
         softcapped=layer.softcap != 0.0,
         alibi=layer.alibi_slopes is not None,
     )
-    if k_cache.element_size() == 1 and not converts_e4m3(plan.device):
-        k_cache, v_cache = k_cache.view(torch.uint8), v_cache.view(torch.uint8)
-    k_scale, k_scale_tensor = _scale(layer.k_scale)
-    v_scale, v_scale_tensor = _scale(layer.v_scale)
+    as_bytes = k_cache.element_size() == 1 and not converts_e4m3(plan.device)
+    cache_view = torch.uint8 if as_bytes else None
+    k_scale, k_scale_tensor = _scale("k_scale", layer.k_scale)
+    v_scale, v_scale_tensor = _scale("v_scale", layer.v_scale)
     arguments = (
-        out,
-        q,
-        k_cache,
-        v_cache,
-        plan.block_table,
-        plan.cu_seqlens_q,
-        plan.seqused_k,
-        layer.alibi_slopes,
-        layer.sinks,
+        OfLayer("out"),
+        OfLayer("q"),
+        OfLayer("k_cache", cache_view),
+        OfLayer("v_cache", cache_view),
+        BLOCK_TABLE,
+        CU_SEQLENS_Q,
+        SEQUSED_K,
+        None if layer.alibi_slopes is None else OfLayer("alibi_slopes"),
+        None if layer.sinks is None else OfLayer("sinks"),
         k_scale_tensor,
         v_scale_tensor,
         *_score_numbers(layer.softmax_scale, layer.softcap),
         k_scale,
         v_scale,
         layer.sliding_window or 0,
-        plan.num_seqs,
+        NUM_SEQS,
         *in_query_units[:4],
-        plan.block_table.stride(0),
+        STRIDE_TABLE,
         *in_cache_units,
     )
     return arguments, traits, options

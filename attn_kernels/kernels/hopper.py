@@ -8,6 +8,7 @@ Inside a warpgroup the values of a tile are multiplied while the softmax of the 
 first.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -18,9 +19,16 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from attn_kernels.config import Config
-from attn_kernels.kernels.arguments import LOG2_E
+from attn_kernels.kernels.arguments import (
+    BLOCK_TABLE,
+    CU_SEQLENS_Q,
+    LOG2_E,
+    NUM_SEQS,
+    SEQUSED_K,
+    STRIDE_TABLE,
+)
 from attn_kernels.kernels.hopper_device import COLUMNS, GROUP_ROWS, UNIT, consume, find_sequence, produce
-from attn_kernels.structures import Layer, Plan
+from attn_kernels.structures import Described, Launch, Layer, OfLayer, OfPlan, Plan
 
 BLOCK_M = gl.constexpr(128)
 LAYOUT = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)  # of a box
@@ -215,32 +223,40 @@ def why_not_strides(
     return None
 
 
-def launch(plan: Plan, layer: Layer, heads_per_group: int) -> None:
-    """Launch the kernel for a layer that ``why_not`` finds nothing wrong with."""
+def bind(plan: Plan, layer: Layer, group: Callable[[Plan], int]) -> Launch:
+    """The launch for layers like this one, which ``why_not`` finds nothing wrong with."""
     q, out = layer.q, layer.out
     heads = plan.queries_per_kv
+    block_q = BLOCK_M.value // heads
     chosen = constants(plan.config, plan.head_size, plan.block_size, heads)
-    k_desc, k_steps = cache_view(layer.k_cache, chosen["BOX"])
-    v_desc, v_steps = cache_view(layer.v_cache, chosen["BOX"])
-    num_q_blocks = plan.num_query_tokens // (BLOCK_M.value // heads) + plan.num_seqs  # an upper bound
-    hopper_kernel[num_q_blocks * heads_per_group, plan.num_kv_heads // heads_per_group](
-        out,
-        q,
-        k_desc,
-        v_desc,
-        plan.block_table,
-        plan.cu_seqlens_q,
-        plan.seqused_k,
+    box = chosen["BOX"]
+    assert not isinstance(layer.k_scale, Tensor)
+
+    def describe(cache: Tensor) -> TensorDescriptor:
+        return cache_view(cache, box)[0]
+
+    def programs(plan: Plan) -> tuple[int, int]:
+        num_q_blocks = plan.num_query_tokens // block_q + plan.num_seqs  # an upper bound
+        return num_q_blocks * group(plan), plan.num_kv_heads // group(plan)
+
+    arguments = (
+        OfLayer("out"),
+        OfLayer("q"),
+        Described("k_cache", describe),
+        Described("v_cache", describe),
+        BLOCK_TABLE,
+        CU_SEQLENS_Q,
+        SEQUSED_K,
         layer.softmax_scale * layer.k_scale * LOG2_E,
-        plan.num_seqs,
-        heads_per_group,
+        NUM_SEQS,
+        OfPlan(group),
         *(stride // UNIT.value for stride in q.stride()[:2] + out.stride()[:2]),
-        plan.block_table.stride(0),
-        *k_steps,
-        *v_steps,
-        **chosen,
-        num_warps=WARPS,
+        STRIDE_TABLE,
+        *cache_view(layer.k_cache, box)[1],
+        *cache_view(layer.v_cache, box)[1],
+        *chosen.values(),
     )
+    return Launch(hopper_kernel, programs, arguments, {"num_warps": WARPS})
 
 
 def serves(device: torch.device) -> bool:

@@ -12,7 +12,7 @@ from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
 from attn_kernels.kernels.pages import search
 from attn_kernels.kernels.rows import attend_and_store, load_scales, place
 from attn_kernels.kernels.traits import Cache, Scoring
-from attn_kernels.structures import Layer, Plan
+from attn_kernels.structures import Launch, Layer, Plan
 
 HEADS = 1  # of one program
 
@@ -88,7 +88,11 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
     return (Specialisation(naive_kernel, heads=HEADS),)
 
 
-def launch(plan: Plan, layer: Layer) -> None:
-    """Launch with ``plan.config``, whose ``block_m`` is 1."""
+def programs(plan: Plan) -> tuple[int, int]:
+    return plan.num_query_tokens, plan.num_query_heads
+
+
+def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
+    """One kernel; ``block_m`` is 1."""
     arguments, traits, options = common(plan, layer, heads=HEADS)
-    naive_kernel[plan.num_query_tokens, plan.num_query_heads](*arguments, traits, **options)
+    return (Launch(naive_kernel, programs, (*arguments, traits), options),)

@@ -5,6 +5,7 @@ from contiguous K and V where these are given ("Enabling vLLM V1 on AMD GPUs Wit
 query heads each load their KV head again.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import triton
@@ -23,7 +24,7 @@ from attn_kernels.kernels.rows import (
     store_rows,
 )
 from attn_kernels.kernels.traits import Cache, Keys, Rows, Scoring
-from attn_kernels.structures import Layer, Plan
+from attn_kernels.structures import Launch, Layer, OfLayer, Plan, always
 
 HEADS = 1  # of one program
 SHORTEST_QUERY = 1  # of the sequences that the variant leaves to the kernel: all
@@ -132,17 +133,24 @@ def specialise_prefill(shortest_query: int) -> Specialisation:
     return Specialisation(prefix_prefill_kernel, heads=HEADS, constants={"SHORTEST_QUERY": shortest_query})
 
 
-def launch(plan: Plan, layer: Layer) -> None:
-    """Launch with ``plan.config``."""
-    launch_prefill(plan, layer, SHORTEST_QUERY)
+def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
+    """One kernel for all sequences."""
+    return (bind_prefill(plan, layer, SHORTEST_QUERY),)
 
 
-def launch_prefill(plan: Plan, layer: Layer, shortest_query: int) -> None:
-    """Launch for the sequences of at least ``shortest_query`` query tokens."""
+def bind_prefill(
+    plan: Plan, layer: Layer, shortest_query: int, needed: Callable[[Plan], bool] = always
+) -> Launch:
+    """The launch for the sequences of at least ``shortest_query`` query tokens."""
     arguments, traits, options = common(plan, layer, heads=HEADS)
     new: tuple[Any, ...] = (None, None, 0, 0, 0, 0)
     if layer.k_new is not None and layer.v_new is not None:
         strides = (*layer.k_new.stride()[:2], *layer.v_new.stride()[:2])
-        new = (layer.k_new, layer.v_new, *(n // traits.query_unit for n in strides))
-    grid = (-(-plan.max_query_len // traits.block_m) * plan.num_seqs, plan.num_query_heads)
-    prefix_prefill_kernel[grid](*arguments, *new, shortest_query, traits, **options)
+        new = (OfLayer("k_new"), OfLayer("v_new"), *(n // traits.query_unit for n in strides))
+    rows = traits.block_m
+
+    def programs(plan: Plan) -> tuple[int, int]:
+        return -(-plan.max_query_len // rows) * plan.num_seqs, plan.num_query_heads
+
+    arguments = (*arguments, *new, shortest_query, traits)
+    return Launch(prefix_prefill_kernel, programs, arguments, options, needed)

@@ -6,6 +6,7 @@ appendix B). The tile of keys is independent of the page size (section 4.6).
 """
 
 import importlib
+from collections.abc import Callable
 from functools import cache as memoize
 from types import ModuleType
 
@@ -16,8 +17,8 @@ import triton.language as tl
 from attn_kernels.config import Config
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
 from attn_kernels.kernels.rows import attend_and_store, load_scales, place_q_block
-from attn_kernels.kernels.traits import Cache, Scoring, Traits
-from attn_kernels.structures import Layer, Plan
+from attn_kernels.kernels.traits import Cache, Scoring
+from attn_kernels.structures import Launch, Layer, OfPlan, Plan
 
 L2_BYTES = 24 * 2**20  # what K and V of the heads in flight may fill, of the 40 MB (A100) or more of a GPU
 
@@ -102,16 +103,21 @@ def heads_per_group(num_kv_heads: int, head_bytes: int, one_block_per_sequence: 
     return next(size for size in range(fitting, 0, -1) if num_kv_heads % size == 0)
 
 
-def heads_per_group_of(plan: Plan, layer: Layer) -> int:
-    """``heads_per_group`` of a launch of Q-Blocks."""
+def bind_group(plan: Plan, layer: Layer) -> Callable[[Plan], int]:
+    """``heads_per_group`` of the launches of Q-Blocks for layers like this one."""
     block_q = plan.config.block_m // min(plan.queries_per_kv, plan.config.block_m)
-    head_bytes = 2 * plan.max_seq_len * plan.head_size * layer.k_cache.element_size()
-    return heads_per_group(plan.num_kv_heads, head_bytes, plan.max_query_len <= block_q)
+    key_bytes = 2 * plan.head_size * layer.k_cache.element_size()
+
+    def group(plan: Plan) -> int:
+        one_block = plan.max_query_len <= block_q
+        return heads_per_group(plan.num_kv_heads, plan.max_seq_len * key_bytes, one_block)
+
+    return group
 
 
-def q_blocks_bound(plan: Plan, traits: Traits) -> int:
-    """No batch of the plan's sizes has more Q-Blocks; see ``find_sequence``."""
-    return plan.num_query_tokens // (traits.block_m // traits.heads) + plan.num_seqs
+def q_blocks_bound(plan: Plan, block_q: int) -> int:
+    """No batch of the plan's sizes has more Q-Blocks of ``block_q`` query tokens; see ``find_sequence``."""
+    return plan.num_query_tokens // block_q + plan.num_seqs
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
@@ -128,15 +134,19 @@ def hopper_kernel(device: torch.device) -> ModuleType | None:
     return hopper if hopper.serves(device) else None
 
 
-def launch(plan: Plan, layer: Layer) -> None:
-    """Launch the kernel with ``plan.config``; the arguments were checked by ``run``."""
-    group = heads_per_group_of(plan, layer)
+def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
+    """One kernel: the Hopper kernel if the config has descriptors and the layer allows it."""
+    group = bind_group(plan, layer)
     if plan.config.descriptors:
         hopper = hopper_kernel(plan.device)
         if hopper is not None and hopper.why_not(plan, layer) is None:
-            hopper.launch(plan, layer, group)
-            return
+            return (hopper.bind(plan, layer, group),)
     arguments, traits, options = common(plan, layer)
+    block_q = traits.block_m // traits.heads
     head_splits = -(-plan.queries_per_kv // traits.heads)
-    grid = (q_blocks_bound(plan, traits) * group, plan.num_kv_heads // group, head_splits)
-    qblock_kernel[grid](*arguments, group, traits, **options)
+
+    def programs(plan: Plan) -> tuple[int, int, int]:
+        heads = group(plan)
+        return q_blocks_bound(plan, block_q) * heads, plan.num_kv_heads // heads, head_splits
+
+    return (Launch(qblock_kernel, programs, (*arguments, OfPlan(group), traits), options),)

@@ -8,17 +8,19 @@ import triton
 import triton.language as tl
 
 from attn_kernels.config import Config
-from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
+from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common, of_workspace
 from attn_kernels.kernels.qblock import q_blocks_bound
 from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place_q_block
 from attn_kernels.kernels.segments import (
-    launch_reduce,
+    bind_reduce,
     segment_keys,
     specialise_reduce,
     store_partial,
 )
 from attn_kernels.kernels.traits import Cache, Scoring
-from attn_kernels.structures import Layer, Plan
+from attn_kernels.structures import Launch, Layer, Plan
+
+PARTIALS = tuple(map(of_workspace, range(3)))
 
 
 @triton.jit(**JIT_OPTIONS)
@@ -92,10 +94,15 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
     return (Specialisation(segmented_kernel), specialise_reduce())
 
 
-def launch(plan: Plan, layer: Layer) -> None:
-    """Launch both kernels with ``plan.config``."""
+def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
+    """Two kernels, the second of which joins the segments."""
     arguments, traits, options = common(plan, layer)
+    block_q, segments = traits.block_m // traits.heads, plan.config.num_segments
     head_splits = -(-plan.queries_per_kv // traits.heads)
-    grid = (q_blocks_bound(plan, traits) * plan.num_kv_heads, plan.config.num_segments, head_splits)
-    segmented_kernel[grid](*arguments, *plan.workspace, plan.num_kv_heads, traits, **options)
-    launch_reduce(plan, layer, plan.workspace, traits)
+
+    def programs(plan: Plan) -> tuple[int, int, int]:
+        return q_blocks_bound(plan, block_q) * plan.num_kv_heads, segments, head_splits
+
+    arguments = (*arguments, *PARTIALS, plan.num_kv_heads, traits)
+    first = Launch(segmented_kernel, programs, arguments, options)
+    return first, bind_reduce(layer, PARTIALS, traits)

@@ -5,16 +5,24 @@ them.
 softmax); also Flash-Decoding's split over keys and values (Dao et al., 2023).
 """
 
-import torch
+from collections.abc import Sequence
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, head_padded
+from attn_kernels.kernels.arguments import (
+    CU_SEQLENS_Q,
+    JIT_OPTIONS,
+    NUM_SEQS,
+    SEQUSED_K,
+    Specialisation,
+)
 from attn_kernels.kernels.pages import search
 from attn_kernels.kernels.rows import first_tile, in_base_2, place, query_heads, valid_rows
 from attn_kernels.kernels.traits import Traits
-from attn_kernels.structures import Layer, Plan
+from attn_kernels.scratch import Needs, Scratch
+from attn_kernels.structures import Launch, Layer, OfLayer, OfPlan, Plan
 
 # One warp: no sum has to cross warps, and there is a program for every token and head.
 REDUCE_OPTIONS = {"num_warps": 1, "enable_fp_fusion": True}
@@ -121,31 +129,30 @@ def reduce_kernel(
     tl.store(out_ptr + columns, result.to(out_ptr.dtype.element_ty), mask=columns < traits.head_size)
 
 
-def allocate_partials(plan: Plan) -> tuple[Tensor, Tensor, Tensor]:
+def partials(scratch: Scratch, needs: Needs) -> tuple[Tensor, ...]:
     """What ``store_partial`` writes."""
-    rows = (plan.num_query_tokens, plan.num_query_heads, plan.config.num_segments)
-
-    def empty(*shape: int) -> Tensor:
-        return torch.empty(shape, dtype=torch.float32, device=plan.device)
-
-    return empty(*rows, head_padded(plan.head_size)), empty(*rows), empty(*rows)
+    return scratch.partials(needs)
 
 
 def specialise_reduce() -> Specialisation:
     return Specialisation(reduce_kernel, options=REDUCE_OPTIONS)
 
 
-def launch_reduce(plan: Plan, layer: Layer, partials: tuple[Tensor, ...], traits: Traits) -> None:
-    """Join all segments into ``layer.out``."""
-    reduce_kernel[plan.num_query_tokens, plan.num_query_heads](
-        layer.out,
+def tokens_and_heads(plan: Plan) -> tuple[int, int]:
+    return plan.num_query_tokens, plan.num_query_heads
+
+
+def bind_reduce(layer: Layer, partials: Sequence[OfPlan], traits: Traits) -> Launch:
+    """The launch that joins all segments into the layer's output."""
+    arguments = (
+        OfLayer("out"),
         *partials,
-        plan.cu_seqlens_q,
-        plan.seqused_k,
-        layer.sinks,
+        CU_SEQLENS_Q,
+        SEQUSED_K,
+        None if layer.sinks is None else OfLayer("sinks"),
         layer.sliding_window or 0,
-        plan.num_seqs,
+        NUM_SEQS,
         *(n // traits.query_unit for n in layer.out.stride()[:2]),
         traits,
-        **REDUCE_OPTIONS,
     )
+    return Launch(reduce_kernel, tokens_and_heads, arguments, REDUCE_OPTIONS)

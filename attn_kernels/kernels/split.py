@@ -9,10 +9,10 @@ import triton.language as tl
 
 from attn_kernels.config import Config
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
-from attn_kernels.kernels.prefix_prefill import launch_prefill, specialise_prefill
+from attn_kernels.kernels.prefix_prefill import bind_prefill, specialise_prefill
 from attn_kernels.kernels.rows import attend_and_store, load_scales, place
 from attn_kernels.kernels.traits import Cache, Scoring
-from attn_kernels.structures import Layer, Plan
+from attn_kernels.structures import Launch, Layer, Plan
 
 MIN_ROWS = 16  # of a matrix instruction
 MAX_HEADS = 64  # of one program
@@ -96,13 +96,27 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
     return (specialise_prefill(SHORTEST_PREFILL), Specialisation(decode_kernel, heads, block_m))
 
 
-def launch(plan: Plan, layer: Layer) -> None:
-    """Launch one kernel or both, as far as the host knows which are needed. ``block_m`` is the prefill's."""
-    if plan.max_query_len > 1:
-        launch_prefill(plan, layer, SHORTEST_PREFILL)
-        if plan.num_query_tokens == plan.num_seqs * plan.max_query_len:
-            return
+def has_prefill(plan: Plan) -> bool:
+    return plan.max_query_len > 1
+
+
+def has_decode(plan: Plan) -> bool:
+    """Not if all sequences are known to have as many query tokens, more than one."""
+    return (
+        plan.max_query_len <= 1
+        or plan.num_query_tokens != plan.num_seqs * plan.max_query_len
+        or plan.for_capture
+    )
+
+
+def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
+    """Two kernels, of which a batch needs one or both. ``block_m`` is the prefill's."""
+    prefill = bind_prefill(plan, layer, SHORTEST_PREFILL, has_prefill)
     heads, block_m = decode_tile(plan.queries_per_kv)
     arguments, traits, options = common(plan, layer, heads=heads, block_m=block_m)
     head_splits = -(-plan.queries_per_kv // heads)
-    decode_kernel[plan.num_seqs, plan.num_kv_heads, head_splits](*arguments, traits, **options)
+
+    def programs(plan: Plan) -> tuple[int, int, int]:
+        return plan.num_seqs, plan.num_kv_heads, head_splits
+
+    return prefill, Launch(decode_kernel, programs, (*arguments, traits), options, has_decode)

@@ -13,21 +13,31 @@ import triton.language as tl
 from torch import Tensor
 
 from attn_kernels.config import Config
-from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
+from attn_kernels.kernels.arguments import (
+    CU_SEQLENS_Q,
+    JIT_OPTIONS,
+    NUM_SEQS,
+    Specialisation,
+    common,
+    of_workspace,
+)
 from attn_kernels.kernels.pages import search
-from attn_kernels.kernels.qblock import heads_per_group_of
+from attn_kernels.kernels.qblock import bind_group
 from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place, store_rows
 from attn_kernels.kernels.segments import (
-    allocate_partials,
-    launch_reduce,
+    bind_reduce,
     segment_keys,
     specialise_reduce,
     store_partial,
 )
 from attn_kernels.kernels.traits import Cache, Scoring
-from attn_kernels.structures import Layer, Plan
+from attn_kernels.scratch import Needs, Scratch
+from attn_kernels.structures import Launch, Layer, OfPlan, Plan
 
+CU_Q_BLOCKS, *PARTIALS = map(of_workspace, range(4))
 NO_PARTIALS = {"partial_ptr": None, "max_ptr": None, "sum_ptr": None}
+COUNT_OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
+COUNT_CHUNK = 1024  # sequences at a time
 INTERPRETED_PROCESSORS = 3  # stand for a GPU's multiprocessors on the CPU
 
 
@@ -131,35 +141,69 @@ def multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def workspace(plan: Plan) -> tuple[Tensor, ...]:
+@triton.jit(**JIT_OPTIONS)
+def count_q_blocks_kernel(
+    cu_q_blocks_ptr, cu_seqlens_q_ptr, num_seqs, BLOCK_Q: tl.constexpr, CHUNK: tl.constexpr
+):
+    """The cumulative Q-Block tensor, by one program."""
+    tl.store(cu_q_blocks_ptr, 0)
+    before = 0
+    for first in tl.range(0, num_seqs, CHUNK):
+        seqs = first + tl.arange(0, CHUNK)
+        exists = seqs < num_seqs
+        starts = tl.load(cu_seqlens_q_ptr + seqs, mask=exists, other=0)
+        stops = tl.load(cu_seqlens_q_ptr + seqs + 1, mask=exists, other=0)
+        blocks = (stops - starts + BLOCK_Q - 1) // BLOCK_Q
+        tl.store(cu_q_blocks_ptr + 1 + seqs, before + tl.cumsum(blocks, 0), mask=exists)
+        before += tl.sum(blocks, 0)
+
+
+def workspace(scratch: Scratch, needs: Needs) -> tuple[Tensor, ...]:
     """The cumulative Q-Block tensor, int32 [num_seqs + 1], and the partial results if there are segments."""
-    block_m = plan.config.block_m
-    block_q = block_m // min(plan.queries_per_kv, block_m)
-    blocks = (plan.cu_seqlens_q.diff() + (block_q - 1)) // block_q
-    cu_q_blocks = torch.zeros(plan.num_seqs + 1, dtype=torch.int32, device=plan.device)
-    torch.cumsum(blocks, 0, dtype=torch.int32, out=cu_q_blocks[1:])
-    return (cu_q_blocks, *(allocate_partials(plan) if plan.config.num_segments > 1 else ()))
+    cu_q_blocks = scratch.cu_q_blocks(needs)
+    return (cu_q_blocks, *scratch.partials(needs)) if needs.num_segments > 1 else (cu_q_blocks,)
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
-    if config.num_segments > 1:
-        return (Specialisation(static_grid_kernel), specialise_reduce())
-    return (Specialisation(static_grid_kernel, constants=NO_PARTIALS),)
-
-
-def launch(plan: Plan, layer: Layer) -> None:
-    """Launch with ``plan.config``: ``programs_per_sm`` programs for each multiprocessor."""
-    arguments, traits, options = common(plan, layer)
-    cu_q_blocks, *partials = plan.workspace
-    grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
-    static_grid_kernel[grid](
-        *arguments,
-        cu_q_blocks,
-        *(partials or NO_PARTIALS.values()),
-        plan.num_kv_heads,
-        heads_per_group_of(plan, layer),
-        traits,
-        **options,
+    count = Specialisation(
+        count_q_blocks_kernel, constants=count_constants(config, queries_per_kv), options=COUNT_OPTIONS
     )
-    if partials:
-        launch_reduce(plan, layer, tuple(partials), traits)
+    if config.num_segments > 1:
+        return (count, Specialisation(static_grid_kernel), specialise_reduce())
+    return (count, Specialisation(static_grid_kernel, constants=NO_PARTIALS))
+
+
+def count_constants(config: Config, queries_per_kv: int) -> dict[str, int]:
+    return {"BLOCK_Q": config.block_m // min(queries_per_kv, config.block_m), "CHUNK": COUNT_CHUNK}
+
+
+def one_program(plan: Plan) -> tuple[int]:
+    return (1,)
+
+
+def bind_once(plan: Plan) -> tuple[Launch, ...]:
+    """The kernel that fills the cumulative Q-Block tensor, once a plan."""
+    constants = count_constants(plan.config, plan.queries_per_kv)
+    arguments = (CU_Q_BLOCKS, CU_SEQLENS_Q, NUM_SEQS, *constants.values())
+    return (Launch(count_q_blocks_kernel, one_program, arguments, COUNT_OPTIONS),)
+
+
+def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
+    """``programs_per_sm`` programs for each multiprocessor; with segments, a second kernel joins them."""
+    arguments, traits, options = common(plan, layer)
+    grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
+    segmented = plan.config.num_segments > 1
+    first = Launch(
+        static_grid_kernel,
+        lambda plan: grid,
+        (
+            *arguments,
+            CU_Q_BLOCKS,
+            *(PARTIALS if segmented else NO_PARTIALS.values()),
+            plan.num_kv_heads,
+            OfPlan(bind_group(plan, layer)),
+            traits,
+        ),
+        options,
+    )
+    return (first, bind_reduce(layer, PARTIALS, traits)) if segmented else (first,)

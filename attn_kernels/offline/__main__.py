@@ -31,6 +31,7 @@ DEFAULTS = {
     "qblock": Config("qblock", block_m=64, tile_size=32),
     "segmented": Config("segmented", block_m=16, tile_size=32, num_segments=8),
     "static_grid": Config("static_grid", block_m=64, tile_size=32, programs_per_sm=2),
+    "stream_k": Config("stream_k", block_m=16, tile_size=64, programs_per_sm=2),
 }
 # Segments make a static grid's kernel another.
 ALL = (

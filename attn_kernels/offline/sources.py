@@ -156,7 +156,8 @@ def _hopper_source(hopper: Any, config: Config, shape: Shape) -> Source:
 
 def _constants(names: list[str], special: Specialisation, traits: Traits, shape: Shape) -> dict[str, Any]:
     absent = {name for name, feature in POINTERS_OF_FEATURES.items() if feature not in shape.features}
-    return {**special.constants, **dict.fromkeys(absent.intersection(names)), "traits": traits}
+    found = {**special.constants, **dict.fromkeys(absent.intersection(names))}
+    return {**found, "traits": traits} if "traits" in names else found
 
 
 def _argument_type(name: str, shape: Shape) -> str:

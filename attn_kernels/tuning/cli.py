@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 import triton
 
+from attn_kernels.compiling.processes import default_workers
 from attn_kernels.config import Config
 from attn_kernels.measure.device import device_facts, driver_version, kernel_source_hash
-from attn_kernels.measure.warm import default_workers
 from attn_kernels.tuning.arguments import KERNEL, parser
 from attn_kernels.tuning.candidates import Possible, dropped_text, find_possible, gpu_of
 from attn_kernels.tuning.devices import ASSUMED, device_key, devices_from

@@ -8,9 +8,9 @@ from statistics import median
 import torch
 
 from attn_kernels.config import Config
+from attn_kernels.errors import exceeds_device
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.checking import Expected, Limits, check, expect
-from attn_kernels.measure.errors import exceeds_device
 from attn_kernels.measure.roofline import work
 from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise, plan_for, rotation
 from attn_kernels.measure.timing import Launch, WallClockTimed, capture

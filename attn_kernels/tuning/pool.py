@@ -12,8 +12,8 @@ from typing import Final, Self
 
 import torch
 
+from attn_kernels.compiling.processes import CompileAhead, without_interrupts
 from attn_kernels.config import Config
-from attn_kernels.measure.warm import CompileAhead, without_interrupts
 from attn_kernels.tuning.bench import Advance
 from attn_kernels.tuning.compiling import CompileJob
 from attn_kernels.tuning.errors import TuningError

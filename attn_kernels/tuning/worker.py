@@ -9,9 +9,9 @@ from multiprocessing.connection import Connection
 
 import torch
 
+from attn_kernels.compiling.processes import follow_parent
 from attn_kernels.config import Config
 from attn_kernels.measure.device import device_facts
-from attn_kernels.measure.warm import follow_parent
 from attn_kernels.tuning.gpu import measure
 from attn_kernels.tuning.results import Cell
 from attn_kernels.tuning.scenario import Scenario

@@ -53,3 +53,12 @@ def overflow_checks(monkeypatch):
     monkeypatch.setattr(
         builder, "options", dataclasses.replace(builder.options, sanitize_overflow=True, debug=True)
     )
+
+
+@pytest.fixture(params=["flat", "nested"])
+def recorder(request, monkeypatch):
+    """What would have been launched, as Triton 3.6 and as 3.9 launch."""
+    from launch_recorder import Recorder, recording
+
+    with recording(monkeypatch, Recorder(request.param == "nested")) as found:
+        yield found

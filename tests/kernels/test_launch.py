@@ -118,18 +118,20 @@ def test_options_of_each_vendor():
     assert compile_options(config._replace(max_registers=0), "nvidia") == common
 
 
-def test_the_variant_names_the_launcher(monkeypatch):
-    launched = []
+def test_the_variant_describes_the_launches(monkeypatch, launches):
+    asked = []
 
-    def launch(plan, layer):
-        launched.append((plan.config, layer.sliding_window))
+    def bind(plan, layer):
+        asked.append((plan.config, layer.sliding_window))
+        return VARIANTS["naive"].bind(plan, layer)
 
-    other = dataclasses.replace(VARIANTS["qblock"], launch=launch)
+    other = dataclasses.replace(VARIANTS["qblock"], bind=bind)
     monkeypatch.setitem(VARIANTS, "other", other)
     batch = make_batch((3, 1), (20, 50), **HEADS)
     chosen = Config("other", 16, 16, num_warps=1, num_stages=1)
     attn_kernels.run(batch.plan(config=chosen), batch.q, batch.k_cache, batch.v_cache, sliding_window=7)
-    assert launched == [(chosen, 7)]
+    assert asked == [(chosen, 7)]
+    assert [launch.kernel for launch in launches] == ["naive_kernel"]
 
 
 def test_the_choice_knows_of_fp8_caches(generated):

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
-from attn_kernels.measure import warm
-from attn_kernels.measure.warm import CompileAhead
+from attn_kernels.compiling import processes as compiling
+from attn_kernels.compiling.processes import CompileAhead
 
 CPU = torch.device("cpu")
 
@@ -68,14 +68,14 @@ class Mortal(Threads):
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_one_deadly_job_costs_only_itself(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CompileAhead, "_idle", False)
-    monkeypatch.setattr(warm, "ProcessPoolExecutor", Mortal)
+    monkeypatch.setattr(compiling, "ProcessPoolExecutor", Mortal)
     ran: list[Hashable] = []
     monkeypatch.setattr(Sum, "run", lambda self, device: ran.append(self.needs))
     jobs = [Sum(frozenset({i}), cost=-i) for i in range(8)]
     jobs[3] = Deadly(frozenset({3}), cost=-3)
     with CompileAhead(CPU, workers) as processes:
         done = processes.compile(jobs)
-        assert (done.jobs, done.broken, done.failed, done.left_out) == (8, 1, 0, 0)
+        assert (done.jobs, done.broken, done.failed, done.left_out) == (8, [[jobs[3]]], 0, 0)
         assert set(ran) == {job.needs for job in jobs} - {jobs[3].needs}
         assert all(map(processes.has, jobs))  # its cell is to say that it failed
         assert processes.compile(jobs).jobs == 0
@@ -83,9 +83,9 @@ def test_one_deadly_job_costs_only_itself(workers: int, monkeypatch: pytest.Monk
 
 def test_what_was_not_compiled_in_time_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CompileAhead, "_idle", False)
-    monkeypatch.setattr(warm, "ProcessPoolExecutor", Threads)
+    monkeypatch.setattr(compiling, "ProcessPoolExecutor", Threads)
     clock = iter(range(1000))
-    monkeypatch.setattr(warm.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(compiling.time, "monotonic", lambda: next(clock))
     jobs = [Sum(frozenset({i})) for i in range(50)]
     with CompileAhead(CPU, 2) as processes:
         done = processes.compile(jobs, deadline=20)
@@ -96,7 +96,7 @@ def test_what_was_not_compiled_in_time_is_not_known(monkeypatch: pytest.MonkeyPa
 
 def test_compiling_goes_on_after_a_process_died_between_two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CompileAhead, "_idle", False)
-    monkeypatch.setattr(warm, "ProcessPoolExecutor", Threads)
+    monkeypatch.setattr(compiling, "ProcessPoolExecutor", Threads)
     with CompileAhead(CPU, 1) as processes:
         monkeypatch.setattr(processes, "_pool", Died(1, initializer=None))
         assert not processes.has(Sum())

@@ -11,52 +11,17 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
-from typing import Protocol, Self
+from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 
-from attn_kernels.measure.errors import exceeds_device
+from attn_kernels.compiling.jobs import Job, grouped, minimal
+from attn_kernels.errors import exceeds_device
 
 MAX_WORKERS = 30
-
-
-class Job(Protocol):
-    """A launch whose kernels are to be compiled; workers get it pickled."""
-
-    @property
-    def needs(self) -> frozenset[Hashable]:
-        """The kernels that it launches, each with all that it is compiled for."""
-
-    @property
-    def cost(self) -> int:
-        """Larger for what compiles longer."""
-
-    @property
-    def group(self) -> Hashable:
-        """Jobs of one group run in one process; None: alone."""
-
-    def run(self, device: torch.device) -> None: ...
-
-
-def minimal(jobs: Iterable[Job], known: frozenset[Hashable] = frozenset()) -> list[Job]:
-    """Jobs that together compile all that `jobs` do, none of it twice nor of `known`, longest first."""
-    seen = set(known)
-    kept = []
-    for job in sorted(jobs, key=lambda job: len(job.needs), reverse=True):
-        if not job.needs <= seen:
-            seen |= job.needs
-            kept.append(job)
-    return sorted(kept, key=lambda job: job.cost, reverse=True)
-
-
-def grouped(jobs: Sequence[Job]) -> list[list[Job]]:
-    groups: dict[Hashable, list[Job]] = {}
-    for index, job in enumerate(jobs):
-        groups.setdefault(index if job.group is None else (job.group,), []).append(job)
-    return list(groups.values())
 
 
 def default_workers() -> int:
@@ -64,20 +29,33 @@ def default_workers() -> int:
     return min(MAX_WORKERS, max(1, (os.cpu_count() or 2) - 1))
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A job, and what it raised."""
+
+    job: Job
+    error: Exception
+
+
+def run_jobs(jobs: Iterable[Job], device: torch.device) -> list[Failure]:
+    """Run all jobs in this process; those that raise are told."""
+    failures = []
+    on_gpu = device.type == "cuda"
+    with torch.cuda.device(device) if on_gpu else contextlib.nullcontext():
+        for job in jobs:
+            try:
+                job.run(device)
+                if on_gpu:
+                    torch.cuda.synchronize()
+            except Exception as error:
+                failures.append(Failure(job, error))
+    return failures
+
+
 def _compile(jobs: list[Job], device: str) -> int:
     """Run jobs in a worker; a failure here shows again, with its message, where the result matters."""
-    failures = 0
-    place = torch.device(device)
-    for job in jobs:
-        try:
-            if place.type == "cuda":
-                torch.cuda.set_device(place)
-            job.run(place)
-            if place.type == "cuda":
-                torch.cuda.synchronize()
-        except Exception as error:
-            failures += not exceeds_device(error)
-    return failures
+    failures = run_jobs(jobs, torch.device(device))
+    return sum(not exceeds_device(failure.error) for failure in failures)
 
 
 @contextlib.contextmanager
@@ -114,7 +92,7 @@ class Compiled:
 
     jobs: int = 0
     failed: int = 0
-    broken: int = 0
+    broken: list[list[Job]] = field(default_factory=list)
     left_out: int = 0
 
 
@@ -197,7 +175,7 @@ class CompileAhead:
                 running.clear()
                 self.close()
                 if alone:
-                    done.broken += 1
+                    done.broken.append(died[0])
                     self._finish(died[0], done, total, progress)
                 else:
                     suspects.extend(died)
@@ -226,7 +204,7 @@ class CompileAhead:
         return self._pool
 
 
-def compile_ahead(jobs: Iterable[Job], device: torch.device, workers: int | None = None) -> str:
+def compile_in_parallel(jobs: Iterable[Job], device: torch.device, workers: int | None = None) -> str:
     """Compile what `jobs` need; returns one line that says how it went. Does nothing without a GPU."""
     start = time.monotonic()
     with CompileAhead(device, workers) as processes:
@@ -236,5 +214,5 @@ def compile_ahead(jobs: Iterable[Job], device: torch.device, workers: int | None
     seconds = time.monotonic() - start
     trouble = ""
     if done.failed or done.broken:
-        trouble = f", {done.failed} launches failed, {done.broken} groups broke off"
+        trouble = f", {done.failed} launches failed, {len(done.broken)} groups broke off"
     return f"compiled ahead: {done.jobs} launches in {processes.workers} processes, {seconds:.0f} s{trouble}"

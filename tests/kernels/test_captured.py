@@ -1,0 +1,56 @@
+"""``stream_k`` in a captured graph: launches bound once for fixed maxima, made again for other batches."""
+
+import random
+
+import pytest
+from captured_server import HEADS, Server, batch_of, random_lens
+from kernel_cases import FP8, assert_close, make_config, scores
+from triton.runtime import interpreter
+
+from attn_kernels.kernels import stream_k
+
+
+@pytest.mark.parametrize(
+    "names, fp8",
+    [
+        ("", False),
+        ("window=37 sinks", False),
+        ("softcap alibi scales=tensor", True),
+    ],
+)
+@pytest.mark.parametrize("programs_per_sm", [1, 5])
+def test_replays_for_random_batches_under_the_maxima(names, fp8, programs_per_sm):
+    rng = random.Random(f"{names}/{programs_per_sm}")
+    options, cache_dtype = scores(HEADS, names), FP8 if fp8 else None
+    server = Server(make_config("stream_k", programs_per_sm=programs_per_sm), cache_dtype, **options)
+    for seed in range(25):
+        batch = batch_of(*random_lens(rng), seed, cache_dtype)
+        if len(batch.q):
+            assert_close(server.replay(batch), batch.reference(**options))
+        else:
+            server.replay(batch)
+
+
+@pytest.mark.parametrize("order", ["reversed", "shuffled"])
+def test_joins_are_bit_equal_whatever_the_order_of_programs(order, monkeypatch):
+    batch = batch_of((1, 3, 0, 1), (200, 170, 9, 33))
+    server = Server(make_config("stream_k", programs_per_sm=5))
+    first = server.replay(batch)
+    joined = []
+    monkeypatch.setattr(stream_k, "join", count_calls(stream_k.join, joined))
+    programs = list(range(15))
+    programs.reverse() if order == "reversed" else random.Random(0).shuffle(programs)
+    builder = interpreter.interpreter_builder
+    set_grid_idx = builder.set_grid_idx
+    monkeypatch.setattr(builder, "set_grid_idx", lambda x, y, z: set_grid_idx(programs[x], y, z))
+    again = server.replay(batch)
+    assert len(joined) > 3
+    assert again.equal(first)
+
+
+def count_calls(function, calls):
+    def call(*arguments):
+        calls.append(1)
+        return function(*arguments)
+
+    return call

@@ -1,0 +1,117 @@
+"""What ``stream_k`` learns of a batch on the device, against the same learnt on the host."""
+
+import random
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from attn_kernels.kernels.decide import least_tiles, least_tiles_on_host
+from attn_kernels.kernels.traits import Traits
+from attn_kernels.kernels.work import measure
+
+BATCHES, MOST_SEQS, HEAD_SIZE, BLOCK_SIZE, ELEMENT = 60, 600, 16, 16, 2
+
+
+@triton.jit
+def measure_kernel(
+    found_ptr,
+    cu_seqlens_q_ptr,
+    seqused_k_ptr,
+    num_seqs_ptr,
+    num_kv_heads,
+    window,
+    stride,
+    traits: tl.constexpr,
+):
+    batch = tl.program_id(0)
+    facts = measure(
+        cu_seqlens_q_ptr + batch * (stride + 1),
+        seqused_k_ptr + batch * stride,
+        tl.load(num_seqs_ptr + batch),
+        num_kv_heads,
+        window,
+        traits,
+    )
+    least = least_tiles(
+        facts.num_seqs,
+        facts.num_query_tokens,
+        facts.num_kv_tokens,
+        facts.max_query_len,
+        facts.max_seq_len,
+        num_kv_heads * traits.queries_per_kv,
+        num_kv_heads,
+        traits.head_size,
+        traits.page_size,
+        2,
+    )
+    found_ptr += batch * 7
+    tl.store(found_ptr, facts.num_seqs)
+    tl.store(found_ptr + 1, facts.num_query_tokens)
+    tl.store(found_ptr + 2, facts.num_kv_tokens)
+    tl.store(found_ptr + 3, facts.max_query_len)
+    tl.store(found_ptr + 4, facts.max_seq_len)
+    tl.store(found_ptr + 5, facts.num_tiles)
+    tl.store(found_ptr + 6, least)
+
+
+def random_lens(rng):
+    """Around the 256 sequences that are measured at a time, with and without query tokens and keys."""
+    num_seqs = rng.choice((0, 1, 2, rng.randint(3, 255), 256, 257, MOST_SEQS))
+    queries = [rng.choice((0, 1, 1, 1, rng.randint(1, 4), rng.randint(1, 300))) for _ in range(num_seqs)]
+    return [
+        (query, query + rng.choice((0, rng.randint(0, 15), rng.randint(0, 130_000)))) for query in queries
+    ]
+
+
+def on_host(lens, ratio, kv_heads, window, traits):
+    """Facts by counting; ``num_tiles``: no Q-Block is charged less than the tiles that it visits."""
+    lens = [(query, keys) for query, keys in lens if query]
+    facts = {
+        "num_seqs": len(lens),
+        "num_query_tokens": sum(query for query, _ in lens),
+        "num_kv_tokens": sum(keys for _, keys in lens),
+        "max_query_len": max((query for query, _ in lens), default=0),
+        "max_seq_len": max((keys for _, keys in lens), default=0),
+    }
+    block_q, tile = traits.block_m // traits.heads, traits.tile_size
+    tiles = 0
+    for query, keys in lens:
+        each = -(-keys // tile)
+        if window is not None:
+            reach = min(keys, window) + min(query, block_q) - 1
+            each = min(each, max(-(-(offset + reach) // tile) for offset in range(tile)))
+        tiles += -(-query // block_q) * kv_heads * -(-ratio // traits.heads) * max(each, 1)
+    least = least_tiles_on_host(
+        **facts,
+        num_query_heads=ratio * kv_heads,
+        num_kv_heads=kv_heads,
+        head_size=HEAD_SIZE,
+        block_size=BLOCK_SIZE,
+        kv_element_size=ELEMENT,
+    )
+    return [*facts.values(), tiles, least]
+
+
+@pytest.mark.parametrize("window", [None, 1, 100])
+@pytest.mark.parametrize("ratio, kv_heads", [(4, 8), (1, 2), (40, 1)])
+def test_facts_and_the_decision_are_those_of_the_host(ratio, kv_heads, window):
+    rng = random.Random(f"{ratio}/{window}")
+    windowed = window is not None
+    traits = Traits(
+        HEAD_SIZE, HEAD_SIZE, BLOCK_SIZE, ratio, min(ratio, 16), 16, 32, 2, 1, 8, 8, True, windowed, False,
+        False, False,
+    )  # fmt: skip
+    batches = [random_lens(rng) for _ in range(BATCHES)]
+    cu_seqlens_q = torch.zeros(BATCHES, MOST_SEQS + 1, dtype=torch.int32)
+    seqused_k = torch.full((BATCHES, MOST_SEQS), 7, dtype=torch.int32)
+    for index, lens in enumerate(batches):
+        n, pairs = len(lens), torch.tensor(lens, dtype=torch.int32).view(-1, 2)
+        cu_seqlens_q[index, 1 : n + 1] = pairs[:, 0].cumsum(0)
+        seqused_k[index, :n] = pairs[:, 1]
+    num_seqs = torch.tensor([len(lens) for lens in batches], dtype=torch.int32)
+    found = torch.zeros(BATCHES, 7, dtype=torch.int64)
+    sizes = (num_seqs, kv_heads, window or 0, MOST_SEQS)
+    measure_kernel[(BATCHES,)](found, cu_seqlens_q, seqused_k, *sizes, traits)
+    assert found.tolist() == [on_host(lens, ratio, kv_heads, window, traits) for lens in batches]
