@@ -69,7 +69,7 @@ def run(
         out = torch.empty_like(q, memory_format=torch.contiguous_format) if isinstance(q, Tensor) else q
     tensors: tuple[Tensor, ...] = (out, q, k_cache, v_cache)
     others = (k_new, v_new, alibi_slopes, sinks, k_scale, v_scale)
-    scoring: tuple[Any, ...] = (
+    scoring: tuple[Any, ...] = (  # with types, as 1, 1.0 and True are equal
         signature.generation,
         softmax_scale,
         type(softmax_scale),
@@ -97,7 +97,7 @@ def run(
                 addresses += tuple([other.data_ptr() for other in tensors[ALWAYS:]])
             launch_all(plan.device.index, known.launches, addresses, tensors)
             return out
-    _run_anew(plan, scoring, tensors, others)
+    _run_anew(plan, scoring, tensors, others, (softmax_scale, sliding_window, softcap))
     return out
 
 
@@ -125,14 +125,23 @@ class Found(NamedTuple):
 
 
 def _run_anew(
-    plan: Plan, scoring: tuple[Any, ...], tensors: tuple[Tensor, ...], others: tuple[Any, ...]
+    plan: Plan,
+    scoring: Hashable,
+    tensors: tuple[Tensor, ...],
+    others: tuple[Any, ...],
+    numbers: tuple[Any, ...],
 ) -> None:
-    """``run`` for a plan's first layer of a kind."""
+    """``run`` for a plan's first layer of a kind.
+
+    Args:
+        scoring: what the plan knows the kind by. tensors: in the order of ``TENSORS``, those that there are.
+        others: what was given for the optional ones. numbers: softmax scale, window and soft cap.
+    """
     addresses, key, bound, same = _find(plan, scoring, tensors, others)
     out, q, k_cache, v_cache = tensors[:ALWAYS]
     if bound is None or (plan.max_page_id is not None and plan.max_page_id >= k_cache.shape[0]):
         checks.check_run(plan, q, k_cache, v_cache, out, *others[:2])
-        checks.check_scoring(plan, scoring[1], scoring[3], scoring[5], *others[2:])
+        checks.check_scoring(plan, *numbers, *others[2:])
     if plan.num_query_tokens == 0:
         return
     launches = None if bound is None or hooked() else binding.fill_in(plan, bound)
@@ -142,7 +151,7 @@ def _run_anew(
         launch_all(plan.device.index, launches, addresses, tensors)
         return
     k_new, v_new, alibi_slopes, sinks, k_scale, v_scale = others
-    _, softmax_scale, _, sliding_window, _, softcap, *_ = scoring
+    softmax_scale, sliding_window, softcap = numbers
     layer = Layer(
         q=q,
         k_cache=k_cache,
@@ -163,10 +172,8 @@ def _run_anew(
     binding.launch_through_triton(plan, bound, layer)
 
 
-def _find(
-    plan: Plan, scoring: tuple[Any, ...], tensors: tuple[Tensor, ...], others: tuple[Any, ...]
-) -> Found:
-    """Whatever is wrong is left to the checks, which say so."""
+def _find(plan: Plan, scoring: Hashable, tensors: tuple[Tensor, ...], others: tuple[Any, ...]) -> Found:
+    """Nothing where something is wrong: the checks say what."""
     try:
         addresses = tuple([tensor.data_ptr() for tensor in tensors])
         usual = others[0] is None and not (

@@ -10,8 +10,9 @@ import torch
 from attn_kernels.choose import describe_device
 from attn_kernels.measure.tensors import cache_bytes
 
-# What decides a kernel's machine code and its launch.
-KERNEL_SOURCES = ("kernels/**/*.py", "config.py", "launch.py", "planning.py", "variants.py")
+# What decides a kernel's machine code, grid and arguments; not how they are handed to Triton or to the GPU,
+# which costs time on the CPU alone.
+KERNEL_SOURCES = ("kernels/**/*.py", "config.py", "variants.py")
 
 
 def driver_version() -> str:
@@ -47,6 +48,6 @@ def hash_of(root: Path, files: list[Path]) -> str:
 
 
 def kernel_source_hash() -> str:
-    """Of the kernels and what launches them."""
+    """Of the kernels, and of what describes their launches."""
     root = Path(__file__).resolve().parents[1]
     return hash_of(root, [path for pattern in KERNEL_SOURCES for path in root.glob(pattern)])

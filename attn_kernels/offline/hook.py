@@ -16,7 +16,7 @@ import torch
 
 from attn_kernels import planning
 from attn_kernels.config import Config
-from attn_kernels.measure.warm import follow_parent
+from attn_kernels.compiling.processes import follow_parent
 from attn_kernels.offline.compile import compile_config
 from attn_kernels.variants import VARIANTS
 
