@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 MAX_TEXT = 300
@@ -202,22 +202,42 @@ def never_falls(expression: Expression) -> bool:
     return False
 
 
+def to_text(expression: Expression, outer: int = 0) -> str:
+    """The expression in this language, with no more parentheses than it needs."""
+    return _printed(
+        expression, outer, lambda function, arguments: f"{function}({', '.join(map(to_text, arguments))})"
+    )
+
+
 def to_python(expression: Expression, outer: int = 0) -> str:
-    """Python text of the expression, with no more parentheses than it needs."""
+    """Python text that computes the expression; max and min of two numbers without a call, which costs as
+    much as all questions of a small tree."""
+    return _printed(expression, outer, _python_call)
+
+
+def _printed(expression: Expression, outer: int, call: Callable[[str, tuple[Expression, ...]], str]) -> str:
     match expression:
         case Number(value):
             return f"({value})" if value < 0 and outer else number(value)
         case Name(name):
             return name
-        case Call(function, arguments) if function in _PRECEDENCE:
+        case Call(function, (left, right)) if function in _PRECEDENCE:
             own = _PRECEDENCE[function]
-            text = f"{to_python(arguments[0], own)} {function} {to_python(arguments[1], own + 1)}"
+            text = f"{_printed(left, own, call)} {function} {_printed(right, own + 1, call)}"
             return f"({text})" if own < outer else text
-        case Call("next_power_of_2", (argument,)):
-            return f"(1 << max(0, {to_python(argument, 1)} - 1).bit_length())"
         case Call(function, arguments):
-            return f"{function}({', '.join(to_python(argument) for argument in arguments)})"
+            return call(function, arguments)
     raise AssertionError(expression)
+
+
+def _python_call(function: str, arguments: tuple[Expression, ...]) -> str:
+    match function, arguments:
+        case "next_power_of_2", (argument,):
+            return f"(1 << max(0, {to_python(argument, 1)} - 1).bit_length())"
+        case "max" | "min", (Number() | Name() as first, Number() | Name() as second):
+            one, other = to_python(first), to_python(second)
+            return f"({other} if {other} {'>' if function == 'max' else '<'} {one} else {one})"
+    return f"{function}({', '.join(map(to_python, arguments))})"
 
 
 def number(value: int) -> str:

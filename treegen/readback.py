@@ -26,8 +26,7 @@ MAX_CHARACTERS = 1 << 21
 """No module is longer: Python's parser may take a thousand bytes of memory for each character."""
 
 _NO_LIMITS: Mapping[str, int] = MappingProxyType({})
-_BLANK = "BLANK"  # no feature has capitals
-_INTEGER = r"(\(?-?[0-9][0-9_]*\)?)"
+_INTEGER = r"\(?-?[0-9][0-9_]*\)?"
 
 
 class UnreadableModule(ValueError):
@@ -192,17 +191,17 @@ class _Reader:
         if name not in self.derived:
             self.refuse(node, f"{shown(name)} is no derived feature of {self.kernel.name}")
         parts = _limit_parts(self.derived[name], self.features)
-        blanks = dict.fromkeys(parts, expr.Name(_BLANK))
+        blanks = {part: expr.Name(f"BLANK{index}_") for index, part in enumerate(parts)}
         wanted = f"{name} = {expr.to_python(expr.replaced(self.derived[name], blanks))}"
         line = self.lines[node.lineno - 1].strip()
-        found = re.fullmatch(re.escape(wanted).replace(_BLANK, _INTEGER), line)
+        found = re.fullmatch(_with_groups(re.escape(wanted)), line)
         if found is None:
             by_spec = _quoted(f"{name} = {expr.to_python(self.derived[name])}")
             self.refuse(node, f"{self.shown(node)} is not what the spec says: {by_spec}")
-        for part, text in zip(parts, found.groups(), strict=True):
-            number = expr.Number(int(text.strip("()")))
+        for part, blank in blanks.items():
+            number = expr.Number(int(found[blank.name].strip("()")))
             if self.numbers.setdefault(part, number) != number:
-                self.refuse(node, f"{expr.to_python(part)} is another number here than above")
+                self.refuse(node, f"{expr.to_text(part)} is another number here than above")
 
     def compare(self, device: str, tree: Tree) -> None:
         """Refuse the text at the first line in which it differs from what the tree is printed as."""
@@ -215,12 +214,26 @@ class _Reader:
             self.refuse(len(self.lines), "the last line does not end")
 
 
+def _with_groups(pattern: str) -> str:
+    """The pattern with a group in place of each blank, which no feature is named like: none has capitals."""
+    seen: set[str] = set()
+
+    def group(blank: re.Match[str]) -> str:
+        name = blank.group()
+        if name in seen:
+            return f"(?P={name})"
+        seen.add(name)
+        return f"(?P<{name}>{_INTEGER})"
+
+    return re.sub("BLANK[0-9]+_", group, pattern)
+
+
 def _quoted(line: str | None) -> str:
     return "the end of the file" if line is None else shown(line, 100)
 
 
 def _limit_parts(expression: expr.Expression, features: set[str]) -> list[expr.Expression]:
-    """The largest parts that hold limits but no feature, which are printed as one number each, in order."""
+    """The largest parts that hold limits but no feature, which are printed as one number each."""
     names = expr.names(expression)
     if names and not names & features:
         return [expression]

@@ -192,6 +192,8 @@ def _arithmetic(node: ast.expr, known: set[str]) -> None:
             parts = [right]
         case ast.Call(ast.Name("min" | "max"), parts, []):
             pass
+        case ast.IfExp(ast.Compare(left, [ast.Lt() | ast.Gt()], [right]), first, second):
+            parts = [left, right, first, second]
         case ast.Call(ast.Attribute(inner, "bit_length"), [], []):
             parts = [inner]
         case _:

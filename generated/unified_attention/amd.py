@@ -20,7 +20,7 @@ def choose(
     block_size: int,
     kv_element_size: int,
 ) -> Config:
-    queries_per_kv = num_query_heads // max(1, num_kv_heads)
+    queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
     if queries_per_kv > 16:
         return QBLOCK_M64_T32_W4_S2
     if kv_element_size <= 1:

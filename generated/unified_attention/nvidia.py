@@ -30,7 +30,7 @@ def choose(
     block_size: int,
     kv_element_size: int,
 ) -> Config:
-    queries_per_kv = num_query_heads // max(1, num_kv_heads)
+    queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
     if queries_per_kv > 16:
         return QBLOCK_M64_T32_W4_S2
     if kv_element_size <= 0:
@@ -43,7 +43,7 @@ def choose(
         return QBLOCK_M64_T32_W4_S2
     if head_size <= 128:
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-        keys_per_tile = 128 * max_seq_len // max(1, small_tiles)
+        keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
         if keys_per_tile <= 1024:
             if max_query_len <= 1:
                 if keys_per_tile <= 32:
@@ -57,7 +57,7 @@ def choose(
                         return QBLOCK_M64_T64_W4_S2
                     return QBLOCK_M64_T64_W4_S3
                 else:
-                    avg_query_len = num_query_tokens // max(1, num_seqs)
+                    avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
                     if avg_query_len <= 384:
                         return SEGMENTED_M64_T64_N4_W4_S3
                     return QBLOCK_M64_T64_W4_S3
@@ -77,11 +77,11 @@ def choose(
                     return SEGMENTED_M16_T32_N32_W2_S3
                 return SEGMENTED_M16_T64_N32_W4_S3
     else:
-        avg_query_len = num_query_tokens // max(1, num_seqs)
+        avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
         if avg_query_len > 32:
             return QBLOCK_M64_T32_W4_S2
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-        keys_per_tile = 128 * max_seq_len // max(1, small_tiles)
+        keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
         if keys_per_tile <= 384:
             return QBLOCK_M16_T32_W4_S3
         return SEGMENTED_M16_T32_N8_W4_S3

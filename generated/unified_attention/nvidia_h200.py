@@ -29,7 +29,7 @@ def choose(
     block_size: int,
     kv_element_size: int,
 ) -> Config:
-    queries_per_kv = num_query_heads // max(1, num_kv_heads)
+    queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
     if queries_per_kv > 16:
         return QBLOCK_M64_T32_W4_S2
     if kv_element_size <= 0:
@@ -41,7 +41,7 @@ def choose(
     if head_size > 256:
         return QBLOCK_M64_T32_W4_S2
     small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-    keys_per_tile = 128 * max_seq_len // max(1, small_tiles)
+    keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
     if keys_per_tile <= 768:
         if max_query_len <= 1:
             if keys_per_tile <= 48:
@@ -52,7 +52,7 @@ def choose(
                 return QBLOCK_M128_T64_W8_S2_D1
             max_scores = max_query_len * max_seq_len
             if max_scores <= 393_216:
-                avg_query_len = num_query_tokens // max(1, num_seqs)
+                avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
                 if avg_query_len <= 256:
                     return QBLOCK_M64_T64_W4_S3
                 return QBLOCK_M128_T64_W8_S2_D1
@@ -63,14 +63,14 @@ def choose(
     else:
         if keys_per_tile <= 6144:
             if max_query_len <= 2:
-                avg_seq_len = num_kv_tokens // max(1, num_seqs)
+                avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
                 if avg_seq_len <= 192:
                     return SPLIT_M64_T64_W4_S3
                 return SEGMENTED_M16_T64_N8_W4_S3
             else:
                 if head_size > 128:
                     return QBLOCK_M128_T64_W8_S2_D1
-                avg_query_len = num_query_tokens // max(1, num_seqs)
+                avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
                 if avg_query_len <= 384:
                     return SEGMENTED_M64_T64_N8_W4_S3
                 return QBLOCK_M128_T128_W8_S3_D1

@@ -97,7 +97,9 @@ ALLOWED = (
     *(ast.FunctionDef, ast.arguments, ast.arg, ast.Name, ast.Load, ast.Store, ast.If, ast.Return, ast.Assign),
     *(
         ast.Compare,
+        ast.IfExp,
         ast.LtE,
+        ast.Lt,
         ast.Gt,
         ast.Constant,
         ast.BinOp,

@@ -168,7 +168,7 @@ def choose(
     heads: int,
 ) -> Config:
     area = rows * columns
-    share = area // max(1, heads)
+    share = area // (heads if heads > 1 else 1)
     if share > 4096:
         return PLAIN_B64_W4
     if rows <= -1:
@@ -244,9 +244,9 @@ DAMAGE: list[tuple[str, str, int | str, str]] = [
     ("rows * columns", "(rows *\n    columns)", "    area = ", "is not what the spec says"),
     ("rows * columns", "rows * columns  # ", "    area = ", "is not what the spec says"),
     ("    area = rows * columns\n", "", "    area = ", "treegen prints '    area = rows * columns'"),
-    ("max(1, heads)", "max(2, heads)", "    share = ", "is not what the spec says"),
+    ("> 1 else 1", "> 2 else 1", "    share = ", "is not what the spec says"),
     ("max(10_000", "max(10_001", "    room = ", "is not what the spec says"),
-    ("        room = ", "        share = area // max(1, heads)\n        room = ", "    room = ", "stands"),
+    ("        room = ", "        share = area // (heads if heads > 1 else 1)\n        room = ", "    room = ", "stands"),
     ("share > 4096", "share >= 4096", "if share", "does not ask `feature <= integer` or"),
     ("share > 4096", "4096 < share", "if share", "does not ask"),
     ("share > 4096", "not share <= 4096", "if share", "does not ask"),
@@ -346,6 +346,15 @@ def test_a_limit_that_is_two_numbers(base: KernelSpec) -> None:
     assert device_module(kernel, DEVICE, {"limit": 8, **LIMITS}, read_module(text, kernel, PATH)) == text
     line, what = _refusal(text.replace("columns - 8", "columns - 9"), kernel)
     assert line == line_of(text, "columns - 8") and "max(1, limit) is another number here" in what
+
+
+def test_a_limit_that_is_printed_twice(base: KernelSpec) -> None:
+    kernel = _with_derived(base, share="min(area, limit)", padded="columns - limit")
+    text = device_module(kernel, DEVICE, {"limit": 8, **LIMITS}, read_module(MODULE, base, PATH))
+    assert device_module(kernel, DEVICE, {"limit": 8, **LIMITS}, read_module(text, kernel, PATH)) == text
+    assert "share = (8 if 8 < area else area)" in text
+    line, what = _refusal(text.replace("8 if 8", "9 if 8"), kernel)
+    assert line == line_of(text, "share = ") and "is not what the spec says" in what
 
 
 CHANGES: list[tuple[Callable[[KernelSpec], KernelSpec], str, str]] = [

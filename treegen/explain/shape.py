@@ -92,7 +92,7 @@ def _check_known(name: str, value: int, problem: Problem) -> None:
     if name not in kernel.derived:
         known = [*kernel.features, *(n for n in independent(problem) if n in kernel.derived)]
         raise InputError(shown(name), f"unknown feature; known: {', '.join(known)}")
-    formula = expr.to_python(kernel.derived[name])
+    formula = expr.to_text(kernel.derived[name])
     parts = ", ".join(raw_parts(name, kernel))
     raise InputError(f"{name}={value}", f"follows from {formula}; give {parts or 'other features'} instead")
 
@@ -104,7 +104,7 @@ def _closed(known: Mapping[str, int], kernel: KernelSpec, device: DeviceSpec, wh
         if not _parts(name, kernel, device) <= set(values):
             continue
         value = expr.evaluate(expression, {**device.limits, **values})
-        formula = expr.to_python(expression)
+        formula = expr.to_text(expression)
         if value.bit_length() > BITS:
             raise InputError(name, f"{formula} grows beyond {BITS} bits{where}")
         if values.setdefault(name, value) != value:
