@@ -6,10 +6,12 @@ from pathlib import Path
 
 from treegen.compiler import guarded
 from treegen.emit.python import device_module, kernel_package, top_package
+from treegen.emit.triton import Unprintable, in_kernel_module, in_kernel_package
 from treegen.errors import InputError
 from treegen.evaluate import cross_validate, evaluate
 from treegen.heuristic import Build, Heuristic
 from treegen.lock import LOCK, Locked, lock_text, read_lock
+from treegen.names import IN_KERNEL
 from treegen.passes.guards import UnprovableConstraint
 from treegen.problem import Problem, pose
 from treegen.rebuild import rebuild
@@ -67,4 +69,26 @@ def _files(spec: Spec, heuristics: tuple[Heuristic, ...], locked: Locked) -> dic
         files[f"{kernel.name}/{FALLBACK_DEVICE}.py"] = device_module(
             kernel, FALLBACK_DEVICE, {}, Leaf(kernel.fallback)
         )
+    return {**files, **_in_kernel_files(spec, heuristics)}
+
+
+def _in_kernel_files(spec: Spec, heuristics: tuple[Heuristic, ...]) -> dict[str, str]:
+    """What kernels choose themselves, for those of which the spec says so."""
+    files = {}
+    for kernel in spec.kernels.values():
+        for name, text in in_kernel_package(kernel).items():
+            files[f"{kernel.name}/{IN_KERNEL}/{name}"] = text
+        if kernel.in_kernel:
+            files[f"{kernel.name}/{IN_KERNEL}/{FALLBACK_DEVICE}.py"] = in_kernel_module(
+                kernel, FALLBACK_DEVICE, {}, Leaf(kernel.fallback)
+            )
+    for heuristic in heuristics:
+        kernel, device = heuristic.problem.kernel, heuristic.problem.device
+        if not kernel.in_kernel:
+            continue
+        try:
+            text = in_kernel_module(kernel, device.key, device.limits, heuristic.tree)
+        except Unprintable as error:
+            raise InputError(spec.path, f"in_kernel of {kernel.name} on {device.key}: {error}") from None
+        files[f"{kernel.name}/{IN_KERNEL}/{device.key}.py"] = text
     return files

@@ -11,6 +11,8 @@ from treegen.spec import Config, Constraint, Parameter
 from treegen.specvalues import check_name
 from treegen.yamlfile import Fields
 
+_TRITON = {"triton", "tl"}
+
 
 def config_words(fields: Fields, taken: set[str]) -> tuple[list[str], dict[str, Parameter]]:
     """The kernel's variants and launch parameters; `taken` are names that parameters may not have."""
@@ -68,6 +70,20 @@ def _refuse_ambiguous_names(
             if short in variants:
                 what = f"{shown(variant)} reads like {short} with a parameter: their constants would clash"
                 raise section.error("variants", what)
+
+
+def in_kernel(fields: Fields, features: list[str], parameters: Mapping[str, Parameter]) -> list[str]:
+    """The parameters that Triton kernels choose themselves, from features under these names."""
+    names = fields.names("in_kernel") if "in_kernel" in fields else []
+    for name in names:
+        if name not in parameters:
+            what = f"unknown parameter {shown(name)}; known: {', '.join(parameters)}"
+            raise fields.error("in_kernel", what)
+    for name in (*features, *names) if names else ():
+        if name in _TRITON:
+            what = f"{shown(name)} is the name of a module that functions for Triton use; rename it"
+            raise fields.error("in_kernel", what)
+    return names
 
 
 def constraints(fields: Fields, variants: list[str], known: list[str]) -> list[Constraint]:

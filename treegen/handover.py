@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from treegen.emit.python import MARK
+from treegen.emit.environment import MARK
 from treegen.lock import LOCK, read_lock, transitional
 from treegen.output import content_of
 from treegen.spec import FALLBACK_DEVICE
@@ -20,12 +20,15 @@ _LAST = (_CONFIG, _PACKAGE)
 
 
 def in_order(files: Mapping[str, str]) -> dict[str, str]:
-    """A build's files by relative path, none before what it imports: of each kernel its devices, config and
-    package, then the package of all kernels. The lock, which says that all is done, is the last."""
+    """A build's files by relative path, none before what it imports: of each kernel what its Triton code
+    imports, its devices, config and package, then the package of all kernels. The lock, which says that all
+    is done, is the last."""
 
-    def rank(name: str) -> tuple[bool, bool, str, int, str]:
-        kernel, _, file = name.rpartition("/")
-        return name == LOCK, not kernel, kernel, _LAST.index(file) + 1 if file in _LAST else 0, file
+    def rank(name: str) -> tuple[bool, bool, str, bool, int, str]:
+        folder, _, file = name.rpartition("/")
+        kernel, _, inner = folder.partition("/")
+        place = _LAST.index(file) + 1 if file in _LAST else 0
+        return name == LOCK, not kernel, kernel, not inner, place, file
 
     return {name: files[name] for name in sorted(files, key=rank)}
 

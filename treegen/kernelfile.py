@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from treegen import expr
-from treegen.configwords import config_words, constraints, fallback
+from treegen.configwords import config_words, constraints, fallback, in_kernel
 from treegen.errors import shown
 from treegen.reviewwords import regimes, words
 from treegen.spec import Budget, DeviceSpec, KernelSpec, Objective, Translation
@@ -37,6 +37,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
             "words",
             "regimes",
             "hook",
+            "in_kernel",
         ]
     )
     features = fields.names("features")
@@ -72,6 +73,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         words=MappingProxyType(words(fields, [*known, *parameters])),
         regimes=MappingProxyType(regimes(fields, known)),
         hook=_hook(fields),
+        in_kernel=tuple(in_kernel(fields, known, parameters)),
     )
 
 

@@ -8,7 +8,10 @@ import re
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _CONFIG_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,127}")
-_TAKEN = {"choose", "config", "default", "for_device", "variant", "count", "index"}
+IN_KERNEL = "in_kernel"
+"""The folder in a kernel's package for what its Triton code chooses itself."""
+
+_TAKEN = {"choose", "config", "default", "for_device", IN_KERNEL, "variant", "count", "index"}
 _VENDORS = {"nvidia": "nvidia", "amd": "amd", "intel": "intel"}
 _NOISE = {"instinct", "geforce", "radeon", "tesla", "graphics", "gpu"}
 

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from treegen.emit.python import MARK
+from treegen.emit.environment import MARK
 from treegen.errors import InputError, reason
 from treegen.files import MAX_BYTES, looked_at
+from treegen.names import IN_KERNEL
 
 _STAGED = ".treegen-"
 _CONFIG = "config.py"
@@ -151,11 +152,14 @@ def stale_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
     """Modules in `folder` that treegen once wrote and that no longer belong there, in order of removal."""
     # A folder with a generated config.py is a kernel's package; any other may be another project's output.
     packages = [path.parent for path in sorted(folder.glob(f"*/{_CONFIG}")) if _marked(path)]
-    folders = [folder, *(path for path in packages if not path.is_symlink())]
-    # By its config.py the next build knows a package that was removed in part.
-    found = [
-        p for package in folders for p in sorted(package.glob("*.py"), key=lambda p: (p.name == _CONFIG, p))
-    ]
+    found = sorted(folder.glob("*.py"))
+    for package in packages:
+        if package.is_symlink():
+            continue
+        if not (package / IN_KERNEL).is_symlink():
+            found += sorted(package.glob(f"{IN_KERNEL}/*.py"))
+        # By its config.py the next build knows a package that was removed in part.
+        found += sorted(package.glob("*.py"), key=lambda path: (path.name == _CONFIG, path))
     return [path for path in found if path.relative_to(folder).as_posix() not in files and _marked(path)]
 
 

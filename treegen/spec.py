@@ -106,7 +106,8 @@ class DeviceSpec:
 @dataclass(frozen=True)
 class KernelSpec:
     """words: what reviews call features and parameters. regimes: shapes by what people call them. hook: the
-    entry point through which `treegen check` asks the kernel's code."""
+    entry point through which `treegen check` asks the kernel's code. in_kernel: the parameters that Triton
+    kernels choose themselves."""
 
     name: str
     features: tuple[str, ...]
@@ -124,6 +125,7 @@ class KernelSpec:
     words: Mapping[str, str] = field(default_factory=dict)
     regimes: Mapping[str, Regime] = field(default_factory=dict)
     hook: str | None = None
+    in_kernel: tuple[str, ...] = ()
 
     def told(self, config: Config) -> tuple[tuple[str, int], ...]:
         """The config's parameters without those at their default, in the spec's order."""

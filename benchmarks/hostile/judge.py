@@ -22,7 +22,7 @@ from benchmarks.hostile.project import BYSTANDERS
 from benchmarks.hostile.watch import Deeds, watched
 from benchmarks.hostile.wrong import Wrong
 from treegen.cli import main
-from treegen.emit.python import MARK
+from treegen.emit.environment import MARK
 from treegen.errors import InputError
 from treegen.spec import Spec
 from treegen.specfile import read_spec

@@ -10,9 +10,10 @@ from pathlib import Path
 from random import Random
 from types import ModuleType
 
-from benchmarks.hostile import syntax, total
+from benchmarks.hostile import syntax, syntax_in_kernel, total
 from benchmarks.hostile.watch import watched
 from benchmarks.hostile.wrong import Wrong
+from treegen.names import IN_KERNEL
 from treegen.review.state import NO_DEVICE
 from treegen.spec import FALLBACK_DEVICE, Spec
 
@@ -25,8 +26,14 @@ def check_modules(spec: Spec, random: Random, points: int = _POINTS) -> None:
     names = ["__init__.py"]
     for name, kernel in spec.kernels.items():
         names += [f"{name}/{file}.py" for file in ("__init__", "config", FALLBACK_DEVICE, *kernel.tables)]
+    for_kernels = [
+        f"{name}/{IN_KERNEL}/{file}.py"
+        for name, kernel in spec.kernels.items()
+        for file in (("__init__", FALLBACK_DEVICE, *kernel.tables) if kernel.in_kernel else ())
+    ]
     try:
         syntax.check_package({name: (spec.output / name).read_text() for name in names})
+        syntax_in_kernel.check_package({name: (spec.output / name).read_text() for name in for_kernels})
     except (syntax.Forbidden, SyntaxError) as error:
         raise Wrong(f"a generated module holds {error}") from None
     with sandboxed(spec.output) as package:

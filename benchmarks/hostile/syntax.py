@@ -26,9 +26,8 @@ def check_package(files: Mapping[str, str]) -> None:
     kernels = sorted(name.removesuffix("/config.py") for name in files if name.endswith("/config.py"))
     for name, text in files.items():
         *folder, file = name.split("/")
-        if not text.isascii() or not all(line.isprintable() for line in text.split("\n")):
-            raise Forbidden(f"{name}: characters that are not printable ASCII")
-        body = _body(name, text)
+        check_characters(name, text)
+        body = body_of(name, text)
         try:
             if not folder:
                 _top(body, kernels)
@@ -42,7 +41,13 @@ def check_package(files: Mapping[str, str]) -> None:
             raise Forbidden(f"{name}: {error}") from None
 
 
-def _body(name: str, text: str) -> list[ast.stmt]:
+def check_characters(name: str, text: str) -> None:
+    """Raise Forbidden unless the text is printable ASCII."""
+    if not text.isascii() or not all(line.isprintable() for line in text.split("\n")):
+        raise Forbidden(f"{name}: characters that are not printable ASCII")
+
+
+def body_of(name: str, text: str) -> list[ast.stmt]:
     """The statements after the docstring."""
     match ast.parse(text).body:
         case [ast.Expr(ast.Constant(str())), *body]:
@@ -50,7 +55,8 @@ def _body(name: str, text: str) -> list[ast.stmt]:
     raise Forbidden(f"{name}: no docstring")
 
 
-def _no(node: ast.AST | Sequence[ast.AST]) -> Forbidden:
+def forbidden(node: ast.AST | Sequence[ast.AST]) -> Forbidden:
+    """The error for a part of a module."""
     nodes = [node] if isinstance(node, ast.AST) else list(node)
     return Forbidden(" ... ".join(ast.unparse(part)[:80] for part in nodes) or "something is missing")
 
@@ -58,9 +64,9 @@ def _no(node: ast.AST | Sequence[ast.AST]) -> Forbidden:
 def _top(body: Sequence[ast.stmt], kernels: Sequence[str]) -> None:
     match body:
         case [ast.ImportFrom(None, names, 1), ast.Assign([ast.Name("__all__")], ast.List(listed))]:
-            if _plain(names) == _texts(listed) == list(kernels):
+            if plain_names(names) == texts(listed) == list(kernels):
                 return
-    raise _no(body)
+    raise forbidden(body)
 
 
 def _config(body: Sequence[ast.stmt]) -> None:
@@ -76,9 +82,9 @@ def _config(body: Sequence[ast.stmt]) -> None:
                     case ast.AnnAssign(ast.Name(), ast.Name("int"), ast.Constant(int()), 1):
                         pass
                     case _:
-                        raise _no(field)
+                        raise forbidden(field)
         case _:
-            raise _no(body)
+            raise forbidden(body)
 
 
 def _kernel(body: Sequence[ast.stmt]) -> None:
@@ -95,20 +101,20 @@ def _kernel(body: Sequence[ast.stmt]) -> None:
             ast.AnnAssign(ast.Name("_BY_VENDOR"), _, ast.Dict(by_vendor, same_vendor), 1),
             ast.FunctionDef("for_device") as function,
         ]:
-            devices = _plain(names)
+            devices = plain_names(names)
             served = [*named, *same_arch, *same_vendor]
-            _texts([*by_name, *by_arch, *by_vendor])
+            texts([*by_name, *by_arch, *by_vendor])
             if (
-                _texts(public) != ["MODULES", "Config", "for_device"]
-                or _texts(keys) != devices
+                texts(public) != ["MODULES", "Config", "for_device"]
+                or texts(keys) != devices
                 or [ast.unparse(module) for module in modules] != devices
                 or ast.unparse(alias) != "Callable[..., Config]"
                 or not {ast.unparse(node) for node in served} <= {f"{key}.choose" for key in devices}
                 or ast.dump(_bare(function)) != ast.dump(_bare(ast.parse(_FOR_DEVICE).body[0]))
             ):
-                raise _no(body)
+                raise forbidden(body)
         case _:
-            raise _no(body)
+            raise forbidden(body)
 
 
 def _bare(function: ast.stmt) -> ast.stmt:
@@ -131,12 +137,12 @@ def _device(body: Sequence[ast.stmt]) -> None:
                 case ast.arguments([], [], None, features, defaults, None, []):
                     pass
                 case _:
-                    raise _no(function)
+                    raise forbidden(function)
             if any(defaults) or any(not _is_int(feature.annotation) for feature in features):
-                raise _no(function)
+                raise forbidden(function)
             _block(statements, {feature.arg for feature in features}, names)
         case _:
-            raise _no(body)
+            raise forbidden(body)
 
 
 def _is_int(annotation: ast.expr | None) -> bool:
@@ -150,11 +156,11 @@ def _constant(node: ast.stmt) -> str:
         ) if name.isupper():
             for keyword in keywords:
                 if keyword.arg is None or not isinstance(keyword.value, ast.Constant):
-                    raise _no(node)
+                    raise forbidden(node)
                 if type(keyword.value.value) is not int:
-                    raise _no(node)
+                    raise forbidden(node)
             return name
-    raise _no(node)
+    raise forbidden(node)
 
 
 def _block(statements: Sequence[ast.stmt], known: set[str], constants: set[str]) -> None:
@@ -173,7 +179,7 @@ def _block(statements: Sequence[ast.stmt], known: set[str], constants: set[str])
                 _block(body, known, constants)
                 _block(orelse, known, constants)
             case _:
-                raise _no(node)
+                raise forbidden(node)
 
 
 def _arithmetic(node: ast.expr, known: set[str]) -> None:
@@ -197,18 +203,20 @@ def _arithmetic(node: ast.expr, known: set[str]) -> None:
         case ast.Call(ast.Attribute(inner, "bit_length"), [], []):
             parts = [inner]
         case _:
-            raise _no(node)
+            raise forbidden(node)
     for part in parts:
         _arithmetic(part, known)
 
 
-def _plain(names: Sequence[ast.alias]) -> list[str]:
+def plain_names(names: Sequence[ast.alias]) -> list[str]:
+    """The names that an import brings, none of them under another name."""
     if any(alias.asname is not None for alias in names):
-        raise _no(names)
+        raise forbidden(names)
     return [alias.name for alias in names]
 
 
-def _texts(nodes: Sequence[ast.expr | None]) -> list[str]:
+def texts(nodes: Sequence[ast.expr | None]) -> list[str]:
+    """The texts that nodes are."""
     found = []
     for node in nodes:
         match node:

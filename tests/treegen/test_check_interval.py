@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from treegen_strategies import FEATURES, any_integer, examples, expressions
 
-from treegen.check.interval import Interval, enclosure, intersection, interval, is_empty
 from treegen.expr import Call, Expression, Name, evaluate, never_falls, parse
+from treegen.interval import Interval, enclosure, intersection, interval, is_empty
 
 small = st.tuples(st.integers(-9, 9), st.integers(0, 4)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 small_boxes = st.fixed_dictionaries(dict.fromkeys(FEATURES, small))

@@ -14,6 +14,7 @@ import pytest
 from treegen_builders import spec, write_spec
 
 from treegen.emit.python import device_module, kernel_package, top_package
+from treegen.emit.triton import in_kernel_module, in_kernel_package
 from treegen.passes.guards import guard
 from treegen.passes.simplify import simplify
 from treegen.spec import Config, Spec
@@ -32,6 +33,8 @@ def _spec(folder: Path) -> Spec:
             "scores": "query_len * seq_len",
             "scores_per_program": "scores // max(16, num_seqs * kv_heads)",
             "both": "scores_per_program + scores",
+            "room": "(shared_memory - scores) // 3",
+            "max_room": "max(1, room, 65536, -num_seqs)",
             "padded": "next_power_of_2(min(seq_len, shared_memory // 100000 * 65536))",
         },
         config={
@@ -43,6 +46,7 @@ def _spec(folder: Path) -> Spec:
             {"holds": "parts * 64 >= num_seqs", "variants": ["split"]},
         ],
         fallback={"variant": "plain", "block": 64, "num_warps": 4},
+        in_kernel=["parts", "block"],
         tables={MODEL: "tables/h100", FAMILY: "tables/h100"},
     )
     content["devices"][FAMILY] = {"vendor": "nvidia", "limits": {"shared_memory": 101376}}
@@ -73,6 +77,10 @@ def _tree() -> Tree:
     return Split("query_len", 1, decode, Split("seq_len", -1, prefill, Split("both", -9, again, mixed)))
 
 
+def _with_room(tree: Tree) -> Tree:
+    return Split("room", -4096, Split("max_room", 70_000, _leaf("split", 16, 4, 2), tree), tree)
+
+
 def _files(folder: Path) -> dict[str, str]:
     read = _spec(folder)
     kernel, device = read.kernels["scale"], read.devices[MODEL]
@@ -82,6 +90,8 @@ def _files(folder: Path) -> dict[str, str]:
     fenced = simplify(guard(_leaf("split", 32, 4), kernel, device, {"queries_per_kv": (1, 64)}))
     return {
         "device_module": device_module(kernel, MODEL, device.limits, guarded),
+        "in_kernel_module": in_kernel_module(kernel, MODEL, device.limits, _with_room(guarded)),
+        "in_kernel_init": in_kernel_package(kernel)["__init__.py"],
         "family_module": device_module(kernel, FAMILY, read.devices[FAMILY].limits, fenced),
         "default_module": device_module(kernel, "default", {}, Leaf(kernel.fallback)),
         "top_package": top_package(read.kernels),
@@ -93,6 +103,7 @@ def _files(folder: Path) -> dict[str, str]:
 
 
 NAMES = ("device_module", "family_module", "default_module", "top_package", "kernel_config", "kernel_init")
+NAMES += ("in_kernel_module", "in_kernel_init")
 
 
 @pytest.mark.parametrize("name", NAMES)

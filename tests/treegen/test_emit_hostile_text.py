@@ -33,7 +33,7 @@ from benchmarks.hostile.nested import places
 from benchmarks.hostile.payloads import CODE
 from benchmarks.hostile.project import CACHE, CSV_FILES, SPEC, YAML_FILES, csv_bytes, project, yaml_bytes
 from benchmarks.hostile.wrong import Wrong
-from treegen.emit.python import literal
+from treegen.emit.environment import literal
 from treegen.yamlfile import Fields
 
 ATTACKS = [

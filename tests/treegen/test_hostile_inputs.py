@@ -23,7 +23,7 @@ from treegen_builders import REPOSITORY
 from treegen_strategies import examples
 
 from benchmarks.hostile import judge as judging
-from benchmarks.hostile import markup, syntax
+from benchmarks.hostile import markup, syntax, syntax_in_kernel
 from benchmarks.hostile.case import built_project, case, run
 from benchmarks.hostile.commands import BUILD, command_for
 from benchmarks.hostile.damage import KINDS, damaged
@@ -32,6 +32,7 @@ from benchmarks.hostile.judge import judge
 from benchmarks.hostile.modules import sandboxed
 from benchmarks.hostile.project import project
 from benchmarks.hostile.wrong import Wrong
+from treegen.names import IN_KERNEL
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -179,13 +180,16 @@ def test_markup_in_markdown() -> None:
 # The grammar of generated modules
 
 
-def _generated() -> dict[str, str]:
+def _generated(*, for_kernels: bool = False) -> dict[str, str]:
     folder = REPOSITORY / "generated"
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in sorted(folder.rglob("*.py"))}
+    paths = [path for path in sorted(folder.rglob("*.py")) if (path.parent.name == IN_KERNEL) == for_kernels]
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in paths}
 
 
 def test_the_committed_modules_hold_what_they_may() -> None:
     syntax.check_package(_generated())
+    syntax_in_kernel.check_package(_generated(for_kernels=True))
+    assert _generated(for_kernels=True)
 
 
 H100 = "unified_attention/nvidia_h100.py"

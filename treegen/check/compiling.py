@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from treegen.check.hook import Case, Compiled, Description
-from treegen.check.interval import is_empty
 from treegen.check.proof import reach
 from treegen.check.report import Report, count
+from treegen.interval import is_empty
 from treegen.review.state import Module
 from treegen.spec import FALLBACK_DEVICE, Config, KernelSpec, Spec
 from treegen.tree import leaves, size

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from treegen import expr
-from treegen.check.interval import Interval, enclosure, intersection, interval, is_empty
+from treegen.interval import Interval, enclosure, intersection, interval, is_empty
 from treegen.problem import holds
 from treegen.review import regions
 from treegen.spec import Config, Constraint, DeviceSpec, KernelSpec

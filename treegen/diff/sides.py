@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from treegen.emit.python import MARK
+from treegen.emit.environment import MARK
 from treegen.errors import InputError, one_line, shown
 from treegen.files import looked_at, read_text
 from treegen.review.revision import find_revision, lay_out, why_no_repository

@@ -16,33 +16,50 @@ class Line:
     text: str
 
 
-def statements(
-    tree: Tree, derived: Mapping[str, expr.Expression], constant_name: Callable[[Config], str]
-) -> list[Line]:
-    """if-else statements that return the chosen constant.
+@dataclass(frozen=True)
+class Dialect:
+    """How a function's parts are printed. answer: the statement of a leaf. expression: what computes a
+    derived feature. returns: whether an answer leaves the function; else it stands alone in its branch."""
+
+    answer: Callable[[Config], str]
+    expression: Callable[[expr.Expression], str] = expr.to_python
+    returns: bool = True
+
+
+def statements(tree: Tree, derived: Mapping[str, expr.Expression], dialect: Dialect) -> list[Line]:
+    """if-else statements that end with the answer of the leaf that they reach.
 
     A derived feature is computed just before the first question that needs it. A question with a leaf on
-    one side returns at once and goes on without an else, so that nesting shows real alternatives only.
+    one side answers at once and goes on without an else where answers return, and else with an elif where it
+    can, so that nesting shows real alternatives only.
     """
 
-    def emit(node: Tree, indent: int, in_scope: frozenset[str]) -> Iterator[Line]:
+    def emit(node: Tree, indent: int, in_scope: frozenset[str], question: str = "if") -> Iterator[Line]:
         if isinstance(node, Leaf):
-            yield Line(indent, f"return {constant_name(node.config)}")
+            yield Line(indent, dialect.answer(node.config))
             return
         for name in _needed(node.feature, derived, in_scope):
-            yield Line(indent, f"{name} = {expr.to_python(derived[name])}")
+            yield Line(indent, f"{name} = {dialect.expression(derived[name])}")
             in_scope |= {name}
         low_first = isinstance(node.low, Leaf) or not isinstance(node.high, Leaf)
         first, second = (node.low, node.high) if low_first else (node.high, node.low)
-        yield Line(indent, f"if {node.feature} {'<=' if low_first else '>'} {expr.number(node.threshold)}:")
+        sign = "<=" if low_first else ">"
+        yield Line(indent, f"{question} {node.feature} {sign} {expr.number(node.threshold)}:")
         yield from emit(first, indent + 1, in_scope)
-        if isinstance(first, Split):
+        if isinstance(first, Leaf) and dialect.returns:
+            yield from emit(second, indent, in_scope)
+        elif not dialect.returns and _asks_at_once(second, derived, in_scope):
+            yield from emit(second, indent, in_scope, "elif")
+        else:
             yield Line(indent, "else:")
             yield from emit(second, indent + 1, in_scope)
-        else:
-            yield from emit(second, indent, in_scope)
 
     return list(emit(tree, 0, frozenset()))
+
+
+def _asks_at_once(tree: Tree, derived: Mapping[str, expr.Expression], in_scope: frozenset[str]) -> bool:
+    """Whether a question comes first, with nothing to compute before it."""
+    return isinstance(tree, Split) and not _needed(tree.feature, derived, in_scope)
 
 
 def _needed(name: str, derived: Mapping[str, expr.Expression], in_scope: frozenset[str]) -> list[str]:

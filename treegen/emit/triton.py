@@ -1,0 +1,150 @@
+"""Print trees as Triton device functions, through a template beside this file. Triton is never imported.
+
+A function assigns its answer and returns it at its end: Triton does not inline one that returns earlier.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from treegen import expr
+from treegen.emit.environment import environment
+from treegen.emit.statements import Dialect, Line, statements
+from treegen.interval import Interval, enclosure
+from treegen.passes.project import project
+from treegen.spec import FALLBACK_DEVICE, Config, KernelSpec
+from treegen.tree import Region, Tree, asked
+
+_LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
+_DEEPEST = 90  # Python takes 100 levels of indentation
+_SYMBOLS = {"+": 1, "-": 1, "*": 2, "//": 2}
+"""How closely each binds."""
+
+
+class Unprintable(ValueError):
+    """A tree that no Triton function can be; the message says why."""
+
+
+@dataclass(frozen=True)
+class _Function:
+    """asked: the features of which the function computes anything, in the spec's order."""
+
+    name: str
+    asked: tuple[str, ...]
+    lines: tuple[Line, ...]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line.text for line in self.lines)
+
+
+def in_kernel_package(kernel: KernelSpec) -> dict[str, str]:
+    """The files of a kernel's subpackage that no single device owns, by file name."""
+    if not kernel.in_kernel:
+        return {}
+    template = environment().get_template("in_kernel.py.j2")
+    modules = sorted([*kernel.tables, FALLBACK_DEVICE])
+    return {"__init__.py": template.render(kernel=kernel, modules=modules)}
+
+
+def in_kernel_module(kernel: KernelSpec, device_key: str, limits: Mapping[str, int], tree: Tree) -> str:
+    """The module of one device: a function for each parameter that the kernel's Triton code chooses.
+
+    tree: the device's, whose configs have all parameters. Raises Unprintable.
+    """
+    derived = {name: expr.substitute(expression, limits) for name, expression in kernel.derived.items()}
+    functions = [_function(kernel, derived, tree, parameter) for parameter in kernel.in_kernel]
+    text = "\n".join(function.text for function in functions)
+    return (
+        environment()
+        .get_template("in_kernel_device.py.j2")
+        .render(
+            kernel=kernel,
+            device=device_key,
+            functions=functions,
+            uses_tl=any(function.asked for function in functions),
+            floors="_floor_division(" in text,
+            powers="_next_power_of_2(" in text,
+        )
+    )
+
+
+def _function(
+    kernel: KernelSpec, derived: Mapping[str, expr.Expression], tree: Tree, parameter: str
+) -> _Function:
+    projected = project(tree, parameter, _region(kernel))
+    needed = _all_needed(projected, derived)
+    for name in needed:
+        if name in derived and any(not _LEAST <= n <= _GREATEST for n in _numbers(derived[name])):
+            raise Unprintable(f"{parameter} depends on {name}, which holds a number beyond 64 bits")
+    box = _values(kernel, derived)
+
+    def answer(config: Config) -> str:
+        return f"{parameter} = {dict(config.parameters)[parameter]}"
+
+    def printed(expression: expr.Expression) -> str:
+        return _text(expression, box)
+
+    lines = statements(projected, derived, Dialect(answer, printed, returns=False))
+    if max(line.indent for line in lines) > _DEEPEST:
+        raise Unprintable(f"the tree of {parameter} nests questions more than {_DEEPEST} deep")
+    return _Function(parameter, tuple(name for name in kernel.features if name in needed), tuple(lines))
+
+
+def _region(kernel: KernelSpec) -> Region:
+    """Every value that a feature may have: no question is asked that is answered by the integers' width."""
+    raw: Region = dict.fromkeys(kernel.features, (0, _GREATEST))
+    return {**raw, **dict.fromkeys(kernel.derived, (_LEAST, _GREATEST))}
+
+
+def _values(kernel: KernelSpec, derived: Mapping[str, expr.Expression]) -> dict[str, Interval]:
+    """What features and derived features can be where features are 0 or more, however large."""
+    box: dict[str, Interval] = dict.fromkeys(kernel.features, (0, float("inf")))
+    for name, expression in derived.items():
+        if expr.names(expression) <= box.keys():  # not so where a device does not state a limit
+            box[name] = enclosure(expression, box)
+    return box
+
+
+def _all_needed(tree: Tree, derived: Mapping[str, expr.Expression]) -> set[str]:
+    """The features that the tree's questions are computed from, themselves included."""
+    needed = set(asked(tree))
+    for name in reversed(list(derived)):
+        if name in needed:
+            needed |= expr.names(derived[name])
+    return needed
+
+
+def _numbers(expression: expr.Expression) -> Iterator[int]:
+    match expression:
+        case expr.Number(value):
+            yield value
+        case expr.Call(_, arguments):
+            for argument in arguments:
+                yield from _numbers(argument)
+
+
+def _text(expression: expr.Expression, box: Mapping[str, Interval], outer: int = 0) -> str:
+    """Triton text that computes the expression, all of whose names are int64, with no more parentheses than
+    it needs. box: the values that names can have."""
+    match expression:
+        case expr.Number(value):
+            return f"({value})" if value < 0 and outer else expr.number(value)
+        case expr.Name(name):
+            return name
+        case expr.Call("//", (dividend, divisor)) if enclosure(dividend, box)[0] < 0:
+            return f"_floor_division({_text(dividend, box)}, {_text(divisor, box)})"
+        case expr.Call(function, (left, right)) if function in _SYMBOLS:
+            own = _SYMBOLS[function]
+            text = f"{_text(left, box, own)} {function} {_text(right, box, own + 1)}"
+            return f"({text})" if own < outer else text
+        case expr.Call("next_power_of_2", (argument,)):
+            return f"_next_power_of_2({_text(argument, box)})"
+        case expr.Call("min" | "max" as function, arguments):
+            # Numbers last: two of them alone might make an integer that is too narrow.
+            ordered = sorted(arguments, key=lambda argument: isinstance(argument, expr.Number))
+            texts = [_text(argument, box) for argument in ordered]
+            return functools.reduce(lambda one, other: f"tl.{function}imum({one}, {other})", texts)
+    raise AssertionError(expression)
