@@ -1,7 +1,7 @@
-"""What a captured graph loses: decode steps replayed from graphs of fixed maxima, against graphs captured for
-exactly the batch.
+"""What a captured graph loses: steps replayed from graphs of fixed maxima, against graphs captured exactly.
 
-python -m benchmarks.captured [--out DIR] [--batches 200] [--smoke]: exit code 1 if a replay is wrong.
+python -m benchmarks.captured [--sets decode,short,mixed] [--others] [--out DIR]: exit code 1 if a replay is
+wrong.
 """
 
 import argparse
@@ -10,8 +10,6 @@ import json
 import math
 import sys
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -25,11 +23,11 @@ from attn_kernels.errors import brief
 from attn_kernels.measure.checking import Limits, check, expect
 from attn_kernels.measure.timing import time_together
 from benchmarks import environment
-from benchmarks.captured_batches import H100, SMOKE, Drawn, Server, draw
-from benchmarks.captured_graphs import Buffers, Candidate, Step, captured_exactly, captured_for
+from benchmarks.captured_batches import H100, KINDS, SMOKE, Drawn, Maxima, Server, draw
+from benchmarks.captured_graphs import Buffers, Candidate, Step, captured_exactly
+from benchmarks.captured_lines import EXACT, OURS, SAME, Row, lines
 from benchmarks.implementations import PEERS_FOLDER, load_peers, run_fa3
 from benchmarks.jobs import own_job
-from benchmarks.means import geomean
 
 # Beside ours, to see whether another is better: programs, registers, stages, tile, warps.
 OTHERS = (
@@ -40,61 +38,66 @@ OTHERS = (
     "stream_k_M16_T32_W4_S3_P4_R128",
     "stream_k_M16_T64_W8_S3_P2_R128",
 )
-STATIC = "static_grid_M16_T64_N8_W4_S3_P4"
-OURS, EXACT, SAME = "for_capture", "exact", "the same, exact"
+MIXED_OTHERS = ("stream_k_M64_T64_W4_S3_P2", "stream_k_M64_T64_W4_S2_P3_R168", "split_M64_T64_W4_S3")
+STATIC, MIXED_STATIC = "static_grid_M16_T64_N8_W4_S3_P4", "static_grid_M64_T64_W4_S3_P2"
+BATCHES = {"decode": 200, "short": 16, "mixed": 48}
 EVERYTHING = Limits(cache_elements=1 << 29, scores=1 << 40)
 
 
-def candidates(others: bool, peers: Path, smoke: bool) -> tuple[list[Candidate], list[str]]:
+def candidates(mixed: bool, others: bool, peers: Path, smoke: bool) -> tuple[list[Candidate], list[str]]:
     """Who is captured at the maxima; the first is ours. And a line for each who cannot."""
-    if smoke:
-        small = Config("stream_k", 16, 16, programs_per_sm=2)
-        found = [Candidate(OURS, for_capture=True), Candidate("stream_k", small)]
-        return [*found, Candidate("static_grid", Config("static_grid", 16, 16, num_segments=3))], []
     found = [Candidate(OURS, for_capture=True)]
+    if smoke:
+        found.append(Candidate("stream_k", Config("stream_k", 16, 16, programs_per_sm=2)))
+        return [*found, Candidate("static_grid", Config("static_grid", 16, 16, num_segments=3))], []
     if others:
-        found += [Candidate(text.removeprefix("stream_k_"), Config.parse(text)) for text in OTHERS]
-    found += [Candidate("chosen for maxima"), Candidate("static_grid", Config.parse(STATIC))]
+        configs = MIXED_OTHERS if mixed else OTHERS
+        found += [Candidate(text.removeprefix("stream_k_"), Config.parse(text)) for text in configs]
+    static = Config.parse(MIXED_STATIC if mixed else STATIC)
+    found += [Candidate("chosen for maxima"), Candidate("static_grid", static)]
     loaded, problems = load_peers(peers, ("fa3",))
     return [*found, *(Candidate(peer.name, peer=run_fa3) for peer in loaded)], problems
 
 
-def compile_all(
-    entries: list[Candidate], drawn: list[Drawn], device: torch.device, workers: int | None
-) -> str:
-    choose = choose_for_device(device)
-    jobs = [own_job(drawn[0].batch, complete(entry.config)) for entry in entries if entry.config is not None]
-    for one in drawn:
-        most = dataclasses.replace(
-            one.batch,
-            query_lens=(1,) * one.maxima.num_seqs,
-            context_lens=(one.maxima.max_context,) * one.maxima.num_seqs,
-        )
-        jobs += [own_job(batch, complete(choose(**batch.features))) for batch in (one.batch, most)]
-        jobs.append(own_job(most, complete(choose_for_capture(device)(**most.features))))
+def compile_all(trials: list["Trial"], device: torch.device, workers: int | None) -> str:
+    choose, choose_for_maxima = choose_for_device(device), choose_for_capture(device)
+    jobs = []
+    for trial in trials:
+        for one in trial.drawn:
+            most = one.maxima.largest(one.batch.layout)
+            maxima = {**most.features, "max_query_len": one.maxima.max_query_len}
+            chosen = (choose_for_maxima(**maxima), choose(**maxima))
+            given = [entry.config for entry in trial.entries if entry.config is not None]
+            jobs += [own_job(most, complete(config)) for config in (*chosen, *given)]
+            jobs += [own_job(one.batch, complete(choose(**one.batch.features)))]
+            jobs += [own_job(one.batch, complete(chosen[0]))]
     return str(compile_in_parallel(jobs, device, workers))
 
 
+@dataclasses.dataclass
 class Trial:
-    """Graphs at the maxima, replayed and timed for one batch after another."""
+    """Batches of like graphs, and who replays and is timed for them one after another."""
 
-    def __init__(self, buffers: Buffers, entries: list[Candidate], repeats: int) -> None:
-        self.buffers, self.entries, self.repeats = buffers, entries, repeats
-        self.graphs = {
-            (entry.name, maxima): captured_for(buffers, entry, maxima)
-            for maxima in buffers.server.graphs
-            for entry in entries
-        }
-        self.wrong: list[str] = []
+    drawn: list[Drawn]
+    entries: list[Candidate]
+    repeats: int
+    graphs: dict[tuple[str, Maxima], Step] = dataclasses.field(default_factory=dict)
+    wrong: list[str] = dataclasses.field(default_factory=list)
 
-    def hold(self, drawn: Drawn, seed: int) -> dict[str, object]:
+    def capture(self, buffers: Buffers) -> None:
+        """At the maxima."""
+        for maxima in dict.fromkeys(one.maxima for one in self.drawn):
+            for entry in self.entries:
+                self.graphs[entry.name, maxima] = Step(buffers, entry, maxima)
+
+    def hold(self, buffers: Buffers, drawn: Drawn, seed: int) -> Row:
         batch = drawn.batch
-        self.buffers.fill(batch, seed)
-        tensors = self.buffers.tensors(batch)
+        buffers.fill(batch, seed)
+        tensors = buffers.tensors(batch)
         steps: dict[str, Step] = {entry.name: self.graphs[entry.name, drawn.maxima] for entry in self.entries}
-        steps[EXACT] = captured_exactly(self.buffers, Candidate(EXACT), batch)
+        steps[EXACT] = captured_exactly(buffers, Candidate(EXACT), batch)
         ours = steps[self.entries[0].name].config
-        steps[SAME] = captured_exactly(self.buffers, Candidate(SAME, ours), batch)
+        steps[SAME] = captured_exactly(buffers, Candidate(SAME, ours), batch)
         expected = expect(tensors, EVERYTHING)
         for name, step in steps.items():
             tensors.sets[0].out.fill_(math.nan)
@@ -103,62 +106,29 @@ class Trial:
             if not found.ok:
                 self.wrong.append(f"{name}, {batch.name}: {found}")
         times = time_together(dict(steps), self.repeats)
-        return {
-            "batch": batch.name,
-            "captured": str(drawn.maxima),
-            "size": drawn.maxima.num_seqs,
-            "num_seqs": batch.num_seqs,
-            "num_kv_tokens": batch.num_kv_tokens,
-            "context": drawn.context_class,
-            "rows": len(expected.rows),
-            "config": str(ours),
-            "exact_config": str(steps[EXACT].config),
-            "us": {name: timing.median_us for name, timing in times.items()},
-        }
+        return Row(
+            batch=batch.name,
+            kind=drawn.kind,
+            captured=str(drawn.maxima),
+            like=drawn.row,
+            query_lens=batch.query_lens,
+            context_lens=batch.context_lens,
+            context=drawn.context_class,
+            rows=len(expected.rows),
+            config=str(ours),
+            exact_config=str(steps[EXACT].config),
+            us={name: timing.median_us for name, timing in times.items()},
+        )
 
 
-def spread(ratios: Iterable[float]) -> str:
-    """``1.03 1.10 1.30``: geometric mean, 95th percentile and worst."""
-    ordered = sorted(ratios)
-    high = ordered[min(len(ordered) - 1, math.ceil(0.95 * len(ordered)) - 1)]
-    return f"{geomean(ordered):5.3f} {high:5.2f} {ordered[-1]:5.2f}"
-
-
-def report(rows: list[dict[str, object]]) -> list[str]:
-    """Time over that of the exact graph of what is chosen for the batch."""
-
-    def ratios(name: str, members: list[dict[str, object]]) -> list[float]:
-        return [row["us"][name] / row["us"][EXACT] for row in members]  # type: ignore[index]
-
-    names = [name for name in rows[0]["us"] if name != EXACT]  # type: ignore[attr-defined]
-    lines = ["", "time / exactly captured: geomean, 95th percentile, worst"]
-    lines += [f"{name:34} {spread(ratios(name, rows))}" for name in names]
-    fit = [row["us"][names[0]] / row["us"][SAME] for row in rows]  # type: ignore[index]
-    lines.append(f"{names[0] + ' / ' + SAME:34} {spread(fit)}")
-    for key in ("size", "context"):
-        groups = defaultdict(list)
-        for row in rows:
-            groups[row[key]].append(row)
-        shown = [name for name in names if name != SAME]
-        lines += ["", f"geomean by {key}: exact us | " + ", ".join(shown)]
-        for group, members in groups.items():
-            us = geomean(row["us"][EXACT] for row in members)  # type: ignore[index]
-            cells = " ".join(f"{geomean(ratios(name, members)):6.3f}" for name in shown)
-            lines.append(f"{group!s:>6} ({len(members):3}) {us:7.1f} | {cells}")
-    for title, key in ((names[0], "config"), (EXACT, "exact_config")):
-        configs = Counter(row[key] for row in rows)
-        lines += ["", f"{title}: " + ", ".join(f"{name} {count}" for name, count in configs.most_common())]
-    return lines
-
-
-def main() -> int:
-    """Returns 0, or 1 where a replay is wrong."""
-    started = time.monotonic()
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.captured", description=__doc__)
-    parser.add_argument("--batches", type=int, default=200)
+    counts = ", ".join(f"{count} {kind}" for kind, count in BATCHES.items())
+    parser.add_argument("--sets", default=",".join(KINDS), help=f"some of {','.join(KINDS)} (default: all)")
+    parser.add_argument("--batches", type=int, help=f"of each set (default: {counts})")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=6, help="replays that time a graph")
-    parser.add_argument("--others", action="store_true", help="also other configs of stream_k")
+    parser.add_argument("--others", action="store_true", help="also other configs, most of stream_k")
     parser.add_argument(
         "--smoke", action="store_true", help="tiny, in Triton's interpreter: tests the script"
     )
@@ -166,41 +136,66 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="folder for captured.json")
     environment.add_device_options(parser)
     args = parser.parse_args()
+    args.sets = [name for name in args.sets.split(",") if name]
+    for name in args.sets or [""]:
+        if name not in KINDS:
+            environment.stop(f"--sets {name}: the sets are {', '.join(KINDS)}")
+    if args.batches is not None and args.batches < 1:
+        environment.stop(f"--batches {args.batches}: at least 1 is needed")
+    return args
+
+
+def main() -> int:
+    """Returns 0, or 1 where a replay is wrong."""
+    started = time.monotonic()
+    args = arguments()
     device = environment.device_from("cpu" if args.smoke else args.device)
     server: Server = SMOKE if args.smoke else H100
+    dtype = torch.float16 if args.smoke else torch.bfloat16
     facts = environment.describe(device)
     print(environment.headline(facts), flush=True)
-    drawn = draw(server, 4 if args.smoke else args.batches, args.seed)
-    entries, problems = candidates(args.others, args.peers, args.smoke)
+    trials = []
+    for mixed in (False, True):
+        drawn = [
+            dataclasses.replace(one, batch=one.batch.at(dtype=dtype))
+            for kind in args.sets
+            if (kind == "mixed") == mixed
+            for one in draw(server, kind, args.batches or (2 if args.smoke else BATCHES[kind]), args.seed)
+        ]
+        if drawn:
+            entries, problems = candidates(mixed, args.others, args.peers, args.smoke)
+            trials.append(Trial(drawn, entries, args.repeats))
     print("\n".join(problems), end="\n" if problems else "")
     if not args.smoke:
-        print(compile_all(entries, drawn, device, args.compile_workers), flush=True)
-    dtype = torch.float16 if args.smoke else torch.bfloat16
+        print(compile_all(trials, device, args.compile_workers), flush=True)
     buffers = Buffers(server, device, dtype)
-    drawn = [dataclasses.replace(one, batch=one.batch.at(dtype=dtype)) for one in drawn]
-    trial = Trial(buffers, entries, args.repeats)
-    print(f"{len(trial.graphs)} graphs captured after {time.monotonic() - started:.0f} s", flush=True)
+    for trial in trials:
+        trial.capture(buffers)
+    captured = sum(len(trial.graphs) for trial in trials)
+    print(f"{captured} graphs captured after {time.monotonic() - started:.0f} s", flush=True)
     rows = []
-    for index, one in enumerate(drawn):
-        if args.seconds_budget and time.monotonic() - started > args.seconds_budget:
-            print(f"no time left for {len(drawn) - index} batches")
-            break
-        try:
-            rows.append(trial.hold(one, index))
-        except Exception as error:
-            trial.wrong.append(f"{one.batch.name}: {brief(error)}")
-            if device.type == "cuda":
-                torch.cuda.synchronize()  # raises again if the device itself is lost
-    lines = report(rows) if rows else []
+    for trial in trials:
+        for index, one in enumerate(trial.drawn):
+            if args.seconds_budget and time.monotonic() - started > args.seconds_budget:
+                print(f"no time left for {len(trial.drawn) - index} batches")
+                break
+            try:
+                rows.append(trial.hold(buffers, one, index))
+            except Exception as error:
+                trial.wrong.append(f"{one.batch.name}: {brief(error)}")
+                if device.type == "cuda":
+                    torch.cuda.synchronize()  # raises again if the device itself is lost
+    wrong = [line for trial in trials for line in trial.wrong]
     if args.out:
-        text = json.dumps({"environment": facts, "batches": rows}, indent=1)
+        found = [dataclasses.asdict(row) for row in rows]
+        text = json.dumps({"environment": facts, "batches": found}, indent=1)
         environment.write_atomically(args.out / "captured.json", text)
-    print("\n".join([*lines, *(f"WRONG {line}" for line in trial.wrong[:20])]))
+    print("\n".join([*(lines(rows) if rows else []), *(f"WRONG {line}" for line in wrong[:20])]))
     print(
-        f"{len(rows)} batches, {sum(row['rows'] for row in rows)} rows against float64, "  # type: ignore[misc]
-        f"{len(trial.wrong)} wrong; {time.monotonic() - started:.0f} s"
+        f"{len(rows)} batches, {sum(row.rows for row in rows)} rows against float64, "
+        f"{len(wrong)} wrong; {time.monotonic() - started:.0f} s"
     )
-    return 1 if trial.wrong or not rows else 0
+    return 1 if wrong or not rows else 0
 
 
 if __name__ == "__main__":

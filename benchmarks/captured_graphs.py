@@ -1,8 +1,9 @@
-"""A server's persistent buffers, and graphs of one decode step captured over them."""
+"""A server's persistent buffers, and graphs of one step captured over them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from attn_kernels.launch import begin
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import BatchTensors, KVSet
 from attn_kernels.measure.timing import capture
-from benchmarks.captured_batches import Maxima, Server
+from benchmarks.captured_batches import Server
 
 BLOCK_SIZE = 16
 POOL_BYTES = 12 << 30  # of keys, and as many of values
@@ -29,7 +30,7 @@ class Buffers:
     def __init__(self, server: Server, device: torch.device, dtype: torch.dtype) -> None:
         self.server, self.device, self.dtype = server, device, dtype
         layout, layers = server.layout, server.num_layers
-        self.pages = server.max_tokens // BLOCK_SIZE + max(server.sizes) + 1
+        self.pages = server.max_tokens // BLOCK_SIZE + server.most_seqs + 1
         page = (BLOCK_SIZE, layout.num_kv_heads, layout.head_size)
         wanted = POOL_BYTES // (torch.Size(page).numel() * dtype.itemsize)
         pool = max(self.pages, min(wanted, self.pages * layers))
@@ -39,7 +40,7 @@ class Buffers:
             return torch.empty(shape, dtype=dtype, device=device).normal_(generator=generator)
 
         k, v = normal(pool, *page), normal(pool, *page)
-        rows = (layers, max(server.sizes), layout.num_query_heads, layout.head_size)
+        rows = (layers, server.most_query_tokens, layout.num_query_heads, layout.head_size)
         q, self.out = normal(*rows), normal(*rows)
         step = (pool - self.pages) // max(1, layers - 1)
         self.layers = [
@@ -51,19 +52,19 @@ class Buffers:
             )
             for i in range(layers)
         ]
-        most, longest = max(server.sizes), max(server.contexts)
+        most = server.most_seqs
 
         def indices(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
 
         self.cu_seqlens_q, self.seqused_k = indices(most + 1), indices(most)
-        self.block_table = indices(most, -(-longest // BLOCK_SIZE))
+        self.block_table = indices(most, -(-server.longest // BLOCK_SIZE))
 
     def fill(self, batch: Batch, seed: int) -> None:
         """A step's batch, padded with sequences without query tokens and keys."""
         n = batch.num_seqs
-        self.cu_seqlens_q.fill_(n)
-        self.cu_seqlens_q[: n + 1] = torch.arange(n + 1, dtype=torch.int32)
+        self.cu_seqlens_q.fill_(batch.num_query_tokens)
+        self.cu_seqlens_q[: n + 1] = torch.tensor([0, *accumulate(batch.query_lens)], dtype=torch.int32)
         self.seqused_k.zero_()
         self.seqused_k[:n] = torch.tensor(batch.context_lens, dtype=torch.int32)
         generator = torch.Generator(self.device).manual_seed(seed)
@@ -78,15 +79,16 @@ class Buffers:
         """The index tensors of so many sequences."""
         return self.cu_seqlens_q[: num_seqs + 1], self.seqused_k[:num_seqs], self.block_table[:num_seqs]
 
-    def layers_of(self, num_seqs: int) -> list[KVSet]:
-        return [KVSet(kv.q[:num_seqs], kv.k_cache, kv.v_cache, kv.out[:num_seqs]) for kv in self.layers]
+    def layers_of(self, tokens: int) -> list[KVSet]:
+        """The layers for so many query tokens."""
+        return [KVSet(kv.q[:tokens], kv.k_cache, kv.v_cache, kv.out[:tokens]) for kv in self.layers]
 
     def tensors(self, batch: Batch) -> BatchTensors:
         """A view of what was filled in, without the padding."""
         return BatchTensors(
             batch,
             *self.of(batch.num_seqs),
-            tuple(self.layers_of(batch.num_seqs)),
+            tuple(self.layers_of(batch.num_query_tokens)),
             batch.layout.head_size**-0.5,
         )
 
@@ -102,26 +104,38 @@ class Candidate:
     peer: Callable[..., None] | None = None
 
 
+class Sizes(Protocol):
+    """What a graph is captured for: ``Maxima``, or a batch."""
+
+    @property
+    def num_seqs(self) -> int: ...
+    @property
+    def num_query_tokens(self) -> int: ...
+    @property
+    def max_query_len(self) -> int: ...
+    @property
+    def max_seq_len(self) -> int: ...
+
+
 class Step:
-    """One decode step of every layer, captured as a graph; on a CPU, launched again at every replay."""
+    """One step of every layer, captured as a graph; on a CPU, launched again at every replay.
+
+    ``num_kv_tokens``: None where only the maxima are known.
+    """
 
     def __init__(
-        self,
-        buffers: Buffers,
-        candidate: Candidate,
-        num_seqs: int,
-        max_context: int,
-        num_kv_tokens: int | None,
+        self, buffers: Buffers, candidate: Candidate, sizes: Sizes, num_kv_tokens: int | None = None
     ) -> None:
-        self._index, self._layers = buffers.of(num_seqs), buffers.layers_of(num_seqs)
+        self._index = buffers.of(sizes.num_seqs)
+        self._layers = buffers.layers_of(sizes.num_query_tokens)
         self._device, self._candidate = buffers.device, candidate
         layout = buffers.server.layout
-        self._limits = (1, max_context, layout.head_size**-0.5)
+        self._limits = (sizes.max_query_len, sizes.max_seq_len, layout.head_size**-0.5)
         self._options: dict[str, Any] = {
-            "num_query_tokens": num_seqs,
+            "num_query_tokens": sizes.num_query_tokens,
             "num_kv_tokens": num_kv_tokens,
-            "max_query_len": 1,
-            "max_seq_len": max_context,
+            "max_query_len": sizes.max_query_len,
+            "max_seq_len": sizes.max_seq_len,
             "num_query_heads": layout.num_query_heads,
             "num_kv_heads": layout.num_kv_heads,
             "head_size": layout.head_size,
@@ -168,9 +182,9 @@ class Step:
 
     def sample(self, repeats: int) -> list[float]:
         """Microseconds a layer of each replay, after one that is not timed."""
-        self.replay()
         if self._device.type != "cuda":
             return [1.0] * repeats
+        self.replay()
         events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]  # type: ignore[no-untyped-call]
         for start, end in events:
             start.record()
@@ -180,10 +194,5 @@ class Step:
         return [1e3 * start.elapsed_time(end) / len(self._layers) for start, end in events]
 
 
-def captured_for(buffers: Buffers, candidate: Candidate, maxima: Maxima) -> Step:
-    """The choice is made for the maxima."""
-    return Step(buffers, candidate, maxima.num_seqs, maxima.max_context, None)
-
-
 def captured_exactly(buffers: Buffers, candidate: Candidate, batch: Batch) -> Step:
-    return Step(buffers, candidate, batch.num_seqs, batch.max_seq_len, batch.num_kv_tokens)
+    return Step(buffers, candidate, batch, batch.num_kv_tokens)

@@ -1,7 +1,7 @@
 """What the sections of ``launch_cost`` share: configs, batches, how long to measure, where figures go."""
 
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -67,3 +67,11 @@ class Bench:
         """Nanoseconds of a call that launches nothing."""
         number = 10 if self.smoke else 20_000
         return min(timeit.repeat(call, number=number, repeat=5)) / number * 1e9
+
+    def call_ns(self, function: Callable[..., object], values: Mapping[str, int]) -> float:
+        """Nanoseconds of a call with keyword arguments, which the caller has in variables, as `plan` does."""
+        number = 10 if self.smoke else 20_000
+        call = f"function({', '.join(f'{name}={name}' for name in values)})"
+        setup = "; ".join(f"{name} = {value}" for name, value in values.items())
+        timed = timeit.repeat(call, setup, number=number, repeat=5, globals={"function": function})
+        return min(timed) / number * 1e9

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from attn_kernels import Config
+from attn_kernels.kernels.stream_k import why_not
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.roofline import visible_keys
 from attn_kernels.offline.resources import SHARED_LIMITS
@@ -17,6 +18,7 @@ MAX_SEGMENTS = 64
 # Multiply-adds of naive's products, which no matrix instruction does: about 6 ms on an H100.
 NAIVE_LIMIT = 1 << 33
 SHARED_BYTES = SHARED_LIMITS["sm_90"]  # of a multiprocessor of an H100
+REGISTERS, MOST_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
 RESIDENT_WARPS = 12  # whose threads have 168 registers each
 PARTIALS_LIMIT = 1 << 30  # bytes of segments' partial results
 
@@ -181,6 +183,21 @@ def static_grid(batch: Batch, multiprocessors: int) -> Candidates:
     return Candidates(first(found))
 
 
+def stream_k(batch: Batch, multiprocessors: int) -> Candidates:
+    """As many programs as run at a time, or one fewer, each with the registers that they leave it."""
+    reason = why_not()
+    if reason is not None:
+        return Candidates(skipped=reason)
+    found = []
+    for config in tiled("stream_k", tile_rows(batch), 4):
+        most = resident(config, batch.layout.head_size, batch.dtype.itemsize)
+        for programs in (most, max(1, most - 1)):
+            registers = REGISTERS // (32 * config.num_warps * programs) // 8 * 8
+            limit = registers if registers < MOST_REGISTERS else 0
+            found.append(config._replace(programs_per_sm=programs, max_registers=limit))
+    return Candidates(first(found))
+
+
 def resident(config: Config, head_size: int, item_bytes: int) -> int:
     """About how many programs a multiprocessor of an H100 runs at a time: by shared memory and registers."""
     tiles = 2 * config.tile_size * max(1, config.num_stages - 1) + config.block_m
@@ -194,4 +211,10 @@ SPACES: dict[str, Callable[[Batch, int], Candidates]] = {
     "qblock": qblock,
     "segmented": segmented,
     "static_grid": static_grid,
+    "stream_k": stream_k,
 }
+
+
+def runnable() -> tuple[str, ...]:
+    """The variants that run on this vendor's GPUs."""
+    return tuple(name for name in SPACES if name != "stream_k" or why_not() is None)

@@ -20,7 +20,7 @@ from attn_kernels.measure.batches import (
 )
 from benchmarks.configs import distinct
 from benchmarks.features import Features, draw
-from benchmarks.space import NAIVE_TILES, SPACES, TILES, candidates, with_descriptors
+from benchmarks.space import NAIVE_TILES, TILES, candidates, runnable, with_descriptors
 
 K = 1024
 GQA = (HeadLayout(32, 8), HeadLayout(28, 4), HeadLayout(16, 2))
@@ -67,6 +67,8 @@ def random_config(variant: str, rng: random.Random, head_size: int) -> Config:
         return config._replace(num_segments=rng.choice((2, 3, 8, 16, 64)))
     if variant == "static_grid":
         return config._replace(num_segments=rng.choice((1, 1, 4, 16)), programs_per_sm=rng.choice((1, 2, 4)))
+    if variant == "stream_k":
+        return config._replace(programs_per_sm=rng.choice((1, 2, 3, 6)))
     return config
 
 
@@ -92,7 +94,7 @@ def random_cases(
         rng = random.Random(f"verify setting/{seed}/{i % settings}")
         layout = layouts[i % settings % len(layouts)]
         features = draw(rng)
-        configs = tuple(random_config(name, rng, layout.head_size) for name in SPACES)
+        configs = tuple(random_config(name, rng, layout.head_size) for name in runnable())
         number = i % settings
         setting = (layout, PAGES[number % len(PAGES)], DTYPES[number % 2])
         rng = random.Random(f"verify batch/{seed}/{i}")
@@ -153,7 +155,7 @@ def huge(elements: int = 2**31 + 2**20) -> Iterator[Case]:
     ):
         batch = Batch("far pages", "huge", (1, 70, 1), (700, 500, 33), layout, page)
         rng = random.Random(f"huge/{i}")
-        configs = tuple(random_config(name, rng, layout.head_size) for name in SPACES)
+        configs = tuple(random_config(name, rng, layout.head_size) for name in runnable())
         yield Case("huge", batch, configs, Features(fp8=fp8), seed=i, far=elements)
 
 

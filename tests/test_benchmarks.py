@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from attn_kernels import Config
+from attn_kernels.capture import STREAM_K
 from attn_kernels.compiling.jobs import minimal
 from attn_kernels.config import complete
 from attn_kernels.config_check import check_config
@@ -314,6 +315,10 @@ def test_segments_are_tried_where_query_tiles_leave_the_gpu_idle() -> None:
     assert candidates(prefill(1, 32768), 132)["naive"].skipped
 
 
+def test_what_graphs_are_captured_with_is_among_the_candidates() -> None:
+    assert STREAM_K in candidates(decode(64, 8192), 132)["stream_k"].configs
+
+
 def test_nothing_is_compiled_twice() -> None:
     """Batches of one head layout share kernels; lengths, sizes of launches and KV heads compile nothing."""
     one, two = decode(1, 64), decode(64, 4096)
@@ -344,7 +349,7 @@ def test_random_cases_reach_every_feature_and_variant() -> None:
     assert {case.batch.layout for case in cases} == set(LAYOUTS)
     assert any(0 in case.batch.query_lens for case in cases)
     jobs = minimal(compile_jobs(cases, CPU))
-    assert len(jobs) <= 7 * SETTINGS  # each setting has one config a variant, split up to three launches
+    assert len(jobs) <= 8 * SETTINGS  # each setting has one config a variant, split up to three launches
 
 
 def test_far_pages_hold_what_the_near_ones_did() -> None:

@@ -52,7 +52,8 @@ def load_fragment(partial_ptr, max_ptr, sum_ptr, fragment, written, traits: tl.c
 @triton.jit
 def is_last_to_arrive(counters_ptr, first, last):
     """Count the calling program, which wrote its fragment, among the programs ``first .. last``; whether all
-    of them have written theirs, which the caller may read past the L1 cache then."""
+    of them have written theirs, which the caller may read past the L1 cache then. Not so on AMD GPUs, see
+    ``stream_k.why_not``."""
     tl.debug_barrier()  # the fragment is written by all threads, the counter by one
     arrived = tl.atomic_add(counters_ptr + first, 1, sem="acq_rel", scope="gpu")
     is_last = arrived == last - first

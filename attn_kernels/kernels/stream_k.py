@@ -5,6 +5,7 @@ replayed, so nothing but the number of programs is decided when it is captured. 
 to finish a Q-Block that several share joins their parts. Sources: ``work``; ``fragments``.
 """
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -118,8 +119,20 @@ def stream_k_kernel(
         position = next_position
 
 
+def why_not() -> str | None:
+    """Why this vendor's GPUs cannot join fragments as ``fragments`` does; None where they can.
+
+    Triton's barrier (3.6 and 3.9) compiles to a bare ``s_barrier`` for AMD, so that one wavefront may count
+    its program as arrived while stores of another have not reached memory.
+    """
+    return "AMD GPUs do not order a program's stores before its arrival" if torch.version.hip else None
+
+
 def workspace(scratch: Scratch, needs: Needs) -> tuple[Tensor, ...]:
-    """Counters that are zero between launches, and the memory of fragments."""
+    """Counters that are zero between launches, and the memory of fragments. Raises ValueError on AMD GPUs."""
+    reason = why_not()
+    if reason is not None:
+        raise ValueError(f"config.variant is 'stream_k', but {reason}: use another")
     return scratch.fragments(multiprocessors(scratch.device) * needs.programs_per_sm, needs)
 
 

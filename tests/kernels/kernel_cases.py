@@ -13,7 +13,7 @@ from attn_kernels.testing import Batch, make_batch, relative_error, run_poisoned
 from attn_kernels.variants import VARIANTS
 
 NAMES = tuple(VARIANTS)
-Q_BLOCKS = ("qblock", "segmented", "static_grid")
+Q_BLOCKS = ("qblock", "segmented", "static_grid", "stream_k")
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
 FP8 = torch.float8_e4m3fn
 

@@ -28,6 +28,7 @@ def new_process(monkeypatch):
 
     def forget():
         overrides.cache_clear()
+        choose.choose_for_device.cache_clear()
         choose_for_capture.cache_clear()
 
     for name in ("DEVICE", "CONFIG", "LOG"):

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+import torch
 from captured_server import HEADS, Server, batch_of, random_lens
 from kernel_cases import FP8, assert_close, make_config, scores
 from triton.runtime import interpreter
@@ -46,6 +47,12 @@ def test_joins_are_bit_equal_whatever_the_order_of_programs(order, monkeypatch):
     again = server.replay(batch)
     assert len(joined) > 3
     assert again.equal(first)
+
+
+def test_gpus_that_do_not_order_stores_before_arrivals_are_refused(monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    with pytest.raises(ValueError, match="variant is 'stream_k', but AMD GPUs do not order"):
+        batch_of((1,), (20,)).plan(config=make_config("stream_k"))
 
 
 def count_calls(function, calls):

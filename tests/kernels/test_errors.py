@@ -135,6 +135,13 @@ def test_contents_of_index_tensors(batch, changes, match):
     assert plan(batch, **changes, check=False).max_page_id is None
 
 
+def test_contents_are_checked_wherever_torch_makes_tensors(batch):
+    """A server has the GPU as torch's default device."""
+    expected = plan(batch).max_page_id
+    with torch.device("meta"):
+        assert plan(batch).max_page_id == expected
+
+
 def test_page_ids_outside_the_cache_are_refused_at_launch(batch):
     pages = len(batch.k_cache)
     table = batch.block_table.clone()

@@ -18,6 +18,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 from attn_kernels import binding, run
 from attn_kernels.kernels import arguments
+from attn_kernels.kernels.stream_k import why_not
 from attn_kernels.offline.__main__ import ALL
 from attn_kernels.offline.resources import TARGETS
 from attn_kernels.offline.sources import CACHE_POINTERS, FEATURES, Shape, sources
@@ -66,6 +67,8 @@ def filled(attributes):
 
 for (name, gpu.target), config, features in product(TARGETS.items(), ALL, SETS):
     torch.version.hip = "7.0" if gpu.target.backend == "hip" else None
+    if config.variant == "stream_k" and why_not() is not None:
+        continue
     arguments.converts_e4m3 = lambda device: name != "sm_80"
     binding.forget()  # what was bound for another target
     for kernel in VARIANTS[config.variant].kernels:
@@ -90,7 +93,7 @@ for (name, gpu.target), config, features in product(TARGETS.items(), ALL, SETS):
 
 
 def test_launches_compile_what_is_compiled_offline(tmp_path):
-    """Every variant, on every target, with and without every feature."""
+    """Every variant, on every target that runs it, with and without every feature."""
     kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment = kept | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", LAUNCHES]
@@ -98,4 +101,5 @@ def test_launches_compile_what_is_compiled_offline(tmp_path):
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr[-4000:]
-    assert len(result.stdout.split()) == 4 * 5 * 13, "targets, sets of features, kernels"
+    nvidia, amd = 2 * 5 * 13, 2 * 5 * 12  # targets, sets of features, kernels
+    assert len(result.stdout.split()) == nvidia + amd

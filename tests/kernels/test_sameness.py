@@ -132,6 +132,24 @@ def test_guard_and_reading_agree(kinds, index, other):
     assert sameness._guard(mine)(*others) == (kinds[index] == other)
 
 
+@pytest.mark.parametrize("default", [torch.float16, torch.bfloat16, torch.float64, "meta"])
+def test_torchs_defaults_do_not_decide_whether_the_guard_works(default):
+    """A server sets them while it loads a model."""
+    works = sameness._guard_works()
+    sameness._guard_works.cache_clear()
+    before = torch.get_default_dtype()
+    try:
+        if default == "meta":
+            with torch.device(default):
+                assert sameness._guard_works() == works
+        else:
+            torch.set_default_dtype(default)
+            assert sameness._guard_works() == works
+    finally:
+        torch.set_default_dtype(before)
+        sameness._guard_works.cache_clear()
+
+
 @pytest.mark.parametrize(
     "guards",
     [

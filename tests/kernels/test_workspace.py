@@ -55,6 +55,13 @@ def test_a_larger_batch_is_refused_by_the_name_of_its_maximum(variant, lens, opt
         batch_of(lens, **options).plan(config=config, workspace=workspace)
 
 
+def test_a_config_that_a_workspace_was_not_made_for_is_refused():
+    config, workspace = config_of("stream_k"), workspace_for(config_of("segmented"))
+    told = r"stream_k's programs \* block_m is \d+, but the workspace was made for configs of at most 0 and"
+    with pytest.raises(ValueError, match=told):
+        batch_of().plan(config=config, workspace=workspace)
+
+
 def test_a_batch_without_partial_results_may_be_larger():
     batch = batch_of(((40,), (40,)))
     for variant in ("qblock", "split", "naive"):
