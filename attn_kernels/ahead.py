@@ -78,7 +78,7 @@ def compile_ahead(
         features: what launches have, words of ``attn_kernels.compiling.standin.FEATURES``, for each kind of
             layer. Every other layer of Gemma 2 has a window: ``[("softcap",), ("softcap", "window")]``.
         device_key: the generated module that chooses, if ``plan`` is given one.
-        configs: further ones that ``plan`` is given, such as those of captured graphs.
+        configs: further ones, such as ``plan`` is given or ``capture.configs_for_capture`` lists.
         workers: processes that compile, 0 for none; as many as there are processors and memory for if None.
         progress: called with the number of launches done and of all.
 
@@ -93,7 +93,7 @@ def compile_ahead(
     heuristic = heuristic_for_device(device) if device_key is None else heuristic_for_key(device_key)
     launches = minimal(
         stand_ins(
-            [heuristic.choose, heuristic_for_key("default").choose],
+            heuristic.choose,
             head_layouts,
             dtype=dtype,
             cache_dtypes=cache_dtypes,
@@ -125,8 +125,8 @@ def _make(
 ) -> tuple[list[str], int]:
     """Compile and load; what cannot be, and how many processes compiled."""
     failures: list[Failure] = []
-    waiting, slow = list(launches), 0
-    while waiting and slow < MOST_SLOW:
+    waiting, slow, workers = list(launches), 0, _workers(device, workers)
+    while waiting and (slow < MOST_SLOW or not workers):
         began = time.monotonic()
         failures += run_jobs([waiting.pop()], device)  # the last is what would compile fastest
         slow += time.monotonic() - began > QUICK_S
@@ -134,12 +134,12 @@ def _make(
     if not waiting:
         return list(map(_line, failures)), 0
     loaded = len(launches) - len(waiting)
-    with CompileAhead(device, _workers(device, workers)) as processes:
+    with CompileAhead(device, workers) as processes:
         done = processes.compile(waiting, progress=lambda count, _: advance(loaded + count))
     broken = [launch for group in done.broken for launch in group]
     failures += run_jobs([launch for launch in waiting if launch not in broken], device)
     lines = [*map(_line, failures), *(f"{launch}: compiling it ended its process" for launch in broken)]
-    return lines, min(processes.workers, done.jobs)
+    return lines, min(workers, done.jobs)
 
 
 def _line(failure: Failure) -> str:

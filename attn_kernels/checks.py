@@ -134,7 +134,7 @@ def check_contents(
     for i in (context_lens > max_seq_len).nonzero().flatten().tolist():
         raise ValueError(f"seqused_k is {context_lens[i]} for sequence {i}, but max_seq_len is {max_seq_len}")
     blocks_used = (context_lens + block_size - 1) // block_size
-    used = torch.arange(table.shape[1])[None, :] < blocks_used[:, None]
+    used = torch.arange(table.shape[1], device="cpu")[None, :] < blocks_used[:, None]
     for i, j in ((table < 0) & used).nonzero().tolist():
         raise ValueError(f"block_table holds page id {table[i, j]} at [{i}, {j}], but page ids start at 0")
     return int(table[used].max()) if used.any() else -1

@@ -55,13 +55,17 @@ def _guard(tensors: Sequence[Tensor]) -> Same:
 @cache
 def _guard_works() -> bool:
     """Whether this version of torch has the guard, and it tells apart what it has to."""
-    one, two = torch.zeros(2, 3), torch.zeros(4)
+
+    def zeros(*shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.float32, device="cpu")  # not what a server's defaults are
+
+    one, two = zeros(2, 3), zeros(4)
     try:
         check = _guard((one, two))
         unlike = (one[:1], one.half(), one.mT.contiguous().mT, one.to("meta"), one[None], None)
         return (
             check(one, two)
-            and check(torch.ones(2, 3), torch.ones(4))
+            and check(zeros(2, 3) + 1, zeros(4) + 1)
             and not any(check(other, two) for other in unlike)
             and not check(one, two[:3])
         )

@@ -25,9 +25,8 @@ def warn_if_untuned(
     if for_device(name, "", "") is not default:
         return
     ticket = object()
-    if (
-        _told.setdefault(described, ticket) is not ticket
-    ):  # one thread's, without a lock that a fork could copy
+    # Of several threads one gets in, without a lock that a fork could copy while it is held.
+    if _told.setdefault(described, ticket) is not ticket:
         return
     if for_device("", arch, "") is not default:
         serving = f"{key}, of the same architecture ({arch}), chooses its configs"

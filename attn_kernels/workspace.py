@@ -116,7 +116,7 @@ class Workspace:
     def fragments(self, programs: int, needs: Needs) -> Fragments:
         """As long as the maxima. Raises ValueError where a plan needs more."""
         rows = programs * needs.block_m
-        _check("programs * block_m", rows, "configs with", self.max_fragment_rows)
+        _check("stream_k's programs * block_m", rows, "configs of at most", self.max_fragment_rows)
         _check("head_size", needs.head_padded, "head_size", head_padded(self.max_head_size))
         return self._fragments
 

@@ -60,11 +60,15 @@ def _compile(jobs: list[Job], device: str) -> int:
 
 @contextlib.contextmanager
 def without_interrupts() -> Iterator[None]:
-    """What is started here does not hear a terminal's interrupts, not even before `follow_parent`."""
-    if threading.current_thread() is not threading.main_thread():
+    """What is started here does not hear a terminal's interrupts, not even before `follow_parent`.
+
+    Only the main thread can see to that, and only where the handler is Python's: others cannot be put back.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:

@@ -13,7 +13,7 @@ from attn_kernels.config_check import check_config
 
 
 def stand_ins(
-    choosers: Iterable[Callable[..., LaunchConfig]],
+    choose: Callable[..., LaunchConfig],
     head_layouts: Iterable[tuple[int, int, int]],
     *,
     dtype: torch.dtype,
@@ -23,20 +23,20 @@ def stand_ins(
     configs: Iterable[LaunchConfig] = (),
     sizes: tuple[bool, ...] = (False,),
 ) -> list[StandIn]:
-    """Launches with every config of ``configs`` and that one of ``choosers`` can return for a layout.
+    """Launches with every config of ``configs`` and that ``choose`` can return for a layout.
 
     ``sizes``: whether caches take more than 2 GiB. The others are as ``compile_ahead`` takes them.
     """
     layouts, caches = list(map(_heads, head_layouts)), [_cache_dtype(each, dtype) for each in cache_dtypes]
     kinds = [_words(words) for words in features]
-    given, choosers = [complete(config) for config in configs], list(choosers)
+    given = [complete(config) for config in configs]
     for config in given:
         check_config(config)
     found = []
     for heads, block_size, cache_dtype in product(layouts, block_sizes, caches):
         checks.check_int("block_size", block_size, 1)
         known = {**heads._asdict(), "block_size": block_size, "kv_element_size": cache_dtype.itemsize}
-        chosen = [complete(config) for choose in choosers for config in reachable(choose, **known)]
+        chosen = [complete(config) for config in reachable(choose, **known)]
         for config, words, large in product(dict.fromkeys(chosen + given), kinds, sizes):
             found.append(StandIn(config, heads, block_size, dtype, cache_dtype, words, large))
     return found

@@ -24,7 +24,6 @@ RUNTIME_INTS = (
     "num_seqs",
     "heads_per_group",
     "num_kv_heads",
-    "least",
     "stride_q_token",
     "stride_q_head",
     "stride_out_token",
