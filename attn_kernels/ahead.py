@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from attn_kernels.capture import heuristic_for_capture
 from attn_kernels.choose import heuristic_for_device, heuristic_for_key
 from attn_kernels.compiling.jobs import minimal
 from attn_kernels.compiling.processes import CompileAhead, Failure, default_workers, run_jobs
@@ -56,6 +57,7 @@ def compile_ahead(
     features: Iterable[Iterable[str]] = ((),),
     device_key: str | None = None,
     configs: Iterable[LaunchConfig] = (),
+    for_capture: bool = False,
     workers: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> CompiledAhead:
@@ -78,7 +80,8 @@ def compile_ahead(
         features: what launches have, words of ``attn_kernels.compiling.standin.FEATURES``, for each kind of
             layer. Every other layer of Gemma 2 has a window: ``[("softcap",), ("softcap", "window")]``.
         device_key: the generated module that chooses, if ``plan`` is given one.
-        configs: further ones, such as ``plan`` is given or ``capture.configs_for_capture`` lists.
+        configs: further ones, such as ``plan`` is given.
+        for_capture: also what plans ``for_capture`` can choose.
         workers: processes that compile, 0 for none; as many as there are processors and memory for if None.
         progress: called with the number of launches done and of all.
 
@@ -91,9 +94,12 @@ def compile_ahead(
     began = time.monotonic()
     device = _indexed(torch.device(device))
     heuristic = heuristic_for_device(device) if device_key is None else heuristic_for_key(device_key)
+    chooses = [heuristic.choose]
+    if for_capture:
+        chooses.append(heuristic_for_capture(device, device_key).choose)
     launches = minimal(
         stand_ins(
-            heuristic.choose,
+            chooses,
             head_layouts,
             dtype=dtype,
             cache_dtypes=cache_dtypes,
@@ -101,6 +107,7 @@ def compile_ahead(
             features=features,
             configs=configs,
             sizes=(False, True) if torch.version.hip else (False,),
+            device_key=device_key,
         )
     )
 

@@ -3,7 +3,8 @@
 A tree asks about the batch, but a graph is replayed for others than it was captured for. With few decode
 programs (sequences times KV heads) the GPU is filled only by splitting contexts, and the tree's choice for
 the maxima splits them for any lengths. With many, what it chooses for the longest contexts is wrong for
-short ones; then ``stream_k`` shares out whatever work there is when the graph is replayed.
+short ones. Then the GPU decides when the graph is replayed: ``DECIDED`` asks the tree how many segments this
+batch needs, ``STREAM_K`` shares out whatever work there is. docs/graphs.md has the figures.
 """
 
 from collections.abc import Mapping
@@ -27,13 +28,16 @@ from attn_kernels.overrides import CONFIG, overrides
 STREAM_K = Config(
     "stream_k", block_m=16, tile_size=64, num_warps=4, num_stages=3, programs_per_sm=3, max_registers=168
 )
-TIMED_ON = ("sm_90",)  # elsewhere nobody knows which is faster, nor that STREAM_K fits
+DECIDED = Config("segmented", block_m=16, tile_size=64, num_segments=16, num_stages=3, device_segments=1)
+TIMED_ON = ("sm_90",)  # elsewhere nobody knows which is faster, nor that these fit
 LARGEST_HEAD = 128  # above, STREAM_K's registers would spill
-PROGRAMS_PER_SM = 0.5  # decode programs that are many; timed: 64 on 132 multiprocessors are few, 128 many
+# Decode programs a multiprocessor. Timed on 132 multiprocessors: up to 64 programs are few, 128 are some, 256
+# many.
+FEW, SOME = 0.5, 1.0
 
 
-def takes_stream_k(processors: int, maxima: Mapping[str, int]) -> bool:
-    """Whether a graph for these maxima takes ``STREAM_K``: they are of decode programs, which are many.
+def for_decode(processors: int, maxima: Mapping[str, int]) -> Config | None:
+    """What a graph for these maxima takes in place of the tree's choice; None where that is best.
 
     processors: multiprocessors of the GPU. maxima: the features of a ``choose``. A batch is of decode
     programs, one for each sequence and KV head, where a sequence has one query token, or so few that with
@@ -41,9 +45,14 @@ def takes_stream_k(processors: int, maxima: Mapping[str, int]) -> bool:
     """
     query_len, num_kv_heads = maxima["max_query_len"], maxima["num_kv_heads"]
     rows = query_len * (maxima["num_query_heads"] // num_kv_heads)
-    one_tile = query_len == 1 or rows <= STREAM_K.block_m
-    fits = one_tile and maxima["head_size"] <= LARGEST_HEAD
-    return fits and maxima["num_seqs"] * num_kv_heads > PROGRAMS_PER_SM * processors
+    if query_len != 1 and rows > STREAM_K.block_m:
+        return None
+    if maxima["head_size"] > LARGEST_HEAD:
+        return DECIDED
+    programs = maxima["num_seqs"] * num_kv_heads
+    if programs <= FEW * processors:
+        return None
+    return DECIDED if programs <= SOME * processors else STREAM_K
 
 
 @cache
@@ -52,14 +61,19 @@ def choose_for_capture(device: torch.device, device_key: str | None = None) -> C
 
     Raises ValueError about ``device_key`` or an environment variable.
     """
+    heuristic = heuristic_for_capture(device, device_key)
+    return logged(heuristic.key, heuristic.choose) if overrides().log else heuristic.choose
+
+
+def heuristic_for_capture(device: torch.device, device_key: str | None = None) -> Heuristic:
+    """As ``choose_for_capture``, and logs nothing."""
     heuristic = _heuristic(device, device_key)
-    choose = _with_stream_k(heuristic, device)
-    return logged(f"{heuristic.key} for capture", choose) if overrides().log else choose
+    return Heuristic(f"{heuristic.key} for capture", _for_device(heuristic, device))
 
 
 def configs_for_capture(device: torch.device | str, device_key: str | None = None) -> list[Config]:
-    """All that plans ``for_capture`` can choose on a device: for ``Workspace.for_maxima`` and
-    ``compile_ahead``. Raises ValueError as ``choose_for_capture``."""
+    """All that plans ``for_capture`` can choose on a device, whatever the heads. Raises ValueError as
+    ``choose_for_capture``."""
     from generated import unified_attention  # late, as in heuristic_for_device
 
     device = torch.device(device)
@@ -67,7 +81,7 @@ def configs_for_capture(device: torch.device | str, device_key: str | None = Non
     if heuristic.key == CONFIG:
         return [complete(heuristic.choose())]
     configs = configs_of(unified_attention.MODULES[heuristic.key])
-    return [*configs, STREAM_K] if _is_timed_on(device) else configs
+    return [*configs, DECIDED, STREAM_K] if _is_timed_on(device) else configs
 
 
 def _heuristic(device: torch.device, device_key: str | None) -> Heuristic:
@@ -78,13 +92,13 @@ def _is_timed_on(device: torch.device) -> bool:
     return describe_device(device)[1] in TIMED_ON
 
 
-def _with_stream_k(heuristic: Heuristic, device: torch.device) -> Choose:
+def _for_device(heuristic: Heuristic, device: torch.device) -> Choose:
     tree = heuristic.choose
     if heuristic.key == CONFIG or not _is_timed_on(device):
         return tree
     processors = multiprocessors(device)
 
     def choose(**maxima: int) -> LaunchConfig:
-        return STREAM_K if takes_stream_k(processors, maxima) else tree(**maxima)
+        return for_decode(processors, maxima) or tree(**maxima)
 
     return choose

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -40,15 +41,19 @@ def heuristic_for_device(device: torch.device) -> Heuristic:
 
     Warns of a GPU without a module of its own, once. Raises ValueError where a variable's value is wrong.
     """
+    config = overrides().config
+    if config is not None:
+        return Heuristic(CONFIG, lambda **features: config)
+    return _module_for_device(device)
+
+
+def _module_for_device(device: torch.device) -> Heuristic:
     # Imported late, so that whichever `generated` is first on sys.path at the first plan is used.
     from generated import unified_attention
 
-    forced = overrides()
-    if forced.config is not None:
-        config = forced.config
-        return Heuristic(CONFIG, lambda **features: config)
-    if forced.device_key is not None:
-        return heuristic_for_key(forced.device_key, DEVICE)
+    forced = overrides().device_key
+    if forced is not None:
+        return heuristic_for_key(forced, DEVICE)
     described = describe_device(device)
     choose: Choose = unified_attention.for_device(*described)
     key = next(key for key, module in unified_attention.MODULES.items() if module.choose is choose)
@@ -73,6 +78,20 @@ def choose_for_device(device: torch.device) -> Choose:
     """The ``choose`` of ``heuristic_for_device``, itself unless choices are logged; asked once a device."""
     heuristic = heuristic_for_device(device)
     return logged(heuristic.key, heuristic.choose) if overrides().log else heuristic.choose
+
+
+@cache
+def segments_function(device: torch.device, device_key: str | None = None) -> Any:
+    """The Triton function that tells kernels how many segments to use: ``num_segments`` of the module that
+    serves this device, or that is named. Raises ValueError."""
+    module = _module_for_device(device) if device_key is None else heuristic_for_key(device_key)
+    try:
+        from generated.unified_attention.in_kernel import MODULES
+
+        return MODULES[module.key].num_segments
+    except (ImportError, AttributeError):
+        needed = "generated modules with 'in_kernel: [num_segments]' in treegen.yaml are needed"
+        raise ValueError(f"config.device_segments is 1, but {needed}") from None
 
 
 def choose_for_key(device_key: str) -> Choose:

@@ -15,6 +15,7 @@ LETTERS = {
     "max_registers": "R",
     "waves_per_eu": "E",
     "matrix_size": "I",
+    "device_segments": "G",
 }
 
 
@@ -54,6 +55,8 @@ class Config(NamedTuple):
         waves_per_eu: occupancy hint; AMD only, ignored elsewhere. 0 leaves it to the compiler.
         matrix_size: 16 or 32, the matrix instruction; AMD only, ignored elsewhere. 0 leaves it to the
             compiler.
+        device_segments: 1 lets the GPU decide, for the lengths that it finds, how many of ``num_segments``
+            are used (``segmented``, ``static_grid``): ``kernels.decide``.
     """
 
     variant: str
@@ -68,6 +71,7 @@ class Config(NamedTuple):
     max_registers: int = 0
     waves_per_eu: int = 0
     matrix_size: int = 0
+    device_segments: int = 0
 
     def __str__(self) -> str:
         """``qblock_M64_T32_W4_S2``: the fields' letters; those at their defaults are left out but M, T, W,

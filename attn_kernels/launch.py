@@ -200,8 +200,12 @@ def begin(plan: Plan) -> None:
     bind_once = VARIANTS[plan.config.variant].bind_once
     if bind_once is None:
         return
-    key = of_plan()
-    bound = plan.bound.get(key) or binding.bind(plan, key, bind_once(plan))
+    key = of_plan(plan)
+    bound = plan.bound.get(key)
+    if bound is None:
+        bound = binding.bind(plan, key, bind_once(plan))
+    if not bound:
+        return
     ready = None if hooked() else binding.fill_in(plan, bound)
     if ready is None:
         binding.launch_through_triton(plan, bound)

@@ -6,7 +6,7 @@ from torch import Tensor
 from attn_kernels import checks
 from attn_kernels.binding import bound_of
 from attn_kernels.capture import choose_for_capture
-from attn_kernels.choose import choose_for_device, choose_for_key
+from attn_kernels.choose import choose_for_device, choose_for_key, segments_function
 from attn_kernels.config import Config, LaunchConfig, complete
 from attn_kernels.config_check import check_config
 from attn_kernels.kernels.arguments import BLOCK_TABLE, CU_SEQLENS_Q, NUM_SEQS, SEQUSED_K, head_padded
@@ -58,7 +58,8 @@ def plan(
         num_kv_tokens: sum of ``seqused_k`` where the host knows it; else ``num_seqs * max_seq_len``.
         cache_dtype: the caches' type if it is another, ``torch.float8_e4m3fn``; used to choose only.
         config: launch with this instead of what the generated module chooses.
-        device_key: choose by the generated module of this name instead of the device's.
+        device_key: choose by the generated module of this name instead of the device's; beside ``config``,
+            which segments are used, if the config leaves that to the GPU.
         check: also check the index tensors' contents: None = when they are on the CPU and the plan is not
             ``for_capture``, True = always (synchronises), False = never.
         for_capture: a graph of this plan will be replayed for other batches, in the same index tensors;
@@ -110,14 +111,19 @@ def plan(
             block_size=block_size,
             kv_element_size=(cache_dtype or dtype).itemsize,
         )
-    elif device_key is not None:
+    elif device_key is not None and not complete(config).device_segments:
         raise ValueError(f"device_key is {device_key!r}, but config was given too: only one can choose")
     full_config = _complete_and_checked(config)
     if workspace is not None and workspace.device != device:
         raise ValueError(f"workspace is on {workspace.device}, but cu_seqlens_q is on {device}")
     padded, segments = head_padded(head_size), full_config.num_segments
     launched = (full_config.block_m, full_config.programs_per_sm)
-    needs = Needs(num_seqs, num_query_tokens, num_query_heads, padded, segments, *launched)
+    needs = Needs(
+        num_seqs, num_query_tokens, num_query_heads, padded, segments, *launched, full_config.device_segments
+    )
+    decides = None
+    if full_config.device_segments:
+        decides = segments_function(device, device_key), (cache_dtype or dtype).itemsize
     query_shape = (num_query_tokens, num_query_heads, head_size)
     made = Plan(
         cu_seqlens_q=cu_seqlens_q,
@@ -146,6 +152,7 @@ def plan(
             NUM_SEQS.value: num_seqs,
         },
         for_capture=for_capture,
+        decides=decides,
     )
     begin(made)
     return made

@@ -20,6 +20,7 @@ class Needs(NamedTuple):
     num_segments: int
     block_m: int = 0
     programs_per_sm: int = 0
+    device_segments: int = 0
 
 
 class Scratch(Protocol):
@@ -35,6 +36,9 @@ class Scratch(Protocol):
         """float32, at least [num_query_tokens, num_query_heads, num_segments, head_padded] elements for the
         sums of values, and twice [num_query_tokens, num_query_heads, num_segments] for their maxima and
         sums of weights."""
+
+    def decided(self) -> Tensor:
+        """int32 [1]."""
 
     def fragments(self, programs: int, needs: Needs) -> Fragments:
         """int32, at least [programs], zeros; and float32, at least [2, programs, block_m, head_padded]
@@ -57,6 +61,9 @@ class Fresh:
             return torch.empty(shape, dtype=torch.float32, device=self.device)
 
         return empty(*rows, needs.head_padded), empty(*rows), empty(*rows)
+
+    def decided(self) -> Tensor:
+        return torch.empty(1, dtype=torch.int32, device=self.device)
 
     def fragments(self, programs: int, needs: Needs) -> Fragments:
         rows = (2, programs, needs.block_m)

@@ -23,9 +23,9 @@ def forget() -> None:
     generation += 1
 
 
-def of_plan() -> Hashable:
+def of_plan(plan: Plan) -> Hashable:
     """The key of what is launched for a plan and for no layer."""
-    return "plan", generation
+    return "plan", plan.decides, generation
 
 
 def read(out: Tensor, q: Tensor, k_cache: Tensor, v_cache: Tensor) -> Facts:

@@ -19,7 +19,9 @@ class Plan:
     signature the launches that were bound for it, and is shared by all plans of this config, these heads and
     this device; ``ready`` remembers by the options of the scores those that were filled in for this plan, and
     for which layers. ``placed``: what ``signature.read`` has to find of a layer's shapes and devices.
-    ``for_capture``: the lengths are upper bounds, as a graph is replayed for smaller batches.
+    ``decides``: where the GPU decides, the generated Triton function that it asks, and the bytes of a
+    cache's element. ``for_capture``: the lengths are upper bounds, as a graph is replayed for smaller
+    batches.
     """
 
     cu_seqlens_q: Tensor
@@ -43,6 +45,7 @@ class Plan:
     bound: dict[Hashable, Any] = field(repr=False)
     values: dict[Callable[["Plan"], Any], int] = field(repr=False)
     for_capture: bool = False
+    decides: tuple[Any, int] | None = None
     ready: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @property

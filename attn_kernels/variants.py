@@ -9,6 +9,7 @@ from torch import Tensor
 
 from attn_kernels.config import Config
 from attn_kernels.kernels import (
+    decide,
     naive,
     prefix_prefill,
     qblock,
@@ -52,7 +53,7 @@ class Variant:
 
 
 _DESCRIPTORS = frozenset({"descriptors"})
-_SEGMENTS = frozenset({"num_segments"})
+_SEGMENTS = frozenset({"num_segments", "device_segments"})
 _PREFILL = prefix_prefill.prefix_prefill_kernel
 
 VARIANTS: dict[str, Variant] = {
@@ -62,14 +63,20 @@ VARIANTS: dict[str, Variant] = {
     "qblock": Variant(qblock.bind, (qblock.qblock_kernel,), qblock.specialise, parameters=_DESCRIPTORS),
     "segmented": Variant(
         segmented.bind,
-        (segmented.segmented_kernel, segments.reduce_kernel),
+        (decide.decide_kernel, segmented.segmented_kernel, segments.reduce_kernel),
         segmented.specialise,
         parameters=_SEGMENTS,
         workspace=segments.partials,
+        bind_once=segmented.bind_once,
     ),
     "static_grid": Variant(
         static_grid.bind,
-        (static_grid.count_q_blocks_kernel, static_grid.static_grid_kernel, segments.reduce_kernel),
+        (
+            decide.decide_kernel,
+            static_grid.count_q_blocks_kernel,
+            static_grid.static_grid_kernel,
+            segments.reduce_kernel,
+        ),
         static_grid.specialise,
         parameters=_SEGMENTS | {"programs_per_sm"},
         workspace=static_grid.workspace,

@@ -38,6 +38,7 @@ class Workspace:
     _cu_q_blocks: Tensor = field(repr=False)
     _partials: Partials = field(repr=False)
     _fragments: Fragments = field(repr=False)
+    _decided: Tensor = field(repr=False)
 
     @classmethod
     def for_maxima(
@@ -98,6 +99,7 @@ class Workspace:
             cu_q_blocks,
             fresh.partials(most),
             fresh.fragments(fragments, most._replace(block_m=1)),
+            fresh.decided(),
         )
 
     def cu_q_blocks(self, needs: Needs) -> Tensor:
@@ -112,6 +114,10 @@ class Workspace:
         _check("num_segments", needs.num_segments, "max_segments", self.max_segments)
         _check("head_size", needs.head_padded, "head_size", head_padded(self.max_head_size))
         return self._partials
+
+    def decided(self) -> Tensor:
+        """int32 [1]."""
+        return self._decided
 
     def fragments(self, programs: int, needs: Needs) -> Fragments:
         """As long as the maxima. Raises ValueError where a plan needs more."""

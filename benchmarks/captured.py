@@ -20,6 +20,7 @@ from attn_kernels.choose import choose_for_device
 from attn_kernels.compiling.processes import compile_in_parallel
 from attn_kernels.config import complete
 from attn_kernels.errors import brief
+from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.measure.checking import Limits, check, expect
 from attn_kernels.measure.timing import time_together
 from benchmarks import environment
@@ -39,7 +40,9 @@ OTHERS = (
     "stream_k_M16_T64_W8_S3_P2_R128",
 )
 MIXED_OTHERS = ("stream_k_M64_T64_W4_S3_P2", "stream_k_M64_T64_W4_S2_P3_R168", "split_M64_T64_W4_S3")
-STATIC, MIXED_STATIC = "static_grid_M16_T64_N8_W4_S3_P4", "static_grid_M64_T64_W4_S3_P2"
+# Each with all segments and with as many as the device decides.
+SEGMENTS = ("segmented_M16_T64_N16_W4_S3", "static_grid_M16_T64_N8_W4_S3_P4")
+MIXED_SEGMENTS = ("segmented_M64_T64_N16_W4_S3", "static_grid_M64_T64_N8_W4_S3_P2")
 BATCHES = {"decode": 200, "short": 16, "mixed": 48}
 EVERYTHING = Limits(cache_elements=1 << 29, scores=1 << 40)
 
@@ -49,12 +52,15 @@ def candidates(mixed: bool, others: bool, peers: Path, smoke: bool) -> tuple[lis
     found = [Candidate(OURS, for_capture=True)]
     if smoke:
         found.append(Candidate("stream_k", Config("stream_k", 16, 16, programs_per_sm=2)))
-        return [*found, Candidate("static_grid", Config("static_grid", 16, 16, num_segments=3))], []
+        decided = Config("static_grid", 16, 16, num_segments=3, device_segments=1)
+        return [*found, Candidate("static_grid, decided", decided)], []
     if others:
         configs = MIXED_OTHERS if mixed else OTHERS
         found += [Candidate(text.removeprefix("stream_k_"), Config.parse(text)) for text in configs]
-    static = Config.parse(MIXED_STATIC if mixed else STATIC)
-    found += [Candidate("chosen for maxima"), Candidate("static_grid", static)]
+    found.append(Candidate("chosen for maxima"))
+    for config in map(Config.parse, MIXED_SEGMENTS if mixed else SEGMENTS):
+        found.append(Candidate(config.variant, config))
+        found.append(Candidate(f"{config.variant}, decided", config._replace(device_segments=1)))
     loaded, problems = load_peers(peers, ("fa3",))
     return [*found, *(Candidate(peer.name, peer=run_fa3) for peer in loaded)], problems
 
@@ -121,11 +127,18 @@ class Trial:
         )
 
 
+def head_layout(text: str) -> HeadLayout:
+    return HeadLayout(*map(int, text.split("/")))
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.captured", description=__doc__)
     counts = ", ".join(f"{count} {kind}" for kind, count in BATCHES.items())
     parser.add_argument("--sets", default=",".join(KINDS), help=f"some of {','.join(KINDS)} (default: all)")
     parser.add_argument("--batches", type=int, help=f"of each set (default: {counts})")
+    parser.add_argument(
+        "--heads", type=head_layout, help="QUERY/KV/SIZE, such as 16/8/256 (default: 32/8/128)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=6, help="replays that time a graph")
     parser.add_argument("--others", action="store_true", help="also other configs, most of stream_k")
@@ -151,6 +164,8 @@ def main() -> int:
     args = arguments()
     device = environment.device_from("cpu" if args.smoke else args.device)
     server: Server = SMOKE if args.smoke else H100
+    if args.heads is not None:
+        server = dataclasses.replace(server, layout=args.heads)
     dtype = torch.float16 if args.smoke else torch.bfloat16
     facts = environment.describe(device)
     print(environment.headline(facts), flush=True)

@@ -16,7 +16,6 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from attn_kernels.kernels.traits import Traits
 from benchmarks.in_kernel_kernel import measured_choice_kernel
 from generated import unified_attention
 from generated.unified_attention import in_kernel
@@ -25,25 +24,6 @@ LAYOUTS = tuple((kv * group, kv) for kv in (1, 2, 3, 4, 8, 16) for group in (1, 
 HEAD_SIZES = (32, 63, 64, 72, 80, 96, 112, 127, 128, 129, 160, 192, 256, 257, 320)
 MOST_HEADS, MOST_SEQS, MOST_KEYS = 128, 1024, 1 << 20
 KINDS = ("decode", "prefill", "mixed", "tiny", "huge")
-TRAITS = Traits(
-    head_size=128,
-    head_padded=128,
-    page_size=16,
-    queries_per_kv=1,
-    heads=1,
-    block_m=64,
-    tile_size=64,
-    num_stages=1,
-    num_segments=1,
-    query_unit=8,
-    cache_unit=8,
-    same_kv_strides=True,
-    windowed=False,
-    softcapped=False,
-    alibi=False,
-    bypass_l1=False,
-)
-"""What ``measure`` is compiled for: its number of tiles depends on them, but no tree asks for that."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +49,7 @@ class Drawn:
         )
 
     def features(self) -> dict[str, int]:
-        """The arguments of ``choose``; as in ``measure``, sequences without query tokens do not count."""
+        """The arguments of ``choose``; as in ``facts_of``, sequences without query tokens do not count."""
         pairs = [(q, k) for q, k in zip(self.query_lens, self.context_lens, strict=True) if q]
         return {
             "num_seqs": len(pairs),
@@ -137,7 +117,6 @@ def on_device(function: object, batches: Sequence[Drawn], device: str) -> list[i
         tensor(firsts),
         tensor([n for batch in batches for n in batch.shape]),
         function,
-        TRAITS,
     )
     found: list[int] = chosen.tolist()
     return found

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from attn_kernels.kernels.work import measure
+from attn_kernels.kernels.decide import facts_of
 
 
 @triton.jit
@@ -14,17 +14,14 @@ def measured_choice_kernel(
     first_ptr,
     shape_ptr,
     FUNCTION: tl.constexpr,
-    traits: tl.constexpr,
 ):
-    """A program a batch, whose lengths begin at ``first``; ``measure`` tells of them, as in ``stream_k``."""
+    """A program a batch, whose lengths begin at ``first``; ``facts_of`` tells of them, as to ``decide``."""
     batch = tl.program_id(0)
     first = tl.load(first_ptr + batch)
     num_seqs = tl.load(first_ptr + batch + 1) - first
     shape_ptr += batch * 5
     num_kv_heads = tl.load(shape_ptr + 1)
-    facts = measure(
-        cu_seqlens_q_ptr + first + batch, seqused_k_ptr + first, num_seqs, num_kv_heads, 0, traits
-    )
+    facts = facts_of(cu_seqlens_q_ptr + first + batch, seqused_k_ptr + first, num_seqs)
     chosen = FUNCTION(
         facts.num_seqs,
         facts.num_query_tokens,

@@ -41,7 +41,8 @@ class Heads(NamedTuple):
 
 @dataclass(frozen=True)
 class StandIn:
-    """A launch on tensors that stand in for a model's; a ``Job``. ``large``: caches take more than 2 GiB."""
+    """A launch on tensors that stand in for a model's; a ``Job``. ``large``: caches take more than 2 GiB.
+    ``device_key``: whose tree the GPU asks, if the config lets it decide."""
 
     config: Config
     heads: Heads
@@ -50,6 +51,7 @@ class StandIn:
     cache_dtype: torch.dtype
     features: frozenset[str] = frozenset()
     large: bool = False
+    device_key: str | None = None
 
     @property
     def needs(self) -> frozenset[Hashable]:
@@ -120,6 +122,7 @@ def _plan(job: StandIn, device: torch.device) -> Plan:
         dtype=job.dtype,
         cache_dtype=job.cache_dtype,
         config=job.config,
+        device_key=job.device_key,
         check=False,
     )
 

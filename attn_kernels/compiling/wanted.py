@@ -13,7 +13,7 @@ from attn_kernels.config_check import check_config
 
 
 def stand_ins(
-    choose: Callable[..., LaunchConfig],
+    chooses: Iterable[Callable[..., LaunchConfig]],
     head_layouts: Iterable[tuple[int, int, int]],
     *,
     dtype: torch.dtype,
@@ -22,11 +22,13 @@ def stand_ins(
     features: Iterable[Iterable[str]] = ((),),
     configs: Iterable[LaunchConfig] = (),
     sizes: tuple[bool, ...] = (False,),
+    device_key: str | None = None,
 ) -> list[StandIn]:
-    """Launches with every config of ``configs`` and that ``choose`` can return for a layout.
+    """Launches with every config of ``configs`` and that one of ``chooses`` can return for a layout.
 
     ``sizes``: whether caches take more than 2 GiB. The others are as ``compile_ahead`` takes them.
     """
+    chooses = list(chooses)
     layouts, caches = list(map(_heads, head_layouts)), [_cache_dtype(each, dtype) for each in cache_dtypes]
     kinds = [_words(words) for words in features]
     given = [complete(config) for config in configs]
@@ -36,9 +38,10 @@ def stand_ins(
     for heads, block_size, cache_dtype in product(layouts, block_sizes, caches):
         checks.check_int("block_size", block_size, 1)
         known = {**heads._asdict(), "block_size": block_size, "kv_element_size": cache_dtype.itemsize}
-        chosen = [complete(config) for config in reachable(choose, **known)]
+        chosen = [complete(config) for choose in chooses for config in reachable(choose, **known)]
         for config, words, large in product(dict.fromkeys(chosen + given), kinds, sizes):
-            found.append(StandIn(config, heads, block_size, dtype, cache_dtype, words, large))
+            key = device_key if config.device_segments else None
+            found.append(StandIn(config, heads, block_size, dtype, cache_dtype, words, large, key))
     return found
 
 

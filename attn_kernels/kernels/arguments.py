@@ -23,7 +23,12 @@ RUNTIME_INTS = (
     "window",
     "num_seqs",
     "heads_per_group",
+    "num_query_heads",
     "num_kv_heads",
+    "head_size",
+    "block_size",
+    "kv_element_size",
+    "most",
     "stride_q_token",
     "stride_q_head",
     "stride_out_token",
@@ -40,7 +45,14 @@ RUNTIME_INTS = (
     "stride_v_new_token",
     "stride_v_new_head",
 )
-INDEX_POINTERS = ("block_table_ptr", "cu_seqlens_q_ptr", "seqused_k_ptr", "cu_q_blocks_ptr", "counters_ptr")
+INDEX_POINTERS = (
+    "block_table_ptr",
+    "cu_seqlens_q_ptr",
+    "seqused_k_ptr",
+    "cu_q_blocks_ptr",
+    "counters_ptr",
+    "decided_ptr",
+)
 UNALIGNED_POINTERS = (*INDEX_POINTERS, "slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr")
 JIT_OPTIONS: dict[str, Any] = {
     "do_not_specialize": RUNTIME_INTS,

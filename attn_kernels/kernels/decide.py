@@ -1,43 +1,112 @@
-"""What is decided on the device, from the facts of the batch that a captured graph is replayed for."""
+"""Decided on the device, from the lengths of the batch that a captured graph is replayed for.
+
+A config has room for some number of segments. How many of them a batch needs, the tree knows, which is
+printed as a Triton function, too (docs/in_kernel.md). One program asks it, once a plan, and the kernels of
+all layers read its answer.
+"""
+
+from typing import Any, NamedTuple
 
 import triton
-import triton.language as tl  # noqa: F401 - Triton's interpreter looks for it
+import triton.language as tl
+
+from attn_kernels.kernels.arguments import CU_SEQLENS_Q, JIT_OPTIONS, NUM_SEQS, SEQUSED_K
+from attn_kernels.kernels.work import lengths
+from attn_kernels.structures import Launch, OfPlan, Plan
+
+DECIDE_OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
+
+
+class Facts(NamedTuple):
+    """What lengths say of the sequences that have query tokens; named as the features of trees are."""
+
+    num_seqs: Any
+    num_query_tokens: Any
+    num_kv_tokens: Any
+    max_query_len: Any
+    max_seq_len: Any
 
 
 @triton.jit
-def least_tiles(
+def facts_of(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs):
+    """Facts of a batch: int32, and int64 the sum of contexts, which may share pages."""
+    CHUNK: tl.constexpr = 256  # sequences at a time
+    with_queries = tl.zeros([CHUNK], dtype=tl.int32)
+    queries = tl.zeros([CHUNK], dtype=tl.int32)
+    keys = tl.zeros([CHUNK], dtype=tl.int64)
+    most_queries = tl.zeros([CHUNK], dtype=tl.int32)
+    most_keys = tl.zeros([CHUNK], dtype=tl.int32)
+    for first in tl.range(0, num_seqs, CHUNK, num_stages=1):
+        seqs = first + tl.arange(0, CHUNK)
+        query_lens, context_lens = lengths(cu_seqlens_q_ptr, seqused_k_ptr, seqs, num_seqs)
+        context_lens = tl.where(query_lens > 0, context_lens, 0)
+        with_queries += (query_lens > 0).to(tl.int32)
+        queries += query_lens
+        keys += context_lens
+        most_queries = tl.maximum(most_queries, query_lens)
+        most_keys = tl.maximum(most_keys, context_lens)
+    return Facts(
+        tl.sum(with_queries, 0),
+        tl.sum(queries, 0),
+        tl.sum(keys, 0),
+        tl.max(most_queries, 0),
+        tl.max(most_keys, 0),
+    )
+
+
+@triton.jit(**JIT_OPTIONS)
+def decide_kernel(
+    decided_ptr,
+    cu_seqlens_q_ptr,
+    seqused_k_ptr,
     num_seqs,
-    num_query_tokens,
-    num_kv_tokens,
-    max_query_len,
-    max_seq_len,
     num_query_heads,
     num_kv_heads,
     head_size,
     block_size,
     kv_element_size,
+    most,
+    num_segments: tl.constexpr,
 ):
-    """How many tiles of keys a program gets at least, 1 or more: where it is more, fewer programs share the
-    work of a small batch, and fewer parts are joined.
+    """Store how many segments the batch's contexts are split into, 1 to ``most``; by one program.
 
-    The arguments are the features of a generated ``choose``, so a function compiled from a tree can stand
-    here. 1 was the fastest of 1, 2, 4 and 8 on an H100 (docs/graphs.md). ``least_tiles_on_host`` is its twin.
+    ``num_segments``: a generated function of the features of trees.
     """
-    return 1
+    facts = facts_of(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs)
+    decided = num_segments(
+        facts.num_seqs,
+        facts.num_query_tokens,
+        facts.num_kv_tokens,
+        facts.max_query_len,
+        facts.max_seq_len,
+        num_query_heads,
+        num_kv_heads,
+        head_size,
+        block_size,
+        kv_element_size,
+    )
+    tl.store(decided_ptr, tl.minimum(decided, most))
 
 
-def least_tiles_on_host(
-    *,
-    num_seqs: int,
-    num_query_tokens: int,
-    num_kv_tokens: int,
-    max_query_len: int,
-    max_seq_len: int,
-    num_query_heads: int,
-    num_kv_heads: int,
-    head_size: int,
-    block_size: int,
-    kv_element_size: int,
-) -> int:
-    """What ``least_tiles`` returns."""
-    return 1
+def bind_decide(plan: Plan, decided: OfPlan) -> Launch:
+    """The launch that decides for a plan, into an int32 tensor of one element."""
+    assert plan.decides is not None
+    function, kv_element_size = plan.decides
+    arguments = (
+        decided,
+        CU_SEQLENS_Q,
+        SEQUSED_K,
+        NUM_SEQS,
+        plan.num_query_heads,
+        plan.num_kv_heads,
+        plan.head_size,
+        plan.block_size,
+        kv_element_size,
+        plan.config.num_segments,
+        function,
+    )
+    return Launch(decide_kernel, one_program, arguments, DECIDE_OPTIONS)
+
+
+def one_program(plan: Plan) -> tuple[int]:
+    return (1,)

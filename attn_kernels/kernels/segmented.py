@@ -9,18 +9,21 @@ import triton.language as tl
 
 from attn_kernels.config import Config
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common, of_workspace
+from attn_kernels.kernels.decide import bind_decide
 from attn_kernels.kernels.qblock import q_blocks_bound
 from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place_q_block
 from attn_kernels.kernels.segments import (
+    UNDECIDED,
     bind_reduce,
     segment_keys,
+    segments_used,
     specialise_reduce,
-    store_partial,
+    store_segment,
 )
 from attn_kernels.kernels.traits import Cache, Scoring
 from attn_kernels.structures import Launch, Layer, Plan
 
-PARTIALS = tuple(map(of_workspace, range(3)))
+*PARTIALS, DECIDED = map(of_workspace, range(4))
 
 
 @triton.jit(**JIT_OPTIONS)
@@ -56,12 +59,16 @@ def segmented_kernel(
     partial_ptr,
     max_ptr,
     sum_ptr,
+    decided_ptr,
     num_kv_heads,
     traits: tl.constexpr,
 ):
     q_block = tl.num_programs(0) // num_kv_heads - 1 - tl.program_id(0) // num_kv_heads
     kv_head = tl.program_id(0) % num_kv_heads
     segment = tl.program_id(1)
+    segments = segments_used(decided_ptr, traits)
+    if segment >= segments:
+        return
     block = place_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, traits)
     if block.num_queries < 1:
         return
@@ -79,19 +86,38 @@ def segmented_kernel(
         stride_v_slot,
         stride_v_head,
     )
-    start, stop = segment_keys(block, window, segment, traits)
+    start, stop = segment_keys(block, window, segment, segments, traits)
     if start >= stop:
         return
     rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits)
     acc, row_max, row_sum = attend_cache(block, rows, cache, scoring, scales, start, stop, False, traits)
-    num_query_heads = num_kv_heads * traits.queries_per_kv
-    store_partial(
-        partial_ptr, max_ptr, sum_ptr, block, segment, num_query_heads, acc, row_max, row_sum, traits
+    store_segment(
+        out_ptr,
+        stride_out_token,
+        stride_out_head,
+        partial_ptr,
+        max_ptr,
+        sum_ptr,
+        decided_ptr,
+        block,
+        segment,
+        segments,
+        num_kv_heads * traits.queries_per_kv,
+        scoring,
+        acc,
+        row_max,
+        row_sum,
+        traits,
     )
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
-    return (Specialisation(segmented_kernel), specialise_reduce())
+    return (Specialisation(segmented_kernel, constants=UNDECIDED), specialise_reduce())
+
+
+def bind_once(plan: Plan) -> tuple[Launch, ...]:
+    """Nothing but what decides on the device, if anything does."""
+    return (bind_decide(plan, DECIDED),) if plan.decides else ()
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
@@ -103,6 +129,7 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     def programs(plan: Plan) -> tuple[int, int, int]:
         return q_blocks_bound(plan, block_q) * plan.num_kv_heads, segments, head_splits
 
-    arguments = (*arguments, *PARTIALS, plan.num_kv_heads, traits)
+    decided = DECIDED if plan.decides else None
+    arguments = (*arguments, *PARTIALS, decided, plan.num_kv_heads, traits)
     first = Launch(segmented_kernel, programs, arguments, options)
-    return first, bind_reduce(layer, PARTIALS, traits)
+    return first, bind_reduce(layer, PARTIALS, decided, traits)

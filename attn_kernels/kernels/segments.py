@@ -18,33 +18,46 @@ from attn_kernels.kernels.arguments import (
     SEQUSED_K,
     Specialisation,
 )
+from attn_kernels.kernels.fragments import finish
 from attn_kernels.kernels.pages import search
 from attn_kernels.kernels.rows import first_tile, in_base_2, place, query_heads, valid_rows
 from attn_kernels.kernels.traits import Traits
 from attn_kernels.scratch import Needs, Scratch
 from attn_kernels.structures import Launch, Layer, OfLayer, OfPlan, Plan
 
+# Compiled without a GPU, kernels use all segments: nobody says there which tree decides.
+UNDECIDED = {"decided_ptr": None}
 # One warp: no sum has to cross warps, and there is a program for every token and head.
 REDUCE_OPTIONS = {"num_warps": 1, "enable_fp_fusion": True}
 
 
 @triton.jit
-def segment_keys(block, window, segment, traits: tl.constexpr):
-    """The keys ``start .. stop - 1`` of a Block's segment, whole tiles but for the last; empty from some
-    segment on, where a context has fewer tiles than there are segments."""
+def segments_used(decided_ptr, traits: tl.constexpr):
+    """Into how many segments contexts are split: what is decided on the device, or all that there are."""
+    if decided_ptr is None:
+        segments: tl.constexpr = traits.num_segments
+        return segments
+    else:
+        return tl.load(decided_ptr)
+
+
+@triton.jit
+def segment_keys(block, window, segment, segments, traits: tl.constexpr):
+    """The keys ``start .. stop - 1`` of one of so many segments of a Block, whole tiles but for the last;
+    empty from some segment on, where a context has fewer tiles than there are segments."""
     first_position = block.context_len + block.first_query
     start = first_tile(first_position, window, traits)
     stop = first_position + block.num_queries
-    tiles = tl.cdiv(tl.cdiv(stop - start, traits.tile_size), traits.num_segments)
+    tiles = tl.cdiv(tl.cdiv(stop - start, traits.tile_size), segments)
     start += segment * tiles * traits.tile_size
     return start, tl.minimum(stop, start + tiles * traits.tile_size)
 
 
 @triton.jit
-def has_keys(block, window, segments, traits: tl.constexpr):
-    """Which of these segments of a Block exist and have keys."""
-    starts, stops = segment_keys(block, window, segments, traits)
-    return (segments < traits.num_segments) & (starts < stops)
+def has_keys(block, window, some, segments, traits: tl.constexpr):
+    """Which of some segments of a Block exist and have keys."""
+    starts, stops = segment_keys(block, window, some, segments, traits)
+    return (some < segments) & (starts < stops)
 
 
 @triton.jit
@@ -73,6 +86,35 @@ def store_partial(
     tl.store(partial_ptrs, acc, mask=valid[:, None])
 
 
+@triton.jit
+def store_segment(
+    out_ptr,
+    stride_out_token,
+    stride_out_head,
+    partial_ptr,
+    max_ptr,
+    sum_ptr,
+    decided_ptr,
+    block,
+    segment,
+    segments,
+    num_query_heads,
+    scoring,
+    acc,
+    row_max,
+    row_sum,
+    traits: tl.constexpr,
+):
+    """Write the softmax state of a segment for ``reduce_kernel``, or the results where the device decided
+    that it is the only one."""
+    if decided_ptr is not None and segments == 1:
+        finish(out_ptr, stride_out_token, stride_out_head, block, scoring, acc, row_max, row_sum, traits)
+    else:
+        store_partial(
+            partial_ptr, max_ptr, sum_ptr, block, segment, num_query_heads, acc, row_max, row_sum, traits
+        )
+
+
 @triton.jit(**JIT_OPTIONS)
 def reduce_kernel(
     out_ptr,
@@ -82,6 +124,7 @@ def reduce_kernel(
     cu_seqlens_q_ptr,
     seqused_k_ptr,
     sinks_ptr,
+    decided_ptr,
     window,
     num_seqs,
     stride_out_token,
@@ -94,6 +137,9 @@ def reduce_kernel(
     HEAD_PADDED: tl.constexpr = traits.head_padded
     CHUNK: tl.constexpr = min(PADDED, 4096 // HEAD_PADDED)  # segments at a time: 128 registers a thread
     BLOCK_Q: tl.constexpr = traits.block_m // traits.heads
+    segments = segments_used(decided_ptr, traits)
+    if decided_ptr is not None and segments == 1:  # then store_segment wrote the results
+        return
     token = tl.program_id(0)
     head = tl.program_id(1)
     seq = search(cu_seqlens_q_ptr, num_seqs, token)
@@ -101,11 +147,11 @@ def reduce_kernel(
     block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, query // BLOCK_Q, head, 0, traits)
     if query % BLOCK_Q >= block.num_queries:  # a token of no sequence
         return
-    segments = tl.arange(0, PADDED)
-    filled = has_keys(block, window, segments, traits)
+    every = tl.arange(0, PADDED)
+    filled = has_keys(block, window, every, segments, traits)
     first = (token.to(tl.int64) * tl.num_programs(1) + head) * SEGMENTS
-    maxima = tl.load(max_ptr + first + segments, mask=filled, other=-1e38)
-    sums = tl.load(sum_ptr + first + segments, mask=filled, other=0.0)
+    maxima = tl.load(max_ptr + first + every, mask=filled, other=-1e38)
+    sums = tl.load(sum_ptr + first + every, mask=filled, other=0.0)
     largest = tl.max(maxima, 0)
     if sinks_ptr is not None:
         sink = in_base_2(tl.load(sinks_ptr + head))
@@ -118,7 +164,7 @@ def reduce_kernel(
     result = tl.zeros([HEAD_PADDED], dtype=tl.float32)
     for chunk in tl.range(0, PADDED, CHUNK):
         some = chunk + tl.arange(0, CHUNK)
-        written = has_keys(block, window, some, traits)
+        written = has_keys(block, window, some, segments, traits)
         weights = tl.exp2(tl.load(max_ptr + first + some, mask=written, other=-1e38) - largest)
         partial_ptrs = partial_ptr + ((first + some) * HEAD_PADDED)[:, None] + columns[None, :]
         partials = tl.load(partial_ptrs, mask=written[:, None], other=0.0)
@@ -130,19 +176,20 @@ def reduce_kernel(
 
 
 def partials(scratch: Scratch, needs: Needs) -> tuple[Tensor, ...]:
-    """What ``store_partial`` writes."""
-    return scratch.partials(needs)
+    """What ``store_partial`` writes, and what ``segments_used`` reads if that is decided on the device."""
+    decided = (scratch.decided(),) if needs.device_segments else ()
+    return (*scratch.partials(needs), *decided)
 
 
 def specialise_reduce() -> Specialisation:
-    return Specialisation(reduce_kernel, options=REDUCE_OPTIONS)
+    return Specialisation(reduce_kernel, constants=UNDECIDED, options=REDUCE_OPTIONS)
 
 
 def tokens_and_heads(plan: Plan) -> tuple[int, int]:
     return plan.num_query_tokens, plan.num_query_heads
 
 
-def bind_reduce(layer: Layer, partials: Sequence[OfPlan], traits: Traits) -> Launch:
+def bind_reduce(layer: Layer, partials: Sequence[OfPlan], decided: OfPlan | None, traits: Traits) -> Launch:
     """The launch that joins all segments into the layer's output."""
     arguments = (
         OfLayer("out"),
@@ -150,6 +197,7 @@ def bind_reduce(layer: Layer, partials: Sequence[OfPlan], traits: Traits) -> Lau
         CU_SEQLENS_Q,
         SEQUSED_K,
         None if layer.sinks is None else OfLayer("sinks"),
+        decided,
         layer.sliding_window or 0,
         NUM_SEQS,
         *(n // traits.query_unit for n in layer.out.stride()[:2]),

@@ -21,20 +21,24 @@ from attn_kernels.kernels.arguments import (
     common,
     of_workspace,
 )
+from attn_kernels.kernels.decide import bind_decide, one_program
 from attn_kernels.kernels.pages import search
 from attn_kernels.kernels.qblock import bind_group
 from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place, store_rows
 from attn_kernels.kernels.segments import (
+    UNDECIDED,
     bind_reduce,
+    partials,
     segment_keys,
+    segments_used,
     specialise_reduce,
-    store_partial,
+    store_segment,
 )
 from attn_kernels.kernels.traits import Cache, Scoring
 from attn_kernels.scratch import Needs, Scratch
 from attn_kernels.structures import Launch, Layer, OfPlan, Plan
 
-CU_Q_BLOCKS, *PARTIALS = map(of_workspace, range(4))
+CU_Q_BLOCKS, *PARTIALS, DECIDED = map(of_workspace, range(5))
 NO_PARTIALS = {"partial_ptr": None, "max_ptr": None, "sum_ptr": None}
 COUNT_OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 COUNT_CHUNK = 1024  # sequences at a time
@@ -75,14 +79,16 @@ def static_grid_kernel(
     partial_ptr,
     max_ptr,
     sum_ptr,
+    decided_ptr,
     num_kv_heads,
     heads_per_group,
     traits: tl.constexpr,
 ):
-    SEGMENTS: tl.constexpr = traits.num_segments
+    UNSPLIT: tl.constexpr = traits.num_segments == 1
+    segments = segments_used(decided_ptr, traits)
     HEAD_SPLITS: tl.constexpr = (traits.queries_per_kv + traits.heads - 1) // traits.heads
     num_blocks = tl.load(cu_q_blocks_ptr + num_seqs)
-    num_items = num_blocks * num_kv_heads * (HEAD_SPLITS * SEGMENTS)
+    num_items = num_blocks * num_kv_heads * HEAD_SPLITS * segments
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
     cache = Cache(
@@ -98,9 +104,9 @@ def static_grid_kernel(
         stride_v_head,
     )
     for item in tl.range(tl.program_id(0), num_items, tl.num_programs(0), num_stages=1):
-        segment = item % SEGMENTS
-        head = item // SEGMENTS % HEAD_SPLITS * traits.heads
-        item_of_head = item // (SEGMENTS * HEAD_SPLITS)
+        segment = item % segments
+        head = item // segments % HEAD_SPLITS * traits.heads
+        item_of_head = item // (segments * HEAD_SPLITS)
         # Group after group of KV heads; in each, block after block, longest first as in the Q-Block kernel.
         group = item_of_head // (num_blocks * heads_per_group)
         item_of_group = item_of_head % (num_blocks * heads_per_group)
@@ -109,24 +115,29 @@ def static_grid_kernel(
         seq = search(cu_q_blocks_ptr, num_seqs, q_block)
         block_in_seq = q_block - tl.load(cu_q_blocks_ptr + seq)
         block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, traits)
-        start, stop = segment_keys(block, window, segment, traits)
+        start, stop = segment_keys(block, window, segment, segments, traits)
         if start < stop:
             rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits)
             acc, row_max, row_sum = attend_cache(
-                block, rows, cache, scoring, scales, start, stop, SEGMENTS == 1, traits
+                block, rows, cache, scoring, scales, start, stop, UNSPLIT, traits
             )
-            if SEGMENTS == 1:
+            if UNSPLIT:
                 result = acc / row_sum[:, None]
                 store_rows(out_ptr, stride_out_token, stride_out_head, block, result, traits)
             else:
-                num_query_heads = num_kv_heads * traits.queries_per_kv
-                store_partial(
+                store_segment(
+                    out_ptr,
+                    stride_out_token,
+                    stride_out_head,
                     partial_ptr,
                     max_ptr,
                     sum_ptr,
+                    decided_ptr,
                     block,
                     segment,
-                    num_query_heads,
+                    segments,
+                    num_kv_heads * traits.queries_per_kv,
+                    scoring,
                     acc,
                     row_max,
                     row_sum,
@@ -161,7 +172,7 @@ def count_q_blocks_kernel(
 def workspace(scratch: Scratch, needs: Needs) -> tuple[Tensor, ...]:
     """The cumulative Q-Block tensor, int32 [num_seqs + 1], and the partial results if there are segments."""
     cu_q_blocks = scratch.cu_q_blocks(needs)
-    return (cu_q_blocks, *scratch.partials(needs)) if needs.num_segments > 1 else (cu_q_blocks,)
+    return (cu_q_blocks, *partials(scratch, needs)) if needs.num_segments > 1 else (cu_q_blocks,)
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
@@ -169,23 +180,20 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
         count_q_blocks_kernel, constants=count_constants(config, queries_per_kv), options=COUNT_OPTIONS
     )
     if config.num_segments > 1:
-        return (count, Specialisation(static_grid_kernel), specialise_reduce())
-    return (count, Specialisation(static_grid_kernel, constants=NO_PARTIALS))
+        return (count, Specialisation(static_grid_kernel, constants=UNDECIDED), specialise_reduce())
+    return (count, Specialisation(static_grid_kernel, constants={**NO_PARTIALS, **UNDECIDED}))
 
 
 def count_constants(config: Config, queries_per_kv: int) -> dict[str, int]:
     return {"BLOCK_Q": config.block_m // min(queries_per_kv, config.block_m), "CHUNK": COUNT_CHUNK}
 
 
-def one_program(plan: Plan) -> tuple[int]:
-    return (1,)
-
-
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
     """The kernel that fills the cumulative Q-Block tensor, once a plan."""
     constants = count_constants(plan.config, plan.queries_per_kv)
     arguments = (CU_Q_BLOCKS, CU_SEQLENS_Q, NUM_SEQS, *constants.values())
-    return (Launch(count_q_blocks_kernel, one_program, arguments, COUNT_OPTIONS),)
+    count = Launch(count_q_blocks_kernel, one_program, arguments, COUNT_OPTIONS)
+    return (count, bind_decide(plan, DECIDED)) if plan.decides else (count,)
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
@@ -193,6 +201,7 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     arguments, traits, options = common(plan, layer)
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     segmented = plan.config.num_segments > 1
+    decided = DECIDED if plan.decides else None
     first = Launch(
         static_grid_kernel,
         lambda plan: grid,
@@ -200,10 +209,11 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
             *arguments,
             CU_Q_BLOCKS,
             *(PARTIALS if segmented else NO_PARTIALS.values()),
+            decided,
             plan.num_kv_heads,
             OfPlan(bind_group(plan, layer)),
             traits,
         ),
         options,
     )
-    return (first, bind_reduce(layer, PARTIALS, traits)) if segmented else (first,)
+    return (first, bind_reduce(layer, PARTIALS, decided, traits)) if segmented else (first,)

@@ -12,12 +12,11 @@ from torch import Tensor
 
 from attn_kernels.config import Config
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common, of_workspace
-from attn_kernels.kernels.decide import least_tiles
 from attn_kernels.kernels.fragments import finish, fragment_of, is_last_to_arrive, join, store_fragment
 from attn_kernels.kernels.rows import attend_cache, first_tile, load_rows, load_scales
 from attn_kernels.kernels.static_grid import multiprocessors
 from attn_kernels.kernels.traits import Cache, Scoring
-from attn_kernels.kernels.work import locate, measure
+from attn_kernels.kernels.work import length_of_line, locate
 from attn_kernels.scratch import Needs, Scratch
 from attn_kernels.structures import Launch, Layer, Plan
 
@@ -61,22 +60,10 @@ def stream_k_kernel(
     num_kv_heads,
     traits: tl.constexpr,
 ):
-    facts = measure(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, traits)
-    least = least_tiles(
-        facts.num_seqs,
-        facts.num_query_tokens,
-        facts.num_kv_tokens,
-        facts.max_query_len,
-        facts.max_seq_len,
-        num_kv_heads * traits.queries_per_kv,
-        num_kv_heads,
-        traits.head_size,
-        traits.page_size,
-        k_ptr.dtype.element_ty.primitive_bitwidth // 8,
-    )
-    share = tl.maximum(tl.cdiv(facts.num_tiles, tl.num_programs(0)), least)
+    num_tiles = length_of_line(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, traits)
+    share = tl.cdiv(num_tiles, tl.num_programs(0))
     position = tl.program_id(0) * share
-    end = tl.minimum(position + share, facts.num_tiles)
+    end = tl.minimum(position + share, num_tiles)
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
     cache = Cache(

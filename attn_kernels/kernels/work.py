@@ -14,20 +14,6 @@ from attn_kernels.kernels.rows import place
 from attn_kernels.kernels.traits import Block
 
 
-class Facts(NamedTuple):
-    """What the lengths say of the sequences that have query tokens; named as the features of trees are.
-
-    num_tiles: the length of the line.
-    """
-
-    num_seqs: Any
-    num_query_tokens: Any
-    num_kv_tokens: Any
-    max_query_len: Any
-    max_seq_len: Any
-    num_tiles: Any
-
-
 class Piece(NamedTuple):
     """What a position on the line belongs to: a Block, whose tiles are at ``start .. stop - 1``."""
 
@@ -69,40 +55,15 @@ def work_of(query_lens, context_lens, num_kv_heads, window, traits: tl.constexpr
 
 
 @triton.jit
-def measure(
-    cu_seqlens_q_ptr,
-    seqused_k_ptr,
-    num_seqs,
-    num_kv_heads,
-    window,
-    traits: tl.constexpr,
-):
-    """The batch's facts; what nobody asks for is not compiled."""
+def length_of_line(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, traits: tl.constexpr):
+    """Tiles of the whole batch."""
     CHUNK: tl.constexpr = 256  # sequences at a time
-    with_queries = tl.zeros([CHUNK], dtype=tl.int32)
-    queries = tl.zeros([CHUNK], dtype=tl.int32)
-    keys = tl.zeros([CHUNK], dtype=tl.int32)
-    most_queries = tl.zeros([CHUNK], dtype=tl.int32)
-    most_keys = tl.zeros([CHUNK], dtype=tl.int32)
     work = tl.zeros([CHUNK], dtype=tl.int64)
     for first in tl.range(0, num_seqs, CHUNK, num_stages=1):
         seqs = first + tl.arange(0, CHUNK)
         query_lens, context_lens = lengths(cu_seqlens_q_ptr, seqused_k_ptr, seqs, num_seqs)
-        context_lens = tl.where(query_lens > 0, context_lens, 0)
-        with_queries += (query_lens > 0).to(tl.int32)
-        queries += query_lens
-        keys += context_lens
-        most_queries = tl.maximum(most_queries, query_lens)
-        most_keys = tl.maximum(most_keys, context_lens)
         work += work_of(query_lens, context_lens, num_kv_heads, window, traits)
-    return Facts(
-        tl.sum(with_queries, 0),
-        tl.sum(queries, 0),
-        tl.sum(keys, 0),
-        tl.max(most_queries, 0),
-        tl.max(most_keys, 0),
-        tl.sum(work, 0),
-    )
+    return tl.sum(work, 0)
 
 
 @triton.jit

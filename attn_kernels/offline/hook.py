@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 import torch
 
 from attn_kernels import planning
-from attn_kernels.config import Config
 from attn_kernels.compiling.processes import follow_parent
+from attn_kernels.config import Config
 from attn_kernels.offline.compile import compile_config
 from attn_kernels.variants import VARIANTS
 

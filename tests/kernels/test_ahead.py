@@ -171,7 +171,7 @@ def test_a_thousand_batches_launch_only_what_was_compiled(device_key, launches, 
         launches.clear()
     assert met <= ready, sorted(met - ready, key=str)[:1]
     # Nor is much compiled for nothing: nearly all that the tree can return was met.
-    wanted = stand_ins(choose_for_key(device_key), LAYOUTS, dtype=BF16, cache_dtypes=(BF16, FP8))
+    wanted = stand_ins([choose_for_key(device_key)], LAYOUTS, dtype=BF16, cache_dtypes=(BF16, FP8))
     assert {(job.config, job.heads) for job in wanted} >= chosen
     assert len(chosen) >= 0.9 * len({(job.config, job.heads) for job in wanted})
 

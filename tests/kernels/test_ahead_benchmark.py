@@ -17,7 +17,7 @@ def test_its_batches_are_given_nearly_every_config(key):
     batches = list(ahead.trace(1000, 0, ahead.LAYOUTS))
     met = {(complete(choose(**batch.features)), batch.layout, batch.kv_element_size) for batch in batches}
     layouts = [(heads.num_query_heads, heads.num_kv_heads, heads.head_size) for heads in ahead.LAYOUTS]
-    wanted = stand_ins(choose, layouts, dtype=torch.bfloat16, cache_dtypes=ahead.CACHE_DTYPES)
+    wanted = stand_ins([choose], layouts, dtype=torch.bfloat16, cache_dtypes=ahead.CACHE_DTYPES)
     assert len(met) >= 0.9 * len(wanted)
     kinds = {batch.kind for batch in batches}
     assert kinds == {"decode", "prefill", "chunk", "spec", "mixed", "varlen"}

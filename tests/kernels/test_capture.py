@@ -9,7 +9,7 @@ from captured_server import MAX_SEQS, Server, batch_of, random_lens
 from kernel_cases import NAMES, assert_close, make_config
 
 from attn_kernels import Config, Workspace, capture, choicelog, choose, plan
-from attn_kernels.capture import STREAM_K, choose_for_capture, configs_for_capture
+from attn_kernels.capture import DECIDED, STREAM_K, choose_for_capture, configs_for_capture
 from attn_kernels.overrides import overrides
 from generated.unified_attention import MODULES
 
@@ -29,6 +29,7 @@ def new_process(monkeypatch):
     def forget():
         overrides.cache_clear()
         choose.choose_for_device.cache_clear()
+        choose.segments_function.cache_clear()
         choose_for_capture.cache_clear()
 
     for name in ("DEVICE", "CONFIG", "LOG"):
@@ -71,45 +72,51 @@ def maxima(num_seqs, num_kv_heads=8, query_len=1, queries_per_kv=4, head_size=12
 
 
 @pytest.mark.parametrize(
-    "most, shared",
+    "most, taken",
     [
-        (maxima(1), False),
-        (maxima(8), False),  # 64 programs on 132 multiprocessors
-        (maxima(9), True),
-        (maxima(16), True),
-        (maxima(256), True),
-        (maxima(66, num_kv_heads=1), False),
-        (maxima(67, num_kv_heads=1), True),
-        (maxima(2, num_kv_heads=32), False),
-        (maxima(3, num_kv_heads=32), True),
-        (maxima(64, query_len=4), True),  # 16 rows
-        (maxima(64, query_len=5), False),
-        (maxima(64, queries_per_kv=32), True),
-        (maxima(64, query_len=2, queries_per_kv=16), False),
-        (maxima(64, head_size=64), True),
-        (maxima(64, head_size=256), False),
+        (maxima(1), None),
+        (maxima(8), None),  # 64 programs on 132 multiprocessors
+        (maxima(9), DECIDED),
+        (maxima(16), DECIDED),
+        (maxima(17), STREAM_K),
+        (maxima(256), STREAM_K),
+        (maxima(66, num_kv_heads=1), None),
+        (maxima(67, num_kv_heads=1), DECIDED),
+        (maxima(132, num_kv_heads=1), DECIDED),
+        (maxima(133, num_kv_heads=1), STREAM_K),
+        (maxima(2, num_kv_heads=32), None),
+        (maxima(4, num_kv_heads=32), DECIDED),
+        (maxima(5, num_kv_heads=32), STREAM_K),
+        (maxima(64, query_len=4), STREAM_K),  # 16 rows
+        (maxima(64, query_len=5), None),
+        (maxima(64, queries_per_kv=32), STREAM_K),
+        (maxima(64, query_len=2, queries_per_kv=16), None),
+        (maxima(64, head_size=64), STREAM_K),
+        (maxima(64, head_size=129), DECIDED),
+        (maxima(1, head_size=256), DECIDED),
+        (maxima(1, query_len=5, head_size=256), None),
     ],
 )
 @pytest.mark.parametrize("key", ["nvidia_h100", "nvidia_h200"])
-def test_many_decode_programs_share_the_work_and_else_the_tree_chooses(most, shared, key, gpu):
+def test_the_gpu_decides_for_many_decode_programs_and_else_the_tree(most, taken, key, gpu):
     gpu(key)
     chosen = choose_for_capture(CPU)(**most)
-    assert chosen == (STREAM_K if shared else MODULES[key].choose(**most))
+    assert chosen == (taken or MODULES[key].choose(**most))
 
 
 def test_many_is_by_the_multiprocessors(gpu):
     gpu("nvidia_h100", multiprocessors=128)
-    assert choose_for_capture(CPU)(**maxima(8)) != STREAM_K
+    assert choose_for_capture(CPU)(**maxima(16)) == DECIDED
     choose_for_capture.cache_clear()
     gpu("nvidia_h100", multiprocessors=126)
-    assert choose_for_capture(CPU)(**maxima(8)) == STREAM_K
+    assert choose_for_capture(CPU)(**maxima(16)) == STREAM_K
 
 
 @pytest.mark.parametrize("key", ["amd_mi300x", "default"])
 def test_where_nothing_was_timed_the_tree_chooses(key, gpu):
     gpu(key)
     assert choose_for_capture(CPU) is MODULES[key].choose
-    assert STREAM_K not in configs_for_capture(CPU)
+    assert not {DECIDED, STREAM_K} & set(configs_for_capture(CPU))
 
 
 def test_a_tree_of_another_device_is_asked_where_it_is_named(gpu):
@@ -151,7 +158,7 @@ def test_everything_that_can_be_chosen_is_listed(gpu):
             rng.choice((512, 8192, 131072)),
         )
         assert capture.complete(chosen(**most)) in listed
-    assert STREAM_K in listed
+    assert {DECIDED, STREAM_K} <= set(listed)
 
 
 def planned(num_seqs, config=None, for_capture=True, workspace=None, query_len=1, **options):
@@ -189,10 +196,10 @@ def test_plans_for_capture_take_that_choice_unless_a_config_is_given(gpu):
 
 def test_a_workspace_holds_what_every_capture_size_needs(gpu):
     gpu("nvidia_h100")
-    sizes = {"max_query_tokens": 8, "max_num_seqs": 256, "num_query_heads": 32, "head_size": 128}
+    sizes = {"max_query_tokens": 16, "max_num_seqs": 256, "num_query_heads": 32, "head_size": 128}
     workspace = Workspace.for_maxima(CPU, for_capture=True, **sizes)
     variants = set()
-    for num_seqs in (256, 64, 16, 8, 4, 1):  # from 16 on none keeps partial results: 8 tokens suffice
+    for num_seqs in (256, 64, 16, 8, 4, 1):  # from 17 on none keeps partial results: 16 tokens suffice
         made = planned(num_seqs, workspace=workspace)
         variants.add(made.config.variant)
         own = planned(num_seqs).workspace

@@ -200,6 +200,7 @@ def test_the_module_to_damage_is_read(base: KernelSpec) -> None:
 
 
 SOLE = "PLAIN_B16_W2 = Config"
+SHARE = "share = area // (heads if heads > 1 else 1)"
 DAMAGE: list[tuple[str, str, int | str, str]] = [
     # old text, new text (first occurrence), line or a part of it, part of the message
     ("scale on", "other on", 1, "no module of scale begins with"),
@@ -246,7 +247,7 @@ DAMAGE: list[tuple[str, str, int | str, str]] = [
     ("    area = rows * columns\n", "", "    area = ", "treegen prints '    area = rows * columns'"),
     ("> 1 else 1", "> 2 else 1", "    share = ", "is not what the spec says"),
     ("max(10_000", "max(10_001", "    room = ", "is not what the spec says"),
-    ("        room = ", "        share = area // (heads if heads > 1 else 1)\n        room = ", "    room = ", "stands"),
+    ("        room = ", f"        {SHARE}\n        room = ", "    room = ", "stands"),
     ("share > 4096", "share >= 4096", "if share", "does not ask `feature <= integer` or"),
     ("share > 4096", "4096 < share", "if share", "does not ask"),
     ("share > 4096", "not share <= 4096", "if share", "does not ask"),
