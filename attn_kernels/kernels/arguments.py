@@ -83,7 +83,7 @@ class Specialisation(NamedTuple):
     kernel: Any
     heads: int | None = None
     block_m: int | None = None
-    constants: Mapping[str, int | None] = {}
+    constants: Mapping[str, Any] = {}
     options: Mapping[str, int | bool] | None = None
 
 

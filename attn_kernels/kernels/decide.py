@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from attn_kernels.kernels.arguments import CU_SEQLENS_Q, JIT_OPTIONS, NUM_SEQS, SEQUSED_K
+from attn_kernels.kernels.arguments import CU_SEQLENS_Q, JIT_OPTIONS, NUM_SEQS, SEQUSED_K, Specialisation
 from attn_kernels.kernels.work import lengths
 from attn_kernels.structures import Launch, OfPlan, Plan
 
@@ -86,6 +86,29 @@ def decide_kernel(
         kv_element_size,
     )
     tl.store(decided_ptr, tl.minimum(decided, most))
+
+
+@triton.jit
+def as_many_as_there_are(
+    num_seqs,
+    num_query_tokens,
+    num_kv_tokens,
+    max_query_len,
+    max_seq_len,
+    num_query_heads,
+    num_kv_heads,
+    head_size,
+    block_size,
+    kv_element_size,
+):
+    """Stands for a generated function where a kernel is compiled for no device in particular."""
+    return 1 << 30
+
+
+def specialise_decide() -> Specialisation:
+    return Specialisation(
+        decide_kernel, constants={"num_segments": as_many_as_there_are}, options=DECIDE_OPTIONS
+    )
 
 
 def bind_decide(plan: Plan, decided: OfPlan) -> Launch:

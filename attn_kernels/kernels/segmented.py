@@ -9,16 +9,16 @@ import triton.language as tl
 
 from attn_kernels.config import Config
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common, of_workspace
-from attn_kernels.kernels.decide import bind_decide
+from attn_kernels.kernels.decide import bind_decide, specialise_decide
 from attn_kernels.kernels.qblock import q_blocks_bound
 from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place_q_block
 from attn_kernels.kernels.segments import (
-    UNDECIDED,
     bind_reduce,
     segment_keys,
     segments_used,
     specialise_reduce,
     store_segment,
+    undecided,
 )
 from attn_kernels.kernels.traits import Cache, Scoring
 from attn_kernels.structures import Launch, Layer, Plan
@@ -112,7 +112,9 @@ def segmented_kernel(
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
-    return (Specialisation(segmented_kernel, constants=UNDECIDED), specialise_reduce())
+    deciding = (specialise_decide(),) if config.device_segments else ()
+    kernel = Specialisation(segmented_kernel, constants=undecided(config))
+    return (*deciding, kernel, specialise_reduce(config))
 
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from attn_kernels.config import Config
 from attn_kernels.kernels.arguments import (
     CU_SEQLENS_Q,
     JIT_OPTIONS,
@@ -25,8 +26,6 @@ from attn_kernels.kernels.traits import Traits
 from attn_kernels.scratch import Needs, Scratch
 from attn_kernels.structures import Launch, Layer, OfLayer, OfPlan, Plan
 
-# Compiled without a GPU, kernels use all segments: nobody says there which tree decides.
-UNDECIDED = {"decided_ptr": None}
 # One warp: no sum has to cross warps, and there is a program for every token and head.
 REDUCE_OPTIONS = {"num_warps": 1, "enable_fp_fusion": True}
 
@@ -181,8 +180,13 @@ def partials(scratch: Scratch, needs: Needs) -> tuple[Tensor, ...]:
     return (*scratch.partials(needs), *decided)
 
 
-def specialise_reduce() -> Specialisation:
-    return Specialisation(reduce_kernel, constants=UNDECIDED, options=REDUCE_OPTIONS)
+def undecided(config: Config) -> dict[str, None]:
+    """What kernels are compiled for where all segments are used."""
+    return {} if config.device_segments else {"decided_ptr": None}
+
+
+def specialise_reduce(config: Config) -> Specialisation:
+    return Specialisation(reduce_kernel, constants=undecided(config), options=REDUCE_OPTIONS)
 
 
 def tokens_and_heads(plan: Plan) -> tuple[int, int]:

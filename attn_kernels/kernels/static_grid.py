@@ -21,18 +21,18 @@ from attn_kernels.kernels.arguments import (
     common,
     of_workspace,
 )
-from attn_kernels.kernels.decide import bind_decide, one_program
+from attn_kernels.kernels.decide import bind_decide, one_program, specialise_decide
 from attn_kernels.kernels.pages import search
 from attn_kernels.kernels.qblock import bind_group
 from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place, store_rows
 from attn_kernels.kernels.segments import (
-    UNDECIDED,
     bind_reduce,
     partials,
     segment_keys,
     segments_used,
     specialise_reduce,
     store_segment,
+    undecided,
 )
 from attn_kernels.kernels.traits import Cache, Scoring
 from attn_kernels.scratch import Needs, Scratch
@@ -180,8 +180,10 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
         count_q_blocks_kernel, constants=count_constants(config, queries_per_kv), options=COUNT_OPTIONS
     )
     if config.num_segments > 1:
-        return (count, Specialisation(static_grid_kernel, constants=UNDECIDED), specialise_reduce())
-    return (count, Specialisation(static_grid_kernel, constants={**NO_PARTIALS, **UNDECIDED}))
+        deciding = (specialise_decide(),) if config.device_segments else ()
+        kernel = Specialisation(static_grid_kernel, constants=undecided(config))
+        return (count, *deciding, kernel, specialise_reduce(config))
+    return (count, Specialisation(static_grid_kernel, constants={**NO_PARTIALS, **undecided(config)}))
 
 
 def count_constants(config: Config, queries_per_kv: int) -> dict[str, int]:

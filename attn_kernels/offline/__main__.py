@@ -33,10 +33,11 @@ DEFAULTS = {
     "static_grid": Config("static_grid", block_m=64, tile_size=32, programs_per_sm=2),
     "stream_k": Config("stream_k", block_m=16, tile_size=64, programs_per_sm=2),
 }
-# Segments make a static grid's kernel another.
+# Segments make a static grid's kernel another, and so does who decides about them.
 ALL = (
     *DEFAULTS.values(),
-    Config("static_grid", block_m=16, tile_size=32, num_segments=4, programs_per_sm=4),
+    Config("segmented", block_m=16, tile_size=32, num_segments=8, device_segments=1),
+    Config("static_grid", block_m=16, tile_size=32, num_segments=4, programs_per_sm=4, device_segments=1),
 )
 PARAMETERS = Config._fields[1:]
 

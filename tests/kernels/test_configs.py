@@ -20,8 +20,8 @@ from attn_kernels.variants import VARIANTS
         (Config("naive", 1, 128, num_warps=8, num_stages=1), "naive_M1_T128_W8_S1"),
         (Config("segmented", 16, 64, num_segments=8, num_stages=3), "segmented_M16_T64_N8_W4_S3"),
         (
-            Config("static_grid", 16, 64, 8, 4, 3, 2, 1, 1, 96, 2, 16),
-            "static_grid_M16_T64_N8_W4_S3_P2_D1_B1_R96_E2_I16",
+            Config("static_grid", 16, 64, 8, 4, 3, 2, 1, 1, 96, 2, 16, 1),
+            "static_grid_M16_T64_N8_W4_S3_P2_D1_B1_R96_E2_I16_G1",
         ),
     ],
 )
@@ -31,7 +31,7 @@ def test_text(config, text):
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
-@given(st.builds(Config, st.from_regex(r"[a-z]+(_[a-z]+)*", fullmatch=True), *[st.integers(0, 999_999)] * 11))
+@given(st.builds(Config, st.from_regex(r"[a-z]+(_[a-z]+)*", fullmatch=True), *[st.integers(0, 999_999)] * 12))
 def test_text_is_read_back(config):
     assert Config.parse(str(config)) == config
 

@@ -36,7 +36,7 @@ FIELDS = ("seq", "first_query", "kv_head", "head_in_group", "segment")
 @pytest.mark.parametrize("num_segments", [1, 2, 3, 16])
 @pytest.mark.parametrize("window", [None, 7])
 def test_segments_without_keys_do_no_work(num_segments, window, monkeypatch):
-    done = record_calls(monkeypatch, segmented, "store_partial", *FIELDS)
+    done = record_calls(monkeypatch, segmented, "store_segment", *FIELDS)
     batch = random_batch(MIXED, ratio=4, head_size=16)
     config = make_config("segmented", num_segments=num_segments)
     check(batch, config, sliding_window=window)
@@ -48,7 +48,7 @@ def test_segments_without_keys_do_no_work(num_segments, window, monkeypatch):
 @pytest.mark.parametrize("ratio, kv_heads", [(4, 2), (18, 1)])
 def test_a_static_grid_does_every_item_once(programs_per_sm, num_segments, ratio, kv_heads, monkeypatch):
     launches = record_launches(monkeypatch)
-    partials = record_calls(monkeypatch, static_grid, "store_partial", *FIELDS)
+    partials = record_calls(monkeypatch, static_grid, "store_segment", *FIELDS)
     results = record_calls(monkeypatch, static_grid, "store_rows", *FIELDS[:-1])
     batch = random_batch(((2, 1, 0, 1), (40, 50, 20, 1)), ratio=ratio, kv_heads=kv_heads, head_size=16)
     config = make_config("static_grid", num_segments=num_segments, programs_per_sm=programs_per_sm)

@@ -13,7 +13,7 @@ from treegen_builders import spec as spec_of
 from treegen_strategies import CONFIGS, FALLBACK, FEATURES, examples, near_thresholds, points, trees
 
 from treegen.build import build
-from treegen.emit.statements import statements
+from treegen.emit.statements import Dialect, statements
 from treegen.expr import parse_comparison
 from treegen.passes.guards import UnprovableConstraint, bound_of, guard
 from treegen.passes.simplify import simplify
@@ -140,11 +140,15 @@ def test_a_trusted_feature_goes_to_the_fallback_beyond_what_was_measured(
         assert choose(guarded, {"rows": 1, "heads": heads}) == FALLBACK
 
 
+def _as_returned(kernel: KernelSpec) -> Dialect:
+    return Dialect(lambda config: f"return {kernel.constant_name(config)}")
+
+
 def test_how_both_ends_of_trust_are_printed(spec: tuple[DeviceSpec, KernelSpec]) -> None:
     device, kernel = spec[0], dataclasses.replace(_with(spec[1], []), trusted_as_measured=("heads",))
     tree = Split("rows", 3, Leaf(CONFIGS[1]), Leaf(CONFIGS[4]))
     guarded = simplify(guard(tree, kernel, device, {"heads": (64, 256)}))
-    lines = statements(guarded, kernel.derived, kernel.constant_name)
+    lines = statements(guarded, kernel.derived, _as_returned(kernel))
     assert ["    " * line.indent + line.text for line in lines] == [
         "if heads <= 63:",
         "    return PLAIN_B64_W1",

@@ -23,6 +23,7 @@ from attn_kernels.tuning.scenario import Shape
 from attn_kernels.tuning.space import Gpu, declared, space_at
 from attn_kernels.variants import VARIANTS
 
+TUNED = set(VARIANTS) - {"stream_k"}  # which is of captured graphs
 ROOT = Path(__file__).parents[2]
 H100 = Gpu("sm_90", "nvidia", 232448, 132)
 A100 = Gpu("sm_80", "nvidia", 166912, 108)
@@ -65,7 +66,7 @@ def reason_of(name, gpu=H100, **where):
 def test_every_declared_config_is_possible_and_declared_once(vendor):
     configs = declared(vendor)
     assert not [config for config, count in Counter(configs).items() if count > 1]
-    assert {config.variant for config in configs} == set(VARIANTS)
+    assert {config.variant for config in configs} == TUNED
     for config in configs:
         check_config(config)
 
@@ -113,7 +114,7 @@ def test_a_shape_parts_the_space_and_leaves_every_variant(layout, cache_dtype, g
     assert space.configs == tuple(config for config in configs if config not in gone)
     assert len(space.configs) + len(space.dropped) == len(configs)
     if "256" not in layout or gpu is not MI300X:
-        assert {config.variant for config in space.configs} == set(VARIANTS)
+        assert {config.variant for config in space.configs} == TUNED
 
 
 @pytest.mark.parametrize("layout, least", [("32/8/128", 160), ("28/4/128", 160), ("16/8/256", 100)])
