@@ -40,6 +40,7 @@ CONFIGS = (
     Config("qblock", 128, 128, num_warps=8, descriptors=1),
     Config("segmented", 16, 64, num_segments=8),
     Config("static_grid", 32, 64, num_segments=4, programs_per_sm=2),
+    Config("stream_k", 16, 64, programs_per_sm=2),
 )
 Count = dict[str, int]
 
