@@ -4,7 +4,8 @@ A tree asks about the batch, but a graph is replayed for others than it was capt
 programs (sequences times KV heads) the GPU is filled only by splitting contexts, and the tree's choice for
 the maxima splits them for any lengths. With many, what it chooses for the longest contexts is wrong for
 short ones. Then the GPU decides when the graph is replayed: ``DECIDED`` asks the tree how many segments this
-batch needs, ``STREAM_K`` shares out whatever work there is. docs/graphs.md has the figures.
+batch needs, ``STREAM_K`` shares out whatever work there is. ``DECIDED`` is left out where the tree was not
+printed as a Triton function, or does not even split the longest contexts. docs/graphs.md has the figures.
 """
 
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from attn_kernels.choose import (
     describe_device,
     heuristic_for_device,
     heuristic_for_key,
+    segments_function_of,
 )
 from attn_kernels.config import Config, LaunchConfig, complete
 from attn_kernels.kernels.static_grid import multiprocessors
@@ -36,23 +38,24 @@ LARGEST_HEAD = 128  # above, STREAM_K's registers would spill
 FEW, SOME = 0.5, 1.0
 
 
-def for_decode(processors: int, maxima: Mapping[str, int]) -> Config | None:
+def for_decode(processors: int, can_decide: bool, maxima: Mapping[str, int]) -> Config | None:
     """What a graph for these maxima takes in place of the tree's choice; None where that is best.
 
-    processors: multiprocessors of the GPU. maxima: the features of a ``choose``. A batch is of decode
-    programs, one for each sequence and KV head, where a sequence has one query token, or so few that with
-    all heads of a KV head they fit the rows of one query tile.
+    processors: multiprocessors of the GPU. can_decide: whether it is of use that the GPU asks the tree.
+    maxima: the features of a ``choose``. A batch is of decode programs, one for each sequence and KV head,
+    where a sequence has one query token, or so few that with all heads of a KV head they fit the rows of one
+    query tile.
     """
     query_len, num_kv_heads = maxima["max_query_len"], maxima["num_kv_heads"]
     rows = query_len * (maxima["num_query_heads"] // num_kv_heads)
     if query_len != 1 and rows > STREAM_K.block_m:
         return None
     if maxima["head_size"] > LARGEST_HEAD:
-        return DECIDED
+        return DECIDED if can_decide else None
     programs = maxima["num_seqs"] * num_kv_heads
     if programs <= FEW * processors:
         return None
-    return DECIDED if programs <= SOME * processors else STREAM_K
+    return DECIDED if can_decide and programs <= SOME * processors else STREAM_K
 
 
 @cache
@@ -81,7 +84,10 @@ def configs_for_capture(device: torch.device | str, device_key: str | None = Non
     if heuristic.key == CONFIG:
         return [complete(heuristic.choose())]
     configs = configs_of(unified_attention.MODULES[heuristic.key])
-    return [*configs, DECIDED, STREAM_K] if _is_timed_on(device) else configs
+    if not _is_timed_on(device):
+        return configs
+    decided = [DECIDED] if _has_function(heuristic) else []
+    return [*configs, *decided, STREAM_K]
 
 
 def _heuristic(device: torch.device, device_key: str | None) -> Heuristic:
@@ -92,13 +98,19 @@ def _is_timed_on(device: torch.device) -> bool:
     return describe_device(device)[1] in TIMED_ON
 
 
+def _has_function(heuristic: Heuristic) -> bool:
+    return segments_function_of(heuristic.key) is not None
+
+
 def _for_device(heuristic: Heuristic, device: torch.device) -> Choose:
     tree = heuristic.choose
     if heuristic.key == CONFIG or not _is_timed_on(device):
         return tree
-    processors = multiprocessors(device)
+    processors, has_function = multiprocessors(device), _has_function(heuristic)
 
     def choose(**maxima: int) -> LaunchConfig:
-        return for_decode(processors, maxima) or tree(**maxima)
+        by_tree = tree(**maxima)
+        can_decide = has_function and complete(by_tree).num_segments > 1
+        return for_decode(processors, can_decide, maxima) or by_tree
 
     return choose

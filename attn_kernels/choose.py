@@ -85,13 +85,20 @@ def segments_function(device: torch.device, device_key: str | None = None) -> An
     """The Triton function that tells kernels how many segments to use: ``num_segments`` of the module that
     serves this device, or that is named. Raises ValueError."""
     module = _module_for_device(device) if device_key is None else heuristic_for_key(device_key)
+    function = segments_function_of(module.key)
+    if function is None:
+        needed = "generated modules with 'in_kernel: [num_segments]' in treegen.yaml are needed"
+        raise ValueError(f"config.device_segments is 1, but {needed}")
+    return function
+
+
+def segments_function_of(key: str) -> Any | None:
+    """As ``segments_function``, of the module of this name; None where the spec asked for no such thing."""
     try:
         from generated.unified_attention.in_kernel import MODULES
-
-        return MODULES[module.key].num_segments
-    except (ImportError, AttributeError):
-        needed = "generated modules with 'in_kernel: [num_segments]' in treegen.yaml are needed"
-        raise ValueError(f"config.device_segments is 1, but {needed}") from None
+    except ImportError:  # no such folder, or one without modules
+        return None
+    return getattr(MODULES.get(key), "num_segments", None)
 
 
 def choose_for_key(device_key: str) -> Choose:

@@ -34,12 +34,13 @@ def check_config(config: Config) -> None:
     _check(config, "max_registers", 0 <= config.max_registers <= 255, "0 to 255 is needed")
     _check(config, "waves_per_eu", 0 <= config.waves_per_eu <= 8, "0 to 8 is needed")
     _check(config, "matrix_size", config.matrix_size in (0, 16, 32), "0, 16 or 32 is needed")
-    decidable = (0, 1) if config.num_segments > 1 else (0,)
-    _check(config, "device_segments", config.device_segments in decidable, "1 needs segments, and else 0 is")
+    _check(config, "device_segments", config.device_segments in (0, 1), "0 or 1 is needed")
     for name, default in Config._field_defaults.items():
         if name not in COMMON and name not in variant.parameters and getattr(config, name) != default:
             value = getattr(config, name)
             raise ValueError(f"config.{name} is {value}, but {config.variant} has no such parameter")
+    if config.device_segments:
+        _check(config, "num_segments", config.num_segments > 1, "at least 2 is needed with device_segments")
     if config.descriptors:
         _check(config, "block_m", config.block_m == 128, "128 is needed with descriptors")
         _check(config, "tile_size", config.tile_size in (64, 128), "64 or 128 is needed with descriptors")

@@ -42,8 +42,8 @@ def plan(
 
     Never synchronises with the device unless ``check=True``, so it may be called while a CUDA graph is
     captured. A graph that is replayed for other batches is captured with ``for_capture``, and must hold the
-    plan as well (docs/graphs.md): ``static_grid`` computes its share of the work in it. Layers that
-    use one plan must run one after the other: they share its workspace.
+    plan as well (docs/graphs.md): some configs look at the batch once for all layers, in a kernel that this
+    launches. Layers that use one plan must run one after the other: they share its workspace.
 
     Args:
         cu_seqlens_q: int32 [num_seqs + 1], where each sequence's query tokens begin; ends at

@@ -38,7 +38,8 @@ Expression = Number | Name | Call
 
 _BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//"}
 _FUNCTIONS = {"min": 2, "max": 2, "next_power_of_2": 1}
-_PRECEDENCE = {"+": 1, "-": 1, "*": 2, "//": 2}
+PRECEDENCE = {"+": 1, "-": 1, "*": 2, "//": 2}
+"""How closely each symbol binds."""
 
 
 class ExpressionError(ValueError):
@@ -221,8 +222,8 @@ def _printed(expression: Expression, outer: int, call: Callable[[str, tuple[Expr
             return f"({value})" if value < 0 and outer else number(value)
         case Name(name):
             return name
-        case Call(function, (left, right)) if function in _PRECEDENCE:
-            own = _PRECEDENCE[function]
+        case Call(function, (left, right)) if function in PRECEDENCE:
+            own = PRECEDENCE[function]
             text = f"{_printed(left, own, call)} {function} {_printed(right, own + 1, call)}"
             return f"({text})" if own < outer else text
         case Call(function, arguments):

@@ -102,7 +102,8 @@ def check_writable(folder: Path, names: Iterable[str]) -> None:
 
 
 def _check_targets(folder: Path, files: Iterable[str]) -> None:
-    """Refuse, before anything is written, targets that are folders or lie behind a link out of `folder`."""
+    """Refuse, before anything is written, targets that are folders, or that lie below a file or behind a link
+    out of `folder`."""
     for name in files:
         target = folder / name
         looked_at(target, Path.exists)
@@ -113,6 +114,8 @@ def _check_targets(folder: Path, files: Iterable[str]) -> None:
         for parent in target.relative_to(folder).parents:
             if (folder / parent).is_symlink() and parent != Path():
                 raise InputError(folder / parent, "is a symbolic link; nothing is written through it")
+            if (folder / parent).exists() and not (folder / parent).is_dir():
+                raise InputError(folder / parent, "is a file, but a folder belongs there")
 
 
 def _stage(target: Path, content: bytes) -> Path:
@@ -209,8 +212,6 @@ def _make_folders(folder: Path, made: list[Path]) -> None:
     for path in reversed(missing):
         path.mkdir()
         made.append(path)
-    if not folder.is_dir():
-        raise FileExistsError(17, "File exists")
 
 
 def _umask() -> int:

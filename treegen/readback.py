@@ -26,7 +26,8 @@ MAX_CHARACTERS = 1 << 21
 """No module is longer: Python's parser may take a thousand bytes of memory for each character."""
 
 _NO_LIMITS: Mapping[str, int] = MappingProxyType({})
-_INTEGER = r"\(?-?[0-9][0-9_]*\)?"
+_BLANK = "BLANK[0-9]+_"  # no feature has capitals
+_INTEGER = r"(\(?-?[0-9][0-9_]*\)?)"
 
 
 class UnreadableModule(ValueError):
@@ -194,12 +195,13 @@ class _Reader:
         blanks = {part: expr.Name(f"BLANK{index}_") for index, part in enumerate(parts)}
         wanted = f"{name} = {expr.to_python(expr.replaced(self.derived[name], blanks))}"
         line = self.lines[node.lineno - 1].strip()
-        found = re.fullmatch(_with_groups(re.escape(wanted)), line)
+        found = re.fullmatch(re.sub(_BLANK, lambda _: _INTEGER, re.escape(wanted)), line)
         if found is None:
             by_spec = _quoted(f"{name} = {expr.to_python(self.derived[name])}")
             self.refuse(node, f"{self.shown(node)} is not what the spec says: {by_spec}")
-        for part, blank in blanks.items():
-            number = expr.Number(int(found[blank.name].strip("()")))
+        by_blank = {blank.name: part for part, blank in blanks.items()}
+        for blank, text in zip(re.findall(_BLANK, wanted), found.groups(), strict=True):
+            part, number = by_blank[blank], expr.Number(int(text.strip("()")))
             if self.numbers.setdefault(part, number) != number:
                 self.refuse(node, f"{expr.to_text(part)} is another number here than above")
 
@@ -212,20 +214,6 @@ class _Reader:
                 self.refuse(line, f"{_quoted(found)} stands where treegen prints {_quoted(wanted)}")
         if self.text != printed:
             self.refuse(len(self.lines), "the last line does not end")
-
-
-def _with_groups(pattern: str) -> str:
-    """The pattern with a group in place of each blank, which no feature is named like: none has capitals."""
-    seen: set[str] = set()
-
-    def group(blank: re.Match[str]) -> str:
-        name = blank.group()
-        if name in seen:
-            return f"(?P={name})"
-        seen.add(name)
-        return f"(?P<{name}>{_INTEGER})"
-
-    return re.sub("BLANK[0-9]+_", group, pattern)
 
 
 def _quoted(line: str | None) -> str:

@@ -70,22 +70,22 @@ def decide_kernel(
 ):
     """Store how many segments the batch's contexts are split into, 1 to ``most``; by one program.
 
-    ``num_segments``: a generated function of the features of trees.
+    ``num_segments``: a generated function of the features of trees, by their names, as ``choose`` is.
     """
     facts = facts_of(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs)
     decided = num_segments(
-        facts.num_seqs,
-        facts.num_query_tokens,
-        facts.num_kv_tokens,
-        facts.max_query_len,
-        facts.max_seq_len,
-        num_query_heads,
-        num_kv_heads,
-        head_size,
-        block_size,
-        kv_element_size,
+        num_seqs=facts.num_seqs,
+        num_query_tokens=facts.num_query_tokens,
+        num_kv_tokens=facts.num_kv_tokens,
+        max_query_len=facts.max_query_len,
+        max_seq_len=facts.max_seq_len,
+        num_query_heads=num_query_heads,
+        num_kv_heads=num_kv_heads,
+        head_size=head_size,
+        block_size=block_size,
+        kv_element_size=kv_element_size,
     )
-    tl.store(decided_ptr, tl.minimum(decided, most))
+    tl.store(decided_ptr, tl.maximum(tl.minimum(decided, most), 1))
 
 
 @triton.jit

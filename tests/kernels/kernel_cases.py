@@ -86,14 +86,20 @@ def kernels() -> dict[str, Any]:
     return {kernel.fn.__name__: kernel for variant in VARIANTS.values() for kernel in variant.kernels}
 
 
-def record_launches(monkeypatch: Any, execute: bool = True) -> list[SimpleNamespace]:
-    """A list that every launch of every kernel for a layer is recorded in."""
+ONCE_A_PLAN = ("count_q_blocks_kernel", "decide_kernel")
+
+
+def record_launches(
+    monkeypatch: Any, execute: bool = True, once_a_plan: bool = False
+) -> list[SimpleNamespace]:
+    """A list that every launch of every kernel for a layer is recorded in, and of those for a plan if so
+    wished."""
     recorded: list[SimpleNamespace] = []
     launch_kernel = binding.launch_kernel
 
     def launch(kernel: Any, grid: tuple[int, ...], arguments: list[Any], options: Any) -> None:
         name = kernel.fn.__name__
-        if name not in ("count_q_blocks_kernel", "decide_kernel"):
+        if once_a_plan or name not in ONCE_A_PLAN:
             named = dict(zip(kernel.arg_names, arguments, strict=True))
             recorded.append(SimpleNamespace(kernel=name, grid=grid, arguments=named, options=dict(options)))
         if execute:

@@ -13,7 +13,7 @@ from kernel_cases import FP8, record_launches
 from test_specialisation import key
 
 import attn_kernels
-from attn_kernels import Config, binding
+from attn_kernels import Config, binding, capture, choose
 from attn_kernels.ahead import compile_ahead
 from attn_kernels.choose import choose_for_key
 from attn_kernels.compiling.standin import LARGE, Heads
@@ -174,6 +174,44 @@ def test_a_thousand_batches_launch_only_what_was_compiled(device_key, launches, 
     wanted = stand_ins([choose_for_key(device_key)], LAYOUTS, dtype=BF16, cache_dtypes=(BF16, FP8))
     assert {(job.config, job.heads) for job in wanted} >= chosen
     assert len(chosen) >= 0.9 * len({(job.config, job.heads) for job in wanted})
+
+
+@pytest.fixture
+def hopper(monkeypatch):
+    """A GPU that graphs were timed on, in place of every device."""
+    for module in (choose, capture):
+        monkeypatch.setattr(module, "describe_device", lambda device: ("NVIDIA H100", "sm_90", "nvidia"))
+    monkeypatch.setattr(capture, "multiprocessors", lambda device: 132)
+
+    def forget():
+        choose.choose_for_device.cache_clear()
+        choose.segments_function.cache_clear()
+        capture.choose_for_capture.cache_clear()
+
+    forget()
+    yield
+    forget()
+
+
+@pytest.mark.parametrize("device_key", [None, "amd_mi300x"])
+def test_graphs_launch_only_what_was_compiled(device_key, hopper, monkeypatch, memory):
+    """What looks at the batch for all layers, too, which asks the tree that chose."""
+    launches = record_launches(monkeypatch, execute=False, once_a_plan=True)
+    binding.forget()
+    done = compile_ahead("cpu", LAYOUTS, dtype=BF16, device_key=device_key, for_capture=True)
+    assert not done.failures
+    ready = keys(launches, "nvidia")
+    launches.clear()
+    chance = random.Random(2)
+    for num_seqs in (1, 2, 4, 16, 17, 33, 64, 132, 133, 256):
+        for heads in map(Heads._make, LAYOUTS):
+            context = chance.choice((100, 10_000))
+            step = Step((1,) * num_seqs, (context,) * num_seqs, heads, 16, BF16)
+            plan = step.plan(device_key=device_key, for_capture=True)
+            attn_kernels.run(plan, *layer(step, memory, chance))
+    met = keys(launches, "nvidia")
+    assert met <= ready, sorted(met - ready, key=str)[:1]
+    assert {"decide_kernel", "segmented_kernel", "stream_k_kernel"} <= {name for name, *_ in met}
 
 
 HEADS = Heads(8, 2, 64)

@@ -2,6 +2,7 @@
 
 import logging
 import random
+import sys
 
 import pytest
 import torch
@@ -92,7 +93,12 @@ def maxima(num_seqs, num_kv_heads=8, query_len=1, queries_per_kv=4, head_size=12
         (maxima(64, queries_per_kv=32), STREAM_K),
         (maxima(64, query_len=2, queries_per_kv=16), None),
         (maxima(64, head_size=64), STREAM_K),
+        (maxima(16, head_size=32), STREAM_K),  # whose contexts the tree never splits
+        (maxima(16, queries_per_kv=32), STREAM_K),
+        (maxima(16, context=512), STREAM_K),
         (maxima(64, head_size=129), DECIDED),
+        (maxima(64, head_size=129, queries_per_kv=32), None),
+        (maxima(64, head_size=129, context=512), None),
         (maxima(1, head_size=256), DECIDED),
         (maxima(1, query_len=5, head_size=256), None),
     ],
@@ -102,6 +108,24 @@ def test_the_gpu_decides_for_many_decode_programs_and_else_the_tree(most, taken,
     gpu(key)
     chosen = choose_for_capture(CPU)(**most)
     assert chosen == (taken or MODULES[key].choose(**most))
+
+
+@pytest.mark.parametrize(
+    "most, taken",
+    [
+        (maxima(8), None),
+        (maxima(9), STREAM_K),
+        (maxima(64), STREAM_K),
+        (maxima(1, head_size=256), None),
+        (maxima(64, head_size=256), None),
+    ],
+)
+def test_modules_without_triton_functions_choose_for_graphs_as_well(most, taken, gpu, monkeypatch):
+    monkeypatch.setitem(sys.modules, "generated.unified_attention.in_kernel", None)
+    gpu("nvidia_h100")
+    assert choose_for_capture(CPU)(**most) == (taken or MODULES["nvidia_h100"].choose(**most))
+    assert DECIDED not in configs_for_capture(CPU)
+    assert planned(16).config == STREAM_K
 
 
 def test_many_is_by_the_multiprocessors(gpu):

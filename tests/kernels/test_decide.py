@@ -3,6 +3,7 @@
 import random
 import sys
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import triton
@@ -16,6 +17,23 @@ from generated.unified_attention import MODULES
 
 SEGMENTS = 5
 DECIDING = ("segmented", "static_grid")
+
+
+@triton.jit
+def by_element_size(
+    kv_element_size,
+    block_size,
+    head_size,
+    num_kv_heads,
+    num_query_heads,
+    max_seq_len,
+    max_query_len,
+    num_kv_tokens,
+    num_query_tokens,
+    num_seqs,
+):
+    """4, or 0 for fp8. A spec may have its features in any order."""
+    return (kv_element_size - 1) * 4
 
 
 @triton.jit
@@ -36,8 +54,18 @@ def by_length(
 
 
 @pytest.fixture
-def decided_by_length(monkeypatch):
-    monkeypatch.setattr(planning, "segments_function", lambda device, device_key: by_length)
+def decided_by(monkeypatch):
+    """A function that puts another in place of every tree."""
+
+    def put(function):
+        monkeypatch.setattr(planning, "segments_function", lambda device, device_key: function)
+
+    return put
+
+
+@pytest.fixture
+def decided_by_length(decided_by):
+    decided_by(by_length)
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +110,25 @@ def test_as_many_segments_as_there_are_give_the_bits_of_a_fixed_number(variant, 
     assert run_poisoned(batch, batch.plan(config=deciding(variant))).equal(fixed)
 
 
+def test_features_are_handed_on_by_name_and_at_least_one_segment_is_used(decided_by):
+    """By plans that share all but the caches' element."""
+    decided_by(by_element_size)
+    for cache_dtype, decided in ((None, 4), (FP8, 1), (None, 4)):
+        batch = random_batch(((1, 2), (40, 9)), cache_dtype=cache_dtype)
+        plan = batch.plan(config=deciding("segmented"))
+        assert plan.workspace[-1].tolist() == [decided]
+        assert_close(run_poisoned(batch, plan), batch.reference())
+
+
+@pytest.mark.parametrize("lens", [((), ()), ((0, 0), (0, 90))])
+@pytest.mark.parametrize("variant", DECIDING)
+def test_batches_without_tokens_use_one_segment(variant, lens):
+    batch = random_batch(lens)
+    plan = batch.plan(config=deciding(variant), device_key="nvidia_h100")
+    assert plan.workspace[-1].tolist() == [1]
+    assert run_poisoned(batch, plan).shape == batch.q.shape
+
+
 def test_the_tree_that_is_named_is_asked():
     """On the device as `choose` is on the host, for plans that share all but the tree."""
     rng, many = random.Random(0), set()
@@ -121,8 +168,16 @@ def test_the_device_s_own_tree_is_asked_whatever_config_is_forced(monkeypatch):
     assert plan.workspace[-1].tolist() == [1]  # of `default`, which serves CPUs
 
 
-def test_modules_without_triton_functions_are_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "generated.unified_attention.in_kernel", None)
+@pytest.mark.parametrize(
+    "functions",
+    [
+        None,  # no such folder
+        SimpleNamespace(),  # a folder without modules, such as one that holds what Python cached
+        SimpleNamespace(MODULES={"default": SimpleNamespace()}),  # functions for other parameters
+    ],
+)
+def test_modules_without_triton_functions_are_named(functions, monkeypatch):
+    monkeypatch.setitem(sys.modules, "generated.unified_attention.in_kernel", functions)
     with pytest.raises(
         ValueError, match=r"device_segments is 1, but generated modules with 'in_kernel: \[num_"
     ):
@@ -132,10 +187,10 @@ def test_modules_without_triton_functions_are_named(monkeypatch):
 @pytest.mark.parametrize(
     "config, complaint",
     [
-        (Config("segmented", 16, 16, device_segments=1), "device_segments is 1, but 1 needs segments"),
-        (Config("static_grid", 16, 16, device_segments=1), "device_segments is 1, but 1 needs segments"),
-        (Config("segmented", 16, 16, num_segments=2, device_segments=2), "device_segments is 2, but"),
-        (Config("qblock", 16, 16, device_segments=1), "device_segments is 1, but"),
+        (Config("segmented", 16, 16, device_segments=1), "num_segments is 1, but at least 2 is needed"),
+        (Config("static_grid", 16, 16, device_segments=1), "num_segments is 1, but at least 2 is needed"),
+        (Config("segmented", 16, 16, num_segments=2, device_segments=2), "device_segments is 2, but 0 or 1"),
+        (Config("qblock", 16, 16, device_segments=1), "device_segments is 1, but qblock has no such"),
     ],
 )
 def test_configs_that_have_nothing_to_decide_are_refused(config, complaint):

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 import pytest
 import torch
-from kernel_cases import FP8, NAMES, kernels, make_config, record_launches
+from kernel_cases import FP8, NAMES, ONCE_A_PLAN, kernels, make_config, record_launches
 from triton.backends.compiler import GPUTarget
 from triton.compiler import make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
@@ -171,3 +171,27 @@ def test_what_does_compile_anew(variant, steps, buffer, monkeypatch):
     keys = {key(launch) for launch in launches}
     assert len(keys) == 2 * len(kinds)
     assert {argument for _, argument in differences(keys)} == {"traits"}
+
+
+@pytest.mark.parametrize("variant", ["segmented", "static_grid"])
+def test_what_looks_at_batches_is_compiled_once(variant, steps, monkeypatch):
+    """Whatever the batch and the model; but for heads that share a KV head, which decide how Q-Blocks are
+    counted."""
+    launches = record_launches(monkeypatch, execute=False, once_a_plan=True)
+    chance = random.Random(0)
+    for tensors, sizes in steps[:200]:
+        kv_heads = chance.choice(NUMBERS[:6])
+        model = {
+            "num_query_heads": 2 * kv_heads,
+            "num_kv_heads": kv_heads,
+            "head_size": chance.choice((1, 16, 80, 256)),
+            "cache_dtype": chance.choice((None, FP8)),
+        }
+        segments = chance.choice((2, 3, 16))
+        config = make_config(variant, num_segments=segments, device_segments=1)
+        attn_kernels.plan(*tensors, **(sizes | model), config=config, check=False)
+    expected = set(ONCE_A_PLAN) if variant == "static_grid" else {"decide_kernel"}
+    for vendor in TARGETS:
+        keys = {key(launch, vendor) for launch in launches}
+        assert {name for name, *_ in keys} == expected
+        assert len(keys) == len(expected), differences(keys)

@@ -10,6 +10,7 @@ import ast
 import builtins
 import dataclasses
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -197,6 +198,28 @@ def test_only_what_may_be_negative_is_divided_with_care(parts: tuple[DeviceSpec,
         tree = Split(name, 5, Leaf(CONFIGS[0]), Leaf(CONFIGS[1]))
         text = in_kernel_module(kernel, device.key, device.limits, tree)
         assert ("_floor_division" in text) == careful
+
+
+def test_nothing_is_computed_from_constants_alone(tmp_path: Path) -> None:
+    """Triton would compute it in 32 bits."""
+    derived = {
+        "memory": "shared_memory * 4",
+        "padded": "next_power_of_2(memory - 1) * rows",
+        "scaled": "max(memory, 3) * 100000 + rows",
+    }
+    device, kernel = device_and_kernel(tmp_path, derived=derived, in_kernel=["warps"], constraints=[])
+    for name, printed in (("padded", "1_048_576 * rows"), ("scaled", "92_979_200_000 + rows")):
+        tree = Split(name, 5, Leaf(CONFIGS[0]), Leaf(CONFIGS[1]))
+        text = in_kernel_module(kernel, device.key, device.limits, tree)
+        assert f"    {name} = {printed}\n" in text and "memory" not in text
+
+
+def test_a_product_of_limits_beyond_64_bits_is_refused(tmp_path: Path) -> None:
+    derived = {"square": "shared_memory * shared_memory", "area": "min(rows, square * square)"}
+    device, kernel = device_and_kernel(tmp_path, derived=derived, in_kernel=["warps"], constraints=[])
+    tree = Split("area", 5, Leaf(CONFIGS[0]), Leaf(CONFIGS[1]))
+    with pytest.raises(Unprintable, match="depends on area, which holds a number beyond 64 bits"):
+        in_kernel_module(kernel, device.key, device.limits, tree)
 
 
 def test_numbers_beyond_64_bits_are_refused(parts: tuple[DeviceSpec, KernelSpec]) -> None:

@@ -161,7 +161,8 @@ def test_a_file_where_the_folder_belongs(tmp_path: Path, refusal: Callable[..., 
     path = write_project(tmp_path, _spec())
     (tmp_path / FOLDER).parent.mkdir(parents=True)
     (tmp_path / FOLDER).write_text("mine\n")
-    refusal(tmp_path, "build", "--spec", path)
+    line = refusal(tmp_path, "build", "--spec", path)
+    assert line == f"{tmp_path / FOLDER}: is a file, but a folder belongs there"
 
 
 def test_a_tree_that_cannot_be_printed_is_refused(tmp_path: Path, refusal: Callable[..., str]) -> None:

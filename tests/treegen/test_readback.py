@@ -355,7 +355,16 @@ def test_a_limit_that_is_printed_twice(base: KernelSpec) -> None:
     assert device_module(kernel, DEVICE, {"limit": 8, **LIMITS}, read_module(text, kernel, PATH)) == text
     assert "share = (8 if 8 < area else area)" in text
     line, what = _refusal(text.replace("8 if 8", "9 if 8"), kernel)
-    assert line == line_of(text, "share = ") and "is not what the spec says" in what
+    assert line == line_of(text, "share = ") and "limit is another number here than above" in what
+
+
+def test_a_limit_that_is_printed_with_and_without_parentheses(base: KernelSpec) -> None:
+    kernel = _with_derived(base, share="max(limit - 9, area) + columns * (limit - 9)")
+    text = device_module(kernel, DEVICE, {"limit": 2, **LIMITS}, read_module(MODULE, base, PATH))
+    assert "share = (area if area > -7 else -7) + columns * (-7)" in text
+    for limits in ({}, {"limit": 2}):
+        tree = read_module(text, kernel, PATH, limits)
+        assert device_module(kernel, DEVICE, {"limit": 2, **LIMITS}, tree) == text
 
 
 CHANGES: list[tuple[Callable[[KernelSpec], KernelSpec], str, str]] = [

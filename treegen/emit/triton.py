@@ -19,8 +19,6 @@ from treegen.tree import Region, Tree, asked
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 _DEEPEST = 90  # Python takes 100 levels of indentation
-_SYMBOLS = {"+": 1, "-": 1, "*": 2, "//": 2}
-"""How closely each binds."""
 
 
 class Unprintable(ValueError):
@@ -54,7 +52,7 @@ def in_kernel_module(kernel: KernelSpec, device_key: str, limits: Mapping[str, i
 
     tree: the device's, whose configs have all parameters. Raises Unprintable.
     """
-    derived = {name: expr.substitute(expression, limits) for name, expression in kernel.derived.items()}
+    derived = _derived(kernel, limits)
     functions = [_function(kernel, derived, tree, parameter) for parameter in kernel.in_kernel]
     text = "\n".join(function.text for function in functions)
     return (
@@ -69,6 +67,18 @@ def in_kernel_module(kernel: KernelSpec, device_key: str, limits: Mapping[str, i
             powers="_next_power_of_2(" in text,
         )
     )
+
+
+def _derived(kernel: KernelSpec, limits: Mapping[str, int]) -> dict[str, expr.Expression]:
+    """The derived features with limits put in, and with those that are constants then put into others:
+    what Triton computes from constants alone has 32 bits."""
+    derived: dict[str, expr.Expression] = {}
+    known = dict(limits)
+    for name, expression in kernel.derived.items():
+        derived[name] = filled = expr.substitute(expression, known)
+        if isinstance(filled, expr.Number):
+            known[name] = filled.value
+    return derived
 
 
 def _function(
@@ -136,8 +146,8 @@ def _text(expression: expr.Expression, box: Mapping[str, Interval], outer: int =
             return name
         case expr.Call("//", (dividend, divisor)) if enclosure(dividend, box)[0] < 0:
             return f"_floor_division({_text(dividend, box)}, {_text(divisor, box)})"
-        case expr.Call(function, (left, right)) if function in _SYMBOLS:
-            own = _SYMBOLS[function]
+        case expr.Call(function, (left, right)) if function in expr.PRECEDENCE:
+            own = expr.PRECEDENCE[function]
             text = f"{_text(left, box, own)} {function} {_text(right, box, own + 1)}"
             return f"({text})" if own < outer else text
         case expr.Call("next_power_of_2", (argument,)):
