@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from attn_kernels import Config
+from attn_kernels import Config, checks
 from attn_kernels.capture import STREAM_K, choose_for_capture
 from attn_kernels.choose import choose_for_device
 from attn_kernels.compiling.processes import compile_in_parallel
@@ -128,7 +128,9 @@ class Trial:
 
 
 def head_layout(text: str) -> HeadLayout:
-    return HeadLayout(*map(int, text.split("/")))
+    layout = HeadLayout(*map(int, text.split("/")))
+    checks.check_heads(layout.num_query_heads, layout.num_kv_heads, layout.head_size)
+    return layout
 
 
 def arguments() -> argparse.Namespace:
