@@ -216,6 +216,11 @@ def to_python(expression: Expression, outer: int = 0) -> str:
     return _printed(expression, outer, _python_call)
 
 
+def to_python_in_calls(expression: Expression, outer: int = 0) -> str:
+    """As `to_python`, but as it once was: modules printed then are still read."""
+    return _printed(expression, outer, _old_python_call)
+
+
 def _printed(expression: Expression, outer: int, call: Callable[[str, tuple[Expression, ...]], str]) -> str:
     match expression:
         case Number(value):
@@ -239,6 +244,13 @@ def _python_call(function: str, arguments: tuple[Expression, ...]) -> str:
             one, other = to_python(first), to_python(second)
             return f"({other} if {other} {'>' if function == 'max' else '<'} {one} else {one})"
     return f"{function}({', '.join(map(to_python, arguments))})"
+
+
+def _old_python_call(function: str, arguments: tuple[Expression, ...]) -> str:
+    match function, arguments:
+        case "next_power_of_2", (argument,):
+            return f"(1 << max(0, {to_python_in_calls(argument, 1)} - 1).bit_length())"
+    return f"{function}({', '.join(map(to_python_in_calls, arguments))})"
 
 
 def number(value: int) -> str:

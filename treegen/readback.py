@@ -7,10 +7,11 @@ text: whatever treegen does not print (an edit, a module of another spec) is ref
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
@@ -30,6 +31,9 @@ _BLANK = "BLANK[0-9]+_"  # no feature has capitals
 _INTEGER = r"(\(?-?[0-9][0-9_]*\)?)"
 
 
+_Printer = Callable[[expr.Expression], str]
+
+
 class UnreadableModule(ValueError):
     """A text that is printed from no tree of the kernel; `line` (from 1) is where that shows."""
 
@@ -47,7 +51,16 @@ def read_module(text: str, kernel: KernelSpec, path: Path, limits: Mapping[str, 
     out get the spec's defaults: if these have changed, only config.py beside the module tells.
     Raises UnreadableModule for every text that `device_module` prints for no tree of this kernel.
     """
-    reader = _Reader(text, kernel, path, limits)
+    try:
+        return _read(text, kernel, path, limits, expr.to_python)
+    except UnreadableModule as refusal:
+        with contextlib.suppress(UnreadableModule):
+            return _read(text, kernel, path, limits, expr.to_python_in_calls)
+        raise refusal
+
+
+def _read(text: str, kernel: KernelSpec, path: Path, limits: Mapping[str, int], printer: _Printer) -> Tree:
+    reader = _Reader(text, kernel, path, limits, printer)
     device = reader.device()
     function = reader.function()
     try:
@@ -61,8 +74,10 @@ def read_module(text: str, kernel: KernelSpec, path: Path, limits: Mapping[str, 
 class _Reader:
     """A module on the way to its tree: `configs` and `numbers` fill while it is read from top to bottom."""
 
-    def __init__(self, text: str, kernel: KernelSpec, path: Path, limits: Mapping[str, int]) -> None:
-        self.text, self.kernel, self.path = text, kernel, path
+    def __init__(
+        self, text: str, kernel: KernelSpec, path: Path, limits: Mapping[str, int], printer: _Printer
+    ) -> None:
+        self.text, self.kernel, self.path, self.printer = text, kernel, path, printer
         self.lines = text.split("\n")
         self.features = {*kernel.features, *kernel.derived}
         self.derived = {name: expr.substitute(known, limits) for name, known in kernel.derived.items()}
@@ -193,11 +208,11 @@ class _Reader:
             self.refuse(node, f"{shown(name)} is no derived feature of {self.kernel.name}")
         parts = _limit_parts(self.derived[name], self.features)
         blanks = {part: expr.Name(f"BLANK{index}_") for index, part in enumerate(parts)}
-        wanted = f"{name} = {expr.to_python(expr.replaced(self.derived[name], blanks))}"
+        wanted = f"{name} = {self.printer(expr.replaced(self.derived[name], blanks))}"
         line = self.lines[node.lineno - 1].strip()
         found = re.fullmatch(re.sub(_BLANK, lambda _: _INTEGER, re.escape(wanted)), line)
         if found is None:
-            by_spec = _quoted(f"{name} = {expr.to_python(self.derived[name])}")
+            by_spec = _quoted(f"{name} = {self.printer(self.derived[name])}")
             self.refuse(node, f"{self.shown(node)} is not what the spec says: {by_spec}")
         by_blank = {blank.name: part for part, blank in blanks.items()}
         for blank, text in zip(re.findall(_BLANK, wanted), found.groups(), strict=True):
@@ -208,7 +223,8 @@ class _Reader:
     def compare(self, device: str, tree: Tree) -> None:
         """Refuse the text at the first line in which it differs from what the tree is printed as."""
         derived = {name: expr.replaced(expression, self.numbers) for name, expression in self.derived.items()}
-        printed = device_module(dataclasses.replace(self.kernel, derived=derived), device, {}, tree)
+        kernel = dataclasses.replace(self.kernel, derived=derived)
+        printed = device_module(kernel, device, {}, tree, self.printer)
         for line, (found, wanted) in enumerate(zip_longest(self.text.splitlines(), printed.splitlines()), 1):
             if found != wanted:
                 self.refuse(line, f"{_quoted(found)} stands where treegen prints {_quoted(wanted)}")

@@ -103,10 +103,11 @@ def test_a_module_is_read_as_the_tree_that_it_was_printed_from(
 ) -> None:
     kernel = data.draw(kernels(base))
     tree = data.draw(trees(kernel))
-    text = device_module(kernel, DEVICE, {LIMIT: limit}, tree)
+    printer = data.draw(st.sampled_from([expr.to_python, expr.to_python_in_calls]))
+    text = device_module(kernel, DEVICE, {LIMIT: limit}, tree, printer)
     found = read_module(text, kernel, PATH, {LIMIT: limit})
     assert found == _without_gaps(tree)
-    assert device_module(kernel, DEVICE, {LIMIT: limit}, found) == text
+    assert device_module(kernel, DEVICE, {LIMIT: limit}, found, printer) == text
     assert read_module(text, kernel, PATH) == found  # the limit is read from the module
     for _ in range(3):
         values = {name: data.draw(st.sampled_from(near_thresholds(tree, name))) for name in FEATURES}
@@ -114,6 +115,18 @@ def test_a_module_is_read_as_the_tree_that_it_was_printed_from(
         for name, expression in kernel.derived.items():
             values[name] = expr.evaluate(expression, values)
         assert choose(found, values) == choose(tree, values)
+
+
+def test_a_module_of_before_is_read_and_one_of_both_is_refused(base: KernelSpec) -> None:
+    """Modules once had `max(1, heads)`; nothing was ever printed half so, half as now."""
+    kernel = _with_derived(base, share="area // max(1, heads)", padded="columns // max(1, heads)")
+    tree = read_module(MODULE, base, PATH)
+    now = device_module(kernel, DEVICE, LIMITS, tree)
+    before = device_module(kernel, DEVICE, LIMITS, tree, expr.to_python_in_calls)
+    assert "share = area // max(1, heads)" in before and "max(1, heads)" not in now
+    assert read_module(before, kernel, PATH, LIMITS) == read_module(now, kernel, PATH, LIMITS)
+    with pytest.raises(UnreadableModule, match=r"stands where treegen prints|is not what"):
+        read_module(before.replace("max(1, heads)", "(heads if heads > 1 else 1)", 1), kernel, PATH, LIMITS)
 
 
 def test_a_long_chain_of_questions(base: KernelSpec) -> None:

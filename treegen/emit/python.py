@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from treegen import expr
 from treegen.emit.environment import environment
@@ -11,10 +11,17 @@ from treegen.spec import FALLBACK_DEVICE, Config, DeviceSpec, KernelSpec
 from treegen.tree import Tree, leaves
 
 
-def device_module(kernel: KernelSpec, device_key: str, limits: Mapping[str, int], tree: Tree) -> str:
-    """The module of one device: config constants and `choose`."""
+def device_module(
+    kernel: KernelSpec,
+    device_key: str,
+    limits: Mapping[str, int],
+    tree: Tree,
+    expression: Callable[[expr.Expression], str] = expr.to_python,
+) -> str:
+    """The module of one device: config constants and `choose`. expression: prints what computes a derived
+    feature."""
     configs = sorted({leaf.config for leaf, _ in leaves(tree)})
-    derived = {name: expr.substitute(expression, limits) for name, expression in kernel.derived.items()}
+    derived = {name: expr.substitute(known, limits) for name, known in kernel.derived.items()}
 
     def answer(config: Config) -> str:
         return f"return {kernel.constant_name(config)}"
@@ -26,7 +33,7 @@ def device_module(kernel: KernelSpec, device_key: str, limits: Mapping[str, int]
             kernel=kernel,
             device=device_key,
             constants=[(kernel.constant_name(config), config) for config in configs],
-            lines=statements(tree, derived, Dialect(answer)),
+            lines=statements(tree, derived, Dialect(answer, expression)),
         )
     )
 
