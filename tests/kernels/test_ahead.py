@@ -193,7 +193,7 @@ def hopper(monkeypatch):
     forget()
 
 
-@pytest.mark.parametrize("device_key", [None, "amd_mi300x"])
+@pytest.mark.parametrize("device_key", [None, "nvidia_h200"])
 def test_graphs_launch_only_what_was_compiled(device_key, hopper, monkeypatch, memory):
     """What looks at the batch for all layers, too, which asks the tree that chose."""
     launches = record_launches(monkeypatch, execute=False, once_a_plan=True)
