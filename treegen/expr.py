@@ -205,20 +205,30 @@ def never_falls(expression: Expression) -> bool:
 
 def to_text(expression: Expression, outer: int = 0) -> str:
     """The expression in this language, with no more parentheses than it needs."""
-    return _printed(
-        expression, outer, lambda function, arguments: f"{function}({', '.join(map(to_text, arguments))})"
-    )
+    return _printed(expression, outer, lambda function, arguments: _called(function, arguments, to_text))
 
 
 def to_python(expression: Expression, outer: int = 0) -> str:
     """Python text that computes the expression; max and min of two numbers without a call, which costs as
     much as all questions of a small tree."""
-    return _printed(expression, outer, _python_call)
+
+    def call(function: str, arguments: tuple[Expression, ...]) -> str:
+        match function, arguments:
+            case "max" | "min", (Number() | Name() as first, Number() | Name() as second):
+                one, other = to_python(first), to_python(second)
+                return f"({other} if {other} {'>' if function == 'max' else '<'} {one} else {one})"
+        return _called_in_python(function, arguments, to_python)
+
+    return _printed(expression, outer, call)
 
 
 def to_python_in_calls(expression: Expression, outer: int = 0) -> str:
     """As `to_python`, but as it once was: modules printed then are still read."""
-    return _printed(expression, outer, _old_python_call)
+    return _printed(
+        expression,
+        outer,
+        lambda function, arguments: _called_in_python(function, arguments, to_python_in_calls),
+    )
 
 
 def _printed(expression: Expression, outer: int, call: Callable[[str, tuple[Expression, ...]], str]) -> str:
@@ -236,21 +246,17 @@ def _printed(expression: Expression, outer: int, call: Callable[[str, tuple[Expr
     raise AssertionError(expression)
 
 
-def _python_call(function: str, arguments: tuple[Expression, ...]) -> str:
-    match function, arguments:
-        case "next_power_of_2", (argument,):
-            return f"(1 << max(0, {to_python(argument, 1)} - 1).bit_length())"
-        case "max" | "min", (Number() | Name() as first, Number() | Name() as second):
-            one, other = to_python(first), to_python(second)
-            return f"({other} if {other} {'>' if function == 'max' else '<'} {one} else {one})"
-    return f"{function}({', '.join(map(to_python, arguments))})"
+def _called(function: str, arguments: tuple[Expression, ...], printer: Callable[[Expression], str]) -> str:
+    return f"{function}({', '.join(map(printer, arguments))})"
 
 
-def _old_python_call(function: str, arguments: tuple[Expression, ...]) -> str:
+def _called_in_python(
+    function: str, arguments: tuple[Expression, ...], printer: Callable[[Expression, int], str]
+) -> str:
     match function, arguments:
         case "next_power_of_2", (argument,):
-            return f"(1 << max(0, {to_python_in_calls(argument, 1)} - 1).bit_length())"
-    return f"{function}({', '.join(map(to_python_in_calls, arguments))})"
+            return f"(1 << max(0, {printer(argument, 1)} - 1).bit_length())"
+    return _called(function, arguments, lambda argument: printer(argument, 0))
 
 
 def number(value: int) -> str:
