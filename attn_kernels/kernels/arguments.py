@@ -59,12 +59,21 @@ JIT_OPTIONS: dict[str, Any] = {
     "do_not_specialize_on_alignment": UNALIGNED_POINTERS,
 }
 
+ONE_PROGRAM_OPTIONS = {
+    "num_warps": 4,
+    "enable_fp_fusion": True,
+}  # of kernels that look at a batch for all layers
+
 # What every plan has for a kernel.
 CU_SEQLENS_Q = OfPlan(attrgetter("cu_seqlens_q"))
 SEQUSED_K = OfPlan(attrgetter("seqused_k"))
 BLOCK_TABLE = OfPlan(attrgetter("block_table"))
 STRIDE_TABLE = OfPlan(lambda plan: plan.block_table.stride(0))
 NUM_SEQS = OfPlan(attrgetter("num_seqs"))
+
+
+def one_program(plan: Plan) -> tuple[int]:
+    return (1,)
 
 
 def of_workspace(index: int) -> OfPlan:

@@ -10,11 +10,18 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from attn_kernels.kernels.arguments import CU_SEQLENS_Q, JIT_OPTIONS, NUM_SEQS, SEQUSED_K, Specialisation
+from attn_kernels.config import Config
+from attn_kernels.kernels.arguments import (
+    CU_SEQLENS_Q,
+    JIT_OPTIONS,
+    NUM_SEQS,
+    ONE_PROGRAM_OPTIONS,
+    SEQUSED_K,
+    Specialisation,
+    one_program,
+)
 from attn_kernels.kernels.work import lengths
 from attn_kernels.structures import Launch, OfPlan, Plan
-
-DECIDE_OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 
 
 class Facts(NamedTuple):
@@ -105,15 +112,18 @@ def as_many_as_there_are(
     return 1 << 30
 
 
-def specialise_decide() -> Specialisation:
-    return Specialisation(
-        decide_kernel, constants={"num_segments": as_many_as_there_are}, options=DECIDE_OPTIONS
-    )
+def specialise_decide(config: Config) -> tuple[Specialisation, ...]:
+    """Nothing where the device decides nothing."""
+    if not config.device_segments:
+        return ()
+    constants = {"num_segments": as_many_as_there_are}
+    return (Specialisation(decide_kernel, constants=constants, options=ONE_PROGRAM_OPTIONS),)
 
 
-def bind_decide(plan: Plan, decided: OfPlan) -> Launch:
-    """The launch that decides for a plan, into an int32 tensor of one element."""
-    assert plan.decides is not None
+def bind_decide(plan: Plan, decided: OfPlan) -> tuple[Launch, ...]:
+    """The launch that decides for a plan, into an int32 tensor of one element; none where nothing does."""
+    if plan.decides is None:
+        return ()
     function, kv_element_size = plan.decides
     arguments = (
         decided,
@@ -128,8 +138,4 @@ def bind_decide(plan: Plan, decided: OfPlan) -> Launch:
         plan.config.num_segments,
         function,
     )
-    return Launch(decide_kernel, one_program, arguments, DECIDE_OPTIONS)
-
-
-def one_program(plan: Plan) -> tuple[int]:
-    return (1,)
+    return (Launch(decide_kernel, one_program, arguments, ONE_PROGRAM_OPTIONS),)

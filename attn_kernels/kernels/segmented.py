@@ -112,14 +112,13 @@ def segmented_kernel(
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
-    deciding = (specialise_decide(),) if config.device_segments else ()
     kernel = Specialisation(segmented_kernel, constants=undecided(config))
-    return (*deciding, kernel, specialise_reduce(config))
+    return (*specialise_decide(config), kernel, specialise_reduce(config))
 
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
     """Nothing but what decides on the device, if anything does."""
-    return (bind_decide(plan, DECIDED),) if plan.decides else ()
+    return bind_decide(plan, DECIDED)
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:

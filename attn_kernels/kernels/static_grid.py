@@ -17,11 +17,13 @@ from attn_kernels.kernels.arguments import (
     CU_SEQLENS_Q,
     JIT_OPTIONS,
     NUM_SEQS,
+    ONE_PROGRAM_OPTIONS,
     Specialisation,
     common,
     of_workspace,
+    one_program,
 )
-from attn_kernels.kernels.decide import bind_decide, one_program, specialise_decide
+from attn_kernels.kernels.decide import bind_decide, specialise_decide
 from attn_kernels.kernels.pages import search
 from attn_kernels.kernels.qblock import bind_group
 from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place, store_rows
@@ -40,7 +42,6 @@ from attn_kernels.structures import Launch, Layer, OfPlan, Plan
 
 CU_Q_BLOCKS, *PARTIALS, DECIDED = map(of_workspace, range(5))
 NO_PARTIALS = {"partial_ptr": None, "max_ptr": None, "sum_ptr": None}
-COUNT_OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 COUNT_CHUNK = 1024  # sequences at a time
 INTERPRETED_PROCESSORS = 3  # stand for a GPU's multiprocessors on the CPU
 
@@ -177,12 +178,11 @@ def workspace(scratch: Scratch, needs: Needs) -> tuple[Tensor, ...]:
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
     count = Specialisation(
-        count_q_blocks_kernel, constants=count_constants(config, queries_per_kv), options=COUNT_OPTIONS
+        count_q_blocks_kernel, constants=count_constants(config, queries_per_kv), options=ONE_PROGRAM_OPTIONS
     )
     if config.num_segments > 1:
-        deciding = (specialise_decide(),) if config.device_segments else ()
         kernel = Specialisation(static_grid_kernel, constants=undecided(config))
-        return (count, *deciding, kernel, specialise_reduce(config))
+        return (count, *specialise_decide(config), kernel, specialise_reduce(config))
     return (count, Specialisation(static_grid_kernel, constants={**NO_PARTIALS, **undecided(config)}))
 
 
@@ -194,8 +194,8 @@ def bind_once(plan: Plan) -> tuple[Launch, ...]:
     """The kernel that fills the cumulative Q-Block tensor, once a plan."""
     constants = count_constants(plan.config, plan.queries_per_kv)
     arguments = (CU_Q_BLOCKS, CU_SEQLENS_Q, NUM_SEQS, *constants.values())
-    count = Launch(count_q_blocks_kernel, one_program, arguments, COUNT_OPTIONS)
-    return (count, bind_decide(plan, DECIDED)) if plan.decides else (count,)
+    count = Launch(count_q_blocks_kernel, one_program, arguments, ONE_PROGRAM_OPTIONS)
+    return (count, *bind_decide(plan, DECIDED))
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
