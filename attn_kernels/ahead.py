@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from attn_kernels.capture import heuristic_for_capture
-from attn_kernels.choose import heuristic_for_device, heuristic_for_key
+from attn_kernels.choose import heuristic_for
 from attn_kernels.compiling.jobs import minimal
 from attn_kernels.compiling.processes import CompileAhead, Failure, default_workers, run_jobs
 from attn_kernels.compiling.standin import LARGE, StandIn
@@ -93,8 +93,7 @@ def compile_ahead(
     """
     began = time.monotonic()
     device = _indexed(torch.device(device))
-    heuristic = heuristic_for_device(device) if device_key is None else heuristic_for_key(device_key)
-    chooses = [heuristic.choose]
+    chooses = [heuristic_for(device, device_key).choose]
     if for_capture:
         chooses.append(heuristic_for_capture(device, device_key).choose)
     launches = minimal(

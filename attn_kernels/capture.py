@@ -13,19 +13,18 @@ from functools import cache
 
 import torch
 
-from attn_kernels.choicelog import logged
 from attn_kernels.choose import (
     Choose,
     Heuristic,
+    choose_of,
     configs_of,
     describe_device,
-    heuristic_for_device,
-    heuristic_for_key,
+    heuristic_for,
     segments_function_of,
 )
 from attn_kernels.config import Config, LaunchConfig, complete
 from attn_kernels.kernels.static_grid import multiprocessors
-from attn_kernels.overrides import CONFIG, overrides
+from attn_kernels.overrides import CONFIG
 
 STREAM_K = Config(
     "stream_k", block_m=16, tile_size=64, num_warps=4, num_stages=3, programs_per_sm=3, max_registers=168
@@ -64,13 +63,12 @@ def choose_for_capture(device: torch.device, device_key: str | None = None) -> C
 
     Raises ValueError about ``device_key`` or an environment variable.
     """
-    heuristic = heuristic_for_capture(device, device_key)
-    return logged(heuristic.key, heuristic.choose) if overrides().log else heuristic.choose
+    return choose_of(heuristic_for_capture(device, device_key))
 
 
 def heuristic_for_capture(device: torch.device, device_key: str | None = None) -> Heuristic:
     """As ``choose_for_capture``, and logs nothing."""
-    heuristic = _heuristic(device, device_key)
+    heuristic = heuristic_for(device, device_key)
     return Heuristic(f"{heuristic.key} for capture", _for_device(heuristic, device))
 
 
@@ -80,7 +78,7 @@ def configs_for_capture(device: torch.device | str, device_key: str | None = Non
     from generated import unified_attention  # late, as in heuristic_for_device
 
     device = torch.device(device)
-    heuristic = _heuristic(device, device_key)
+    heuristic = heuristic_for(device, device_key)
     if heuristic.key == CONFIG:
         return [complete(heuristic.choose())]
     configs = configs_of(unified_attention.MODULES[heuristic.key])
@@ -88,10 +86,6 @@ def configs_for_capture(device: torch.device | str, device_key: str | None = Non
         return configs
     decided = [DECIDED] if _has_function(heuristic) else []
     return [*configs, *decided, STREAM_K]
-
-
-def _heuristic(device: torch.device, device_key: str | None) -> Heuristic:
-    return heuristic_for_device(device) if device_key is None else heuristic_for_key(device_key)
 
 
 def _is_timed_on(device: torch.device) -> bool:

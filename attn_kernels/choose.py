@@ -73,11 +73,26 @@ def heuristic_for_key(device_key: str, named: str = "device_key") -> Heuristic:
         raise ValueError(f"{named} is {device_key!r}, but the generated modules are: {known}") from None
 
 
+def heuristic_for(device: torch.device, device_key: str | None) -> Heuristic:
+    """Of the module that is named, or else of the device. Raises ValueError."""
+    return heuristic_for_device(device) if device_key is None else heuristic_for_key(device_key)
+
+
+def choose_of(heuristic: Heuristic) -> Choose:
+    """Its ``choose`` itself, unless choices are logged."""
+    return logged(heuristic.key, heuristic.choose) if overrides().log else heuristic.choose
+
+
 @cache
 def choose_for_device(device: torch.device) -> Choose:
-    """The ``choose`` of ``heuristic_for_device``, itself unless choices are logged; asked once a device."""
-    heuristic = heuristic_for_device(device)
-    return logged(heuristic.key, heuristic.choose) if overrides().log else heuristic.choose
+    """What chooses on a device; asked once. Raises ValueError."""
+    return choose_of(heuristic_for_device(device))
+
+
+@cache
+def choose_for_key(device_key: str) -> Choose:
+    """What the generated module of this name chooses, whatever the device; asked once. Raises ValueError."""
+    return choose_of(heuristic_for_key(device_key))
 
 
 @cache
@@ -99,12 +114,6 @@ def segments_function_of(key: str) -> Any | None:
     except ImportError:  # no such folder, or one without modules
         return None
     return getattr(MODULES.get(key), "num_segments", None)
-
-
-def choose_for_key(device_key: str) -> Choose:
-    """The ``choose`` of the generated module of this name, whatever the device. Raises ValueError."""
-    heuristic = heuristic_for_key(device_key)
-    return logged(device_key, heuristic.choose) if overrides().log else heuristic.choose
 
 
 def configs_of(module: ModuleType) -> list[Config]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import logging
 import os
 import sys
 from pathlib import Path
@@ -53,6 +54,26 @@ def overflow_checks(monkeypatch):
     monkeypatch.setattr(
         builder, "options", dataclasses.replace(builder.options, sanitize_overflow=True, debug=True)
     )
+
+
+@pytest.fixture
+def new_process(monkeypatch):
+    """As if nothing had been chosen yet in this process, nor said, and no variable were set."""
+    from kernel_cases import forget_choices
+
+    from attn_kernels import choicelog, untuned
+
+    for name in ("DEVICE", "CONFIG", "LOG"):
+        monkeypatch.delenv(f"ATTN_KERNELS_{name}", raising=False)
+    monkeypatch.setattr(untuned, "_told", {})
+    monkeypatch.setattr(choicelog, "_seen", {})
+    logger = logging.getLogger("attn_kernels")
+    level, handlers = logger.level, logger.handlers[:]
+    forget_choices()
+    yield
+    forget_choices()
+    logger.setLevel(level)
+    logger.handlers[:] = handlers
 
 
 @pytest.fixture(params=["flat", "nested"])

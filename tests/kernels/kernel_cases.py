@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attn_kernels import Config, binding
+from attn_kernels import Config, binding, capture, choose
+from attn_kernels.overrides import overrides
 from attn_kernels.testing import Batch, make_batch, relative_error, run_poisoned
 from attn_kernels.variants import VARIANTS
 
@@ -26,6 +27,14 @@ def make_config(variant: str, block_m: int = 16, tile_size: int = 16, **paramete
         heeded.setdefault("num_segments", 3)
     heeded |= {name: value for name, value in parameters.items() if name in ("num_warps", "num_stages")}
     return Config(variant, 1 if kind.one_row else block_m, tile_size, **heeded)
+
+
+def forget_choices() -> None:
+    """As if nothing had been chosen yet in this process."""
+    overrides.cache_clear()
+    for remembered in (choose.choose_for_device, choose.choose_for_key, choose.segments_function):
+        remembered.cache_clear()
+    capture.choose_for_capture.cache_clear()
 
 
 def scores(heads: int, names: str, dtype: torch.dtype = torch.float16) -> dict[str, Any]:

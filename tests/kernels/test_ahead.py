@@ -177,20 +177,11 @@ def test_a_thousand_batches_launch_only_what_was_compiled(device_key, launches, 
 
 
 @pytest.fixture
-def hopper(monkeypatch):
+def hopper(new_process, monkeypatch):
     """A GPU that graphs were timed on, in place of every device."""
     for module in (choose, capture):
         monkeypatch.setattr(module, "describe_device", lambda device: ("NVIDIA H100", "sm_90", "nvidia"))
     monkeypatch.setattr(capture, "multiprocessors", lambda device: 132)
-
-    def forget():
-        choose.choose_for_device.cache_clear()
-        choose.segments_function.cache_clear()
-        capture.choose_for_capture.cache_clear()
-
-    forget()
-    yield
-    forget()
 
 
 @pytest.mark.parametrize("device_key", [None, "nvidia_h200"])

@@ -12,10 +12,8 @@ import torch
 
 from attn_kernels import Config, ahead, choose
 from attn_kernels.ahead import compile_ahead
-from attn_kernels.choose import choose_for_device
 from attn_kernels.compiling import processes
 from attn_kernels.compiling.standin import StandIn
-from attn_kernels.overrides import overrides
 
 BF16 = torch.bfloat16
 LAYOUTS = [(32, 8, 128), (28, 4, 128)]
@@ -132,13 +130,10 @@ def test_models_that_share_kernels_compile_them_once(ran):
     assert len(ran.jobs) == done.launches == 10
 
 
-def test_a_forced_config_is_what_is_compiled(ran, monkeypatch):
-    overrides.cache_clear()
-    choose_for_device.cache_clear()
+def test_a_forced_config_is_what_is_compiled(ran, new_process, monkeypatch):
     monkeypatch.setenv("ATTN_KERNELS_CONFIG", "qblock_M16_T16_W4_S2")
     monkeypatch.setattr(choose, "describe_device", lambda device: ("NVIDIA H100", "sm_90", "nvidia"))
     compile_ahead("cpu", [(32, 8, 128)], dtype=BF16)
-    overrides.cache_clear()
     assert {str(job.config) for job in ran.jobs} == {"qblock_M16_T16_W4_S2"}
 
 

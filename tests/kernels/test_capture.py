@@ -9,9 +9,8 @@ import torch
 from captured_server import MAX_SEQS, Server, batch_of, random_lens
 from kernel_cases import NAMES, assert_close, make_config
 
-from attn_kernels import Config, Workspace, capture, choicelog, choose, plan
+from attn_kernels import Config, Workspace, capture, choose, plan
 from attn_kernels.capture import DECIDED, STREAM_K, choose_for_capture, configs_for_capture
-from attn_kernels.overrides import overrides
 from generated.unified_attention import MODULES
 
 CPU = torch.device("cpu")
@@ -23,26 +22,7 @@ DESCRIBED = {
 }
 
 
-@pytest.fixture(autouse=True)
-def new_process(monkeypatch):
-    """As if nothing had been chosen yet in this process, and no variable were set."""
-
-    def forget():
-        overrides.cache_clear()
-        choose.choose_for_device.cache_clear()
-        choose.segments_function.cache_clear()
-        choose_for_capture.cache_clear()
-
-    for name in ("DEVICE", "CONFIG", "LOG"):
-        monkeypatch.delenv(f"ATTN_KERNELS_{name}", raising=False)
-    monkeypatch.setattr(choicelog, "_seen", {})
-    logger = logging.getLogger("attn_kernels")
-    level, handlers = logger.level, logger.handlers[:]
-    forget()
-    yield
-    forget()
-    logger.setLevel(level)
-    logger.handlers[:] = handlers
+pytestmark = pytest.mark.usefixtures("new_process")
 
 
 @pytest.fixture

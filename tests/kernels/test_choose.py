@@ -1,6 +1,5 @@
 """Whose heuristic serves a device, what is said about it, and what environment variables force."""
 
-import logging
 import os
 import subprocess
 import sys
@@ -11,9 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from attn_kernels import Config, choicelog, choose, untuned
+from attn_kernels import Config, choose
 from attn_kernels.choose import choose_for_device, choose_for_key
-from attn_kernels.overrides import overrides
 from attn_kernels.testing import make_batch
 from attn_kernels.untuned import AttnKernelsWarning
 from generated.unified_attention import MODULES
@@ -28,25 +26,7 @@ VARIABLES = ("ATTN_KERNELS_DEVICE", "ATTN_KERNELS_CONFIG", "ATTN_KERNELS_LOG")
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def new_process(monkeypatch):
-    """As if nothing had been chosen yet in this process, and no variable were set."""
-
-    def forget():
-        overrides.cache_clear()
-        choose_for_device.cache_clear()
-
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(untuned, "_told", {})
-    monkeypatch.setattr(choicelog, "_seen", {})
-    logger = logging.getLogger("attn_kernels")
-    level, handlers = logger.level, logger.handlers[:]
-    forget()
-    yield
-    forget()
-    logger.setLevel(level)
-    logger.handlers[:] = handlers
+pytestmark = pytest.mark.usefixtures("new_process")
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import triton
 from captured_server import HEADS, Server, batch_of, random_lens
 from kernel_cases import FP8, assert_close, make_config, random_batch, scores
 
-from attn_kernels import Config, choose, planning
-from attn_kernels.overrides import overrides
+from attn_kernels import Config, planning
 from attn_kernels.testing import run_poisoned
 from generated.unified_attention import MODULES
 
@@ -68,16 +67,7 @@ def decided_by_length(decided_by):
     decided_by(by_length)
 
 
-@pytest.fixture(autouse=True)
-def new_process():
-    def forget():
-        overrides.cache_clear()
-        choose.choose_for_device.cache_clear()
-        choose.segments_function.cache_clear()
-
-    forget()
-    yield
-    forget()
+pytestmark = pytest.mark.usefixtures("new_process")
 
 
 def deciding(variant, **parameters):

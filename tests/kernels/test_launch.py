@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from kernel_cases import NAMES, make_config, record_launches
+from kernel_cases import NAMES, forget_choices, make_config, record_launches
 
 import attn_kernels
 from attn_kernels import Config
-from attn_kernels.choose import choose_for_device, describe_device
+from attn_kernels.choose import describe_device
 from attn_kernels.kernels import qblock, static_grid
 from attn_kernels.kernels.arguments import compile_options
 from attn_kernels.testing import make_batch, relative_error
@@ -53,9 +53,9 @@ def generated(monkeypatch):
 
     unified_attention = SimpleNamespace(MODULES=modules, for_device=for_device)
     monkeypatch.setitem(sys.modules, "generated", SimpleNamespace(unified_attention=unified_attention))
-    choose_for_device.cache_clear()
+    forget_choices()
     yield asked
-    choose_for_device.cache_clear()
+    forget_choices()
 
 
 @pytest.fixture
