@@ -1,13 +1,13 @@
 """Unified paged attention in Triton, launched with the configs that the ``generated`` package chooses."""
 
-from attn_kernels.ahead import compile_ahead
-from attn_kernels.config import Config, LaunchConfig
-from attn_kernels.launch import run
-from attn_kernels.planning import plan
-from attn_kernels.structures import Plan
-from attn_kernels.untuned import AttnKernelsWarning
-from attn_kernels.varlen import flash_attn_varlen_func
-from attn_kernels.workspace import Workspace
+from attn_kernels.choose.untuned import AttnKernelsWarning
+from attn_kernels.core.config import Config, LaunchConfig
+from attn_kernels.core.structures import Plan
+from attn_kernels.launch.run import run
+from attn_kernels.planning.plan import plan
+from attn_kernels.planning.varlen import flash_attn_varlen_func
+from attn_kernels.planning.workspace import Workspace
+from attn_kernels.warmup.compile_ahead import compile_ahead
 
 __all__ = [
     "AttnKernelsWarning",

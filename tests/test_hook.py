@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from attn_kernels import planning
-from attn_kernels.config import Config
+from attn_kernels.core.config import Config
 from attn_kernels.offline import hook as module
 from attn_kernels.offline.hook import HOOK, Needs, Outcome, Work
-from treegen.check.hook import GROUP, Case, Hook, compiled, description
-from treegen.specfile import read_spec
+from attn_kernels.planning import plan
+from treegen.read.spec_file import read_spec
+from treegen.review.check.hook import GROUP, Case, Hook, compiled, description
 
 REPOSITORY = Path(__file__).parents[1]
 KERNEL = read_spec(REPOSITORY / "treegen.yaml").kernels["unified_attention"]
@@ -55,7 +55,7 @@ def test_pyprojects_entry_point_is_a_hook() -> None:
 
 def test_its_features_are_those_that_a_plan_passes() -> None:
     """All of them are keywords of the one call, and arguments of `plan` or of the batch it is given."""
-    given = {*inspect.signature(planning.plan).parameters, "num_seqs", "kv_element_size"}
+    given = {*inspect.signature(plan.plan).parameters, "num_seqs", "kv_element_size"}
     assert set(HOOK.features) == set(KERNEL.features)
     assert set(HOOK.features) <= given
 

@@ -19,16 +19,16 @@ LAUNCH = """
 import json, torch
 import attn_kernels
 from attn_kernels.kernels import qblock
-from attn_kernels.reference import paged_attention_reference
+from attn_kernels.testing.reference import paged_attention_reference
 
 real, seen = qblock.qblock_kernel, []
 
 class Spy:
     def __getitem__(self, grid):
         def launch(*arguments, **options):
-            traits = arguments[real.arg_names.index("traits")]
+            const = arguments[real.arg_names.index("const")]
             names = ("block_m", "tile_size", "num_stages")
-            seen.append({name: getattr(traits, name) for name in names} | options)
+            seen.append({name: getattr(const, name) for name in names} | options)
             return real[grid](*arguments, **options)
         return launch
 

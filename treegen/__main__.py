@@ -2,6 +2,6 @@
 
 import sys
 
-from treegen.cli import main
+from treegen.cli.main import main
 
 sys.exit(main())

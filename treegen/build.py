@@ -1,94 +1,73 @@
-"""treegen build: every table of the spec into the texts of `generated/`. Nothing is written here."""
+"""The compiler from top to bottom: every stage and every pass, in the order in which they run.
+
+Nothing is written here: `treegen.write` writes the texts that `build` returns.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from treegen.compiler import guarded
-from treegen.emit.python import device_module, kernel_package, top_package
-from treegen.emit.triton import Unprintable, in_kernel_module, in_kernel_package
-from treegen.errors import InputError
-from treegen.evaluate import cross_validate, evaluate
-from treegen.heuristic import Build, Heuristic
-from treegen.lock import LOCK, Locked, lock_text, read_lock
-from treegen.names import IN_KERNEL
+from treegen.core.errors import InputError
+from treegen.core.problem import Problem
+from treegen.core.spec import Spec
+from treegen.core.tree import Tree
+from treegen.crossval.evaluate import cross_validate, evaluate
+from treegen.emit.package import emit_modules, emit_package
+from treegen.fit.choice_costs import choice_costs_of
+from treegen.fit.search import search_tree
+from treegen.fit.split_pruning import prune_splits
+from treegen.passes.align import align
+from treegen.passes.guard_fixpoint import guard_tree
 from treegen.passes.guards import UnprovableConstraint
-from treegen.problem import Problem, pose
-from treegen.rebuild import rebuild
-from treegen.spec import FALLBACK_DEVICE, Spec
-from treegen.tablefile import read_table
-from treegen.tree import Leaf
-from treegen.yesterday import yesterdays_tree
+from treegen.passes.simplify import simplify
+from treegen.read.build_problem import build_problem
+from treegen.read.table_file import read_table
+from treegen.update.heuristic import Build, Heuristic
+from treegen.update.previous_tree import read_previous_tree
+from treegen.update.rebuild import rebuild
+from treegen.write.lock import LOCK, Locked, lock_text, read_lock
 
 
-def build(spec: Spec, yesterday: Path | None = None) -> Build:
+def build(spec: Spec, previous: Path | None = None) -> Build:
     """Compile every table that the spec names. Raises InputError.
 
-    yesterday: the output folder of an earlier build, whose trees are kept as far as they are as good.
+    previous: the output folder of an earlier build. Its trees stay unless fresh ones are better.
     """
-    problems = _problems(spec)  # all input is read and checked before the first tree is fitted
-    locked = Locked() if yesterday is None else read_lock(yesterday)
+    problems = read_problems(spec)  # all input is checked before the first tree is fitted
+    lock = Locked() if previous is None else read_lock(previous)
     try:
-        heuristics = tuple(_heuristic(problem, yesterday, locked) for problem in problems)
+        heuristics = tuple(compile_heuristic(problem, previous, lock) for problem in problems)
     except UnprovableConstraint as error:
         raise InputError(spec.path, str(error), line=error.line) from None
-    return Build(heuristics, _files(spec, heuristics, locked))
+    modules = emit_modules(heuristics)
+    files = emit_package(spec, heuristics, modules)
+    return Build(heuristics, {**files, LOCK: lock_text(spec, heuristics, modules, lock)})
 
 
-def _problems(spec: Spec) -> list[Problem]:
+def read_problems(spec: Spec) -> list[Problem]:
+    """One problem per kernel and device of the spec."""
     folders = {folder for kernel in spec.kernels.values() for folder in kernel.tables.values()}
     tables = {folder: read_table(folder) for folder in sorted(folders)}
     return [
-        pose(kernel, spec.devices[device], tables[folder])
+        build_problem(kernel, spec.devices[device], tables[folder])
         for kernel in spec.kernels.values()
         for device, folder in kernel.tables.items()
     ]
 
 
-def _heuristic(problem: Problem, yesterday: Path | None, locked: Locked) -> Heuristic:
-    kernel, device = problem.kernel, problem.device
-    old = None if yesterday is None else yesterdays_tree(yesterday, kernel, device, locked.written(problem))
-    learnt = cross_validate(problem)
-    kept = rebuild(problem, old, learnt=learnt, other_scenarios=locked.has_other_scenarios(problem)).kept
-    return Heuristic(problem, guarded(problem, kept.tree), evaluate(problem, learnt), kept)
+def compile_heuristic(problem: Problem, previous: Path | None, lock: Locked) -> Heuristic:
+    """One problem's tree: fitted, cross-validated, weighed against the previous build's tree."""
+    fold_trees = cross_validate(problem, fit_tree)
+    old = None if previous is None else read_previous_tree(previous, problem, lock.written(problem))
+    rebuilt = rebuild(problem, old, fit_tree, fold_trees, other_scenarios=lock.has_other_scenarios(problem))
+    tree = guard_tree(problem, rebuilt.kept.tree)
+    return Heuristic(problem, tree, evaluate(problem, fold_trees), rebuilt.kept)
 
 
-def _files(spec: Spec, heuristics: tuple[Heuristic, ...], locked: Locked) -> dict[str, str]:
-    modules = {}
-    for heuristic in heuristics:
-        kernel, device = heuristic.problem.kernel, heuristic.problem.device
-        modules[kernel.name, device.key] = device_module(kernel, device.key, device.limits, heuristic.tree)
-    files = {
-        "__init__.py": top_package(spec.kernels),
-        LOCK: lock_text(spec, heuristics, modules, locked),
-        **{f"{kernel}/{device}.py": text for (kernel, device), text in modules.items()},
-    }
-    for kernel in spec.kernels.values():
-        for name, text in kernel_package(kernel, spec.devices).items():
-            files[f"{kernel.name}/{name}"] = text
-        files[f"{kernel.name}/{FALLBACK_DEVICE}.py"] = device_module(
-            kernel, FALLBACK_DEVICE, {}, Leaf(kernel.fallback)
-        )
-    return {**files, **_in_kernel_files(spec, heuristics)}
-
-
-def _in_kernel_files(spec: Spec, heuristics: tuple[Heuristic, ...]) -> dict[str, str]:
-    """What kernels choose themselves, for those of which the spec says so."""
-    files = {}
-    for kernel in spec.kernels.values():
-        for name, text in in_kernel_package(kernel).items():
-            files[f"{kernel.name}/{IN_KERNEL}/{name}"] = text
-        if kernel.in_kernel:
-            files[f"{kernel.name}/{IN_KERNEL}/{FALLBACK_DEVICE}.py"] = in_kernel_module(
-                kernel, FALLBACK_DEVICE, {}, Leaf(kernel.fallback)
-            )
-    for heuristic in heuristics:
-        kernel, device = heuristic.problem.kernel, heuristic.problem.device
-        if not kernel.in_kernel:
-            continue
-        try:
-            text = in_kernel_module(kernel, device.key, device.limits, heuristic.tree)
-        except Unprintable as error:
-            raise InputError(spec.path, f"in_kernel of {kernel.name} on {device.key}: {error}") from None
-        files[f"{kernel.name}/{IN_KERNEL}/{device.key}.py"] = text
-    return files
+def fit_tree(problem: Problem) -> Tree:
+    """The tree that fits a problem within its kernel's budget, without guards for its constraints."""
+    tree = search_tree(problem, problem.kernel.budget)
+    tree = prune_splits(choice_costs_of(problem), tree)
+    tree = simplify(tree)
+    tree = align(tree, problem.kernel, problem.device)
+    return simplify(tree)

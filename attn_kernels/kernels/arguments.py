@@ -1,4 +1,4 @@
-"""What a launch hands to a kernel: the arguments that all begin with, their traits, Triton's options."""
+"""What a launch hands to a kernel: the arguments that all begin with, their const, Triton's options."""
 
 import math
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attn_kernels.config import Config
-from attn_kernels.kernels.traits import Traits
-from attn_kernels.structures import Layer, OfLayer, OfPlan, Plan
+from attn_kernels.core.config import Config
+from attn_kernels.core.structures import Layer, OfLayer, OfPlan, Plan
+from attn_kernels.kernels.compile_params import CompileParams
 
 LOG2_E = 1.4426950408889634
 VECTOR_BYTES = 16  # of the widest access of one thread
@@ -84,7 +84,7 @@ def of_workspace(index: int) -> OfPlan:
 class Specialisation(NamedTuple):
     """One of the kernels that a variant launches, and what it is compiled for beside the config.
 
-    ``heads`` and ``block_m`` are as ``make_traits`` takes them. ``constants``: further compile-time
+    ``heads`` and ``block_m`` are as ``make_compile_params`` takes them. ``constants``: further compile-time
     arguments, None for a pointer that the config has no use for. ``options``: Triton's, in place of those
     of the config.
     """
@@ -101,7 +101,7 @@ def head_padded(head_size: int) -> int:
     return max(16, 1 << (head_size - 1).bit_length())
 
 
-def make_traits(
+def make_compile_params(
     config: Config,
     *,
     head_size: int,
@@ -115,10 +115,10 @@ def make_traits(
     windowed: bool = False,
     softcapped: bool = False,
     alibi: bool = False,
-) -> Traits:
-    """Traits of a config at one shape. ``heads`` and ``block_m`` are the config's unless a kernel differs."""
+) -> CompileParams:
+    """CompileParams of a config at one shape. ``heads`` and ``block_m`` default to the config's."""
     block_m = config.block_m if block_m is None else block_m
-    return Traits(
+    return CompileParams(
         head_size=head_size,
         head_padded=head_padded(head_size),
         page_size=block_size,
@@ -160,11 +160,11 @@ def launch_constants(
     cache_strides: tuple[int, ...],
     cache_bytes: int,
     **shape: Any,
-) -> tuple[tuple[int, ...], tuple[int, ...], Traits, dict[str, int | bool]]:
-    """Strides in their units, traits and options: the same for all layers and most steps."""
+) -> tuple[tuple[int, ...], tuple[int, ...], CompileParams, dict[str, int | bool]]:
+    """Strides in their units, const and options: the same for all layers and most steps."""
     query_unit = math.gcd(VECTOR_BYTES // 2, *query_strides)
     cache_unit = math.gcd(VECTOR_BYTES // cache_bytes, *cache_strides)
-    traits = make_traits(
+    const = make_compile_params(
         config,
         query_unit=query_unit,
         cache_unit=cache_unit,
@@ -173,7 +173,7 @@ def launch_constants(
     )
     in_query_units = tuple(n // query_unit for n in query_strides)
     in_cache_units = tuple(n // cache_unit for n in cache_strides)
-    return in_query_units, in_cache_units, traits, compile_options(config, vendor)
+    return in_query_units, in_cache_units, const, compile_options(config, vendor)
 
 
 @cache
@@ -197,8 +197,8 @@ def _score_numbers(softmax_scale: float, softcap: float) -> tuple[float, float]:
 
 def common(
     plan: Plan, layer: Layer, *, heads: int | None = None, block_m: int | None = None
-) -> tuple[tuple[Any, ...], Traits, dict[str, int | bool]]:
-    """The arguments that every kernel begins with, the traits and the options of a launch.
+) -> tuple[tuple[Any, ...], CompileParams, dict[str, int | bool]]:
+    """The arguments that every kernel begins with, the const and the options of a launch.
 
     They depend on the plan only through what all plans of its ``bound`` have in common.
     """
@@ -206,7 +206,7 @@ def common(
     query_strides = q.stride()[:2] + out.stride()[:2]
     if layer.k_new is not None and layer.v_new is not None:
         query_strides += layer.k_new.stride()[:2] + layer.v_new.stride()[:2]
-    in_query_units, in_cache_units, traits, options = launch_constants(
+    in_query_units, in_cache_units, const, options = launch_constants(
         config,
         "amd" if torch.version.hip else "nvidia",
         query_strides,
@@ -246,4 +246,4 @@ def common(
         STRIDE_TABLE,
         *in_cache_units,
     )
-    return arguments, traits, options
+    return arguments, const, options

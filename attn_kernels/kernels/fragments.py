@@ -20,12 +20,12 @@ def fragment_of(program, begins, programs):
 
 @triton.jit
 def store_fragment(
-    partial_ptr, max_ptr, sum_ptr, fragment, block, acc, row_max, row_sum, traits: tl.constexpr
+    partial_ptr, max_ptr, sum_ptr, fragment, block, acc, row_max, row_sum, const: tl.constexpr
 ):
     """Write a softmax state, float32: [2, programs, block_m, head_padded], twice [2, programs, block_m]."""
-    BLOCK_M: tl.constexpr = traits.block_m
-    HEAD_PADDED: tl.constexpr = traits.head_padded
-    valid = valid_rows(block, traits)
+    BLOCK_M: tl.constexpr = const.block_m
+    HEAD_PADDED: tl.constexpr = const.head_padded
+    valid = valid_rows(block, const)
     first = fragment.to(tl.int64) * BLOCK_M
     rows = tl.arange(0, BLOCK_M)
     offsets = rows[:, None] * HEAD_PADDED + tl.arange(0, HEAD_PADDED)[None, :]
@@ -35,10 +35,10 @@ def store_fragment(
 
 
 @triton.jit
-def load_fragment(partial_ptr, max_ptr, sum_ptr, fragment, written, traits: tl.constexpr):
+def load_fragment(partial_ptr, max_ptr, sum_ptr, fragment, written, const: tl.constexpr):
     """A softmax state that ``store_fragment`` wrote, past the L1 cache; rows not ``written`` are empty."""
-    BLOCK_M: tl.constexpr = traits.block_m
-    HEAD_PADDED: tl.constexpr = traits.head_padded
+    BLOCK_M: tl.constexpr = const.block_m
+    HEAD_PADDED: tl.constexpr = const.head_padded
     first = fragment.to(tl.int64) * BLOCK_M
     rows = tl.arange(0, BLOCK_M)
     offsets = rows[:, None] * HEAD_PADDED + tl.arange(0, HEAD_PADDED)[None, :]
@@ -63,21 +63,21 @@ def is_last_to_arrive(counters_ptr, first, last):
 
 
 @triton.jit
-def join(partial_ptr, max_ptr, sum_ptr, first, last, programs, block, traits: tl.constexpr):
+def join(partial_ptr, max_ptr, sum_ptr, first, last, programs, block, const: tl.constexpr):
     """The softmax state of a Q-Block from the fragments of the programs ``first .. last``.
 
     In their order on the line, whoever arrived last: so the sums are the same in every launch.
     """
-    BLOCK_M: tl.constexpr = traits.block_m
+    BLOCK_M: tl.constexpr = const.block_m
     AT_A_TIME: tl.constexpr = 4  # whose loads are in flight together
-    valid = valid_rows(block, traits)
+    valid = valid_rows(block, const)
     end = last + tl.zeros([BLOCK_M], dtype=tl.int32)
-    acc, row_max, row_sum = load_fragment(partial_ptr, max_ptr, sum_ptr, first + programs, valid, traits)
+    acc, row_max, row_sum = load_fragment(partial_ptr, max_ptr, sum_ptr, first + programs, valid, const)
     for begin in tl.range(first + 1, last + 1, AT_A_TIME, num_stages=1):
         for number in tl.static_range(AT_A_TIME):
             program = begin + number
             more, more_max, more_sum = load_fragment(
-                partial_ptr, max_ptr, sum_ptr, program, valid & (program <= end), traits
+                partial_ptr, max_ptr, sum_ptr, program, valid & (program <= end), const
             )
             new_max = tl.maximum(row_max, more_max)
             rescale = tl.exp2(row_max - new_max)
@@ -98,16 +98,16 @@ def finish(
     acc,
     row_max,
     row_sum,
-    traits: tl.constexpr,
+    const: tl.constexpr,
 ):
     """Write the results of a softmax state that has met all keys; sinks, which have no key, join here. Rows
     that saw no key are zero."""
     if scoring.sinks_ptr is not None:
-        valid = valid_rows(block, traits)
-        sinks = in_base_2(tl.load(scoring.sinks_ptr + query_heads(block, traits), mask=valid, other=0.0))
+        valid = valid_rows(block, const)
+        sinks = in_base_2(tl.load(scoring.sinks_ptr + query_heads(block, const), mask=valid, other=0.0))
         largest = tl.maximum(row_max, sinks)
         rescale = tl.exp2(row_max - largest)
         row_sum = row_sum * rescale + tl.exp2(sinks - largest)
         acc = acc * rescale[:, None]
     row_sum = tl.where(row_sum == 0.0, 1.0, row_sum)
-    store_rows(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], traits)
+    store_rows(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], const)

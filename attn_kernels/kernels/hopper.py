@@ -18,7 +18,8 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from attn_kernels.config import Config
+from attn_kernels.core.config import Config
+from attn_kernels.core.structures import Described, Launch, Layer, OfLayer, OfPlan, Plan
 from attn_kernels.kernels.arguments import (
     BLOCK_TABLE,
     CU_SEQLENS_Q,
@@ -28,7 +29,6 @@ from attn_kernels.kernels.arguments import (
     STRIDE_TABLE,
 )
 from attn_kernels.kernels.hopper_device import COLUMNS, GROUP_ROWS, UNIT, consume, find_sequence, produce
-from attn_kernels.structures import Described, Launch, Layer, OfLayer, OfPlan, Plan
 
 BLOCK_M = gl.constexpr(128)
 LAYOUT = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)  # of a box

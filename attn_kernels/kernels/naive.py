@@ -7,12 +7,12 @@ no matrix instruction, and every query head of a group loads its KV head again. 
 import triton
 import triton.language as tl
 
-from attn_kernels.config import Config
+from attn_kernels.core.config import Config
+from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
+from attn_kernels.kernels.compile_params import Cache, Scoring
 from attn_kernels.kernels.pages import search
 from attn_kernels.kernels.rows import attend_and_store, load_scales, place
-from attn_kernels.kernels.traits import Cache, Scoring
-from attn_kernels.structures import Launch, Layer, Plan
 
 HEADS = 1  # of one program
 
@@ -47,14 +47,14 @@ def naive_kernel(
     stride_v_page,
     stride_v_slot,
     stride_v_head,
-    traits: tl.constexpr,
+    const: tl.constexpr,
 ):
     token = tl.program_id(0)
     seq = search(cu_seqlens_q_ptr, num_seqs, token)
     query = token - tl.load(cu_seqlens_q_ptr + seq)
-    kv_head = tl.program_id(1) // traits.queries_per_kv
-    head = tl.program_id(1) % traits.queries_per_kv
-    block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, query, kv_head, head, traits)
+    kv_head = tl.program_id(1) // const.queries_per_kv
+    head = tl.program_id(1) % const.queries_per_kv
+    block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, query, kv_head, head, const)
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
     cache = Cache(
@@ -80,7 +80,7 @@ def naive_kernel(
         cache,
         scoring,
         scales,
-        traits,
+        const,
     )
 
 
@@ -94,5 +94,5 @@ def programs(plan: Plan) -> tuple[int, int]:
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """One kernel; ``block_m`` is 1."""
-    arguments, traits, options = common(plan, layer, heads=HEADS)
-    return (Launch(naive_kernel, programs, (*arguments, traits), options),)
+    arguments, const, options = common(plan, layer, heads=HEADS)
+    return (Launch(naive_kernel, programs, (*arguments, const), options),)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from attn_kernels.kernels.traits import Keys
+from attn_kernels.kernels.compile_params import Keys
 
 
 @triton.jit
@@ -35,12 +35,12 @@ def find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q: tl.constexpr):
 
 
 @triton.jit
-def keys_of(cache, seq, kv_head, first, last, traits: tl.constexpr):
+def keys_of(cache, seq, kv_head, first, last, const: tl.constexpr):
     """The keys and values ``first .. last`` of one sequence and KV head."""
-    unit: tl.constexpr = traits.cache_unit
+    unit: tl.constexpr = const.cache_unit
     k_page = cache.stride_k_page.to(tl.int64) * unit
     k_slot = cache.stride_k_slot * unit
-    if traits.same_kv_strides:
+    if const.same_kv_strides:
         v_page = k_page
         v_slot = k_slot
     else:
@@ -60,50 +60,50 @@ def keys_of(cache, seq, kv_head, first, last, traits: tl.constexpr):
 
 
 @triton.jit
-def load_page_ids(table_row_ptr, tile_start, first, last, traits: tl.constexpr):
+def load_page_ids(table_row_ptr, tile_start, first, last, const: tl.constexpr):
     """Page ids of the keys ``tile_start .. tile_start + tile_size - 1``.
 
     A scalar when a page holds whole tiles, else one id a key. Keys outside ``first .. last`` get the page
     of the nearest inside, so that table entries which the sequence does not own, or no longer, are never
     used and every address stays valid. Without a table, the keys themselves, likewise bounded.
     """
-    TILE_SIZE: tl.constexpr = traits.tile_size
-    PAGE_SIZE: tl.constexpr = traits.page_size
+    TILE_SIZE: tl.constexpr = const.tile_size
+    PAGE_SIZE: tl.constexpr = const.page_size
     offsets = tl.arange(0, TILE_SIZE)
     if table_row_ptr is None:
-        page_ids = bounded(tile_start + offsets, first, last, traits)
+        page_ids = bounded(tile_start + offsets, first, last, const)
     elif PAGE_SIZE % TILE_SIZE == 0:
-        page_ids = tl.load(table_row_ptr + bounded(tile_start, first, last, traits) // PAGE_SIZE)
+        page_ids = tl.load(table_row_ptr + bounded(tile_start, first, last, const) // PAGE_SIZE)
     elif TILE_SIZE % PAGE_SIZE == 0:
         pages = tile_start // PAGE_SIZE + offsets // PAGE_SIZE
-        pages = bounded(pages, first // PAGE_SIZE, last // PAGE_SIZE, traits)
+        pages = bounded(pages, first // PAGE_SIZE, last // PAGE_SIZE, const)
         page_ids = tl.load(table_row_ptr + pages)
     else:
-        keys = bounded(tile_start + offsets, first, last, traits)
+        keys = bounded(tile_start + offsets, first, last, const)
         page_ids = tl.load(table_row_ptr + keys // PAGE_SIZE)
     return page_ids
 
 
 @triton.jit
-def bounded(keys, first, last, traits: tl.constexpr):
+def bounded(keys, first, last, const: tl.constexpr):
     """Keys or pages held between the first and the last; without a window the first is 0."""
-    if traits.windowed:
+    if const.windowed:
         keys = tl.maximum(keys, first)
     return tl.minimum(keys, last)
 
 
 @triton.jit
 def tile_pointers(
-    table_row_ptr, head_ptr, page_ids, tile_start, stride_page, stride_slot, traits: tl.constexpr
+    table_row_ptr, head_ptr, page_ids, tile_start, stride_page, stride_slot, const: tl.constexpr
 ):
     """Pointers [tile_size, head_padded] to a tile of one KV head.
 
     ``stride_page`` is int64, since a cache may exceed 2^31 elements; offsets inside a page are int32.
     """
-    TILE_SIZE: tl.constexpr = traits.tile_size
-    PAGE_SIZE: tl.constexpr = traits.page_size
+    TILE_SIZE: tl.constexpr = const.tile_size
+    PAGE_SIZE: tl.constexpr = const.page_size
     keys = tl.arange(0, TILE_SIZE)
-    columns = tl.arange(0, traits.head_padded)
+    columns = tl.arange(0, const.head_padded)
     if table_row_ptr is None:
         pointers = head_ptr + (page_ids.to(tl.int64) * stride_slot)[:, None] + columns[None, :]
     elif PAGE_SIZE % TILE_SIZE == 0:
@@ -117,19 +117,19 @@ def tile_pointers(
 
 
 @triton.jit
-def load_tile(pointers, row_valid, dtype: tl.constexpr, traits: tl.constexpr):
+def load_tile(pointers, row_valid, dtype: tl.constexpr, const: tl.constexpr):
     """Load a tile of keys or values as ``dtype``; rows that are not valid are zero (None: all are valid).
 
     Unmasked where it can be: when the head size is a power of two and every row is valid.
     """
-    cache_modifier: tl.constexpr = ".cg" if traits.bypass_l1 else ""
+    cache_modifier: tl.constexpr = ".cg" if const.bypass_l1 else ""
     if row_valid is not None:
-        mask = row_mask(row_valid, traits)
+        mask = row_mask(row_valid, const)
         tile = tl.load(pointers, mask=mask, other=0.0, cache_modifier=cache_modifier)
-    elif traits.head_size == traits.head_padded:
+    elif const.head_size == const.head_padded:
         tile = tl.load(pointers, cache_modifier=cache_modifier)
     else:
-        mask = (tl.arange(0, traits.head_padded) < traits.head_size)[None, :]
+        mask = (tl.arange(0, const.head_padded) < const.head_size)[None, :]
         tile = tl.load(pointers, mask=mask, other=0.0, cache_modifier=cache_modifier)
     return decode_e4m3(tile, dtype) if tile.dtype == tl.uint8 else tile.to(dtype)
 
@@ -145,9 +145,9 @@ def decode_e4m3(bytes, dtype: tl.constexpr):
 
 
 @triton.jit
-def row_mask(row_valid, traits: tl.constexpr):
+def row_mask(row_valid, const: tl.constexpr):
     """Mask [rows, head_padded or 1] of the valid rows, and of the columns where a head has padding."""
     mask = row_valid[:, None]
-    if traits.head_size != traits.head_padded:
-        mask = mask & (tl.arange(0, traits.head_padded) < traits.head_size)[None, :]
+    if const.head_size != const.head_padded:
+        mask = mask & (tl.arange(0, const.head_padded) < const.head_size)[None, :]
     return mask

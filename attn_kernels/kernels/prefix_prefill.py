@@ -11,9 +11,11 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from attn_kernels.config import Config
+from attn_kernels.core.config import Config
+from attn_kernels.core.structures import Launch, Layer, OfLayer, Plan, always
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
 from attn_kernels.kernels.attend import attend
+from attn_kernels.kernels.compile_params import Cache, Keys, Rows, Scoring
 from attn_kernels.kernels.rows import (
     attend_cache,
     first_key,
@@ -23,8 +25,6 @@ from attn_kernels.kernels.rows import (
     place,
     store_rows,
 )
-from attn_kernels.kernels.traits import Cache, Keys, Rows, Scoring
-from attn_kernels.structures import Launch, Layer, OfLayer, Plan, always
 
 HEADS = 1  # of one program
 SHORTEST_QUERY = 1  # of the sequences that the variant leaves to the kernel: all
@@ -67,17 +67,17 @@ def prefix_prefill_kernel(
     stride_v_new_token,
     stride_v_new_head,
     SHORTEST_QUERY: tl.constexpr,
-    traits: tl.constexpr,
+    const: tl.constexpr,
 ):
     # Longest first: a sequence's last queries see most keys.
     seq = tl.program_id(0) % num_seqs
     query_block = tl.num_programs(0) // num_seqs - 1 - tl.program_id(0) // num_seqs
     query_len = tl.load(cu_seqlens_q_ptr + seq + 1) - tl.load(cu_seqlens_q_ptr + seq)
-    if query_len < SHORTEST_QUERY or query_block * traits.block_m >= query_len:
+    if query_len < SHORTEST_QUERY or query_block * const.block_m >= query_len:
         return
-    kv_head = tl.program_id(1) // traits.queries_per_kv
-    head = tl.program_id(1) % traits.queries_per_kv
-    block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, query_block, kv_head, head, traits)
+    kv_head = tl.program_id(1) // const.queries_per_kv
+    head = tl.program_id(1) % const.queries_per_kv
+    block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, query_block, kv_head, head, const)
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
     cache = Cache(
@@ -92,14 +92,14 @@ def prefix_prefill_kernel(
         stride_v_slot,
         stride_v_head,
     )
-    rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits)
-    start = first_tile(rows.first_position, window, traits)
+    rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
+    start = first_tile(rows.first_position, window, const)
     stop = rows.last_position + 1
     cached = stop if k_new_ptr is None else block.context_len
-    acc, row_max, row_sum = attend_cache(block, rows, cache, scoring, scales, start, cached, True, traits)
+    acc, row_max, row_sum = attend_cache(block, rows, cache, scoring, scales, start, cached, True, const)
     if k_new_ptr is not None:
         # The new tokens' keys are counted from 0, and so are the positions of their queries.
-        unit: tl.constexpr = traits.query_unit
+        unit: tl.constexpr = const.query_unit
         first = block.first_token - block.first_query
         keys = Keys(
             None,
@@ -109,7 +109,7 @@ def prefix_prefill_kernel(
             stride_k_new_token * unit,
             None,
             stride_v_new_token * unit,
-            first_key(rows.first_position - block.context_len, window, traits),
+            first_key(rows.first_position - block.context_len, window, const),
             stop - 1 - block.context_len,
         )
         rows = Rows(
@@ -119,10 +119,10 @@ def prefix_prefill_kernel(
             rows.last_position - block.context_len,
             rows.slopes,
         )
-        start = first_tile(rows.first_position, window, traits)
+        start = first_tile(rows.first_position, window, const)
         stop -= block.context_len
-        acc, row_max, row_sum = attend(acc, row_max, row_sum, rows, keys, scoring, start, stop, traits)
-    store_rows(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], traits)
+        acc, row_max, row_sum = attend(acc, row_max, row_sum, rows, keys, scoring, start, stop, const)
+    store_rows(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], const)
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
@@ -142,15 +142,15 @@ def bind_prefill(
     plan: Plan, layer: Layer, shortest_query: int, needed: Callable[[Plan], bool] = always
 ) -> Launch:
     """The launch for the sequences of at least ``shortest_query`` query tokens."""
-    arguments, traits, options = common(plan, layer, heads=HEADS)
+    arguments, const, options = common(plan, layer, heads=HEADS)
     new: tuple[Any, ...] = (None, None, 0, 0, 0, 0)
     if layer.k_new is not None and layer.v_new is not None:
         strides = (*layer.k_new.stride()[:2], *layer.v_new.stride()[:2])
-        new = (OfLayer("k_new"), OfLayer("v_new"), *(n // traits.query_unit for n in strides))
-    rows = traits.block_m
+        new = (OfLayer("k_new"), OfLayer("v_new"), *(n // const.query_unit for n in strides))
+    rows = const.block_m
 
     def programs(plan: Plan) -> tuple[int, int]:
         return -(-plan.max_query_len // rows) * plan.num_seqs, plan.num_query_heads
 
-    arguments = (*arguments, *new, shortest_query, traits)
+    arguments = (*arguments, *new, shortest_query, const)
     return Launch(prefix_prefill_kernel, programs, arguments, options, needed)

@@ -14,11 +14,11 @@ import torch
 import triton
 import triton.language as tl
 
-from attn_kernels.config import Config
+from attn_kernels.core.config import Config
+from attn_kernels.core.structures import Launch, Layer, OfPlan, Plan
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
+from attn_kernels.kernels.compile_params import Cache, Scoring
 from attn_kernels.kernels.rows import attend_and_store, load_scales, place_q_block
-from attn_kernels.kernels.traits import Cache, Scoring
-from attn_kernels.structures import Launch, Layer, OfPlan, Plan
 
 L2_BYTES = 24 * 2**20  # what K and V of the heads in flight may fill, of the 40 MB (A100) or more of a GPU
 
@@ -54,12 +54,12 @@ def qblock_kernel(
     stride_v_slot,
     stride_v_head,
     heads_per_group,
-    traits: tl.constexpr,
+    const: tl.constexpr,
 ):
     # Longest first: the grid counts down, so a sequence's last queries, which see most keys, start early.
     q_block = tl.num_programs(0) // heads_per_group - 1 - tl.program_id(0) // heads_per_group
     kv_head = tl.program_id(1) * heads_per_group + tl.program_id(0) % heads_per_group
-    block = place_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, traits)
+    block = place_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, const)
     if block.num_queries < 1:
         return
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
@@ -87,7 +87,7 @@ def qblock_kernel(
         cache,
         scoring,
         scales,
-        traits,
+        const,
     )
 
 
@@ -141,12 +141,12 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
         hopper = hopper_kernel(plan.device)
         if hopper is not None and hopper.why_not(plan, layer) is None:
             return (hopper.bind(plan, layer, group),)
-    arguments, traits, options = common(plan, layer)
-    block_q = traits.block_m // traits.heads
-    head_splits = -(-plan.queries_per_kv // traits.heads)
+    arguments, const, options = common(plan, layer)
+    block_q = const.block_m // const.heads
+    head_splits = -(-plan.queries_per_kv // const.heads)
 
     def programs(plan: Plan) -> tuple[int, int, int]:
         heads = group(plan)
         return q_blocks_bound(plan, block_q) * heads, plan.num_kv_heads // heads, head_splits
 
-    return (Launch(qblock_kernel, programs, (*arguments, OfPlan(group), traits), options),)
+    return (Launch(qblock_kernel, programs, (*arguments, OfPlan(group), const), options),)

@@ -4,8 +4,8 @@ import triton
 import triton.language as tl
 
 from attn_kernels.kernels.attend import attend
+from attn_kernels.kernels.compile_params import Block, Rows, Scales, Scoring
 from attn_kernels.kernels.pages import find_sequence, keys_of, row_mask
-from attn_kernels.kernels.traits import Block, Rows, Scales, Scoring
 
 
 @triton.jit
@@ -19,9 +19,9 @@ def in_base_2(scores):
 
 
 @triton.jit
-def place(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head_in_group, traits: tl.constexpr):
+def place(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head_in_group, const: tl.constexpr):
     """The Block of a sequence's query block number ``block_in_seq``; ``num_queries`` < 1 past its end."""
-    BLOCK_Q: tl.constexpr = traits.block_m // traits.heads
+    BLOCK_Q: tl.constexpr = const.block_m // const.heads
     seq_start = tl.load(cu_seqlens_q_ptr + seq)
     query_len = tl.load(cu_seqlens_q_ptr + seq + 1) - seq_start
     first_query = block_in_seq * BLOCK_Q
@@ -37,62 +37,62 @@ def place(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head_in_g
 
 
 @triton.jit
-def place_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, traits: tl.constexpr):
+def place_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, const: tl.constexpr):
     """The Block of Q-Block number ``q_block``; ``num_queries`` < 1 where there is none. Programs along the
     grid's third axis share a KV head's query heads."""
-    BLOCK_Q: tl.constexpr = traits.block_m // traits.heads
+    BLOCK_Q: tl.constexpr = const.block_m // const.heads
     seq = find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q)
     block_in_seq = q_block - (tl.load(cu_seqlens_q_ptr + seq) // BLOCK_Q + seq)
-    head = tl.program_id(2) * traits.heads
-    return place(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, traits)
+    head = tl.program_id(2) * const.heads
+    return place(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, const)
 
 
 @triton.jit
-def row_heads(block, traits: tl.constexpr):
+def row_heads(block, const: tl.constexpr):
     """Each row's query head, counted within its group."""
-    return block.head_in_group + tl.arange(0, traits.block_m) % traits.heads
+    return block.head_in_group + tl.arange(0, const.block_m) % const.heads
 
 
 @triton.jit
-def query_heads(block, traits: tl.constexpr):
+def query_heads(block, const: tl.constexpr):
     """Each row's query head."""
-    return block.kv_head * traits.queries_per_kv + row_heads(block, traits)
+    return block.kv_head * const.queries_per_kv + row_heads(block, const)
 
 
 @triton.jit
-def valid_rows(block, traits: tl.constexpr):
+def valid_rows(block, const: tl.constexpr):
     """Which rows hold a query token and a head."""
-    valid = tl.arange(0, traits.block_m) < block.num_queries * traits.heads
-    if traits.queries_per_kv % traits.heads != 0:
-        valid = valid & (row_heads(block, traits) < traits.queries_per_kv)
+    valid = tl.arange(0, const.block_m) < block.num_queries * const.heads
+    if const.queries_per_kv % const.heads != 0:
+        valid = valid & (row_heads(block, const) < const.queries_per_kv)
     return valid
 
 
 @triton.jit
-def row_offsets(block, stride_token, stride_head, traits: tl.constexpr):
+def row_offsets(block, stride_token, stride_head, const: tl.constexpr):
     """Element offset of the first row (int64), and of each row from it (int32), in a tensor of queries."""
-    rows = tl.arange(0, traits.block_m)
-    first_head = block.kv_head * traits.queries_per_kv + block.head_in_group
-    first = (block.first_token * stride_token + first_head * stride_head) * traits.query_unit
-    each = ((rows // traits.heads) * stride_token + (rows % traits.heads) * stride_head) * traits.query_unit
+    rows = tl.arange(0, const.block_m)
+    first_head = block.kv_head * const.queries_per_kv + block.head_in_group
+    first = (block.first_token * stride_token + first_head * stride_head) * const.query_unit
+    each = ((rows // const.heads) * stride_token + (rows % const.heads) * stride_head) * const.query_unit
     return first, each
 
 
 @triton.jit
-def load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits: tl.constexpr):
+def load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, const: tl.constexpr):
     """The query tile of a Block."""
-    columns = tl.arange(0, traits.head_padded)
-    valid = valid_rows(block, traits)
-    first, each = row_offsets(block, stride_q_token, stride_q_head, traits)
+    columns = tl.arange(0, const.head_padded)
+    valid = valid_rows(block, const)
+    first, each = row_offsets(block, stride_q_token, stride_q_head, const)
     q_ptrs = q_ptr + first + (each[:, None] + columns[None, :])
-    q = tl.load(q_ptrs, mask=row_mask(valid, traits), other=0.0)
+    q = tl.load(q_ptrs, mask=row_mask(valid, const), other=0.0)
     first_position = block.context_len + block.first_query
     slopes = valid.to(tl.float32)  # without ALiBi of no use
-    if traits.alibi:
-        slopes = in_base_2(tl.load(scoring.slopes_ptr + query_heads(block, traits), mask=valid, other=0.0))
+    if const.alibi:
+        slopes = in_base_2(tl.load(scoring.slopes_ptr + query_heads(block, const), mask=valid, other=0.0))
     return Rows(
         q,
-        first_position + tl.arange(0, traits.block_m) // traits.heads,
+        first_position + tl.arange(0, const.block_m) // const.heads,
         first_position,
         first_position + block.num_queries - 1,
         slopes,
@@ -100,38 +100,38 @@ def load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits: tl.c
 
 
 @triton.jit
-def begin(block, scoring, WITH_SINKS: tl.constexpr, traits: tl.constexpr):
+def begin(block, scoring, WITH_SINKS: tl.constexpr, const: tl.constexpr):
     """Accumulator, running maximum and running sum before the first key. A sink is a key without a value.
 
     The maximum begins below every score, but finite: so a tile that is masked for a row adds weights of
     exp2(-inf) = 0, and exp2(-inf + inf) never occurs.
     """
-    BLOCK_M: tl.constexpr = traits.block_m
-    HEAD_PADDED: tl.constexpr = traits.head_padded
+    BLOCK_M: tl.constexpr = const.block_m
+    HEAD_PADDED: tl.constexpr = const.head_padded
     acc = tl.zeros([BLOCK_M, HEAD_PADDED], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], -1e38, dtype=tl.float32)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     if WITH_SINKS and scoring.sinks_ptr is not None:
-        heads = query_heads(block, traits)
-        sinks = tl.load(scoring.sinks_ptr + heads, mask=valid_rows(block, traits), other=0.0)
+        heads = query_heads(block, const)
+        sinks = tl.load(scoring.sinks_ptr + heads, mask=valid_rows(block, const), other=0.0)
         row_max = tl.maximum(in_base_2(sinks), row_max)  # a sink may be -inf
         row_sum += 1.0
     return acc, row_max, row_sum
 
 
 @triton.jit
-def first_key(first_position, window, traits: tl.constexpr):
+def first_key(first_position, window, const: tl.constexpr):
     """The first key that a Block sees whose first row is at ``first_position``."""
     key = first_position * 0
-    if traits.windowed:
+    if const.windowed:
         key = tl.maximum(first_position - window + 1, 0)
     return key
 
 
 @triton.jit
-def first_tile(first_position, window, traits: tl.constexpr):
+def first_tile(first_position, window, const: tl.constexpr):
     """Where the tile of ``first_key`` begins."""
-    return first_key(first_position, window, traits) // traits.tile_size * traits.tile_size
+    return first_key(first_position, window, const) // const.tile_size * const.tile_size
 
 
 @triton.jit
@@ -146,28 +146,28 @@ def load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr):
 
 @triton.jit
 def attend_cache(
-    block, rows, cache, scoring, scales, start, stop, WITH_SINKS: tl.constexpr, traits: tl.constexpr
+    block, rows, cache, scoring, scales, start, stop, WITH_SINKS: tl.constexpr, const: tl.constexpr
 ):
     """Softmax state of a query tile after the cached keys ``start .. stop - 1``."""
-    acc, row_max, row_sum = begin(block, scoring, WITH_SINKS, traits)
+    acc, row_max, row_sum = begin(block, scoring, WITH_SINKS, const)
     # Of a sequence without cached keys nothing is used, but its first page's id is looked up.
     last = tl.maximum(stop - 1, 0)
-    first = tl.minimum(first_key(rows.first_position, scoring.window, traits), last)
-    keys = keys_of(cache, block.seq, block.kv_head, first, last, traits)
+    first = tl.minimum(first_key(rows.first_position, scoring.window, const), last)
+    keys = keys_of(cache, block.seq, block.kv_head, first, last, const)
     scaled = Scoring(
         scoring.factor * scales.k, scoring.cap, scoring.window, scoring.slopes_ptr, scoring.sinks_ptr
     )
-    acc, row_max, row_sum = attend(acc, row_max, row_sum, rows, keys, scaled, start, stop, traits)
+    acc, row_max, row_sum = attend(acc, row_max, row_sum, rows, keys, scaled, start, stop, const)
     return acc * scales.v, row_max, row_sum
 
 
 @triton.jit
-def store_rows(out_ptr, stride_out_token, stride_out_head, block, values, traits: tl.constexpr):
+def store_rows(out_ptr, stride_out_token, stride_out_head, block, values, const: tl.constexpr):
     """Write a tile [block_m, head_padded] of results."""
-    columns = tl.arange(0, traits.head_padded)
-    first, each = row_offsets(block, stride_out_token, stride_out_head, traits)
+    columns = tl.arange(0, const.head_padded)
+    first, each = row_offsets(block, stride_out_token, stride_out_head, const)
     out_ptrs = out_ptr + first + (each[:, None] + columns[None, :])
-    mask = row_mask(valid_rows(block, traits), traits)
+    mask = row_mask(valid_rows(block, const), const)
     tl.store(out_ptrs, values.to(out_ptr.dtype.element_ty), mask=mask)
 
 
@@ -183,11 +183,11 @@ def attend_and_store(
     cache,
     scoring,
     scales,
-    traits: tl.constexpr,
+    const: tl.constexpr,
 ):
     """All of a Block: its query tile over every cached key that it sees, to the output."""
-    rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits)
-    start = first_tile(rows.first_position, scoring.window, traits)
+    rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
+    start = first_tile(rows.first_position, scoring.window, const)
     stop = rows.last_position + 1
-    acc, _, row_sum = attend_cache(block, rows, cache, scoring, scales, start, stop, True, traits)
-    store_rows(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], traits)
+    acc, _, row_sum = attend_cache(block, rows, cache, scoring, scales, start, stop, True, const)
+    store_rows(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], const)

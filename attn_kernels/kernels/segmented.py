@@ -7,9 +7,11 @@ sequences, where Q-Blocks alone would leave most of a GPU idle.
 import triton
 import triton.language as tl
 
-from attn_kernels.config import Config
+from attn_kernels.core.config import Config
+from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common, of_workspace
-from attn_kernels.kernels.decide import bind_decide, specialise_decide
+from attn_kernels.kernels.compile_params import Cache, Scoring
+from attn_kernels.kernels.device_splits import bind_decide, specialise_decide
 from attn_kernels.kernels.qblock import q_blocks_bound
 from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place_q_block
 from attn_kernels.kernels.segments import (
@@ -20,8 +22,6 @@ from attn_kernels.kernels.segments import (
     store_segment,
     undecided,
 )
-from attn_kernels.kernels.traits import Cache, Scoring
-from attn_kernels.structures import Launch, Layer, Plan
 
 *PARTIALS, DECIDED = map(of_workspace, range(4))
 
@@ -61,15 +61,15 @@ def segmented_kernel(
     sum_ptr,
     decided_ptr,
     num_kv_heads,
-    traits: tl.constexpr,
+    const: tl.constexpr,
 ):
     q_block = tl.num_programs(0) // num_kv_heads - 1 - tl.program_id(0) // num_kv_heads
     kv_head = tl.program_id(0) % num_kv_heads
     segment = tl.program_id(1)
-    segments = segments_used(decided_ptr, traits)
+    segments = segments_used(decided_ptr, const)
     if segment >= segments:
         return
-    block = place_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, traits)
+    block = place_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, const)
     if block.num_queries < 1:
         return
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
@@ -86,11 +86,11 @@ def segmented_kernel(
         stride_v_slot,
         stride_v_head,
     )
-    start, stop = segment_keys(block, window, segment, segments, traits)
+    start, stop = segment_keys(block, window, segment, segments, const)
     if start >= stop:
         return
-    rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits)
-    acc, row_max, row_sum = attend_cache(block, rows, cache, scoring, scales, start, stop, False, traits)
+    rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
+    acc, row_max, row_sum = attend_cache(block, rows, cache, scoring, scales, start, stop, False, const)
     store_segment(
         out_ptr,
         stride_out_token,
@@ -102,12 +102,12 @@ def segmented_kernel(
         block,
         segment,
         segments,
-        num_kv_heads * traits.queries_per_kv,
+        num_kv_heads * const.queries_per_kv,
         scoring,
         acc,
         row_max,
         row_sum,
-        traits,
+        const,
     )
 
 
@@ -123,14 +123,14 @@ def bind_once(plan: Plan) -> tuple[Launch, ...]:
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """Two kernels, the second of which joins the segments."""
-    arguments, traits, options = common(plan, layer)
-    block_q, segments = traits.block_m // traits.heads, plan.config.num_segments
-    head_splits = -(-plan.queries_per_kv // traits.heads)
+    arguments, const, options = common(plan, layer)
+    block_q, segments = const.block_m // const.heads, plan.config.num_segments
+    head_splits = -(-plan.queries_per_kv // const.heads)
 
     def programs(plan: Plan) -> tuple[int, int, int]:
         return q_blocks_bound(plan, block_q) * plan.num_kv_heads, segments, head_splits
 
     decided = DECIDED if plan.decides else None
-    arguments = (*arguments, *PARTIALS, decided, plan.num_kv_heads, traits)
+    arguments = (*arguments, *PARTIALS, decided, plan.num_kv_heads, const)
     first = Launch(segmented_kernel, programs, arguments, options)
-    return first, bind_reduce(layer, PARTIALS, decided, traits)
+    return first, bind_reduce(layer, PARTIALS, decided, const)

@@ -11,51 +11,45 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from attn_kernels.config import Config
-from attn_kernels.kernels.arguments import (
-    CU_SEQLENS_Q,
-    JIT_OPTIONS,
-    NUM_SEQS,
-    SEQUSED_K,
-    Specialisation,
-)
+from attn_kernels.core.config import Config
+from attn_kernels.core.structures import Launch, Layer, OfLayer, OfPlan, Plan
+from attn_kernels.kernels.arguments import CU_SEQLENS_Q, JIT_OPTIONS, NUM_SEQS, SEQUSED_K, Specialisation
+from attn_kernels.kernels.compile_params import CompileParams
 from attn_kernels.kernels.fragments import finish
 from attn_kernels.kernels.pages import search
 from attn_kernels.kernels.rows import first_tile, in_base_2, place, query_heads, valid_rows
-from attn_kernels.kernels.traits import Traits
-from attn_kernels.scratch import Needs, Scratch
-from attn_kernels.structures import Launch, Layer, OfLayer, OfPlan, Plan
+from attn_kernels.kernels.scratch import Needs, Scratch
 
 # One warp: no sum has to cross warps, and there is a program for every token and head.
 REDUCE_OPTIONS = {"num_warps": 1, "enable_fp_fusion": True}
 
 
 @triton.jit
-def segments_used(decided_ptr, traits: tl.constexpr):
+def segments_used(decided_ptr, const: tl.constexpr):
     """Into how many segments contexts are split: what is decided on the device, or all that there are."""
     if decided_ptr is None:
-        segments: tl.constexpr = traits.num_segments
+        segments: tl.constexpr = const.num_segments
         return segments
     else:
         return tl.load(decided_ptr)
 
 
 @triton.jit
-def segment_keys(block, window, segment, segments, traits: tl.constexpr):
+def segment_keys(block, window, segment, segments, const: tl.constexpr):
     """The keys ``start .. stop - 1`` of one of so many segments of a Block, whole tiles but for the last;
     empty from some segment on, where a context has fewer tiles than there are segments."""
     first_position = block.context_len + block.first_query
-    start = first_tile(first_position, window, traits)
+    start = first_tile(first_position, window, const)
     stop = first_position + block.num_queries
-    tiles = tl.cdiv(tl.cdiv(stop - start, traits.tile_size), segments)
-    start += segment * tiles * traits.tile_size
-    return start, tl.minimum(stop, start + tiles * traits.tile_size)
+    tiles = tl.cdiv(tl.cdiv(stop - start, const.tile_size), segments)
+    start += segment * tiles * const.tile_size
+    return start, tl.minimum(stop, start + tiles * const.tile_size)
 
 
 @triton.jit
-def has_keys(block, window, some, segments, traits: tl.constexpr):
+def has_keys(block, window, some, segments, const: tl.constexpr):
     """Which of some segments of a Block exist and have keys."""
-    starts, stops = segment_keys(block, window, some, segments, traits)
+    starts, stops = segment_keys(block, window, some, segments, const)
     return (some < segments) & (starts < stops)
 
 
@@ -70,18 +64,18 @@ def store_partial(
     acc,
     row_max,
     row_sum,
-    traits: tl.constexpr,
+    const: tl.constexpr,
 ):
     """Write the softmax state of a segment: [tokens, heads, segments, head_padded] and twice
     [tokens, heads, segments], in float32."""
-    valid = valid_rows(block, traits)
-    tokens = block.first_token + tl.arange(0, traits.block_m) // traits.heads
-    heads = query_heads(block, traits)
-    places = (tokens * num_query_heads + heads) * traits.num_segments + segment
+    valid = valid_rows(block, const)
+    tokens = block.first_token + tl.arange(0, const.block_m) // const.heads
+    heads = query_heads(block, const)
+    places = (tokens * num_query_heads + heads) * const.num_segments + segment
     tl.store(max_ptr + places, row_max, mask=valid)
     tl.store(sum_ptr + places, row_sum, mask=valid)
-    columns = tl.arange(0, traits.head_padded)
-    partial_ptrs = partial_ptr + (places * traits.head_padded)[:, None] + columns[None, :]
+    columns = tl.arange(0, const.head_padded)
+    partial_ptrs = partial_ptr + (places * const.head_padded)[:, None] + columns[None, :]
     tl.store(partial_ptrs, acc, mask=valid[:, None])
 
 
@@ -102,15 +96,15 @@ def store_segment(
     acc,
     row_max,
     row_sum,
-    traits: tl.constexpr,
+    const: tl.constexpr,
 ):
     """Write the softmax state of a segment for ``reduce_kernel``, or the results where the device decided
     that it is the only one."""
     if decided_ptr is not None and segments == 1:
-        finish(out_ptr, stride_out_token, stride_out_head, block, scoring, acc, row_max, row_sum, traits)
+        finish(out_ptr, stride_out_token, stride_out_head, block, scoring, acc, row_max, row_sum, const)
     else:
         store_partial(
-            partial_ptr, max_ptr, sum_ptr, block, segment, num_query_heads, acc, row_max, row_sum, traits
+            partial_ptr, max_ptr, sum_ptr, block, segment, num_query_heads, acc, row_max, row_sum, const
         )
 
 
@@ -128,26 +122,26 @@ def reduce_kernel(
     num_seqs,
     stride_out_token,
     stride_out_head,
-    traits: tl.constexpr,
+    const: tl.constexpr,
 ):
     """Join the segments of one query token and head."""
-    SEGMENTS: tl.constexpr = traits.num_segments
+    SEGMENTS: tl.constexpr = const.num_segments
     PADDED: tl.constexpr = triton.next_power_of_2(SEGMENTS)
-    HEAD_PADDED: tl.constexpr = traits.head_padded
+    HEAD_PADDED: tl.constexpr = const.head_padded
     CHUNK: tl.constexpr = min(PADDED, 4096 // HEAD_PADDED)  # segments at a time: 128 registers a thread
-    BLOCK_Q: tl.constexpr = traits.block_m // traits.heads
-    segments = segments_used(decided_ptr, traits)
+    BLOCK_Q: tl.constexpr = const.block_m // const.heads
+    segments = segments_used(decided_ptr, const)
     if decided_ptr is not None and segments == 1:  # then store_segment wrote the results
         return
     token = tl.program_id(0)
     head = tl.program_id(1)
     seq = search(cu_seqlens_q_ptr, num_seqs, token)
     query = token - tl.load(cu_seqlens_q_ptr + seq)
-    block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, query // BLOCK_Q, head, 0, traits)
+    block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, query // BLOCK_Q, head, 0, const)
     if query % BLOCK_Q >= block.num_queries:  # a token of no sequence
         return
     every = tl.arange(0, PADDED)
-    filled = has_keys(block, window, every, segments, traits)
+    filled = has_keys(block, window, every, segments, const)
     first = (token.to(tl.int64) * tl.num_programs(1) + head) * SEGMENTS
     maxima = tl.load(max_ptr + first + every, mask=filled, other=-1e38)
     sums = tl.load(sum_ptr + first + every, mask=filled, other=0.0)
@@ -163,15 +157,15 @@ def reduce_kernel(
     result = tl.zeros([HEAD_PADDED], dtype=tl.float32)
     for chunk in tl.range(0, PADDED, CHUNK):
         some = chunk + tl.arange(0, CHUNK)
-        written = has_keys(block, window, some, segments, traits)
+        written = has_keys(block, window, some, segments, const)
         weights = tl.exp2(tl.load(max_ptr + first + some, mask=written, other=-1e38) - largest)
         partial_ptrs = partial_ptr + ((first + some) * HEAD_PADDED)[:, None] + columns[None, :]
         partials = tl.load(partial_ptrs, mask=written[:, None], other=0.0)
         result += tl.sum(partials * weights[:, None], 0)
     result /= total
-    unit: tl.constexpr = traits.query_unit
+    unit: tl.constexpr = const.query_unit
     out_ptr += (token.to(tl.int64) * stride_out_token + head.to(tl.int64) * stride_out_head) * unit
-    tl.store(out_ptr + columns, result.to(out_ptr.dtype.element_ty), mask=columns < traits.head_size)
+    tl.store(out_ptr + columns, result.to(out_ptr.dtype.element_ty), mask=columns < const.head_size)
 
 
 def partials(scratch: Scratch, needs: Needs) -> tuple[Tensor, ...]:
@@ -193,7 +187,9 @@ def tokens_and_heads(plan: Plan) -> tuple[int, int]:
     return plan.num_query_tokens, plan.num_query_heads
 
 
-def bind_reduce(layer: Layer, partials: Sequence[OfPlan], decided: OfPlan | None, traits: Traits) -> Launch:
+def bind_reduce(
+    layer: Layer, partials: Sequence[OfPlan], decided: OfPlan | None, const: CompileParams
+) -> Launch:
     """The launch that joins all segments into the layer's output."""
     arguments = (
         OfLayer("out"),
@@ -204,7 +200,7 @@ def bind_reduce(layer: Layer, partials: Sequence[OfPlan], decided: OfPlan | None
         decided,
         layer.sliding_window or 0,
         NUM_SEQS,
-        *(n // traits.query_unit for n in layer.out.stride()[:2]),
-        traits,
+        *(n // const.query_unit for n in layer.out.stride()[:2]),
+        const,
     )
     return Launch(reduce_kernel, tokens_and_heads, arguments, REDUCE_OPTIONS)

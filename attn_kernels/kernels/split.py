@@ -7,12 +7,12 @@ head.
 import triton
 import triton.language as tl
 
-from attn_kernels.config import Config
+from attn_kernels.core.config import Config
+from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
+from attn_kernels.kernels.compile_params import Cache, Scoring
 from attn_kernels.kernels.prefix_prefill import bind_prefill, specialise_prefill
 from attn_kernels.kernels.rows import attend_and_store, load_scales, place
-from attn_kernels.kernels.traits import Cache, Scoring
-from attn_kernels.structures import Launch, Layer, Plan
 
 MIN_ROWS = 16  # of a matrix instruction
 MAX_HEADS = 64  # of one program
@@ -49,13 +49,13 @@ def decode_kernel(
     stride_v_page,
     stride_v_slot,
     stride_v_head,
-    traits: tl.constexpr,
+    const: tl.constexpr,
 ):
     seq = tl.program_id(0)
     if tl.load(cu_seqlens_q_ptr + seq + 1) - tl.load(cu_seqlens_q_ptr + seq) != 1:
         return
-    head = tl.program_id(2) * traits.heads
-    block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, 0, tl.program_id(1), head, traits)
+    head = tl.program_id(2) * const.heads
+    block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, 0, tl.program_id(1), head, const)
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
     cache = Cache(
@@ -81,7 +81,7 @@ def decode_kernel(
         cache,
         scoring,
         scales,
-        traits,
+        const,
     )
 
 
@@ -113,10 +113,10 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """Two kernels, of which a batch needs one or both. ``block_m`` is the prefill's."""
     prefill = bind_prefill(plan, layer, SHORTEST_PREFILL, has_prefill)
     heads, block_m = decode_tile(plan.queries_per_kv)
-    arguments, traits, options = common(plan, layer, heads=heads, block_m=block_m)
+    arguments, const, options = common(plan, layer, heads=heads, block_m=block_m)
     head_splits = -(-plan.queries_per_kv // heads)
 
     def programs(plan: Plan) -> tuple[int, int, int]:
         return plan.num_seqs, plan.num_kv_heads, head_splits
 
-    return prefill, Launch(decode_kernel, programs, (*arguments, traits), options, has_decode)
+    return prefill, Launch(decode_kernel, programs, (*arguments, const), options, has_decode)

@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from attn_kernels.config import Config
+from attn_kernels.core.config import Config
+from attn_kernels.core.structures import Launch, Layer, OfPlan, Plan
 from attn_kernels.kernels.arguments import (
     CU_SEQLENS_Q,
     JIT_OPTIONS,
@@ -23,10 +24,12 @@ from attn_kernels.kernels.arguments import (
     of_workspace,
     one_program,
 )
-from attn_kernels.kernels.decide import bind_decide, specialise_decide
+from attn_kernels.kernels.compile_params import Cache, Scoring
+from attn_kernels.kernels.device_splits import bind_decide, specialise_decide
 from attn_kernels.kernels.pages import search
 from attn_kernels.kernels.qblock import bind_group
 from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place, store_rows
+from attn_kernels.kernels.scratch import Needs, Scratch
 from attn_kernels.kernels.segments import (
     bind_reduce,
     partials,
@@ -36,9 +39,6 @@ from attn_kernels.kernels.segments import (
     store_segment,
     undecided,
 )
-from attn_kernels.kernels.traits import Cache, Scoring
-from attn_kernels.scratch import Needs, Scratch
-from attn_kernels.structures import Launch, Layer, OfPlan, Plan
 
 CU_Q_BLOCKS, *PARTIALS, DECIDED = map(of_workspace, range(5))
 NO_PARTIALS = {"partial_ptr": None, "max_ptr": None, "sum_ptr": None}
@@ -83,11 +83,11 @@ def static_grid_kernel(
     decided_ptr,
     num_kv_heads,
     heads_per_group,
-    traits: tl.constexpr,
+    const: tl.constexpr,
 ):
-    UNSPLIT: tl.constexpr = traits.num_segments == 1
-    segments = segments_used(decided_ptr, traits)
-    HEAD_SPLITS: tl.constexpr = (traits.queries_per_kv + traits.heads - 1) // traits.heads
+    UNSPLIT: tl.constexpr = const.num_segments == 1
+    segments = segments_used(decided_ptr, const)
+    HEAD_SPLITS: tl.constexpr = (const.queries_per_kv + const.heads - 1) // const.heads
     num_blocks = tl.load(cu_q_blocks_ptr + num_seqs)
     num_items = num_blocks * num_kv_heads * HEAD_SPLITS * segments
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
@@ -106,7 +106,7 @@ def static_grid_kernel(
     )
     for item in tl.range(tl.program_id(0), num_items, tl.num_programs(0), num_stages=1):
         segment = item % segments
-        head = item // segments % HEAD_SPLITS * traits.heads
+        head = item // segments % HEAD_SPLITS * const.heads
         item_of_head = item // (segments * HEAD_SPLITS)
         # Group after group of KV heads; in each, block after block, longest first as in the Q-Block kernel.
         group = item_of_head // (num_blocks * heads_per_group)
@@ -115,16 +115,16 @@ def static_grid_kernel(
         q_block = num_blocks - 1 - item_of_group // heads_per_group
         seq = search(cu_q_blocks_ptr, num_seqs, q_block)
         block_in_seq = q_block - tl.load(cu_q_blocks_ptr + seq)
-        block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, traits)
-        start, stop = segment_keys(block, window, segment, segments, traits)
+        block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, const)
+        start, stop = segment_keys(block, window, segment, segments, const)
         if start < stop:
-            rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits)
+            rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
             acc, row_max, row_sum = attend_cache(
-                block, rows, cache, scoring, scales, start, stop, UNSPLIT, traits
+                block, rows, cache, scoring, scales, start, stop, UNSPLIT, const
             )
             if UNSPLIT:
                 result = acc / row_sum[:, None]
-                store_rows(out_ptr, stride_out_token, stride_out_head, block, result, traits)
+                store_rows(out_ptr, stride_out_token, stride_out_head, block, result, const)
             else:
                 store_segment(
                     out_ptr,
@@ -137,12 +137,12 @@ def static_grid_kernel(
                     block,
                     segment,
                     segments,
-                    num_kv_heads * traits.queries_per_kv,
+                    num_kv_heads * const.queries_per_kv,
                     scoring,
                     acc,
                     row_max,
                     row_sum,
-                    traits,
+                    const,
                 )
 
 
@@ -200,7 +200,7 @@ def bind_once(plan: Plan) -> tuple[Launch, ...]:
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """``programs_per_sm`` programs for each multiprocessor; with segments, a second kernel joins them."""
-    arguments, traits, options = common(plan, layer)
+    arguments, const, options = common(plan, layer)
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     segmented = plan.config.num_segments > 1
     decided = DECIDED if plan.decides else None
@@ -214,8 +214,8 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
             decided,
             plan.num_kv_heads,
             OfPlan(bind_group(plan, layer)),
-            traits,
+            const,
         ),
         options,
     )
-    return (first, bind_reduce(layer, PARTIALS, decided, traits)) if segmented else (first,)
+    return (first, bind_reduce(layer, PARTIALS, decided, const)) if segmented else (first,)

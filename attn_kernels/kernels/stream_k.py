@@ -10,15 +10,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from attn_kernels.config import Config
+from attn_kernels.core.config import Config
+from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common, of_workspace
+from attn_kernels.kernels.compile_params import Cache, Scoring
 from attn_kernels.kernels.fragments import finish, fragment_of, is_last_to_arrive, join, store_fragment
 from attn_kernels.kernels.rows import attend_cache, first_tile, load_rows, load_scales
+from attn_kernels.kernels.scratch import Needs, Scratch
 from attn_kernels.kernels.static_grid import multiprocessors
-from attn_kernels.kernels.traits import Cache, Scoring
 from attn_kernels.kernels.work import length_of_line, locate
-from attn_kernels.scratch import Needs, Scratch
-from attn_kernels.structures import Launch, Layer, Plan
 
 FRAGMENTS = tuple(map(of_workspace, range(4)))
 
@@ -58,9 +58,9 @@ def stream_k_kernel(
     max_ptr,
     sum_ptr,
     num_kv_heads,
-    traits: tl.constexpr,
+    const: tl.constexpr,
 ):
-    num_tiles = length_of_line(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, traits)
+    num_tiles = length_of_line(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, const)
     share = tl.cdiv(num_tiles, tl.num_programs(0))
     position = tl.program_id(0) * share
     end = tl.minimum(position + share, num_tiles)
@@ -79,29 +79,29 @@ def stream_k_kernel(
         stride_v_head,
     )
     while position < end:
-        piece = locate(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, position, traits)
+        piece = locate(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, position, const)
         block = piece.block
         next_position = tl.minimum(piece.stop, end)
-        rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, traits)
-        leftmost = first_tile(rows.first_position, window, traits)
-        start = leftmost + (position - piece.start).to(tl.int32) * traits.tile_size
-        stop = leftmost + (next_position - piece.start).to(tl.int32) * traits.tile_size
+        rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
+        leftmost = first_tile(rows.first_position, window, const)
+        start = leftmost + (position - piece.start).to(tl.int32) * const.tile_size
+        stop = leftmost + (next_position - piece.start).to(tl.int32) * const.tile_size
         stop = tl.minimum(stop, rows.last_position + 1)
-        acc, row_max, row_sum = attend_cache(block, rows, cache, scoring, scales, start, stop, False, traits)
+        acc, row_max, row_sum = attend_cache(block, rows, cache, scoring, scales, start, stop, False, const)
         if next_position - position == piece.stop - piece.start:
-            finish(out_ptr, stride_out_token, stride_out_head, block, scoring, acc, row_max, row_sum, traits)
+            finish(out_ptr, stride_out_token, stride_out_head, block, scoring, acc, row_max, row_sum, const)
         else:
             programs = tl.num_programs(0)
             fragment = fragment_of(tl.program_id(0), position == piece.start, programs)
-            store_fragment(partial_ptr, max_ptr, sum_ptr, fragment, block, acc, row_max, row_sum, traits)
+            store_fragment(partial_ptr, max_ptr, sum_ptr, fragment, block, acc, row_max, row_sum, const)
             first = (piece.start // share).to(tl.int32)
             last = ((piece.stop - 1) // share).to(tl.int32)
             if is_last_to_arrive(counters_ptr, first, last):
                 acc, row_max, row_sum = join(
-                    partial_ptr, max_ptr, sum_ptr, first, last, programs, block, traits
+                    partial_ptr, max_ptr, sum_ptr, first, last, programs, block, const
                 )
                 finish(
-                    out_ptr, stride_out_token, stride_out_head, block, scoring, acc, row_max, row_sum, traits
+                    out_ptr, stride_out_token, stride_out_head, block, scoring, acc, row_max, row_sum, const
                 )
         position = next_position
 
@@ -129,7 +129,7 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """One kernel of ``programs_per_sm`` programs for each multiprocessor."""
-    arguments, traits, options = common(plan, layer)
+    arguments, const, options = common(plan, layer)
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
-    arguments = (*arguments, *FRAGMENTS, plan.num_kv_heads, traits)
+    arguments = (*arguments, *FRAGMENTS, plan.num_kv_heads, const)
     return (Launch(stream_k_kernel, lambda plan: grid, arguments, options),)

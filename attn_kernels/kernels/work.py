@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from attn_kernels.kernels.compile_params import Block
 from attn_kernels.kernels.rows import place
-from attn_kernels.kernels.traits import Block
 
 
 class Piece(NamedTuple):
@@ -33,36 +33,36 @@ def lengths(cu_seqlens_q_ptr, seqused_k_ptr, seqs, num_seqs):
 
 
 @triton.jit
-def tiles_of(query_lens, context_lens, window, traits: tl.constexpr):
+def tiles_of(query_lens, context_lens, window, const: tl.constexpr):
     """Tiles that each Q-Block of a sequence is charged: those of its last one, or what a window can reach,
     and at least one, so that queries without keys get their zeros."""
-    BLOCK_Q: tl.constexpr = traits.block_m // traits.heads
-    TILE_SIZE: tl.constexpr = traits.tile_size
+    BLOCK_Q: tl.constexpr = const.block_m // const.heads
+    TILE_SIZE: tl.constexpr = const.tile_size
     tiles = tl.cdiv(context_lens, TILE_SIZE)
-    if traits.windowed:
+    if const.windowed:
         seen = tl.minimum(context_lens, window) + tl.minimum(query_lens, BLOCK_Q) - 1
         tiles = tl.minimum(tiles, (seen + TILE_SIZE - 2) // TILE_SIZE + 1)  # wherever in a tile it begins
     return tl.maximum(tiles, 1)
 
 
 @triton.jit
-def work_of(query_lens, context_lens, num_kv_heads, window, traits: tl.constexpr):
+def work_of(query_lens, context_lens, num_kv_heads, window, const: tl.constexpr):
     """Tiles of whole sequences."""
-    BLOCK_Q: tl.constexpr = traits.block_m // traits.heads
-    HEAD_SPLITS: tl.constexpr = (traits.queries_per_kv + traits.heads - 1) // traits.heads
+    BLOCK_Q: tl.constexpr = const.block_m // const.heads
+    HEAD_SPLITS: tl.constexpr = (const.queries_per_kv + const.heads - 1) // const.heads
     blocks = tl.cdiv(query_lens, BLOCK_Q) * (num_kv_heads * HEAD_SPLITS)
-    return blocks.to(tl.int64) * tiles_of(query_lens, context_lens, window, traits)
+    return blocks.to(tl.int64) * tiles_of(query_lens, context_lens, window, const)
 
 
 @triton.jit
-def length_of_line(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, traits: tl.constexpr):
+def length_of_line(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, const: tl.constexpr):
     """Tiles of the whole batch."""
     CHUNK: tl.constexpr = 256  # sequences at a time
     work = tl.zeros([CHUNK], dtype=tl.int64)
     for first in tl.range(0, num_seqs, CHUNK, num_stages=1):
         seqs = first + tl.arange(0, CHUNK)
         query_lens, context_lens = lengths(cu_seqlens_q_ptr, seqused_k_ptr, seqs, num_seqs)
-        work += work_of(query_lens, context_lens, num_kv_heads, window, traits)
+        work += work_of(query_lens, context_lens, num_kv_heads, window, const)
     return tl.sum(work, 0)
 
 
@@ -74,19 +74,19 @@ def locate(
     num_kv_heads,
     window,
     position,
-    traits: tl.constexpr,
+    const: tl.constexpr,
 ):
     """The Piece that holds a position of the line."""
     CHUNK: tl.constexpr = 256
-    BLOCK_Q: tl.constexpr = traits.block_m // traits.heads
-    HEAD_SPLITS: tl.constexpr = (traits.queries_per_kv + traits.heads - 1) // traits.heads
+    BLOCK_Q: tl.constexpr = const.block_m // const.heads
+    HEAD_SPLITS: tl.constexpr = (const.queries_per_kv + const.heads - 1) // const.heads
     passed = tl.zeros([CHUNK], dtype=tl.int32)
     work_passed = tl.zeros([CHUNK], dtype=tl.int64)
     before = position * 0
     for first in tl.range(0, num_seqs, CHUNK, num_stages=1):
         seqs = first + tl.arange(0, CHUNK)
         query_lens, context_lens = lengths(cu_seqlens_q_ptr, seqused_k_ptr, seqs, num_seqs)
-        work = work_of(query_lens, context_lens, num_kv_heads, window, traits)
+        work = work_of(query_lens, context_lens, num_kv_heads, window, const)
         is_passed = before + tl.cumsum(work, 0) <= position
         passed += is_passed.to(tl.int32)
         work_passed += tl.where(is_passed, work, 0)
@@ -94,7 +94,7 @@ def locate(
     seq = tl.sum(passed, 0)
     in_seq = position - tl.sum(work_passed, 0)
     query_len = tl.load(cu_seqlens_q_ptr + seq + 1) - tl.load(cu_seqlens_q_ptr + seq)
-    tiles = tiles_of(query_len, tl.load(seqused_k_ptr + seq), window, traits)
+    tiles = tiles_of(query_len, tl.load(seqused_k_ptr + seq), window, const)
     number = (in_seq // tiles).to(tl.int32)
     blocks = tl.cdiv(query_len, BLOCK_Q)
     head = number // blocks
@@ -104,8 +104,8 @@ def locate(
         seq,
         number % blocks,
         head // HEAD_SPLITS,
-        head % HEAD_SPLITS * traits.heads,
-        traits,
+        head % HEAD_SPLITS * const.heads,
+        const,
     )
     start = position - in_seq % tiles
     return Piece(block, start, start + tiles)

@@ -11,7 +11,7 @@ import torch
 
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import BatchTensors
-from attn_kernels.reference import paged_attention_reference
+from attn_kernels.testing.reference import paged_attention_reference
 
 WINDOW = 64
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 1e-5}

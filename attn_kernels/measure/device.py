@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
-from attn_kernels.choose import describe_device
+from attn_kernels.choose.heuristic import describe_device
 from attn_kernels.measure.tensors import cache_bytes
 
 # What decides a kernel's machine code, grid and arguments; not how they are handed to Triton or to the GPU,
 # which costs time on the CPU alone.
-KERNEL_SOURCES = ("kernels/**/*.py", "config.py", "variants.py")
+KERNEL_SOURCES = ("kernels/**/*.py", "core/config.py")
 
 
 def driver_version() -> str:

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import torch
 
-from attn_kernels.config import LaunchConfig
-from attn_kernels.launch import run
+from attn_kernels.core.config import LaunchConfig
+from attn_kernels.core.structures import Plan
+from attn_kernels.launch.run import run
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.timing import Launch
-from attn_kernels.planning import plan
-from attn_kernels.structures import Plan
+from attn_kernels.planning.plan import plan
 
 L2_MULTIPLE = 4
 MAX_SETS = 512

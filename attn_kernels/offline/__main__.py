@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from itertools import product
 from typing import NoReturn
 
-from attn_kernels.choose import configs_of
-from attn_kernels.config import Config
-from attn_kernels.config_check import check_config
+from attn_kernels.choose.heuristic import configs_of
+from attn_kernels.core.config import Config
+from attn_kernels.kernels.config_check import check_config
+from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.resources import SHARED_LIMITS, TARGETS
 from attn_kernels.offline.sources import DTYPE_NAMES, FEATURES, Shape, sources
 from attn_kernels.offline.table import Case, print_table, results
-from attn_kernels.variants import VARIANTS
 
 # What --variant begins with: each fits every target.
 DEFAULTS = {

@@ -7,7 +7,7 @@ import torch
 import triton
 from triton.compiler import ASTSource
 
-from attn_kernels.config import LaunchConfig, complete
+from attn_kernels.core.config import LaunchConfig, complete
 from attn_kernels.offline.resources import TARGETS, Resources, measure
 from attn_kernels.offline.sources import Shape, Source, sources
 

@@ -14,11 +14,11 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from attn_kernels import planning
-from attn_kernels.compiling.processes import follow_parent
-from attn_kernels.config import Config
+from attn_kernels.core.config import Config
+from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.compile import compile_config
-from attn_kernels.variants import VARIANTS
+from attn_kernels.planning import plan
+from attn_kernels.warmup.processes import follow_parent
 
 LARGEST_HEAD = 256
 LARGEST_GROUP = 64  # rows of the fallback's tiles: more query heads a KV head take several programs
@@ -87,7 +87,7 @@ class AttentionHook:
         """The keyword arguments of the one call of ``choose`` in ``planning``."""
         calls = [
             node
-            for node in ast.walk(ast.parse(inspect.getsource(planning)))
+            for node in ast.walk(ast.parse(inspect.getsource(plan)))
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "choose"
         ]
         (call,) = calls

@@ -6,9 +6,8 @@ import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from attn_kernels import checks
-from attn_kernels.config import Config
-from attn_kernels.config_check import check_config
+from attn_kernels.core import checks
+from attn_kernels.core.config import Config
 from attn_kernels.kernels.arguments import (
     E4M3_CAPABILITY,
     INDEX_POINTERS,
@@ -18,9 +17,10 @@ from attn_kernels.kernels.arguments import (
     Specialisation,
     launch_constants,
 )
-from attn_kernels.kernels.traits import Traits
+from attn_kernels.kernels.compile_params import CompileParams
+from attn_kernels.kernels.config_check import check_config
+from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.resources import TARGETS
-from attn_kernels.variants import VARIANTS
 
 # What a launch may have beside q and the caches. "scales": tensors on the device, not numbers; "new_kv":
 # the query tokens' own keys and values.
@@ -101,7 +101,7 @@ def sources(config: Config, shape: Shape) -> dict[str, Source]:
 
 def _source(config: Config, special: Specialisation, shape: Shape) -> Source:
     stride = shape.head_size  # divides all strides of a contiguous tensor
-    *_, traits, options = launch_constants(
+    *_, const, options = launch_constants(
         config,
         "amd" if shape.gpu.backend == "hip" else "nvidia",
         (stride,),
@@ -117,7 +117,7 @@ def _source(config: Config, special: Specialisation, shape: Shape) -> Source:
         alibi="alibi" in shape.features,
     )
     names = special.kernel.arg_names
-    constants = _constants(names, special, traits, shape)
+    constants = _constants(names, special, const, shape)
     signature = {name: "constexpr" if name in constants else _argument_type(name, shape) for name in names}
     attributes: dict[tuple[int, ...], list[list[Any]]] = {
         (index,): _attributes(name, shape)
@@ -154,10 +154,12 @@ def _hopper_source(hopper: Any, config: Config, shape: Shape) -> Source:
     return Source(kernel, signature, constants, attributes, {"num_warps": hopper.WARPS})
 
 
-def _constants(names: list[str], special: Specialisation, traits: Traits, shape: Shape) -> dict[str, Any]:
+def _constants(
+    names: list[str], special: Specialisation, const: CompileParams, shape: Shape
+) -> dict[str, Any]:
     absent = {name for name, feature in POINTERS_OF_FEATURES.items() if feature not in shape.features}
     found = {**special.constants, **dict.fromkeys(absent.intersection(names))}
-    return {**found, "traits": traits} if "traits" in names else found
+    return {**found, "const": const} if "const" in names else found
 
 
 def _argument_type(name: str, shape: Shape) -> str:

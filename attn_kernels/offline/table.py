@@ -6,7 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import NamedTuple
 
-from attn_kernels.config import Config
+from attn_kernels.core.config import Config
 from attn_kernels.offline.compile import compile_source
 from attn_kernels.offline.resources import SHARED_LIMITS, Resources, measure
 from attn_kernels.offline.sources import FEATURES, Shape, sources

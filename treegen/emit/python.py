@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from treegen import expr
+from treegen.core import expr
+from treegen.core.spec import FALLBACK_DEVICE, Config, DeviceSpec, KernelSpec
+from treegen.core.tree import Tree, leaves
 from treegen.emit.environment import environment
 from treegen.emit.statements import Dialect, statements
-from treegen.spec import FALLBACK_DEVICE, Config, DeviceSpec, KernelSpec
-from treegen.tree import Tree, leaves
 
 
 def device_module(

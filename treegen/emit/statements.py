@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from treegen import expr
-from treegen.spec import Config
-from treegen.tree import Leaf, Split, Tree
+from treegen.core import expr
+from treegen.core.spec import Config
+from treegen.core.tree import Leaf, Split, Tree
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from treegen import expr
+from treegen.core import expr
+from treegen.core.interval import Interval, enclosure
+from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec
+from treegen.core.tree import Region, Tree, asked
 from treegen.emit.environment import environment
 from treegen.emit.statements import Dialect, Line, statements
-from treegen.interval import Interval, enclosure
 from treegen.passes.project import project
-from treegen.spec import FALLBACK_DEVICE, Config, KernelSpec
-from treegen.tree import Region, Tree, asked
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 _DEEPEST = 90  # Python takes 100 levels of indentation

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from treegen.fit.optimal_shape import Shape, count_leaves
-from treegen.fit.sample import Rows, Sample
+from treegen.fit.index_tree import IndexTree, count_leaves
+from treegen.fit.training_set import Rows, TrainingSet
 
 Way = tuple[int, ...]
 """From the root of a tree to a node: 1 to the yes side, 2 to the no side."""
 
 
-def grow(sample: Sample, shape: Shape) -> Shape:
+def grow(sample: TrainingSet, shape: IndexTree) -> IndexTree:
     """Split leaves of a tree as long as that saves more than a leaf costs and the limits allow."""
     splits = {way: _best_split(sample, rows, len(way)) for way, rows in _leaves(sample, shape)}
     for _ in range(sample.max_leaves - count_leaves(shape)):
@@ -27,7 +27,7 @@ def grow(sample: Sample, shape: Shape) -> Shape:
     return shape
 
 
-def replaced(shape: Shape, way: Way, part: Shape) -> Shape:
+def replaced(shape: IndexTree, way: Way, part: IndexTree) -> IndexTree:
     """The tree with another part at the end of a way."""
     if not way:
         return part
@@ -38,7 +38,7 @@ def replaced(shape: Shape, way: Way, part: Shape) -> Shape:
     return question, yes, replaced(no, way[1:], part)
 
 
-def _best_split(sample: Sample, rows: Rows, depth: int) -> tuple[float, tuple[int, int, int]]:
+def _best_split(sample: TrainingSet, rows: Rows, depth: int) -> tuple[float, tuple[int, int, int]]:
     if depth >= sample.max_depth or len(rows) < 2 * sample.least or not len(sample.answers):
         return -np.inf, (0, 0, 0)
     saved = _saved(sample, rows)
@@ -47,7 +47,7 @@ def _best_split(sample: Sample, rows: Rows, depth: int) -> tuple[float, tuple[in
     return float(saved[question]), (question, yes, no)
 
 
-def _saved(sample: Sample, rows: Rows) -> npt.NDArray[np.float64]:
+def _saved(sample: TrainingSet, rows: Rows) -> npt.NDArray[np.float64]:
     """[questions] the loss that a split by each saves; -inf where a side is too small."""
     sums = sample.loss[rows].sum(axis=0)
     yes = sample.by_row[rows].T @ sample.loss[rows]
@@ -56,7 +56,7 @@ def _saved(sample: Sample, rows: Rows) -> npt.NDArray[np.float64]:
     return np.asarray(saved)
 
 
-def _at(sample: Sample, shape: Shape, way: Way) -> Rows:
+def _at(sample: TrainingSet, shape: IndexTree, way: Way) -> Rows:
     rows = sample.every
     for step in way:
         assert isinstance(shape, tuple)
@@ -64,9 +64,9 @@ def _at(sample: Sample, shape: Shape, way: Way) -> Rows:
     return rows
 
 
-def _leaves(sample: Sample, shape: Shape) -> list[tuple[Way, Rows]]:
+def _leaves(sample: TrainingSet, shape: IndexTree) -> list[tuple[Way, Rows]]:
     found: list[tuple[Way, Rows]] = []
-    pending: list[tuple[Way, Shape, Rows]] = [((), shape, sample.every)]
+    pending: list[tuple[Way, IndexTree, Rows]] = [((), shape, sample.every)]
     while pending:
         way, node, rows = pending.pop()
         if not isinstance(node, tuple):

@@ -12,8 +12,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from treegen.problem import FORBIDDEN, UNIT, UNMEASURED, Problem
-from treegen.table import Cells
+from treegen.core.problem import FORBIDDEN, UNIT, UNMEASURED, Problem
+from treegen.core.table import Cells
 
 FAILED = 1 << 36
 """Loss of a config that failed or breaks a constraint, whatever the scenario weighs: as much as a choice

@@ -9,8 +9,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from treegen.problem import UNIT
-from treegen.table import Cells, Table
+from treegen.core.problem import UNIT
+from treegen.core.table import Cells, Table
 
 _NORMAL = 0.6745  # the median distance of a normal variable from its mean, in standard deviations
 _EXPLAINED = 2  # standard deviations of a difference that noise explains
@@ -29,7 +29,7 @@ class Noise:
 
 
 @dataclass(frozen=True)
-class Fall:
+class CostDrop:
     """By how much costs fall in pairs of costs, each of one scenario.
 
     cost, loss: [pairs] int64, before less after, in steps of 1 / UNIT; loss is what fitting minimises: cost
@@ -79,7 +79,7 @@ def copies(features: Ints) -> Ints:
     return np.asarray(np.argsort(np.argsort(first))[number.ravel()])
 
 
-def pays(fall: Fall, noise: Noise, z: float) -> bool:
+def pays(fall: CostDrop, noise: Noise, z: float) -> bool:
     """Whether costs fall by more than noise explains: on average by more than the noise of a cell, and
     significantly by a paired one-sided t-test on losses, in which a cost that falls or rises by no more
     than `noise.equal` counts as unchanged.

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from treegen.errors import InputError, reason
-from treegen.files import looked_at
-from treegen.output import write_files
-from treegen.tablefile import read_table
+from treegen.core.errors import InputError, reason
+from treegen.core.files import looked_at
+from treegen.read.table_file import read_table
+from treegen.write.files import write_files
 
 
 @dataclass(frozen=True)

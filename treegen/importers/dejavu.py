@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from treegen.errors import InputError, shown
-from treegen.files import looked_at, read_text
+from treegen.core.errors import InputError, shown
+from treegen.core.files import looked_at, read_text
+from treegen.core.names import device_key, problem_with_name
+from treegen.core.table import Cells
 from treegen.importers import ImportedTable
-from treegen.names import device_key, problem_with_name
-from treegen.runfile import FORMAT
-from treegen.table import Cells
-from treegen.tablefile import table_files
+from treegen.read.run_file import FORMAT
+from treegen.read.table_file import table_files
 
 _LAYOUT = (
     "dejavu_",

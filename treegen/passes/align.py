@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from treegen.core.spec import Config, DeviceSpec, KernelSpec
+from treegen.core.tree import Leaf, Split, Tree, leaves
 from treegen.passes.guards import Bound, UnprovableConstraint, bounds_of
-from treegen.spec import Config, DeviceSpec, KernelSpec
-from treegen.tree import Leaf, Split, Tree, leaves
 
 
 def align(tree: Tree, kernel: KernelSpec, device: DeviceSpec) -> Tree:

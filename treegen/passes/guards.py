@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from treegen import expr
-from treegen.problem import holds
-from treegen.spec import Config, Constraint, DeviceSpec, KernelSpec
-from treegen.tree import Leaf, Split, Tree, leaves, map_leaves
+from treegen.core import expr
+from treegen.core.problem import holds
+from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec
+from treegen.core.tree import Leaf, Split, Tree, leaves, map_leaves
 
 _FAR = 1 << 200
 

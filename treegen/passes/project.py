@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from treegen.core.spec import Config
+from treegen.core.tree import Leaf, Region, Tree, map_leaves
 from treegen.passes.simplify import simplify
-from treegen.spec import Config
-from treegen.tree import Leaf, Region, Tree, map_leaves
 
 
 def project(tree: Tree, parameter: str, region: Region | None = None) -> Tree:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treegen.tree import Leaf, Region, Split, Tree, halves, same
+from treegen.core.tree import Leaf, Region, Split, Tree, halves, same
 
 
 def simplify(tree: Tree, region: Region | None = None) -> Tree:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from treegen.spec import Config
-from treegen.tree import Region, Tree, leaves
+from treegen.core.spec import Config
+from treegen.core.tree import Region, Tree, leaves
 
 Box = tuple[tuple[str, tuple[int | None, int | None]], ...]
 

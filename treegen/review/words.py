@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from treegen.spec import Config, KernelSpec
-from treegen.tree import Region
+from treegen.core.spec import Config, KernelSpec
+from treegen.core.tree import Region
 
 EVERYTHING = "all shapes"
 

@@ -1,0 +1,123 @@
+"""From a torch device to the generated function that chooses its configs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from attn_kernels.choose.choice_log import logged
+from attn_kernels.choose.overrides import CONFIG, DEVICE, overrides
+from attn_kernels.choose.untuned import warn_if_untuned
+from attn_kernels.core.config import Config, LaunchConfig, complete
+
+Choose = Callable[..., LaunchConfig]
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """A ``choose``, and the name of the generated module or the environment variable that it is from."""
+
+    key: str
+    choose: Choose
+
+
+def describe_device(device: torch.device) -> tuple[str, str, str]:
+    """``(name, arch, vendor)``, e.g. ``("NVIDIA H100 80GB HBM3", "sm_90", "nvidia")`` or ``("AMD Instinct
+    MI300X", "gfx942", "amd")``. The CPU, on which Triton's interpreter runs kernels, is ``("cpu",) * 3``.
+    """
+    if device.type == "cpu":
+        return "cpu", "cpu", "cpu"
+    properties = torch.cuda.get_device_properties(device)
+    if torch.version.hip:
+        return properties.name, properties.gcnArchName.split(":")[0], "amd"
+    return properties.name, f"sm_{properties.major}{properties.minor}", "nvidia"
+
+
+def heuristic_for_device(device: torch.device) -> Heuristic:
+    """What environment variables force, else the generated module nearest to ``device``.
+
+    Warns of a GPU without a module of its own, once. Raises ValueError where a variable's value is wrong.
+    """
+    config = overrides().config
+    if config is not None:
+        return Heuristic(CONFIG, lambda **features: config)
+    return _module_for_device(device)
+
+
+def _module_for_device(device: torch.device) -> Heuristic:
+    # Imported late, so that whichever `generated` is first on sys.path at the first plan is used.
+    from generated import unified_attention
+
+    forced = overrides().device_key
+    if forced is not None:
+        return heuristic_for_key(forced, DEVICE)
+    described = describe_device(device)
+    choose: Choose = unified_attention.for_device(*described)
+    key = next(key for key, module in unified_attention.MODULES.items() if module.choose is choose)
+    if described[2] != "cpu":
+        warn_if_untuned(described, key, unified_attention.for_device)
+    return Heuristic(key, choose)
+
+
+def heuristic_for_key(device_key: str, named: str = "device_key") -> Heuristic:
+    """The generated module of this name, whatever the device. Raises ValueError about ``named``."""
+    from generated import unified_attention
+
+    try:
+        return Heuristic(device_key, unified_attention.MODULES[device_key].choose)
+    except KeyError:
+        known = ", ".join(sorted(unified_attention.MODULES))
+        raise ValueError(f"{named} is {device_key!r}, but the generated modules are: {known}") from None
+
+
+def heuristic_for(device: torch.device, device_key: str | None) -> Heuristic:
+    """Of the module that is named, or else of the device. Raises ValueError."""
+    return heuristic_for_device(device) if device_key is None else heuristic_for_key(device_key)
+
+
+def choose_of(heuristic: Heuristic) -> Choose:
+    """Its ``choose`` itself, unless choices are logged."""
+    return logged(heuristic.key, heuristic.choose) if overrides().log else heuristic.choose
+
+
+@cache
+def choose_for_device(device: torch.device) -> Choose:
+    """What chooses on a device; asked once. Raises ValueError."""
+    return choose_of(heuristic_for_device(device))
+
+
+@cache
+def choose_for_key(device_key: str) -> Choose:
+    """What the generated module of this name chooses, whatever the device; asked once. Raises ValueError."""
+    return choose_of(heuristic_for_key(device_key))
+
+
+@cache
+def segments_function(device: torch.device, device_key: str | None = None) -> Any:
+    """The Triton function that tells kernels how many segments to use: ``num_segments`` of the module that
+    serves this device, or that is named. Raises ValueError."""
+    module = _module_for_device(device) if device_key is None else heuristic_for_key(device_key)
+    function = segments_function_of(module.key)
+    if function is None:
+        needed = "generated modules with 'in_kernel: [num_segments]' in treegen.yaml are needed"
+        raise ValueError(f"config.device_segments is 1, but {needed}")
+    return function
+
+
+def segments_function_of(key: str) -> Any | None:
+    """As ``segments_function``, of the module of this name; None where the spec asked for no such thing."""
+    try:
+        from generated.unified_attention.in_kernel import MODULES
+    except ImportError:  # no such folder, or one without modules
+        return None
+    return getattr(MODULES.get(key), "num_segments", None)
+
+
+def configs_of(module: ModuleType) -> list[Config]:
+    """What a generated module can choose: its config constants, each once."""
+    constants = vars(module).items()
+    found = [value for name, value in constants if name.isupper() and hasattr(value, "variant")]
+    return list(dict.fromkeys(map(complete, found)))

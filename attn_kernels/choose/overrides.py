@@ -1,0 +1,44 @@
+"""What environment variables say about choosing. They are read once a process, at its first choice."""
+
+import os
+from dataclasses import dataclass
+from functools import cache
+
+from attn_kernels.core.config import Config
+from attn_kernels.kernels.config_check import check_config
+
+DEVICE = "ATTN_KERNELS_DEVICE"
+CONFIG = "ATTN_KERNELS_CONFIG"
+LOG = "ATTN_KERNELS_LOG"
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """``device_key``: the generated module that chooses, whatever the GPU. ``config``: chosen always.
+    ``log``: each distinct choice is logged."""
+
+    device_key: str | None = None
+    config: Config | None = None
+    log: bool = False
+
+
+@cache
+def overrides() -> Overrides:
+    """An empty variable counts as none. Raises ValueError."""
+    device_key, config, log = (os.environ.get(name, "") for name in (DEVICE, CONFIG, LOG))
+    if device_key and config:
+        raise ValueError(
+            f"{DEVICE} is {device_key!r} and {CONFIG} is {config!r}, but only one of them can choose"
+        )
+    if log not in ("", "0", "1"):
+        raise ValueError(f"{LOG} is {log!r}, but 0 or 1 is needed")
+    return Overrides(device_key or None, _config(config) if config else None, log == "1")
+
+
+def _config(text: str) -> Config:
+    try:
+        config = Config.parse(text)
+        check_config(config)
+    except ValueError as error:
+        raise ValueError(f"{CONFIG} is {text!r}, which is no config: {error}") from None
+    return config

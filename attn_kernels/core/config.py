@@ -1,0 +1,119 @@
+"""What a kernel is launched with: a variant's name and its launch parameters."""
+
+import re
+from typing import NamedTuple, Protocol, Self
+
+LETTERS = {
+    "block_m": "M",
+    "tile_size": "T",
+    "num_segments": "N",
+    "num_warps": "W",
+    "num_stages": "S",
+    "programs_per_sm": "P",
+    "descriptors": "D",
+    "bypass_l1": "B",
+    "max_registers": "R",
+    "waves_per_eu": "E",
+    "matrix_size": "I",
+    "device_segments": "G",
+}
+
+
+class LaunchConfig(Protocol):
+    """Any hashable object with these attributes, such as what a generated module returns.
+
+    It may have any other field of ``Config`` as well; a field that it lacks has Config's default.
+    """
+
+    def __hash__(self) -> int: ...
+    @property
+    def variant(self) -> str: ...
+    @property
+    def block_m(self) -> int: ...
+    @property
+    def tile_size(self) -> int: ...
+    @property
+    def num_warps(self) -> int: ...
+    @property
+    def num_stages(self) -> int: ...
+
+
+class Config(NamedTuple):
+    """Every launch parameter there is.
+
+    Attributes:
+        variant: which kernel, a key of ``attn_kernels.kernels.registry.VARIANTS``.
+        block_m: rows of a query tile; 1 in ``naive``, where a program has one query token and one head.
+        tile_size: keys of one step of the inner loop, independent of the page size.
+        num_segments: parts of a context that run in parallel (``segmented``, ``static_grid``).
+        num_warps, num_stages: as Triton means them; the stages are those of the loop over full tiles.
+        programs_per_sm: programs a multiprocessor of a launch of fixed size (``static_grid``, ``stream_k``).
+        descriptors: 1 lets ``qblock`` load keys and values through tensor descriptors (TMA) where the GPU
+            is a Hopper and the layer allows it (``kernels.hopper.why_not``), else as with 0.
+        bypass_l1: 1 loads keys and values past the L1 cache.
+        max_registers: of a thread; NVIDIA only, ignored elsewhere. 0 leaves it to the compiler.
+        waves_per_eu: occupancy hint; AMD only, ignored elsewhere. 0 leaves it to the compiler.
+        matrix_size: 16 or 32, the matrix instruction; AMD only, ignored elsewhere. 0 leaves it to the
+            compiler.
+        device_segments: 1 lets the GPU decide, for the lengths that it finds, how many of ``num_segments``
+            are used (``segmented``, ``static_grid``): ``kernels.decide``.
+    """
+
+    variant: str
+    block_m: int
+    tile_size: int
+    num_segments: int = 1
+    num_warps: int = 4
+    num_stages: int = 2
+    programs_per_sm: int = 1
+    descriptors: int = 0
+    bypass_l1: int = 0
+    max_registers: int = 0
+    waves_per_eu: int = 0
+    matrix_size: int = 0
+    device_segments: int = 0
+
+    def __str__(self) -> str:
+        """``qblock_M64_T32_W4_S2``: the fields' letters; those at their defaults are left out but M, T, W,
+        S."""
+        always = ("block_m", "tile_size", "num_warps", "num_stages")
+        defaults = self._field_defaults
+        values = self._asdict()
+        parts = [
+            f"{letter}{values[name]}"
+            for name, letter in LETTERS.items()
+            if name in always or values[name] != defaults[name]
+        ]
+        return "_".join([self.variant, *parts])
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what ``str`` writes, such as ``segmented_M16_T64_N8_W4_S3``; raises ValueError."""
+        names = {letter: name for name, letter in LETTERS.items()}
+        found = re.fullmatch(r"([a-z_]+?)((?:_[A-Z][0-9]{1,6})+)", text)
+        parts = found[2][1:].split("_") if found else []
+        numbers = {names.get(part[0], part): int(part[1:]) for part in parts}
+        if (
+            not found
+            or len(numbers) < len(parts)
+            or not {"block_m", "tile_size"} <= numbers.keys() <= LETTERS.keys()
+        ):
+            letters = ", ".join(f"{letter} {name}" for name, letter in LETTERS.items())
+            raise ValueError(
+                f"config {text!r}: expected such as qblock_M64_T32_W4_S2, of the letters {letters}"
+            )
+        return cls(found[1], **numbers)
+
+
+def complete(config: LaunchConfig) -> Config:
+    """The same launch parameters as a ``Config``. Raises TypeError where a needed attribute is missing."""
+    if isinstance(config, Config):
+        return config
+    given = {name: getattr(config, name) for name in Config._fields if hasattr(config, name)}
+    try:
+        return Config(**given)
+    except TypeError:
+        raise TypeError(
+            f"config is {config!r}, but an object with variant, block_m and tile_size is needed, such as "
+            "Config.parse gives"
+        ) from None

@@ -1,0 +1,115 @@
+"""What one step's layers share, what one layer brings, and what a variant makes of both: launches."""
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attn_kernels.core.config import Config
+
+
+@dataclass(slots=True, eq=False)  # frozen, it would take three times as long to make, at every step
+class Plan:
+    """What every layer of one step shares; nobody changes it.
+
+    ``max_page_id`` is known only if contents were checked. ``workspace`` holds the tensors that the config's
+    variant needs beside the batch's own; layers use it one after the other. ``bound`` remembers by a layer's
+    signature the launches that were bound for it, and is shared by all plans of this config, these heads and
+    this device; ``ready`` remembers by the options of the scores those that were filled in for this plan, and
+    for which layers. ``placed``: what ``signature.read`` has to find of a layer's shapes and devices.
+    ``decides``: where the GPU decides, the generated Triton function that it asks, and the bytes of a
+    cache's element. ``for_capture``: the lengths are upper bounds, as a graph is replayed for smaller
+    batches.
+    """
+
+    cu_seqlens_q: Tensor
+    seqused_k: Tensor
+    block_table: Tensor
+    device: torch.device
+    num_seqs: int
+    num_query_tokens: int
+    num_kv_tokens: int
+    max_query_len: int
+    max_seq_len: int
+    num_query_heads: int
+    num_kv_heads: int
+    head_size: int
+    block_size: int
+    dtype: torch.dtype
+    config: Config
+    max_page_id: int | None
+    placed: tuple[Any, ...]
+    workspace: tuple[Tensor, ...]
+    bound: dict[Hashable, Any] = field(repr=False)
+    values: dict[Callable[["Plan"], Any], int] = field(repr=False)
+    for_capture: bool = False
+    decides: tuple[Any, int] | None = None
+    ready: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def queries_per_kv(self) -> int:
+        return self.num_query_heads // self.num_kv_heads
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """The tensors and the score options of one launch, as ``run`` describes them."""
+
+    q: Tensor
+    k_cache: Tensor
+    v_cache: Tensor
+    out: Tensor
+    k_new: Tensor | None
+    v_new: Tensor | None
+    softmax_scale: float
+    sliding_window: int | None
+    softcap: float
+    alibi_slopes: Tensor | None
+    sinks: Tensor | None
+    k_scale: float | Tensor
+    v_scale: float | Tensor
+
+
+class OfLayer(NamedTuple):
+    """A kernel argument that is a tensor of the layer; ``view``: seen as another dtype of the same size."""
+
+    name: str
+    view: torch.dtype | None = None
+
+
+class Described(NamedTuple):
+    """A kernel argument that describes a tensor of the layer: a tensor descriptor, made by ``describe``."""
+
+    name: str
+    describe: Callable[[Tensor], Any]
+
+
+class OfPlan(NamedTuple):
+    """A kernel argument that ``value`` reads from the plan: a tensor or an integer."""
+
+    value: Callable[[Plan], Any]
+
+
+def always(plan: Plan) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """One kernel launch of every layer of one signature, whatever the batch.
+
+    Attributes:
+        kernel: what ``triton.jit`` made.
+        grid: programs in each of one to three dimensions, for a plan.
+        arguments: by position; whatever is no ``OfLayer``, ``Described`` or ``OfPlan`` stands for itself.
+        options: Triton's.
+        needed: whether a plan's batch has any work for it.
+    """
+
+    kernel: Any
+    grid: Callable[[Plan], tuple[int, ...]]
+    arguments: tuple[Any, ...]
+    options: Mapping[str, int | bool]
+    needed: Callable[[Plan], bool] = always

@@ -1,0 +1,91 @@
+"""Paged attention in one call, with the argument names of FlashAttention's ``flash_attn_varlen_func``."""
+
+from torch import Tensor
+
+from attn_kernels.core.checks import FP8
+from attn_kernels.launch.run import run
+from attn_kernels.planning.plan import plan
+
+
+def flash_attn_varlen_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    max_seqlen_q: int,
+    cu_seqlens_q: Tensor,
+    max_seqlen_k: int,
+    *,
+    seqused_k: Tensor,
+    block_table: Tensor,
+    softmax_scale: float | None = None,
+    causal: bool = True,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    s_aux: Tensor | None = None,
+    k_descale: float | Tensor = 1.0,
+    v_descale: float | Tensor = 1.0,
+    out: Tensor | None = None,
+) -> Tensor:
+    """``plan`` and ``run`` in one call; where several layers share a batch, calling them apart is cheaper.
+
+    Args:
+        q: [num_query_tokens, num_query_heads, head_size]; ``out`` likewise.
+        k, v: paged caches [num_blocks, block_size, num_kv_heads, head_size].
+        max_seqlen_q, max_seqlen_k: the longest query and context of the batch, in tokens.
+        cu_seqlens_q: int32 [num_seqs + 1]. seqused_k: int32 [num_seqs].
+        block_table: int32 [num_seqs, max_blocks_per_seq].
+        window_size: how many keys before its own a query sees, -1 for all; and after, where 0 and -1 are
+            the same in causal attention.
+        softcap, alibi_slopes: as ``run``. s_aux: its ``sinks``. k_descale, v_descale: its scales.
+
+    Raises:
+        NotImplementedError: ``causal=False``, or a window that looks ahead. TypeError, ValueError: as
+        ``plan`` and ``run``.
+    """
+    if not causal:
+        raise NotImplementedError("causal is False, but only causal attention is implemented")
+    if not (isinstance(window_size, tuple) and len(window_size) == 2 and window_size[0] >= -1):
+        raise ValueError(f"window_size is {window_size}, but (left, right) is needed, -1 for all keys")
+    for name, scale in (("k_descale", k_descale), ("v_descale", v_descale)):
+        if isinstance(scale, Tensor) and scale.numel() != 1:
+            needed = "one element is needed: a scale for all sequences and heads"
+            raise ValueError(f"{name} has shape {tuple(scale.shape)}, but {needed}")
+    left, right = window_size
+    if right not in (-1, 0):
+        raise NotImplementedError(f"window_size is {window_size}, but causal attention sees no later keys")
+    if q.ndim != 3:
+        needed = "(num_query_tokens, num_query_heads, head_size)"
+        raise ValueError(f"q has shape {tuple(q.shape)}, but {needed} is needed")
+    if k.ndim != 4:
+        needed = "(num_blocks, block_size, num_kv_heads, head_size)"
+        raise ValueError(f"k has shape {tuple(k.shape)}, but {needed} is needed: a paged cache")
+    num_query_tokens, num_query_heads, head_size = q.shape
+    batch = plan(
+        cu_seqlens_q,
+        seqused_k,
+        block_table,
+        num_query_tokens=num_query_tokens,
+        max_query_len=max_seqlen_q,
+        max_seq_len=max_seqlen_k,
+        num_query_heads=num_query_heads,
+        num_kv_heads=k.shape[2],
+        head_size=head_size,
+        block_size=k.shape[1],
+        dtype=q.dtype,
+        cache_dtype=k.dtype if k.dtype == FP8 else None,  # what it may be is checked by run
+    )
+    return run(
+        batch,
+        q,
+        k,
+        v,
+        out=out,
+        softmax_scale=softmax_scale,
+        sliding_window=None if left == -1 else left + 1,
+        softcap=softcap,
+        alibi_slopes=alibi_slopes,
+        sinks=s_aux,
+        k_scale=k_descale,
+        v_scale=v_descale,
+    )

@@ -1,0 +1,132 @@
+"""Scratch memory that is allocated once for stated maxima and serves one plan after another."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from attn_kernels.choose.capture import configs_for_capture
+from attn_kernels.core import checks
+from attn_kernels.core.config import LaunchConfig, complete
+from attn_kernels.kernels.arguments import head_padded
+from attn_kernels.kernels.registry import fragment_rows, segments_of
+from attn_kernels.kernels.scratch import Fragments, Fresh, Needs, Partials
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workspace:
+    """What ``plan`` takes its scratch memory from instead of allocating it; it never grows.
+
+    Plans that share one may not be in use at the same time: making a plan overwrites what the plan before
+    left here. Inside a captured graph that is so as well, in the order in which the graph was captured.
+
+    Attributes:
+        max_query_tokens, max_num_seqs, max_query_heads, max_head_size: of any plan. max_segments: of any
+            config that keeps partial results; 0 where none does. max_fragment_rows: likewise of ``stream_k``,
+            programs times ``block_m``.
+    """
+
+    device: torch.device
+    max_query_tokens: int
+    max_num_seqs: int
+    max_query_heads: int
+    max_head_size: int
+    max_segments: int
+    max_fragment_rows: int
+    _cu_q_blocks: Tensor = field(repr=False)
+    _partials: Partials = field(repr=False)
+    _fragments: Fragments = field(repr=False)
+    _decided: Tensor = field(repr=False)
+
+    @classmethod
+    def for_maxima(
+        cls,
+        device: torch.device | str,
+        *,
+        max_query_tokens: int,
+        max_num_seqs: int,
+        num_query_heads: int,
+        head_size: int,
+        configs: Iterable[LaunchConfig] | None = None,
+        max_segments: int | None = None,
+        for_capture: bool = False,
+    ) -> Self:
+        """Allocate for every plan up to these sizes.
+
+        Args:
+            max_query_tokens: query tokens of a batch whose config keeps partial results (``segmented``, or
+                ``static_grid`` with segments); other variants may have more, ``stream_k`` among them.
+            max_num_seqs: sequences of a batch.
+            num_query_heads, head_size: of the model; the largest, where its layers differ.
+            configs: all that will be launched, to find ``max_segments`` and ``max_fragment_rows``; or give
+                the former itself where none is of ``stream_k``.
+            for_capture: also for all that plans ``for_capture`` can choose on this device; ``configs`` may be
+                left out then.
+
+        Raises:
+            TypeError, ValueError: a size, or the device, cannot be right, or neither or both of ``configs``
+            and ``max_segments`` are given.
+        """
+        if for_capture:
+            configs = [*(configs or ()), *configs_for_capture(device)]
+        if (configs is None) == (max_segments is None):
+            raise ValueError(
+                "one of configs and max_segments is needed, to know how large partial results are"
+            )
+        device, fragments = torch.device(device), 0
+        if configs is not None:
+            every = [complete(config) for config in configs]
+            max_segments = max(map(segments_of, every), default=0)
+            fragments = max((fragment_rows(config, device) for config in every), default=0)
+        assert max_segments is not None
+        checks.check_int("max_query_tokens", max_query_tokens, 1)
+        checks.check_int("max_num_seqs", max_num_seqs, 1)
+        checks.check_heads(num_query_heads, 1, head_size)
+        checks.check_int("max_segments", max_segments, 0)
+        most = Needs(max_num_seqs, max_query_tokens, num_query_heads, head_padded(head_size), max_segments)
+        fresh = Fresh(device)
+        cu_q_blocks = fresh.cu_q_blocks(most)
+        return cls(
+            cu_q_blocks.device,
+            max_query_tokens,
+            max_num_seqs,
+            num_query_heads,
+            head_size,
+            max_segments,
+            fragments,
+            cu_q_blocks,
+            fresh.partials(most),
+            fresh.fragments(fragments, most._replace(block_m=1)),
+            fresh.decided(),
+        )
+
+    def cu_q_blocks(self, needs: Needs) -> Tensor:
+        """int32 [max_num_seqs + 1]. Raises ValueError where a plan needs more."""
+        _check("num_seqs", needs.num_seqs, "max_num_seqs", self.max_num_seqs)
+        return self._cu_q_blocks
+
+    def partials(self, needs: Needs) -> Partials:
+        """As long as the maxima. Raises ValueError where a plan needs more."""
+        _check("num_query_tokens", needs.num_query_tokens, "max_query_tokens", self.max_query_tokens)
+        _check("num_query_heads", needs.num_query_heads, "num_query_heads", self.max_query_heads)
+        _check("num_segments", needs.num_segments, "max_segments", self.max_segments)
+        _check("head_size", needs.head_padded, "head_size", head_padded(self.max_head_size))
+        return self._partials
+
+    def decided(self) -> Tensor:
+        """int32 [1]."""
+        return self._decided
+
+    def fragments(self, programs: int, needs: Needs) -> Fragments:
+        """As long as the maxima. Raises ValueError where a plan needs more."""
+        rows = programs * needs.block_m
+        _check("stream_k's programs * block_m", rows, "configs of at most", self.max_fragment_rows)
+        _check("head_size", needs.head_padded, "head_size", head_padded(self.max_head_size))
+        return self._fragments
+
+
+def _check(name: str, needed: int, limit: str, most: int) -> None:
+    if needed > most:
+        raise ValueError(f"{name} is {needed}, but the workspace was made for {limit} {most} and never grows")

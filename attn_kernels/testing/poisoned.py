@@ -1,0 +1,145 @@
+"""Random paged batches whose unused memory is poisoned, for tests and for checking a config on its GPU."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attn_kernels.core.structures import Plan
+from attn_kernels.launch.run import run
+from attn_kernels.planning.plan import plan
+from attn_kernels.testing.reference import paged_attention_reference
+
+GARBAGE_PAGE = 2**30  # far outside any cache: reading it would fault
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """The tensors of one attention call, and the lengths that the host knows."""
+
+    q: Tensor
+    k_cache: Tensor
+    v_cache: Tensor
+    cu_seqlens_q: Tensor
+    seqused_k: Tensor
+    block_table: Tensor
+    query_lens: tuple[int, ...]
+    context_lens: tuple[int, ...]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """In the order that the references take."""
+        caches = (self.k_cache, self.v_cache)
+        return (self.q, *caches, self.cu_seqlens_q, self.seqused_k, self.block_table)
+
+    def plan(self, **options: Any) -> Plan:
+        """``attn_kernels.plan`` of this batch; ``options`` are its keyword arguments, or replace them."""
+        arguments: dict[str, Any] = {
+            "num_query_tokens": self.q.shape[0],
+            "num_kv_tokens": sum(self.context_lens),
+            "max_query_len": max(self.query_lens, default=0),
+            "max_seq_len": max(self.context_lens, default=0),
+            "num_query_heads": self.q.shape[1],
+            "num_kv_heads": self.k_cache.shape[2],
+            "head_size": self.q.shape[2],
+            "block_size": self.k_cache.shape[1],
+            "dtype": self.q.dtype,
+            "cache_dtype": self.k_cache.dtype,
+        }
+        return plan(self.cu_seqlens_q, self.seqused_k, self.block_table, **(arguments | options))
+
+    def reference(self, **scoring: Any) -> Tensor:
+        """The float64 result; ``scoring`` as ``attn_kernels.run`` takes it."""
+        return paged_attention_reference(*self.tensors, **scoring)
+
+    def new_keys_and_values(self) -> tuple[Tensor, Tensor]:
+        """The query tokens' own keys and values, taken out of the caches: NaN is left there."""
+        block_size = self.k_cache.shape[1]
+        positions = [
+            (seq, position)
+            for seq, (query_len, context_len) in enumerate(
+                zip(self.query_lens, self.context_lens, strict=True)
+            )
+            for position in range(context_len - query_len, context_len)
+        ]
+        seqs, keys = torch.tensor(positions, dtype=torch.int64, device=self.q.device).view(-1, 2).unbind(1)
+        places = (self.block_table[seqs, keys // block_size].long(), keys % block_size)
+        new = tuple(cache[places].clone() for cache in (self.k_cache, self.v_cache))
+        for cache in (self.k_cache, self.v_cache):
+            cache[places] = torch.nan
+        return new[0], new[1]
+
+
+def make_batch(
+    query_lens: Sequence[int],
+    context_lens: Sequence[int],
+    *,
+    num_query_heads: int,
+    num_kv_heads: int,
+    head_size: int,
+    block_size: int,
+    dtype: torch.dtype = torch.bfloat16,
+    cache_dtype: torch.dtype | None = None,
+    device: str | torch.device = "cpu",
+    seed: int = 0,
+) -> Batch:
+    """A batch of normally distributed values in randomly ordered pages.
+
+    ``context_lens`` include the query tokens. ``cache_dtype`` is ``dtype`` if None. NaN fills the pages that
+    no sequence owns and the end of every last page; block-table entries past a sequence's last page hold an
+    id far outside the cache.
+    """
+    generator = torch.Generator(device).manual_seed(seed)
+    num_pages = [-(-length // block_size) for length in context_lens]
+    num_blocks = sum(num_pages) + 2
+    ids = torch.randperm(num_blocks, generator=generator, device=device).to(torch.int32)
+    pages = torch.split(ids[: sum(num_pages)], num_pages)
+    table_shape = (len(query_lens), max(num_pages, default=0) + 1)
+    table = torch.full(table_shape, GARBAGE_PAGE, dtype=torch.int32, device=device)
+    hidden = torch.ones(num_blocks, block_size, dtype=torch.bool, device=device)
+    for seq, (length, own_pages) in enumerate(zip(context_lens, pages, strict=True)):
+        table[seq, : len(own_pages)] = own_pages
+        slots = torch.arange(len(own_pages) * block_size, device=device).view(-1, block_size)
+        hidden[own_pages.long()] = slots >= length
+
+    def cache() -> Tensor:
+        shape = (num_blocks, block_size, num_kv_heads, head_size)
+        values = torch.randn(shape, generator=generator, device=device).to(dtype)
+        values = values.masked_fill_(hidden[:, :, None, None], torch.nan)
+        return values if cache_dtype is None else values.to(cache_dtype)
+
+    q_shape = (sum(query_lens), num_query_heads, head_size)
+    return Batch(
+        q=torch.randn(q_shape, generator=generator, device=device).to(dtype),
+        k_cache=cache(),
+        v_cache=cache(),
+        cu_seqlens_q=torch.tensor([0, *accumulate(query_lens)], dtype=torch.int32, device=device),
+        seqused_k=torch.tensor(list(context_lens), dtype=torch.int32, device=device),
+        block_table=table,
+        query_lens=tuple(query_lens),
+        context_lens=tuple(context_lens),
+    )
+
+
+def poison_workspace(batch_plan: Plan) -> None:
+    """Fill the plan's floating-point workspace with NaN."""
+    for tensor in batch_plan.workspace:
+        if tensor.is_floating_point():
+            tensor.fill_(torch.nan)
+
+
+def run_poisoned(batch: Batch, batch_plan: Plan, **options: Any) -> Tensor:
+    """``run`` into an output and a workspace that hold NaN beforehand, so that nothing unwritten can pass."""
+    out = torch.full_like(batch.q, torch.nan)
+    poison_workspace(batch_plan)
+    return run(batch_plan, batch.q, batch.k_cache, batch.v_cache, out=out, **options)
+
+
+def relative_error(out: Tensor, reference: Tensor) -> float:
+    """Largest absolute difference over the largest absolute value; NaN if any output is."""
+    if reference.numel() == 0:
+        return 0.0
+    return float((out.double() - reference).abs().max() / reference.abs().max())

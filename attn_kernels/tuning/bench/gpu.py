@@ -1,0 +1,134 @@
+"""Time a scenario's configs on one device, each checked against the reference first."""
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+
+import torch
+
+from attn_kernels.core.config import Config
+from attn_kernels.core.errors import exceeds_device
+from attn_kernels.measure.batches import Batch
+from attn_kernels.measure.checking import Expected, Limits, check, expect
+from attn_kernels.measure.roofline import work
+from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise, plan_for, rotation
+from attn_kernels.measure.timing import Launch, WallClockTimed, capture
+from attn_kernels.testing.poisoned import poison_workspace
+from attn_kernels.tuning.results import Cell, Failure
+from attn_kernels.tuning.scenarios.scenario import Scenario
+
+TIMING = (
+    "CUDA graph replay, consecutive launches on different KV sets, 3 times the L2 cache in all (48 sets at "
+    "most; one where reading the KV cache is under a tenth of the time); median of 2 to 5 replays after one "
+    "that is not counted, or one long replay of what is over 1.5 times slower than the best so far"
+)
+L2_MULTIPLE = 3
+MAX_SETS = 48
+COMPUTE_BOUND = 10  # times longer than reading the KV cache
+MAX_LAUNCHES = 64  # of a graph: capturing one takes the host as long as a short kernel's replays
+REPLAY_US = 300.0  # at least, as far as the floor tells
+SAMPLES = (2, 5)
+ENOUGH_US = 1500.0  # of samples
+GIVE_UP = 1.5
+LONG_US = 1000.0  # of a replay; the first one of a graph takes some microseconds more than the next
+# Of a large GPU, to estimate how many launches make a graph long enough.
+BYTES_PER_US, FLOPS_PER_US = 3e6, 5e8
+FEWEST_US = 4.0  # of a launch
+REFERENCE = Limits(cache_elements=1 << 26, scores=1 << 27, windows_per_seq=4)
+
+TOO_LARGE = "needs more shared memory or registers than the device has"
+DISAGREES = "disagrees with the reference"
+OUT_OF_MEMORY = "needs more device memory than is free"
+
+
+def measure(
+    scenario: Scenario,
+    configs: Sequence[Config],
+    repeat: int,
+    device: torch.device,
+    trying: Callable[[Config], None] = lambda config: None,
+) -> Iterator[tuple[Config, Cell]]:
+    """Each config's time in microseconds a launch, or why it has none; in an order that the repeat shuffles.
+
+    `trying` is told of a config before it is launched. An error that leaves the device unusable is raised.
+    """
+    seed = random.Random(f"{scenario.id}/{repeat}")
+    order = list(configs)
+    seed.shuffle(order)
+    try:
+        num_sets = sets_for(scenario.batch, device)
+        tensors = materialise(scenario.batch, device, num_sets=num_sets, seed=seed.getrandbits(31))
+        expected = expect(tensors, REFERENCE)
+    except Exception as error:
+        yield from ((config, _failure(error, device)) for config in order)
+        return
+    best = math.inf
+    for config in order:
+        trying(config)
+        cell = _measure_one(tensors, expected, config, best)
+        if not isinstance(cell, Failure):
+            best = min(best, cell)
+        yield config, cell
+
+
+def sets_for(batch: Batch, device: torch.device) -> int:
+    """KV sets to rotate among: so many that none is found in the L2 cache, where that matters."""
+    floor = work(batch)
+    if floor.flops / FLOPS_PER_US > COMPUTE_BOUND * batch.kv_bytes / BYTES_PER_US:
+        return 1
+    return min(MAX_SETS, rotation(batch, device, l2_multiple=L2_MULTIPLE))
+
+
+def _measure_one(tensors: BatchTensors, expected: Expected, config: Config, best_us: float) -> Cell:
+    try:
+        plan = plan_for(tensors, config)
+        launches = launches_of(plan, tensors)
+        tensors.sets[0].out.fill_(torch.nan)
+        poison_workspace(plan)
+        launches[0]()
+        if not check(tensors.sets[0].out, expected).ok:
+            return Failure(DISAGREES)
+        return _time(launches, tensors, best_us)
+    except Exception as error:
+        return _failure(error, tensors.device)
+
+
+def _failure(error: Exception, device: torch.device) -> Failure:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)  # raises again if the device is lost
+    if exceeds_device(error):
+        return Failure(TOO_LARGE)
+    if isinstance(error, torch.OutOfMemoryError):
+        torch.cuda.empty_cache()
+        return Failure(OUT_OF_MEMORY)
+    return Failure(f"raised {type(error).__name__}")
+
+
+def _time(launches: Sequence[Launch], tensors: BatchTensors, best_us: float) -> float:
+    """Microseconds a launch."""
+    if tensors.device.type != "cuda":
+        return WallClockTimed(launches[:1]).sample(1)[0]
+    floor = work(tensors.batch)
+    least_us = max(FEWEST_US, floor.flops / FLOPS_PER_US, floor.bytes / BYTES_PER_US)
+    rounds = math.ceil(REPLAY_US / (len(launches) * least_us))
+    rounds = max(1, min(rounds, MAX_LAUNCHES // len(launches)))
+    graph = capture(launches, rounds, tensors.device)
+    count = rounds * len(launches)
+
+    def replay() -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        return 1e3 * float(start.elapsed_time(end)) / count
+
+    first = replay()
+    if first > GIVE_UP * best_us and first * count > LONG_US:
+        return first
+    fewest, most = SAMPLES
+    samples: list[float] = []
+    while len(samples) < fewest or (len(samples) < most and sum(samples) * count < ENOUGH_US):
+        samples.append(replay())
+    return median(samples)

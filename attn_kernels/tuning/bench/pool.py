@@ -1,0 +1,214 @@
+"""GPUs as a bench: one process each, handed visits as they become free."""
+
+import contextlib
+import multiprocessing
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Final, Self
+
+import torch
+
+from attn_kernels.core.config import Config
+from attn_kernels.tuning.bench.bench import Advance
+from attn_kernels.tuning.bench.compiling import CompileJob
+from attn_kernels.tuning.bench.worker import Measured, Order, Ready, Trying, serve
+from attn_kernels.tuning.errors import TuningError
+from attn_kernels.tuning.problem import Task
+from attn_kernels.tuning.results import Cell, Failure, Visit
+from attn_kernels.tuning.scenarios.scenario import Scenario, shape_of
+from attn_kernels.warmup.processes import CompileAhead, without_interrupts
+
+START_S = 180.0  # for a process to have its GPU
+SILENT_S = 120.0  # between two cells: compiling what was not compiled ahead is the longest
+MOST_BROKEN = 50  # processes, until the device is taken to be at fault
+
+START_METHOD: Final = "spawn"  # a forked process could not use the GPU
+
+CRASHED = "ended its process"
+HUNG = "took longer than 120 s"
+
+
+@dataclass
+class _Visiting:
+    """A visit under way."""
+
+    task: Task
+    cells: dict[str, Cell] = field(default_factory=dict)
+    trying: str | None = None
+    begun: bool = False  # a config was tried since it was handed out
+    retried: bool = False  # it was handed out again, as a process had ended before any config was tried
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        return tuple(config for config in self.task.configs if config not in self.cells)
+
+
+class _Worker:
+    """A process with a GPU, and what it is doing."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.visiting: _Visiting | None = None
+        self.heard = 0.0
+        self.start()
+
+    def start(self) -> None:
+        context = multiprocessing.get_context(START_METHOD)
+        self.connection: Connection
+        self.connection, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(
+            target=serve, args=(theirs, str(self.device)), daemon=True
+        )
+        with without_interrupts():
+            self.process.start()
+        theirs.close()
+
+    def await_ready(self) -> dict[str, str | int]:
+        """The device's facts. Raises TuningError if the process does not get that far."""
+        try:
+            if self.connection.poll(START_S):
+                ready = self.connection.recv()
+                if isinstance(ready, Ready):
+                    return ready.facts
+        except EOFError:
+            pass
+        raise TuningError(f"{self.device}: its process did not start; its message, if any, stands above")
+
+    def stop(self) -> None:
+        self.connection.close()
+        self.process.kill()
+        self.process.join()
+
+
+class GpuBench:
+    """Measures on `devices`, all of one model.
+
+    `facts` are known once it is made; `configs`, by id, are to be set before it measures.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[torch.device],
+        scenarios: Mapping[str, Scenario],
+        compile_workers: int | None = None,
+    ) -> None:
+        self._scenarios = scenarios
+        self.configs: Mapping[str, Config] = {}
+        self._broken = 0
+        self._compiler = CompileAhead(devices[0], compile_workers)
+        self._workers = [_Worker(device) for device in devices]
+        try:
+            facts = [worker.await_ready() for worker in self._workers]
+            names = list(dict.fromkeys(str(fact["name"]) for fact in facts))
+            if len(names) > 1:
+                raise TuningError(
+                    f"the GPUs are of different models ({', '.join(names)}), and one table is of one model: "
+                    "choose some with --gpus"
+                )
+        except BaseException:
+            self.close()
+            raise
+        self.facts = facts[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all processes; a visit under way is lost."""
+        self._compiler.close()
+        for worker in self._workers:
+            worker.stop()
+
+    def clock(self) -> float:
+        return time.monotonic()
+
+    def compile(self, tasks: Sequence[Task], until: float, advance: Advance) -> tuple[Task, ...]:
+        jobs = {(task, config): self._job(task, config) for task in tasks for config in task.configs}
+        self._compiler.compile(dict.fromkeys(jobs.values()), deadline=until, progress=advance)
+        kept = (
+            replace(task, configs=tuple(c for c in task.configs if self._compiler.has(jobs[task, c])))
+            for task in tasks
+        )
+        return tuple(task for task in kept if task.configs)
+
+    def _job(self, task: Task, config: str) -> CompileJob:
+        return CompileJob(shape_of(self._scenarios[task.scenario].batch), self.configs[config])
+
+    def measure(self, tasks: Sequence[Task], until: float) -> Iterator[Visit]:
+        queue = deque(tasks)
+        for worker in self._workers:
+            worker.visiting = None
+        while True:
+            for worker in self._workers:
+                if worker.visiting is None and queue and self.clock() < until:
+                    self._hand(worker, _Visiting(queue.popleft()))
+            busy = [worker for worker in self._workers if worker.visiting is not None]
+            if not busy:
+                return
+            heard = wait([worker.connection for worker in busy], timeout=1.0)
+            for worker in busy:
+                if worker.connection in heard:
+                    yield from self._listen(worker)
+                elif self.clock() - worker.heard > SILENT_S and not worker.connection.poll():
+                    yield from self._restart(worker, HUNG)
+
+    def _hand(self, worker: _Worker, visiting: _Visiting) -> None:
+        worker.visiting = visiting
+        visiting.begun = False
+        worker.heard = self.clock()
+        task = visiting.task
+        configs = tuple((name, self.configs[name]) for name in visiting.left)
+        with contextlib.suppress(OSError):  # the process is gone: listening to it finds out
+            worker.connection.send(Order(self._scenarios[task.scenario], task.repeat, configs))
+
+    def _listen(self, worker: _Worker) -> Iterator[Visit]:
+        visiting = worker.visiting
+        assert visiting is not None
+        try:
+            message = worker.connection.recv()
+        except (EOFError, OSError):
+            yield from self._restart(worker, CRASHED)
+            return
+        worker.heard = self.clock()
+        if isinstance(message, Trying):
+            visiting.trying, visiting.begun = message.config, True
+        elif isinstance(message, Measured) and message.config is not None and message.cell is not None:
+            visiting.cells[message.config] = message.cell
+            visiting.trying = None
+        elif isinstance(message, Measured):
+            worker.visiting = None
+            yield _visit(visiting)
+
+    def _restart(self, worker: _Worker, reason: str) -> Iterator[Visit]:
+        """Another process in place of one that crashed or hangs; the config it was trying has failed."""
+        visiting = worker.visiting
+        assert visiting is not None
+        self._broken += 1
+        worker.stop()
+        if self._broken > MOST_BROKEN:
+            raise TuningError(f"{worker.device}: {self._broken} processes broke; what was measured is kept")
+        worker.start()
+        worker.await_ready()
+        if visiting.trying is not None:
+            visiting.cells[visiting.trying] = Failure(reason)
+        elif visiting.retried and not visiting.begun:  # it is the scenario itself that fails
+            visiting.cells.update((config, Failure(reason)) for config in visiting.left)
+        else:
+            visiting.retried = not visiting.begun
+        visiting.trying = None
+        if visiting.left:
+            self._hand(worker, visiting)
+        else:
+            worker.visiting = None
+            yield _visit(visiting)
+
+
+def _visit(visiting: _Visiting) -> Visit:
+    return Visit(visiting.task.scenario, visiting.task.repeat, dict(visiting.cells))

@@ -1,0 +1,74 @@
+"""One GPU's process: takes visits, sends back cells.
+
+A launch that breaks its process costs one cell: whoever handed out the visit knows which config was tried
+last, and starts another process.
+"""
+
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import torch
+
+from attn_kernels.core.config import Config
+from attn_kernels.measure.device import device_facts
+from attn_kernels.tuning.bench.gpu import measure
+from attn_kernels.tuning.results import Cell
+from attn_kernels.tuning.scenarios.scenario import Scenario
+from attn_kernels.warmup.processes import follow_parent
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a worker is asked to measure."""
+
+    scenario: Scenario
+    repeat: int
+    configs: tuple[tuple[str, Config], ...]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The worker has its device."""
+
+    facts: dict[str, str | int]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One cell; `config` None ends the visit."""
+
+    config: str | None
+    cell: Cell | None = None
+
+
+@dataclass(frozen=True)
+class Trying:
+    """The config that is launched next."""
+
+    config: str
+
+
+def serve(connection: Connection, device_name: str) -> None:
+    """Measure what comes in until the other end closes. It ends with its parent."""
+    follow_parent()
+    device = torch.device(device_name)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    connection.send(Ready(device_facts(device)))
+    while True:
+        try:
+            order = connection.recv()
+        except EOFError:
+            return
+        _visit(connection, order, device)
+
+
+def _visit(connection: Connection, order: Order, device: torch.device) -> None:
+    ids = {config: name for name, config in order.configs}
+
+    def trying(config: Config) -> None:
+        connection.send(Trying(ids[config]))
+
+    for config, cell in measure(order.scenario, list(ids), order.repeat, device, trying):
+        connection.send(Measured(ids[config], cell))
+    connection.send(Measured(None))

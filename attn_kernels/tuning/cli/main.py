@@ -1,0 +1,234 @@
+"""The command `attn-tune`."""
+
+import argparse
+import contextlib
+import datetime
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+import triton
+
+from attn_kernels.core.config import Config
+from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.measure.device import device_facts, driver_version, kernel_source_hash
+from attn_kernels.tuning.bench.devices import ASSUMED, device_key, devices_from
+from attn_kernels.tuning.bench.gpu import TIMING
+from attn_kernels.tuning.bench.pool import GpuBench
+from attn_kernels.tuning.cli.arguments import KERNEL, parser
+from attn_kernels.tuning.cli.estimate import Plan, describe
+from attn_kernels.tuning.cli.progress import Progress, check_rich
+from attn_kernels.tuning.cli.replaying import replay
+from attn_kernels.tuning.cli.summary import lines_of, summarise
+from attn_kernels.tuning.errors import TuningError
+from attn_kernels.tuning.problem import Times
+from attn_kernels.tuning.results import ConfigEntry, Header
+from attn_kernels.tuning.scenarios.recorded import read_recorded, write_recorded
+from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest
+from attn_kernels.tuning.scenarios.serving import SETS
+from attn_kernels.tuning.search.loop import tune
+from attn_kernels.tuning.search.search import STRATEGIES
+from attn_kernels.tuning.space.candidates import Possible, dropped_text, find_possible, gpu_of
+from attn_kernels.tuning.space.space import declared
+from attn_kernels.tuning.table.atomic_files import replace_file, told_in_one_line
+from attn_kernels.tuning.table.folder import RUN, TableFolder, read_folder
+from attn_kernels.warmup.processes import default_workers
+
+PARAMETERS = (
+    "block_m",
+    "tile_size",
+    "num_segments",
+    "num_warps",
+    "num_stages",
+    "programs_per_sm",
+    "descriptors",
+)
+SUMMARY_EVERY_S = 20.0
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 fine, 2 wrong use or bad input with one line on stderr, 130 interrupted."""
+    options = parser().parse_args(arguments)
+    try:
+        scenarios = _scenarios(options)
+        if options.list_scenarios:
+            sys.stdout.write(write_recorded(scenarios))
+            sys.stdout.flush()
+            return 0
+        if options.replay is not None:
+            print("\n".join(replay(options.replay, options.strategy, options.budget)))
+            return 0
+        variants = _variants(options)
+        if options.dry_run:
+            return _dry_run(options, scenarios, variants)
+        return _run(options, scenarios, variants)
+    except TuningError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped before anything was measured", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever reads has enough: `attn-tune --list-scenarios | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0 if options.list_scenarios else INTERRUPTED
+    except OSError as error:
+        print(f"cannot print: {error.strerror}", file=sys.stderr)
+        return 2
+
+
+def _scenarios(options: argparse.Namespace) -> tuple[Scenario, ...]:
+    if options.scenarios in SETS:
+        return SETS[options.scenarios](options.seed)
+    path = Path(options.scenarios)
+    with told_in_one_line(path):
+        is_file = path.is_file()
+    if not is_file:
+        raise TuningError(
+            f"--scenarios {options.scenarios!r:.120}: neither a file nor a named set ({', '.join(SETS)})"
+        )
+    return read_recorded(path)
+
+
+def _variants(options: argparse.Namespace) -> list[str] | None:
+    """The variants asked for; None: all."""
+    if options.variants is None:
+        return None
+    names = options.variants.split(",")
+    for name in names:
+        if name not in VARIANTS:
+            raise TuningError(f"--variants: {name!r:.40} is none of {', '.join(VARIANTS)}")
+    return list(names)
+
+
+def _possible(
+    options: argparse.Namespace,
+    facts: dict[str, str | int],
+    scenarios: Sequence[Scenario],
+    variants: list[str] | None,
+) -> tuple[Possible, list[Config]]:
+    gpu = gpu_of(facts)
+    configs = [c for c in declared(gpu.vendor) if variants is None or c.variant in variants]
+    possible = find_possible(scenarios, configs, gpu, options.seed)
+    used = possible.problem.configs
+    if not used:
+        raise TuningError("no config of these variants may be measured in any of these scenarios")
+    return possible, [config for config in configs if str(config) in used]
+
+
+def _dry_run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: list[str] | None) -> int:
+    facts, line, devices = ASSUMED, "no GPU here: as for an H100", 1
+    folder = options.out
+    if torch.cuda.is_available() or options.gpus == "cpu":
+        found = devices_from(options.gpus)
+        facts, devices = device_facts(found[0]), len(found)
+        line = f"on {devices} of {facts['name']}"
+        folder = _folder(options, facts)
+    possible, _ = _possible(options, facts, scenarios, variants)
+    times, spent = Times(), 0.0
+    if folder is not None and (folder / RUN).exists():
+        recorded = read_folder(folder)
+        times, spent = Times(recorded.visits), recorded.seconds
+        line += f", going on in {folder} with {times.num_visits} rows of {spent:.0f} s"
+    workers = default_workers() if options.compile_workers is None else options.compile_workers
+    print(f"{options.scenarios} (digest {digest(scenarios)}), {line}")
+    plan = Plan(options.strategy, options.budget, spent, times, workers, devices)
+    print("\n".join(describe(possible, Counter(s.batch.kind for s in scenarios), plan)))
+    return 0
+
+
+def _folder(options: argparse.Namespace, facts: Mapping[str, str | int]) -> Path:
+    return options.out or Path("tuning_data") / KERNEL / device_key(str(facts["name"]))
+
+
+def _run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: list[str] | None) -> int:
+    check_rich()
+    devices = devices_from(options.gpus)
+    by_id = {scenario.id: scenario for scenario in scenarios}
+    with GpuBench(devices, by_id, options.compile_workers) as bench:
+        possible, configs = _possible(options, bench.facts, scenarios, variants)
+        bench.configs = {str(config): config for config in configs}
+        folder = _folder(options, bench.facts)
+        header = _header(options, bench.facts, scenarios, configs)
+        rows = [(s.id, [s.batch.features[name] for name in FEATURES]) for s in scenarios]
+        date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        with TableFolder.open(folder, header, rows, date) as table:
+            return _fill(options, table, possible, bench)
+
+
+def _fill(options: argparse.Namespace, table: TableFolder, possible: Possible, bench: GpuBench) -> int:
+    problem = possible.problem
+    times = Times(table.visits)
+    spent = table.seconds
+    start = written = bench.clock()
+
+    def save(finished: bool) -> dict[str, object]:
+        summary = summarise(problem, times, spent + bench.clock() - start, finished)
+        table.summarise(summary)
+        return summary
+
+    def tick() -> None:
+        nonlocal written
+        if bench.clock() - written > SUMMARY_EVERY_S:
+            written = bench.clock()
+            save(False)
+
+    strategy = STRATEGIES[options.strategy](problem)
+    budget = options.budget
+    if strategy.next_round(times, min(1.0, spent / budget)) is None:
+        summary = summarise(problem, times, spent, True)
+        table.summarise(summary)
+        print(f"{table.folder}: nothing is left to measure; an earlier run finished:")
+        print("\n".join(lines_of(summary, problem, times)))
+        return 0
+    if spent >= budget:
+        print(f"{table.folder}: the budget of {budget:.0f} s is used up; a larger --budget goes on")
+        return 0
+    with told_in_one_line(table.folder):
+        replace_file(table.folder / "dropped.csv", dropped_text(possible.spaces))
+    try:
+        with Progress(budget, spent, tick) as progress:
+            finished = tune(strategy, bench, times, table.append, progress, budget=budget, spent=spent)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever presses twice keeps the summary as well
+        save(False)
+        print(f"\nstopped; {table.folder} keeps {times.num_visits} rows, and the same command goes on")
+        return INTERRUPTED
+    except Exception:
+        with contextlib.suppress(TuningError):
+            save(False)
+        raise
+    summary = save(finished)
+    end = "nothing is left to measure" if finished else "the budget is used up; a larger --budget goes on"
+    print("\n".join([f"{table.folder}: {end}", *lines_of(summary, problem, times)]))
+    return 0
+
+
+def _header(
+    options: argparse.Namespace,
+    facts: dict[str, str | int],
+    scenarios: Sequence[Scenario],
+    configs: Sequence[Config],
+) -> Header:
+    return Header(
+        kernel=KERNEL,
+        device=facts,
+        driver=driver_version(),
+        torch=str(torch.__version__),
+        triton=triton.__version__,
+        source_hash=kernel_source_hash(),
+        timing=TIMING,
+        scenario_set=options.scenarios if options.scenarios in SETS else Path(options.scenarios).name,
+        scenarios_digest=digest(scenarios),
+        seed=options.seed,
+        strategy=options.strategy,
+        features=FEATURES,
+        configs=tuple(
+            ConfigEntry(str(config), config.variant, {name: getattr(config, name) for name in PARAMETERS})
+            for config in configs
+        ),
+    )

@@ -1,0 +1,227 @@
+"""Recorded batch shapes, one JSON object a line: reading what a server logged, writing scenarios."""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attn_kernels.core.checks import (
+    DTYPES,
+    FP8,
+    INT32_LIMIT,
+    check_cache_dtype,
+    check_dtype,
+    check_heads,
+    check_int,
+)
+from attn_kernels.measure.batches import HeadLayout
+from attn_kernels.tuning.errors import TuningError
+from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, dtype_name, is_id, scenario_of, shape_of
+
+LENGTHS = ("query_lens", "context_lens")
+NUMBERS = ("num_query_heads", "num_kv_heads", "head_size", "block_size")
+REQUIRED = (*LENGTHS, *NUMBERS)
+OPTIONAL = ("id", "dtype", "cache_dtype")
+TYPES = {dtype_name(dtype): dtype for dtype in (*DTYPES, FP8)}
+MAX_SEQS = 1 << 14  # of a batch
+MAX_LINE_BYTES = 1 << 20
+MAX_FILE_BYTES = 64 << 20
+LONGEST_PLAIN_RUN = 2  # equal lengths beyond that are written as [count, length]
+
+
+def read_recorded(path: Path) -> tuple[Scenario, ...]:
+    """The distinct batches of a file, in the order of their first lines, which give them their ids.
+
+    Raises TuningError, naming the line, on every mistake.
+    """
+    return tuple(read_counted(path))
+
+
+def read_counted(path: Path) -> dict[Scenario, int]:
+    """The distinct batches of a file as `read_recorded` gives them, and the number of lines with each."""
+    first: dict[object, Scenario] = {}
+    counts: dict[Scenario, int] = {}
+    lines: dict[str, int] = {}
+    for number, raw in _lines(path):
+        try:
+            scenario = _scenario(_parse(raw), number)
+            if scenario.id in lines:
+                raise ValueError(
+                    f"id {scenario.id!r} is already in line {lines[scenario.id]}; give it another"
+                )
+        except RecursionError:
+            raise TuningError(f"{path}:{number}: not JSON that holds a batch (nested too deeply)") from None
+        except (TypeError, ValueError) as error:
+            raise TuningError(f"{path}:{number}: {error}") from None
+        lines[scenario.id] = number
+        batch = scenario.batch
+        kept = first.setdefault((batch.query_lens, batch.context_lens, shape_of(batch)), scenario)
+        counts[kept] = counts.get(kept, 0) + 1
+    if not counts:
+        raise TuningError(f"{path}: holds no batch; write one JSON object a line")
+    return counts
+
+
+def write_recorded(scenarios: Sequence[Scenario]) -> str:
+    """The text of a file that `read_recorded` reads as these scenarios (of equal batches, the first)."""
+    return "".join(json.dumps(_record(scenario)) + "\n" for scenario in scenarios)
+
+
+def _record(scenario: Scenario) -> dict[str, Any]:
+    batch, shape = scenario.batch, shape_of(scenario.batch)
+    record = {
+        "id": scenario.id,
+        "query_lens": list(_runs(batch.query_lens)),
+        "context_lens": list(_runs(batch.context_lens)),
+        "num_query_heads": shape.layout.num_query_heads,
+        "num_kv_heads": shape.layout.num_kv_heads,
+        "head_size": shape.layout.head_size,
+        "block_size": shape.block_size,
+        "dtype": dtype_name(shape.dtype),
+    }
+    return record | ({"cache_dtype": dtype_name(shape.cache_dtype)} if shape.cache_dtype else {})
+
+
+def _runs(lengths: Sequence[int]) -> Iterator[int | list[int]]:
+    for length, run in itertools.groupby(lengths):
+        count = len(list(run))
+        if count > LONGEST_PLAIN_RUN:
+            yield [count, length]
+        else:
+            yield from [length] * count
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The file's lines that are not blank, numbered from 1."""
+    try:
+        if path.exists() and not path.is_file():
+            raise TuningError(f"{path}: not a plain file; name a file of JSON lines")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise TuningError(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB; keep a sample of its lines")
+        content = path.read_bytes()
+    except OSError as error:
+        raise TuningError(f"{path}: cannot be read: {error.strerror or error}") from None
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if len(line) > MAX_LINE_BYTES:
+            raise TuningError(
+                f"{path}:{number}: longer than {MAX_LINE_BYTES >> 20} MiB; write runs of equal lengths as "
+                "[count, length]"
+            )
+        if line.strip():
+            yield number, line
+
+
+def _parse(raw: bytes) -> dict[str, Any]:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 text (byte {error.start + 1} of the line)") from None
+    try:
+        record = json.loads(text, object_pairs_hook=_no_repeats, parse_int=_number)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at column {error.colno}; write one object a line") from None
+    if not isinstance(record, dict):
+        raise TypeError('not a JSON object; write {"query_lens": [...], "context_lens": [...], ...}')
+    return record
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in record:
+            raise ValueError(f"key {_shown(key)} appears twice; keep one of them")
+        record[key] = value
+    return record
+
+
+def _number(text: str) -> int:
+    """Python refuses to read integers of more than 4,300 digits, in words that help nobody."""
+    if len(text) > 20:
+        raise ValueError(f"a number has {len(text)} digits, but at most {INT32_LIMIT - 1} is possible")
+    return int(text)
+
+
+def _scenario(record: Mapping[str, Any], line: int) -> Scenario:
+    known = ", ".join((*REQUIRED, *OPTIONAL))
+    for key in record:
+        if key not in REQUIRED + OPTIONAL:
+            raise ValueError(f"key {_shown(key)} is unknown; possible are {known}")
+    for key in REQUIRED:
+        if key not in record:
+            raise ValueError(f"key {key!r} is missing; needed are {', '.join(REQUIRED)}")
+    queries, contexts = (_lengths(name, record[name]) for name in LENGTHS)
+    if len(queries) != len(contexts):
+        raise ValueError(
+            f"query_lens has {len(queries)} sequences, but context_lens {len(contexts)}; each needs a length "
+            "a sequence"
+        )
+    for i, (query, context) in enumerate(zip(queries, contexts, strict=True)):
+        if query > context:
+            raise ValueError(
+                f"sequence {i} has {query} query tokens, but a context of {context}; contexts include the "
+                "query tokens"
+            )
+    if not any(queries):
+        raise ValueError("query_lens holds no query token; leave out batches without any")
+    return scenario_of(_id(record, line), queries, contexts, _shape(record))
+
+
+def _shape(record: Mapping[str, Any]) -> Shape:
+    for name in NUMBERS:
+        check_int(name, record[name], 1)
+        _check_limit(name, record[name])
+    layout = HeadLayout(*(record[name] for name in NUMBERS[:3]))
+    check_heads(layout.num_query_heads, layout.num_kv_heads, layout.head_size)
+    dtype = _dtype(record, "dtype", torch.bfloat16)
+    cache_dtype = _dtype(record, "cache_dtype", dtype)
+    check_dtype(dtype)
+    check_cache_dtype(cache_dtype, dtype)
+    return Shape(layout, record["block_size"], dtype, None if cache_dtype == dtype else cache_dtype)
+
+
+def _lengths(name: str, entries: object) -> list[int]:
+    """Lengths with their runs written out; 0 is a sequence that an engine padded the batch with."""
+    if not isinstance(entries, list):
+        raise TypeError(f"{name} is {_shown(entries)}, but a list of lengths is needed")
+    lengths: list[int] = []
+    for i, entry in enumerate(entries):
+        where, count, length = f"{name}[{i}]", 1, entry
+        if isinstance(entry, list):
+            if len(entry) != 2:
+                raise ValueError(f"{where} has {len(entry)} entries, but a run is [count, length]")
+            count, length = entry
+            check_int(f"{where}, the count,", count, 1)
+        check_int(where, length, 0)
+        if len(lengths) + count > MAX_SEQS:
+            raise ValueError(f"{name} has more than {MAX_SEQS} sequences; no server launches that many")
+        lengths += [length] * count
+    _check_limit(f"the sum of {name}", sum(lengths))
+    return lengths
+
+
+def _check_limit(name: str, value: int) -> None:
+    if value >= INT32_LIMIT:
+        raise ValueError(f"{name} is {value}, but at most {INT32_LIMIT - 1} is possible")
+
+
+def _dtype(record: Mapping[str, Any], name: str, default: torch.dtype) -> torch.dtype:
+    text = record.get(name, dtype_name(default))
+    if not isinstance(text, str) or text not in TYPES:
+        raise ValueError(f"{name} is {_shown(text)}, but one of {', '.join(TYPES)} is needed")
+    return TYPES[text]
+
+
+def _id(record: Mapping[str, Any], line: int) -> str:
+    text = record.get("id", f"line-{line}")
+    if not isinstance(text, str) or not is_id(text):
+        raise ValueError(f"id is {_shown(text)}, but 1 to 128 letters, digits and _ . = - are needed")
+    return text
+
+
+def _shown(value: object, limit: int = 60) -> str:
+    """A value as a message quotes it: on one line, and short."""
+    text = ascii(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,234 @@
+"""Named scenario sets, drawn from one declared distribution of what serving engines launch.
+
+A set's shapes and kinds are apportioned, not drawn, so that each is covered. Inside a shape and kind, the two
+main sizes come from a sequence that fills their plane evenly, the rest is random. A batch that breaks a bound
+is drawn again.
+"""
+
+import itertools
+import math
+import random
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from attn_kernels.measure.batches import Batch, HeadLayout
+from attn_kernels.measure.roofline import work
+from attn_kernels.tuning.scenarios.scenario import MAX_DRAFT, Scenario, Shape, scenario_of
+
+K = 1024
+
+
+@dataclass(frozen=True)
+class Range:
+    """Log-uniform integers from `low` to `high`, both possible."""
+
+    low: int
+    high: int
+
+    def at(self, u: float) -> int:
+        """The value below which a share `u` of the range lies."""
+        return min(self.high, round(self.low * math.exp(u * math.log(self.high / self.low))))
+
+
+# Weights of the shapes; `serving` has DENSITY scenarios for each point.
+SHAPES: dict[Shape, int] = {
+    Shape(HeadLayout(32, 8, 128)): 108,  # Llama-3-8B
+    Shape(HeadLayout(8, 1, 128)): 28,  # Llama-3-70B, a slice of eight
+    Shape(HeadLayout(28, 4, 128)): 28,  # Qwen2.5-7B
+    Shape(HeadLayout(64, 8, 128)): 28,  # Llama-3-70B
+    Shape(HeadLayout(32, 32, 128)): 20,  # Llama-2-7B: multi-head
+    Shape(HeadLayout(32, 8, 64)): 26,  # Llama-3.2-1B
+    Shape(HeadLayout(16, 8, 256)): 22,  # Gemma-2-9B
+    Shape(HeadLayout(64, 8, 64)): 22,  # gpt-oss
+    Shape(HeadLayout(32, 8, 128), block_size=128): 26,
+    Shape(HeadLayout(32, 8, 128), block_size=64, dtype=torch.float16): 24,
+    Shape(HeadLayout(32, 8, 128), cache_dtype=torch.float8_e4m3fn): 28,
+}
+DENSITY = 3
+SHARES = {"decode": 0.30, "decode_even": 0.15, "mixed": 0.20, "prefill": 0.15, "chunk": 0.12, "spec": 0.08}
+
+CONTEXTS = Range(64, 64 * K)
+SPREADS = (2, 8, 64)  # how many times shorter than its longest a batch's shortest sequence may be
+DECODES = Range(1, 256)  # sequences, as the next four
+SPECULATING = Range(1, 128)
+PROMPTS = Range(1, 16)
+CHUNKS = Range(1, 8)
+BESIDE_DECODES = Range(1, 16)
+PROMPT_LENS = Range(64, 16 * K)
+CHUNK_LENS = Range(256, 4 * K)
+DECODE_SHARE = (0.5, 0.98)  # of a mixed batch's sequences
+TOKEN_BUDGETS = (512, 1 * K, 2 * K, 4 * K, 8 * K)  # query tokens of a mixed batch; half of them are full
+SHORTEST_BESIDE = 16  # tokens
+
+MAX_KV_BYTES = 4 << 30
+MAX_FLOPS = 4 * 10**12
+MAX_QUERY_TOKENS = 16 * K
+HELD_OUT_SHARE = 8  # one of eight possible batches is kept for `untuned`
+
+Lengths = list[tuple[int, int]]  # query and context of each sequence
+
+
+def _uneven(longest: int, count: int, rng: random.Random, shortest: int = CONTEXTS.low) -> list[int]:
+    """`count` log-uniform lengths, one of them `longest`, none below `shortest`."""
+    spread = SPREADS[int(rng.random() * len(SPREADS))]
+    lengths = Range(max(shortest, longest // spread), longest)
+    drawn = [lengths.at(rng.random()) for _ in range(count - 1)]
+    drawn.insert(int(rng.random() * count), longest)
+    return drawn
+
+
+def _decode(u: float, v: float, rng: random.Random) -> Lengths:
+    count = Range(2, DECODES.high).at(u)  # one sequence is even
+    return [(1, context) for context in _uneven(CONTEXTS.at(v), count, rng)]
+
+
+def _decode_even(u: float, v: float, rng: random.Random) -> Lengths:
+    return [(1, CONTEXTS.at(v))] * DECODES.at(u)
+
+
+def _prefill(u: float, v: float, rng: random.Random) -> Lengths:
+    return [(length, length) for length in _uneven(PROMPT_LENS.at(v), PROMPTS.at(u), rng)]
+
+
+def _chunk(u: float, v: float, rng: random.Random) -> Lengths:
+    """Chunks of prompts whose earlier chunks, at least one of the shortest, are in the cache."""
+    count = CHUNKS.at(u)
+    queries = _uneven(CHUNK_LENS.at(v), count, rng, CHUNK_LENS.low)
+    longest = Range(CHUNK_LENS.low, CONTEXTS.high - max(queries)).at(rng.random())
+    return [(q, q + c) for q, c in zip(queries, _uneven(longest, count, rng, CHUNK_LENS.low), strict=True)]
+
+
+def _spec(u: float, v: float, rng: random.Random) -> Lengths:
+    """All sequences verify as many tokens, or in every other batch each its own number."""
+    contexts = _uneven(CONTEXTS.at(v), SPECULATING.at(u), rng)
+    same = rng.random() < 0.5
+    queries = [2 + int(rng.random() * (MAX_DRAFT - 1)) for _ in contexts]
+    return [
+        (queries[0] if same else query, context) for query, context in zip(queries, contexts, strict=True)
+    ]
+
+
+def _mixed(u: float, v: float, rng: random.Random) -> Lengths:
+    """Decodes, which engines put first, and prompts or chunks that share what is left of a token budget."""
+    prompts = BESIDE_DECODES.at(u)
+    low, high = DECODE_SHARE
+    share = low + rng.random() * (high - low)
+    decodes = max(prompts, min(DECODES.high - prompts, int(prompts * share / (1 - share))))
+    budget = TOKEN_BUDGETS[int(rng.random() * len(TOKEN_BUDGETS))]
+    room = budget - decodes - prompts * SHORTEST_BESIDE
+    used = room if rng.random() < 0.5 else int(room * rng.random())
+    cuts = sorted(int(used * rng.random()) for _ in range(prompts - 1))
+    queries = [SHORTEST_BESIDE + end - start for start, end in itertools.pairwise([0, *cuts, used])]
+    cached = [CONTEXTS.at(rng.random()) if rng.random() < 0.5 else 0 for _ in queries]
+    beside = [(query, min(CONTEXTS.high, query + c)) for query, c in zip(queries, cached, strict=True)]
+    return [*((1, context) for context in _uneven(CONTEXTS.at(v), decodes, rng)), *beside]
+
+
+_DRAW: dict[str, Callable[[float, float, random.Random], Lengths]] = {
+    "decode": _decode,
+    "decode_even": _decode_even,
+    "mixed": _mixed,
+    "prefill": _prefill,
+    "chunk": _chunk,
+    "spec": _spec,
+}
+
+
+def affordable(batch: Batch) -> bool:
+    """Whether a GPU of 80 GB can time a few hundred configs in it within a run of minutes."""
+    small = batch.num_query_tokens <= MAX_QUERY_TOKENS and batch.kv_bytes <= MAX_KV_BYTES
+    return small and work(batch).flops <= MAX_FLOPS
+
+
+def is_held_out(batch: Batch) -> bool:
+    """Whether batches of these lengths are kept for `untuned`, whatever the seed."""
+    return zlib.crc32(repr((batch.query_lens, batch.context_lens)).encode()) % HELD_OUT_SHARE == 0
+
+
+def apportioned(count: int, weights: Mapping[Shape, int]) -> Counter[tuple[Shape, str]]:
+    """`count` scenarios by shape and by kind, one after another to who lacks most of its share."""
+    total = sum(weights.values())
+    shapes: Counter[Shape] = Counter()
+    kinds: Counter[str] = Counter()
+    cells: Counter[tuple[Shape, str]] = Counter()
+    for given in range(1, count + 1):
+        shape = max(weights, key=lambda shape: given * weights[shape] / total - shapes[shape])
+        shapes[shape] += 1
+        kind = max(
+            SHARES,
+            key=lambda kind: SHARES[kind] * (shapes[shape] + given) - cells[shape, kind] - kinds[kind],
+        )
+        kinds[kind] += 1
+        cells[shape, kind] += 1
+    return cells
+
+
+def _points(rng: random.Random) -> Iterator[tuple[float, float]]:
+    """Points that fill the unit square evenly, from a random start (the R2 sequence)."""
+    u, v = rng.random(), rng.random()
+    while True:
+        yield u, v
+        u, v = (u + 0.7548776662466927) % 1, (v + 0.5698402909980532) % 1
+
+
+def _scenario(id: str, lengths: Sequence[tuple[int, int]], shape: Shape) -> Scenario:
+    return scenario_of(id, [query for query, _ in lengths], [context for _, context in lengths], shape)
+
+
+def _draw(name: str, seed: int, count: int, weights: Mapping[Shape, int]) -> tuple[Scenario, ...]:
+    scenarios: list[Scenario] = []
+    for (shape, kind), wanted in apportioned(count, weights).items():
+        rng = random.Random(f"{name}/{seed}/{shape}/{kind}")
+        seen: set[tuple[tuple[int, int], ...]] = set()
+        for u, v in _points(rng):
+            lengths = tuple(_DRAW[kind](u, v, rng))
+            scenario = _scenario(f"{name}{seed}-{kind}-{len(seen):02}-{shape}", lengths, shape)
+            belongs = is_held_out(scenario.batch) == (name == "untuned")
+            if belongs and lengths not in seen and affordable(scenario.batch):
+                seen.add(lengths)
+                scenarios.append(scenario)
+            if len(seen) == wanted:
+                break
+    return tuple(scenarios)
+
+
+def serving(seed: int) -> tuple[Scenario, ...]:
+    """1,080 scenarios of eleven shapes: what the shipped tables measure, at seed 0."""
+    return _draw("serving", seed, DENSITY * sum(SHAPES.values()), SHAPES)
+
+
+def untuned(seed: int) -> tuple[Scenario, ...]:
+    """48 scenarios to judge trees by: of the same distribution, none of them in another set at any seed."""
+    return _draw("untuned", seed, 48, SHAPES)
+
+
+def quick(seed: int) -> tuple[Scenario, ...]:
+    """24 scenarios of two shapes."""
+    return _draw("quick", seed, 24, {Shape(HeadLayout(32, 8, 128)): 2, Shape(HeadLayout(28, 4, 128)): 1})
+
+
+def tiny(seed: int) -> tuple[Scenario, ...]:
+    """Eight scenarios of a few tokens, the same at every seed: for the interpreter on a CPU."""
+    lengths: dict[str, Lengths] = {
+        "decode": [(1, 40), (1, 7), (1, 33)],
+        "decode_even": [(1, 24)] * 2,
+        "mixed": [(1, 30), (1, 9), (12, 12)],
+        "prefill": [(20, 20), (9, 9)],
+        "chunk": [(12, 40)],
+        "spec": [(3, 33), (2, 17)],
+    }
+    grouped, multi_head = Shape(HeadLayout(4, 2, 32)), Shape(HeadLayout(2, 2, 32))
+    cells = [*((kind, grouped) for kind in lengths), ("decode", multi_head), ("mixed", multi_head)]
+    return tuple(_scenario(f"tiny-{kind}-{shape}", lengths[kind], shape) for kind, shape in cells)
+
+
+SETS: dict[str, Callable[[int], tuple[Scenario, ...]]] = {
+    "serving": serving,
+    "quick": quick,
+    "tiny": tiny,
+    "untuned": untuned,
+}

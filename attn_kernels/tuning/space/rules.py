@@ -1,0 +1,247 @@
+"""Rules that drop configs: what cannot work at a shape, and what cannot win in a scenario.
+
+A reason is the same text wherever its rule applies, so that reasons can be counted.
+"""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+
+from attn_kernels.core.config import Config
+from attn_kernels.kernels.arguments import head_padded
+from attn_kernels.kernels.split import decode_tile
+from attn_kernels.measure.batches import Batch
+from attn_kernels.measure.roofline import visible_keys
+from attn_kernels.tuning.scenarios.scenario import Shape
+
+SHARED = "needs more shared memory than a block has"
+ROWS = "rows of a tile fewer than the query heads of a KV head"
+REGISTERS = "accumulators and scores exceed a thread's registers"
+DESCRIPTORS = "descriptors fall back to pointers here"
+STAGES = "more stages than pay on AMD"
+FIXED_ONLY = "tiles of so few keys are only vLLM's fixed choice"
+MULTIPLY_ADDS = "too many multiply-adds without matrix instructions"
+PARTIALS = "partial results of segments need too much memory"
+FILLED = "query tiles fill the GPU without segments"
+SEGMENTS = "more segments than tiles of keys"
+EMPTY_TILES = "query tiles mostly empty"
+SMALL_TILES = "query tiles too small for prompts"
+
+MAX_ROWS = 128  # of a declared query tile; more query heads are shared among tiles
+ONE_HEAD = ("naive", "prefix_prefill", "split")  # whose query tiles hold one query head
+WARP = 32  # threads, NVIDIA
+# Floats of accumulators and scores a thread. All that was compiled for sm_90 with more spills 38 registers
+# or more; with fewer some spill, but not all.
+MAX_FLOATS = 191
+AMD_STAGES = 2
+FIXED_ROWS = 16  # of vLLM's query tiles, where a KV head has no more query heads
+GRAPH_SIZES = (1, 2, 4, *range(8, 257, 8))  # batch sizes that vLLM captures
+
+NAIVE_LIMIT = 1 << 33  # multiply-adds: about 6 ms on an H100
+PARTIALS_LIMIT = 1 << 30  # bytes
+FULL_WAVES = 8  # query tiles a multiprocessor from which on segments only add work
+LONGEST_SHARE = 0.25  # of a multiprocessor's work: a longer tile is a tail that segments would cut
+EMPTY_FACTOR = 4  # rows of a tile over those that could hold all
+MANY_WAVES = 64  # query tiles a multiprocessor
+PROMPT_ROWS = 128  # of every sequence: then larger tiles read keys less often
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What rules need to know of a device.
+
+    `arch`: "sm_90", "gfx942", ...; `vendor`: "nvidia", "amd", or "cpu", where Triton interprets;
+    `shared_bytes`: that one block may use.
+    """
+
+    arch: str
+    vendor: str
+    shared_bytes: int
+    multiprocessors: int
+
+
+def baselines(batch: Batch, vendor: str = "nvidia") -> Config:
+    """vLLM's fixed choice for a batch, as a config of ours."""
+    return fixed_choice(batch.features, vendor)
+
+
+def fixed_choice(features: Mapping[str, int], vendor: str = "nvidia") -> Config:
+    """vLLM's fixed choice for a batch of these features, as a config of ours.
+
+    As vLLM 0.24's Triton attention launches: few one-token sequences in 16 segments, else Q-Blocks.
+    """
+    kv_heads = features["num_kv_heads"]
+    group = features["num_query_heads"] // kv_heads
+    segmented, qblock = fixed_choices(group, features["kv_element_size"], vendor)
+    threshold = min(GRAPH_SIZES, key=lambda size: abs(size - 128 // kv_heads))
+    few = features["max_query_len"] == 1 and features["num_seqs"] <= threshold
+    return segmented if few else qblock
+
+
+@cache
+def fixed_choices(group: int, cache_element_size: int, vendor: str) -> tuple[Config, Config]:
+    """vLLM's two: for few one-token sequences, and for all else."""
+    rows = min(MAX_ROWS, max(FIXED_ROWS, power_above(group)))
+    stages = AMD_STAGES if vendor == "amd" else 3  # Triton's defaults
+    few_tile = 32 if cache_element_size == 1 else 16
+    return (
+        Config("segmented", rows, few_tile, num_segments=16, num_warps=4, num_stages=stages),
+        Config("qblock", rows, 32, num_warps=4, num_stages=stages),
+    )
+
+
+def power_above(number: int) -> int:
+    """The least power of two that is not less."""
+    return 1 << (number - 1).bit_length()
+
+
+def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
+    """Why a config cannot work at a shape, or is a duplicate there; None if it may be measured."""
+    layout = shape.layout
+    group = layout.num_query_heads // layout.num_kv_heads
+    fixed = config in fixed_choices(group, cache_element_size(shape), gpu.vendor)
+    if config.tile_size < 32 and not fixed:
+        return FIXED_ONLY
+    if config.variant not in ONE_HEAD and config.block_m < min(group, MAX_ROWS):
+        return ROWS
+    if gpu.vendor == "amd" and config.num_stages > AMD_STAGES:
+        return STAGES
+    if config.descriptors and not descriptors_serve(config, shape, gpu):
+        return DESCRIPTORS
+    if gpu.vendor != "cpu" and shared_bytes(config, shape, gpu) > gpu.shared_bytes:
+        return SHARED
+    if gpu.vendor == "nvidia" and not config.descriptors and not fixed:
+        head = head_padded(layout.head_size)
+        floats = config.block_m * (head + config.tile_size)
+        if config.variant == "naive":  # multiplies without matrix instructions, from registers
+            floats = config.tile_size * head
+        if floats > MAX_FLOATS * WARP * config.num_warps:
+            return REGISTERS
+    return None
+
+
+def cache_element_size(shape: Shape) -> int:
+    """Of an element of the KV caches."""
+    return (shape.cache_dtype or shape.dtype).itemsize
+
+
+def descriptors_serve(config: Config, shape: Shape, gpu: Gpu) -> bool:
+    """Whether `descriptors` = 1 launches the Hopper kernel."""
+    hopper = hopper_module()
+    if hopper is None or gpu.arch != "sm_90" or shape.cache_dtype not in (None, shape.dtype):
+        return False
+    layout = shape.layout
+    group = layout.num_query_heads // layout.num_kv_heads
+    return hopper.why_not_shape(config, layout.head_size, shape.block_size, group) is None
+
+
+@cache
+def hopper_module() -> ModuleType | None:
+    try:
+        return importlib.import_module("attn_kernels.kernels.hopper")
+    except (ImportError, AttributeError):  # Gluon is experimental: its names come and go
+        return None
+
+
+def shared_bytes(config: Config, shape: Shape, gpu: Gpu) -> int:
+    """Shared memory that a block needs at least, from what Triton 3.9 allocates (docs/space.md)."""
+    if config.variant != "split":
+        return _tile_bytes(config, config.block_m, shape, gpu)
+    _, rows = decode_tile(shape.layout.num_query_heads // shape.layout.num_kv_heads)
+    return max(_tile_bytes(config, block_m, shape, gpu) for block_m in (config.block_m, rows))
+
+
+def _tile_bytes(config: Config, block_m: int, shape: Shape, gpu: Gpu) -> int:
+    head, item = head_padded(shape.layout.head_size), shape.dtype.itemsize
+    # Copies of less than 4 bytes are not asynchronous, so their loop has no stages.
+    staged = shape.layout.head_size * cache_element_size(shape) % 4 == 0
+    stage = 2 * config.tile_size * head * cache_element_size(shape) * staged  # K and V as cached
+    stages = stage * (config.num_stages - 1)
+    queries = block_m * head * item
+    if gpu.vendor == "amd":
+        weights = block_m * config.tile_size * item if block_m >= 64 else 0
+        return stages + weights if config.variant != "naive" else 0
+    if config.variant == "naive" or gpu.arch not in ("sm_80", "sm_90"):
+        return stages
+    if gpu.arch == "sm_90" and block_m >= 64 and config.num_warps >= 4:
+        # wgmma reads K and V from shared memory until it is done: one stage more, as wide as the queries.
+        return stages + 2 * config.tile_size * head * item * staged + queries
+    # Warps side by side along the keys exchange their weights.
+    weights = block_m * config.tile_size * item if block_m < 64 and config.num_warps > 1 else 0
+    return stages + queries + weights
+
+
+def reason_against(config: Config, batch: Batch, gpu: Gpu) -> str | None:
+    """Why a config cannot win in a scenario; None if it may be measured. Never against vLLM's choice."""
+    if config == baselines(batch, gpu.vendor):
+        return None
+    if config.variant == "naive":
+        layout = batch.layout
+        return (
+            MULTIPLY_ADDS if pairs(batch) * layout.num_query_heads * layout.head_size > NAIVE_LIMIT else None
+        )
+    rows = heads_of_tile(config, batch)  # of a query token
+    prefill = config.variant != "split" or batch.max_query_len > 1  # else split's block_m is of no use
+    if prefill and config.block_m > EMPTY_FACTOR * max(16, power_above(batch.max_query_len * rows)):
+        return EMPTY_TILES
+    tiles = query_tiles(config, batch)
+    shortest = min(query for query in batch.query_lens if query)
+    many = tiles >= MANY_WAVES * gpu.multiprocessors and shortest * rows >= PROMPT_ROWS
+    if many and config.block_m <= 16:
+        return SMALL_TILES
+    if config.num_segments > 1:
+        return _reason_against_segments(config, batch, gpu, tiles)
+    return None
+
+
+def _reason_against_segments(config: Config, batch: Batch, gpu: Gpu, tiles: int) -> str | None:
+    if partials_bytes(config, batch) > PARTIALS_LIMIT:
+        return PARTIALS
+    if config.num_segments > 2 * -(-batch.max_seq_len // config.tile_size):
+        return SEGMENTS
+    share = tile_keys(config, batch) / gpu.multiprocessors
+    balanced = batch.max_seq_len <= LONGEST_SHARE * share
+    return FILLED if balanced and tiles >= FULL_WAVES * gpu.multiprocessors else None
+
+
+def pairs(batch: Batch) -> int:
+    """Pairs of a query token and a key that it sees, of one head."""
+    return sum(map(visible_keys, batch.query_lens, batch.context_lens))
+
+
+def heads_of_tile(config: Config, batch: Batch) -> int:
+    """Query heads that share a query tile."""
+    group = batch.layout.num_query_heads // batch.layout.num_kv_heads
+    return 1 if config.variant in ONE_HEAD else min(group, config.block_m)
+
+
+def tiles_of(config: Config, batch: Batch) -> tuple[int, int]:
+    """Query tokens of a tile, and tiles that compute the same tokens for other heads."""
+    layout = batch.layout
+    heads = heads_of_tile(config, batch)
+    group = layout.num_query_heads // layout.num_kv_heads
+    return config.block_m // heads, -(-group // heads) * layout.num_kv_heads
+
+
+def query_tiles(config: Config, batch: Batch) -> int:
+    """Of all sequences and heads."""
+    tokens, beside = tiles_of(config, batch)
+    return beside * sum(-(-query // tokens) for query in batch.query_lens)
+
+
+def tile_keys(config: Config, batch: Batch) -> float:
+    """Keys that all query tiles go over."""
+    tokens, beside = tiles_of(config, batch)
+    lens = zip(batch.query_lens, batch.context_lens, strict=True)
+    return beside * sum(
+        -(-query // tokens) * visible_keys(query, context) / query for query, context in lens if query
+    )
+
+
+def partials_bytes(config: Config, batch: Batch) -> int:
+    """Of the segments' partial results."""
+    layout = batch.layout
+    states = batch.num_query_tokens * layout.num_query_heads * config.num_segments
+    return 4 * states * (head_padded(layout.head_size) + 2)

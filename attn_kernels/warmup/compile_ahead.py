@@ -1,0 +1,161 @@
+"""Compile and load, before a server is ready, every kernel that its batches can launch."""
+
+import logging
+import multiprocessing
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+
+from attn_kernels.choose.capture import heuristic_for_capture
+from attn_kernels.choose.heuristic import heuristic_for
+from attn_kernels.core.config import LaunchConfig
+from attn_kernels.core.errors import brief
+from attn_kernels.warmup.dummy_launch import LARGE, DummyLaunch
+from attn_kernels.warmup.enumerate_launches import enumerate_launches
+from attn_kernels.warmup.jobs import minimal
+from attn_kernels.warmup.processes import CompileAhead, Failure, default_workers, run_jobs
+
+logger = logging.getLogger("attn_kernels")
+
+CONTEXT_BYTES = 1 << 30  # of GPU memory, that a process takes at most
+QUICK_S = 0.5  # a compiled kernel is loaded in less, and none is compiled in less
+MOST_SLOW = 2  # launches that may take longer before processes are started: a process's first always does
+
+
+@dataclass(frozen=True)
+class CompiledAhead:
+    """What ``compile_ahead`` did.
+
+    Attributes:
+        launches: that differ in what is compiled for them.
+        failures: a line for each of those that cannot be made, with the reason: batches that need it fail.
+        processes: that compiled; 0 if Triton's cache held nearly all, or none could be started.
+        seconds: that it took.
+    """
+
+    launches: int
+    failures: tuple[str, ...]
+    processes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        ready = self.launches - len(self.failures)
+        compiled = f"compiled in {self.processes} processes" if self.processes else "no process started"
+        told = f"{ready} of {self.launches} launches ready in {self.seconds:.1f} s, {compiled}"
+        return "\n".join([told, *(f"failed: {failure}" for failure in self.failures)])
+
+
+def compile_ahead(
+    device: torch.device | str,
+    head_layouts: Iterable[tuple[int, int, int]],
+    *,
+    dtype: torch.dtype,
+    cache_dtypes: Iterable[torch.dtype | None] = (None,),
+    block_sizes: Iterable[int] = (16,),
+    features: Iterable[Iterable[str]] = ((),),
+    device_key: str | None = None,
+    configs: Iterable[LaunchConfig] = (),
+    for_capture: bool = False,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> CompiledAhead:
+    """Compile and load every kernel that a model's batches can launch on a device.
+
+    Afterwards no ``plan`` and ``run`` of such batches compiles or loads a kernel in this process. Kernels
+    compile in parallel processes that share Triton's cache on disk; then each is launched here, on a few
+    tokens. What the cache holds already is only loaded.
+
+    Not to be called while a CUDA graph is captured. Processes import ``__main__`` as those of
+    ``multiprocessing`` do, so a script needs ``if __name__ == "__main__"``. A process that may have no
+    children (a daemon) compiles alone.
+
+    Args:
+        device: the GPU. A process that uses several calls this once for each.
+        head_layouts: ``(num_query_heads, num_kv_heads, head_size)``, as ``plan`` is given them.
+        dtype: of the queries and the output.
+        cache_dtypes: of the caches, as ``plan`` is given them; None for ``dtype``.
+        block_sizes: tokens a page holds.
+        features: what launches have, words of ``attn_kernels.warmup.dummy_launch.FEATURES``, for each kind of
+            layer. Every other layer of Gemma 2 has a window: ``[("softcap",), ("softcap", "window")]``.
+        device_key: the generated module that chooses, if ``plan`` is given one.
+        configs: further ones, such as ``plan`` is given.
+        for_capture: also what plans ``for_capture`` can choose.
+        workers: processes that compile, 0 for none; as many as there are processors and memory for if None.
+        progress: called with the number of launches done and of all.
+
+    Returns:
+        What was done. A launch that fails raises nothing; it is listed there and logged as a warning.
+
+    Raises:
+        TypeError, ValueError: as ``plan``; a feature that is none; a wrong environment variable.
+    """
+    began = time.monotonic()
+    device = _indexed(torch.device(device))
+    chooses = [heuristic_for(device, device_key).choose]
+    if for_capture:
+        chooses.append(heuristic_for_capture(device, device_key).choose)
+    launches = minimal(
+        enumerate_launches(
+            chooses,
+            head_layouts,
+            dtype=dtype,
+            cache_dtypes=cache_dtypes,
+            block_sizes=block_sizes,
+            features=features,
+            configs=configs,
+            sizes=(False, True) if torch.version.hip else (False,),
+            device_key=device_key,
+        )
+    )
+
+    def advance(done: int) -> None:
+        logger.info("compile_ahead: %d of %d launches", done, len(launches))
+        progress(done, len(launches))
+
+    failures, processes = _make(launches, device, workers, advance)
+    for failure in failures:
+        logger.warning("compile_ahead: %s", failure)
+    return CompiledAhead(len(launches), tuple(failures), processes, time.monotonic() - began)
+
+
+def _indexed(device: torch.device) -> torch.device:
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
+def _make(
+    launches: list[DummyLaunch], device: torch.device, workers: int | None, advance: Callable[[int], None]
+) -> tuple[list[str], int]:
+    """Compile and load; what cannot be, and how many processes compiled."""
+    failures: list[Failure] = []
+    waiting, slow, workers = list(launches), 0, _workers(device, workers)
+    while waiting and (slow < MOST_SLOW or not workers):
+        began = time.monotonic()
+        failures += run_jobs([waiting.pop()], device)  # the last is what would compile fastest
+        slow += time.monotonic() - began > QUICK_S
+        advance(len(launches) - len(waiting))
+    if not waiting:
+        return list(map(_line, failures)), 0
+    loaded = len(launches) - len(waiting)
+    with CompileAhead(device, workers) as processes:
+        done = processes.compile(waiting, progress=lambda count, _: advance(loaded + count))
+    broken = [launch for group in done.broken for launch in group]
+    failures += run_jobs([launch for launch in waiting if launch not in broken], device)
+    lines = [*map(_line, failures), *(f"{launch}: compiling it ended its process" for launch in broken)]
+    return lines, min(workers, done.jobs)
+
+
+def _line(failure: Failure) -> str:
+    return f"{failure.job}: {brief(failure.error)}"
+
+
+def _workers(device: torch.device, wished: int | None) -> int:
+    if multiprocessing.current_process().daemon or device.type == "cpu":  # a daemon may have no children
+        return 0
+    if wished is not None:
+        return wished
+    free, _ = torch.cuda.mem_get_info(device)
+    return min(default_workers(), free // (CONTEXT_BYTES + (LARGE if torch.version.hip else 0)))

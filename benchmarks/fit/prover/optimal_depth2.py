@@ -1,0 +1,176 @@
+"""The best trees of at most two questions in a row, all at once.
+
+Two questions part the rows in four, and what each part costs under a config follows from the sum over the
+rows that answer both with yes. This is the specialised algorithm for depth two of MurTree (Demirović et al.,
+JMLR 23, 2022), with sums of costs in place of counts as in STreeD (van der Linden, de Weerdt, Demirović,
+NeurIPS 2023); here the sums are matrix products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.fit.prover.optimal_sums import Digits, Whole
+from treegen.fit.index_tree import IndexTree
+
+_BLOCK = 1 << 20  # pairs of questions at once: 8 MiB an array
+_MOST = 4  # leaves below two questions
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A tree and its value: what it costs, in steps so fine that the number of leaves is the remainder."""
+
+    value: int
+    shape: IndexTree
+
+
+@dataclass(frozen=True)
+class Subproblem:
+    """Rows and the questions that tell them apart.
+
+    ids: [questions] ascending; answers: [questions, rows]; cost: of [rows, configs]; price: of a leaf.
+    """
+
+    ids: npt.NDArray[np.int64]
+    answers: npt.NDArray[np.bool_]
+    cost: Digits
+    price: int
+
+
+@dataclass(frozen=True)
+class Shallow:
+    """best: the best trees of at most 1, 2, ... leaves. rank: [questions] value of the best tree that asks
+    this question first."""
+
+    best: tuple[Found, ...]
+    rank: Whole
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One side of each question. value: [questions] of the best tree there; ask: [questions] the place of
+    its question, -1 for a leaf."""
+
+    value: Whole
+    ask: npt.NDArray[np.int64]
+
+
+def distinct(answers: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Places of the questions to keep: the first of those that part the rows alike, none that parts nothing.
+
+    answers: [questions, rows], one row at least.
+    """
+    parts = np.packbits(answers ^ answers[:, :1], axis=1)
+    first = {part.tobytes(): place for place, part in reversed(list(enumerate(parts)))}
+    first.pop(bytes(parts.shape[1]), None)
+    return np.array(sorted(first.values()), dtype=np.int64)
+
+
+def shallow(sub: Subproblem, leaves: int) -> Shallow:
+    """The best trees that ask two questions in a row at most, of 1 to `leaves` leaves (at most four).
+
+    The questions must be distinct. Of equal values the tree wins whose questions come first.
+    """
+    sizes = range(2, min(leaves, _MOST) + 1)
+    leaf = sub.cost.sums(np.ones((1, sub.answers.shape[1])))[0]
+    best = [Found(int(leaf.min()) + sub.price, int(leaf.argmin()))]
+    if not sizes or not len(sub.ids):
+        return Shallow((best[0],) * (1 + len(sizes)), np.full(len(sub.ids), best[0].value))
+    yes, no = _sides(sub, deeper=leaves > 2)
+    for size in sizes:
+        options = []
+        for on_yes in range(max(1, size - 2), min(2, size - 1) + 1):
+            values = yes[on_yes - 1].value + no[size - on_yes - 1].value
+            options.append((int(values.min()), int(values.argmin()), on_yes))
+        value, first, on_yes = min(options)
+        if value >= best[-1].value:
+            best.append(best[-1])
+            continue
+        holds = sub.answers[first]
+        on_both = (
+            _grown(sub, holds, int(yes[on_yes - 1].ask[first])),
+            _grown(sub, ~holds, int(no[size - on_yes - 1].ask[first])),
+        )
+        best.append(Found(value, (int(sub.ids[first]), *on_both)))
+    return Shallow(tuple(best), yes[-1].value + no[-1].value)
+
+
+def relaxed(sub: Subproblem, pairs: Digits, prices: npt.NDArray[np.int64]) -> int:
+    """A lower bound on the value of every tree that asks two questions in a row at most.
+
+    It is the value of a tree of one question whose leaves may take the better of two configs for every row:
+    no second question does more. pairs: of [rows, pairs of configs] the lower cost; prices: [pairs].
+    """
+    leaf = int(sub.cost.sums(np.ones((1, sub.answers.shape[1]))).min()) + sub.price
+    if not len(sub.ids):
+        return leaf
+    yes, no = _both_sides(pairs, sub.answers.astype(np.float64))
+    return min(leaf, int(((yes + prices).min(axis=1) + (no + prices).min(axis=1)).min()))
+
+
+def _grown(sub: Subproblem, rows: npt.NDArray[np.bool_], ask: int) -> IndexTree:
+    """The leaf for these rows, or the question at this place and its two leaves."""
+    if ask < 0:
+        return int(sub.cost.sums(rows[None].astype(np.float64))[0].argmin())
+    holds = sub.answers[ask]
+    return int(sub.ids[ask]), _grown(sub, rows & holds, -1), _grown(sub, rows & ~holds, -1)
+
+
+def _both_sides(cost: Digits, members: npt.NDArray[np.float64]) -> tuple[Whole, Whole]:
+    """[questions, columns] sums over the rows that answer yes, and over the others."""
+    yes = cost.sums(members)
+    return yes, cost.sums(np.ones((1, members.shape[1]))) - yes
+
+
+def _sides(sub: Subproblem, deeper: bool) -> tuple[list[_Side], list[_Side]]:
+    """The yes and the no side with at most one leaf and, if deeper, with at most two."""
+    members = sub.answers.astype(np.float64)
+    sums = _both_sides(sub.cost, members)
+    leaves = [side.min(axis=1) + sub.price for side in sums]
+    yes, no = ([_Side(leaf, np.full(len(leaf), -1))] for leaf in leaves)
+    if deeper:
+        value, ask = _second_questions(sub.cost, members, *sums)
+        for side, leaf, v, a in zip((yes, no), leaves, value + 2 * sub.price, ask, strict=True):
+            side.append(_Side(np.minimum(leaf, v), np.where(v < leaf, a, -1)))
+    return yes, no
+
+
+def _second_questions(
+    cost: Digits, members: npt.NDArray[np.float64], yes: Whole, no: Whole
+) -> tuple[Whole, npt.NDArray[np.int64]]:
+    """[2, questions] the least that two leaves cost on the yes and the no side, and the question's place."""
+    value = np.empty((2, len(members)), dtype=yes.dtype)
+    ask = np.empty((2, len(members)), dtype=np.int64)
+    step = max(1, _BLOCK // len(members))
+    for start in range(0, len(members), step):
+        block = slice(start, start + step)
+        quarters = _quarters(cost, members, yes, no, block)
+        for side in (0, 1):
+            halves = quarters[2 * side] + quarters[2 * side + 1]
+            value[side, block] = halves.min(axis=1)
+            ask[side, block] = halves.argmin(axis=1)
+    return value, ask
+
+
+def _quarters(
+    cost: Digits, members: npt.NDArray[np.float64], yes: Whole, no: Whole, block: slice
+) -> list[Whole]:
+    """[block, questions] each: the least that one leaf costs where a first question of the block and a second
+    question are answered yes yes, yes no, no yes, no no."""
+    by_row = np.ascontiguousarray(members.T)
+    least: list[Whole] = []
+    for config in range(yes.shape[1]):
+        both = cost.times(config, by_row).sums(members[block])
+        second_only = yes[:, config] - both
+        quarters = [
+            both,
+            yes[block, config, None] - both,
+            second_only,
+            no[block, config, None] - second_only,
+        ]
+        least = [np.minimum(a, b, out=a) for a, b in zip(least or quarters, quarters, strict=True)]
+    return least

@@ -1,0 +1,127 @@
+"""Synthetic tables from a declared model, of which the best tree is known.
+
+A planted tree of eight leaves asks about four of ten features, at thresholds 2^k. Every leaf has an ideal
+point and every config a point of its own, both uniform in the unit square. With r the leaf of scenario s,
+
+    log time[s, c, repeat] = size[s] + 0.5 * |ideal[r] - point[c]| + noise,    noise ~ N(0, 0.02^2)
+
+where size[s] is the mean of the scenario's log features. Features are log-uniform integers in [1, 2^14],
+times whole nanoseconds. As after a search, the quarter of the configs that is best in a leaf is timed in all
+of its scenarios, and sixteen configs are timed everywhere; two thirds of the other cells are empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from treegen.core.spec import Budget, Config, DeviceSpec, KernelSpec, Parameter
+from treegen.core.table import Cells, Table, TableConfig
+
+FEATURES = tuple(f"feature_{i}" for i in range(10))
+REPEATS = 2
+PORTFOLIO = 16
+KERNEL, VARIANT, PARAMETER = "synthetic", "plain", "place"
+NOISE = 0.02
+SPREAD = 0.5
+EMPTY = 2 / 3
+DEVICE = DeviceSpec("synthetic", (), None, "synthetic", {})
+
+_OCTAVES = 14
+_DEPTH = 3
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Model:
+    """ask: [7] features (columns) and threshold: [7] of the planted tree's splits, the children of split i at
+    2 i + 1 (at most the threshold) and 2 i + 2. effect: [leaves, configs] log time beyond the scenario's own.
+    """
+
+    ask: Ints
+    threshold: Ints
+    effect: Floats
+
+    def leaf(self, features: Ints) -> Ints:
+        """[scenarios] the planted leaf of each row of features [scenarios, 10]."""
+        node = np.zeros(len(features), dtype=np.int64)
+        for _ in range(_DEPTH):
+            above = features[np.arange(len(features)), self.ask[node]] > self.threshold[node]
+            node = 2 * node + 1 + above
+        return node - len(self.ask)
+
+    def excess(self, features: Ints, chosen: Ints) -> Floats:
+        """[scenarios] the log slowdown of the chosen configs (columns) against the planted optimum."""
+        leaf = self.leaf(features)
+        return np.asarray(self.effect[leaf, chosen] - self.effect[leaf].min(axis=1))
+
+
+def model(configs: int, seed: int) -> Model:
+    """The children of a split ask about another feature than it does, so that all leaves are reached."""
+    rng = np.random.default_rng(seed)
+    first, second, third, fourth = rng.permutation(len(FEATURES))[:4]
+    ask = np.array([first, second, third, fourth, third, second, fourth])
+    threshold = 1 << rng.integers(5, 10, len(ask))
+    ideal, point = rng.random((1 << _DEPTH, 1, 2)), rng.random((1, configs, 2))
+    return Model(ask, threshold, SPREAD * np.sqrt(((ideal - point) ** 2).sum(axis=2)))
+
+
+def scenarios(count: int, rng: np.random.Generator) -> Ints:
+    """[count, 10] features of random scenarios."""
+    return np.exp2(rng.uniform(0, _OCTAVES, (count, len(FEATURES)))).astype(np.int64)
+
+
+def table(planted: Model, count: int, seed: int, folder: Path = Path("synthetic")) -> Table:
+    """A table of so many scenarios, in memory."""
+    rng = np.random.default_rng([seed, 1])
+    features, configs = scenarios(count, rng), planted.effect.shape[1]
+    leaf = planted.leaf(features)
+    expected = np.log(features).mean(axis=1, keepdims=True) + planted.effect[leaf]
+    rare = planted.effect > np.quantile(planted.effect, 0.25, axis=1, keepdims=True)
+    rare[:, :: max(1, configs // PORTFOLIO)] = False
+    empty = rare[leaf] & (rng.random((count, configs), dtype=np.float32) < EMPTY)
+    expected[empty] = np.nan
+    times = np.empty((REPEATS * count, configs))
+    for repeat in range(REPEATS):
+        own = times[repeat * count : (repeat + 1) * count]
+        rng.standard_normal(out=own)
+        own *= NOISE
+        own += expected
+        np.exp(own, out=own)
+        np.round(own, 3, out=own)
+    return Table(
+        folder=folder,
+        kernel=KERNEL,
+        device_name=DEVICE.key,
+        cells=Cells.MEASURED,
+        feature_names=FEATURES,
+        configs=tuple(TableConfig(f"c{c:03}", VARIANT, {PARAMETER: c}) for c in range(configs)),
+        scenarios=tuple(f"s{s:06}" for s in range(count)),
+        features=features,
+        row_scenario=np.tile(np.arange(count), REPEATS),
+        row_repeat=np.repeat(np.arange(1, REPEATS + 1), count),
+        times=times,
+    )
+
+
+def kernel(folder: Path = Path("synthetic")) -> KernelSpec:
+    """A kernel for such tables, with the budget of a tuned kernel."""
+    return KernelSpec(
+        name=KERNEL,
+        features=FEATURES,
+        derived={},
+        split_on=FEATURES,
+        variants=(VARIANT,),
+        parameters={PARAMETER: Parameter("C")},
+        constraints=(),
+        trusted_as_measured=(),
+        fallback=Config(VARIANT, ((PARAMETER, 0),)),
+        budget=Budget(max_depth=6, max_leaves=16, leaf_price=0.0005, config_price=0.0005),
+        translations={},
+        tables={DEVICE.key: folder},
+    )

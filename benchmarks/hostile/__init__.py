@@ -1,1 +1,0 @@
-"""Damaged and hostile input for treegen, and what must come of it. `python -m benchmarks.hostile --help`."""

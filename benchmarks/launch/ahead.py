@@ -1,0 +1,210 @@
+"""Does anything compile once a server is ready? And how long does it take to get ready?
+
+python -m benchmarks.launch.ahead [--batches 1000]
+
+`compile_ahead` for two models and two types of caches, in a
+process with an empty Triton cache, then in another with the cache that the first left. The second goes on to
+serve random batches by the device's own choice, while what Triton compiles or loads is counted: it may be
+nothing.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from attn_kernels import run
+from attn_kernels.measure.batches import (
+    Batch,
+    HeadLayout,
+    chunked_prefill,
+    decode,
+    mixed,
+    prefill,
+    speculative,
+    varlen,
+)
+from attn_kernels.measure.tensors import plan_for, stand_in
+from attn_kernels.warmup.compile_ahead import compile_ahead
+from benchmarks.common import environment
+from verification.recompile import compiled, kernels
+
+LAYOUTS = (HeadLayout(32, 8), HeadLayout(28, 4))
+CPU_LAYOUTS = (HeadLayout(4, 2, 16),)
+CACHE_DTYPES = (torch.bfloat16, torch.float8_e4m3fn)
+LONGEST, KV_TOKENS, QUERY_TOKENS = 64 * 1024, 256 * 1024, 16 * 1024  # of a context; about the most of a batch
+CPU_SCALE = 4096
+PARTS = ("cold", "warm")
+
+Result = dict[str, Any]
+
+
+def trace(count: int, seed: int, layouts: tuple[HeadLayout, ...], scale: int = 1) -> Iterator[Batch]:
+    """Steps of a server: every kind of batch, at any layout and type of caches, 1/scale as large."""
+    for i in range(count):
+        rng = random.Random(f"ahead/{seed}/{i}")
+        lengths = _lengths(rng, LONGEST // scale, KV_TOKENS // scale, QUERY_TOKENS // scale)
+        yield lengths.at(layout=rng.choice(layouts), cache_dtype=rng.choice(CACHE_DTYPES))
+
+
+def _lengths(rng: random.Random, longest: int, kv_tokens: int, query_tokens: int) -> Batch:
+    def log_uniform(most: int) -> int:
+        return round(math.exp(rng.random() * math.log(max(1, most))))
+
+    context = log_uniform(longest)
+    n = log_uniform(min(256, kv_tokens // context))
+    query = log_uniform(min(context, query_tokens // n))
+    seed = rng.randrange(1 << 30)
+    makers = (
+        lambda: decode(n, context),
+        lambda: prefill(1, query),
+        lambda: chunked_prefill(n, query, context),
+        lambda: speculative(n, min(context, rng.randint(2, 8)), context),
+        lambda: mixed(n, 0.9, context, query, seed),
+        lambda: varlen(seed, n, context, kv_tokens),
+    )
+    return rng.choice(makers)()
+
+
+def count_compiled(device: torch.device) -> int:
+    """How many variants of our kernels this process has compiled or loaded."""
+    return sum(compiled(kernel, device) for kernel in kernels(device).values())
+
+
+def serve(batches: Iterable[Batch], device: torch.device) -> Result:
+    """Plan and run each batch once, by the device's own choice."""
+    before, configs, times, reported = count_compiled(device), set(), [], []
+    for batch in batches:
+        tensors = stand_in(batch, device)
+        (kv,) = tensors.sets
+        began, known = time.perf_counter(), count_compiled(device)
+        plan = plan_for(tensors)
+        run(plan, kv.q, kv.k_cache, kv.v_cache, out=kv.out)
+        times.append(time.perf_counter() - began)
+        configs.add(plan.config)
+        if count_compiled(device) > known:
+            reported.append(f"{batch} launched {plan.config}")
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+    return {
+        "batches": len(times),
+        "configs": len(configs),
+        "compiled": count_compiled(device) - before,
+        "compiled by": reported,
+        "typical_us": 1e6 * median(times),
+        "slowest_us": 1e6 * max(times),
+    }
+
+
+def control(batch: Batch, device: torch.device) -> int:
+    """Kernels that a layer with a window compiles, which nobody asked for ahead: the count can rise."""
+    tensors = stand_in(batch, device)
+    (kv,) = tensors.sets
+    before = count_compiled(device)
+    run(plan_for(tensors), kv.q, kv.k_cache, kv.v_cache, out=kv.out, sliding_window=1)
+    return count_compiled(device) - before
+
+
+def part(name: str, args: argparse.Namespace) -> Result:
+    """What one process does."""
+    device = environment.device_from(args.device)
+    on_gpu = device.type == "cuda"
+    layouts = LAYOUTS if on_gpu else CPU_LAYOUTS
+    done = compile_ahead(
+        device,
+        [dataclasses.astuple(layout) for layout in layouts],
+        dtype=torch.bfloat16,
+        cache_dtypes=CACHE_DTYPES,
+        workers=args.compile_workers,
+    )
+    print(f"{name} cache: {done}", flush=True)
+    result: Result = {"ahead": dataclasses.asdict(done), "kernels": count_compiled(device)}
+    if name == "warm":
+        count = args.batches or (1000 if on_gpu else 5)
+        batches = list(trace(count, args.seed, layouts, 1 if on_gpu else CPU_SCALE))
+        result |= serve(batches, device)
+        result["control"] = control(batches[0], device)
+    return result
+
+
+def in_process(name: str, arguments: list[str], folder: Path) -> Result:
+    """`part` in a process of its own, which shares Triton's cache in `folder` with the others."""
+    told = folder / f"{name}.json"
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.launch.ahead",
+        *arguments,
+        "--part",
+        name,
+        "--tell",
+        str(told),
+    ]
+    subprocess.run(command, env=os.environ | {"TRITON_CACHE_DIR": str(folder / "cache")}, check=True)
+    result: Result = json.loads(told.read_text())
+    return result
+
+
+def table(cold: Result, warm: Result) -> str:
+    """What was found, in a few lines."""
+    rows = [
+        ("", *PARTS),
+        *(
+            (name, *(f"{result['ahead'][name]:.{digits}f}" for result in (cold, warm)))
+            for name, digits in (("seconds", 1), ("processes", 0), ("launches", 0))
+        ),
+        ("failures", *(str(len(result["ahead"]["failures"])) for result in (cold, warm))),
+        ("kernels loaded", *(str(result["kernels"]) for result in (cold, warm))),
+    ]
+    lines = ["{:16}{:>8}{:>8}".format(*row) for row in rows]
+    lines.append(
+        f"{warm['batches']} batches, {warm['configs']} configs chosen: {warm['compiled']} kernels compiled"
+        f" or loaded (control, a window that nobody asked for: {warm['control']})"
+    )
+    lines.append(f"plan and run: typically {warm['typical_us']:.0f} us, slowest {warm['slowest_us']:.0f} us")
+    return "\n".join([*lines, *warm["compiled by"][:10]])
+
+
+def verdict(cold: Result, warm: Result, counts: bool) -> int:
+    """0 if all is as promised; `counts`: whether anything can be counted on this device."""
+    failed = cold["ahead"]["failures"] or warm["ahead"]["failures"]
+    return 1 if failed or warm["compiled"] or (counts and not warm["control"]) else 0
+
+
+def main() -> int:
+    """Returns 0, or 1 where a batch compiled something or a launch failed."""
+    parser = argparse.ArgumentParser(prog="benchmarks.launch.ahead", description=__doc__)
+    parser.add_argument("--batches", type=int, help="of the trace (default 1000; 5 on cpu)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compile-workers", type=int, help="processes that compile (0: none)")
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu (interpreter, plumbing only)")
+    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    parser.add_argument("--tell", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.batches is not None and args.batches < 1:
+        environment.stop(f"--batches {args.batches}: at least 1 is needed")
+    if args.part is not None:
+        args.tell.write_text(json.dumps(part(args.part, args)))
+        return 0
+    device = environment.device_from(args.device)
+    print(environment.headline(environment.describe(device)), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        cold, warm = (in_process(name, sys.argv[1:], Path(folder)) for name in PARTS)
+    print(table(cold, warm))
+    return verdict(cold, warm, device.type == "cuda")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,207 @@
+"""Whether direct launches give the very bits that Triton's own dispatch does, whatever changes in between."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attn_kernels import Config, run
+from attn_kernels.core.errors import brief
+from attn_kernels.core.structures import Plan
+from attn_kernels.testing.poisoned import Batch, make_batch
+from benchmarks.launch.timing import launching, synchronise
+
+FP8 = torch.float8_e4m3fn
+Lens = tuple[tuple[int, ...], tuple[int, ...]]
+LENS: tuple[Lens, ...] = (((5, 1, 0, 1, 33), (40, 90, 20, 1, 300)), ((1,) * 6, (40, 90, 20, 1, 300, 700)))
+SMOKE_LENS: tuple[Lens, ...] = (((2, 0), (5, 20)),)
+Change = Callable[[Batch], dict[str, Any]]
+
+
+def shifted(tensor: Tensor, elements: int) -> Tensor:
+    """The same values, beginning so many elements into their memory."""
+    room = torch.empty(tensor.numel() + elements, dtype=tensor.dtype, device=tensor.device)
+    return room[elements:].view(tensor.shape).copy_(tensor)
+
+
+def gapped(tensor: Tensor, gap: int) -> Tensor:
+    """The same values with ``gap`` elements behind each head."""
+    *rows, size = tensor.shape
+    room = torch.zeros(*rows, size + gap, dtype=tensor.dtype, device=tensor.device)
+    room[..., :size] = tensor
+    return room[..., :size]
+
+
+def heads_first(cache: Tensor) -> Tensor:
+    """The same values in pages that hold one head's tokens after another's."""
+    return cache.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def per_head(batch: Batch) -> Tensor:
+    return torch.linspace(0.1, 1.0, batch.q.shape[1], device=batch.q.device)
+
+
+CHANGES: dict[str, Change] = {
+    "plain": lambda batch: {},
+    "q in wider rows": lambda batch: {"q": gapped(batch.q, 8)},
+    "q in rows of odd bytes": lambda batch: {"q": gapped(batch.q, 3)},
+    "q 2 bytes off": lambda batch: {"q": shifted(batch.q, 1)},
+    "q 8 bytes off": lambda batch: {"q": shifted(batch.q, 4)},
+    "out 2 bytes off": lambda batch: {"out": shifted(batch.q, 1)},
+    "out in wider rows": lambda batch: {"out": gapped(batch.q, 16)},
+    "keys 8 bytes off": lambda batch: {"k_cache": shifted(batch.k_cache, 4)},
+    "values 16 bytes off": lambda batch: {"v_cache": shifted(batch.v_cache, 16 // batch.v_cache.itemsize)},
+    "caches in wider rows": lambda batch: {
+        "k_cache": gapped(batch.k_cache, 16),
+        "v_cache": gapped(batch.v_cache, 16),
+    },
+    "heads first": lambda batch: {
+        "k_cache": heads_first(batch.k_cache),
+        "v_cache": heads_first(batch.v_cache),
+    },
+    "other caches": lambda batch: {"k_cache": batch.v_cache, "v_cache": batch.k_cache},
+    "window": lambda batch: {"sliding_window": 30},
+    "soft cap": lambda batch: {"softcap": 20.0},
+    "sinks": lambda batch: {"sinks": per_head(batch)},
+    "alibi": lambda batch: {"alibi_slopes": per_head(batch)},
+    "other scale": lambda batch: {"softmax_scale": 0.3},
+    "scales": lambda batch: {"k_scale": 0.5, "v_scale": 2.0},
+    "scale tensors": lambda batch: {
+        "k_scale": torch.tensor([0.5], device=batch.q.device),
+        "v_scale": torch.tensor(2.0, device=batch.q.device),
+    },
+}
+DTYPES = {"bf16": (torch.bfloat16, None), "fp16": (torch.float16, None), "fp8": (torch.bfloat16, FP8)}
+FEW = ("plain", "q 2 bytes off", "caches in wider rows", "other caches", "sinks")
+TENSORS = ("q", "k_cache", "v_cache")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A config, a batch, and what a layer has beside it or in place of its tensors."""
+
+    config: Config
+    name: str
+    batch: Batch
+    options: dict[str, Any]
+
+    def plan(self) -> Plan:
+        return self.batch.plan(config=self.config, check=False)
+
+    def run(self, plan: Plan) -> Tensor:
+        """``run`` into an output of NaN, strided as the case has it."""
+        options = {name: getattr(self.batch, name) for name in TENSORS} | self.options
+        like = options.pop("out", self.batch.q)
+        room = torch.full(
+            (like.storage_offset() + like.numel() * 2,), torch.nan, dtype=like.dtype, device=like.device
+        )
+        out = room.as_strided(like.shape, like.stride(), like.storage_offset())
+        return run(plan, out=out, **options)
+
+    def __str__(self) -> str:
+        return f"{self.config}, {self.name}, {self.batch.q.device}"
+
+
+def cases(
+    configs: Iterable[Config], devices: Iterable[torch.device], names: Iterable[str], small: bool = False
+) -> list[Case]:
+    """Every change in bf16 and the plain layer in all dtypes, for two batches, on every device."""
+    found = []
+    every_lens, head_size = (SMOKE_LENS, 16) if small else (LENS, 128)
+    for config, name, lens, kind, device in product(configs, names, every_lens, DTYPES, devices):
+        if kind != "bf16" and name != "plain":
+            continue
+        dtype, cache_dtype = DTYPES[kind]
+        batch = make_batch(
+            *lens,
+            num_query_heads=8,
+            num_kv_heads=2,
+            head_size=head_size,
+            block_size=16,
+            dtype=dtype,
+            cache_dtype=cache_dtype,
+            device=device,
+        )
+        found.append(Case(config, f"{name}, {kind}", batch, CHANGES[name](batch)))
+    return found
+
+
+def compare(every: list[Case]) -> tuple[int, list[str]]:
+    """How many outputs were compared, and a line for each that is not as Triton's own dispatch has it.
+
+    Each plan serves three rounds over all cases: the first binds what is new, the others launch what was
+    bound, directly where that is possible. New plans then launch what those before them bound.
+    """
+    with launching("public"):
+        expected = [case.run(case.plan()) for case in every]
+    count, wrong = 0, []
+    with launching("direct"):
+        for generation in range(2):
+            plans = [case.plan() for case in every]
+            for number in range(3):
+                found = [case.run(plan) for case, plan in zip(every, plans, strict=True)]
+                for case, one, other in zip(every, found, expected, strict=True):
+                    count += 1
+                    if not torch.equal(one, other):
+                        wrong.append(f"plans {generation}, round {number}: {case}")
+    return count, wrong
+
+
+def stress(
+    every: list[Case], device: torch.device, seconds: float, threads: int, at_a_time: int = 8
+) -> tuple[int, list[str]]:
+    """Launch from many threads on two streams at once; how many launches, and what was not bit-equal."""
+    with launching("public"):
+        expected = [case.run(case.plan()) for case in every]
+    synchronise(device)
+    on_gpu = device.type == "cuda"
+    streams = [torch.cuda.Stream(device) for _ in range(2)] if on_gpu else []  # type: ignore[no-untyped-call]
+    counts, problems = [0] * threads, []
+    together = threading.Barrier(threads)
+    deadline = time.monotonic() + seconds
+
+    def launch_some(number: int, turn: int) -> None:
+        """Some cases, four layers each, every case with a plan of its own; then compare."""
+        indices = [(turn * 7 + step) % len(every) for step in range(at_a_time)]
+        found = []
+        for index in indices:
+            plan = every[index].plan()
+            found += [(index, every[index].run(plan), plan) for _ in range(4)]
+        counts[number] += len(found)
+        for index, out, _ in found:
+            if not torch.equal(out, expected[index]):
+                problems.append(f"thread {number}: {every[index]}")
+
+    def work(number: int) -> None:
+        try:
+            together.wait()
+            turn = number
+            while time.monotonic() < deadline and not problems:
+                with torch.cuda.stream(streams[turn % 2]) if on_gpu else contextlib.nullcontext():
+                    launch_some(number, turn)
+                turn += threads + 1
+        except Exception as error:
+            problems.append(f"thread {number}: {brief(error)}")
+
+    with launching("direct"):
+        workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    synchronise(device)
+    return sum(counts), problems
+
+
+def warm_up(configs: tuple[Config, ...], names: tuple[str, ...]) -> None:
+    """Compile what ``compare`` needs, in a process of its own: Triton's cache on disk has it afterwards."""
+    with launching("public"):
+        for case in cases(configs, [torch.device("cuda", 0)], names):
+            case.run(case.plan())
+    torch.cuda.synchronize()

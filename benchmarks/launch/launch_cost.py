@@ -1,0 +1,275 @@
+"""CPU time of choosing, planning and launching, beside FlashAttention-3 and vLLM's Triton kernel.
+
+python -m benchmarks.launch.launch_cost [--stress 10] [--smoke]
+
+Also checks that direct launches give the bits that
+Triton's own dispatch gives, whatever changes between them and from many threads at once, and times a decode
+step of 32 layers, launch by launch and as a CUDA graph. Exit code 1 if any bit differs.
+"""
+
+import argparse
+import multiprocessing
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import attn_kernels
+from attn_kernels import Config, Workspace
+from attn_kernels.choose.heuristic import choose_for_device
+from attn_kernels.core.config import complete
+from attn_kernels.core.errors import brief
+from attn_kernels.measure.batches import Batch, decode
+from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise, plan_for, stand_in
+from attn_kernels.measure.timing import Launch, capture
+from benchmarks.common import environment
+from benchmarks.common.implementations import PEERS_FOLDER, Implementation, load_peers
+from benchmarks.launch.bench import Bench
+from benchmarks.launch.equal import CHANGES, FEW, cases, compare, stress, warm_up
+from benchmarks.launch.parts import breakdown
+from benchmarks.launch.timing import launching, wall_us
+
+KEEP_PARTIALS = ("segmented", "static_grid", "static_grid N4")
+THOROUGH = ("qblock", "qblock hopper", "segmented")  # tried with every change
+
+
+def plan_options(batch: Batch) -> dict[str, Any]:
+    features = dict(batch.features)
+    for name in ("num_seqs", "kv_element_size"):
+        features.pop(name)
+    return features | {"dtype": batch.dtype, "cache_dtype": batch.cache_dtype}
+
+
+def choosing(bench: Bench) -> None:
+    """Choosing as `plan` does it, beside a function of the same arguments that does nothing."""
+    choose = choose_for_device(bench.device)
+    for name, batch in bench.named.items():
+        features = batch.features
+        took, passing = bench.call_ns(choose, features), bench.call_ns(nothing_of(features), features)
+        config = complete(choose(**features))
+        bench.say(f"choose  {name:14} {took:5.0f} ns, an empty function {passing:5.0f} ns  {config}")
+
+
+def nothing_of(features: Iterable[str]) -> Callable[..., None]:
+    """A function of these keyword arguments that does nothing."""
+    found: Callable[..., None] = eval(f"lambda *, {', '.join(features)}: None")
+    return found
+
+
+def planning(bench: Bench) -> None:
+    """`plan` without and with a workspace, over the batch size."""
+    sizes = (1, 2) if bench.smoke else (1, 8, 64, 256)
+    bench.head("plan, us", *(f"batch {size}" for size in sizes))
+    rows: dict[str, Config | None] = {"chosen": None, **bench.configs}
+    most = bench.batch(decode(max(sizes), 32))
+    workspace = Workspace.for_maxima(
+        bench.device,
+        max_query_tokens=max(sizes),
+        max_num_seqs=max(sizes),
+        num_query_heads=most.layout.num_query_heads,
+        head_size=most.layout.head_size,
+        max_segments=32,
+    )
+    for name, config in rows.items():
+        for room in (None, workspace) if config is None or name in KEEP_PARTIALS else (None,):
+            found = []
+            for size in sizes:
+                batch = bench.batch(decode(size, 32 if bench.smoke else 2048))
+                tensors = stand_in(batch, bench.device)
+                index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table)
+                options = plan_options(batch) | {"config": config, "check": False, "workspace": room}
+                found.append(bench.cpu_us(partial(attn_kernels.plan, *index, **options)))
+            bench.row(name + (" + workspace" if room else ""), *found)
+
+
+def runs(bench: Bench) -> Iterator[tuple[str, BatchTensors, Config | None]]:
+    """What `run` is timed for: every variant in decode, and what is chosen for each batch."""
+    first, *others = bench.named.values()
+    tensors = materialise(first, bench.device)
+    for name, config in bench.configs.items():
+        yield name, tensors, config
+    yield f"chosen {first.name}", tensors, None
+    for batch in others:
+        yield f"chosen {batch.name}", materialise(batch, bench.device), None
+
+
+def running(bench: Bench) -> None:
+    """`run`; of what is chosen, again with the same config given: no more than noise may lie between."""
+    bench.head("run, us", "direct", "first", "public", "given")
+    for name, tensors, config in runs(bench):
+        with launching("direct"):
+            plan = plan_for(tensors, config)
+            (launch,) = launches_of(plan, tensors)
+            found = [bench.cpu_us(launch), bench.first_us(launch)]
+            note = f"  {plan.config}" + ("" if plan.ready or bench.smoke else "  NOT LAUNCHED DIRECTLY")
+        with launching("public"):
+            found.append(bench.cpu_us(launch))
+        if config is None:
+            with launching("direct"):
+                found.append(bench.cpu_us(launches_of(plan_for(tensors, plan.config), tensors)[0]))
+        bench.row(name, *found, note=note)
+
+
+def one_call(bench: Bench) -> None:
+    """`flash_attn_varlen_func`, which plans and runs, beside the two apart."""
+    bench.head("one call, us", "direct", "first", "public", "plan+run")
+    for batch in bench.named.values():
+        tensors = materialise(batch, bench.device)
+        (kv,) = tensors.sets
+        call = partial(
+            attn_kernels.flash_attn_varlen_func,
+            kv.q,
+            kv.k_cache,
+            kv.v_cache,
+            batch.max_query_len,
+            tensors.cu_seqlens_q,
+            batch.max_seq_len,
+            seqused_k=tensors.seqused_k,
+            block_table=tensors.block_table,
+            softmax_scale=tensors.softmax_scale,
+            out=kv.out,
+        )
+        with launching("direct"):
+            found = [bench.cpu_us(call), bench.first_us(call)]
+        with launching("public"):
+            found.append(bench.cpu_us(call))
+        with launching("direct"):
+            found.append(bench.cpu_us(partial(plan_and_run, tensors)))
+        bench.row(f"varlen {batch.name}", *found)
+
+
+def plan_and_run(tensors: BatchTensors) -> None:
+    (launch,) = launches_of(plan_for(tensors), tensors)
+    launch()
+
+
+def peers_of(folder: Path, bench: Bench) -> list[Implementation]:
+    """Those that can be loaded; a line for each other."""
+    peers, problems = load_peers(folder, ("fa3", "vllm_triton")) if not bench.smoke else ([], [])
+    for problem in problems:
+        bench.say(problem)
+    return peers
+
+
+def rivals(bench: Bench, peers: list[Implementation]) -> None:
+    bench.head("others' calls, us", "steady", "first")
+    for peer in peers:
+        for batch in bench.named.values():
+            try:
+                (launch,) = peer.prepare(materialise(batch, bench.device)).launches
+                bench.row(f"{peer.name} {batch.name}", bench.cpu_us(launch), bench.first_us(launch))
+            except Exception as error:
+                bench.say(f"{peer.name} {batch.name}: {brief(error)}")
+
+
+def step(bench: Bench, peers: list[Implementation], layers: int) -> None:
+    """A decode step: plan once, launch every layer; eager, the CPU's share of that, and as a graph."""
+    batch = next(iter(bench.named.values()))
+    tensors = materialise(batch, bench.device, num_sets=layers)
+    bench.head(f"{layers} layers, {batch.name}, us", "eager", "of CPU", "graph")
+
+    def ours() -> None:
+        for launch in launches_of(plan_for(tensors), tensors):
+            launch()
+
+    for way in ("direct", "public"):
+        with launching(way):
+            one_step(bench, f"ours, {way}", ours)
+    for peer in peers:
+        try:
+            one_step(bench, peer.name, partial(call_all, peer.prepare(tensors).launches))
+        except Exception as error:
+            bench.say(f"{peer.name}: {brief(error)}")
+
+
+def call_all(launches: list[Launch]) -> None:
+    for launch in launches:
+        launch()
+
+
+def one_step(bench: Bench, name: str, call: Callable[[], None]) -> None:
+    repeats = 2 if bench.smoke else 50
+    figures = [wall_us(call, bench.device, repeats), bench.cpu_us(call)]
+    if bench.device.type == "cuda":
+        figures.append(wall_us(capture([call], 1, bench.device).replay, bench.device, repeats))
+    bench.row(name, *figures)
+
+
+def compile_ahead(bench: Bench, scopes: list[tuple[Config, tuple[str, ...]]]) -> None:
+    """Compile what `compare` launches in many processes."""
+    started = time.monotonic()
+    jobs = [(config, names[start::3]) for config, names in scopes for start in range(3)]
+    with ProcessPoolExecutor(12, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for part in [pool.submit(warm_up, (config,), names) for config, names in jobs]:
+            part.result()
+    bench.say(f"compiled ahead in {time.monotonic() - started:.0f} s")
+
+
+def equality(bench: Bench, seconds: float, threads: int) -> bool:
+    """Whether all direct launches gave the bits of public ones."""
+    few = FEW[:1] if bench.smoke else FEW
+    every = few if bench.smoke else tuple(CHANGES)
+    scopes = [(config, every if name in THOROUGH else few) for name, config in bench.configs.items()]
+    devices = [bench.device]
+    if bench.device.type == "cuda":
+        others = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+        devices += [device for device in others if device != bench.device][:1]
+        compile_ahead(bench, scopes)
+    found = [case for config, names in scopes for case in cases((config,), devices, names, bench.smoke)]
+    count, wrong = compare(found)
+    bench.say(f"equal: {count} outputs of {len(found)} layers, {len(devices)} devices: {len(wrong)} differ")
+    here = [case for case in found if case.batch.q.device == bench.device]
+    launches, problems = stress(here, bench.device, seconds, threads, 1 if bench.smoke else 8)
+    bench.say(f"stress: {launches} launches of {threads} threads in {seconds:.0f} s, {len(problems)} differ")
+    for line in (*wrong, *problems)[:10]:
+        bench.say(f"  {line}")
+    return not wrong and not problems
+
+
+def main() -> int:
+    """Returns 0, or 1 where an output differs or a section broke off."""
+    started = time.monotonic()
+    parser = argparse.ArgumentParser(prog="benchmarks.launch.launch_cost", description=__doc__)
+    parser.add_argument("--stress", type=float, default=10.0, help="seconds of launches from 8 threads")
+    parser.add_argument(
+        "--smoke", action="store_true", help="tiny, in Triton's interpreter: tests the script"
+    )
+    parser.add_argument("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py")
+    parser.add_argument("--device", default="cuda", help="cuda or cuda:N")
+    args = parser.parse_args()
+    bench = Bench(environment.device_from("cpu" if args.smoke else args.device), args.smoke)
+    print(environment.headline(environment.describe(bench.device)), flush=True)
+    peers = peers_of(args.peers, bench)
+    seconds, threads, layers = (0.1, 1, 2) if args.smoke else (args.stress, 8, 32)
+    sections: dict[str, Callable[[], object]] = {
+        "equality": partial(equality, bench, seconds, threads),
+        "choose": partial(choosing, bench),
+        "plan": partial(planning, bench),
+        "run": partial(running, bench),
+        "one call": partial(one_call, bench),
+        "peers": partial(rivals, bench, peers),
+        "breakdown": partial(breakdown, bench),
+        "step": partial(step, bench, peers, layers),
+    }
+    fine = True
+    for name, section in sections.items():
+        try:
+            fine &= section() is not False
+        except Exception as error:
+            traceback.print_exc()
+            bench.say(f"{name} BROKE OFF: {brief(error)}")
+            fine = False
+    print(f"\n{environment.headline(environment.describe(bench.device))}")
+    print("\n".join(bench.lines))
+    print(f"{time.monotonic() - started:.0f} s; {'all fine' if fine else 'SOMETHING IS WRONG'}")
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""CPU time of a call that launches on a GPU, with a queue so short that the CPU never waits for it."""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from attn_kernels.launch import binding
+from attn_kernels.launch.direct import VARIABLE
+
+BURST = 10  # calls before the GPU catches up
+LEAD = 3  # calls before those: the first after a wait find cold caches, and the more so the longer it was
+Call = Callable[[], object]
+
+
+def synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def cpu_us(call: Call, device: torch.device, bursts: int) -> float:
+    """Median microseconds of a call over so many bursts of calls."""
+    on_gpu = device.type == "cuda"
+    samples, burst, lead = [], BURST if on_gpu else 1, LEAD if on_gpu else 0
+    for _ in range(bursts):
+        synchronise(device)
+        for _ in range(lead):
+            call()
+        start = time.perf_counter_ns()
+        for _ in range(burst):
+            call()
+        samples.append((time.perf_counter_ns() - start) / burst / 1e3)
+    synchronise(device)
+    return statistics.median(samples)
+
+
+def first_us(call: Call, device: torch.device, repeats: int) -> float:
+    """Median microseconds of the first call after the CPU waited for the GPU."""
+    samples = []
+    for _ in range(repeats):
+        synchronise(device)
+        start = time.perf_counter_ns()
+        call()
+        samples.append((time.perf_counter_ns() - start) / 1e3)
+    synchronise(device)
+    return statistics.median(samples)
+
+
+def wall_us(call: Call, device: torch.device, repeats: int) -> float:
+    """Median microseconds from a call to the end of what it launched."""
+    samples = []
+    for _ in range(repeats):
+        synchronise(device)
+        start = time.perf_counter_ns()
+        call()
+        synchronise(device)
+        samples.append((time.perf_counter_ns() - start) / 1e3)
+    return statistics.median(samples)
+
+
+@contextmanager
+def launching(way: str) -> Iterator[None]:
+    """Launch this way, ``direct`` or ``public``, whatever was bound before; and afterwards as before."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = way
+    binding.forget()
+    try:
+        yield
+    finally:
+        os.environ.pop(VARIABLE)
+        if before is not None:
+            os.environ[VARIABLE] = before
+        binding.forget()

@@ -1,0 +1,73 @@
+"""Fixtures of all tests of kernels."""
+
+import dataclasses
+import functools
+import logging
+
+import pytest
+import triton.language as tl
+from triton.language.core import is_builtin
+from triton.runtime import interpreter
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quick_interpreter():
+    """Without what takes most of the interpreter's time: it replaces triton.language's functions again at
+    every call of a device function, and examines all sums and products of integers (see ``overflow_checks``).
+    """
+    replace_functions, builder = interpreter._patch_lang, interpreter.interpreter_builder
+    options = builder.options
+
+    @functools.cache
+    def modules(function):
+        return [value for value in function.__globals__.values() if value is tl or value is tl.core]
+
+    def replace_once(function):
+        if any(is_builtin(module.load) for module in modules(function)):
+            return replace_functions(function)
+        return interpreter._LangPatchScope()
+
+    if hasattr(interpreter, "_LangPatchScope"):  # older versions of Triton replace them in another way
+        interpreter._patch_lang = replace_once
+    builder.options = dataclasses.replace(options, sanitize_overflow=False)
+    yield
+    interpreter._patch_lang = replace_functions
+    builder.options = options
+
+
+@pytest.fixture
+def overflow_checks(monkeypatch):
+    """A sum or product of int32 that overflows in a kernel is an error."""
+    builder = interpreter.interpreter_builder
+    monkeypatch.setattr(
+        builder, "options", dataclasses.replace(builder.options, sanitize_overflow=True, debug=True)
+    )
+
+
+@pytest.fixture
+def new_process(monkeypatch):
+    """As if nothing had been chosen yet in this process, nor said, and no variable were set."""
+    from kernel_cases import forget_choices
+
+    from attn_kernels.choose import choice_log, untuned
+
+    for name in ("DEVICE", "CONFIG", "LOG"):
+        monkeypatch.delenv(f"ATTN_KERNELS_{name}", raising=False)
+    monkeypatch.setattr(untuned, "_told", {})
+    monkeypatch.setattr(choice_log, "_seen", {})
+    logger = logging.getLogger("attn_kernels")
+    level, handlers = logger.level, logger.handlers[:]
+    forget_choices()
+    yield
+    forget_choices()
+    logger.setLevel(level)
+    logger.handlers[:] = handlers
+
+
+@pytest.fixture(params=["flat", "nested"])
+def recorder(request, monkeypatch):
+    """What would have been launched, as Triton 3.6 and as 3.9 launch."""
+    from launch_recorder import Recorder, recording
+
+    with recording(monkeypatch, Recorder(request.param == "nested")) as found:
+        yield found

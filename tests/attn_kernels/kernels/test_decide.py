@@ -1,0 +1,189 @@
+"""Segments that the device decides about: what it decides, and that results are right whatever that is."""
+
+import random
+import sys
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+import triton
+from captured_server import HEADS, Server, batch_of, random_lens
+from kernel_cases import FP8, assert_close, make_config, random_batch, scores
+
+from attn_kernels import Config
+from attn_kernels.planning import plan
+from attn_kernels.testing.poisoned import run_poisoned
+from generated.unified_attention import MODULES
+
+SEGMENTS = 5
+DECIDING = ("segmented", "static_grid")
+
+
+@triton.jit
+def by_element_size(
+    kv_element_size,
+    block_size,
+    head_size,
+    num_kv_heads,
+    num_query_heads,
+    max_seq_len,
+    max_query_len,
+    num_kv_tokens,
+    num_query_tokens,
+    num_seqs,
+):
+    """4, or 0 for fp8. A spec may have its features in any order."""
+    return (kv_element_size - 1) * 4
+
+
+@triton.jit
+def by_length(
+    num_seqs,
+    num_query_tokens,
+    num_kv_tokens,
+    max_query_len,
+    max_seq_len,
+    num_query_heads,
+    num_kv_heads,
+    head_size,
+    block_size,
+    kv_element_size,
+):
+    """1, or 7, which is more than there is room for."""
+    return max_seq_len % 2 * 6 + 1
+
+
+@pytest.fixture
+def decided_by(monkeypatch):
+    """A function that puts another in place of every tree."""
+
+    def put(function):
+        monkeypatch.setattr(plan, "segments_function", lambda device, device_key: function)
+
+    return put
+
+
+@pytest.fixture
+def decided_by_length(decided_by):
+    decided_by(by_length)
+
+
+pytestmark = pytest.mark.usefixtures("new_process")
+
+
+def deciding(variant, **parameters):
+    return make_config(variant, **{"num_segments": SEGMENTS, "device_segments": 1, **parameters})
+
+
+@pytest.mark.parametrize(
+    "names, fp8", [("", False), ("window=37 sinks", False), ("softcap alibi scales=tensor", True)]
+)
+@pytest.mark.parametrize("variant", DECIDING)
+def test_replays_are_right_whatever_is_decided(variant, names, fp8, decided_by_length):
+    rng = random.Random(f"{variant}/{names}")
+    options, cache_dtype = scores(HEADS, names), FP8 if fp8 else None
+    server = Server(deciding(variant), cache_dtype, **options)
+    decided = set()
+    for seed in range(20):
+        batch = batch_of(*random_lens(rng), seed, cache_dtype)
+        if len(batch.q):
+            assert_close(server.replay(batch), batch.reference(**options))
+            longest = max(k for q, k in zip(batch.query_lens, batch.context_lens, strict=True) if q)
+            assert server.plan.workspace[-1].tolist() == [min(longest % 2 * 6 + 1, SEGMENTS)]
+            decided.update(server.plan.workspace[-1].tolist())
+    assert decided == {1, SEGMENTS}
+
+
+@pytest.mark.parametrize("variant", DECIDING)
+def test_as_many_segments_as_there_are_give_the_bits_of_a_fixed_number(variant, decided_by_length):
+    batch = random_batch(((1, 1, 2), (91, 34, 40)))  # for 91, 7 are decided
+    fixed = run_poisoned(batch, batch.plan(config=deciding(variant, device_segments=0)))
+    assert run_poisoned(batch, batch.plan(config=deciding(variant))).equal(fixed)
+
+
+def test_features_are_handed_on_by_name_and_at_least_one_segment_is_used(decided_by):
+    """By plans that share all but the caches' element."""
+    decided_by(by_element_size)
+    for cache_dtype, decided in ((None, 4), (FP8, 1), (None, 4)):
+        batch = random_batch(((1, 2), (40, 9)), cache_dtype=cache_dtype)
+        plan = batch.plan(config=deciding("segmented"))
+        assert plan.workspace[-1].tolist() == [decided]
+        assert_close(run_poisoned(batch, plan), batch.reference())
+
+
+@pytest.mark.parametrize("lens", [((), ()), ((0, 0), (0, 90))])
+@pytest.mark.parametrize("variant", DECIDING)
+def test_batches_without_tokens_use_one_segment(variant, lens):
+    batch = random_batch(lens)
+    plan = batch.plan(config=deciding(variant), device_key="nvidia_h100")
+    assert plan.workspace[-1].tolist() == [1]
+    assert run_poisoned(batch, plan).shape == batch.q.shape
+
+
+def test_the_tree_that_is_named_is_asked():
+    """On the device as `choose` is on the host, for plans that share all but the tree."""
+    rng, many = random.Random(0), set()
+    config = Config("segmented", 16, 64, num_segments=16, device_segments=1)
+    for _ in range(40):
+        lens = [(1, rng.choice((64, 300, 1000, 4000))) for _ in range(rng.choice((1, 2, 20)))]
+        batch = random_batch(tuple(zip(*lens, strict=True)), kv_heads=4, head_size=64)
+        for key in ("nvidia_h100", "amd_mi300x"):
+            plan = batch.plan(config=config, device_key=key)
+            (found,) = plan.workspace[-1].tolist()
+            assert found == min(16, MODULES[key].choose(**features_of(plan)).num_segments)
+            many.add((key, found))
+    assert len(many) > 3
+
+
+def features_of(plan):
+    lens = plan.cu_seqlens_q.tolist()
+    return {
+        "num_seqs": plan.num_seqs,
+        "num_query_tokens": plan.num_query_tokens,
+        "num_kv_tokens": int(plan.seqused_k.sum()),
+        "max_query_len": max(b - a for a, b in pairwise(lens)),
+        "max_seq_len": int(plan.seqused_k.max()),
+        "num_query_heads": plan.num_query_heads,
+        "num_kv_heads": plan.num_kv_heads,
+        "head_size": plan.head_size,
+        "block_size": plan.block_size,
+        "kv_element_size": plan.dtype.itemsize,
+    }
+
+
+def test_the_device_s_own_tree_is_asked_whatever_config_is_forced(monkeypatch):
+    monkeypatch.setenv("ATTN_KERNELS_CONFIG", "segmented_M16_T16_N4_W4_S2_G1")
+    batch = random_batch(((1,), (90,)))
+    plan = batch.plan()
+    assert plan.config.device_segments == 1
+    assert plan.workspace[-1].tolist() == [1]  # of `default`, which serves CPUs
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        None,  # no such folder
+        SimpleNamespace(),  # a folder without modules, such as one that holds what Python cached
+        SimpleNamespace(MODULES={"default": SimpleNamespace()}),  # functions for other parameters
+    ],
+)
+def test_modules_without_triton_functions_are_named(functions, monkeypatch):
+    monkeypatch.setitem(sys.modules, "generated.unified_attention.in_kernel", functions)
+    with pytest.raises(
+        ValueError, match=r"device_segments is 1, but generated modules with 'in_kernel: \[num_"
+    ):
+        random_batch(((1,), (90,))).plan(config=deciding("segmented"))
+
+
+@pytest.mark.parametrize(
+    "config, complaint",
+    [
+        (Config("segmented", 16, 16, device_segments=1), "num_segments is 1, but at least 2 is needed"),
+        (Config("static_grid", 16, 16, device_segments=1), "num_segments is 1, but at least 2 is needed"),
+        (Config("segmented", 16, 16, num_segments=2, device_segments=2), "device_segments is 2, but 0 or 1"),
+        (Config("qblock", 16, 16, device_segments=1), "device_segments is 1, but qblock has no such"),
+    ],
+)
+def test_configs_that_have_nothing_to_decide_are_refused(config, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        random_batch(((1,), (90,))).plan(config=config)

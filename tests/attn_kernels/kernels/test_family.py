@@ -1,0 +1,279 @@
+"""Every variant and feature against the float64 reference, with every byte that must not be used poisoned."""
+
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kernel_cases import (
+    FP8,
+    NAMES,
+    Q_BLOCKS,
+    TOLERANCE,
+    assert_close,
+    check,
+    make_config,
+    random_batch,
+    strided,
+)
+from kernel_cases import scores as score_options
+
+import attn_kernels
+from attn_kernels import run
+from attn_kernels.testing.poisoned import GARBAGE_PAGE, relative_error, run_poisoned
+
+# The interpreter also computes the rows of a tile that hold no query, and the infinite powers of a soft cap.
+pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow) encountered:RuntimeWarning")
+
+BF16 = torch.bfloat16
+WIDEST = 2**31 - 1
+# (query lengths, context lengths): a chunk over cached context, decode, a sequence without query tokens, a
+# short prompt.
+MIXED = ((4, 1, 0, 2), (37, 50, 20, 2))
+DECODE = ((1, 1), (1, 70))
+PROMPT = ((9,), (9,))
+SPECULATIVE = ((5, 2, 0), (70, 33, 0))
+
+# Each value of each column meets most values of the others.
+#   lengths, query heads a KV head, KV heads, head size, page, tile, block_m, dtype, fp8, scores
+CASES = {
+    "plain": (MIXED, 4, 1, 32, 16, 16, 16, None, False, ""),
+    "window of 1": (MIXED, 3, 1, 16, 24, 32, 16, None, False, "window=1"),
+    "window below a tile": (SPECULATIVE, 1, 2, 40, 8, 16, 32, BF16, False, "window=11 sinks"),
+    "window of tiles": (MIXED, 1, 2, 64, 16, 16, 16, None, True, "window=33 scales"),
+    "widest window": (MIXED, 4, 1, 8, 136, 64, 16, None, False, f"window={WIDEST} alibi"),
+    "soft cap": (SPECULATIVE, 3, 1, 32, 1, 16, 16, BF16, True, "softcap scales=tensor"),
+    "alibi": (DECODE, 8, 1, 128, 48, 32, 16, None, False, "alibi"),
+    "sinks": (MIXED, 4, 1, 80, 1024, 128, 64, BF16, False, "sinks=half"),
+    "fp8": (DECODE, 7, 1, 256, 32, 32, 32, BF16, True, "scales=tensor"),
+    "fp8 without scales": (PROMPT, 1, 1, 1, 8, 16, 16, None, True, ""),
+    "capped window": (PROMPT, 2, 2, 33, 64, 16, 128, None, False, "softcap window=4"),
+    "capped alibi": (DECODE, 3, 2, 16, 16, 64, 16, BF16, False, "softcap alibi sinks"),
+    "all": (MIXED, 4, 1, 24, 24, 16, 16, None, True, "window=13 softcap alibi sinks=half scales=tensor"),
+    "all, other sizes": (
+        SPECULATIVE,
+        7,
+        1,
+        64,
+        8,
+        32,
+        64,
+        BF16,
+        True,
+        "window=20 softcap alibi sinks scales",
+    ),
+}
+
+
+@pytest.mark.parametrize("variant", NAMES)
+@pytest.mark.parametrize("case", CASES)
+def test_features(variant, case):
+    lens, ratio, kv_heads, head_size, page, tile, block_m, dtype, fp8, names = CASES[case]
+    dtype = dtype or torch.float16
+    batch = random_batch(
+        lens, ratio, kv_heads, head_size, block_size=page, dtype=dtype, cache_dtype=FP8 if fp8 else None
+    )
+    check(batch, make_config(variant, block_m, tile), **score_options(ratio * kv_heads, names, dtype))
+
+
+@pytest.mark.parametrize("variant, ratio", [*((name, 23) for name in Q_BLOCKS), ("split", 71)])
+@pytest.mark.parametrize("names", ["", "window=9 softcap alibi sinks"])
+def test_a_group_larger_than_a_block(variant, ratio, names):
+    """Split among programs by the Q-Block variants at block_m, by the decode kernel at 64 heads."""
+    lens = ((1, 1), (19, 30)) if variant == "split" else ((2, 0, 1), (19, 0, 30))
+    batch = random_batch(lens, ratio, head_size=16)
+    check(batch, make_config(variant, num_segments=2), **score_options(ratio, names))
+
+
+@pytest.mark.parametrize("variant", NAMES)
+@pytest.mark.parametrize("block_m, tile_size", [(128, 256), (16, 32)])
+def test_tiles_and_lengths_of_several_sizes(variant, block_m, tile_size):
+    """Prompts of more than one block, contexts that end just before, at and after a tile."""
+    lens = ((20, 1, 1, 1), (20, 31, 32, 33))
+    batch = random_batch(lens, 1, 1, 16, block_size=40)
+    check(batch, make_config(variant, block_m, tile_size))
+
+
+@pytest.mark.parametrize("variant", NAMES)
+@pytest.mark.parametrize(
+    "query_lens, context_lens",
+    [
+        ((0, 0, 0), (5, 0, 17)),
+        ((0,), (0,)),
+        ((), ()),
+        ((0, 1, 0, 0, 1, 0), (0, 40, 3, 0, 1, 33)),
+        ((1,) * 9, tuple(range(1, 34, 4))),
+        ((4,), (21,)),
+        ((2, 2), (2, 21)),
+        ((2, 2, 2, 2), (15, 16, 17, 18)),
+    ],
+    ids=[
+        "no query tokens",
+        "empty",
+        "no sequences",
+        "holes",
+        "decode",
+        "one sequence",
+        "no decode",
+        "around a tile",
+    ],
+)
+def test_batches_at_the_edge(variant, query_lens, context_lens):
+    check(random_batch((query_lens, context_lens), ratio=1, kv_heads=2, head_size=16), make_config(variant))
+
+
+@pytest.mark.parametrize("variant", Q_BLOCKS)
+def test_one_group_of_heads_after_another_when_they_would_not_share_the_cache(variant, monkeypatch):
+    monkeypatch.setattr("attn_kernels.kernels.qblock.L2_BYTES", 3 * 2 * 50 * 16 * 2)
+    check(random_batch(((9, 1, 0), (9, 50, 3)), ratio=2, kv_heads=4, head_size=16), make_config(variant))
+
+
+@pytest.mark.parametrize("variant", NAMES)
+@pytest.mark.parametrize("softmax_scale, factor", [(0.5, 1), (1e-3, 1), (None, 300), (1, 1)])
+def test_scores_of_any_magnitude(variant, softmax_scale, factor):
+    batch = random_batch(((1, 1), (19, 40)), ratio=1, head_size=16)
+    batch.q.mul_(factor)
+    check(batch, make_config(variant), softmax_scale=softmax_scale)
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_soft_caps_of_large_scores_are_the_cap(variant):
+    batch = random_batch(((1, 1), (19, 40)), ratio=1, head_size=16)
+    batch.q.mul_(300)
+    check(batch, make_config(variant), softcap=30.0)
+
+
+@pytest.mark.parametrize("variant", NAMES)
+@pytest.mark.parametrize("sink", [-200.0, 200.0])
+def test_extreme_sinks(variant, sink):
+    """Far below every score it changes nothing, far above it leaves nothing."""
+    batch = random_batch(((1, 1), (19, 40)), ratio=2, head_size=16)
+    sinks = torch.tensor([sink, 0.0])
+    out = run_poisoned(batch, batch.plan(config=make_config(variant)), sinks=sinks)
+    expected = batch.reference(sinks=sinks)
+    assert_close(out, expected)
+    if sink < 0:
+        torch.testing.assert_close(expected[:, 0], batch.reference()[:, 0])
+    else:
+        assert not out[:, 0].any()
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_sinks_of_minus_infinity_beside_tiles_that_a_row_does_not_see(variant):
+    sinks = torch.tensor([-torch.inf, 0.0, 1.0, -torch.inf])
+    batch = random_batch(((40, 1), (90, 60)), ratio=2, kv_heads=2, head_size=16)
+    check(batch, make_config(variant, block_m=64), sinks=sinks, sliding_window=20)
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_tokens_of_no_sequence_are_left_alone(variant):
+    """The rest of a padded batch, as in a captured graph."""
+    batch = random_batch(((3, 5), (20, 9)), ratio=2, head_size=16)
+    padded = dataclasses.replace(batch, q=torch.cat([batch.q, torch.full((4, 2, 16), torch.nan)]).half())
+    plan = padded.plan(config=make_config(variant), max_query_len=12, max_seq_len=20, check=False)
+    out = run_poisoned(padded, plan)
+    assert_close(out[:8], batch.reference())
+    assert out[8:].isnan().all()
+
+
+@pytest.mark.parametrize("variant", NAMES)
+@pytest.mark.parametrize("padding", [1, 8])
+def test_strided_tensors(variant, padding):
+    batch = random_batch(((2, 1, 0), (9, 50, 20)), ratio=2, kv_heads=2, head_size=16)
+    q = strided(strided(batch.q, 1, 3), 2, padding)
+    k_cache = strided(strided(batch.k_cache, 3, padding), 1, 2)
+    v_cache = strided(batch.v_cache.permute(0, 2, 1, 3).contiguous(), 3, padding).permute(0, 2, 1, 3)
+    out = strided(torch.full_like(batch.q, torch.nan), 1, 2)
+    plan = batch.plan(config=make_config(variant))
+    assert run(plan, q, k_cache, v_cache, out=out) is out
+    assert_close(out, batch.reference())
+    assert torch.isnan(out._base[:, 4:]).all(), "wrote between the rows of out"
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_a_part_of_a_batch_with_views_of_its_tensors(variant):
+    """Outputs of other tokens in the same tensor stay as they were."""
+    batch = random_batch(MIXED, ratio=2, head_size=16)
+    start, stop = batch.query_lens[0], len(batch.q) - batch.query_lens[-1]
+    plan = attn_kernels.plan(
+        (batch.cu_seqlens_q - start)[1:-1],
+        batch.seqused_k[1:-1],
+        strided(batch.block_table, 1, 5, fill=GARBAGE_PAGE)[1:-1],
+        num_query_tokens=stop - start,
+        max_query_len=1,
+        max_seq_len=50,
+        num_query_heads=2,
+        num_kv_heads=1,
+        head_size=16,
+        block_size=16,
+        dtype=torch.float16,
+        config=make_config(variant),
+    )
+    out = torch.full_like(batch.q, 7.0)
+    run(plan, batch.q[start:stop], batch.k_cache, batch.v_cache, out=out[start:stop])
+    assert_close(out[start:stop], batch.reference()[start:stop])
+    assert (out[:start] == 7).all() and (out[stop:] == 7).all()
+
+
+sequences = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 40)), min_size=1, max_size=3)
+any_scores = st.tuples(
+    st.sampled_from(["", "window=1", "window=7", "window=16", "window=30", "window=99"]),
+    st.sampled_from(["", "softcap"]),
+    st.sampled_from(["", "alibi"]),
+    st.sampled_from(["", "sinks", "sinks=half"]),
+    st.sampled_from(["", "scales", "scales=tensor"]),
+).map(" ".join)
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(
+    variant=st.sampled_from(NAMES),
+    lens=sequences,
+    ratio=st.sampled_from([1, 2, 3, 5, 7, 17]),
+    kv_heads=st.integers(1, 2),
+    head_size=st.sampled_from([16, 24, 32, 33]),
+    block_size=st.sampled_from([1, 3, 8, 16, 24, 64]),
+    block_m=st.sampled_from([16, 32, 64]),
+    tile_size=st.sampled_from([16, 32, 64]),
+    num_segments=st.sampled_from([1, 2, 3, 8]),
+    dtype=st.sampled_from(list(TOLERANCE)),
+    fp8=st.booleans(),
+    names=any_scores,
+    seed=st.integers(0, 99),
+)
+def test_any_batch(
+    variant,
+    lens,
+    ratio,
+    kv_heads,
+    head_size,
+    block_size,
+    block_m,
+    tile_size,
+    num_segments,
+    dtype,
+    fp8,
+    names,
+    seed,
+):
+    batch = random_batch(
+        ([query for query, _ in lens], [query + cached for query, cached in lens]),
+        ratio,
+        kv_heads,
+        head_size,
+        block_size=block_size,
+        dtype=dtype,
+        cache_dtype=FP8 if fp8 else None,
+        seed=seed,
+    )
+    config = make_config(variant, block_m, tile_size, num_segments=num_segments)
+    options = score_options(ratio * kv_heads, names, dtype)
+    out = run_poisoned(batch, batch.plan(config=config), **options)
+    assert relative_error(out, batch.reference(**options)) < TOLERANCE[dtype]

@@ -1,0 +1,139 @@
+"""Functions printed for any tree over any expression choose in a kernel what the tree chooses."""
+
+import importlib.util
+from itertools import count
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from treegen.core import expr
+from treegen.core.spec import Budget, Config, KernelSpec, Parameter
+from treegen.core.tree import Leaf, Split, choose
+from treegen.emit.triton import Unprintable, in_kernel_module
+
+
+@triton.jit
+def rows_kernel(out_ptr, rows_ptr, count, FUNCTION: tl.constexpr):
+    for row in range(count):
+        at = rows_ptr + row * 3
+        tl.store(out_ptr + row, FUNCTION(tl.load(at), tl.load(at + 1), tl.load(at + 2)))
+
+
+@triton.jit
+def constants_kernel(out_ptr, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, FUNCTION: tl.constexpr):
+    tl.store(out_ptr, FUNCTION(A, B, C))
+
+
+NAMES = ("rows", "columns", "heads")
+CONFIGS = tuple(Config("plain", (("parts", parts),)) for parts in (0, 1, 4, 32, (1 << 31) - 1))
+
+
+def spec_of(derived):
+    return KernelSpec(
+        name="scale",
+        features=NAMES,
+        derived=derived,
+        split_on=NAMES,
+        variants=("plain",),
+        parameters={"parts": Parameter("N")},
+        constraints=(),
+        trusted_as_measured=(),
+        fallback=CONFIGS[0],
+        budget=Budget(8, 8),
+        translations={},
+        tables={},
+        in_kernel=("parts",),
+    )
+
+
+def texts(inner):
+    positive = st.one_of(st.integers(1, 1 << 40).map(str), inner.map("max(1, {}, 3)".format))
+    return st.one_of(
+        st.builds("({} {} {})".format, inner, st.sampled_from("+-*"), inner),
+        st.builds("({} // {})".format, inner, positive),
+        st.builds("{}({}, {})".format, st.sampled_from(["min", "max"]), inner, inner),
+        inner.map("next_power_of_2({})".format),
+    )
+
+
+ATOMS = st.one_of(st.sampled_from(NAMES), st.integers(-(1 << 33), 1 << 33).map("({})".format))
+EXPRESSIONS = st.recursive(ATOMS, texts, max_leaves=8).map(expr.parse)
+SIZES = st.one_of(st.integers(0, 100), st.integers(0, (1 << 31) - 1))
+numbers = count()
+
+
+def parts_of(expression):
+    yield expression
+    for argument in expression.arguments if isinstance(expression, expr.Call) else ():
+        yield from parts_of(argument)
+
+
+def fits(expression, point):
+    """Whether 64 bits suffice for all that is computed."""
+    return all(abs(expr.evaluate(part, point)) < 1 << 63 for part in parts_of(expression))
+
+
+def module_of(folder, text):
+    path = folder / f"in_kernel_{next(numbers)}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+@given(EXPRESSIONS, st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=4, max_size=4), st.data())
+def test_any_expression_and_tree(tmp_path_factory, expression, rows, data):
+    expression = expr.substitute(expression, {})
+    rows = [row for row in rows if fits(expression, dict(zip(NAMES, row, strict=True)))]
+    assume(rows)
+    values = [expr.evaluate(expression, dict(zip(NAMES, row, strict=True))) for row in rows]
+    near = st.builds(lambda value, step: value + step, st.sampled_from(values), st.integers(-1, 1))
+    tree = data.draw(
+        st.recursive(
+            st.sampled_from(CONFIGS).map(Leaf),
+            lambda inner: st.builds(Split, st.sampled_from(["value", "heads"]), near, inner, inner),
+            max_leaves=6,
+        )
+    )
+    try:
+        text = in_kernel_module(spec_of({"value": expression}), "device", {}, tree)
+    except Unprintable:
+        assume(False)
+    function = module_of(tmp_path_factory.getbasetemp(), text).parts
+    expected = [
+        dict(choose(tree, {"value": value, "heads": row[2]}).parameters)["parts"]
+        for value, row in zip(values, rows, strict=True)
+    ]
+    for dtype in (torch.int32, torch.int64):
+        out = torch.full((len(rows),), -1, dtype=torch.int32)
+        rows_kernel[(1,)](out, torch.tensor(rows, dtype=dtype), len(rows), function)
+        assert out.tolist() == expected
+    out = torch.full((1,), -1, dtype=torch.int32)
+    constants_kernel[(1,)](out, *rows[0], function)
+    assert out.tolist() == expected[:1]
+
+
+@pytest.mark.parametrize("value", [-7, -6, -1, 0, 1, 5, 6, -(1 << 40) - 1])
+def test_division_rounds_down_whatever_the_sign(tmp_path_factory, value):
+    """Triton's own division rounds towards zero."""
+    derived = {"value": expr.parse(f"(rows - {max(0, -value)}) // 3")}
+    row = (max(0, value), 0, 0)
+    for threshold in (value // 3 - 1, value // 3, value // 3 + 1):
+        tree = Split("value", threshold, Leaf(CONFIGS[2]), Leaf(CONFIGS[3]))
+        text = in_kernel_module(spec_of(derived), "device", {}, tree)
+        out = torch.full((1,), -1, dtype=torch.int32)
+        function = module_of(tmp_path_factory.getbasetemp(), text).parts
+        rows_kernel[(1,)](out, torch.tensor([row], dtype=torch.int32), 1, function)
+        assert out.item() == (4 if value // 3 <= threshold else 32)

@@ -1,0 +1,127 @@
+"""Device functions on their own, where the kernels' results would not show a mistake."""
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from kernel_cases import FP8, NAMES, assert_close, make_config, random_batch, record_launches
+from kernel_cases import scores as score_options
+
+from attn_kernels.kernels import arguments
+from attn_kernels.kernels.pages import decode_e4m3, find_sequence, load_page_ids, search
+from attn_kernels.testing.poisoned import run_poisoned
+
+TILE = 32
+
+
+@triton.jit
+def store_page_ids(out_ptr, table_ptr, tile_start, first_key, last_key, const: tl.constexpr):
+    TILE_SIZE: tl.constexpr = const.tile_size
+    page_ids = load_page_ids(table_ptr, tile_start, first_key, last_key, const)
+    tl.store(out_ptr + tl.arange(0, TILE_SIZE), page_ids + tl.zeros([TILE_SIZE], dtype=tl.int32))
+
+
+@triton.jit
+def store_sequences(out_ptr, cu_seqlens_q_ptr, num_seqs, BLOCK_Q: tl.constexpr):
+    q_block = tl.program_id(0)
+    tl.store(out_ptr + q_block, find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q))
+
+
+@triton.jit
+def store_search(out_ptr, starts_ptr, count):
+    value = tl.program_id(0)
+    tl.store(out_ptr + value, search(starts_ptr, count, value))
+
+
+@triton.jit
+def store_decoded(out_ptr, bytes_ptr, COUNT: tl.constexpr):
+    index = tl.arange(0, COUNT)
+    tl.store(out_ptr + index, decode_e4m3(tl.load(bytes_ptr + index), out_ptr.dtype.element_ty))
+
+
+@pytest.mark.parametrize("page_size", [1, 8, 24, 32, 64])
+@pytest.mark.parametrize(
+    "first_key, last_key", [(0, 0), (0, 31), (0, 32), (0, 50), (20, 63), (33, 64), (64, 95), (95, 95)]
+)
+def test_page_ids_are_read_from_the_first_to_the_last_key_only(page_size, first_key, last_key):
+    table = torch.full((300,), -1, dtype=torch.int32)
+    owned = torch.arange(first_key // page_size, last_key // page_size + 1)
+    table[owned] = 100 + owned.to(torch.int32)
+    config = make_config("qblock", tile_size=TILE)
+    shape = {"head_size": 16, "block_size": page_size, "queries_per_kv": 1}
+    const = arguments.make_compile_params(config, **shape, windowed=first_key > 0)
+    begin = first_key // TILE * TILE
+    for tile_start in range(begin, last_key + 2 * TILE, TILE):  # the kernel looks one tile ahead
+        out = torch.zeros(TILE, dtype=torch.int32)
+        store_page_ids[(1,)](out, table, tile_start, first_key, last_key, const)
+        keys = torch.arange(tile_start, tile_start + TILE).clamp(first_key, last_key)
+        if page_size % TILE == 0:
+            keys = keys[:1].expand(TILE)
+        assert torch.equal(out, table[keys // page_size]), tile_start
+        assert (out >= 100).all()
+
+
+@pytest.mark.parametrize("query_lens", [(5,), (4, 4), (0, 0, 9, 0, 1, 0), (1,) * 7, (3, 8, 0)])
+@pytest.mark.parametrize("block_q", [1, 3, 4, 16])
+def test_every_q_block_finds_its_sequence(query_lens, block_q):
+    starts = [sum(query_lens[:i]) for i in range(len(query_lens) + 1)]
+    num_blocks = starts[-1] // block_q + len(query_lens)
+    first_blocks = [start // block_q + i for i, start in enumerate(starts[:-1])]
+    expected = [
+        max(i for i, first in enumerate(first_blocks) if first <= block) for block in range(num_blocks)
+    ]
+    out = torch.full((num_blocks,), -1, dtype=torch.int32)
+    store_sequences[(num_blocks,)](out, torch.tensor(starts, dtype=torch.int32), len(query_lens), block_q)
+    assert out.tolist() == expected
+    for i, length in enumerate(query_lens):
+        room = expected.count(i) * block_q
+        assert room >= length, "every query token has a program"
+
+
+@pytest.mark.parametrize("starts", [(0,), (0, 5), (0, 0, 3, 3, 3, 9), (0, 1, 2, 3, 4), (0, 4, 4)])
+def test_search_finds_the_last_that_starts_no_later(starts):
+    """Of sequences that start at one token, all but the last are empty."""
+    values = starts[-1] + 3
+    out = torch.full((values,), -1, dtype=torch.int32)
+    store_search[(values,)](out, torch.tensor(starts, dtype=torch.int32), len(starts))
+    assert out.tolist() == [
+        max(i for i, start in enumerate(starts) if start <= value) for value in range(values)
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_every_fp8_number_is_decoded_from_its_bits(dtype):
+    encoded = torch.arange(256, dtype=torch.uint8)
+    out = torch.full((256,), 7.0, dtype=dtype)
+    store_decoded[(1,)](out, encoded, 256)
+    expected = encoded.view(FP8).to(dtype)
+    nan = torch.isnan(expected)
+    assert nan.sum() == 2
+    assert torch.equal(out[~nan], expected[~nan])
+    assert torch.equal(out[nan].abs(), torch.full((2,), 480.0, dtype=dtype))
+
+
+@pytest.mark.parametrize("variant", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_devices_without_fp8_conversion_decode_it(variant, dtype, monkeypatch):
+    monkeypatch.setattr(arguments, "converts_e4m3", lambda device: False)
+    launches = record_launches(monkeypatch)
+    batch = random_batch(((2, 1), (20, 35)), ratio=2, head_size=24, dtype=dtype, cache_dtype=FP8)
+    options = score_options(2, "scales=tensor window=9")
+    assert_close(
+        run_poisoned(batch, batch.plan(config=make_config(variant)), **options), batch.reference(**options)
+    )
+    assert launches[0].arguments["k_ptr"].dtype == launches[0].arguments["v_ptr"].dtype == torch.uint8
+
+
+@pytest.mark.parametrize(
+    "hip, capability, expected",
+    [(None, (8, 6), False), (None, (8, 9), True), (None, (9, 0), True), ("6.2", (9, 4), True)],
+)
+def test_which_devices_convert_fp8(hip, capability, expected, monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    arguments.converts_e4m3.cache_clear()
+    assert arguments.converts_e4m3(torch.device("cuda", 0)) is expected
+    assert arguments.converts_e4m3(torch.device("cpu"))
+    arguments.converts_e4m3.cache_clear()

@@ -1,0 +1,178 @@
+"""No step of a server recompiles a kernel: what reaches Triton falls into one specialisation a kernel.
+
+The key is computed as Triton's launcher does, by a JITFunction of the same source and options, without a GPU.
+"""
+
+import random
+from itertools import accumulate
+
+import pytest
+import torch
+from kernel_cases import FP8, NAMES, ONCE_A_PLAN, kernels, make_config, record_launches
+from specialisation_key import TARGETS, key
+
+import attn_kernels
+from attn_kernels.kernels import qblock
+
+HEADS, KV_HEADS, HEAD_SIZE, PAGE = 8, 2, 64, 16
+NUMBERS = (1, 2, 3, 8, 15, 16, 17, 32, 100, 1024)  # Triton treats 1 and multiples of 16 apart
+
+
+def index_tensor(values, offset, width=None):
+    """An int32 tensor that begins ``offset`` elements into its memory, with rows of ``width``."""
+    shape = torch.Size((len(values),)) if width is None else torch.Size((values, width))
+    tensor = torch.zeros(offset + shape.numel(), dtype=torch.int32)[offset:].view(shape)
+    return tensor if width is not None else tensor.copy_(torch.tensor(values))
+
+
+def serving_steps(count, seed=0):
+    """Arguments of ``plan`` of random steps: decode, speculative, chunks, prompts and their mixtures."""
+    chance = random.Random(seed)
+    for _ in range(count):
+        num_seqs = chance.choice(NUMBERS[:9])
+        longest = chance.choice((1, 1, 4, 16, 300))
+        query_lens = [chance.randint(0 if num_seqs > 1 else 1, longest) for _ in range(num_seqs)]
+        query_lens[0] = max(1, query_lens[0])
+        context_lens = [length + chance.choice((0, 1, 15, 16, 700)) for length in query_lens]
+        width = -(-max(context_lens) // PAGE) + chance.choice((0, 1, 7, 16))
+        table = index_tensor(num_seqs, chance.randrange(4), width + chance.randrange(3))[:, :width]
+        yield (
+            (
+                index_tensor([0, *accumulate(query_lens)], chance.randrange(4)),
+                index_tensor(context_lens, chance.randrange(4)),
+                table,
+            ),
+            {
+                "num_query_tokens": sum(query_lens),
+                "max_query_len": max(query_lens),
+                "max_seq_len": max(context_lens),
+                "num_query_heads": HEADS,
+                "num_kv_heads": KV_HEADS,
+                "head_size": HEAD_SIZE,
+                "block_size": PAGE,
+                "dtype": torch.bfloat16,
+            },
+        )
+
+
+@pytest.fixture(scope="module")
+def steps():
+    return list(serving_steps(1000))
+
+
+@pytest.fixture(scope="module")
+def buffer():
+    """As large as any step's queries: q and out are its first rows, q as a slice of fused Q, K and V."""
+    return torch.zeros(100 * 300, (HEADS + 2 * KV_HEADS) * HEAD_SIZE, dtype=torch.bfloat16)
+
+
+def run_step(step, config, buffer, **options):
+    tensors, sizes = step
+    tokens = sizes["num_query_tokens"]
+    q, k_new, v_new = buffer[:tokens].unflatten(1, (-1, HEAD_SIZE)).split((HEADS, KV_HEADS, KV_HEADS), 1)
+    plan = attn_kernels.plan(*tensors, **sizes, config=config, check=False)
+    dtype = FP8 if "k_scale" in options else torch.bfloat16
+    caches = torch.zeros(2, 4, PAGE, KV_HEADS, HEAD_SIZE).to(dtype)
+    if options.pop("new", False):
+        options |= {"k_new": k_new, "v_new": v_new}
+    attn_kernels.run(plan, q, *caches, **options)
+
+
+@pytest.mark.parametrize("variant", NAMES)
+@pytest.mark.parametrize("features", ["none", "all"])
+def test_a_thousand_steps_compile_each_kernel_once(variant, features, steps, buffer, monkeypatch):
+    launches = record_launches(monkeypatch, execute=False)
+    # Contexts of more than 100 keys have their heads one after the other.
+    monkeypatch.setattr(qblock, "L2_BYTES", 100 * KV_HEADS * 2 * HEAD_SIZE)
+    options = {}
+    if features == "all":
+        options = {
+            "new": True,
+            "sliding_window": 128,
+            "softcap": 30.0,
+            "k_scale": torch.ones(1),
+            "v_scale": 0.5,
+        }
+        options |= {"alibi_slopes": torch.ones(HEADS), "sinks": torch.ones(HEADS)}
+    config = make_config(variant, num_segments=4)
+    for step in steps:
+        run_step(step, config, buffer, **options)
+    assert len(launches) >= len(steps)
+    for vendor in TARGETS:
+        keys = {key(launch, vendor) for launch in launches}
+        assert len(keys) == len({launch.kernel for launch in launches}), differences(keys)
+
+
+def differences(keys):
+    """What differs among the keys of one kernel, to be read by whoever sees the test fail."""
+    by_kernel = {}
+    for name, specialisation, options in keys:
+        by_kernel.setdefault(name, []).append((*specialisation, options))
+    names = kernels()
+    return {
+        (name, (*names[name].arg_names, "options")[i]): set(values)
+        for name, found in by_kernel.items()
+        for i, values in enumerate(zip(*found, strict=True))
+        if len(set(values)) > 1
+    }
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_numbers_of_layers_compile_nothing(variant, steps, buffer, monkeypatch):
+    """Layers whose windows, scales and caps differ, and the alignment of per-head vectors."""
+    launches = record_launches(monkeypatch, execute=False)
+    config = make_config(variant, num_segments=4)
+    vector = torch.ones(HEADS + 4)
+    for i, (window, number) in enumerate(
+        zip(NUMBERS, (0.5, 1.0, 2.0, 3, 1, 16, 0.1, 2, 5, 7.5), strict=True)
+    ):
+        run_step(
+            steps[0],
+            config,
+            buffer,
+            sliding_window=window,
+            softmax_scale=number,
+            softcap=number,
+            alibi_slopes=vector[i % 4 : i % 4 + HEADS],
+            sinks=vector[i % 3 : i % 3 + HEADS],
+            k_scale=number,
+            v_scale=number,
+        )
+    keys = {key(launch) for launch in launches}
+    assert len(keys) == len({launch.kernel for launch in launches}), differences(keys)
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_what_does_compile_anew(variant, steps, buffer, monkeypatch):
+    """The test above can fail: kernels without and with a window are two."""
+    launches = record_launches(monkeypatch, execute=False)
+    for options in ({}, {"sliding_window": 3}):
+        run_step(steps[0], make_config(variant, num_segments=4), buffer, **options)
+    kinds = {launch.kernel for launch in launches}
+    keys = {key(launch) for launch in launches}
+    assert len(keys) == 2 * len(kinds)
+    assert {argument for _, argument in differences(keys)} == {"const"}
+
+
+@pytest.mark.parametrize("variant", ["segmented", "static_grid"])
+def test_what_looks_at_batches_is_compiled_once(variant, steps, monkeypatch):
+    """Whatever the batch and the model; but for heads that share a KV head, which decide how Q-Blocks are
+    counted."""
+    launches = record_launches(monkeypatch, execute=False, once_a_plan=True)
+    chance = random.Random(0)
+    for tensors, sizes in steps[:200]:
+        kv_heads = chance.choice(NUMBERS[:6])
+        model = {
+            "num_query_heads": 2 * kv_heads,
+            "num_kv_heads": kv_heads,
+            "head_size": chance.choice((1, 16, 80, 256)),
+            "cache_dtype": chance.choice((None, FP8)),
+        }
+        segments = chance.choice((2, 3, 16))
+        config = make_config(variant, num_segments=segments, device_segments=1)
+        attn_kernels.plan(*tensors, **(sizes | model), config=config, check=False)
+    expected = set(ONCE_A_PLAN) if variant == "static_grid" else {"decide_kernel"}
+    for vendor in TARGETS:
+        keys = {key(launch, vendor) for launch in launches}
+        assert {name for name, *_ in keys} == expected
+        assert len(keys) == len(expected), differences(keys)

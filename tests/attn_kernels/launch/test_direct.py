@@ -1,0 +1,398 @@
+"""Direct launches, with a compiled kernel that only records what its C function would have been called with.
+
+Each is held against what Triton itself would have launched there: the same specialisation, addresses, numbers
+and grid.
+"""
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+import torch
+from kernel_cases import FP8, NAMES, make_config, strided
+from kernel_cases import scores as score_options
+from launch_recorder import (
+    LENS,
+    as_triton_would,
+    batch_of,
+    check_direct,
+    far,
+    hooked,
+    layer_of,
+    run,
+    shifted,
+)
+from triton import knobs
+
+import attn_kernels
+from attn_kernels import Workspace
+from attn_kernels.core.structures import OfPlan
+from attn_kernels.kernels.arguments import JIT_OPTIONS
+from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.launch import binding, direct, layout_guard
+
+TENSORS = ("q", "k_cache", "v_cache")
+CHANGES = {
+    "other tensors": lambda batch: {
+        name: getattr(batch, name).clone() for name in ("q", "k_cache", "v_cache")
+    },
+    "wider rows of q": lambda batch: {"q": strided(batch.q, 1, 8)},
+    "odd rows of q": lambda batch: {"q": strided(batch.q, 2, 1)},
+    "wider rows of out": lambda batch: {"out": strided(batch.q, 1, 8)},
+    "wider slots": lambda batch: {"k_cache": strided(batch.k_cache, 2, 1)},
+    "wider slots of values": lambda batch: {"v_cache": strided(batch.v_cache, 3, 2)},
+    "q off": lambda batch: {"q": shifted(batch.q)},
+    "out off": lambda batch: {"out": shifted(batch.q)},
+    "keys off": lambda batch: {"k_cache": shifted(batch.k_cache)},
+    "values off": lambda batch: {"v_cache": shifted(batch.v_cache)},
+    "q and values off": lambda batch: {"q": shifted(batch.q), "v_cache": shifted(batch.v_cache)},
+    "pages 2^31 apart": lambda batch: {
+        "k_cache": far(batch.k_cache[:2], 0, 2**31 + 1),
+        "v_cache": batch.v_cache[:2],
+    },
+    "pages of values 2^31 apart": lambda batch: {
+        "k_cache": batch.k_cache[:2],
+        "v_cache": far(batch.v_cache[:2], 0, 2**31 + 1),
+    },
+    "fp8": lambda batch: {"k_cache": batch.k_cache.to(FP8), "v_cache": batch.v_cache.to(FP8)},
+    "window": lambda batch: score_options(8, "window=5"),
+    "wider window": lambda batch: score_options(8, "window=6"),
+    "soft cap": lambda batch: score_options(8, "softcap"),
+    "alibi": lambda batch: score_options(8, "alibi"),
+    "sinks": lambda batch: score_options(8, "sinks"),
+    "sinks in half": lambda batch: score_options(8, "sinks=half"),
+    "sinks off": lambda batch: {"sinks": shifted(torch.ones(8))},
+    "scales": lambda batch: score_options(8, "scales"),
+    "scale tensors": lambda batch: score_options(8, "scales=tensor"),
+    "all": lambda batch: score_options(8, "window=5 softcap alibi sinks scales=tensor"),
+    "softmax scale": lambda batch: {"softmax_scale": 0.3},
+    "new": lambda batch: dict.fromkeys(("k_new", "v_new"), torch.zeros(4, 2, 32, dtype=batch.q.dtype)),
+    "new off": lambda batch: dict.fromkeys(
+        ("k_new", "v_new"), shifted(torch.zeros(4, 2, 32, dtype=batch.q.dtype))
+    ),
+}
+
+
+def check_changes(recorder, variant):
+    """Whatever changes from layer to layer, in any order, and with a new plan for each of three batches."""
+    config = make_config(variant)
+    for lens in (LENS, ((1, 1, 1, 1), (9, 400, 70, 20)), ((3, 1, 0), (20, 50, 7))):
+        batch = batch_of(lens)
+        plan = batch.plan(config=config, check=False)
+        layers = [layer_of(batch)]
+        layers += [
+            layer_of(batch, **change(batch))
+            for name, change in CHANGES.items()
+            if batch.q.shape[0] == 4 or "new" not in name
+        ]
+        for layer in layers:
+            run(plan, layer)
+        for layer in layers[::-1]:
+            check_direct(recorder, plan, layer)
+            check_direct(recorder, plan, layer)
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_a_direct_launch_is_what_triton_would_launch(variant, recorder):
+    check_changes(recorder, variant)
+
+
+def test_so_it_is_without_torchs_guard(recorder, monkeypatch):
+    monkeypatch.setattr(layout_guard, "_guard_works", lambda: False)
+    check_changes(recorder, "segmented")
+
+
+def test_so_it_is_in_other_modes_of_torch(recorder):
+    """Which torch's guard takes for another tensor: what is bound still serves."""
+    batch = batch_of()
+    plan, layer = batch.plan(config=make_config("segmented"), check=False), layer_of(batch)
+    for _ in range(3):
+        run(plan, layer)
+    for mode in (torch.inference_mode, torch.no_grad, torch.enable_grad):
+        with mode():
+            check_direct(recorder, plan, layer)
+            check_direct(recorder, plan, layer_of(batch, q=batch.q.clone()))
+
+
+def test_queries_of_another_dtype(recorder):
+    for dtype in (torch.float16, torch.bfloat16):
+        batch = batch_of(dtype=dtype)
+        plan = batch.plan(config=make_config("qblock"), check=False)
+        run(plan, layer_of(batch))
+        check_direct(recorder, plan, layer_of(batch))
+    assert len({launch.key for launch in recorder.direct}) == 1
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_a_new_plan_launches_what_another_bound(variant, recorder):
+    """Of another batch, with other queries: nothing goes through Triton."""
+    first, second = batch_of(), batch_of(((3, 2, 0, 7), (20, 50, 7, 9)))
+    plan = first.plan(config=make_config(variant), check=False)
+    for _ in range(2):
+        run(plan, layer_of(first))
+    recorder.clear()
+    plan = second.plan(config=make_config(variant), check=False)
+    layer = layer_of(second, k_cache=first.k_cache, v_cache=first.v_cache)
+    run(plan, layer)
+    assert recorder.public == []
+    assert recorder.direct
+    check_direct(recorder, plan, layer)
+
+
+def test_a_table_wider_than_32_bits_goes_through_triton(recorder):
+    """Its stride is another type of argument, which the bound kernel does not take."""
+    batch = batch_of()
+    wide = torch.empty_strided(batch.block_table.shape, (2**31, 1), dtype=torch.int32)
+    config = make_config("qblock")
+    tables = {"narrow": batch.block_table, "wide": wide}
+    plans = {
+        name: attn_kernels.plan(
+            batch.cu_seqlens_q,
+            batch.seqused_k,
+            table,
+            num_query_tokens=4,
+            max_query_len=3,
+            max_seq_len=50,
+            num_query_heads=8,
+            num_kv_heads=2,
+            head_size=32,
+            block_size=16,
+            dtype=torch.float16,
+            config=config,
+            check=False,
+        )
+        for name, table in tables.items()
+    }
+    for _ in range(2):
+        for name in ("wide", "narrow"):
+            recorder.clear()
+            run(plans[name], layer_of(batch))
+            assert len(recorder.public) == 1 or name == "narrow"
+    check_direct(recorder, plans["narrow"], layer_of(batch))
+    recorder.clear()
+    run(plans["wide"], layer_of(batch))
+    assert recorder.public[0].arguments["stride_table"] == 2**31
+    assert not recorder.direct
+
+
+def test_integers_of_a_plan_never_specialise(recorder):
+    """What a bound launch takes from each plan anew is in no kernel's specialisation."""
+    for name in NAMES:
+        batch = batch_of()
+        plan = batch.plan(config=make_config(name), check=False)
+        for launch in VARIANTS[name].bind(plan, SimpleNamespace(**FULL, **layer_of(batch))):
+            named = zip(launch.kernel.arg_names, launch.arguments, strict=True)
+            for argument in (name for name, value in named if isinstance(value, OfPlan)):
+                assert argument in JIT_OPTIONS["do_not_specialize"] or argument.endswith("_ptr")
+
+
+FULL = {
+    "k_new": None,
+    "v_new": None,
+    "softmax_scale": 0.1,
+    "sliding_window": None,
+    "softcap": 0.0,
+    "alibi_slopes": None,
+    "sinks": None,
+    "k_scale": 1.0,
+    "v_scale": 1.0,
+}
+
+
+MISTAKES = {
+    "q": lambda layer: {"q": layer["q"].bfloat16()},
+    "tokens": lambda layer: {"q": layer["q"][1:]},
+    "out": lambda layer: {"out": layer["out"][:, :2]},
+    "meta": lambda layer: {"q": layer["q"].to("meta")},
+    "values on meta": lambda layer: {"v_cache": layer["v_cache"].to("meta")},
+    "pages": lambda layer: {"v_cache": layer["v_cache"][1:]},
+    "fewer pages": lambda layer: {"k_cache": layer["k_cache"][:1], "v_cache": layer["v_cache"][:1]},
+    "column": lambda layer: {"q": layer["q"].mT.contiguous().mT},
+    "keys alone in fp8": lambda layer: {"k_cache": layer["k_cache"].to(FP8)},
+    "window True": lambda layer: {"sliding_window": True},
+    "window 1.0": lambda layer: {"sliding_window": 1.0},
+    "list": lambda layer: {"sliding_window": [1]},
+    "scale nan": lambda layer: {"softmax_scale": float("nan")},
+    "scale of two": lambda layer: {"k_scale": torch.ones(2)},
+    "sinks": lambda layer: {"sinks": torch.ones(3)},
+    "alibi on meta": lambda layer: {"alibi_slopes": torch.ones(8, device="meta")},
+    "new of another batch": lambda layer: dict.fromkeys(("k_new", "v_new"), torch.zeros(3, 2, 32).half()),
+    "new alone": lambda layer: {"k_new": torch.zeros(4, 2, 32).half()},
+    "no tensor": lambda layer: {"v_cache": [1.0]},
+}
+
+
+def replace_data(tensor, other):
+    tensor.data = other
+
+
+IN_PLACE = {
+    "other memory": lambda layer: layer["k_cache"].set_(layer["k_cache"].clone()),
+    "wider rows": lambda layer: layer["q"].set_(strided(layer["q"], 1, 8)),
+    "wider slots": lambda layer: layer["v_cache"].set_(strided(layer["v_cache"], 2, 1)),
+    "off": lambda layer: layer["out"].set_(shifted(layer["out"])),
+    "swapped": lambda layer: layer["out"].transpose_(0, 1),
+    "fewer pages": lambda layer: layer["v_cache"].resize_(1, *layer["v_cache"].shape[1:]),
+    "fewer tokens": lambda layer: layer["q"].resize_(3, *layer["q"].shape[1:]),
+    "column": lambda layer: layer["q"].set_(layer["q"].mT.contiguous().mT),
+    "dtype": lambda layer: replace_data(layer["q"], layer["q"].bfloat16()),
+    "dtype of the same memory": lambda layer: replace_data(
+        layer["k_cache"], layer["k_cache"].view(torch.bfloat16)
+    ),
+    "slope": lambda layer: layer["alibi_slopes"].resize_(7),
+    "sinks' dtype": lambda layer: replace_data(layer["sinks"], layer["sinks"].half()),
+    "scale": lambda layer: layer["k_scale"].set_(torch.ones(2)),
+}
+
+
+@pytest.mark.parametrize("change", IN_PLACE)
+def test_a_tensor_that_changes_in_place_is_read_again(change, recorder):
+    """Launched as Triton would launch it now, or refused as if it were new."""
+    batch = batch_of()
+    plan = batch.plan(config=make_config("segmented"))
+    layer = layer_of(
+        batch,
+        q=batch.q.clone(),
+        k_cache=batch.k_cache.clone(),
+        v_cache=batch.v_cache.clone(),
+        alibi_slopes=torch.ones(8),
+        sinks=torch.ones(8),
+        k_scale=torch.ones(1),
+    )
+    for _ in range(3):
+        run(plan, layer)
+    IN_PLACE[change](layer)
+    recorder.clear()
+    try:
+        run(plan, layer)
+    except (TypeError, ValueError) as error:
+        assert not recorder.direct
+        assert not recorder.public
+        binding.forget()
+        with pytest.raises(type(error)) as afresh:
+            run(batch.plan(config=make_config("segmented")), layer)
+        assert str(afresh.value) == str(error)
+    else:
+        launched = [*recorder.direct, *recorder.public]
+        expected = as_triton_would(recorder, plan, layer)
+        assert [one.key for one in launched] == [one.key for one in expected]
+        check_direct(recorder, plan, layer)
+        check_direct(recorder, plan, layer)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_after_direct_launches_are_still_found(mistake, recorder):
+    batch = batch_of()
+    plan = batch.plan(config=make_config("qblock"))
+    layer = layer_of(batch)
+    new = dict.fromkeys(("k_new", "v_new"), torch.zeros(4, 2, 32).half())
+    vectors = {"sinks": torch.ones(8)}, {"alibi_slopes": torch.ones(8)}, {"k_scale": torch.ones(1)}
+    for options in ({}, {"sliding_window": 1}, *vectors, new):
+        for _ in range(2):
+            run(plan, layer | options)
+    recorder.clear()
+    with pytest.raises((TypeError, ValueError)) as caught:
+        run(plan, layer | MISTAKES[mistake](layer))
+    assert not recorder.direct
+    assert not recorder.public
+    binding.forget()
+    with pytest.raises(caught.type) as afresh:
+        run(batch.plan(config=make_config("qblock")), layer | MISTAKES[mistake](layer))
+    assert str(afresh.value) == str(caught.value)
+
+
+def test_a_smaller_cache_lacks_pages_for_another_plan(recorder):
+    """The bound launch is known, but not to be enough: page ids are the plan's."""
+    batch = batch_of()
+    few = layer_of(batch, k_cache=batch.k_cache[:1], v_cache=batch.v_cache[:1])
+    careless = batch.plan(config=make_config("qblock"), check=False)
+    for _ in range(2):
+        run(careless, few)
+    with pytest.raises(ValueError, match="k_cache holds only 1 pages"):
+        run(batch.plan(config=make_config("qblock")), few)
+
+
+def test_layers_of_another_batch_are_refused(recorder):
+    """Although a plan of their own launched them, directly and often."""
+    first, second = batch_of(), batch_of(((3, 2), (20, 50)))
+    plans = [batch.plan(config=make_config("qblock"), check=False) for batch in (first, second)]
+    for batch, plan in zip((first, second), plans, strict=True):
+        for _ in range(3):
+            run(plan, layer_of(batch))
+    recorder.clear()
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"q has shape \(5, 8, 32\), but \(4, 8, 32\) is needed"):
+            run(first.plan(config=make_config("qblock"), check=False), layer_of(second))
+        with pytest.raises(ValueError, match=r"q has shape \(5, 8, 32\), but \(4, 8, 32\) is needed"):
+            run(plans[0], layer_of(second))
+    assert not recorder.direct
+
+
+def test_partial_results_off_go_through_triton(recorder):
+    """A kernel is compiled for the alignment of their addresses."""
+    batch, config = batch_of(), make_config("segmented")
+    workspace = Workspace.for_maxima(
+        "cpu", max_query_tokens=4, max_num_seqs=3, num_query_heads=8, head_size=32, configs=[config]
+    )
+    partials, *others = workspace._partials
+    off = dataclasses.replace(workspace, _partials=(shifted(partials), *others))
+    for _ in range(3):
+        for room in (workspace, off):
+            plan = batch.plan(config=config, check=False, workspace=room)
+            recorder.clear()
+            run(plan, layer_of(batch))
+            assert len(recorder.public) == 2 or room is workspace
+    check_direct(recorder, batch.plan(config=config, check=False, workspace=workspace), layer_of(batch))
+
+
+@pytest.mark.parametrize("hook, direct_launches", [(print, 0), (None, 1)], ids=["function", "none"])
+def test_a_hook_may_stand_in_a_chain_s_place(hook, direct_launches, recorder, monkeypatch):
+    batch = batch_of()
+    plan = batch.plan(config=make_config("qblock"))
+    for _ in range(2):
+        run(plan, layer_of(batch))
+    for name in ("launch_enter_hook", "launch_exit_hook"):
+        recorder.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(knobs.runtime, name, hook)
+            run(plan, layer_of(batch))
+        assert (len(recorder.public), len(recorder.direct)) == (1 - direct_launches, direct_launches)
+
+
+def test_hooks_hear_of_every_launch(recorder):
+    batch = batch_of()
+    plan = batch.plan(config=make_config("qblock"))
+    for _ in range(2):
+        run(plan, layer_of(batch))
+    recorder.clear()
+    with hooked():
+        run(plan, layer_of(batch))
+    assert (len(recorder.public), len(recorder.direct)) == (1, 0)
+    run(plan, layer_of(batch))
+    assert (len(recorder.public), len(recorder.direct)) == (1, 1)
+
+
+def test_the_environment_forbids_direct_launches(recorder, monkeypatch):
+    monkeypatch.setenv(direct.VARIABLE, "public")
+    batch = batch_of()
+    plan = batch.plan(config=make_config("qblock"))
+    for _ in range(3):
+        run(plan, layer_of(batch))
+    assert (len(recorder.public), len(recorder.direct)) == (3, 0)
+
+
+def test_the_environment_says_what_it_may(recorder, monkeypatch):
+    monkeypatch.setenv(direct.VARIABLE, "fast")
+    batch = batch_of()
+    with pytest.raises(ValueError, match="ATTN_KERNELS_LAUNCH is 'fast', but direct or public is needed"):
+        run(batch.plan(config=make_config("qblock")), layer_of(batch))
+
+
+def test_a_plan_counts_q_blocks_directly(recorder):
+    batch = batch_of()
+    for number in range(3):
+        recorder.clear()
+        plan = batch.plan(config=make_config("static_grid"), check=False)
+        (launch,) = recorder.public if number == 0 else recorder.direct
+        assert launch.grid == (1, 1, 1)
+    assert launch.arguments[:3] == (plan.workspace[0].data_ptr(), batch.cu_seqlens_q.data_ptr(), 3)

@@ -1,0 +1,230 @@
+"""From a chosen config to the launch: exactly what the generated module returned."""
+
+import dataclasses
+import sys
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+import torch
+from kernel_cases import NAMES, forget_choices, make_config, record_launches
+
+import attn_kernels
+from attn_kernels import Config
+from attn_kernels.choose.heuristic import describe_device
+from attn_kernels.kernels import qblock, static_grid
+from attn_kernels.kernels.arguments import compile_options
+from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.testing.poisoned import make_batch, relative_error
+
+HEADS = {"num_query_heads": 8, "num_kv_heads": 2, "head_size": 32, "block_size": 16, "dtype": torch.float16}
+
+
+class GeneratedConfig(NamedTuple):
+    """As a generated module defines it: a type of its own."""
+
+    variant: str
+    block_m: int
+    tile_size: int
+    num_warps: int
+    num_stages: int
+
+
+@pytest.fixture
+def generated(monkeypatch):
+    """A stand-in for the generated package that records what it is asked."""
+    asked = SimpleNamespace(devices=[], features=[])
+
+    def module(config):
+        def choose(**features):
+            asked.features.append(features)
+            return config
+
+        return SimpleNamespace(choose=choose)
+
+    modules = {
+        "default": module(GeneratedConfig("qblock", 32, 64, 2, 3)),
+        "nvidia_h100": module(GeneratedConfig("qblock", 64, 16, 8, 1)),
+    }
+
+    def for_device(name, arch, vendor):
+        asked.devices.append((name, arch, vendor))
+        return modules["default"].choose
+
+    unified_attention = SimpleNamespace(MODULES=modules, for_device=for_device)
+    monkeypatch.setitem(sys.modules, "generated", SimpleNamespace(unified_attention=unified_attention))
+    forget_choices()
+    yield asked
+    forget_choices()
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """Every launch's grid, arguments by name and options; the kernels run all the same."""
+    return record_launches(monkeypatch)
+
+
+def test_the_launched_config_is_what_the_generated_module_chose(generated, launches):
+    batch = make_batch((3, 1), (20, 50), **HEADS)
+    plan = batch.plan()
+    out = attn_kernels.run(plan, batch.q, batch.k_cache, batch.v_cache)
+    assert generated.devices == [("cpu", "cpu", "cpu")]
+    assert generated.features == [
+        {
+            "num_seqs": 2,
+            "num_query_tokens": 4,
+            "num_kv_tokens": 70,
+            "max_query_len": 3,
+            "max_seq_len": 50,
+            "num_query_heads": 8,
+            "num_kv_heads": 2,
+            "head_size": 32,
+            "block_size": 16,
+            "kv_element_size": 2,
+        }
+    ]
+    assert plan.config == Config("qblock", 32, 64, num_warps=2, num_stages=3)
+    (launch,) = launches
+    const = launch.arguments["const"]
+    assert (const.block_m, const.tile_size, const.num_stages) == (32, 64, 3)
+    assert (launch.options["num_warps"], launch.options["num_stages"]) == (2, 3)
+    assert relative_error(out, batch.reference()) < 2e-3
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_every_parameter_reaches_the_kernel(variant, launches):
+    batch = make_batch((3, 1), (20, 50), **HEADS)
+    config = make_config(variant, 32, 64, num_segments=5, programs_per_sm=2, num_warps=2, num_stages=3)
+    config = config._replace(bypass_l1=1, max_registers=168)
+    out = attn_kernels.run(batch.plan(config=config), batch.q, batch.k_cache, batch.v_cache)
+    assert relative_error(out, batch.reference()) < 2e-3
+    main = [launch for launch in launches if launch.kernel != "reduce_kernel"]
+    assert main
+    for launch in main:
+        const = launch.arguments["const"]
+        assert const.block_m == (16 if launch.kernel == "decode_kernel" else config.block_m)
+        assert (const.tile_size, const.num_stages, const.bypass_l1) == (64, 3, True)
+        assert const.num_segments == config.num_segments
+        assert launch.options == {"num_warps": 2, "num_stages": 3, "enable_fp_fusion": True, "maxnreg": 168}
+    if variant == "static_grid":
+        assert main[0].grid == (static_grid.INTERPRETED_PROCESSORS * 2,)
+
+
+def test_options_of_each_vendor():
+    config = Config("qblock", 16, 16, max_registers=96, waves_per_eu=2, matrix_size=16)
+    common = {"num_warps": 4, "num_stages": 2, "enable_fp_fusion": True}
+    assert compile_options(config, "nvidia") == common | {"maxnreg": 96}
+    assert compile_options(config, "amd") == common | {"waves_per_eu": 2, "matrix_instr_nonkdim": 16}
+    assert compile_options(config._replace(max_registers=0), "nvidia") == common
+
+
+def test_the_variant_describes_the_launches(monkeypatch, launches):
+    asked = []
+
+    def bind(plan, layer):
+        asked.append((plan.config, layer.sliding_window))
+        return VARIANTS["naive"].bind(plan, layer)
+
+    other = dataclasses.replace(VARIANTS["qblock"], bind=bind)
+    monkeypatch.setitem(VARIANTS, "other", other)
+    batch = make_batch((3, 1), (20, 50), **HEADS)
+    chosen = Config("other", 16, 16, num_warps=1, num_stages=1)
+    attn_kernels.run(batch.plan(config=chosen), batch.q, batch.k_cache, batch.v_cache, sliding_window=7)
+    assert asked == [(chosen, 7)]
+    assert [launch.kernel for launch in launches] == ["naive_kernel"]
+
+
+def test_the_choice_knows_of_fp8_caches(generated):
+    batch = make_batch((3, 1), (20, 50), **HEADS, cache_dtype=torch.float8_e4m3fn)
+    batch.plan()
+    batch.plan(cache_dtype=None)
+    assert [features["kv_element_size"] for features in generated.features] == [1, 2]
+    with pytest.raises(TypeError, match=r"cache_dtype is torch.int8, but torch.\w+ or torch.float8_e4m3fn"):
+        batch.plan(cache_dtype=torch.int8)
+
+
+def test_a_device_is_asked_for_once(generated):
+    batch = make_batch((3, 1), (20, 50), **HEADS)
+    batch.plan()
+    batch.plan()
+    assert len(generated.devices) == 1
+    assert len(generated.features) == 2
+
+
+def test_a_device_key_names_another_module(generated):
+    batch = make_batch((3, 1), (20, 50), **HEADS)
+    assert batch.plan(device_key="nvidia_h100").config.block_m == 64
+    assert generated.devices == []
+    with pytest.raises(
+        ValueError, match="device_key is 'h100', but the generated modules are: default, nvidia_h100"
+    ):
+        batch.plan(device_key="h100")
+
+
+def test_an_unknown_number_of_keys_counts_as_the_most(generated):
+    make_batch((3, 1), (20, 50), **HEADS).plan(num_kv_tokens=None)
+    assert generated.features[0]["num_kv_tokens"] == 100
+
+
+@pytest.mark.parametrize(
+    "hip, gcn, expected",
+    [
+        (None, None, ("NVIDIA H100 80GB HBM3", "sm_90", "nvidia")),
+        ("6.2", "gfx942:sramecc+:xnack-", ("NVIDIA H100 80GB HBM3", "gfx942", "amd")),
+    ],
+)
+def test_devices_by_name_architecture_and_vendor(monkeypatch, hip, gcn, expected):
+    properties = SimpleNamespace(name="NVIDIA H100 80GB HBM3", major=9, minor=0, gcnArchName=gcn)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    assert describe_device(torch.device("cuda", 0)) == expected
+
+
+def test_programs_are_an_upper_bound_of_the_q_blocks(launches):
+    batch = make_batch((9, 1, 0), (9, 5, 0), **HEADS)
+    attn_kernels.run(batch.plan(config=Config("qblock", 16, 16)), batch.q, batch.k_cache, batch.v_cache)
+    assert launches[0].grid == ((10 // 4 + 3) * 2, 1, 1)
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_nothing_is_launched_without_query_tokens(variant, launches):
+    batch = make_batch((0, 0), (3, 0), **HEADS)
+    plan = batch.plan(config=make_config(variant))
+    assert attn_kernels.run(plan, batch.q, batch.k_cache, batch.v_cache).shape == (0, 8, 32)
+    assert launches == []
+
+
+@pytest.mark.parametrize(
+    "num_kv_heads, head_bytes, one_block, expected",
+    [
+        (8, 2**20, False, 8),
+        (8, 4 * 2**20, False, 4),
+        (8, 2**30, False, 1),
+        (8, 2**30, True, 8),
+        (7, 4 * 2**20, False, 1),
+        (1, 0, False, 1),
+    ],
+)
+def test_heads_run_together_while_their_keys_fit_the_cache(num_kv_heads, head_bytes, one_block, expected):
+    assert qblock.heads_per_group(num_kv_heads, head_bytes, one_block) == expected
+
+
+def test_flash_attn_varlen_func_equals_run(generated):
+    batch = make_batch((3, 1, 0, 7), (20, 50, 3, 7), **HEADS)
+    out = torch.full_like(batch.q, torch.nan)
+    result = attn_kernels.flash_attn_varlen_func(
+        batch.q,
+        batch.k_cache,
+        batch.v_cache,
+        7,
+        batch.cu_seqlens_q,
+        50,
+        seqused_k=batch.seqused_k,
+        block_table=batch.block_table,
+        softmax_scale=0.3,
+        causal=True,
+        out=out,
+    )
+    assert result is out
+    expected = attn_kernels.run(batch.plan(), batch.q, batch.k_cache, batch.v_cache, softmax_scale=0.3)
+    assert torch.equal(out, expected)

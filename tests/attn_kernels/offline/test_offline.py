@@ -1,0 +1,311 @@
+"""Compilation for absent GPUs. In processes of their own: this one runs the interpreter."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.offline.__main__ import ALL, DEFAULTS, main
+from attn_kernels.offline.resources import SHARED_LIMITS
+from attn_kernels.offline.sources import FEATURES
+
+ROOT = Path(__file__).parents[3]
+
+GENERATED = """
+from types import SimpleNamespace
+from typing import NamedTuple
+class Config(NamedTuple):
+    variant: str
+    block_m: int
+    tile_size: int
+    num_warps: int
+    num_stages: int
+SMALL = Config("qblock", 16, 16, 4, 1)
+SAME = Config("qblock", 16, 16, 4, 1)
+LARGE = Config("qblock", 16, 64, 4, 16)
+MODULES = {"nvidia_h100": SimpleNamespace(SMALL=SMALL, SAME=SAME, LARGE=LARGE, Config=Config, choose=None)}
+"""
+
+
+def python(folder, *arguments):
+    """Run Python, without the interpreter's variable, where a folder comes before the repository."""
+    kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    search = os.pathsep.join([str(folder), str(ROOT)])
+    command = [sys.executable, *arguments]
+    environment = kept | {"PYTHONPATH": search}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def offline(folder, *arguments):
+    result = python(folder, "-m", "attn_kernels.offline", *arguments)
+    assert result.stderr == "", "neither errors nor warnings"
+    header, *lines, summary = result.stdout.splitlines()
+    titles = "variant/kernel target head features shared bytes registers spills fits"
+    assert header.split() == titles.split()
+    return result.returncode, [line.split() for line in lines], summary
+
+
+def small(config):
+    """A config that compiles quickly."""
+    segments = min(config.num_segments, 2)
+    return config._replace(
+        block_m=min(config.block_m, 16), tile_size=16, num_segments=segments, num_warps=1, num_stages=1
+    )
+
+
+def test_every_kernel_of_every_variant_compiles_for_every_target(tmp_path):
+    """With all features; static_grid with segments, as without them it has one kernel less."""
+    assert DEFAULTS.keys() == VARIANTS.keys()
+    chosen = {config.variant: small(config) for config in ALL}
+    configs = [word for config in chosen.values() for word in ("--config", str(config))]
+    code, lines, summary = offline(
+        tmp_path, *configs, "--features", "all", "--head-sizes", "16", "--jobs", "2"
+    )
+    assert code == 0, lines
+    assert summary.startswith(f"{len(lines)} of {len(lines)} fit")
+    assert all(line[3] == "all" and line[-1] == "yes" for line in lines)
+    kernels = {
+        f"{name}/{kernel.__name__}" for name, variant in VARIANTS.items() for kernel in variant.kernels
+    }
+    found = {(line[0].split("_M")[0] + "/" + line[0].split("/")[1] + "_kernel", line[1]) for line in lines}
+    assert found == {(kernel, target) for kernel in kernels for target in SHARED_LIMITS}
+
+
+COMPILE = """
+import json, re, sys
+from concurrent.futures import ProcessPoolExecutor
+import torch
+from attn_kernels.offline.__main__ import ALL, DEFAULTS
+from attn_kernels.offline.compile import compile_source
+from attn_kernels.offline.resources import measure
+from attn_kernels.offline.sources import Shape, sources
+
+INSTRUCTIONS = r"^\\s+(?:@\\S+ )?([a-z_]+[.a-z0-9_:]*)"
+COPIES = r"cp\\.async\\.c[ag]\\.shared\\.global .*?(0x\\w+)"
+
+def compile_one(job):
+    config, target, kernel = job
+    shape = Shape(target, 128, 16, 4, torch.bfloat16, ())
+    source = sources(config, shape)[kernel]
+    compiled = compile_source(source, target)
+    text = compiled.asm["ptx"] if target.startswith("sm") else compiled.asm["amdgcn"]
+    return {
+        "kernel": kernel,
+        "target": target,
+        "rows": source.constants["const"].block_m if "const" in source.constants else 0,
+        "spills": measure(compiled).spills,
+        "instructions": sorted(set(re.findall(INSTRUCTIONS, text, re.M))),
+        "copies": sorted(set(re.findall(COPIES, text))),
+    }
+
+if __name__ == "__main__":
+    places = [(config, "sm_90") for config in ALL]
+    places += [(DEFAULTS["qblock"], target) for target in ("sm_80", "gfx90a", "gfx942")]
+    jobs = [
+        (config, target, kernel)
+        for config, target in places
+        for kernel in sources(config, Shape(target, 128, 16, 4, torch.bfloat16, ()))
+    ]
+    with ProcessPoolExecutor(2) as pool:
+        print(json.dumps(list(pool.map(compile_one, jobs))))
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """What --all compiles without features: all of it for sm_90, and qblock for the others."""
+    folder = tmp_path_factory.mktemp("compiled")
+    script = folder / "compile.py"
+    script.write_text(COMPILE)
+    result = python(folder, str(script))
+    assert result.returncode == 0, result.stderr[-4000:]
+    return [SimpleNamespace(**one) for one in json.loads(result.stdout)]
+
+
+def test_nothing_spills_at_the_default_configs(compiled):
+    assert [one.kernel for one in compiled if one.spills] == []
+    assert len(compiled) == 17 + 3
+
+
+def test_keys_and_values_are_copied_16_bytes_at_a_time(compiled):
+    for one in compiled:
+        if one.kernel in ("count_q_blocks", "decide"):  # read neither
+            continue
+        if one.kernel == "reduce":
+            assert "ld.global.v4.b32" in one.instructions
+        elif one.target.startswith("sm"):
+            assert one.copies == ["0x10"], one.kernel
+        else:
+            assert "global_load_dwordx4" in one.instructions, one.kernel
+            narrow = ("global_load_dword", "global_load_dwordx2", "global_load_ushort")
+            assert not set(narrow) & set(one.instructions)
+
+
+def test_products_use_matrix_instructions(compiled):
+    for one in compiled:
+        if one.target.startswith("gfx"):
+            name = "v_mfma"
+        else:
+            name = "wgmma.mma_async" if one.target == "sm_90" and one.rows >= 64 else "mma.sync"
+        used = any(instruction.startswith(name) for instruction in one.instructions)
+        assert used == (one.kernel not in ("naive", "reduce", "count_q_blocks", "decide")), one
+
+
+HOPPER = """
+import json, torch
+from attn_kernels import Config
+from attn_kernels.offline.compile import compile_source
+from attn_kernels.offline.resources import measure
+from attn_kernels.offline.sources import Shape, sources
+
+config = Config("qblock", 128, 128, num_warps=8, num_stages=2, descriptors=1)
+def kernels(target, head_size=128, features=()):
+    return sources(config, Shape(target, head_size, 16, 4, torch.bfloat16, features))
+
+PLACES = ("sm_90",), ("sm_80",), ("sm_90", 80), ("sm_90", 128, ("window",))
+(found,) = kernels("sm_90").values()
+compiled = compile_source(found, "sm_90")
+names = ("cp.async.bulk.tensor", "wgmma.mma_async", "setmaxnreg")
+print(json.dumps({
+    "names": [list(kernels(*place)) for place in PLACES],
+    "instructions": {name: name in compiled.asm["ptx"] for name in names},
+    "spills": measure(compiled).spills,
+    "shared": measure(compiled).shared_bytes,
+}))
+"""
+
+
+def test_descriptors_compile_the_hopper_kernel_where_it_can(tmp_path):
+    result = python(
+        tmp_path, "-c", HOPPER
+    )  # Triton 3.9 names leaks of its own on stderr after Gluon compiled
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["names"] == [["hopper"], ["qblock"], ["qblock"], ["qblock"]]
+    assert all(found["instructions"].values()), found
+    assert found["spills"] <= 8  # with Triton 3.9; none with 3.6
+    assert found["shared"] <= SHARED_LIMITS["sm_90"]
+
+
+def test_launch_parameters_replace_the_defaults(tmp_path):
+    shape = ("--variant", "qblock", "--block-m", "16", "--num-stages", "3", "--head-sizes", "32")
+    code, lines, summary = offline(
+        tmp_path, "--target", "sm_90", "gfx942", *shape, "--features", "sinks,window", "--jobs", "1"
+    )
+    assert code == 0
+    assert [line[1] for line in lines] == ["sm_90", "gfx942"]
+    for name, target, head_size, features, shared, registers, spills, fits in lines:
+        assert name == "qblock_M16_T32_W4_S3/qblock"
+        assert (head_size, features, spills, fits) == ("32", "window,sinks", "0", "yes")
+        assert 32 * 32 * 2 <= int(shared) <= SHARED_LIMITS[target], "at least a tile of keys"
+        assert 0 < int(registers) <= 512
+    limits = "232448 on sm_90, 65536 on gfx942"
+    assert summary == f"2 of 2 fit (bytes of shared memory a block may have: {limits})"
+
+
+def test_every_config_of_a_generated_module(tmp_path):
+    package = tmp_path / "generated"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "unified_attention.py").write_text(GENERATED)
+    code, lines, summary = offline(
+        tmp_path, "--target", "sm_90", "--head-sizes", "64", "--device-key", "nvidia_h100", "--jobs", "1"
+    )
+    assert code == 1
+    assert [(line[0], line[-1]) for line in lines] == [
+        ("qblock_M16_T16_W4_S1/qblock", "yes"),
+        ("qblock_M16_T64_W4_S16/qblock", "NO"),
+    ]
+    assert summary.startswith("1 of 2 fit")
+
+
+def test_what_does_not_compile_is_a_line_of_the_table(monkeypatch, capsys):
+    monkeypatch.setattr("attn_kernels.offline.__main__.sources", lambda config, shape: ["qblock", "reduce"])
+    monkeypatch.setattr("attn_kernels.offline.table.sources", lambda config, shape: {"qblock": None})
+    arguments = ("--target", "sm_80", "--variant", "qblock", "--jobs", "1")
+    assert main(arguments) == 1
+    _, first, second, summary = capsys.readouterr().out.splitlines()
+    assert "plain     AttributeError: 'NoneType' object has no attribute 'kernel'" in first
+    assert second.endswith("plain     KeyError: 'reduce'")
+    assert summary.startswith("0 of 2 fit")
+
+
+def test_what_ends_the_compiler_is_a_line_of_the_table(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(BROKEN)
+    configs = ("--config", "qblock_M16_T16", "--config", "naive_M1_T16")
+    code, lines, summary = offline(
+        tmp_path, "--target", "sm_90", *configs, "--head-sizes", "16", "--jobs", "2"
+    )
+    assert code == 1
+    assert " ".join(lines[0][4:]) == "the compiler ended its process"
+    assert lines[1][-1] == "yes"
+    assert summary.startswith("1 of 2 fit")
+
+
+BROKEN = """
+import os, sys
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "attn_kernels.offline.table":
+            sys.meta_path.remove(self)
+            import attn_kernels.offline.compile as compile
+            whole = compile.compile_source
+            def compile_source(source, target):
+                if source.kernel.__name__ == "qblock_kernel":
+                    os._exit(3)
+                return whole(source, target)
+            compile.compile_source = compile_source
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_features_are_named_in_their_order(monkeypatch, capsys):
+    found = []
+    table = "attn_kernels.offline.__main__"
+    monkeypatch.setattr(f"{table}.sources", lambda config, shape: found.append(shape.features) or {"k": None})
+    monkeypatch.setattr(f"{table}.results", lambda cases, jobs: iter(["not compiled"] * len(cases)))
+    assert main(["--target", "sm_80", "--variant", "qblock", "--features", "fp8,window,fp8"]) == 1
+    assert main(["--target", "sm_80", "--all"]) == 1
+    assert found == [("window", "fp8"), *((), FEATURES) * len(ALL)]
+    assert "0 of 18 fit" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((), "one of the arguments --all --variant --config --device-key is required"),
+        (("--all", "--variant", "qblock"), "not allowed with argument"),
+        (("--all", "--block-m", "64"), "--block-m is given without --variant"),
+        (("--all", "--target", "sm_70"), "invalid choice: 'sm_70'"),
+        (("--all", "--features", "tanh"), "'tanh' is none of: window"),
+        (("--all", "--features", ""), "'' is none of: window"),
+        (("--all", "--jobs", "0"), "--jobs is 0"),
+        (("--all", "--queries-per-kv", "0"), "num_query_heads is 0"),
+        (("--all", "--block-size", "0"), "block_size is 0"),
+        (("--all", "--head", "64"), "unrecognized arguments: --head 64"),
+        (("--variant", "paged"), "invalid choice: 'paged'"),
+        (("--variant", "qblock", "--block-m", "48"), "config.block_m is 48"),
+        (("--variant", "qblock", "--num-segments", "2"), "config.num_segments is 2, but qblock has no such"),
+        (("--variant", "qblock", "--head-sizes", "300"), "head_size is 300"),
+        (("--variant", "qblock"), "TRITON_INTERPRET is set"),
+        (("--config", "qblock"), "config 'qblock': expected such as"),
+        (("--config", "paged_M16_T16"), "config.variant is 'paged'"),
+        (("--device-key", "h100"), "device key is 'h100', but the generated modules are: amd_mi300x"),
+        (("--device-key", "amd_mi300x"), "amd_mi300x has no config constants"),
+        (("--device-key", "amd_mi300x", "--block-m", "64"), "--block-m is given without --variant"),
+    ],
+)
+def test_wrong_use_is_one_line(arguments, message, monkeypatch, capsys):
+    modules = SimpleNamespace(MODULES={"amd_mi300x": SimpleNamespace()})
+    monkeypatch.setitem(sys.modules, "generated", SimpleNamespace(unified_attention=modules))
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert len(captured.err.splitlines()) == 1

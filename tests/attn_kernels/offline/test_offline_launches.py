@@ -1,0 +1,108 @@
+"""A launch compiles exactly what offline compilation does: Triton's own dispatch shows it, without a GPU.
+
+In a process of its own: this one runs the interpreter.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+LAUNCHES = """
+from itertools import product
+import torch
+from triton.compiler import make_backend
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+from attn_kernels.launch import binding
+from attn_kernels import run
+from attn_kernels.kernels import arguments
+from attn_kernels.kernels.stream_k import why_not
+from attn_kernels.offline.__main__ import ALL
+from attn_kernels.offline.resources import TARGETS
+from attn_kernels.offline.sources import CACHE_POINTERS, FEATURES, Shape, sources
+from attn_kernels.testing.poisoned import make_batch
+from attn_kernels.kernels.registry import VARIANTS
+
+class AbsentGPU:
+    target = TARGETS["sm_90"]
+    def get_current_target(self):
+        return self.target
+    def get_current_device(self):
+        return 0
+    def get_current_stream(self, device):
+        return 0
+
+def record(kernel, key, signature, device, constants, options, attributes, warmup):
+    compiled.append((kernel, signature, constants, options, attributes))
+
+compiled, gpu = [], AbsentGPU()
+driver.set_active(gpu)
+JITFunction._do_compile, binding._prepare = record, lambda kernel, device: None
+
+CHOICES = {
+    "window": {"sliding_window": 5},
+    "softcap": {"softcap": 2.0},
+    "alibi": {"alibi_slopes": torch.rand(12)},
+    "sinks": {"sinks": torch.rand(12)},
+    "fp8": {},
+    "scales": {"k_scale": torch.ones(1), "v_scale": torch.ones(1)},
+    "new_kv": dict.fromkeys(("k_new", "v_new"), torch.rand(4, 2, 20).bfloat16()),
+}
+assert CHOICES.keys() == set(FEATURES)
+SETS = ((), FEATURES, ("window", "fp8"), ("alibi", "new_kv"), ("softcap", "sinks", "scales"))
+shape = {"num_query_heads": 12, "num_kv_heads": 2, "head_size": 20, "block_size": 16}
+
+def without_sizes(kernel, attributes):
+    # These caches are small, but those of offline compilation are not.
+    names = kernel.arg_names
+    return {
+        place: [one for one in found if one[0] != "tt.pointer_range" or names[place[0]] not in CACHE_POINTERS]
+        for place, found in attributes.items()
+    }
+
+def filled(attributes):
+    return {place: found for place, found in attributes.items() if found}
+
+for (name, gpu.target), config, features in product(TARGETS.items(), ALL, SETS):
+    torch.version.hip = "7.0" if gpu.target.backend == "hip" else None
+    if config.variant == "stream_k" and why_not() is not None:
+        continue
+    arguments.converts_e4m3 = lambda device: name != "sm_80"
+    binding.forget()  # what was bound for another target
+    for kernel in VARIANTS[config.variant].kernels:
+        kernel.device_caches.clear()
+    cache_dtype = torch.float8_e4m3fn if "fp8" in features else None
+    batch = make_batch((1, 3), (7, 20), cache_dtype=cache_dtype, **shape)
+    choices = {key: value for feature in features for key, value in CHOICES[feature].items()}
+    run(batch.plan(config=config), batch.q, batch.k_cache, batch.v_cache, **choices)
+    expected = sources(config, Shape(name, 20, 16, 6, batch.q.dtype, features)).values()
+    assert [kernel for kernel, *_ in compiled] == [source.kernel for source in expected], (config, compiled)
+    for (kernel, signature, constants, options, attributes), source in zip(compiled, expected):
+        assert signature == source.signature, (kernel, signature, source.signature)
+        constants = {kernel.arg_names[place[0]]: value for place, value in constants.items()}
+        if "num_segments" in constants:  # asked of a tree, which nobody names offline
+            constants["num_segments"] = source.constants["num_segments"]
+        assert constants == source.constants, (kernel, constants, source.constants)
+        attributes = filled(without_sizes(kernel, attributes))
+        assert attributes == filled(source.attributes), (kernel, attributes, source.attributes)
+        parsed = make_backend(gpu.target).parse_options(source.options)
+        assert str(options) == str(parsed), (kernel, options, parsed)
+        print(kernel.__name__)
+    compiled.clear()
+"""
+
+
+def test_launches_compile_what_is_compiled_offline(tmp_path):
+    """Every variant, on every target that runs it, with and without every feature."""
+    kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment = kept | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", LAUNCHES]
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr[-4000:]
+    nvidia, amd = 2 * 5 * 17, 2 * 5 * 16  # targets, sets of features, kernels
+    assert len(result.stdout.split()) == nvidia + amd

@@ -1,0 +1,148 @@
+"""A workspace: as large as its maxima need and never larger, for one plan after another."""
+
+import pytest
+import torch
+from kernel_cases import assert_close, make_config, random_batch
+from launch_recorder import layer_of
+from launch_recorder import run as run_layer
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from attn_kernels import Workspace
+from attn_kernels.kernels.scratch import Needs
+from attn_kernels.testing.poisoned import run_poisoned
+
+VARIANTS = ("segmented", "static_grid", "stream_k")
+MAXIMA = {"max_query_tokens": 9, "max_num_seqs": 4, "num_query_heads": 8, "head_size": 32}
+LENS = ((3, 1, 0, 5), (20, 50, 7, 5))
+
+
+def batch_of(lens=LENS, **options):
+    return random_batch(lens, **({"ratio": 4, "kv_heads": 2, "head_size": 32} | options))
+
+
+def config_of(variant, num_segments=3):
+    return make_config(variant, num_segments=num_segments)
+
+
+def workspace_for(*configs, **changes):
+    return Workspace.for_maxima("cpu", **(MAXIMA | changes), configs=configs)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_batch_of_the_maxima_fits(variant):
+    config, batch = config_of(variant), batch_of()
+    assert (len(batch.q), len(batch.seqused_k)) == (9, 4)
+    plan = batch.plan(config=config, workspace=workspace_for(config))
+    assert_close(run_poisoned(batch, plan), batch.reference())
+
+
+@pytest.mark.parametrize(
+    "variant, lens, options, named",
+    [
+        ("static_grid", ((1,) * 5, (9,) * 5), {}, "num_seqs is 5, but .* max_num_seqs 4"),
+        ("segmented", ((10,), (10,)), {}, "num_query_tokens is 10, but .* max_query_tokens 9"),
+        ("static_grid", ((10,), (10,)), {}, "num_query_tokens is 10, but .* max_query_tokens 9"),
+        ("segmented", LENS, {"kv_heads": 3}, "num_query_heads is 12, but .* num_query_heads 8"),
+        ("segmented", LENS, {"head_size": 40}, "head_size is 64, but .* head_size 32"),
+        ("segmented", LENS, {"num_segments": 4}, "num_segments is 4, but .* max_segments 3"),
+        ("stream_k", LENS, {"head_size": 40}, "head_size is 64, but .* head_size 32"),
+    ],
+)
+def test_a_larger_batch_is_refused_by_the_name_of_its_maximum(variant, lens, options, named):
+    workspace = workspace_for(*map(config_of, VARIANTS))
+    config = config_of(variant, options.pop("num_segments", 3))
+    with pytest.raises(ValueError, match=f"{named} and never grows"):
+        batch_of(lens, **options).plan(config=config, workspace=workspace)
+
+
+def test_a_config_that_a_workspace_was_not_made_for_is_refused():
+    config, workspace = config_of("stream_k"), workspace_for(config_of("segmented"))
+    told = r"stream_k's programs \* block_m is \d+, but the workspace was made for configs of at most 0 and"
+    with pytest.raises(ValueError, match=told):
+        batch_of().plan(config=config, workspace=workspace)
+
+
+def test_a_batch_without_partial_results_may_be_larger():
+    batch = batch_of(((40,), (40,)))
+    for variant in ("qblock", "split", "naive"):
+        plan = batch.plan(config=make_config(variant), workspace=workspace_for(config_of("segmented")))
+        assert plan.workspace == ()
+    config = config_of("static_grid", num_segments=1)
+    plan = batch.plan(config=config, workspace=workspace_for(config, max_query_tokens=1))
+    assert_close(run_poisoned(batch, plan), batch.reference())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_plans_use_the_same_memory_one_after_another(variant):
+    """Smaller and larger batches, whatever the plan before left behind."""
+    config = config_of(variant)
+    workspace = workspace_for(config)
+    addresses = set()
+    for lens in (LENS, ((1,), (300,)), ((2, 2, 2, 3), (9, 90, 40, 3)), ((0, 9), (0, 100)), LENS):
+        batch = batch_of(lens)
+        plan = batch.plan(config=config, workspace=workspace)
+        addresses.add(tuple(tensor.data_ptr() for tensor in plan.workspace))
+        assert_close(run_poisoned(batch, plan), batch.reference())
+    assert len(addresses) == 1
+
+
+class Operations(TorchDispatchMode):
+    """Which of torch's operations run: whatever allocates or waits for a GPU is one."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_graph_captures_kernels_and_nothing_else(variant, recorder):
+    """Neither the plan nor a layer allocates, copies or reads a tensor: through Triton, filled in anew, and
+    launched again."""
+    config, batch = config_of(variant), batch_of()
+    workspace, layer = workspace_for(config), layer_of(batch)
+    options = {"sinks": torch.ones(8), "k_scale": torch.ones(1)}
+    with Operations() as operations:
+        for _ in range(3):
+            plan = batch.plan(config=config, workspace=workspace, check=False)
+            for _ in range(3):
+                run_layer(plan, layer)
+                run_layer(plan, layer | options)
+    assert recorder.direct
+    assert operations.names == []
+    with Operations() as operations:
+        batch.plan(config=config, check=False)
+    assert {name.split(".")[1] for name in operations.names} & {"empty", "zeros"}
+
+
+@pytest.mark.parametrize(
+    "changes, error, message",
+    [
+        ({"max_query_tokens": 0}, ValueError, "max_query_tokens is 0, but at least 1"),
+        ({"max_num_seqs": True}, TypeError, "max_num_seqs is a bool, but a plain int"),
+        ({"head_size": 300}, ValueError, "head_size is 300, but at most 256"),
+        ({"max_segments": 3}, ValueError, "one of configs and max_segments is needed"),
+        ({"configs": None}, ValueError, "one of configs and max_segments is needed"),
+        ({"configs": None, "max_segments": -1}, ValueError, "max_segments is -1, but at least 0"),
+    ],
+)
+def test_maxima_that_cannot_be_are_refused(changes, error, message):
+    with pytest.raises(error, match=message):
+        Workspace.for_maxima("cpu", **(MAXIMA | {"configs": [config_of("segmented")]} | changes))
+
+
+def test_a_workspace_of_another_device_is_refused():
+    workspace = Workspace.for_maxima("meta", **MAXIMA, max_segments=3)
+    with pytest.raises(ValueError, match="workspace is on meta, but cu_seqlens_q is on cpu"):
+        batch_of().plan(config=config_of("segmented"), workspace=workspace)
+
+
+def test_its_memory_is_what_its_maxima_need():
+    workspace = Workspace.for_maxima("cpu", **MAXIMA, max_segments=5)
+    needs = Needs(num_seqs=2, num_query_tokens=1, num_query_heads=1, head_padded=16, num_segments=2)
+    assert workspace.cu_q_blocks(needs).shape == (5,)
+    sizes = [tensor.numel() for tensor in workspace.partials(needs)]
+    assert sizes == [9 * 8 * 5 * 32, 9 * 8 * 5, 9 * 8 * 5]

@@ -1,0 +1,126 @@
+"""The command attn-tune: wrong use, and runs that are stopped, that fail and that go on."""
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tuning_workers import BATCHES, files
+
+from attn_kernels.tuning.cli import main
+from attn_kernels.tuning.scenarios.recorded import read_recorded
+from attn_kernels.tuning.scenarios.serving import SETS
+from attn_kernels.tuning.space.space import declared
+
+pytestmark = pytest.mark.usefixtures("batches")
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    def make(count: int) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+    return make
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line on stderr of wrong use, which writes nothing."""
+    before = files(Path())
+    assert main.main(arguments) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.endswith("\n") and told.err.count("\n") == 1
+    assert files(Path()) == before and [path.name for path in Path().iterdir() if path.is_dir()] == []
+    return told.err
+
+
+@pytest.mark.parametrize(("arguments", "told"), [
+    (["--scenarios", "nope"], "--scenarios 'nope': neither a file nor a named set (serving, quick, "),
+    (["--scenarios", "."], "--scenarios '.': neither a file nor"),
+    (["--scenarios", "a" * 5000], "cannot be used: File name too long"),
+    (["--scenarios", "bad.jsonl"], "bad.jsonl:2: query_lens is 5, but a list of lengths is needed"),
+    (["--scenarios", "bad.jsonl", "--list-scenarios"], "bad.jsonl:2: "),
+    (["--scenarios", "bad.jsonl", "--dry-run"], "bad.jsonl:2: "),
+    (["--variants", "nope"], "--variants: 'nope' is none of "),
+    (["--variants", "naive,"], "--variants: '' is none of "),
+    (["--variants", "nope", "--dry-run"], "--variants: 'nope' is none of "),
+    (["--gpus", "x"], "--gpus 'x': expected all, or numbers such as 0,1"),
+    (["--gpus", "-1"], "--gpus '-1': expected all, or numbers such as 0,1"),
+    (["--gpus", ""], "--gpus '': expected all"),
+    (["--gpus", "7"], "--gpus '7': expected different numbers below 2"),
+    (["--gpus", "0,0"], "--gpus '0,0': expected different numbers below 2"),
+    (["--replay", "nope"], "nope: holds no table: there is no run.yaml"),
+    (["--replay", "."], ".: holds no table: there is no run.yaml"),
+    (["--replay", "batches.jsonl"], "batches.jsonl: holds no table: there is no run.yaml"),
+])  # fmt: skip
+def test_wrong_use_is_told_in_one_line(
+    gpus: Callable[[int], None], capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
+    gpus(2)
+    Path("bad.jsonl").write_text(BATCHES.partition("\n")[0] + "\n" + BATCHES.replace("[1]", "5"))
+    assert told in refused(capsys, *arguments)
+
+
+@pytest.mark.parametrize("arguments", [
+    ["--budget", "0"], ["--budget", "nan"], ["--budget", "inf"], ["--budget", "abc"], ["--budget", "-5"],
+    ["--compile-workers", "-1"], ["--compile-workers", "two"], ["--seed", "x"], ["--strategy", "best"],
+    ["--nope"],
+])  # fmt: skip
+def test_impossible_arguments_are_told_by_name(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main.main(arguments)
+    assert caught.value.code == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("attn-tune: error: ") and arguments[0] in line and arguments[-1] in line
+    assert "_seconds" not in line and "_count" not in line
+    assert set(files(Path())) == {"batches.jsonl"}
+
+
+def test_without_a_gpu_a_run_says_what_is_possible(
+    gpus: Callable[[int], None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus(0)
+    assert "no GPU here; --dry-run says what would be done" in refused(capsys)
+    assert "no GPU here" in refused(capsys, "--gpus", "0", "--scenarios", "quick")
+    monkeypatch.delenv("TRITON_INTERPRET")
+    assert "set TRITON_INTERPRET=1" in refused(capsys, "--gpus", "cpu")
+
+
+def test_a_dry_run_says_what_a_run_would_do_and_needs_no_gpu(
+    gpus: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpus(0)
+    assert main.main(["--scenarios", "batches.jsonl", "--variants", "naive,split", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "no GPU here: as for an H100" in out and "3 scenarios at 1 shapes: 3 decode" in out
+    configs, cells = (int(re.search(rf"(\d+) {word}", out)[1]) for word in ("configs", "cells are possible"))
+    dropped = sum(int(count) for count in re.findall(r"^  (\d+) ", out, re.MULTILINE))
+    assert cells + dropped == 3 * sum(c.variant in ("naive", "split") for c in declared("nvidia"))
+    assert 0 < configs <= cells <= 3 * configs
+    assert "goes on with 'explore families': 3 scenarios" in out and "the budget is 600 s" in out
+    assert set(files(Path())) == {"batches.jsonl"}
+
+
+@pytest.mark.parametrize(("name", "seed"), [("quick", 0), ("quick", 5), ("tiny", 0)])
+def test_listed_scenarios_can_be_read_back(capsys: pytest.CaptureFixture[str], name: str, seed: int) -> None:
+    assert main.main(["--scenarios", name, "--seed", str(seed), "--list-scenarios"]) == 0
+    Path("listed.jsonl").write_text(capsys.readouterr().out)
+    assert read_recorded(Path("listed.jsonl")) == SETS[name](seed)
+    assert main.main(["--scenarios", "listed.jsonl", "--list-scenarios"]) == 0
+    assert capsys.readouterr().out == Path("listed.jsonl").read_text()
+
+
+def test_whoever_reads_the_list_may_stop_early(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        assert main.main(["--scenarios", "quick", "--list-scenarios"]) == 0
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,247 @@
+"""Runs of attn-tune that end, fail, are stopped or killed, and go on: with stubs, and in the interpreter."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from tuning_workers import BATCHES, NAIVE, RUN, TOLD, Act, files, start_command, stub
+
+from attn_kernels.measure.device import device_facts
+from attn_kernels.tuning.bench import pool
+from attn_kernels.tuning.cli import main
+from attn_kernels.tuning.errors import TuningError
+from attn_kernels.tuning.table.folder import read_folder
+from treegen.read.table_file import read_table
+
+pytestmark = pytest.mark.usefixtures("batches")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+    """Run in this process with stubs as workers; stdout, or if it is refused stderr, as lines."""
+    monkeypatch.setattr(pool, "START_METHOD", "fork")
+
+    def command(*arguments: str, act: Act = lambda order, now: None, code: int = 0) -> list[str]:
+        monkeypatch.setattr(pool, "serve", stub(act, lambda name: device_facts(torch.device(name))))
+        assert main.main([*RUN, *arguments]) == code
+        told = capsys.readouterr()
+        assert (told.err == "") == (code == 0)
+        return (told.err or told.out).splitlines()
+
+    return command
+
+
+def summary() -> dict[str, object]:
+    return yaml.safe_load(Path("table/run.yaml").read_text())["summary"]
+
+
+def test_a_run_writes_a_table_and_once_finished_says_so(run: Callable[..., list[str]]) -> None:
+    lines = run("--strategy", "full")
+    cells = 3 * len(NAIVE)
+    assert f"3 of 3 scenarios, 6 rows, {cells} of {cells} cells (100%), " in "\n".join(lines)
+    assert set(files(Path("table"))) == {"run.yaml", "scenarios.csv", "times.csv", "dropped.csv"}
+    assert summary()["finished"] is True and summary()["cells_measured"] == 3 * len(NAIVE)
+    before = files(Path())
+    again = run("--strategy", "full")
+    assert again[0] == "table: nothing is left to measure; an earlier run finished:"
+    assert again[1:] == lines[-len(again[1:]) :]
+    assert files(Path()) == before
+    assert run("--strategy", "full", "--budget", "1")[0] == again[0]  # even if its budget were used up
+
+
+def test_a_dry_run_goes_on_from_the_table(run: Callable[..., list[str]]) -> None:
+    run("--strategy", "full")
+    before = files(Path())
+    told = run("--strategy", "full", "--dry-run")
+    assert "going on in table with 6 rows of " in told[0] and told[-1] == "nothing is left to measure"
+    recorded = yaml.safe_load(Path("table/run.yaml").read_text())
+    recorded["summary"]["seconds"] = 700.0
+    Path("table/run.yaml").write_text(yaml.safe_dump(recorded))
+    told = run("--strategy", "full", "--dry-run")
+    assert "of which 700 s are used" in told[-2] and told[-1].startswith("the budget is used up")
+    Path("table/run.yaml").write_bytes(before["table/run.yaml"])
+    assert files(Path()) == before
+
+
+def test_a_budget_that_is_used_up_is_said(run: Callable[..., list[str]]) -> None:
+    lines = run("--budget", "1", act=lambda order, now: time.sleep(1.1 * (now == "begin")))
+    assert "table: the budget is used up; a larger --budget goes on" in lines
+    assert "1 of 3 scenarios, 1 rows" in "\n".join(lines) and summary()["finished"] is False
+    before = files(Path())
+    assert run("--budget", "1") == ["table: the budget of 1 s is used up; a larger --budget goes on"]
+    assert files(Path()) == before
+    assert "3 of 3 scenarios, 6 rows" in "\n".join(run("--budget", "100"))
+
+
+def test_a_run_that_fails_half_way_keeps_its_rows_and_how_long_it_took(
+    run: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "MOST_BROKEN", 0)
+
+    def end_at_b(order: object, now: str) -> None:
+        if order.scenario.id == "b" and now == NAIVE[0]:
+            os._exit(1)
+
+    assert run(act=end_at_b, code=2) == ["cpu: 1 processes broke; what was measured is kept"]
+    rows = len(read_folder(Path("table")).visits)
+    assert summary()["rows"] == rows < 3 and summary()["finished"] is False
+    assert "3 of 3 scenarios, 6 rows" in "\n".join(run())
+
+
+def test_a_folder_of_another_run_or_of_something_else_is_refused(run: Callable[..., list[str]]) -> None:
+    run()
+    before = files(Path())
+    (line,) = run("--seed", "1", code=2)
+    assert (
+        line
+        == "table holds a run with seed 0, but this run has 1: choose another --out, or remove the folder"
+    )
+    (line,) = run("--strategy", "full", code=2)
+    assert line.startswith("table holds a run with strategy race, but this run has full")
+    (line,) = run("--variants", "naive,split", code=2)
+    assert line.startswith("table holds a run whose config ") or "configs, but this run has" in line
+    assert files(Path()) == before
+    Path("other").mkdir()
+    Path("other/letter.txt").touch()
+    assert run("--out", "other", code=2)[0].startswith("other: holds letter.txt but no run.yaml")
+    assert run("--out", "batches.jsonl", code=2)[0].startswith(
+        "batches.jsonl: cannot be used: Not a directory"
+    )
+    assert run("--out", "batches.jsonl/x", code=2)[0].startswith("batches.jsonl/x: cannot be used: Not a dir")
+    assert files(Path()) == before | {"other/letter.txt": b""}
+
+
+@pytest.mark.parametrize(("name", "text", "told"), [
+    ("run.yaml", "[", "table/run.yaml"),
+    ("times.csv", "scenario,repeat\n", "table/times.csv:1: "),
+    ("times.csv", b"\xff\n", "table/times.csv:1: not UTF-8 text"),
+    ("scenarios.csv", "", "table/scenarios.csv"),
+])  # fmt: skip
+def test_a_table_that_cannot_be_read_is_left_as_it_is(
+    run: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], name: str, text: str | bytes, told: str
+) -> None:
+    run()
+    (Path("table") / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    before = files(Path())
+    for line in (*run(code=2), *run("--replay", "table", code=2)):
+        assert line.startswith(told)
+    assert files(Path()) == before
+
+
+def test_scenarios_in_which_nothing_may_be_measured_are_refused(run: Callable[..., list[str]]) -> None:
+    Path("batches.jsonl").write_text(
+        '{"query_lens": [16384], "context_lens": [16384], "num_query_heads": 32, "num_kv_heads": 8, '
+        '"head_size": 128, "block_size": 16}\n'
+    )
+    (line,) = run(code=2)
+    assert line == "no config of these variants may be measured in any of these scenarios"
+    assert not Path("table").exists()
+
+
+def test_a_table_is_replayed(run: Callable[..., list[str]]) -> None:
+    run()
+    before = files(Path())
+    lines = run("--replay", "table")
+    assert lines == run("--replay", "table") and len(lines) == 3
+    assert lines[0] == f"table: 3 scenarios, {3 * len(NAIVE)} cells"
+    assert files(Path()) == before
+
+
+def test_an_interrupt_before_anything_was_measured(
+    monkeypatch: pytest.MonkeyPatch, run: Callable[..., list[str]]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "GpuBench", interrupted)
+    assert run(code=130) == ["stopped before anything was measured"]
+    assert not Path("table").exists()
+
+
+def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch, run: Callable[..., list[str]]) -> None:
+    def full(*_: object) -> None:
+        raise TuningError("table: cannot be used: No space left on device")
+
+    monkeypatch.setattr(main.TableFolder, "append", full)
+    assert run(code=2) == ["table: cannot be used: No space left on device"]
+
+
+def ended(process: BaseProcess, code: int) -> dict[str, str]:
+    process.join(120)
+    assert process.exitcode == code, {name: Path(name).read_text() for name in TOLD}
+    return {name: Path(name).read_text() for name in TOLD}
+
+
+def rows() -> list[str]:
+    path = Path("table/times.csv")
+    return path.read_text().splitlines()[1:] if path.exists() else []
+
+
+def wait_for_rows(process: BaseProcess, count: int) -> None:
+    while len(rows()) < count:
+        assert process.is_alive(), Path("stderr").read_text()
+        time.sleep(0.01)
+
+
+def test_a_run_that_is_stopped_and_killed_goes_on_to_its_end() -> None:
+    first = start_command(Path(), RUN, hold_after=1)
+    wait_for_rows(first, 1)
+    other = Path("elsewhere")
+    other.mkdir()
+    (other / "batches.jsonl").write_text(BATCHES)
+    table = str(Path("table").resolve())
+    second = start_command(other, [*RUN[:-1], table])
+    second.join(120)
+    assert second.exitcode == 2
+    assert (
+        (other / "stderr").read_text().startswith(f"{table}: another run is writing here: wait for its end")
+    )
+    assert (other / "stdout").read_text() == ""
+
+    os.kill(first.pid, signal.SIGINT)
+    told = ended(first, 130)
+    assert told["stderr"] == "" and "\nstopped; table keeps " in told["stdout"]
+    assert "the same command goes on" in told["stdout"]
+    stopped = rows()
+    assert len(stopped) == 1 and summary()["finished"] is False and summary()["seconds"] > 0.0
+
+    third = start_command(Path(), RUN, hold_after=2)
+    wait_for_rows(third, 3)
+    os.kill(third.pid, signal.SIGKILL)
+    ended(third, -signal.SIGKILL)
+    with Path("table/times.csv").open("a") as file:
+        file.write("c,9,5")  # as if it had been killed within a row
+    killed = rows()[:-1]
+    assert killed[:1] == stopped and len(killed) == 3
+
+    command = [sys.executable, "-m", "attn_kernels.tuning", *RUN]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (
+        "table: nothing is left to measure\n3 of 3 scenarios, " in done.stdout
+        and "fastest: naive in 3" in done.stdout
+    )
+    assert rows()[:3] == killed and len({tuple(row.split(",")[:2]) for row in rows()}) == len(rows())
+    found = read_table(Path("table"))
+    assert set(found.scenarios) == {"a", "b", "c"} and [c.id for c in found.configs] == NAIVE
+    assert found.device_name == "cpu (Triton interpreter)"
+    recorded = read_folder(Path("table"))
+    assert all(len(v.cells) == len(NAIVE) for v in recorded.visits if v.repeat == 1)
+    assert summary()["finished"] is True and summary()["failures"] == {}
+
+    before = files(Path("table"))
+    told = ended(start_command(Path(), RUN), 0)
+    assert told["stdout"].startswith("table: nothing is left to measure; an earlier run finished:\n")
+    after = files(Path("table"))
+    assert {name: text for name, text in after.items() if name != "run.yaml"} == {
+        name: text for name, text in before.items() if name != "run.yaml"
+    }

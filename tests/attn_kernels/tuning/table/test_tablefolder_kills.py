@@ -1,0 +1,204 @@
+"""What kills, full disks and second runs leave of a table folder."""
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from tablefolder_builders import (
+    VISITS,
+    contents,
+    filled,
+    read_back,
+    refusal,
+    start,
+)
+
+from attn_kernels.tuning.errors import TuningError
+from attn_kernels.tuning.results import Failure
+from attn_kernels.tuning.table.folder import read_folder
+
+
+def test_a_kill_within_the_last_row_costs_that_row_only(tmp_path: Path) -> None:
+    whole = filled(tmp_path / "whole")
+    rows = (whole / "times.csv").read_bytes()
+    reasons = (whole / "failures.csv").read_bytes()
+    last = rows.rindex(b"\n", 0, -1) + 1
+    for kept in range(last, len(rows)):
+        folder = tmp_path / str(kept)
+        shutil.copytree(whole, folder)
+        (folder / "times.csv").write_bytes(rows[:kept])
+        assert read_back(read_folder(folder).visits) == read_back(VISITS[:2])
+        assert (folder / "times.csv").read_bytes() == rows[:kept]
+        with start(folder) as table:
+            assert read_back(table.visits) == read_back(VISITS[:2])
+            table.append(VISITS[2])
+        assert (folder / "times.csv").read_bytes() == rows
+        assert (folder / "failures.csv").read_bytes().startswith(reasons)
+        assert read_back(read_folder(folder).visits) == read_back(read_folder(whole).visits)
+
+
+def test_a_kill_within_the_reasons_costs_that_row_only(tmp_path: Path) -> None:
+    whole = filled(tmp_path / "whole", VISITS[0])
+    reasons = (whole / "failures.csv").read_bytes()
+    for kept in range(len(reasons)):
+        folder = tmp_path / str(kept)
+        shutil.copytree(whole, folder)
+        head = (folder / "times.csv").read_text().partition("\n")[0]
+        (folder / "times.csv").write_text(f"{head}\n")
+        (folder / "failures.csv").write_bytes(reasons[:kept])
+        with start(folder) as table:
+            assert table.visits == ()
+            table.append(VISITS[0])
+        assert contents(folder) == contents(whole)
+
+
+def test_failures_of_a_row_that_was_never_written_do_not_count(tmp_path: Path) -> None:
+    folder = filled(tmp_path, VISITS[0])
+    with (folder / "failures.csv").open("a") as out:
+        out.write("decode-0,1,M16,flaky\nprefill-0,1,M16,flaky\n")
+    with start(folder) as table:
+        assert read_back(table.visits) == read_back(VISITS[:1])
+        table.append(VISITS[1])
+    assert read_back(read_folder(folder).visits) == read_back(VISITS[:2])
+
+
+def test_a_row_counts_more_than_a_note_that_there_is_none(tmp_path: Path) -> None:
+    folder = filled(tmp_path, VISITS[0])
+    with (folder / "failures.csv").open("a") as out:
+        out.write("prefill-0,1,,no row\n")
+    assert read_back(read_folder(folder).visits) == read_back(VISITS[:1])
+
+
+def test_what_a_killed_summary_leaves_is_cleared_away(tmp_path: Path) -> None:
+    whole = contents(filled(tmp_path))
+    (tmp_path / ".attn-tune-run.yaml").write_text("form")
+    start(tmp_path).close()
+    assert contents(tmp_path) == whole
+
+
+@pytest.mark.parametrize("stop", ["times.csv", "scenarios.csv", "run.yaml"])
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_creation_that_was_killed_is_begun_again(tmp_path: Path, stop: str, torn: bool) -> None:
+    whole = contents(filled(tmp_path / "whole", VISITS[1]))
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    head = whole["times.csv"].splitlines(keepends=True)[0]
+    for name, content in {**whole, "times.csv": head}.items():
+        if name == "times.csv" or (stop != "times.csv" and name != "run.yaml"):
+            (folder / name).write_bytes(content)
+    if torn and stop == "times.csv":
+        (folder / stop).write_bytes(head[:9])
+    elif torn:
+        (folder / f".attn-tune-{stop}").write_bytes(whole[stop][:9])
+    filled(folder, VISITS[1])
+    assert contents(folder) == whole
+
+
+@pytest.mark.parametrize("written", [0, 4])
+def test_a_full_disk_leaves_the_rows_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    write = os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        if not written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data[:written])
+
+    with start(tmp_path) as table:
+        table.append(VISITS[0])
+        before = contents(tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            for action in (lambda: table.append(VISITS[2]), lambda: table.summarise({"rows": 1})):
+                with pytest.raises(TuningError, match="No space left on device"):
+                    action()
+                assert contents(tmp_path) == before
+        table.append(VISITS[1])
+    assert read_back(read_folder(tmp_path).visits) == read_back(VISITS[:2])
+
+
+def test_the_second_run_of_a_folder_is_refused_until_the_first_ends(tmp_path: Path) -> None:
+    with start(tmp_path) as first:
+        first.append(VISITS[0])
+        assert "another run is writing here" in refusal(tmp_path)
+        first.append(VISITS[1])
+    with pytest.raises(TuningError):
+        first.append(VISITS[2])
+    with start(tmp_path) as second:
+        assert len(second.visits) == 2
+
+
+WRITER = """
+    import os, signal, sys
+    from pathlib import Path
+    import tablefolder_builders as t
+
+    table = t.TableFolder.open(Path(sys.argv[1]), t.HEADER, t.SCENARIOS, t.DATE)
+    if sys.argv[2] == "fork" and os.fork() == 0:
+        print(os.getpid(), flush=True)
+        signal.pause()
+    for repeat in range(len(table.visits) + 1, 1_000_000):
+        cells = {"M16": 1.0 + repeat, "M32": t.Failure("x" * (repeat % 300)), "M64": 12.345}
+        table.append(t.Visit("decode-0", repeat, cells))
+        if repeat % 7 == 0:
+            table.summarise({"rows": repeat})
+"""
+
+
+def writer(folder: Path, how: str = "") -> "subprocess.Popen[str]":
+    here = Path(__file__).resolve()
+    paths = os.pathsep.join([str(here.parents[3] / "helpers"), str(here.parents[4])])
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(WRITER), str(folder), how],
+        env={**os.environ, "PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_rows(folder: Path, rows: int, process: "subprocess.Popen[str]") -> None:
+    while not (folder / "times.csv").exists() or (folder / "times.csv").read_bytes().count(b"\n") <= rows:
+        assert process.poll() is None
+        time.sleep(0.002)
+
+
+def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    tablefile = pytest.importorskip("treegen.read.table_file")
+    rows = 0
+    for _ in range(4):
+        with writer(tmp_path) as process:
+            wait_for_rows(tmp_path, rows + 5, process)
+            with pytest.raises(TuningError, match="another run is writing here"):
+                start(tmp_path)
+            process.send_signal(signal.SIGKILL)
+        before = (tmp_path / "times.csv").read_bytes()
+        with start(tmp_path) as table:
+            assert [visit.repeat for visit in table.visits] == [*range(1, len(table.visits) + 1)]
+            assert len(table.visits) == before.count(b"\n") - 1 >= rows + 5
+            assert all(
+                visit.cells == {"M16": 1.0 + n, "M32": Failure("x" * (n % 300)), "M64": 12.345}
+                for n, visit in enumerate(table.visits[:90_000], start=1)
+            )
+            rows = len(table.visits)
+        assert len(tablefile.read_table(tmp_path).times) == rows
+
+
+def test_a_forked_worker_does_not_keep_the_lock(tmp_path: Path) -> None:
+    with writer(tmp_path, "fork") as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        try:
+            wait_for_rows(tmp_path, 1, process)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            start(tmp_path).close()
+        finally:
+            os.kill(child, signal.SIGKILL)

@@ -1,0 +1,320 @@
+"""What a server compiles before it is ready is all that its batches ever launch.
+
+Keys are what Triton's launcher computes, as in test_specialisation, here for
+what committed modules choose.
+"""
+
+import random
+from dataclasses import dataclass
+from itertools import accumulate
+
+import pytest
+import torch
+from kernel_cases import FP8, record_launches
+from specialisation_key import key
+
+import attn_kernels
+from attn_kernels import Config
+from attn_kernels.choose import capture, heuristic
+from attn_kernels.choose.heuristic import choose_for_key
+from attn_kernels.kernels import qblock
+from attn_kernels.launch import binding
+from attn_kernels.warmup.compile_ahead import compile_ahead
+from attn_kernels.warmup.dummy_launch import LARGE, Heads
+from attn_kernels.warmup.enumerate_launches import enumerate_launches
+
+BF16 = torch.bfloat16
+LAYOUTS = ((8, 2, 64), (14, 2, 128), (4, 2, 256), (34, 1, 64))  # the last is beyond the trees' guards
+PAGES = (16, 32)
+KINDS = ((), ("window", "softcap", "sinks"))
+BATCHES = 1000
+MOST_TOKENS = 32 * 1024
+VENDORS = {"nvidia_h100": "nvidia", "nvidia": "nvidia", "amd_mi300x": "amd"}
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """Every launch, none of them executed. The heads of long contexts run one after the other."""
+    monkeypatch.setattr(qblock, "L2_BYTES", 2**16)
+    return record_launches(monkeypatch, execute=False)
+
+
+@pytest.fixture
+def as_vendor(monkeypatch):
+    """A function that makes launches those of a vendor's GPU. What was bound before was another's."""
+
+    def become(vendor):
+        monkeypatch.setattr(torch.version, "hip", "7.0" if vendor == "amd" else None)
+        binding.forget()
+
+    yield become
+    binding.forget()
+
+
+def keys(launches, vendor):
+    return {key(launch, vendor) for launch in launches}
+
+
+@dataclass(frozen=True)
+class Step:
+    """Lengths of a batch, and what its plan and its tensors are like."""
+
+    query_lens: tuple[int, ...]
+    context_lens: tuple[int, ...]
+    heads: Heads
+    page: int
+    cache_dtype: torch.dtype
+
+    def plan(self, **how):
+        """The index tensors begin anywhere, and the table's rows are as far apart as it comes."""
+        chance = random.Random(str(self))
+        width = -(-max(self.context_lens) // self.page) + chance.choice((0, 1, 7, 16))
+        table = torch.zeros(len(self.query_lens), width + chance.randrange(3), dtype=torch.int32)[:, :width]
+        return attn_kernels.plan(
+            indices([0, *accumulate(self.query_lens)], chance.randrange(4)),
+            indices(self.context_lens, chance.randrange(4)),
+            table,
+            num_query_tokens=sum(self.query_lens),
+            num_kv_tokens=chance.choice((None, sum(self.context_lens))),
+            max_query_len=max(self.query_lens),
+            max_seq_len=max(self.context_lens),
+            **self.heads._asdict(),
+            block_size=self.page,
+            dtype=BF16,
+            cache_dtype=self.cache_dtype,
+            check=False,
+            **how,
+        )
+
+
+def indices(values, offset):
+    return torch.tensor([0] * offset + list(values), dtype=torch.int32)[offset:]
+
+
+def steps(count, seed=0):
+    """Random batches of every kind and size that servers form."""
+    chance = random.Random(seed)
+    for _ in range(count):
+        num_seqs = chance.choice((1, 1, 2, 3, 8, 16, 17, 64, 256))
+        longest = min(chance.choice((1, 1, 1, 2, 4, 8, 64, 1024)), MOST_TOKENS // num_seqs)
+        past = chance.choice((0, 1, 100, 1000, 10_000, 100_000))
+        query_lens = [chance.randint(0 if num_seqs > 1 else 1, longest) for _ in range(num_seqs)]
+        query_lens[0] = max(1, query_lens[0])
+        context_lens = tuple(length + chance.randint(past // 2, past) for length in query_lens)
+        heads, page = Heads(*chance.choice(LAYOUTS)), chance.choice(PAGES)
+        yield Step(tuple(query_lens), context_lens, heads, page, chance.choice((BF16, FP8)))
+
+
+@pytest.fixture(scope="module")
+def memory():
+    """As large as any step's queries."""
+    return torch.zeros(MOST_TOKENS * 18 * 128, dtype=BF16)
+
+
+def layer(step, memory, chance):
+    """Queries and caches as servers keep them: queries alone or beside keys and values, caches in one tensor,
+    side by side, one behind the other, or with slots behind heads."""
+    heads = step.heads
+    width = heads.num_query_heads + 2 * heads.num_kv_heads * chance.randrange(2)
+    tokens, size = sum(step.query_lens), heads.head_size
+    q = memory[: tokens * width * size].view(tokens, width, size)[:, : heads.num_query_heads]
+    shape = (4, 2, step.page, heads.num_kv_heads, size)
+    caches = chance.choice(
+        (
+            lambda: torch.zeros(shape, dtype=step.cache_dtype).unbind(1),
+            lambda: torch.zeros(shape, dtype=step.cache_dtype).transpose(0, 1).contiguous().unbind(),
+            lambda: (
+                torch.zeros(shape, dtype=step.cache_dtype)
+                .transpose(2, 3)
+                .contiguous()
+                .transpose(2, 3)
+                .unbind(1)
+            ),
+        )
+    )()
+    return q, *caches
+
+
+@pytest.mark.parametrize("device_key", VENDORS)
+def test_a_thousand_batches_launch_only_what_was_compiled(device_key, launches, as_vendor, memory):
+    vendor = VENDORS[device_key]
+    as_vendor(vendor)
+    done = compile_ahead(
+        "cpu",
+        LAYOUTS,
+        dtype=BF16,
+        cache_dtypes=(None, FP8),
+        block_sizes=PAGES,
+        features=KINDS,
+        device_key=device_key,
+    )
+    assert not done.failures
+    ready = keys(launches, vendor)
+    launches.clear()
+    chance, chosen, met = random.Random(1), set(), set()
+    for step in steps(BATCHES):
+        plan = step.plan(device_key=device_key)
+        q, k_cache, v_cache = layer(step, memory, chance)
+        number = chance.choice((0.5, 1, 2.0, 16, 100))
+        options = chance.choice(
+            (
+                {"softmax_scale": number, "k_scale": number, "v_scale": number},
+                {
+                    "sliding_window": chance.choice((1, 2, 16, 1000)),
+                    "softcap": number,
+                    "sinks": torch.zeros(
+                        step.heads.num_query_heads, dtype=chance.choice((BF16, torch.float32))
+                    ),
+                },
+            )
+        )
+        attn_kernels.run(plan, q, k_cache, v_cache, **options)
+        chosen.add((plan.config, step.heads))
+        met |= keys(launches, vendor)
+        launches.clear()
+    assert met <= ready, sorted(met - ready, key=str)[:1]
+    # Nor is much compiled for nothing: nearly all that the tree can return was met.
+    wanted = enumerate_launches([choose_for_key(device_key)], LAYOUTS, dtype=BF16, cache_dtypes=(BF16, FP8))
+    assert {(job.config, job.heads) for job in wanted} >= chosen
+    assert len(chosen) >= 0.9 * len({(job.config, job.heads) for job in wanted})
+
+
+@pytest.fixture
+def hopper(new_process, monkeypatch):
+    """A GPU that graphs were timed on, in place of every device."""
+    for module in (heuristic, capture):
+        monkeypatch.setattr(module, "describe_device", lambda device: ("NVIDIA H100", "sm_90", "nvidia"))
+    monkeypatch.setattr(capture, "multiprocessors", lambda device: 132)
+
+
+@pytest.mark.parametrize("device_key", [None, "nvidia_h200"])
+def test_graphs_launch_only_what_was_compiled(device_key, hopper, monkeypatch, memory):
+    """What looks at the batch for all layers, too, which asks the tree that chose."""
+    launches = record_launches(monkeypatch, execute=False, once_a_plan=True)
+    binding.forget()
+    done = compile_ahead("cpu", LAYOUTS, dtype=BF16, device_key=device_key, for_capture=True)
+    assert not done.failures
+    ready = keys(launches, "nvidia")
+    launches.clear()
+    chance = random.Random(2)
+    for num_seqs in (1, 2, 4, 16, 17, 33, 64, 132, 133, 256):
+        for heads in map(Heads._make, LAYOUTS):
+            context = chance.choice((100, 10_000))
+            step = Step((1,) * num_seqs, (context,) * num_seqs, heads, 16, BF16)
+            plan = step.plan(device_key=device_key, for_capture=True)
+            attn_kernels.run(plan, *layer(step, memory, chance))
+    met = keys(launches, "nvidia")
+    assert met <= ready, sorted(met - ready, key=str)[:1]
+    assert {"decide_kernel", "segmented_kernel", "stream_k_kernel"} <= {name for name, *_ in met}
+
+
+HEADS = Heads(8, 2, 64)
+DECODE = Step((1, 1), (40, 50), HEADS, 16, BF16)
+CONFIG = Config("qblock", 16, 32)
+
+
+@pytest.fixture
+def compiled(launches, as_vendor):
+    """The keys of what is compiled ahead for kinds of layers, on AMD, where they depend on most."""
+    as_vendor("amd")
+
+    def compile_kinds(features, configs=(CONFIG,)):
+        done = compile_ahead(
+            "cpu", [HEADS], dtype=BF16, configs=configs, device_key="default", features=features
+        )
+        assert not done.failures
+        found = keys(launches, "amd")
+        launches.clear()
+        return found
+
+    return compile_kinds
+
+
+def run_decode(q=None, caches=None, config=CONFIG, **options):
+    q = torch.zeros(2, HEADS.num_query_heads, HEADS.head_size, dtype=BF16) if q is None else q
+    k_cache, v_cache = caches or (cache(), cache())
+    attn_kernels.run(DECODE.plan(config=config), q, k_cache, v_cache, **options)
+
+
+def cache(pages=4):
+    return torch.zeros(pages, DECODE.page, HEADS.num_kv_heads, HEADS.head_size, dtype=BF16)
+
+
+def large_cache():
+    """In a tensor of over 2 GiB, which nobody touches."""
+    page = cache(1).numel()
+    pages = LARGE // (BF16.itemsize * page) + 1
+    return torch.empty(pages * page, dtype=BF16).view(pages, *cache(1).shape[1:])
+
+
+def large_out():
+    """Likewise."""
+    return torch.empty(LARGE // BF16.itemsize + 1, dtype=BF16)[: 2 * 8 * 64].view(2, 8, 64)
+
+
+def per_head(dtype):
+    return torch.zeros(HEADS.num_query_heads, dtype=dtype)
+
+
+def odd(tensor):
+    """The same, two or four bytes past a multiple of 16."""
+    memory = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)
+    return memory[1:].view(tensor.shape)
+
+
+INCLUDED = {
+    "numbers": ((), lambda: {"softmax_scale": 1, "k_scale": 3, "v_scale": 0.1}),
+    "caches of over 2 GiB": ((), lambda: {"caches": (large_cache(), large_cache())}),
+    "sinks in float32": (("sinks",), lambda: {"sinks": per_head(torch.float32)}),
+    "sinks in the type of q": (("sinks",), lambda: {"sinks": per_head(BF16)}),
+    "tensors as scales": (("scales",), lambda: {"k_scale": torch.ones(1), "v_scale": odd(torch.ones(1))}),
+    "slopes at an odd address": (("alibi",), lambda: {"alibi_slopes": odd(per_head(torch.float32))}),
+    "any window": (("window", "softcap"), lambda: {"sliding_window": 2**30, "softcap": 50.0}),
+}
+
+
+@pytest.mark.parametrize("name", INCLUDED)
+def test_what_is_compiled(name, compiled, launches):
+    features, options = INCLUDED[name]
+    ready = compiled([features])
+    run_decode(**options())
+    assert keys(launches, "amd") <= ready
+
+
+def test_the_sizes_of_launches_compile_nothing(compiled, launches):
+    config = Config("static_grid", 16, 32, num_segments=2)
+    ready = compiled([()], [config])
+    run_decode(config=config._replace(programs_per_sm=7))
+    assert launches and keys(launches, "amd") <= ready
+
+
+def test_new_keys_and_values(compiled, launches):
+    """Slices of fused Q, K and V."""
+    config = Config("split", 16, 32)
+    ready = compiled([("new_kv",)], [config])
+    fused = torch.zeros(5, 8 + 2 + 2, 64, dtype=BF16)
+    q, k_new, v_new = fused.split((8, 2, 2), 1)
+    plan = Step((4, 1), (40, 50), HEADS, 16, BF16).plan(config=config)
+    attn_kernels.run(plan, q, cache(), cache(), k_new=k_new, v_new=v_new)
+    assert {launch.kernel for launch in launches} == {"prefix_prefill_kernel", "decode_kernel"}
+    assert keys(launches, "amd") <= ready
+
+
+EXCLUDED = {
+    "a window": lambda: {"sliding_window": 3},
+    "one tensor as scale": lambda: {"k_scale": torch.ones(1)},
+    "queries at an odd address": lambda: {"q": odd(torch.zeros(2, 8, 64, dtype=BF16))},
+    "a cache at an odd address": lambda: {"caches": (odd(cache()), odd(cache()))},
+    "rows apart by no 16 bytes": lambda: {"q": torch.zeros(2, 8, 65, dtype=BF16)[..., :64]},
+    "keys strided unlike values": lambda: {"caches": (cache(), cache(8)[::2])},
+    "an output of over 2 GiB": lambda: {"out": large_out()},
+    "another config": lambda: {"config": CONFIG._replace(num_warps=8)},
+}
+
+
+@pytest.mark.parametrize("name", EXCLUDED)
+def test_what_is_left_out(name, compiled, launches):
+    """As documented; and the tests above can fail."""
+    ready = compiled([(), ("scales",)])
+    run_decode(**EXCLUDED[name]())
+    assert launches and not keys(launches, "amd") & ready

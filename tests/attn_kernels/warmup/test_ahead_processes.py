@@ -1,0 +1,186 @@
+"""Where things are compiled ahead, what fails, and what is wrong use."""
+
+import logging
+import multiprocessing
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from types import MappingProxyType, SimpleNamespace
+
+import pytest
+import torch
+
+from attn_kernels import Config
+from attn_kernels.choose import heuristic
+from attn_kernels.warmup import compile_ahead as ahead
+from attn_kernels.warmup import processes
+from attn_kernels.warmup.compile_ahead import compile_ahead
+from attn_kernels.warmup.dummy_launch import DummyLaunch
+
+BF16 = torch.bfloat16
+LAYOUTS = [(32, 8, 128), (28, 4, 128)]
+DEADLY = "segmented_M64_T64_N16_W4_S3"
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Launches in this process, in order; none does anything. Those of one tile size take a second."""
+    found = []
+    clock = SimpleNamespace(now=0.0)
+
+    def run(job, device):
+        found.append(job)
+        clock.now += 1.0 if job.config.tile_size in slow_tiles else 0.001
+
+    slow_tiles = set()
+    monkeypatch.setattr(DummyLaunch, "run", run)
+    monkeypatch.setattr(ahead.time, "monotonic", lambda: clock.now)
+    found_with = SimpleNamespace(jobs=found, slow_tiles=slow_tiles)
+    return found_with
+
+
+@pytest.fixture
+def pool(monkeypatch):
+    """Groups that were handed to processes; one job kills its process."""
+    handed = []
+
+    class Pool(ThreadPoolExecutor):
+        _processes: Mapping[int, object] = MappingProxyType({})
+        broken = False
+
+        def __init__(self, workers, *_, initializer):
+            super().__init__(workers)
+
+        def submit(self, compiling, group, *rest):
+            if self.broken:
+                raise BrokenProcessPool("a process died")
+            future: Future[int] = Future()
+            if any(str(job.config) == DEADLY for job in group):
+                self.broken = True
+                future.set_exception(BrokenProcessPool("a process died"))
+            else:
+                handed.extend(group)
+                future.set_result(0)
+            return future
+
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(processes.CompileAhead, "_idle", False)
+    monkeypatch.setattr(ahead, "_workers", lambda device, wished: 3 if wished is None else wished)
+    return handed
+
+
+def compile_h100(**how):
+    return compile_ahead("cpu", LAYOUTS, dtype=BF16, device_key="nvidia_h100", **how)
+
+
+def test_what_the_cache_holds_is_loaded_without_processes(ran, pool):
+    seen = []
+    done = compile_h100(progress=lambda *counts: seen.append(counts))
+    assert pool == []
+    assert len(ran.jobs) == len(set(ran.jobs)) == done.launches == 20  # ten a layout
+    assert (done.processes, done.failures) == (0, ())
+    assert seen == [(count, 20) for count in range(1, 21)]
+
+
+def test_what_it_lacks_is_compiled_in_processes_and_then_loaded(ran, pool):
+    ran.slow_tiles |= {32, 64, 128}
+    seen = []
+    done = compile_h100(configs=[Config("static_grid", 16, 16)], progress=lambda *counts: seen.append(counts))
+    assert len(ran.jobs) == len(set(ran.jobs)) == done.launches - 2  # without what kills its process
+    first = ran.jobs[:4]  # two of the quick tiles, then two slow ones
+    assert [job.config.tile_size for job in first[:2]] == [16, 16]
+    assert set(pool) == set(ran.jobs[4:])
+    assert done.processes == 3
+    assert [line.split(": ") for line in done.failures] == [
+        [f"{DEADLY} heads {heads} page 16 bfloat16", "compiling it ended its process"]
+        for heads in ("32/8/128", "28/4/128")
+    ]
+    assert seen[-1] == (22, 22)
+    assert seen == sorted(set(seen))
+
+
+def test_progress_is_told_without_processes_too(ran):
+    ran.slow_tiles |= {32, 64, 128}
+    seen = []
+    done = compile_h100(progress=lambda *counts: seen.append(counts))
+    assert (len(set(ran.jobs)), done.processes) == (20, 0)
+    assert seen == [(count, 20) for count in range(1, 21)]
+
+
+def test_a_failure_is_told_and_costs_only_itself(ran, monkeypatch, caplog):
+    made = DummyLaunch.run
+
+    def run(job, device):
+        made(job, device)
+        if job.config.num_segments == 8 and "window" in job.features:
+            raise RuntimeError("no such instruction\nat all")
+
+    monkeypatch.setattr(DummyLaunch, "run", run)
+    done = compile_h100(features=[(), ("window",)])
+    assert len(ran.jobs) == done.launches == 40
+    told = "segmented_M64_T64_N8_W4_S3 heads {} page 16 bfloat16 window: RuntimeError: no such instruction"
+    assert sorted(done.failures) == sorted(told.format(heads) for heads in ("32/8/128", "28/4/128"))
+    warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert warnings == [f"compile_ahead: {line}" for line in done.failures]
+    assert str(done).splitlines()[0].startswith("38 of 40 launches ready")
+    assert str(done).splitlines()[1:] == [f"failed: {line}" for line in done.failures]
+
+
+def test_models_that_share_kernels_compile_them_once(ran):
+    alike = [(32, 8, 128), (16, 4, 128), (64, 16, 128)]
+    done = compile_ahead("cpu", alike, dtype=BF16, device_key="nvidia_h100", block_sizes=(16, 16))
+    assert len(ran.jobs) == done.launches == 10
+
+
+def test_a_forced_config_is_what_is_compiled(ran, new_process, monkeypatch):
+    monkeypatch.setenv("ATTN_KERNELS_CONFIG", "qblock_M16_T16_W4_S2")
+    monkeypatch.setattr(heuristic, "describe_device", lambda device: ("NVIDIA H100", "sm_90", "nvidia"))
+    compile_ahead("cpu", [(32, 8, 128)], dtype=BF16)
+    assert {str(job.config) for job in ran.jobs} == {"qblock_M16_T16_W4_S2"}
+
+
+@pytest.mark.parametrize(
+    "daemon, free, wished, workers",
+    [
+        (False, 80 << 30, None, 15),
+        (False, (3 << 30) + 5, None, 3),
+        (False, 1 << 20, None, 0),
+        (False, 1 << 20, 4, 4),
+        (True, 80 << 30, 4, 0),
+    ],
+)
+def test_processes_are_as_many_as_there_is_room_for(daemon, free, wished, workers, monkeypatch):
+    monkeypatch.setattr(multiprocessing, "current_process", lambda: SimpleNamespace(daemon=daemon))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 80 << 30))
+    monkeypatch.setattr(processes.os, "cpu_count", lambda: 16)
+    assert ahead._workers(torch.device("cuda", 0), wished) == workers
+
+
+def test_a_handler_of_interrupts_that_is_not_python_s_stays(monkeypatch):
+    """A program that embeds Python may have one in C, which Python cannot put back."""
+    monkeypatch.setattr(processes.signal, "getsignal", lambda number: None)
+    monkeypatch.setattr(processes.signal, "signal", lambda *changed: pytest.fail("it was replaced"))
+    with processes.without_interrupts():
+        pass
+
+
+@pytest.mark.parametrize(
+    "changed, error, told",
+    [
+        ({"head_layouts": [(32, 8)]}, ValueError, r"head_layouts holds \(32, 8\), but \(num_query_heads"),
+        ({"head_layouts": [(32, 5, 128)]}, ValueError, "a multiple of num_kv_heads"),
+        ({"head_layouts": [(32, 8, 512)]}, ValueError, "head_size is 512"),
+        ({"dtype": torch.float32}, TypeError, "dtype is torch.float32"),
+        ({"cache_dtypes": [torch.int8]}, TypeError, "cache_dtype is torch.int8"),
+        ({"block_sizes": [0]}, ValueError, "block_size is 0"),
+        ({"features": ["window"]}, TypeError, r"features holds 'window', .* such as \('window',\)"),
+        ({"features": [("windows",)]}, ValueError, "features holds 'windows', but the features are: window"),
+        ({"device_key": "h100"}, ValueError, "device_key is 'h100', but the generated modules are: amd"),
+        ({"configs": [Config("qblock", 17, 16)]}, ValueError, "config.block_m is 17"),
+    ],
+)
+def test_wrong_use_is_an_error_before_anything_is_launched(changed, error, told, ran):
+    arguments = {"head_layouts": LAYOUTS, "dtype": BF16, "device_key": "nvidia_h100"} | changed
+    with pytest.raises(error, match=told):
+        compile_ahead("cpu", arguments.pop("head_layouts"), **arguments)
+    assert ran.jobs == []

@@ -1,0 +1,95 @@
+"""Which configs a tree can return for a model, found by following all its paths."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attn_kernels.choose.heuristic import configs_of
+from attn_kernels.core.config import complete
+from attn_kernels.warmup.reachable import BATCH_FEATURES, reachable
+from generated.unified_attention import MODULES
+
+MODEL = {"num_query_heads": 32, "num_kv_heads": 8, "head_size": 128, "block_size": 16, "kv_element_size": 2}
+FALLBACK = "qblock_M64_T32_W4_S2"
+
+
+def names(configs):
+    return {str(complete(config)) for config in configs}
+
+
+models = st.fixed_dictionaries(
+    {
+        "num_query_heads": st.sampled_from((1, 4, 8, 28, 32, 64, 128)),
+        "num_kv_heads": st.sampled_from((1, 2, 4, 8, 32)),
+        "head_size": st.sampled_from((16, 63, 64, 96, 128, 129, 192, 256)),
+        "block_size": st.sampled_from((1, 16, 128)),
+        "kv_element_size": st.sampled_from((1, 2, 4)),
+    }
+)
+lengths = st.one_of(st.integers(0, 16), st.integers(0, 2**17))
+
+
+@given(
+    key=st.sampled_from(sorted(MODULES)),
+    model=models,
+    batch=st.fixed_dictionaries(dict.fromkeys(BATCH_FEATURES, lengths)),
+)
+def test_no_batch_is_given_another_config(key, model, batch):
+    choose = MODULES[key].choose
+    assert choose(**batch, **model) in reachable(choose, **model)
+
+
+@pytest.mark.parametrize("key", MODULES)
+def test_only_what_a_guard_leaves(key):
+    """Nothing but the fallback beyond a guard, which asks about the model alone."""
+    choose, every = MODULES[key].choose, names(configs_of(MODULES[key]))
+    assert names(reachable(choose, **MODEL | {"num_kv_heads": 1})) == {FALLBACK}
+    assert names(reachable(choose, **MODEL | {"head_size": 32})) == {FALLBACK}
+    assert names(reachable(choose, **MODEL)) <= every
+
+
+def test_the_models_features_exclude_leaves():
+    choose = MODULES["nvidia_h100"].choose
+    plain, fp8 = (names(reachable(choose, **MODEL | {"kv_element_size": size})) for size in (2, 1))
+    assert "qblock_M128_T128_W8_S3" in fp8 - plain  # a leaf of caches in fp8
+    assert "qblock_M64_T64_W4_S3" in plain & fp8
+    large = names(reachable(choose, **MODEL | {"head_size": 256}))
+    assert "segmented_M64_T64_N8_W4_S3" not in large  # a leaf of head sizes up to 128
+
+
+def nested(*, num_seqs, num_query_tokens, num_kv_tokens, max_query_len, max_seq_len, head_size):
+    """All that a generated module may compute."""
+    mean = num_query_tokens // max(1, num_seqs)
+    power = 1 << max(0, max_query_len - 1).bit_length()
+    small = min(3, num_kv_tokens) - 2 * mean
+    if head_size <= 64:
+        return "small heads"
+    if power + 1 > max_seq_len - num_seqs:
+        return "long" if -small < 3 else "short"
+    if 2 - power >= 0 and num_seqs != 3:
+        return "ones" if mean == 1 else "none"
+    return "never" if head_size > 256 else "rest"
+
+
+def test_every_expression_of_the_compiler_can_be_followed():
+    small = range(-1, 7)
+    for head_size in (64, 128, 512):
+        met = {
+            nested(**dict(zip(BATCH_FEATURES, values, strict=True)), head_size=head_size)
+            for values in product(small, repeat=len(BATCH_FEATURES))
+        }
+        assert set(reachable(nested, head_size=head_size)) == met, head_size
+    assert set(reachable(nested, head_size=64)) == {"small heads"}
+
+
+def test_a_path_is_followed_once():
+    calls = []
+
+    def choose(**features):
+        calls.append(features)
+        return (features["num_seqs"] <= 3, features["max_seq_len"] > 7, features["head_size"] > 7)
+
+    assert set(reachable(choose, head_size=64)) == set(product((True, False), (True, False), (True,)))
+    assert len(calls) == 4

@@ -1,0 +1,44 @@
+"""What all tests share: the helpers become importable, and kernels run in Triton's interpreter.
+
+pytest's importlib mode puts no folder on ``sys.path``. Triton reads TRITON_INTERPRET when it is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
+    raise RuntimeError("triton was imported before tests/conftest.py could set TRITON_INTERPRET=1")
+os.environ["TRITON_INTERPRET"] = "1"
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [path for path in (str(HERE / "helpers"), str(HERE.parent)) if path not in sys.path]
+
+from treegen_builders import contents  # noqa: E402
+
+from treegen.cli.main import main  # noqa: E402
+
+
+@pytest.fixture
+def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """A function (folder, *arguments) that returns the one line with which `treegen ARGUMENTS` refuses.
+
+    Fails unless the command exits with status 2, prints exactly one line to stderr and leaves every byte
+    below `folder` as it was.
+    """
+
+    def refuse(folder: Path, *arguments: object) -> str:
+        before = contents(folder)
+        capsys.readouterr()
+        assert main([str(argument) for argument in arguments]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("treegen: ")
+        assert contents(folder) == before
+        return line.removeprefix("treegen: ")
+
+    return refuse

@@ -1,0 +1,104 @@
+"""A server that captures: persistent buffers, one plan for their maxima, and batches that it is replayed for.
+
+Without a GPU a replay launches again what was bound for the maxima.
+"""
+
+import math
+
+import torch
+
+import attn_kernels
+from attn_kernels import Workspace
+from attn_kernels.launch.run import begin
+from attn_kernels.testing.poisoned import GARBAGE_PAGE, make_batch, poison_workspace
+
+MAX_SEQS, MAX_TOKENS, MAX_CONTEXT, BLOCK_SIZE = 6, 12, 200, 16
+HEADS, KV_HEADS, HEAD_SIZE = 6, 2, 16
+
+
+class Server:
+    """Persistent buffers, and a plan for their maxima that is launched for whatever they hold."""
+
+    def __init__(self, config, cache_dtype=None, query_len=None, **options):
+        """``query_len``: the longest query of the maxima; None where one sequence may have all tokens."""
+        self.options = options
+        self.cu_seqlens_q = torch.zeros(MAX_SEQS + 1, dtype=torch.int32)
+        self.seqused_k = torch.zeros(MAX_SEQS, dtype=torch.int32)
+        self.block_table = torch.full((MAX_SEQS, -(-MAX_CONTEXT // BLOCK_SIZE) + 1), GARBAGE_PAGE).int()
+        self.q, self.out = (torch.zeros(MAX_TOKENS, HEADS, HEAD_SIZE).half() for _ in range(2))
+        pages = MAX_SEQS * -(-MAX_CONTEXT // BLOCK_SIZE) + 2
+        shape = (pages, BLOCK_SIZE, KV_HEADS, HEAD_SIZE)
+        self.caches = [torch.zeros(shape, dtype=cache_dtype or torch.float16) for _ in range(2)]
+        workspace = Workspace.for_maxima(
+            "cpu",
+            max_query_tokens=MAX_TOKENS,
+            max_num_seqs=MAX_SEQS,
+            num_query_heads=HEADS,
+            head_size=HEAD_SIZE,
+            configs=[config],
+        )
+        self.plan = attn_kernels.plan(
+            self.cu_seqlens_q,
+            self.seqused_k,
+            self.block_table,
+            num_query_tokens=MAX_TOKENS if query_len is None else MAX_SEQS * query_len,
+            max_query_len=MAX_TOKENS if query_len is None else query_len,
+            max_seq_len=MAX_CONTEXT,
+            num_query_heads=HEADS,
+            num_kv_heads=KV_HEADS,
+            head_size=HEAD_SIZE,
+            block_size=BLOCK_SIZE,
+            dtype=torch.float16,
+            config=config,
+            for_capture=True,
+            workspace=workspace,
+        )
+
+    def replay(self, batch):
+        """Fill the buffers in place and launch; the batch's own rows of the output. No other is written."""
+        n, tokens = len(batch.query_lens), len(batch.q)
+        self.cu_seqlens_q.fill_(tokens)
+        self.cu_seqlens_q[: n + 1] = batch.cu_seqlens_q
+        self.seqused_k.zero_()
+        self.seqused_k[:n] = batch.seqused_k
+        self.block_table.fill_(GARBAGE_PAGE)
+        self.block_table[:n, : batch.block_table.shape[1]] = batch.block_table
+        for mine, given in zip(self.caches, (batch.k_cache, batch.v_cache), strict=True):
+            mine.fill_(math.nan)
+            mine[: len(given)] = given
+        self.q.fill_(math.nan)
+        self.q[:tokens] = batch.q
+        self.out.fill_(math.nan)
+        poison_workspace(self.plan)
+        begin(self.plan)
+        most = self.plan.num_query_tokens
+        attn_kernels.run(self.plan, self.q[:most], *self.caches, out=self.out[:most], **self.options)
+        if self.plan.config.variant == "stream_k":
+            assert not self.plan.workspace[0].any(), "counters are zero between launches"
+        assert self.out[tokens:].isnan().all()
+        return self.out[:tokens].clone()
+
+
+def batch_of(query_lens, context_lens, seed=0, cache_dtype=None):
+    return make_batch(
+        query_lens,
+        context_lens,
+        num_query_heads=HEADS,
+        num_kv_heads=KV_HEADS,
+        head_size=HEAD_SIZE,
+        block_size=BLOCK_SIZE,
+        dtype=torch.float16,
+        cache_dtype=cache_dtype,
+        seed=seed,
+    )
+
+
+def random_lens(rng, longest=3):
+    """Decodes, short queries and sequences without any; some far longer than the others."""
+    lens, tokens = [], 0
+    for _ in range(rng.randint(0, MAX_SEQS)):
+        query = min(rng.choice((0, 1, 1, 1, longest)), MAX_TOKENS - tokens)
+        context = rng.choice((rng.randint(1, 20), rng.randint(1, MAX_CONTEXT), MAX_CONTEXT))
+        lens.append((query, max(query, context) if query else rng.choice((0, context))))
+        tokens += query
+    return [query for query, _ in lens], [context for _, context in lens]

@@ -1,0 +1,136 @@
+"""What the kernels' tests share: configs of every variant, score options, strided copies and spies."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attn_kernels import Config
+from attn_kernels.choose import capture, heuristic
+from attn_kernels.choose.overrides import overrides
+from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.launch import binding
+from attn_kernels.testing.poisoned import Batch, make_batch, relative_error, run_poisoned
+
+NAMES = tuple(VARIANTS)
+Q_BLOCKS = ("qblock", "segmented", "static_grid", "stream_k")
+TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
+FP8 = torch.float8_e4m3fn
+
+
+def make_config(variant: str, block_m: int = 16, tile_size: int = 16, **parameters: Any) -> Config:
+    """A config of any variant: ``block_m`` and ``parameters`` are dropped where it has no such thing."""
+    kind = VARIANTS[variant]
+    heeded = {name: value for name, value in parameters.items() if name in kind.parameters}
+    if "num_segments" in kind.parameters:
+        heeded.setdefault("num_segments", 3)
+    heeded |= {name: value for name, value in parameters.items() if name in ("num_warps", "num_stages")}
+    return Config(variant, 1 if kind.one_row else block_m, tile_size, **heeded)
+
+
+def forget_choices() -> None:
+    """As if nothing had been chosen yet in this process."""
+    overrides.cache_clear()
+    for remembered in (heuristic.choose_for_device, heuristic.choose_for_key, heuristic.segments_function):
+        remembered.cache_clear()
+    capture.choose_for_capture.cache_clear()
+
+
+def scores(heads: int, names: str, dtype: torch.dtype = torch.float16) -> dict[str, Any]:
+    """Options of ``run`` from words such as ``"window=5 softcap alibi sinks=half scales=tensor"``."""
+    options: dict[str, Any] = {}
+    for name, _, value in (word.partition("=") for word in names.split()):
+        if name == "window":
+            options["sliding_window"] = int(value)
+        elif name == "softcap":
+            options["softcap"] = 1.5
+        elif name == "alibi":
+            options["alibi_slopes"] = 0.5 ** torch.arange(1, heads + 1).float()
+        elif name == "sinks":
+            options["sinks"] = torch.linspace(-1.0, 3.0, heads).to(
+                dtype if value == "half" else torch.float32
+            )
+        elif name == "scales":
+            k_scale, v_scale = torch.tensor([0.4]), torch.tensor(3.0)
+            tensors = value == "tensor"
+            options |= {"k_scale": k_scale if tensors else 0.4, "v_scale": v_scale if tensors else 3.0}
+        else:
+            raise ValueError(name)
+    return options
+
+
+def random_batch(lens: Any, ratio: int = 4, kv_heads: int = 1, head_size: int = 32, **options: Any) -> Batch:
+    options = {"block_size": 16, "dtype": torch.float16} | options
+    return make_batch(
+        *lens, num_query_heads=ratio * kv_heads, num_kv_heads=kv_heads, head_size=head_size, **options
+    )
+
+
+def assert_close(out: Tensor, expected: Tensor) -> None:
+    assert relative_error(out, expected) < TOLERANCE[out.dtype]
+
+
+def check(batch: Batch, config: Config, **options: Any) -> None:
+    """The kernel's result, nothing but its inputs unpoisoned, is the reference's."""
+    out = run_poisoned(batch, batch.plan(config=config), **options)
+    assert_close(out, batch.reference(**options))
+
+
+def strided(tensor: Tensor, dimension: int, padding: int, fill: float = torch.nan) -> Tensor:
+    """The same values with ``padding`` elements of ``fill`` between the entries of a dimension."""
+    shape = list(tensor.shape)
+    shape[dimension] += padding
+    wide = torch.full(shape, fill, dtype=tensor.dtype)
+    return wide.narrow(dimension, 0, tensor.shape[dimension]).copy_(tensor)
+
+
+def number(value: Any) -> int:
+    """The number that a scalar of Triton's interpreter holds."""
+    return int(value.handle.data.item()) if hasattr(value, "handle") else int(value)
+
+
+def kernels() -> dict[str, Any]:
+    """Every kernel of every variant by its name."""
+    return {kernel.fn.__name__: kernel for variant in VARIANTS.values() for kernel in variant.kernels}
+
+
+ONCE_A_PLAN = ("count_q_blocks_kernel", "decide_kernel")
+
+
+def record_launches(
+    monkeypatch: Any, execute: bool = True, once_a_plan: bool = False
+) -> list[SimpleNamespace]:
+    """A list that every launch of every kernel for a layer is recorded in, and of those for a plan if so
+    wished."""
+    recorded: list[SimpleNamespace] = []
+    launch_kernel = binding.launch_kernel
+
+    def launch(kernel: Any, grid: tuple[int, ...], arguments: list[Any], options: Any) -> None:
+        name = kernel.fn.__name__
+        if once_a_plan or name not in ONCE_A_PLAN:
+            named = dict(zip(kernel.arg_names, arguments, strict=True))
+            recorded.append(SimpleNamespace(kernel=name, grid=grid, arguments=named, options=dict(options)))
+        if execute:
+            launch_kernel(kernel, grid, arguments, options)
+
+    monkeypatch.setattr(binding, "launch_kernel", launch)
+    return recorded
+
+
+def record_calls(monkeypatch: Any, module: Any, function: str, *fields: str) -> list[tuple[int, ...]]:
+    """A list that every call of a device function from ``module`` is recorded in: the numbers that ``fields``
+    name, of its Block or among its arguments."""
+    recorded: list[tuple[int, ...]] = []
+    original = getattr(module, function)
+
+    def call(*arguments: Any) -> Any:
+        named = dict(zip(original.arg_names, arguments, strict=True))
+        values = {**named, **named["block"]._asdict()}
+        recorded.append(tuple(number(values[field]) for field in fields))
+        return original(*arguments)
+
+    monkeypatch.setattr(module, function, call)
+    return recorded

@@ -1,0 +1,91 @@
+"""Small projects with trees made by hand, their comparison and git repositories of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from treegen_builders import DEVICE, KERNEL, write_project
+
+from treegen.core.spec import FALLBACK_DEVICE, Config
+from treegen.core.tree import Leaf, Split, Tree
+from treegen.emit.python import device_module, kernel_package, top_package
+from treegen.read.spec_file import read_spec
+from treegen.review.diff.compare import compare
+from treegen.review.diff.results import Comparison, Diff
+from treegen.review.diff.snapshots import read_side
+from treegen.write.files import write_files
+
+NARROW, MEDIUM, WIDE = (
+    Leaf(Config("plain", (("block", block), ("warps", warps))))
+    for block, warps in ((16, 2), (64, 4), (128, 8))
+)
+"""The configs of `treegen_builders`; MEDIUM is the fallback."""
+
+BEST = Split("area", 64, NARROW, WIDE)
+"""What is best by `treegen_builders.planted`."""
+
+_IDENTITY = {
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    **{f"GIT_{who}_{what}": "t@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+}
+
+
+def write_modules(spec_path: Path, trees: Mapping[tuple[str, str], Tree]) -> None:
+    """The output folder as a build would write it if it had found these trees."""
+    spec = read_spec(spec_path)
+    files = {"__init__.py": top_package(spec.kernels)}
+    for kernel in spec.kernels.values():
+        files |= {
+            f"{kernel.name}/{name}": text for name, text in kernel_package(kernel, spec.devices).items()
+        }
+        for key in (*kernel.tables, FALLBACK_DEVICE):
+            tree = trees.get((kernel.name, key))
+            if key == FALLBACK_DEVICE and tree is None:
+                tree = Leaf(kernel.fallback)
+            if tree is not None:
+                limits = spec.devices[key].limits if key in spec.devices else {}
+                files[f"{kernel.name}/{key}.py"] = device_module(kernel, key, limits, tree)
+    write_files(spec.output, files)
+
+
+def project(folder: Path, tree: Tree = BEST, content: Mapping[str, Any] | None = None, **table: Any) -> Path:
+    """A project whose module of KERNEL on DEVICE is `tree`; returns its folder."""
+    write_modules(write_project(folder, content, **table), {(KERNEL, DEVICE): tree})
+    return folder
+
+
+def compared(old: Path | str, new: Path | str, spec: Path | None = None, threshold: float = 1.01) -> Diff:
+    with ExitStack() as stack:
+        sides = [read_side(str(name), spec, stack) for name in (old, new)]
+        return compare(*sides, threshold)
+
+
+def of_device(diff: Diff, device: str = DEVICE) -> Comparison:
+    (found,) = (comparison for comparison in diff.comparisons if comparison.device == device)
+    return found
+
+
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments],
+        env={**os.environ, **_IDENTITY},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def commit(folder: Path, message: str = "a change") -> str:
+    """Commit all there is; makes the repository if there is none. Returns the commit."""
+    if not (folder / ".git").exists():
+        git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--allow-empty", "--message", message)
+    return git(folder, "rev-parse", "HEAD")

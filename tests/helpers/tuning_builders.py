@@ -1,0 +1,195 @@
+"""Small search problems whose times come from a formula, and benches that need no device."""
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from attn_kernels.tuning.bench.bench import Advance
+from attn_kernels.tuning.problem import Problem, Task, Times
+from attn_kernels.tuning.results import Cell, ConfigEntry, Failure, Header, Recorded, Visit
+from attn_kernels.tuning.search.search import Round, Strategy
+
+VARIANTS = ("qblock", "segmented", "naive")
+FEATURES = (
+    "num_seqs",
+    "num_query_tokens",
+    "num_kv_tokens",
+    "max_query_len",
+    "max_seq_len",
+    "num_query_heads",
+    "num_kv_heads",
+    "head_size",
+    "block_size",
+    "kv_element_size",
+)
+
+
+def features(
+    num_seqs: int, query_len: int, seq_len: int, heads: tuple[int, int] = (32, 8), element: int = 2
+) -> dict[str, int]:
+    tokens = num_seqs * query_len
+    values = (num_seqs, tokens, num_seqs * seq_len, query_len, seq_len, *heads, 128, 16, element)
+    return dict(zip(FEATURES, values, strict=True))
+
+
+@dataclass(frozen=True)
+class Surface:
+    """A problem whose times are smooth in the logarithms of the features: each config has a best place."""
+
+    problem: Problem
+    places: Mapping[str, tuple[float, ...]]
+    noise: float = 0.0
+    failing: frozenset[tuple[str, str]] = frozenset()
+
+    def cell(self, scenario: str, config: str, repeat: int) -> Cell:
+        if (scenario, config) in self.failing or ("*", config) in self.failing:
+            return Failure("disagrees with the reference")
+        there = self.problem.features[scenario]
+        exponents = [math.log2(there[name]) for name in ("num_seqs", "max_query_len", "num_kv_heads")]
+        point = [exponent / most for exponent, most in zip(exponents, (6, 10, 3), strict=True)]
+        slower = sum(abs(a - b) for a, b in zip(point, self.places[config], strict=True))
+        rng = random.Random(f"{scenario}/{config}/{repeat}")
+        slower *= 5.0 if self.problem.variants[config] == "naive" else 1.0
+        return 10.0 * math.exp(0.5 * slower + rng.gauss(0.0, self.noise))
+
+    def visit(self, task: Task) -> Visit:
+        return Visit(
+            task.scenario, task.repeat, {c: self.cell(task.scenario, c, task.repeat) for c in task.configs}
+        )
+
+
+def surface(
+    *,
+    scenarios: int = 24,
+    configs: int = 12,
+    seed: int = 0,
+    noise: float = 0.0,
+    failing: frozenset[tuple[str, str]] = frozenset(),
+    missing: frozenset[tuple[str, str]] = frozenset(),
+    always: Mapping[str, tuple[str, ...]] | None = None,
+) -> Surface:
+    """Three shapes, of which two are of one family. `missing`: pairs that are no candidates."""
+    rng = random.Random(seed)
+    shapes = (((32, 8), 2), ((8, 1), 2), ((32, 8), 1))
+    rows = {}
+    for index in range(scenarios):
+        heads, element = shapes[0 if index % 6 < 4 else index % 6 - 3]
+        query_len = 1 if index % 2 else 2 ** rng.randrange(10)
+        rows[f"s{index}"] = features(2 ** rng.randrange(7), query_len, 1024 + index, heads, element)
+    names = [f"c{index}" for index in range(configs)]
+    problem = Problem(
+        features=rows,
+        candidates={s: tuple(c for c in names if (s, c) not in missing) for s in rows},
+        always=always or {},
+        variants={name: VARIANTS[index % len(VARIANTS)] for index, name in enumerate(names)},
+        seed=seed,
+    )
+    places = {name: (rng.random(), rng.random(), rng.random()) for name in names}
+    return Surface(problem, places, noise, failing)
+
+
+@dataclass
+class SurfaceBench:
+    """Measures a surface by a clock of its own: `compile_s` a config never seen, `visit_s` a visit."""
+
+    surface: Surface
+    compile_s: float = 0.0
+    visit_s: float = 1.0
+    now: float = 100.0
+    compiled: set[str] = field(default_factory=set)
+    begun: list[float] = field(default_factory=list)
+    deadlines: list[float] = field(default_factory=list)
+    on_visit: Callable[[int], None] = lambda count: None
+
+    def clock(self) -> float:
+        return self.now
+
+    def compile(self, tasks: Sequence[Task], until: float, progress: Advance) -> tuple[Task, ...]:
+        self.deadlines.append(until)
+        wanted = list(dict.fromkeys(c for task in tasks for c in task.configs if c not in self.compiled))
+        for done, config in enumerate(wanted, start=1):
+            if self.now + self.compile_s > until:  # given up half way
+                self.now = max(self.now, until)
+                break
+            self.now += self.compile_s
+            self.compiled.add(config)
+            progress(done, len(wanted))
+        kept = (
+            Task(task.scenario, task.repeat, tuple(c for c in task.configs if c in self.compiled))
+            for task in tasks
+        )
+        return tuple(task for task in kept if task.configs)
+
+    def measure(self, tasks: Sequence[Task], until: float) -> Iterator[Visit]:
+        for task in tasks:
+            if self.now >= until:
+                return
+            self.begun.append(self.now)
+            self.on_visit(len(self.begun))
+            self.now += self.visit_s
+            yield self.surface.visit(task)
+
+
+@dataclass
+class Listed:
+    """A strategy of rounds that are listed: the next is the first with a visit that is still to come."""
+
+    rounds: Sequence[Round]
+    asked: list[float] = field(default_factory=list)
+
+    def next_round(self, times: Times, spent: float) -> Round | None:
+        self.asked.append(spent)
+        for planned in self.rounds:
+            tasks = tuple(
+                task
+                for task in planned.tasks
+                if task.repeat >= times.next_repeat(task.scenario) and spent < planned.share
+            )
+            if tasks:
+                return Round(planned.name, tasks, planned.share)
+        return None
+
+
+class Told:
+    """A watcher that remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+
+    def begin(self, what: str, total: int) -> None:
+        self.told.append((what, total))
+
+    def advance(self, done: int) -> None:
+        pass
+
+
+def rounds_of(
+    strategy: Strategy, there: Surface, visits: list[Visit], *, spent: float = 0.0
+) -> Iterator[Round]:
+    """The rounds to the strategy's end; `visits` grows by what each asks for once the next is wanted."""
+    while (planned := strategy.next_round(Times(visits), spent)) is not None:
+        yield planned
+        visits += map(there.visit, planned.tasks)
+
+
+def recorded_of(problem: Problem, visits: Sequence[Visit]) -> Recorded:
+    """The visits as the table of a run, as reading it back gives it."""
+    entries = tuple(ConfigEntry(name, variant, {"block_m": 16}) for name, variant in problem.variants.items())
+    header = Header(
+        kernel="attention",
+        device={"name": "a surface"},
+        driver="",
+        torch="",
+        triton="",
+        source_hash="",
+        timing="a formula",
+        scenario_set="synthetic",
+        scenarios_digest="0",
+        seed=problem.seed,
+        strategy="full",
+        features=FEATURES,
+        configs=entries,
+    )
+    values = {s: tuple(row[name] for name in FEATURES) for s, row in problem.features.items()}
+    return Recorded(header, "2026-01-02", values, tuple(visits))

@@ -1,0 +1,87 @@
+"""Processes in place of those that measure, and whole runs of `attn-tune` in a process of their own."""
+
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from attn_kernels.tuning.bench.worker import Measured, Order, Ready, Trying
+from attn_kernels.tuning.results import Visit
+from attn_kernels.tuning.space.space import declared
+
+Act = Callable[[Order, str], None]
+Facts = dict[str, str | int]
+TOLD = ("stdout", "stderr")
+LINE = (
+    '{{"id": "{}", "query_lens": [1], "context_lens": [{}], "num_query_heads": 2, "num_kv_heads": 1, '
+    '"head_size": 16, "block_size": 16}}\n'
+)
+BATCHES = "".join(LINE.format(name, length) for name, length in (("a", 3), ("b", 20), ("c", 40)))
+RUN = ("--scenarios", "batches.jsonl", "--variants", "naive", "--gpus", "cpu", "--out", "table")
+NAIVE = [str(config) for config in declared("cpu") if config.variant == "naive"]
+
+
+def stub(act: Act, facts: Callable[[str], Facts] | None = None) -> Callable[[Connection, str], None]:
+    """A process that gives every config 7 us, after `act` did with it what it likes."""
+
+    def serve(connection: Connection, device: str) -> None:
+        connection.send(Ready(facts(device) if facts else {"name": "stub"}))
+        while True:
+            try:
+                order = connection.recv()
+            except EOFError:
+                return
+            act(order, "begin")
+            for name, _ in order.configs:
+                connection.send(Trying(name))
+                act(order, name)
+                connection.send(Measured(name, 7.0))
+                act(order, f"after {name}")
+            connection.send(Measured(None))
+
+    return serve
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def start_command(
+    folder: Path, arguments: Sequence[str], hold_after: int | None = None
+) -> multiprocessing.process.BaseProcess:
+    """`attn-tune` in `folder`, where its output goes to the files TOLD; once `hold_after` rows are written it
+    waits to be stopped. It is forked off a server that has imported all it needs."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["attn_kernels.tuning.cli.main"])
+    process = context.Process(target=_command, args=(folder, tuple(arguments), hold_after))
+    process.start()
+    return process
+
+
+def _command(folder: Path, arguments: Sequence[str], hold_after: int | None) -> None:
+    import torch
+
+    from attn_kernels.tuning.bench import pool
+    from attn_kernels.tuning.cli import main
+
+    torch.set_num_threads(1)
+    os.chdir(folder)
+    for descriptor, name in enumerate(TOLD, start=1):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+    pool.START_METHOD = "fork"  # type: ignore[misc]
+    append, rows = main.TableFolder.append, []
+
+    def append_and_hold(table: main.TableFolder, visit: Visit) -> None:
+        append(table, visit)
+        rows.append(visit)
+        while len(rows) == hold_after:
+            time.sleep(0.01)
+
+    main.TableFolder.append = append_and_hold  # type: ignore[method-assign]
+    code = main.main(arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

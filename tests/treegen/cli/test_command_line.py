@@ -1,0 +1,85 @@
+"""The command line itself: help, version, wrong use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from treegen_builders import treegen_command, write_project
+
+from treegen import __version__
+from treegen.cli.main import main
+
+Capture = pytest.CaptureFixture[str]
+
+
+def _leaves(arguments: list[str], capsys: Capture) -> tuple[object, str, str]:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    captured = capsys.readouterr()
+    return end.value.code, captured.out, captured.err
+
+
+def test_version(capsys: Capture) -> None:
+    assert _leaves(["--version"], capsys) == (0, f"treegen {__version__}\n", "")
+
+
+def test_help_names_every_command(capsys: Capture) -> None:
+    code, out, err = _leaves(["--help"], capsys)
+    assert (code, err) == (0, "") and "build" in out and "import" in out
+
+
+WRONG = [
+    [],
+    ["bild"],
+    ["build", "--chek"],
+    ["build", "extra"],
+    ["build", "--spec"],
+    ["import"],
+    ["import", "csv", "x"],
+]
+
+
+@pytest.mark.parametrize("arguments", WRONG)
+def test_wrong_use_is_status_2_and_one_line(arguments: list[str], capsys: Capture) -> None:
+    code, out, err = _leaves(arguments, capsys)
+    assert (code, out) == (2, "") and err.startswith("treegen: ") and err.count("\n") == 1 and "--help" in err
+
+
+def test_wrong_use_with_a_line_break_is_one_line(capsys: Capture) -> None:
+    code, _, err = _leaves(["build", "ex\ntra\x1b[2J"], capsys)
+    assert code == 2 and err.count("\n") == 1 and "\x1b" not in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("option", [[], ["--check"]])
+def test_output_that_cannot_be_printed(tmp_path: Path, option: list[str]) -> None:
+    write_project(tmp_path)
+    with Path("/dev/full").open("w") as full:
+        done = treegen_command("build", *option, cwd=tmp_path, stdout=full)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stderr.startswith("treegen: ")
+
+
+def test_a_terminal_without_unicode(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    done = treegen_command("build", "--output", "out/ä", cwd=tmp_path, PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "6 files, 6 changed" in done.stdout
+
+
+def test_as_a_module(tmp_path: Path) -> None:
+    done = treegen_command("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"treegen {__version__}\n", "")
+
+
+def test_without_its_dependencies_it_says_what_to_install(tmp_path: Path) -> None:
+    repository = str(Path(__file__).parents[3])
+    program = "from treegen.cli import main; sys.exit(main.main(['build']))"
+    code = f"import sys; sys.path.insert(0, {repository!r}); {program}"
+    bare = [sys.executable, "-I", "-S", "-c", code]
+    done = subprocess.run(bare, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("treegen: needs ")
+    assert done.stderr.endswith(": pip install 'attn-kernels[treegen]'\n")

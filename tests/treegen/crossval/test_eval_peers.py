@@ -1,0 +1,227 @@
+"""The ways beside ours: what they learn, within which limits, and how they choose in other tables."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from treegen_builders import NARROW, SIDES, WIDE, Cell, Row, grid, planted, problem
+
+from treegen.build import fit_tree
+from treegen.core.problem import FORBIDDEN, UNMEASURED, Problem
+from treegen.core.spec import Budget
+from treegen.core.tree import depth, size
+from treegen.crossval import helion
+from treegen.crossval.choices import decide, judge
+from treegen.crossval.peers import classifier, forest, greedy, regressor, single_best
+from treegen.fit.search import greedy as grown
+from treegen.fit.tree_costs import costs
+from treegen.review.eval.compare import FOREST, OURS, learn, peers
+
+ROOMY = Budget(4, 8)
+SHAPES = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
+TREES = {"greedy": greedy, "classifier": classifier, "regressor": regressor}
+
+
+def _bands(row: Row) -> list[float]:
+    """Three bands of rows, in which another config is best each time."""
+    best = 0 if row[0] <= 1 else 1 if row[0] <= 64 else 2
+    return [10.0 + 5 * abs(best - config) for config in range(3)]
+
+
+def test_our_tree_is_judged_as_the_fit_judges_it(tmp_path: Path) -> None:
+    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
+    known, unseen = posed.rows(np.arange(0, 16, 2)), posed.rows(np.arange(1, 16, 2))
+    tree = fit_tree(known)
+    judged = judge(decide(tree, unseen), unseen)
+    assert judged.cost.tolist() == costs(tree, unseen).tolist()
+    assert judged.scenarios == unseen.scenarios
+
+
+def test_the_single_best_is_the_config_of_least_total_cost(tmp_path: Path) -> None:
+    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
+    rule = single_best(posed, ROOMY)
+    best = posed.configs[int(posed.cost.sum(axis=0).argmin())]
+    assert set(rule.choose(posed)) == {best} and rule.leaves == 1
+
+
+def test_a_config_that_failed_somewhere_is_not_the_single_best(tmp_path: Path) -> None:
+    posed = problem(tmp_path, times=lambda s: [1.0 if s[0] > 1 else "inf", 5.0, 9.0])
+    assert single_best(posed, ROOMY).choose(posed)[0].parameters[0] == ("block", 64)
+
+
+@pytest.mark.parametrize("way", [*TREES.values(), forest], ids=[*TREES, FOREST])
+def test_what_the_features_tell_apart_is_learnt(tmp_path: Path, way: Callable[..., Any]) -> None:
+    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
+    rule = way(posed, ROOMY)
+    assert judge(rule.choose(posed), posed).cost.max() == 0
+
+
+@pytest.mark.parametrize("way", TREES.values(), ids=TREES)
+@pytest.mark.parametrize("leaves", [1, 2, 3])
+def test_peers_keep_to_the_leaves(tmp_path: Path, way: Callable[..., Any], leaves: int) -> None:
+    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
+    rule = way(posed, Budget(4, leaves))
+    assert rule.leaves == leaves
+    assert len(set(rule.choose(posed))) <= leaves
+
+
+@pytest.mark.parametrize("way", TREES.values(), ids=TREES)
+def test_peers_keep_to_the_depth(tmp_path: Path, way: Callable[..., Any]) -> None:
+    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
+    assert way(posed, Budget(1, 8)).leaves == 2
+
+
+def test_the_greedy_tree_is_the_one_that_grows(tmp_path: Path) -> None:
+    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
+    for leaves in range(1, 4):
+        budget = Budget(posed.kernel.budget.max_depth, leaves)
+        assert greedy(posed, budget).choose(posed) == decide(grown(posed, budget), posed)
+
+
+def test_peers_get_the_leaves_of_our_tree(tmp_path: Path) -> None:
+    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
+    tree = grown(posed, Budget(4, 2))
+    rules = learn(posed, tree)
+    assert list(rules) == [OURS, *peers()]
+    assert {rules[name].leaves for name in (OURS, *TREES)} == {size(tree)} == {2}
+    assert rules[FOREST].leaves is None and depth(tree) == 1
+
+
+@pytest.mark.parametrize("way", [*TREES.values(), forest], ids=[*TREES, FOREST])
+def test_rules_find_their_features_by_name(tmp_path: Path, way: Callable[..., Any]) -> None:
+    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
+    turned = replace(posed, names=posed.names[::-1], features=posed.features[:, ::-1], split_on=())
+    rule = way(posed, ROOMY)
+    assert rule.choose(turned) == rule.choose(posed)
+
+
+def test_a_config_that_the_other_table_lacks_was_not_measured_there(tmp_path: Path) -> None:
+    posed = problem(tmp_path / "a")
+    other = problem(tmp_path / "b", configs=(NARROW, WIDE), times=lambda s: planted(s)[::2])
+    medium = posed.configs[1]
+    assert set(judge((medium,) * len(grid()), other).cost) == {UNMEASURED}
+    assert set(judge((posed.configs[0],) * len(grid()), other).cost) != {UNMEASURED}
+
+
+def test_the_regressor_is_not_blinded_by_failures(tmp_path: Path) -> None:
+    """A failure weighs no more than any config that is far too slow, so three leaves find the three bands."""
+
+    def times(row: Row) -> list[Cell]:
+        far = [1.0 if time == 10 else 1000.0 for time in _bands(row)]
+        return [*far[:2], "inf" if row in ((1, 8, 2), (1, 512, 2), (64, 1, 2)) and far[2] > 1 else far[2]]
+
+    posed = problem(tmp_path, shapes=SHAPES, times=times)
+    assert (posed.cost == FORBIDDEN).sum() == 3
+    rule = regressor(posed, Budget(4, 3))
+    assert judge(rule.choose(posed), posed).cost.max() == 0
+
+
+# Helion is a large install: here, a module with the names that the adapter was written against.
+
+
+class _Config(dict[str, Any]):
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> _Config:
+        return cls(content)
+
+
+@dataclass
+class _Data:
+    kernel_name: str
+    shape_features: list[dict[str, int]]
+    timings: Any
+    configs: list[_Config]
+    shape_hashes: list[str]
+    config_hashes: list[str]
+    selected_config_indices: list[int] | None = None
+
+
+@dataclass
+class _Target:
+    verbose: bool = True
+    print_score_matrix: bool = True
+    skip_write: bool = False
+    backend: str = "decision_tree"
+
+
+class _Backend:
+    """Takes the second of the selected configs where the third feature is above 8."""
+
+    def generate_heuristic(self, kernel_name: str, data: _Data, **given: Any) -> types.SimpleNamespace:
+        assert given["feature_names"] == ["key_2"]
+        assert [dict(config) for config in given["selected_configs"]] == [{"place": 2}, {"place": 0}]
+        code = f"def key_{kernel_name}(*args):\n if args[2] <= 8:\n  return 0\n else:\n  return 1\n"
+        return types.SimpleNamespace(generated_code=code + f"def autotune_{kernel_name}(*args):\n return 1\n")
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[_Data]:
+    """Installs the stand-in; returns the data that it was given."""
+    given: list[_Data] = []
+
+    def select(data: _Data, target: _Target) -> tuple[list[int], dict[str, float]]:
+        assert not target.verbose and not target.print_score_matrix and target.skip_write
+        given.append(data)
+        return [2, 0], {}
+
+    top, generator = types.ModuleType("helion"), types.ModuleType("helion.autotuner.heuristic_generator")
+    top.__spec__ = importlib.machinery.ModuleSpec("helion", None)
+    top.Config = _Config  # type: ignore[attr-defined]
+    features = types.SimpleNamespace(selected_features=["key_2"])
+    vars(generator).update(
+        ShapeConfigData=_Data,
+        PerformanceTarget=_Target,
+        select_config_subset=select,
+        select_shape_features=lambda shapes, verbose: features,
+        get_backend=lambda name: _Backend(),
+    )
+    monkeypatch.setitem(sys.modules, "helion", top)
+    monkeypatch.setitem(sys.modules, "helion.autotuner", types.ModuleType("helion.autotuner"))
+    monkeypatch.setitem(sys.modules, "helion.autotuner.heuristic_generator", generator)
+    return given
+
+
+def _sparse(folder: Path) -> Problem:
+    """A table with an empty cell and a failure."""
+    cells = {(1, 1, 2): ["", 15.0, 30.0], (1, 8, 2): [10.0, "inf", 20.0]}
+    return problem(
+        folder, {"split_on": ["heads", "area", "columns"]}, times=lambda s: cells.get(s, planted(s))
+    )
+
+
+def test_helion_gets_times_and_its_answer_is_read_back(tmp_path: Path, stand_in: list[_Data]) -> None:
+    posed = _sparse(tmp_path)
+    rule = helion.helion(posed, ROOMY)
+    (data,) = stand_in
+    assert rule.leaves == 2
+    columns = posed.column("columns")
+    assert rule.choose(posed) == tuple(posed.configs[2 if value <= 8 else 0] for value in columns)
+    assert data.shape_features[0] == {
+        f"key_{i}": int(posed.column(name)[0]) for i, name in enumerate(posed.split_on)
+    }
+    for scenario, row in zip(posed.scenarios, data.timings, strict=True):
+        assert row.min() == 1
+        first = {"s001": [np.inf, 1, 2], "s002": [1, np.inf, 2]}.get(scenario)
+        assert first is None or row == pytest.approx(first, rel=1e-5)
+
+
+@pytest.mark.skipif(helion.version() is None, reason="needs helion")
+def test_helion_itself_learns_what_the_features_tell_apart(tmp_path: Path) -> None:
+    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
+    rule = helion.helion(posed, ROOMY)
+    assert judge(rule.choose(posed), posed).cost.max() == 0 and rule.leaves == 3
+
+
+def test_without_helion_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(helion, "version", lambda: None)
+    assert "helion" not in peers.__wrapped__()  # type: ignore[attr-defined]
+    monkeypatch.setattr(helion, "version", lambda: "1.5.1")
+    assert list(peers.__wrapped__())[-2:] == ["helion", FOREST]  # type: ignore[attr-defined]

@@ -1,0 +1,108 @@
+"""questions: what a tree may ask, one readable threshold for each gap that the grid falls into."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from treegen_strategies import examples
+
+from treegen.fit.thresholds import answers, questions
+
+VALUES = st.integers(0, 40) | st.integers(0, 5000) | st.integers(-60, 60) | st.integers(0, 1 << 62)
+TABLES = st.integers(1, 3).flatmap(
+    lambda width: st.lists(st.lists(VALUES, min_size=width, max_size=width), min_size=1, max_size=8)
+)
+
+
+def _on_grid(low: int, high: int) -> bool:
+    """Whether some t with low <= t < high is on the grid: up to 15, 2^k or 3 * 2^k, or the opposite."""
+    sizes = {*range(16), *(m << k for k in range(63) for m in (1, 3))}
+    return any(low <= t < high for size in sizes for t in (size, -size))
+
+
+@examples(200)
+@given(TABLES)
+def test_rows_are_told_apart_exactly_where_the_grid_lies_between_them(rows: list[list[int]]) -> None:
+    """All columns have few values; with many more, only the grid parts them."""
+    features = np.array(rows, dtype=np.int64)
+    many = np.arange(40)[:, None] + np.int64(1 << 40)  # none of these is on the grid but the first
+    crowded = np.vstack([features, np.broadcast_to(many, (40, features.shape[1]))])
+    few, grid = answers(questions(features), features), answers(questions(crowded), features)
+    for one in range(len(rows)):
+        for other in range(len(rows)):
+            assert (few[:, one] != few[:, other]).any() == (rows[one] != rows[other])
+            apart = any(_on_grid(*sorted(pair)) for pair in zip(rows[one], rows[other], strict=True))
+            assert (grid[:, one] != grid[:, other]).any() == apart
+
+
+@examples(200)
+@given(TABLES)
+def test_there_is_one_question_a_gap_and_no_two_are_answered_alike(rows: list[list[int]]) -> None:
+    features = np.array(rows, dtype=np.int64)
+    asked = questions(features)
+    assert len({(q.feature, q.below) for q in asked}) == len(asked)
+    says = answers(asked, features)
+    assert len({one.tobytes() for one in says}) == len(asked)
+    assert all(0 < int(one.sum()) < len(rows) for one in says)
+
+
+@examples(200)
+@given(TABLES)
+def test_thresholds_lie_between_neighbouring_values(rows: list[list[int]]) -> None:
+    features = np.array(rows, dtype=np.int64)
+    for q in questions(features):
+        values = sorted(set(features[:, q.feature].tolist()))
+        assert values.index(q.above) == values.index(q.below) + 1
+        assert q.below <= q.threshold < q.above
+
+
+@examples(100)
+@given(TABLES, st.randoms(use_true_random=False))
+def test_the_order_of_rows_and_copies_of_them_change_nothing(rows: list[list[int]], rng: object) -> None:
+    shuffled = [*rows, *rows[:2]]
+    rng.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert questions(np.array(rows, dtype=np.int64)) == questions(np.array(shuffled, dtype=np.int64))
+
+
+def test_the_grid_is_coarse_above_sixteen() -> None:
+    asked = questions(np.arange(1, 101)[:, None])
+    assert [q.threshold for q in asked] == [*range(1, 17), 24, 32, 48, 64, 96]
+    assert [(q.below, q.above) for q in asked[-2:]] == [(64, 65), (96, 97)]
+
+
+def test_a_threshold_is_readable_though_the_gap_is_wide() -> None:
+    (q,) = questions(np.array([[100], [1000]]))
+    assert (q.threshold, q.below, q.above) == (256, 100, 1000)
+
+
+def test_where_values_lie_close_the_threshold_is_the_grids_own() -> None:
+    assert [q.threshold for q in questions(np.array([[61], [65], [80]]))] == [64, 65]
+    assert [q.threshold for q in questions(np.array([[50], [70], [99]]))] == [64, 96]
+    assert [q.threshold for q in questions(np.array([[80], [96], [112]]))] == [80, 96]
+
+
+def test_of_columns_that_order_rows_alike_the_first_is_asked_about() -> None:
+    column = np.array([1, 2, 64, 4096])
+    both = questions(np.stack([column, 8 * column], axis=1))
+    assert both == questions(column[:, None])
+
+
+@pytest.mark.parametrize("values", [[5], [5, 5], [*range(100, 120)], [*range(130, 190)]])
+def test_what_no_threshold_of_the_grid_parts_is_not_asked(values: list[int]) -> None:
+    assert questions(np.array(values)[:, None]) == ()
+
+
+def test_negative_values_far_from_zero_are_on_the_grid_too() -> None:
+    asked = questions(np.array([[-(1 << 62)], [-70], [-50], [0], [1 << 62]]))
+    assert [(q.below, q.above) for q in asked] == [(-(1 << 62), -70), (-70, -50), (-50, 0), (0, 1 << 62)]
+
+
+def test_answers_are_told_of_rows_that_were_not_measured() -> None:
+    asked = questions(np.array([[1, 8], [64, 8], [64, 512]]))
+    assert answers(asked, np.array([[0, 0], [64, 64], [9999, 9999]])).tolist() == [
+        [True, False, False],
+        [True, True, False],
+    ]
+    assert answers((), np.array([[0, 0]])).shape == (0, 1)

@@ -1,0 +1,165 @@
+"""treegen import dejavu: a cache becomes a table of winners that treegen itself can read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from treegen_builders import contents
+from treegen_caches import SCENARIOS, cache, write_cache
+
+from treegen.cli.main import main
+from treegen.core.names import device_key
+from treegen.core.table import Cells, median_times
+from treegen.read.table_file import read_table
+
+Refuse = Callable[..., str]
+
+
+def _import(folder: Path, *options: str) -> int:
+    return main(["import", "dejavu", str(folder / "caches"), "--to", str(folder / "tables"), *options])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Any:
+    write_cache(tmp_path / "caches")
+    assert _import(tmp_path, "--origin", "A paper", "--licence", "Apache-2.0") == 0
+    return read_table(tmp_path / "tables/my_kernel/nvidia_h100")
+
+
+def test_the_winners_and_their_times(table: Any) -> None:
+    assert (table.kernel, table.device_name, table.cells) == (
+        "my_kernel",
+        "NVIDIA H100 80GB HBM3",
+        Cells.WINNERS,
+    )
+    parameters = [dict(config.parameters) for config in table.configs]
+    assert parameters == [
+        {"BLOCK": 16, "num_warps": 2, "fast": 0},
+        {"BLOCK": 16, "num_warps": 8, "fast": 0},
+        {"BLOCK": 128, "num_warps": 8, "fast": 1},
+    ]
+    times = median_times(table)
+    assert [[cell if cell == cell else None for cell in row] for row in times.tolist()] == [
+        [10, None, None],
+        [None, None, 20],
+        [None, 1500, None],
+        [250, None, None],
+    ]
+
+
+def test_integer_keys_become_features_and_truths_become_0_and_1(table: Any) -> None:
+    assert table.feature_names == ("SEQ", "HEADS", "CAUSAL")
+    assert table.features.tolist() == [[16, 4, 1], [32, 4, 0], [64, 4, 0], [128, 4, 1]]
+
+
+def test_what_is_the_same_everywhere_is_noted(table: Any) -> None:
+    origin = table.provenance["origin"]
+    assert origin["same_in_every_scenario"] == {"DTYPE": "bf16", "argument_dtype_0": "torch.bfloat16"}
+    assert origin["same_in_every_config"] == {"maxnreg": "None"} or origin["same_in_every_config"] == {
+        "maxnreg": None
+    }
+
+
+def test_where_it_came_from(table: Any) -> None:
+    origin = table.provenance["origin"]
+    assert (origin["published_by"], origin["licence"]) == ("A paper", "Apache-2.0")
+    assert (origin["tool"], origin["triton"], origin["toolkit"]) == (
+        "triton-dejavu 0.7",
+        "3.3.0",
+        "cuda 12.4",
+    )
+    assert (origin["evaluated_configs"], origin["tuning_seconds"], origin["code_version"]) == (540, 13, "1b")
+    assert table.provenance["timing"] == {"rep_t_ms": 100, "warmup_t_ms": 25, "cuda_graphs": True}
+
+
+def test_what_is_written_says_that_it_was_imported(tmp_path: Path, table: Any) -> None:
+    text = (tmp_path / "tables/my_kernel/nvidia_h100/run.yaml").read_text()
+    assert text.startswith(
+        "# Imported by `treegen import dejavu`, not measured by this project.\n# Only winners"
+    )
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("s", 1e6), ("ms", 1e3), ("us", 1), ("ns", 1e-3)])
+def test_units_of_time(tmp_path: Path, unit: str, factor: float) -> None:
+    times = {key: [50.0] for key in SCENARIOS}
+    write_cache(tmp_path / "caches", cache(timings=times, timings_data={"labels": [unit]}))
+    assert _import(tmp_path) == 0
+    found = median_times(read_table(tmp_path / "tables/my_kernel/nvidia_h100"))
+    assert sorted(cell for row in found.tolist() for cell in row if cell == cell) == [50 * factor] * 4
+
+
+def test_the_same_cache_again_changes_nothing(tmp_path: Path, table: Any) -> None:
+    before = contents(tmp_path)
+    assert _import(tmp_path, "--origin", "A paper", "--licence", "Apache-2.0") == 0
+    assert contents(tmp_path) == before
+
+
+def test_another_table_is_replaced_only_on_request(tmp_path: Path, table: Any, refusal: Refuse) -> None:
+    arguments = ["import", "dejavu", tmp_path / "caches", "--to", tmp_path / "tables"]
+    line = refusal(tmp_path, *arguments, "--origin", "Another paper")
+    folder = tmp_path / "tables/my_kernel/nvidia_h100"
+    assert line == f"{folder}: already holds another table; pass --replace to overwrite it"
+    assert _import(tmp_path, "--origin", "Another paper", "--replace") == 0
+    replaced = read_table(tmp_path / "tables/my_kernel/nvidia_h100")
+    assert replaced.provenance["origin"]["published_by"] == "Another paper"
+
+
+def test_one_folder_for_each_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_cache(tmp_path / "caches")
+    write_cache(tmp_path / "caches", gpu="AMD_Instinct_MI300X")
+    assert _import(tmp_path) == 0
+    assert {path.name for path in (tmp_path / "tables/my_kernel").iterdir()} == {"nvidia_h100", "amd_mi300x"}
+    out = capsys.readouterr().out
+    assert f"{tmp_path}/tables/my_kernel/amd_mi300x: 4 scenarios, 3 configs, winners only\n" in out
+
+
+def test_two_caches_for_one_table_are_refused(tmp_path: Path, refusal: Refuse) -> None:
+    write_cache(tmp_path / "caches")
+    write_cache(tmp_path / "caches", triton="3.4.0")
+    line = refusal(tmp_path, "import", "dejavu", tmp_path / "caches", "--to", tmp_path / "tables")
+    assert "import them one at a time" in line
+
+
+def test_only_the_wanted_kernel(tmp_path: Path, refusal: Refuse) -> None:
+    write_cache(tmp_path / "caches")
+    arguments = ["import", "dejavu", tmp_path / "caches", "--to", tmp_path / "tables", "--kernel"]
+    assert "holds no table of kernel other" in refusal(tmp_path, *arguments, "other")
+    assert main([*map(str, arguments), "my_kernel"]) == 0
+
+
+def test_a_single_cache_file(tmp_path: Path) -> None:
+    path = write_cache(tmp_path / "caches")
+    assert main(["import", "dejavu", str(path), "--to", str(tmp_path / "tables")]) == 0
+    assert read_table(tmp_path / "tables/my_kernel/nvidia_h100").kernel == "my_kernel"
+
+
+def test_columns_keep_their_order_when_winners_move(tmp_path: Path, table: Any) -> None:
+    swapped = dict(zip(SCENARIOS, reversed([config for config, _ in SCENARIOS.values()]), strict=True))
+    write_cache(tmp_path / "other/caches", cache(cache=swapped))
+    assert _import(tmp_path / "other") == 0
+    other = read_table(tmp_path / "other/tables/my_kernel/nvidia_h100")
+    assert [config.id for config in other.configs] == [config.id for config in table.configs]
+
+
+GPUS = {
+    "NVIDIA_A100-SXM4-80GB": "nvidia_a100",
+    "NVIDIA_H100_NVL": "nvidia_h100",
+    "Tesla_V100_NVIDIA": "nvidia_v100",
+    "AMD_Instinct_MI250X_MI250": "amd_mi250x",
+    "Mystery": "mystery",
+    "!": "unknown",
+}
+
+
+@pytest.mark.parametrize(("gpu", "key"), GPUS.items())
+def test_the_key_of_a_gpu_is_vendor_and_model(tmp_path: Path, gpu: str, key: str) -> None:
+    write_cache(tmp_path / "caches", gpu=gpu)
+    assert _import(tmp_path) == 0
+    assert [folder.name for folder in (tmp_path / "tables/my_kernel").iterdir()] == [key]
+
+
+def test_two_models_of_one_family_have_two_keys() -> None:
+    assert device_key("NVIDIA GeForce RTX 4090") != device_key("NVIDIA GeForce RTX 3060")

@@ -1,0 +1,277 @@
+"""guard: every constraint of the spec holds at every integer point, or the fallback config is chosen."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from treegen_builders import device_and_kernel, error_of, line_of, write_project
+from treegen_builders import spec as spec_of
+from treegen_strategies import CONFIGS, FALLBACK, FEATURES, examples, near_thresholds, points, trees
+
+from treegen.build import build
+from treegen.core.expr import parse_comparison
+from treegen.core.problem import holds
+from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec
+from treegen.core.tree import Leaf, Split, Tree, choose
+from treegen.emit.statements import Dialect, statements
+from treegen.passes.guards import UnprovableConstraint, bound_of, guard
+from treegen.passes.simplify import simplify
+from treegen.read.spec_file import read_spec
+
+CONSTRAINTS = [
+    "block >= heads",
+    "heads <= 100",
+    "heads < warps * 4",
+    "rows * 4 <= block",
+    "columns // 2 - 3 > warps",
+    "max(columns, 7) * warps < 4096",
+    "next_power_of_2(rows) <= block",
+    "min(rows, 5) + 1 >= warps - 3",
+    "rows + 10 >= 0 - block",
+    "0 < columns",
+    "block * warps * 100 <= shared_memory",
+    "block < 128",
+]
+Box = dict[str, tuple[int, int]]
+
+
+def _constraint(text: str) -> Constraint:
+    return Constraint(text, *parse_comparison(text))
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> tuple[DeviceSpec, KernelSpec]:
+    device, kernel = device_and_kernel(tmp_path_factory.mktemp("spec"))
+    return device, dataclasses.replace(kernel, fallback=FALLBACK)
+
+
+def _with(kernel: KernelSpec, texts: list[str]) -> KernelSpec:
+    return dataclasses.replace(kernel, constraints=tuple(map(_constraint, texts)))
+
+
+def _meets(kernel: KernelSpec, device: DeviceSpec, config: Config, point: dict[str, int]) -> bool:
+    values = {**device.limits, **dict(config.parameters), **point}
+    return all(holds(constraint, values) for constraint in kernel.constraints)
+
+
+constraints = st.lists(st.sampled_from(CONSTRAINTS), max_size=3, unique=True)
+boxes = st.fixed_dictionaries(
+    {
+        name: st.tuples(st.integers(-5, 60), st.integers(-5, 60)).map(lambda b: (min(b), max(b)))
+        for name in FEATURES
+    }
+)
+
+
+@examples(200)
+@given(st.data(), trees(st.integers(-5, 130)), constraints, boxes)
+def test_every_point_meets_every_constraint_or_gets_the_fallback(
+    spec: tuple[DeviceSpec, KernelSpec], data: st.DataObject, tree: Tree, texts: list[str], box: Box
+) -> None:
+    device, kernel = spec[0], _with(spec[1], texts)
+    for name in data.draw(st.sets(st.sampled_from(FEATURES))):  # features that the table does not hold
+        del box[name]
+    guarded = simplify(guard(tree, kernel, device, box))
+    near = st.fixed_dictionaries({n: st.sampled_from(near_thresholds(guarded, n)) for n in FEATURES})
+    for point in data.draw(st.lists(st.one_of(near, points), min_size=5, max_size=10)):
+        config = choose(guarded, point)
+        if config != FALLBACK:
+            assert config == choose(tree, point)
+            assert _meets(kernel, device, config, point)
+
+
+@examples(200)
+@given(st.data(), trees(st.integers(-5, 130)), constraints, boxes)
+def test_measured_points_keep_a_config_that_meets_the_constraints(
+    spec: tuple[DeviceSpec, KernelSpec], data: st.DataObject, tree: Tree, texts: list[str], box: Box
+) -> None:
+    device, kernel = spec[0], _with(spec[1], texts)
+    guarded = guard(tree, kernel, device, box)
+    point = {name: data.draw(st.integers(*box[name])) for name in FEATURES}
+    config = choose(tree, point)
+    assert choose(guarded, point) == (config if _meets(kernel, device, config, point) else FALLBACK)
+
+
+def test_without_constraints_nothing_changes(spec: tuple[DeviceSpec, KernelSpec]) -> None:
+    tree = Split("rows", 3, Leaf(CONFIGS[0]), Leaf(CONFIGS[1]))
+    assert guard(tree, _with(spec[1], []), spec[0], {}) == tree
+
+
+def test_one_split_at_the_root_where_measurements_stay_clear_of_it(
+    spec: tuple[DeviceSpec, KernelSpec],
+) -> None:
+    device, kernel = spec[0], _with(spec[1], ["block >= heads"])
+    tree = Split("rows", 3, Leaf(CONFIGS[1]), Leaf(CONFIGS[4]))  # blocks 16 and 128
+    assert guard(tree, kernel, device, {"heads": (1, 16)}) == Split("heads", 16, tree, Leaf(FALLBACK))
+
+
+def test_a_split_for_each_leaf_where_measurements_cross_it(spec: tuple[DeviceSpec, KernelSpec]) -> None:
+    device, kernel = spec[0], _with(spec[1], ["block >= heads"])
+    small, large = Leaf(CONFIGS[1]), Leaf(CONFIGS[4])
+    assert guard(Split("rows", 3, small, large), kernel, device, {"heads": (1, 17)}) == Split(
+        "rows", 3, Split("heads", 16, small, Leaf(FALLBACK)), Split("heads", 128, large, Leaf(FALLBACK))
+    )
+
+
+def test_a_config_beyond_the_devices_limit_is_nowhere_chosen(spec: tuple[DeviceSpec, KernelSpec]) -> None:
+    device, kernel = spec[0], _with(spec[1], ["block * 2048 < shared_memory"])
+    tree = Split("rows", 3, Leaf(CONFIGS[1]), Leaf(CONFIGS[4]))
+    assert guard(tree, kernel, device, {}) == Split("rows", 3, Leaf(CONFIGS[1]), Leaf(FALLBACK))
+
+
+def test_the_fallback_is_exempt(spec: tuple[DeviceSpec, KernelSpec]) -> None:
+    device, kernel = spec[0], _with(spec[1], ["block >= heads"])
+    assert guard(Leaf(FALLBACK), kernel, device, {}) == Leaf(FALLBACK)
+
+
+def test_a_trusted_feature_goes_to_the_fallback_beyond_what_was_measured(
+    spec: tuple[DeviceSpec, KernelSpec],
+) -> None:
+    device, kernel = spec[0], dataclasses.replace(_with(spec[1], []), trusted_as_measured=("heads", "rows"))
+    tree = Split("rows", 3, Leaf(CONFIGS[1]), Leaf(CONFIGS[4]))
+    guarded = guard(tree, kernel, device, {"heads": (2, 30)})
+    for heads in (2, 3, 17, 30):  # whether it was measured or lies between
+        assert choose(guarded, {"rows": 1, "heads": heads}) == CONFIGS[1]
+    for heads in (-(10**18), 0, 1, 31, 10**18):
+        assert choose(guarded, {"rows": 1, "heads": heads}) == FALLBACK
+
+
+def _as_returned(kernel: KernelSpec) -> Dialect:
+    return Dialect(lambda config: f"return {kernel.constant_name(config)}")
+
+
+def test_how_both_ends_of_trust_are_printed(spec: tuple[DeviceSpec, KernelSpec]) -> None:
+    device, kernel = spec[0], dataclasses.replace(_with(spec[1], []), trusted_as_measured=("heads",))
+    tree = Split("rows", 3, Leaf(CONFIGS[1]), Leaf(CONFIGS[4]))
+    guarded = simplify(guard(tree, kernel, device, {"heads": (64, 256)}))
+    lines = statements(guarded, kernel.derived, _as_returned(kernel))
+    assert ["    " * line.indent + line.text for line in lines] == [
+        "if heads <= 63:",
+        "    return PLAIN_B64_W1",
+        "if heads > 256:",
+        "    return PLAIN_B64_W1",
+        "if rows <= 3:",
+        "    return PLAIN_B16_W4",
+        "return PLAIN_B128_W7",
+    ]
+
+
+def test_a_split_that_trust_decides_already_is_dropped(spec: tuple[DeviceSpec, KernelSpec]) -> None:
+    device = spec[0]
+    kernel = dataclasses.replace(_with(spec[1], ["heads >= warps"]), trusted_as_measured=("heads",))
+    leaf = Leaf(CONFIGS[1])  # 4 warps
+    assert simplify(guard(leaf, kernel, device, {"heads": (2, 30)})) == Split(
+        "heads",
+        1,
+        Leaf(FALLBACK),
+        Split("heads", 30, Split("heads", 3, Leaf(FALLBACK), leaf), Leaf(FALLBACK)),
+    )
+    assert simplify(guard(leaf, kernel, device, {"heads": (6, 30)})) == Split(
+        "heads", 5, Leaf(FALLBACK), Split("heads", 30, leaf, Leaf(FALLBACK))
+    )
+
+
+def test_a_trusted_feature_that_was_not_measured(tmp_path: Path) -> None:
+    features = ["rows", "columns", "heads", "depth"]
+    path = write_project(tmp_path, spec_of(features=features, trusted_as_measured=["depth"]))
+    assert "depth" in error_of(build, read_spec(path))
+
+
+@examples(150)
+@given(st.data(), trees(st.integers(-5, 130)), constraints, boxes, st.sets(st.sampled_from(FEATURES)))
+def test_trust_and_constraints_together(
+    spec: tuple[DeviceSpec, KernelSpec],
+    data: st.DataObject,
+    tree: Tree,
+    texts: list[str],
+    box: Box,
+    trust: set[str],
+) -> None:
+    device = spec[0]
+    trust -= {name for name in trust if name in " ".join(texts)}  # both at once: the test below
+    kernel = dataclasses.replace(_with(spec[1], texts), trusted_as_measured=tuple(sorted(trust)))
+    guarded = simplify(guard(tree, kernel, device, box))
+    near = st.fixed_dictionaries({n: st.sampled_from(near_thresholds(guarded, n)) for n in FEATURES})
+    for point in data.draw(st.lists(st.one_of(near, points), min_size=5, max_size=10)):
+        config = choose(guarded, point)
+        if config != FALLBACK:
+            assert config == choose(tree, point) and _meets(kernel, device, config, point)
+            assert all(box[name][0] <= point[name] <= box[name][1] for name in trust)
+
+
+def test_trust_and_a_constraint_on_one_feature(spec: tuple[DeviceSpec, KernelSpec]) -> None:
+    device = spec[0]
+    kernel = dataclasses.replace(_with(spec[1], ["heads * 4 <= block"]), trusted_as_measured=("heads",))
+    guarded = guard(Split("rows", 3, Leaf(CONFIGS[1]), Leaf(CONFIGS[4])), kernel, device, {"heads": (1, 10)})
+    assert choose(guarded, {"rows": 9, "heads": 10}) == CONFIGS[4]  # 40 <= 128, and measured
+    assert choose(guarded, {"rows": 9, "heads": 11}) == FALLBACK  # 44 <= 128, but not measured
+    assert choose(guarded, {"rows": 1, "heads": 4}) == CONFIGS[1]  # 16 <= 16, and measured
+    assert choose(guarded, {"rows": 1, "heads": 5}) == FALLBACK  # 20 > 16
+    assert choose(guarded, {"rows": 9, "heads": 0}) == FALLBACK  # 0 <= 128, but not measured
+
+
+BOUNDS = {
+    "block >= heads": (None, 64),
+    "block > heads": (None, 63),
+    "heads >= block": (64, None),
+    "heads > block": (65, None),
+    "heads * 3 <= block": (None, 21),
+    "heads // 3 <= block": (None, 194),
+    "next_power_of_2(heads) <= block": (None, 64),
+    "heads - 5 < warps": (None, 10),
+    "min(heads, 5) < warps": (None, None),
+    "warps < 7": (None, None),
+}
+
+
+@pytest.mark.parametrize(("text", "bounds"), BOUNDS.items())
+def test_bounds(
+    spec: tuple[DeviceSpec, KernelSpec], text: str, bounds: tuple[int | None, int | None]
+) -> None:
+    config = Config("plain", (("block", 64), ("warps", 6)))
+    bound = bound_of(_constraint(text), config, spec[0])
+    assert bound is not None and (bound.least, bound.greatest) == bounds
+
+
+@pytest.mark.parametrize(
+    "text", ["warps > 6", "min(heads, 5) > warps", "max(heads, 9) < warps", "heads * 0 > warps"]
+)
+def test_what_can_never_hold(spec: tuple[DeviceSpec, KernelSpec], text: str) -> None:
+    assert bound_of(_constraint(text), Config("plain", (("block", 64), ("warps", 6))), spec[0]) is None
+
+
+UNPROVABLE = {
+    "rows * heads <= block": "ties heads and rows together; name the combination a derived feature",
+    "rows + heads <= block": "ties heads and rows together",
+    "rows <= heads": "ties heads and rows together",
+    "heads * heads <= block": "does not surely keep its direction while heads grows",
+    "0 - heads <= block": "does not surely keep its direction",
+    "heads <= heads * 2": "does not surely keep its direction",
+}
+
+
+@pytest.mark.parametrize(("text", "says"), UNPROVABLE.items())
+def test_what_no_guard_can_express(spec: tuple[DeviceSpec, KernelSpec], text: str, says: str) -> None:
+    with pytest.raises(UnprovableConstraint, match=says.replace("*", ".")):
+        bound_of(_constraint(text), CONFIGS[0], spec[0])
+
+
+def test_a_bound_beyond_62_bits(spec: tuple[DeviceSpec, KernelSpec]) -> None:
+    device, kernel = spec[0], _with(spec[1], ["heads // 4 <= 4611686018427387903"])
+    guarded = guard(Leaf(CONFIGS[0]), kernel, device, {})
+    assert choose(guarded, {"heads": 2**70}) == FALLBACK
+
+
+def _refused_constraint(folder: Path) -> tuple[str, Path]:
+    path = write_project(folder, spec_of(constraints=["block >= heads * rows"]))
+    return error_of(build, read_spec(path)), path
+
+
+def test_a_constraint_that_no_guard_can_express_is_named_with_its_line(tmp_path: Path) -> None:
+    message, path = _refused_constraint(tmp_path)
+    assert message.startswith(f"{path}:{line_of(path.read_text(), 'heads * rows')}: ")
+    assert "ties heads and rows together; name the combination a derived feature" in message

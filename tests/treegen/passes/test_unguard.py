@@ -1,0 +1,128 @@
+"""What is read from a module is again what was fitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from treegen_builders import REPOSITORY, SIDES, Row, problem
+from treegen_strategies import examples
+
+from treegen.core.problem import Problem
+from treegen.core.tree import Leaf, Split, Tree
+from treegen.emit.python import device_module
+from treegen.fit.choice_costs import choice_costs_of
+from treegen.passes.guard_fixpoint import guard_tree
+from treegen.passes.simplify import simplify
+from treegen.passes.strip_guards import strip_guards
+from treegen.read.build_problem import build_problem
+from treegen.read.spec_file import read_spec
+from treegen.read.table_file import read_table
+from treegen.update.keep import keep
+from treegen.update.module_reader import read_module
+
+SHAPES: list[Row] = [(rows, columns, 40 if rows > 100 else 2) for rows in SIDES for columns in SIDES]
+SECTIONS = {"trusted_as_measured": ["columns"]}
+
+
+@pytest.fixture(scope="module")
+def posed(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+    return problem(tmp_path_factory.mktemp("project"), SECTIONS, shapes=SHAPES)
+
+
+def _without_gaps(tree: Tree) -> Tree:
+    if isinstance(tree, Leaf):
+        return tree
+    return Split(tree.feature, tree.threshold, _without_gaps(tree.low), _without_gaps(tree.high))
+
+
+def _count(tree: Tree, posed: Problem, rows: np.ndarray) -> int:
+    """The fewest scenarios in a leaf."""
+    if isinstance(tree, Leaf):
+        return len(rows)
+    low = posed.column(tree.feature)[rows] <= tree.threshold
+    return min(_count(tree.low, posed, rows[low]), _count(tree.high, posed, rows[~low]))
+
+
+def _fitted(posed: Problem) -> st.SearchStrategy[Tree]:
+    """Trees as a fit gives them: every leaf holds a scenario, and what it launches is allowed there."""
+    split = st.sampled_from(["rows", "columns", "area", "heads"])
+    trees: st.SearchStrategy[Tree] = st.recursive(
+        st.sampled_from(posed.configs).map(Leaf),
+        lambda inner: st.builds(Split, split, st.sampled_from([2, 3, 16, 100, 600]), inner, inner),
+        max_leaves=6,
+    )
+    evidence = choice_costs_of(posed)
+
+    def possible(tree: Tree) -> bool:
+        return _count(tree, posed, evidence.every) > 0 and not evidence.fails(tree, evidence.every)
+
+    return trees.map(simplify).filter(possible)
+
+
+@examples(60)
+@given(st.data())
+def test_it_undoes_guards(posed: Problem, data: st.DataObject) -> None:
+    """At the root there is one for columns, in leaves of narrow blocks one for heads."""
+    tree = data.draw(_fitted(posed))
+    printed = _without_gaps(guard_tree(posed, tree))
+    found = strip_guards(printed, posed)
+    assert _without_gaps(found) == tree
+    assert _without_gaps(guard_tree(posed, found)) == printed
+
+
+def test_guards_in_leaves_are_among_those_undone(posed: Problem) -> None:
+    narrow, _, wide = (Leaf(config) for config in posed.configs)
+    tree = Split("rows", 100, narrow, wide, (64, 512))
+    printed = guard_tree(posed, tree)
+    assert printed != tree and "heads" in str(printed)
+    assert strip_guards(printed, posed) == tree
+
+
+def test_gaps_are_those_of_the_scenarios_that_reach_the_split(posed: Problem) -> None:
+    narrow, _, wide = (Leaf(config) for config in posed.configs)
+    tree = Split("rows", 20, Split("area", 100, narrow, wide), wide)
+    found = strip_guards(tree, posed)
+    assert isinstance(found, Split) and isinstance(found.low, Split)
+    assert found.gap == (8, 64) and found.low.gap == (64, 512)
+
+
+def test_what_no_scenario_reaches_stays_if_it_is_not_the_fallback(posed: Problem) -> None:
+    narrow, _, wide = (Leaf(config) for config in posed.configs)
+    fallback = Leaf(posed.kernel.fallback)
+    for tree in (Split("rows", 1000, narrow, wide), Split("rows", 0, wide, narrow)):
+        assert strip_guards(tree, posed) == tree
+    assert strip_guards(Split("rows", 1000, narrow, fallback), posed) == narrow
+    assert strip_guards(Split("rows", 0, fallback, narrow), posed) == narrow
+
+
+def test_a_fallback_that_scenarios_reach_stays(posed: Problem) -> None:
+    narrow, fallback = Leaf(posed.configs[0]), Leaf(posed.kernel.fallback)
+    found = strip_guards(Split("heads", 2, narrow, fallback), posed)
+    assert found == Split("heads", 2, narrow, fallback, (2, 40))
+
+
+def test_a_feature_that_the_table_lacks(posed: Problem) -> None:
+    """A guard's goes; any other split is left for the caller to refuse."""
+    narrow, _, wide = (Leaf(config) for config in posed.configs)
+    fallback = Leaf(posed.kernel.fallback)
+    assert strip_guards(Split("depth", 7, narrow, fallback), posed) == narrow
+    assert strip_guards(Split("depth", 7, narrow, wide), posed) == Split("depth", 7, narrow, wide)
+
+
+SPEC = read_spec(REPOSITORY / "treegen.yaml")
+KERNEL = SPEC.kernels["unified_attention"]
+
+
+@pytest.mark.parametrize("key", KERNEL.tables)
+def test_the_committed_modules_get_the_same_guards_again(key: str) -> None:
+    device, path = SPEC.devices[key], Path(SPEC.output / KERNEL.name / f"{key}.py")
+    committed = read_module(path.read_text(), KERNEL, path, device.limits)
+    posed = build_problem(KERNEL, device, read_table(KERNEL.tables[key]))
+    fitted = strip_guards(committed, posed)
+    assert device_module(KERNEL, key, device.limits, guard_tree(posed, fitted)) == path.read_text()
+    found = keep(posed, fitted, lambda: np.empty((0, len(posed.cost)), dtype=np.int64), committed)
+    assert _without_gaps(found.tree) == _without_gaps(fitted)

@@ -1,0 +1,188 @@
+"""Proofs of constraints: sound against brute force, and no tampered tree gets past them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from treegen_builders import DEVICE, REPOSITORY, device_and_kernel
+from treegen_strategies import CONFIGS, FALLBACK, FEATURES, examples, trees
+
+from treegen.core import expr
+from treegen.core.problem import holds
+from treegen.core.spec import Budget, Config, Constraint, DeviceSpec, KernelSpec, Parameter, Spec
+from treegen.core.tree import Leaf, Region, Split, Tree, choose, leaves
+from treegen.passes.guards import guard
+from treegen.read.spec_file import read_spec
+from treegen.review import regions
+from treegen.review.check.constraints import check_constraints
+from treegen.review.check.modules import Committed
+from treegen.review.check.proof import prove
+from treegen.review.compiled_trees import NO_DEVICE, Module, read_state
+
+SPEC = read_spec(REPOSITORY / "treegen.yaml")
+SHARED = DeviceSpec("gpu", (), None, "nvidia", MappingProxyType({"shared": 4096}))
+DERIVED = MappingProxyType(
+    {"area": expr.parse("rows * columns"), "share": expr.parse("columns // max(1, heads)")}
+)
+
+
+def constraint(text: str) -> Constraint:
+    left, operator, right = expr.parse_comparison(text)
+    return Constraint(text, left, operator, right, 7)
+
+
+def kernel(*constraints: str) -> KernelSpec:
+    return KernelSpec(
+        name="scale",
+        features=FEATURES,
+        derived=DERIVED,
+        split_on=FEATURES,
+        variants=("plain",),
+        parameters={"block": Parameter("B"), "warps": Parameter("W")},
+        constraints=tuple(map(constraint, constraints)),
+        trusted_as_measured=(),
+        fallback=FALLBACK,
+        budget=Budget(4, 8),
+        translations={},
+        tables={},
+    )
+
+
+GUARDABLE = ("block >= heads", "block * next_power_of_2(columns) <= shared", "share < warps", "area <= 4096")
+
+
+def values(point: Mapping[str, int], of: KernelSpec, config: Config) -> dict[str, int]:
+    found = {**SHARED.limits, **dict(config.parameters), **point}
+    for name, expression in of.derived.items():
+        found[name] = expr.evaluate(expression, found)
+    return found
+
+
+bounds = st.one_of(st.none(), st.integers(-3, 12))
+boxes = st.fixed_dictionaries(
+    {}, optional={n: st.tuples(bounds, bounds) for n in (*FEATURES, "area", "share")}
+)
+
+
+@examples(300)
+@given(
+    boxes, st.sampled_from(CONFIGS), st.sampled_from([*GUARDABLE, "rows - columns <= heads", "area > share"])
+)
+def test_what_is_proved_holds_at_every_point_and_counterexamples_are_some(
+    region: Region, config: Config, text: str
+) -> None:
+    subject = kernel(text)
+    unproved = list(prove(region, config, subject, SHARED))
+    for point in product(range(-4, 14, 3), repeat=3):
+        found = values(dict(zip(FEATURES, point, strict=True)), subject, config)
+        if regions.holds(region, found) and not holds(subject.constraints[0], found):
+            assert unproved, found
+    for one in unproved:
+        if one.counterexample is not None:
+            found = values({**dict.fromkeys(FEATURES, 1), **one.counterexample}, subject, config)
+            assert regions.holds(region, found)
+            assert not holds(subject.constraints[0], found)
+
+
+@examples(200)
+@given(trees(st.integers(-5, 300)))
+def test_every_tree_that_the_guards_made_is_proved(tree: Tree) -> None:
+    subject = kernel(*GUARDABLE)
+    for leaf, region in leaves(guard(tree, subject, SHARED, {"heads": (1, 8), "columns": (1, 64)})):
+        if leaf.config != FALLBACK:
+            assert list(prove(region, leaf.config, subject, SHARED)) == []
+
+
+def test_a_region_without_shapes_needs_no_proof() -> None:
+    region = {"heads": (500, None), "rows": (1, 4), "columns": (1, 4), "area": (17, None)}
+    assert list(prove(region, CONFIGS[0], kernel("block >= heads"), SHARED)) == []
+    assert list(prove({**region, "area": (16, None)}, CONFIGS[0], kernel("block >= heads"), SHARED))
+
+
+def test_a_constraint_over_a_limit_that_the_device_lacks_is_not_proved() -> None:
+    (one,) = prove({}, CONFIGS[0], kernel("block <= shared"), NO_DEVICE)
+    assert one.unknown == ("shared",)
+
+
+def test_variants_that_a_constraint_does_not_bind_are_left_alone(tmp_path: Path) -> None:
+    device, subject = device_and_kernel(
+        tmp_path,
+        config={"variants": ["plain", "other"], "parameters": {"block": "B", "warps": "W"}},
+        constraints=[{"holds": "block >= heads", "variants": ["plain"]}],
+    )
+    parameters = (("block", 16), ("warps", 2))
+    assert list(prove({}, Config("plain", parameters), subject, device))
+    assert list(prove({}, Config("other", parameters), subject, device)) == []
+
+
+def committed(spec: Spec) -> dict[tuple[str, str], Module]:
+    return dict(read_state(spec).modules)
+
+
+def test_the_repositorys_modules_are_proved() -> None:
+    report = check_constraints(SPEC, Committed(committed(SPEC), ()))
+    assert report.problems == ()
+    exempt = sum(
+        leaf.config == module.kernel.fallback
+        for module in committed(SPEC).values()
+        for leaf, _ in leaves(module.tree)
+    )
+    assert report.looked_at.endswith(f"; {exempt} more launch the fallback and are exempt")
+
+
+def without_guards(tree: Tree, feature: str, fallback: Config) -> Tree:
+    """The tree without splits on the feature that have the fallback on one side."""
+    if isinstance(tree, Leaf):
+        return tree
+    low, high = (without_guards(side, feature, fallback) for side in (tree.low, tree.high))
+    if tree.feature == feature and Leaf(fallback) in (low, high):
+        return low if high == Leaf(fallback) else high
+    return Split(tree.feature, tree.threshold, low, high)
+
+
+@pytest.mark.parametrize(
+    ("feature", "text"), [("queries_per_kv", "block_m >= queries_per_kv"), ("head_size", "<= shared_memory")]
+)
+@pytest.mark.parametrize("key", ["nvidia_h100", "amd_mi300x", "nvidia", "amd"])
+def test_a_removed_guard_is_found_with_a_shape_that_breaks_the_constraint(
+    key: str, feature: str, text: str
+) -> None:
+    module = committed(SPEC)["unified_attention", key]
+    kernel_spec, device = module.kernel, module.device
+    tree = without_guards(module.tree, feature, kernel_spec.fallback)
+    found = [
+        (leaf, one)
+        for leaf, region in leaves(tree)
+        if leaf.config != kernel_spec.fallback
+        for one in prove(region, leaf.config, kernel_spec, device)
+    ]
+    assert found
+    for leaf, one in found:
+        assert text in one.constraint.text
+        assert one.counterexample is not None
+        shape = {**dict.fromkeys(kernel_spec.features, 1), **one.counterexample, **device.limits}
+        for name, expression in kernel_spec.derived.items():
+            shape[name] = expr.evaluate(expression, shape)
+        assert choose(tree, shape) == leaf.config
+        assert not holds(one.constraint, {**shape, **dict(leaf.config.parameters)})
+
+
+def test_a_finding_names_leaf_region_constraint_line_and_shape(tmp_path: Path) -> None:
+    device, subject = device_and_kernel(tmp_path, words={"heads": "KV heads"})
+    config = Config("plain", (("block", 16), ("warps", 2)))
+    tree = Split("rows", 4, Split("heads", 17, Leaf(config), Leaf(subject.fallback)), Leaf(subject.fallback))
+    module = Module(subject, device, tmp_path / "m.py", "", tree)
+    spec = Spec(tmp_path / "treegen.yaml", tmp_path, {DEVICE: device}, {subject.name: subject})
+    report = check_constraints(spec, Committed({(subject.name, DEVICE): module}, ()))
+    (line,) = report.problems
+    assert line == (
+        f"scale on {DEVICE}: PLAIN_B16_W2, launched at rows up to 4, KV heads up to 17: 'block >= heads' "
+        f"({tmp_path}/treegen.yaml:{subject.constraints[0].line}) does not hold at rows=1 heads=17"
+    )
+    assert (report.looked_at) == "0 constraints proved at 1 leaf; 2 more launch the fallback and are exempt"

@@ -1,0 +1,148 @@
+"""A module chooses in a table's scenarios what its text, executed, chooses there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from treegen_builders import FEATURES, device_and_kernel, grid, problem
+from treegen_strategies import CONFIGS, examples
+
+from treegen.core import expr
+from treegen.core.problem import Problem
+from treegen.core.spec import Config, DeviceSpec, KernelSpec
+from treegen.core.tree import Leaf, Split, Tree
+from treegen.emit.python import device_module
+from treegen.review.compiled_trees import Module
+from treegen.review.diff.decisions import decisions, told_apart
+from treegen.review.regions import moved
+
+HERE = {"area": "rows * columns", "volume": "area * heads"}
+THERE = {
+    "area": "columns * rows * 2",  # another thing of the same name
+    "volume": "rows * columns * heads",  # the same in other words
+    "limited": "min(rows, shared_memory // 58112)",  # 4 on an H100
+    "longer": "area + limited + volume",
+}
+SHAPES = [(rows, columns, heads) for rows, columns, _ in grid() for heads in (1, 3)]
+
+
+def trees(names: list[str], configs: list[Config]) -> st.SearchStrategy[Tree]:
+    return st.recursive(
+        st.sampled_from(configs).map(Leaf),
+        lambda inner: st.builds(Split, st.sampled_from(names), st.integers(0, 200), inner, inner),
+        max_leaves=8,
+    )
+
+
+def _module(kernel: KernelSpec, device: DeviceSpec, tree: Tree) -> Module:
+    text = device_module(kernel, device.key, device.limits, tree)
+    return Module(kernel, device, Path("old/module.py"), text, tree)
+
+
+def _executed(text: str, names: tuple[str, ...]) -> Callable[..., tuple[str, dict[str, int]]]:
+    """`choose` of a generated module, with a Config that just holds what it is given."""
+    space: dict[str, Any] = {"Config": lambda variant, **parameters: (variant, parameters)}
+    exec(text.replace("from .config import Config", ""), space)
+    return lambda values: space["choose"](**{name: values[name] for name in names})
+
+
+@pytest.fixture(scope="module")
+def posed(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+    return problem(tmp_path_factory.mktemp("new"), {"derived": HERE}, shapes=SHAPES)
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> tuple[DeviceSpec, KernelSpec]:
+    return device_and_kernel(tmp_path_factory.mktemp("old"), derived=THERE)
+
+
+@examples(60)
+@given(tree=trees([*FEATURES, *THERE], list(CONFIGS)))
+def test_another_specs_module_chooses_as_its_text_does(
+    posed: Problem, old: tuple[DeviceSpec, KernelSpec], tree: Tree
+) -> None:
+    device, kernel = old
+    module = _module(kernel, device, tree)
+    choose = _executed(module.text, kernel.features)
+    chosen = decisions(module, posed)
+    for row, values in enumerate(posed.features.tolist()):
+        variant, parameters = choose(dict(zip(posed.names, values, strict=True)))
+        assert chosen[row] == Config(variant, tuple(parameters.items()))
+
+
+def test_renamed_parameters_get_defaults_and_unknown_ones_go(tmp_path: Path, posed: Problem) -> None:
+    """The old kernel knows stages, which went, and no warps, which have a default now."""
+    parameters: dict[str, Any] = {"block": "B", "warps": {"letter": "W", "default": 4}}
+    _, new = device_and_kernel(
+        tmp_path / "new", config={"variants": ["plain"], "parameters": parameters}, derived=HERE
+    )
+    device, kernel = device_and_kernel(
+        tmp_path / "old",
+        config={"variants": ["plain"], "parameters": {"stages": "S", "block": "B"}},
+        fallback={"variant": "plain", "block": 64, "stages": 1},
+    )
+    leaf = Leaf(Config("plain", (("stages", 3), ("block", 16))))
+    chosen = decisions(_module(kernel, device, leaf), replace(posed, kernel=new))
+    assert set(chosen) == {Config("plain", (("block", 16), ("warps", 4)))}
+
+
+def test_a_feature_that_the_table_lacks_leaves_only_those_choices_open_that_ask(tmp_path: Path) -> None:
+    posed = problem(tmp_path / "table", {"constraints": [], "derived": {}}, shapes=SHAPES)
+    device, kernel = device_and_kernel(
+        tmp_path / "old", features=[*FEATURES, "depth"], constraints=[], derived={"deep": "depth * rows"}
+    )
+    leaves = [Leaf(config) for config in CONFIGS[:2]]
+    told = decisions(_module(kernel, device, Split("rows", 4, *leaves)), posed)
+    assert told == tuple(leaves[row > 4].config for row in posed.column("rows").tolist())
+    for name in ("depth", "deep"):
+        open_ = decisions(_module(kernel, device, Split(name, 4, *leaves)), posed)
+        assert open_ == (None,) * len(posed.scenarios)
+
+
+def test_only_what_is_defined_otherwise_gets_a_name_of_its_own(
+    tmp_path: Path, old: tuple[DeviceSpec, KernelSpec]
+) -> None:
+    device, kernel = device_and_kernel(tmp_path, derived=HERE)
+    one, other = (Leaf(config) for config in CONFIGS[:2])
+
+    def asking(name: str, its: tuple[DeviceSpec, KernelSpec] = old) -> Module:
+        return _module(its[1], its[0], Split(name, 7, one, other))
+
+    here = (device, kernel)
+    assert moved(told_apart(asking("volume"), asking("volume", here)), asking("volume", here).tree) == ()
+    apart = told_apart(asking("area"), asking("area", here))
+    assert apart == Split("area (old)", 7, one, other)
+    assert moved(apart, asking("area", here).tree) != ()
+    assert told_apart(asking("limited"), asking("area", here)) == asking("limited").tree
+
+
+def test_another_limit_is_another_feature(old: tuple[DeviceSpec, KernelSpec]) -> None:
+    device, kernel = old
+    smaller = replace(device, limits={"shared_memory": 58112})
+    one, other = (Leaf(config) for config in CONFIGS[:2])
+    tree = Split("limited", 2, one, Split("longer", 3, one, Split("volume", 4, one, other)))
+    before, after = (_module(kernel, limited, tree) for limited in (smaller, device))
+    assert told_apart(before, before) == tree
+    renamed = told_apart(before, after)
+    assert isinstance(renamed, Split)
+    names = [renamed.feature, renamed.high.feature, renamed.high.high.feature]
+    assert names == ["limited (old)", "longer (old)", "volume"]
+
+
+def test_definitions_are_compared_without_writing_them_out(tmp_path: Path) -> None:
+    """Each of these doubles the one before: written out, the last would have 2^60 terms."""
+    chain = {"d0": "rows + 1"} | {f"d{i}": f"min(d{i - 1}, d{i - 1})" for i in range(1, 61)}
+    tree = Split("d60", 7, Leaf(CONFIGS[0]), Leaf(CONFIGS[1]))
+    sides = []
+    for name in ("old", "new"):
+        device, kernel = device_and_kernel(tmp_path / name, derived=chain)
+        sides.append(Module(kernel, device, tmp_path, "", tree))
+    assert told_apart(*sides) == tree
+    other = replace(sides[1].kernel, derived={**sides[1].kernel.derived, "d0": expr.parse("rows + 2")})
+    assert told_apart(sides[0], replace(sides[1], kernel=other)) != tree

@@ -1,0 +1,167 @@
+"""What `treegen explain` predicts: against its definition, by brute force, and against unseen truths."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from treegen_builders import DEVICE, FEATURES, KERNEL, Cell, Row, build, spec, write_project
+from treegen_strategies import examples
+
+from treegen.core.problem import UNIT, UNMEASURED
+from treegen.core.spec import Config
+from treegen.review.explain.estimate import Estimate, estimate
+from treegen.review.explain.kriging import LEAST, NEAR, Floats, forecast
+from treegen.review.explain.request import Request
+from treegen.review.explain.space import space_of
+from treegen.review.explain.subject import Subject, read_subject
+
+NARROW, MEDIUM, WIDE = (
+    Config("plain", (("block", b), ("warps", w))) for b, w in ((16, 2), (64, 4), (128, 8))
+)
+
+
+def _process(points: Floats, values: Floats, at: Floats, center: Floats) -> tuple[float, float]:
+    """Mean and deviation of the documented Gaussian process at a point, as the book writes them.
+
+    center: where the linear trend has its origin.
+    """
+
+    def covariance(one: Floats, other: Floats) -> float:
+        away = math.sqrt(3) * math.dist(one, other) / 16
+        return (1 + away) * math.exp(-away) + 100 + float((one - center) @ (other - center))
+
+    noise = 0.05**2
+    matrix = np.array([[covariance(one, other) for other in points] for one in points])
+    solved = np.linalg.inv(matrix + noise * np.eye(len(points)))
+    here = np.array([covariance(at, one) for one in points])
+    return float(here @ solved @ values), math.sqrt(covariance(at, at) + noise - float(here @ solved @ here))
+
+
+def test_a_forecast_is_the_process_and_its_range_the_leave_one_out_errors_by_brute_force() -> None:
+    random = np.random.default_rng(1)
+    points = random.uniform(0, 8, (NEAR + 8, 3))
+    values = points @ [1.0, 0.5, 0.0] + np.sin(points[:, 2]) + random.normal(0, 0.1, len(points))
+    at = np.array([4.0, 4.0, 4.0])
+    found = forecast(points, values, at)
+    assert found is not None
+    mean, deviation = _process(points, values, at, at)
+    errors = []
+    for row in sorted(range(len(points)), key=lambda row: math.dist(points[row], at))[:NEAR]:
+        others = np.arange(len(points)) != row
+        alone, stated = _process(points[others], values[others], points[row], at)
+        errors.append(abs(values[row] - alone) / stated)
+    rank = math.ceil(0.8 * (NEAR + 1))
+    assert found.value == pytest.approx(mean, abs=1e-6)
+    assert found.margin == pytest.approx(sorted(errors)[rank - 1] * deviation, rel=1e-4)
+    assert found.scenarios == len(points)
+
+
+@examples(20)
+@given(st.lists(st.floats(-1, 1), min_size=3, max_size=3), st.integers(0, 1000))
+def test_times_that_are_powers_of_the_features_are_forecast_so(slopes: list[float], seed: int) -> None:
+    points = np.random.default_rng(seed).uniform(0, 10, (60, 3))
+    at = np.array([5.0, 5.0, 5.0])
+    found = forecast(points, points @ slopes + 3, at)
+    assert found is not None
+    assert found.value == pytest.approx(at @ slopes + 3, abs=0.02)
+
+
+def test_too_few_values_and_too_wide_ranges_give_no_forecast() -> None:
+    points = np.arange(LEAST, dtype=np.float64)[:, None]
+    values = np.zeros(LEAST)
+    assert forecast(points, values, np.array([3.0])) is not None
+    assert forecast(points, np.where(points[:, 0] == 5, np.nan, values), np.array([3.0])) is None
+    wild = np.where(np.arange(LEAST) % 2, 20.0, -20.0)
+    assert forecast(points, wild, np.array([3.0])) is None
+
+
+def test_ranges_hold_about_the_share_of_unseen_truths_that_they_state() -> None:
+    random = np.random.default_rng(7)
+    points = random.uniform(0, 8, (400, 2))
+    # A third of the shapes is much harder to tell than the others: their ranges must be wider, not all.
+    spread = np.where(points[:, 0] > 5.5, 0.4, 0.02)
+    values = 0.7 * points[:, 0] + np.sin(points[:, 1]) + random.normal(0, 1, 400) * spread
+    held: dict[bool, list[bool]] = {True: [], False: []}
+    for row in range(0, 400, 2):
+        rest = np.arange(400) != row
+        found = forecast(points[rest], values[rest], points[row])
+        assert found is not None
+        held[bool(spread[row] > 0.1)].append(abs(values[row] - found.value) <= found.margin)
+    assert 0.72 <= np.mean(held[True]) <= 0.9
+    assert 0.72 <= np.mean(held[False]) <= 0.9
+
+
+SHAPES: list[Row] = [(2**r, 2**c, 2) for r in range(6) for c in range(6)]
+
+
+def _times(row: Row) -> list[Cell]:
+    """Wide takes a tenth longer than narrow everywhere; medium was hardly timed, and failed once."""
+    work = row[0] * row[1]
+    medium: Cell = {1: 5.0, 2: "inf", 4: 7.0}.get(work, "")
+    return [float(10 * work), medium, float(11 * work)]
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    path = write_project(tmp_path_factory.mktemp("project"), spec(), shapes=SHAPES, times=_times)
+    assert build(path) == 0
+    return read_subject(Request(path, KERNEL, DEVICE, {}, 5))
+
+
+def test_times_are_those_of_the_problem_s_costs(subject: Subject) -> None:
+    cost = subject.problem.cost
+    timed = cost < UNMEASURED
+    assert (np.isfinite(subject.times) == timed).all()
+    best = np.nanmin(subject.times, axis=1, keepdims=True)
+    rows = np.broadcast_to(np.log(subject.times / best) * UNIT, cost.shape)
+    assert np.abs(rows[timed] - cost[timed]).max() <= 1
+    for row, scenario in enumerate(subject.problem.scenarios):
+        rows_, columns = SHAPES[int(scenario[1:]) - 1][:2]
+        assert subject.times[row, subject.problem.configs.index(NARROW)] == 10 * rows_ * columns
+
+
+def _estimate(subject: Subject, config: Config, row: Row, exact: int | None = None) -> Estimate | None:
+    values = {**dict(zip(FEATURES, row, strict=True)), "area": row[0] * row[1]}
+    space = space_of(subject.problem)
+    return estimate(subject, config, values, space.points, space.at(values), exact)
+
+
+def test_a_config_is_predicted_between_scenarios_and_runners_up_relative_to_it(subject: Subject) -> None:
+    found = _estimate(subject, NARROW, (6, 12, 2))
+    assert found is not None
+    assert found.time.value == pytest.approx(720, rel=0.05)
+    assert found.time.low <= found.time.value <= found.time.high and not found.time.measured
+    (wide,) = found.runners_up
+    assert wide.config == WIDE and wide.ratio.value == pytest.approx(1.1, rel=0.01)
+    assert wide.time == pytest.approx(found.time.value * wide.ratio.value)
+    assert (wide.near, wide.of) == (NEAR, NEAR)
+    assert found.sparse == 1  # medium was timed too rarely to compare
+
+
+def test_a_config_that_was_timed_nowhere_or_rarely_has_no_time(subject: Subject) -> None:
+    assert _estimate(subject, Config("plain", (("block", 32), ("warps", 1))), (6, 12, 2)) is None
+    assert _estimate(subject, MEDIUM, (6, 12, 2)) is None
+
+
+def test_a_runner_up_must_be_allowed_at_the_shape(tmp_path: Path) -> None:
+    path = write_project(tmp_path, spec(), shapes=SHAPES, times=lambda row: [10.0, 20.0, 30.0])
+    assert build(path) == 0
+    subject = read_subject(Request(path, KERNEL, DEVICE, {}, 5))
+    for heads, allowed in ((16, [NARROW, MEDIUM]), (17, [MEDIUM]), (65, [MEDIUM])):  # the fallback always may
+        found = _estimate(subject, WIDE, (4, 4, heads))
+        assert found is not None
+        assert [runner.config for runner in found.runners_up] == allowed
+
+
+def test_at_a_measured_scenario_only_what_was_timed_there_counts(subject: Subject) -> None:
+    place = subject.problem.scenarios.index("s001")
+    found = _estimate(subject, NARROW, (1, 1, 2), place)
+    assert found is not None and found.time.measured
+    assert (found.time.value, found.time.low, found.time.high, found.time.of) == (10.0, 10.0, 10.0, 2)
+    assert found.slowdown.value == 2.0
+    assert [(r.config, r.ratio.value) for r in found.runners_up] == [(MEDIUM, 0.5), (WIDE, 1.1)]

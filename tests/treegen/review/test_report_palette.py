@@ -1,0 +1,57 @@
+"""A colour and a shape for each config."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from treegen_builders import device_and_kernel
+
+from treegen.core.spec import Config
+from treegen.review.report import theme
+from treegen.review.report.palette import oklch, palette
+
+
+@pytest.mark.parametrize(
+    ("lightness", "chroma", "hue", "colour"),
+    [
+        (0, 0, 0, "#000000"),
+        (1, 0, 0, "#ffffff"),
+        (0.62796, 0.25768, 29.234, "#ff0000"),
+        (0.86644, 0.29483, 142.495, "#00ff00"),
+        (0.45201, 0.31321, 264.052, "#0000ff"),
+    ],
+)
+def test_known_colours(lightness: float, chroma: float, hue: float, colour: str) -> None:
+    found = oklch(lightness, chroma, hue)
+    pairs = [(int(found[i : i + 2], 16), int(colour[i : i + 2], 16)) for i in (1, 3, 5)]
+    assert all(abs(one - other) <= 2 for one, other in pairs), found
+
+
+def _configs(count: int) -> list[Config]:
+    return [Config(("plain", "odd")[k % 2], (("block", 1 << k), ("warps", 4))) for k in range(count)]
+
+
+def test_configs_differ_from_each_other_and_from_all_else_drawn(tmp_path: Path) -> None:
+    _, kernel = device_and_kernel(tmp_path)
+    kernel = replace(kernel, variants=("plain", "odd"))
+    inks = palette(kernel, _configs(24), 3)
+    for look in ("light", "dark", "variable"):
+        assert len({getattr(ink, look) for ink in inks.values()}) == 24
+    assert not {ink.light for ink in inks.values()} & {light for light, _ in theme.VARIABLES.values()}
+    assert all(ink.variable.startswith("--k3") for ink in inks.values())
+    shapes = {(config.variant, ink.marker, ink.sign) for config, ink in inks.items()}
+    assert len(shapes) == 2
+
+
+def test_the_order_of_configs_is_irrelevant(tmp_path: Path) -> None:
+    _, kernel = device_and_kernel(tmp_path)
+    kernel = replace(kernel, variants=("plain", "odd"))
+    configs = _configs(9)
+    assert palette(kernel, configs, 0) == palette(kernel, [*reversed(configs), configs[0]], 0)
+
+
+def test_the_colours_that_pictures_are_told_by_are_all_different() -> None:
+    drawn = [light for light, _ in theme.VARIABLES.values()]
+    assert len(set(drawn)) == len(drawn)

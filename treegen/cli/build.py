@@ -1,0 +1,55 @@
+"""treegen build."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from treegen.cli.parsers import FINE, FOUND, Commands, add_spec
+from treegen.core.errors import InputError, one_line
+from treegen.core.files import short
+
+
+def add(commands: Commands) -> None:
+    parser = commands.add_parser("build", help="compile every table of the spec into generated/")
+    add_spec(parser)
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="write there instead of the spec's output folder"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 when the output folder is stale"
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="do not keep the trees that are in the output folder"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from treegen.build import build
+    from treegen.read.spec_file import find_spec, read_spec
+    from treegen.review.build_summary import not_kept, show_heuristics
+    from treegen.write.files import differences, foreign_files, stale_files, write_files
+    from treegen.write.publish_order import in_publish_order, interim_files
+
+    spec = read_spec(find_spec(options.spec))
+    output = options.output or short(spec.output)
+    built = build(spec, None if options.fresh else output)
+    if options.check:
+        found = list(differences(output, built.files))
+        for line in [*found, *(not_kept(built.heuristics) if found else [])]:
+            print(one_line(line))
+        verdict = "stale; run `treegen build` and commit the result" if found else "up to date"
+        print(one_line(f"{output}: {verdict}"))
+        return FOUND if found else FINE
+    for path in foreign_files(output, built.files):
+        raise InputError(path, "was not written by treegen; move it away, or remove it to have it replaced")
+    show_heuristics(built.heuristics)
+    sys.stdout.flush()  # nothing is written when nothing can be said
+    stale = stale_files(output, built.files)
+    first = interim_files(output, built.files)
+    changed = write_files(output, in_publish_order(built.files), remove=stale, first=first)
+    counts = f"{len(built.files)} files, {len(changed)} changed, {len(stale)} removed"
+    print(one_line(f"{output}: {counts}"))
+    return FINE

@@ -1,0 +1,61 @@
+"""treegen check."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from treegen.cli.parsers import FINE, FOUND, Commands, add_spec
+from treegen.core.files import short
+
+CHECKS = {
+    "tables": "every table of the spec and beside them reads; the spec's fit it",
+    "modules": "every committed module reads back and imports nothing",
+    "constraints": "every constraint holds wherever a leaf launches, proved",
+    "code": "spec and kernel code have the same features, variants and parameters",
+    "fresh": "generated/ is what `treegen build` writes",
+    "compile": "every leaf compiles for its GPU within its limits",
+}
+
+
+def add(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "check",
+        help="all that CI should know about heuristics",
+        description="Checks: " + "; ".join(f"{name}: {what}" for name, what in CHECKS.items()) + ".",
+    )
+    add_spec(parser)
+    parser.add_argument(
+        "--jobs", type=_at_least_1, metavar="N", help="compiling processes (default: one a processor)"
+    )
+    parser.add_argument(
+        "--skip", action="append", default=[], choices=CHECKS, metavar="NAME", help="a check; may be repeated"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="exit 1 where a check cannot be run, too, such as without torch"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from treegen.read.spec_file import find_spec, read_spec
+    from treegen.review.check.report import lines, verdict
+    from treegen.review.check.run import run_checks
+
+    spec = read_spec(find_spec(options.spec))
+    names = [name for name in CHECKS if name not in options.skip]
+    reports = {}
+    for name, report, seconds in run_checks(spec, names, options.jobs or os.cpu_count() or 1):
+        reports[name] = report
+        print(*lines(name, report), sep="\n", flush=True)
+        print(f"{name}: {seconds:.1f} s", file=sys.stderr, flush=True)
+    print(f"{short(spec.path)}: {verdict(reports, options.skip)}")
+    found = any(report.problems or (options.strict and report.left_out) for report in reports.values())
+    return FOUND if found else FINE
+
+
+def _at_least_1(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text[:9]) < 1 or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes")
+    return int(text)

@@ -1,0 +1,53 @@
+"""treegen diff."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from treegen.cli.parsers import FINE, FOUND, Commands, add_spec
+from treegen.core.errors import InputError
+
+
+def add(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "diff",
+        help="which shapes launch differently, and what that costs",
+        description="OLD and NEW are git revisions, project or output folders, or modules.",
+    )
+    parser.add_argument("old", metavar="OLD", help="what was there before: `main`, a folder, a file")
+    parser.add_argument("new", metavar="NEW", nargs="?", help="default: the folder of the spec")
+    add_spec(parser)
+    parser.add_argument(
+        "--format", choices=["terminal", "markdown", "json"], default="terminal", help="default: terminal"
+    )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        default=1.0,
+        metavar="PERCENT",
+        help="how much slower the scenarios of a change may get (default: 1)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from contextlib import ExitStack
+
+    from treegen.review.diff.compare import compare
+    from treegen.review.diff.figures import figures_text
+    from treegen.review.diff.markdown import markdown
+    from treegen.review.diff.snapshots import read_here, read_side
+    from treegen.review.diff.terminal import show
+
+    if not 0 <= options.threshold <= 1000:
+        raise InputError(f"--threshold {options.threshold}", "must be a percentage from 0 to 1000")
+    with ExitStack() as stack:
+        old = read_side(options.old, options.spec, stack)
+        new = read_here(options.spec) if options.new is None else read_side(options.new, options.spec, stack)
+        found = compare(old, new, 1 + options.threshold / 100)
+    if options.format == "terminal":
+        show(found)
+    else:
+        sys.stdout.write(markdown(found) if options.format == "markdown" else figures_text(found))
+    return FOUND if found.regresses else FINE

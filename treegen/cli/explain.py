@@ -1,0 +1,49 @@
+"""treegen explain."""
+
+from __future__ import annotations
+
+import argparse
+
+from treegen.cli.parsers import FINE, Commands, add_spec
+from treegen.core.errors import InputError
+
+
+def add(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "explain", help="say what a shape launches, why, how long that takes, and what else there is"
+    )
+    parser.add_argument("kernel", metavar="KERNEL", help="a kernel of the spec")
+    parser.add_argument(
+        "features", nargs="+", metavar="FEATURE=VALUE", help="integers, such as num_seqs=8 max_seq_len=4_096"
+    )
+    add_spec(parser)
+    parser.add_argument(
+        "--device", metavar="KEY", help="whose module and table (default: the kernel's first that has both)"
+    )
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument(
+        "--top",
+        type=int,
+        default=5,
+        metavar="N",
+        help="runners-up and nearest scenarios to show (default: 5)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from treegen.review.explain.explanation import explain
+    from treegen.review.explain.figures import figures_text
+    from treegen.review.explain.request import Request, parse
+    from treegen.review.explain.show import show_explanation
+    from treegen.review.explain.subject import read_subject
+
+    if options.top < 1:
+        raise InputError(f"--top {options.top}", "must be at least 1")
+    request = Request(options.spec, options.kernel, options.device, parse(options.features), options.top)
+    found = explain(read_subject(request), request.given, request.top)
+    if options.json:
+        print(figures_text(found), end="")
+    else:
+        show_explanation(found)
+    return FINE

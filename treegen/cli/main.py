@@ -1,0 +1,52 @@
+"""The command line. Exit codes: 0 fine, 1 a check found something, 2 wrong use or bad input."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+
+from treegen import __version__
+from treegen.cli import build, check, diff, evaluate, explain, import_table, report
+from treegen.cli.parsers import WRONG, Parser
+from treegen.core.errors import InputError, reason
+
+_COMMANDS = (build, check, diff, explain, report, evaluate, import_table)
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="treegen", description="Compile kernel tuning results into if-else Python modules.")
+    parser.add_argument("--version", action="version", version=f"treegen {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add(commands)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    options = _parser().parse_args(arguments)
+    try:
+        status = int(options.run(options))
+        sys.stdout.flush()
+        return status
+    except InputError as error:
+        return _wrong(str(error))
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("treegen"):
+            raise
+        extra = "report" if error.name == "matplotlib" else "treegen"
+        return _wrong(f"needs {error.name}: pip install 'attn-kernels[{extra}]'")
+    except KeyboardInterrupt:
+        print("treegen: interrupted; nothing half-written is left", file=sys.stderr)
+        return 130
+    except OSError as error:  # all files go through InputError: this is standard output
+        sys.stdout = None  # or Python fails on it again at exit
+        return _wrong(f"cannot print: {reason(error)}")
+
+
+def _wrong(what: str) -> int:
+    print(f"treegen: {what}", file=sys.stderr)
+    return WRONG

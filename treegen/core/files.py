@@ -1,0 +1,50 @@
+"""Look at files that somebody else named: any name, any content, one clear error."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from treegen.core.errors import InputError, reason
+
+MAX_BYTES = 64 << 20
+T = TypeVar("T")
+
+
+def looked_at(path: Path, look: Callable[[Path], T]) -> T:
+    """`look(path)`; names that no file can have (too long, NUL, loops of links) become InputError."""
+    try:
+        return look(path)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(path, f"cannot be read: {reason(error)}") from None
+
+
+def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
+    """What an input file holds, at most so many bytes, or InputError. Never waits for a pipe or a device."""
+    if not looked_at(path, Path.is_file):
+        raise InputError(path, "not a plain file" if looked_at(path, Path.exists) else "no such file")
+    if looked_at(path, Path.stat).st_size > most:
+        raise InputError(path, f"larger than {most >> 20} MiB")
+    return looked_at(path, Path.read_bytes)
+
+
+def read_text(path: Path, most: int = MAX_BYTES) -> str:
+    """The text of an input file (UTF-8, at most so many bytes), or InputError."""
+    content = read_bytes(path, most)
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(path, f"not UTF-8 text (byte {error.start})") from None
+
+
+def digest(text: str) -> str:
+    """The SHA-256 of a text in UTF-8."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def short(path: Path) -> Path:
+    """The path as a person in this folder would write it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path

@@ -1,0 +1,41 @@
+"""Pass: guard a tree until reading it back and guarding it again changes nothing."""
+
+from __future__ import annotations
+
+from treegen.core.errors import InputError
+from treegen.core.problem import FORBIDDEN, Problem
+from treegen.core.tree import Tree, same
+from treegen.fit.tree_costs import costs
+from treegen.passes.guards import guard
+from treegen.passes.simplify import simplify
+from treegen.passes.strip_guards import strip_guards
+
+_ROUNDS = 8
+
+
+def guard_tree(problem: Problem, tree: Tree) -> Tree:
+    """The tree that a device's module is printed from, with the guards that the kernel's constraints need.
+
+    The kernel's budget limits the fitted tree; guards come on top. Raises UnprovableConstraint. Raises
+    InputError if the tree launches a config that failed, because no tree within the budget avoids it.
+    """
+    kernel = problem.kernel
+    failing = int((costs(tree, problem) >= FORBIDDEN).sum())
+    if failing:
+        budget = f"{kernel.budget.max_leaves} leaves and depth {kernel.budget.max_depth}"
+        what = f"{kernel.name}: {failing} scenarios would get a config that failed; {budget} are too few"
+        raise InputError(problem.table.folder, what)
+    measured = {
+        name: (int(problem.column(name).min()), int(problem.column(name).max())) for name in problem.names
+    }
+
+    def printed(fitted: Tree) -> Tree:
+        return simplify(guard(fitted, kernel, problem.device, measured))
+
+    result = printed(tree)
+    for _ in range(_ROUNDS):
+        again = printed(strip_guards(result, problem))
+        if same(again, result):
+            break
+        result = again
+    return result

@@ -1,0 +1,106 @@
+"""The table that `treegen build` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as Grid
+
+from treegen.core.problem import Problem
+from treegen.core.table import Cells
+from treegen.core.tree import depth, size
+from treegen.crossval.evaluate import HeldOut
+from treegen.update.heuristic import Heuristic
+from treegen.update.keep import How
+
+_COLUMNS = ("device", "scenarios", "configs", "depth", "leaves", "tree", "held-out", "scikit-learn")
+_WIDTH = 120
+
+
+def show_heuristics(heuristics: Sequence[Heuristic], console: Console | None = None) -> None:
+    """Print one table a kernel with one row a heuristic, and below what the figures mean."""
+    console = console or Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
+    for kernel in dict.fromkeys(heuristic.problem.kernel.name for heuristic in heuristics):
+        grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        for column in _COLUMNS:
+            grid.add_column(column, justify="right" if column in _COLUMNS[1:5] else "left", no_wrap=True)
+        for heuristic in heuristics:
+            if heuristic.problem.kernel.name == kernel:
+                grid.add_row(*_row(heuristic))
+        console.print(kernel, "", grid, "", sep="\n")
+    console.print(*_notes(heuristics), sep="\n", soft_wrap=True)
+
+
+def _row(heuristic: Heuristic) -> list[str]:
+    problem, tree, evaluation = heuristic.problem, heuristic.tree, heuristic.evaluation
+    return [
+        problem.device.key,
+        str(len(problem.table.scenarios)),
+        _configs(problem),
+        str(depth(tree)),
+        str(size(tree)),
+        heuristic.kept.how,
+        _figure(evaluation.tree) if evaluation else "too few scenarios",
+        _figure(evaluation.classifier) if evaluation else "",
+    ]
+
+
+def _notes(heuristics: Sequence[Heuristic]) -> list[str]:
+    notes = []
+    kinds = {heuristic.problem.table.cells for heuristic in heuristics}
+    if Cells.WINNERS in kinds:
+        notes += [
+            "won: share of held-out scenarios (5 folds) whose measured winner was chosen.",
+            "N of M configs: M were tried, N won somewhere; the table does not hold the others' times.",
+        ]
+    if Cells.MEASURED in kinds:
+        notes.append("x best: geometric mean over held-out scenarios (5 folds) of time over the best time.")
+        if any(_has_untimed(h) for h in heuristics):
+            notes.append(
+                "untimed: share in which the choice failed, was not measured or breaks a constraint."
+            )
+    notes.append("scikit-learn: its DecisionTreeClassifier with as many leaves, on the same folds.")
+    if any(heuristic.kept.how is not How.FRESH for heuristic in heuristics):
+        notes.append("kept, edited: yesterday's tree, in a fresh one's place; held-out is of fresh ones.")
+    notes += [_left_out(h.problem) for h in heuristics if h.problem.left_out]
+    notes += [f"{_title(h)}: {h.kept}." for h in heuristics if h.kept.how is How.EDITED]
+    return notes + not_kept(heuristics)
+
+
+def not_kept(heuristics: Sequence[Heuristic]) -> list[str]:
+    """A line for each tree that there was yesterday and that is fresh all the same."""
+    return [
+        f"{_title(heuristic)}: yesterday's tree is not kept: {heuristic.kept.why}."
+        for heuristic in heuristics
+        if heuristic.kept.why is not None
+    ]
+
+
+def _title(heuristic: Heuristic) -> str:
+    return f"{heuristic.problem.kernel.name} on {heuristic.problem.device.key}"
+
+
+def _left_out(problem: Problem) -> str:
+    return (
+        f"{problem.device.key}: {problem.left_out} of {len(problem.table.scenarios)} scenarios are left out, "
+        "as their best config breaks a constraint."
+    )
+
+
+def _configs(problem: Problem) -> str:
+    tried = problem.table.provenance.get("origin", {}).get("evaluated_configs")
+    return f"{len(problem.configs)} of {tried}" if isinstance(tried, int) else str(len(problem.configs))
+
+
+def _has_untimed(heuristic: Heuristic) -> bool:
+    found = heuristic.evaluation
+    return found is not None and found.tree.untimed + found.classifier.untimed > 0
+
+
+def _figure(held_out: HeldOut) -> str:
+    if held_out.slowdown is None:
+        return f"{held_out.agreement:.1%} won"
+    text = f"{held_out.slowdown:.3f}x best"
+    return f"{text}, {held_out.untimed:.0%} untimed" if held_out.untimed else text

@@ -1,0 +1,54 @@
+"""Check: every table reads, and those of the spec fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from treegen.core.errors import InputError
+from treegen.core.files import looked_at, short
+from treegen.core.spec import Spec
+from treegen.core.table import Table
+from treegen.read.build_problem import build_problem
+from treegen.read.table_file import RUN, read_table
+from treegen.review.check.report import Report, count
+
+
+@dataclass(frozen=True)
+class Tables:
+    """fit: whether every table of the spec reads and fits it."""
+
+    report: Report
+    fit: bool
+
+
+def check_tables(spec: Spec) -> Tables:
+    """Read tables of the spec and the others beside them."""
+    fit = True
+    problems: list[str] = []
+    tables: dict[Path, Table] = {}
+    folders = {folder for kernel in spec.kernels.values() for folder in kernel.tables.values()}
+    beside = {path for folder in folders for path in _tables_in(folder.parent)}
+    for folder in sorted(folders | beside):
+        try:
+            tables[folder] = read_table(short(folder))
+        except InputError as error:
+            problems.append(str(error))
+            fit = fit and folder not in folders
+    for kernel in spec.kernels.values():
+        for device, folder in kernel.tables.items():
+            try:
+                if folder in tables:
+                    build_problem(kernel, spec.devices[device], tables[folder])
+            except InputError as error:
+                problems.append(f"for {kernel.name} on {device}: {error}")
+                fit = False
+    scenarios = sum(len(table.scenarios) for table in tables.values())
+    found = f"{count(len(folders), 'table')} of the spec, {len(beside - folders)} beside them"
+    return Tables(Report(f"{found}, {count(scenarios, 'scenario')}", tuple(problems)), fit)
+
+
+def _tables_in(folder: Path) -> Iterator[Path]:
+    if looked_at(folder, Path.is_dir):
+        yield from (run.parent for run in looked_at(folder, lambda path: sorted(path.glob(f"*/{RUN}"))))

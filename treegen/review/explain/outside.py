@@ -1,0 +1,66 @@
+"""Where a shape lies outside what was tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from treegen.core.problem import Problem
+
+_FEW = 16  # a feature of so few values is a kind of shape, not a size ...
+_EACH = 10  # ... if each of them has so many scenarios
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """A value outside the measured range of its feature."""
+
+    feature: str
+    value: int
+    least: int
+    greatest: int
+
+
+@dataclass(frozen=True)
+class Between:
+    """A value that was not measured, of a feature with few values; `below` and `above` were."""
+
+    feature: str
+    value: int
+    below: int
+    above: int
+
+
+@dataclass(frozen=True)
+class Far:
+    """The nearest measured scenario is farther than 99% of the scenarios are from their nearest other;
+    doublings."""
+
+    distance: float
+    usual: float
+
+
+Outside = Beyond | Between | Far
+
+
+def outside(
+    values: Mapping[str, int], problem: Problem, distance: float, usual: float | None
+) -> tuple[Outside, ...]:
+    """Why a shape is not what was tuned; nothing if it is.
+
+    distance: to the nearest measured scenario. usual: `Space.usual()`.
+    """
+    found: list[Outside] = []
+    for name in problem.names:
+        measured = np.unique(problem.column(name))
+        value, least, greatest = values[name], int(measured[0]), int(measured[-1])
+        if not least <= value <= greatest:
+            found.append(Beyond(name, value, least, greatest))
+        elif value not in measured and len(measured) <= min(_FEW, len(problem.cost) // _EACH):
+            above = int(np.searchsorted(measured, value))
+            found.append(Between(name, value, int(measured[above - 1]), int(measured[above])))
+    if usual is not None and distance > usual:
+        found.append(Far(distance, usual))
+    return tuple(found)

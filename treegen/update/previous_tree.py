@@ -1,0 +1,33 @@
+"""Yesterday's trees: those that the modules in the output folder were printed from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from treegen.core.errors import InputError, one_line
+from treegen.core.files import digest, looked_at, read_bytes
+from treegen.core.problem import Problem
+from treegen.core.tree import Tree
+from treegen.update.module_reader import UnreadableModule, read_module
+
+
+def read_previous_tree(output: Path, problem: Problem, written: str | None = None) -> Tree | str | None:
+    """The tree of a device's module, with its guards; a line that says why it is none that a build wrote;
+    None if there is no module. written: the SHA-256 of the module that the last build wrote, where known.
+    """
+    kernel, device = problem.kernel, problem.device
+    path = output / kernel.name / f"{device.key}.py"
+    try:
+        if not looked_at(path, Path.exists):
+            return None
+        text = read_bytes(path).decode()
+    except InputError as error:
+        return str(error)
+    except ValueError as error:
+        return one_line(f"{path}: {error}")
+    if written is not None and digest(text) != written:
+        return one_line(f"{path}: is not what the last build wrote")
+    try:
+        return read_module(text, kernel, path, device.limits)
+    except UnreadableModule as error:
+        return str(error)

@@ -1,0 +1,220 @@
+"""Write or compare the output folder. Every file is replaced whole, and none before all could be written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from treegen.core.errors import InputError, reason
+from treegen.core.files import MAX_BYTES, looked_at
+from treegen.core.names import IN_KERNEL
+from treegen.emit.environment import MARK
+
+_STAGED = ".treegen-"
+_CONFIG = "config.py"
+
+
+def write_files(
+    folder: Path,
+    files: Mapping[str, str | bytes],
+    *,
+    remove: list[Path] | None = None,
+    first: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Bring `folder` to hold exactly these texts and images; returns the relative paths that changed.
+
+    First all changed files are written beside their targets, then all are renamed into place in the order of
+    `files`, then those in `remove` go in theirs. first: interim texts of some files. A failure (disk full, no
+    permission, Ctrl-C) leaves everything as it was; what a kill leaves behind, the next call clears
+    away. Raises InputError.
+    """
+    _check_targets(folder, files)
+    changed = [name for name, text in files.items() if content_of(folder / name) != _encoded(text)]
+    first = first if first and changed else {}
+    last = [(name, text) for name, text in files.items() if name in changed or name in first]
+    staged: list[tuple[Path, Path]] = []
+    made: list[Path] = []
+    replaced: list[tuple[Path, _Old]] = []
+    try:
+        for name, text in [*first.items(), *last]:
+            target = folder / name
+            _make_folders(target.parent, made)
+            staged.append((_stage(target, _encoded(text)), target))
+        for temporary, target in staged:
+            replaced.append((target, _old(target)))
+            temporary.replace(target)
+        for path in [*(remove or ()), *_litter(folder, files)]:
+            replaced.append((path, _old(path)))
+            path.unlink(missing_ok=True)
+    except BaseException as error:
+        for temporary, _ in staged:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+        if isinstance(error, Exception | KeyboardInterrupt):
+            for path, old in reversed(replaced):
+                with contextlib.suppress(OSError):
+                    _restore(path, old)
+        for path in reversed(made):
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        if isinstance(error, OSError | ValueError):
+            raise InputError(folder, f"cannot be written: {reason(error)}") from None
+        raise
+    return changed
+
+
+_Old: TypeAlias = "bytes | Path | None"
+"""What was in a file's place: a file, a link with its target, or nothing."""
+
+
+def _old(path: Path) -> _Old:
+    return path.readlink() if path.is_symlink() else content_of(path)
+
+
+def _restore(path: Path, old: _Old) -> None:
+    if isinstance(old, bytes):
+        temporary = _stage(path, old)
+        try:
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return
+    path.unlink(missing_ok=True)
+    if old is not None:
+        path.symlink_to(old)
+
+
+def _encoded(content: str | bytes) -> bytes:
+    return content.encode() if isinstance(content, str) else content
+
+
+def check_writable(folder: Path, names: Iterable[str]) -> None:
+    """Refuse what `write_files` would refuse, before the work is done for nothing. Raises InputError."""
+    above = next(path for path in (folder, *folder.absolute().parents) if looked_at(path, Path.exists))
+    if not looked_at(above, Path.is_dir):
+        raise InputError(above, "is a file, but a folder belongs there")
+    _check_targets(folder, names)
+
+
+def _check_targets(folder: Path, files: Iterable[str]) -> None:
+    """Refuse, before anything is written, targets that are folders, or that lie below a file or behind a link
+    out of `folder`."""
+    for name in files:
+        target = folder / name
+        looked_at(target, Path.exists)
+        if looked_at(target, Path.is_dir):
+            raise InputError(target, "is a folder, but a file belongs there")
+        if target.is_file() and target.stat().st_size > MAX_BYTES:  # it could not be put back
+            raise InputError(target, f"larger than {MAX_BYTES >> 20} MiB; remove it")
+        for parent in target.relative_to(folder).parents:
+            if (folder / parent).is_symlink() and parent != Path():
+                raise InputError(folder / parent, "is a symbolic link; nothing is written through it")
+            if (folder / parent).exists() and not (folder / parent).is_dir():
+                raise InputError(folder / parent, "is a file, but a folder belongs there")
+
+
+def _stage(target: Path, content: bytes) -> Path:
+    """A complete file beside `target`, on disk, with ordinary permissions."""
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=_STAGED)
+    try:
+        with open(descriptor, "wb") as out:  # noqa: PTH123 - it is a descriptor
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        Path(name).chmod(0o666 & ~_umask())
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+    return Path(name)
+
+
+def _litter(folder: Path, files: Iterable[str]) -> Iterator[Path]:
+    """Staged files of a run that was killed."""
+    for parent in sorted({(folder / name).parent for name in files}):
+        yield from (path for path in sorted(parent.glob(f"{_STAGED}*")) if path.is_file())
+
+
+def foreign_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
+    """Modules in the place of generated ones that treegen did not write: not to be replaced unasked."""
+    looked_at(folder, Path.exists)
+    modules = [folder / name for name in files if name.endswith(".py")]
+    return [
+        path
+        for path in modules
+        if content_of(path) is not None and not path.is_symlink() and not _marked(path)
+    ]
+
+
+def stale_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
+    """Modules in `folder` that treegen once wrote and that no longer belong there, in order of removal."""
+    # A folder with a generated config.py is a kernel's package; any other may be another project's output.
+    packages = [path.parent for path in sorted(folder.glob(f"*/{_CONFIG}")) if _marked(path)]
+    found = sorted(folder.glob("*.py"))
+    for package in packages:
+        if package.is_symlink():
+            continue
+        if not (package / IN_KERNEL).is_symlink():
+            found += sorted(package.glob(f"{IN_KERNEL}/*.py"))
+        # By its config.py the next build knows a package that was removed in part.
+        found += sorted(package.glob("*.py"), key=lambda path: (path.name == _CONFIG, path))
+    return [path for path in found if path.relative_to(folder).as_posix() not in files and _marked(path)]
+
+
+def differences(folder: Path, files: Mapping[str, str]) -> Iterator[str]:
+    """One line for every file in `folder` that is not what a build would write."""
+    for name, text in sorted(files.items()):
+        current = content_of(folder / name)
+        if current is None:
+            yield f"{folder / name} is missing"
+        elif current != text.encode():
+            yield f"{folder / name} is stale: {_first_difference(current, text)}"
+    for path in stale_files(folder, files):
+        yield f"{path} belongs to no table of the spec any more"
+
+
+def _first_difference(current: bytes, wanted: str) -> str:
+    text = current.decode(errors="replace")
+    if text.split() == wanted.split() and text.splitlines() == wanted.splitlines():
+        return "its line ends are not those that a build writes"
+    old, new = text.splitlines(), wanted.splitlines()
+    first = next(
+        (i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new))
+    )
+    have = ascii(old[first].strip()) if first < len(old) else "the end of the file"
+    need = ascii(new[first].strip()) if first < len(new) else "the end of the file"
+    return f"line {first + 1} is {have}, a build gives {need}"
+
+
+def _marked(path: Path) -> bool:
+    return MARK.encode() in (content_of(path) or b"").split(b"\n", 1)[0]
+
+
+def content_of(path: Path) -> bytes | None:
+    """What a plain file holds (of one too large to be generated, nothing); None where there is none."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        return path.read_bytes() if found.st_size <= MAX_BYTES else b""
+    except (OSError, ValueError):
+        return None
+
+
+def _make_folders(folder: Path, made: list[Path]) -> None:
+    """Make `folder` and its parents, noting which did not exist."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir()
+        made.append(path)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,1 @@
+"""Damaged and hostile input for treegen. `python -m verification.hostile --help`."""

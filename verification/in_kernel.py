@@ -1,0 +1,156 @@
+"""Do kernels choose on the device what the host chooses? Random batches, measured by the kernel itself.
+
+    python -m verification.in_kernel [--batches 10000] [--device KEY] [--seed 0]
+
+Without a GPU: TRITON_INTERPRET=1 and a few hundred batches. Prints one line and exits 1 if anything differs.
+"""
+
+import argparse
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from generated import unified_attention
+from generated.unified_attention import in_kernel
+from verification.in_kernel_kernel import measured_choice_kernel
+
+LAYOUTS = tuple((kv * group, kv) for kv in (1, 2, 3, 4, 8, 16) for group in (1, 2, 4, 5, 7, 8, 16, 32, 128))
+HEAD_SIZES = (32, 63, 64, 72, 80, 96, 112, 127, 128, 129, 160, 192, 256, 257, 320)
+MOST_HEADS, MOST_SEQS, MOST_KEYS = 128, 1024, 1 << 20
+KINDS = ("decode", "prefill", "mixed", "tiny", "huge")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A batch: query tokens and keys of each sequence, then what kernels are compiled for."""
+
+    query_lens: tuple[int, ...]
+    context_lens: tuple[int, ...]
+    num_query_heads: int
+    num_kv_heads: int
+    head_size: int
+    block_size: int
+    kv_element_size: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (
+            self.num_query_heads,
+            self.num_kv_heads,
+            self.head_size,
+            self.block_size,
+            self.kv_element_size,
+        )
+
+    def features(self) -> dict[str, int]:
+        """The arguments of ``choose``; as in ``facts_of``, sequences without query tokens do not count."""
+        pairs = [(q, k) for q, k in zip(self.query_lens, self.context_lens, strict=True) if q]
+        return {
+            "num_seqs": len(pairs),
+            "num_query_tokens": sum(q for q, _ in pairs),
+            "num_kv_tokens": sum(k for _, k in pairs),
+            "max_query_len": max((q for q, _ in pairs), default=0),
+            "max_seq_len": max((k for _, k in pairs), default=0),
+            "num_query_heads": self.num_query_heads,
+            "num_kv_heads": self.num_kv_heads,
+            "head_size": self.head_size,
+            "block_size": self.block_size,
+            "kv_element_size": self.kv_element_size,
+        }
+
+
+def draw(rng: random.Random, count: int) -> list[Drawn]:
+    """Random batches of all kinds, sizes spread over their logarithms."""
+    return [_draw(rng, KINDS[number % len(KINDS)]) for number in range(count)]
+
+
+def _draw(rng: random.Random, kind: str) -> Drawn:
+    most_seqs, most_keys = {"tiny": (4, 64), "huge": (MOST_SEQS, MOST_KEYS)}.get(kind, (256, 1 << 17))
+    longest = _spread(rng, most_keys)
+    contexts = [_spread(rng, longest) for _ in range(_spread(rng, most_seqs))]
+    queries = [_query_len(rng, kind, keys) for keys in contexts]
+    if rng.random() < 0.1:  # padding, as captured batches have it
+        queries[rng.randrange(len(queries)) :] = []
+        queries += [0] * (len(contexts) - len(queries))
+    heads, kv_heads = rng.choice([layout for layout in LAYOUTS if layout[0] <= MOST_HEADS])
+    return Drawn(
+        tuple(queries),
+        tuple(contexts),
+        heads,
+        kv_heads,
+        rng.choice(HEAD_SIZES),
+        rng.choice((16, 32, 64, 128)),
+        rng.choice((1, 2, 4)),
+    )
+
+
+def _query_len(rng: random.Random, kind: str, keys: int) -> int:
+    if kind == "decode" or (kind in ("mixed", "huge") and rng.random() < 0.8):
+        return 1
+    return min(keys, _spread(rng, 1 << 15))
+
+
+def _spread(rng: random.Random, most: int) -> int:
+    """From 1 to `most`, each power of two as likely as the next."""
+    return min(most, int(2 ** rng.uniform(0, most.bit_length())))
+
+
+def on_device(function: object, batches: Sequence[Drawn], device: str) -> list[int]:
+    """What a kernel chooses for each batch, from lengths that only the device has read."""
+
+    def tensor(values: Sequence[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int32, device=device)
+
+    cu_seqlens = [n for batch in batches for n in accumulate(batch.query_lens, initial=0)]
+    firsts = list(accumulate((len(batch.query_lens) for batch in batches), initial=0))
+    chosen = torch.full((len(batches),), -1, dtype=torch.int32, device=device)
+    measured_choice_kernel[(len(batches),)](
+        chosen,
+        tensor(cu_seqlens),
+        tensor([n for batch in batches for n in batch.context_lens]),
+        tensor(firsts),
+        tensor([n for batch in batches for n in batch.shape]),
+        function,
+    )
+    found: list[int] = chosen.tolist()
+    return found
+
+
+def differences(
+    modules: Mapping[str, ModuleType], batches: Sequence[Drawn], device: str
+) -> list[tuple[str, Drawn, int, int]]:
+    """Device key, batch, the host's choice and the kernel's, where these differ."""
+    found = []
+    for key, module in modules.items():
+        choices = on_device(module.num_segments, batches, device)
+        for batch, chosen in zip(batches, choices, strict=True):
+            expected = unified_attention.MODULES[key].choose(**batch.features()).num_segments
+            if chosen != expected:
+                found.append((key, batch, expected, chosen))
+    return found
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m verification.in_kernel", description=__doc__)
+    parser.add_argument("--batches", type=int, default=10_000, metavar="N")
+    parser.add_argument("--device", choices=sorted(in_kernel.MODULES), help="default: all, one after another")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(words)
+    keys = [options.device] if options.device else list(in_kernel.MODULES)
+    batches = draw(random.Random(options.seed), options.batches)
+    place = "cuda" if torch.cuda.is_available() else "cpu"
+    found = differences({key: in_kernel.MODULES[key] for key in keys}, batches, place)
+    for key, batch, expected, chosen in found[:5]:
+        print(f"{key}: {chosen}, but the host chooses {expected} for {batch.features()}", file=sys.stderr)
+    print(f"{len(batches)} batches, {len(keys)} trees on {place}: {len(found)} differences")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

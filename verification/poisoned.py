@@ -1,0 +1,116 @@
+"""A case of `verify` on a device: what a launch must not read, and what it must write, holds NaN."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import attn_kernels
+from attn_kernels import Config
+from attn_kernels.measure.checking import TOLERANCE, Check, Expected, check
+from attn_kernels.testing.poisoned import GARBAGE_PAGE, make_batch, poison_workspace
+from attn_kernels.testing.poisoned import Batch as Tensors
+from benchmarks.common.features import FP8, spread
+from verification.cases import Case
+
+FP8_TOLERANCE = 5e-2
+MEMORY_SHARE = 0.8
+
+
+class NoMemory(Exception):
+    """The device cannot hold the case."""
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A case's tensors; `emptied`: the same without the query tokens' keys in the caches, for `new_keys`."""
+
+    case: Case
+    tensors: Tensors
+    options: dict[str, Any]
+    emptied: Tensors
+    new: tuple[Tensor, Tensor] | None
+
+    def expect(self) -> Expected:
+        """The float64 reference of every row."""
+        rows = torch.arange(self.case.batch.num_query_tokens, device=self.tensors.q.device)
+        tolerance = FP8_TOLERANCE if self.case.features.fp8 else TOLERANCE[self.case.batch.dtype]
+        return Expected(rows, self.tensors.reference(**self.options), tolerance)
+
+    def launch(self, config: Config | None) -> tuple[Tensor, Config]:
+        """Run onto a poisoned output, with a poisoned workspace; what was launched comes with it."""
+        plan = self.tensors.plan(config=config)
+        poison_workspace(plan)
+        used = self.emptied if plan.config.variant == "prefix_prefill" else self.tensors
+        q = used.q
+        out = spread(torch.full_like(q, torch.nan, memory_format=torch.contiguous_format), self.strides)
+        k_new, v_new = self.new or (None, None)
+        caches = (used.k_cache, used.v_cache)
+        attn_kernels.run(plan, q, *caches, out=out, k_new=k_new, v_new=v_new, **self.options)
+        return out, plan.config
+
+    @property
+    def strides(self) -> str:
+        return self.case.features.strides
+
+    def check(self, config: Config | None, expected: Expected) -> tuple[Check, Config]:
+        out, launched = self.launch(config)
+        return check(out, expected), launched
+
+
+def load(case: Case, device: torch.device) -> Loaded:
+    """Make a case's tensors; raises NoMemory where `far` caches do not fit."""
+    batch, layout, features = case.batch, case.batch.layout, case.features
+    tensors = make_batch(
+        batch.query_lens,
+        batch.context_lens,
+        num_query_heads=layout.num_query_heads,
+        num_kv_heads=layout.num_kv_heads,
+        head_size=layout.head_size,
+        block_size=batch.block_size,
+        dtype=batch.dtype,
+        cache_dtype=FP8 if features.fp8 else None,
+        device=device,
+        seed=case.seed,
+    )
+    if case.far:
+        tensors = move_far(tensors, case.far)
+    q = spread(tensors.q * case.query_scale, features.strides)
+    tensors = dataclasses.replace(tensors, q=q)
+    emptied, new = tensors, None
+    if features.new_keys:
+        k_cache, v_cache = tensors.k_cache.clone(), tensors.v_cache.clone()
+        emptied = dataclasses.replace(tensors, k_cache=k_cache, v_cache=v_cache)
+        new = emptied.new_keys_and_values()
+    return Loaded(case, tensors, features.options(layout, batch.dtype, device), emptied, new)
+
+
+def move_far(tensors: Tensors, elements: int) -> Tensors:
+    """The same pages at the end of caches of at least so many elements, all else NaN."""
+    cache, device = tensors.k_cache, tensors.q.device
+    num_blocks = -(-elements // cache[0].numel())
+    moved = max(0, num_blocks - cache.shape[0])
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        free, _ = torch.cuda.mem_get_info(device)
+        if 2 * moved * cache[0].nbytes > MEMORY_SHARE * free:
+            raise NoMemory(f"two caches of {moved * cache[0].nbytes >> 20} MiB")
+
+    def far(cache: Tensor) -> Tensor:
+        whole = torch.empty(moved + cache.shape[0], *cache.shape[1:], dtype=cache.dtype, device=device)
+        if cache.dtype == FP8:
+            whole.view(torch.uint8).fill_(0x7F)  # NaN
+        else:
+            whole.fill_(torch.nan)
+        whole[moved:].copy_(cache)
+        return whole
+
+    table = tensors.block_table
+    return dataclasses.replace(
+        tensors,
+        k_cache=far(tensors.k_cache),
+        v_cache=far(tensors.v_cache),
+        block_table=torch.where(table == GARBAGE_PAGE, table, table + moved),
+    )

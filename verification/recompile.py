@@ -1,0 +1,149 @@
+"""Count what Triton compiles over a serving trace: at most one kernel for each config and head layout.
+
+python -m verification.recompile [--batches 1000]: random batches of two models, each launched with one config
+of every variant over caches of one page. A launch that compiles stalls a server for a second.
+"""
+
+import argparse
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from attn_kernels import Config
+from attn_kernels.kernels import qblock
+from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.measure.batches import (
+    Batch,
+    HeadLayout,
+    chunked_prefill,
+    decode,
+    mixed,
+    prefill,
+    speculative,
+    varlen,
+)
+from attn_kernels.measure.tensors import stand_in
+from benchmarks.common import environment
+from benchmarks.common.implementations import Ours
+
+LAYOUTS = (HeadLayout(32, 8), HeadLayout(28, 4))
+CPU_LAYOUTS = (HeadLayout(4, 2, 16),)
+CONFIGS = (
+    Config("naive", 1, 64),
+    Config("prefix_prefill", 64, 64),
+    Config("split", 64, 64),
+    Config("qblock", 64, 64),
+    Config("qblock", 128, 128, num_warps=8, descriptors=1),
+    Config("segmented", 16, 64, num_segments=8),
+    Config("static_grid", 32, 64, num_segments=4, programs_per_sm=2),
+    Config("stream_k", 16, 64, programs_per_sm=2),
+)
+Count = dict[str, int]
+
+
+def trace(count: int, seed: int, largest: int) -> Iterator[Batch]:
+    """Steps of a server: every kind of batch, up to `largest` sequences and contexts of 8 times `largest`."""
+    for i in range(count):
+        rng = random.Random(f"trace/{seed}/{i}")
+        n, context = rng.randint(1, largest), rng.randint(2, 8 * largest)
+        query = rng.randint(1, context)
+        yield rng.choice(
+            (
+                lambda n=n, context=context: decode(n, context),
+                lambda query=query: prefill(1, query),
+                lambda query=query, context=context: chunked_prefill(1, query, context),
+                lambda n=n, context=context: speculative(n, min(context, 4), context),
+                lambda n=n, context=context, i=i: mixed(n, 0.9, context, max(1, context // 8), seed=i),
+                lambda n=n, context=context, i=i: varlen(i, n, context, 16 * largest),
+            )
+        )()
+
+
+def compiled(kernel: object, device: torch.device) -> int:
+    """How many variants Triton holds of a kernel, all loaded by this process."""
+    caches = getattr(kernel, "device_caches", None)  # an interpreted kernel has none
+    return len(caches[device.index][0]) if caches is not None else 0
+
+
+def kernels(device: torch.device) -> dict[str, Any]:
+    """Every kernel of every variant by its name."""
+    found = [kernel for variant in VARIANTS.values() for kernel in variant.kernels]
+    hopper = qblock.hopper_kernel(device)
+    if hopper is not None:
+        found.append(hopper.hopper_kernel)
+    return {kernel.fn.__name__: kernel for kernel in found}
+
+
+def allowed(layouts: tuple[HeadLayout, ...], device: torch.device) -> Count:
+    """How many variants of each kernel the configs and head layouts account for."""
+    wanted: dict[str, set[tuple[Config, HeadLayout]]] = defaultdict(set)
+    for config in CONFIGS:
+        for layout in layouts:
+            if config.descriptors and qblock.hopper_kernel(device) is not None:
+                wanted["hopper_kernel"].add((config, layout))
+                continue
+            group = layout.num_query_heads // layout.num_kv_heads
+            for part in VARIANTS[config.variant].specialise(config, group):
+                wanted[part.kernel.fn.__name__].add((config, layout))
+    return {name: len(found) for name, found in wanted.items()}
+
+
+def launch_all(batches: list[Batch], device: torch.device) -> int:
+    """Launch every batch with every config; how many launches that were."""
+    launches = 0
+    for batch in batches:
+        tensors = stand_in(batch, device)
+        for config in CONFIGS:
+            Ours(config).prepare(tensors).launches[0]()
+            launches += 1
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return launches
+
+
+def verdicts(found: Count, limits: Count) -> list[str]:
+    """A line a kernel."""
+    return [
+        f"{name:24} {found[name]} compiled, {limit} configs x head layouts"
+        + ("  TOO MANY" if found[name] > limit else "")
+        for name, limit in limits.items()
+    ]
+
+
+def main() -> int:
+    """Returns 0, or 1 where a kernel was compiled more often than configs and head layouts account for."""
+    started = time.monotonic()
+    parser = argparse.ArgumentParser(prog="verification.recompile", description=__doc__)
+    parser.add_argument("--batches", type=int, help="of the trace, a head layout (default 1000; 2 on cpu)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu (interpreter, plumbing only)")
+    args = parser.parse_args()
+    device = environment.device_from(args.device)
+    if args.batches is not None and args.batches < 1:
+        environment.stop(f"--batches {args.batches}: at least 1 is needed")
+    on_gpu = device.type == "cuda"
+    count = args.batches or (1000 if on_gpu else 2)
+    layouts = LAYOUTS if on_gpu else CPU_LAYOUTS
+    print(environment.headline(environment.describe(device)), flush=True)
+    before = {name: compiled(kernel, device) for name, kernel in kernels(device).items()}
+    steps = list(trace(count, args.seed, 128 if on_gpu else 2))
+    launches = sum(launch_all([batch.at(layout) for batch in steps], device) for layout in layouts)
+    found = {name: compiled(kernel, device) - before[name] for name, kernel in kernels(device).items()}
+    limits = allowed(layouts, device)
+    print("\n".join(verdicts(found, limits)))
+    if not on_gpu:
+        print("the interpreter compiles nothing: this run only tests the plumbing")
+    total, most = sum(found.values()), sum(limits.values())
+    seconds = time.monotonic() - started
+    print(
+        f"{launches} launches in {seconds:.0f} s: {total} compiled, {most} configs x head layouts x kernels"
+    )
+    return 1 if any(found[name] > limit for name, limit in limits.items()) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
