@@ -11,6 +11,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hostile.run import check_modules
+from hostile.total import EXTREMES, features, points, wrong_choice
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from treegen_builders import DEVICE, REPOSITORY, Row, build, device_and_kernel, spec, write_project
@@ -25,8 +27,6 @@ from treegen.emit.python import device_module, kernel_package
 from treegen.passes.guards import UnprovableConstraint, guard
 from treegen.read.spec_file import read_spec
 from treegen.review.compiled_trees import NO_DEVICE
-from verification.hostile.modules import check_modules
-from verification.hostile.total import EXTREMES, features, points, wrong_choice
 
 NAMES = ("rows", "columns", "heads")
 LARGEST = 2**62

@@ -10,8 +10,7 @@ from itertools import product
 from typing import Any
 
 import yaml
-
-from verification.hostile.folder import Folder
+from hostile.folder import Folder
 
 SPEC = "project/treegen.yaml"
 MEASURED, WINNERS = "project/tables/measured", "project/tables/winners"

@@ -1,4 +1,4 @@
-"""A folder as a mapping, so that it can be damaged, written out and compared."""
+"""A folder as a mapping from relative paths to entries, so that it can be damaged, written and compared."""
 
 from __future__ import annotations
 

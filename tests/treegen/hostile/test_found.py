@@ -1,4 +1,4 @@
-"""What `python -m verification.hostile` once found: each case once more, without luck."""
+"""Failures that random damage once found, each as a plain test."""
 
 from __future__ import annotations
 

@@ -15,11 +15,15 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 import yaml
+from hostile.damage import places, rename_key
+from hostile.folder import write
+from hostile.payloads import CODE
+from hostile.project import CACHE, CSV_FILES, SPEC, YAML_FILES, csv_bytes, project, yaml_bytes
+from hostile.run import BUILD, IMPORT, READERS, Command, built_project, run
 from hypothesis import given
 from hypothesis import strategies as st
 from treegen_builders import DEVICE, build, contents, imported, spec, write_project, write_table
@@ -27,14 +31,6 @@ from treegen_strategies import examples
 
 from treegen.emit.environment import literal
 from treegen.read.yaml_file import Fields
-from verification.hostile.case import built_project
-from verification.hostile.commands import OUTPUT_FOLDER, Command
-from verification.hostile.folder import write
-from verification.hostile.judge import judge
-from verification.hostile.nested import places
-from verification.hostile.payloads import CODE
-from verification.hostile.project import CACHE, CSV_FILES, SPEC, YAML_FILES, csv_bytes, project, yaml_bytes
-from verification.hostile.wrong import Wrong
 
 ATTACKS = [
     "it's",
@@ -157,31 +153,17 @@ def test_code_in_a_tables_words(tmp_path: Path, refusal: Any, changes: dict[str,
 # Every text there is
 
 
-def _as_key(text: str) -> Callable[[Any, Any], None]:
-    """Puts a text in the place of a key, in the same position."""
-
-    def put(holder: Any, key: Any) -> None:
-        items = [(text if name == key else name, value) for name, value in holder.items()]
-        holder.clear()
-        holder.update(items)
-
-    return put
-
-
-def _as_value(text: str) -> Callable[[Any, Any], None]:
-    def put(holder: Any, key: Any) -> None:
-        holder[key] = text
-
-    return put
-
-
 def _attacked(data: Any, text: str) -> Iterator[tuple[str, Any]]:
     """Copies of nested data, each with the text in another place, of a text or of a key; and that place."""
     for position, (holder, key) in enumerate(places(data)):
-        for kind, put in (("key", _as_key(text)), ("value", _as_value(text))):
+        for kind in ("key", "value"):
             if isinstance(holder, dict) if kind == "key" else isinstance(holder[key], str):
                 copied = copy.deepcopy(data)
-                put(*next(itertools.islice(places(copied), position, None)))
+                place, at = next(itertools.islice(places(copied), position, None))
+                if kind == "key":
+                    rename_key(place, at, text)
+                else:
+                    place[at] = text
                 yield f"{kind} {key}", copied
 
 
@@ -193,27 +175,22 @@ LOADS: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
     CACHE: (json.loads, lambda data: json.dumps(data).encode()),
 }
 TEXTS = [text for text in CODE if len(text) < 1000]
-BUILD = Command(("build",), OUTPUT_FOLDER)
-IMPORT = Command(("import", "dejavu", "caches", "--to", "imported"), "imported")
 
 
 @pytest.mark.parametrize("file", LOADS, ids=lambda name: name.split("/", 1)[1].split("/gpu")[0])
 def test_any_text_of_a_file(tmp_path: Path, file: str) -> None:
-    """`judge` refuses modules that hold anything but what trees are printed as or that do anything when they
+    """`run` refuses modules that hold anything but what trees are printed as or that do anything when they
     are imported, and files in other places. Where one text is accepted, others are tried as well."""
-    read, write = LOADS[file]
+    read, dump = LOADS[file]
     base, command = project(), IMPORT if file == CACHE else BUILD
     accepted = 0
-    for number, (place, _) in enumerate(_attacked(read(base[file]), "")):
+    for number, _ in enumerate(_attacked(read(base[file]), "")):
         pending = [TEXTS[number % len(TEXTS)]]
         while pending:
             text = pending.pop()
             attacked = next(itertools.islice(_attacked(read(base[file]), text), number, None))[1]
             with tempfile.TemporaryDirectory(dir=tmp_path) as name:
-                try:
-                    status = judge(Path(name), base | {file: write(attacked)}, command, Random(0))
-                except Wrong as error:
-                    raise AssertionError(f"{place}: {text!a}: {error}") from None
+                status = run(Path(name), base | {file: dump(attacked)}, command)
             if status == 0 and text is TEXTS[number % len(TEXTS)]:
                 accepted += 1
                 pending = [TEXTS[(number + step) % len(TEXTS)] for step in (7,)]
@@ -228,13 +205,6 @@ FREE = {
         for key in ("driver", "torch", "triton", "source_hash", "date", "timing", "scenario_set", "strategy")
     ],
 }
-READERS = [
-    Command(("report", "--device", "first", "--out", "page.html"), "page.html"),
-    Command(("explain", "scale", "rows=16", "columns=32", "heads=2")),
-    Command(("explain", "scale", "rows=16", "columns=32", "heads=2", "--json")),
-    *(Command(("diff", "../older", "--format", form)) for form in ("terminal", "markdown", "json")),
-    Command(("check", "--jobs", "1", "--skip", "code", "--skip", "compile")),
-]
 MARKED = [text for text in TEXTS if "<" in text or "[" in text or "\x1b" in text or "\u202e" in text]
 ALL_MARKED = [" ".join(MARKED), "\n".join(reversed(MARKED))]
 
@@ -244,14 +214,14 @@ ALL_MARKED = [" ".join(MARKED), "\n".join(reversed(MARKED))]
 )
 @pytest.mark.parametrize("text", ALL_MARKED, ids=["in a line", "in lines"])
 def test_every_free_text_at_once_in_what_people_read(tmp_path: Path, text: str, command: Command) -> None:
-    """`judge` refuses terminal escapes, and scripts and images in Markdown and HTML."""
+    """`run` refuses terminal escapes, and scripts and images in Markdown and HTML."""
     folder = dict(built_project())
     for file, fields in FREE.items():
         data = yaml.safe_load(bytes(folder[file]))
         for *outer, key in fields:
             functools.reduce(operator.getitem, outer, data)[key] = text
         folder[file] = yaml_bytes(data)
-    assert judge(tmp_path, folder, command, Random(0)) in (0, 1)
+    assert run(tmp_path, folder, command) in (0, 1)
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=ascii)
@@ -265,11 +235,11 @@ def test_any_folder_of_a_cache(tmp_path: Path, text: str) -> None:
         except UnicodeEncodeError:
             continue
         with tempfile.TemporaryDirectory(dir=tmp_path) as name:
-            judge(Path(name), {moved: project()[CACHE], SPEC: b""}, IMPORT, Random(0))
+            run(Path(name), {moved: project()[CACHE], SPEC: b""}, IMPORT)
 
 
 def test_the_project_under_attack_uses_every_word(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A new word of the spec or of run.yaml must be in benchmarks/hostile/project.py to be attacked."""
+    """A new word of the spec or of run.yaml must be in tests/helpers/hostile/project.py to be attacked."""
     known: dict[str, set[str]] = {}
     used: dict[str, set[str]] = {}
 

@@ -1,1 +1,0 @@
-"""Damaged and hostile input for treegen. `python -m verification.hostile --help`."""
