@@ -23,6 +23,7 @@ test: lint
 lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff format --quiet --check . || { echo "run 'make format'"; exit 1; }
 	@$(BIN)/ruff check --quiet .
+	@$(BIN)/codespell
 	@$(BIN)/mypy
 
 format: $(VENV)/dev.stamp
