@@ -16,8 +16,8 @@ from treegen.core.tree import Leaf, Split, Tree
 from treegen.emit.python import device_module, kernel_package, top_package
 from treegen.read.spec_file import read_spec
 from treegen.review.diff.compare import compare
-from treegen.review.diff.results import Comparison, Diff
-from treegen.review.diff.snapshots import read_side
+from treegen.review.diff.results import Diff, ModuleComparison
+from treegen.review.diff.snapshots import read_snapshot
 from treegen.write.files import write_files
 
 NARROW, MEDIUM, WIDE = (
@@ -62,11 +62,11 @@ def project(folder: Path, tree: Tree = BEST, content: Mapping[str, Any] | None =
 
 def compared(old: Path | str, new: Path | str, spec: Path | None = None, threshold: float = 1.01) -> Diff:
     with ExitStack() as stack:
-        sides = [read_side(str(name), spec, stack) for name in (old, new)]
+        sides = [read_snapshot(str(name), spec, stack) for name in (old, new)]
         return compare(*sides, threshold)
 
 
-def of_device(diff: Diff, device: str = DEVICE) -> Comparison:
+def of_device(diff: Diff, device: str = DEVICE) -> ModuleComparison:
     (found,) = (comparison for comparison in diff.comparisons if comparison.device == device)
     return found
 

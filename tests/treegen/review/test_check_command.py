@@ -20,7 +20,7 @@ from treegen_builders import (
 from treegen.cli import check as check_command
 from treegen.cli.parsers import FINE, FOUND, Parser
 from treegen.core.errors import InputError
-from treegen.review.check.report import Report, lines, verdict
+from treegen.review.check.report import CheckReport, lines, verdict
 
 MODULE = f"generated/{KERNEL}/{DEVICE}.py"
 FINE_LINES = """\
@@ -156,7 +156,7 @@ def test_modules_that_import_something(project: Path, capsys: pytest.CaptureFixt
     assert check("--skip", "fresh") == FOUND
     end = len(config.read_text().splitlines())
     assert section(capsys.readouterr().out, "modules")[1:] == [
-        f"    generated/{KERNEL}/config.py: is not what treegen prints; `treegen build` writes it anew",
+        f"    generated/{KERNEL}/config.py: is not what treegen prints; `treegen build` rewrites it",
         f"    generated/{KERNEL}/config.py:{end - 1}: imports socket",
         f"    generated/{KERNEL}/config.py:{end}: imports os",
         f"    generated/{KERNEL}/extra.py: no table of the spec has such a module",
@@ -191,10 +191,10 @@ def test_wrong_use(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_comes_from_outside_stays_on_its_line() -> None:
-    told = list(lines("code", Report("a\nb", ("c\x1b[2Jd",), ("e\rf",))))
+    told = list(lines("code", CheckReport("a\nb", ("c\x1b[2Jd",), ("e\rf",))))
     assert told == ["code         a\\nb; 1 problem; not run: e\\rf", "    c\\x1b[2Jd"]
 
 
 def test_the_verdict_counts() -> None:
-    reports = {"tables": Report("x", ("one", "two")), "code": Report(left_out=("no",))}
+    reports = {"tables": CheckReport("x", ("one", "two")), "code": CheckReport(not_run=("no",))}
     assert verdict(reports, []) == "2 problems; not all was run of code"

@@ -13,11 +13,11 @@ from treegen_strategies import CONFIGS, examples
 
 from treegen.core.spec import Config, DeviceSpec, Spec
 from treegen.core.tree import Leaf, Split, Tree
-from treegen.review.check.compiling import Wanted, check_compile, uncovered, wanted_by
-from treegen.review.check.hook import Case, Compiled, Description, Used
+from treegen.review.check.compiling import CompileTask, check_compile, compile_tasks, uncovered
+from treegen.review.check.hook import CheckedNeeds, CheckedOutcome, CompileCase, HookDescription
 from treegen.review.compiled_trees import NO_DEVICE, Module
 
-CODE = Description(
+CODE = HookDescription(
     frozenset({"rows", "columns", "heads"}),
     frozenset({"plain"}),
     {"block": None, "warps": None},
@@ -40,7 +40,9 @@ def project(folder: Path, tree: Tree, key: str = DEVICE) -> tuple[Spec, Module]:
 def test_a_leaf_is_compiled_at_the_largest_sizes_of_its_region(tmp_path: Path) -> None:
     tree = Split("columns", 128, Split("rows", 4, Leaf(SMALL), Leaf(LARGE)), Leaf(LARGE))
     spec, module = project(tmp_path, tree)
-    found = [(one.case.target, one.config, dict(one.case.largest)) for one in wanted_by(spec, module, CODE)]
+    found = [
+        (one.case.target, one.config, dict(one.case.largest)) for one in compile_tasks(spec, module, CODE)
+    ]
     assert found == [
         ("sm_90", SMALL, {"columns": 128, "area": None}),
         ("sm_90", LARGE, {"columns": 128, "area": None}),
@@ -52,35 +54,35 @@ def test_a_derived_size_is_at_most_what_its_parts_allow(tmp_path: Path) -> None:
     inner = Split("columns", 8, Split("columns", -1, Leaf(LARGE), Leaf(SMALL)), Leaf(LARGE))
     tree = Split("rows", 4, Split("rows", 0, Leaf(LARGE), inner), Leaf(LARGE))
     spec, module = project(tmp_path, tree)
-    (found,) = [one for one in wanted_by(spec, module, CODE) if one.config == SMALL]
+    (found,) = [one for one in compile_tasks(spec, module, CODE) if one.config == SMALL]
     assert found.case.largest == {"columns": 8, "area": 32}
 
 
 def test_a_leaf_that_no_shape_reaches_is_not_compiled(tmp_path: Path) -> None:
     tree = Split("rows", 4, Split("rows", 8, Leaf(LARGE), Leaf(SMALL)), Leaf(LARGE))
     spec, module = project(tmp_path, tree)
-    assert {one.config for one in wanted_by(spec, module, CODE)} == {LARGE}
+    assert {one.config for one in compile_tasks(spec, module, CODE)} == {LARGE}
 
 
 def test_a_stand_in_is_compiled_for_what_the_hook_says(tmp_path: Path) -> None:
     spec, module = project(tmp_path, Leaf(LARGE), "nvidia")
-    (found,) = wanted_by(spec, module, CODE)
+    (found,) = compile_tasks(spec, module, CODE)
     assert (found.case.target, found.limits) == ("sm_80", {"shared_memory": 400})
 
 
 def test_the_module_of_last_resort_is_compiled_for_everything_with_the_least_limits(tmp_path: Path) -> None:
     spec, module = project(tmp_path, Leaf(LARGE), "default")
-    found = {one.case.target: one.limits for one in wanted_by(spec, module, CODE)}
+    found = {one.case.target: one.limits for one in compile_tasks(spec, module, CODE)}
     nvidia = {"shared_memory": 400, "spills": 8}
     assert found == {"gfx942": {}, "sm_80": nvidia, "sm_90": nvidia}
 
 
 amounts = st.sampled_from([None, 16, 64, 256])
 wanted = st.builds(
-    lambda config, target, head, group, shared, spills: Wanted(
+    lambda config, target, head, group, shared, spills: CompileTask(
         "gpu",
         config,
-        Case(target, config.variant, dict(config.parameters), {"head": head, "group": group}),
+        CompileCase(target, config.variant, dict(config.parameters), {"head": head, "group": group}),
         {n: v for n, v in (("shared_memory", shared), ("spills", spills)) if v is not None},
     ),
     st.sampled_from(CONFIGS[:2]),
@@ -98,7 +100,9 @@ def at_most(one: int | None, other: int | None) -> bool:
 
 @examples(300)
 @given(st.lists(wanted, max_size=8))
-def test_every_wanted_case_has_one_that_stands_for_it_and_none_is_kept_in_vain(every: list[Wanted]) -> None:
+def test_every_wanted_case_has_one_that_stands_for_it_and_none_is_kept_in_vain(
+    every: list[CompileTask],
+) -> None:
     kept = uncovered(every)
     for one in every:
         assert any(
@@ -117,9 +121,9 @@ def test_what_is_over_a_limit_does_not_compile_or_has_no_kernel_is_found(tmp_pat
         tmp_path, Split("rows", 4, Leaf(SMALL), Split("heads", 4, Leaf(third), Leaf(LARGE)))
     )
     by_block = {
-        16: Compiled({"main": Used(1000, 900, 9), "sum": Used(1001, None, None)}, None),
-        32: Compiled({}, "CompilationError: at 1:2"),
-        64: Compiled({}, None),
+        16: CheckedOutcome({"main": CheckedNeeds(1000, 900, 9), "sum": CheckedNeeds(1001, None, None)}, None),
+        32: CheckedOutcome({}, "CompilationError: at 1:2"),
+        64: CheckedOutcome({}, None),
     }
     report = check_compile(
         spec,
@@ -136,6 +140,6 @@ def test_what_is_over_a_limit_does_not_compile_or_has_no_kernel_is_found(tmp_pat
         f"{start}_B16_W2 (columns any, area any): the kernel sum needs 1,001 bytes of shared memory; "
         "the limit is 1,000",
         f"{start}_B32_W1 (columns any, area any) does not compile: CompilationError: at 1:2",
-        f"{start}_B64_W4 (columns any, area any): the hook tells of no kernel",
+        f"{start}_B64_W4 (columns any, area any): the hook reports no kernel",
     )
-    assert report.looked_at == "scale: 3 compilations for 3 leaves on sm_90; at most 9 spilled registers"
+    assert report.seen == "scale: 3 compilations for 3 leaves on sm_90; at most 9 spilled registers"

@@ -21,9 +21,9 @@ from treegen.passes.guards import guard
 from treegen.read.spec_file import read_spec
 from treegen.review import regions
 from treegen.review.check.constraints import check_constraints
-from treegen.review.check.modules import Committed
+from treegen.review.check.modules import CommittedModules
 from treegen.review.check.proof import prove
-from treegen.review.compiled_trees import NO_DEVICE, Module, read_state
+from treegen.review.compiled_trees import NO_DEVICE, Module, read_trees
 
 SPEC = read_spec(REPOSITORY / "treegen.yaml")
 SHARED = DeviceSpec("gpu", (), None, "nvidia", MappingProxyType({"shared": 4096}))
@@ -122,18 +122,18 @@ def test_variants_that_a_constraint_does_not_bind_are_left_alone(tmp_path: Path)
 
 
 def committed(spec: Spec) -> dict[tuple[str, str], Module]:
-    return dict(read_state(spec).modules)
+    return read_trees(spec)
 
 
 def test_the_repositorys_modules_are_proved() -> None:
-    report = check_constraints(SPEC, Committed(committed(SPEC), ()))
+    report = check_constraints(SPEC, CommittedModules(committed(SPEC), ()))
     assert report.problems == ()
     exempt = sum(
         leaf.config == module.kernel.fallback
         for module in committed(SPEC).values()
         for leaf, _ in leaves(module.tree)
     )
-    assert report.looked_at.endswith(f"; {exempt} more launch the fallback and are exempt")
+    assert report.seen.endswith(f"; {exempt} more launch the fallback and are exempt")
 
 
 def without_guards(tree: Tree, feature: str, fallback: Config) -> Tree:
@@ -179,10 +179,10 @@ def test_a_finding_names_leaf_region_constraint_line_and_shape(tmp_path: Path) -
     tree = Split("rows", 4, Split("heads", 17, Leaf(config), Leaf(subject.fallback)), Leaf(subject.fallback))
     module = Module(subject, device, tmp_path / "m.py", "", tree)
     spec = Spec(tmp_path / "treegen.yaml", tmp_path, {DEVICE: device}, {subject.name: subject})
-    report = check_constraints(spec, Committed({(subject.name, DEVICE): module}, ()))
+    report = check_constraints(spec, CommittedModules({(subject.name, DEVICE): module}, ()))
     (line,) = report.problems
     assert line == (
         f"scale on {DEVICE}: PLAIN_B16_W2, launched at rows up to 4, KV heads up to 17: 'block >= heads' "
         f"({tmp_path}/treegen.yaml:{subject.constraints[0].line}) does not hold at rows=1 heads=17"
     )
-    assert (report.looked_at) == "0 constraints proved at 1 leaf; 2 more launch the fallback and are exempt"
+    assert (report.seen) == "0 constraints proved at 1 leaf; 2 more launch the fallback and are exempt"

@@ -15,8 +15,8 @@ from treegen_builders import DEVICE, KERNEL, build, spec, write_project
 
 from treegen.cli import check as check_command
 from treegen.cli.parsers import FINE, FOUND, Parser
-from treegen.review.check.hook import Case, Description
-from treegen.review.check.hookprocess import HookFailure, HookProcess, Missing
+from treegen.review.check.hook import CompileCase, HookDescription
+from treegen.review.check.hook_process import HookFailure, HookProcess, MissingHook
 
 HOOK = """
 import sys
@@ -42,7 +42,7 @@ class Hook:
 
 HOOK = Hook()
 """
-CASE = Case("sm_90", "plain", {"block": 16, "warps": 2}, {"columns": 64})
+CASE = CompileCase("sm_90", "plain", {"block": 16, "warps": 2}, {"columns": 64})
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def changed(code: str) -> str:
 def test_a_hook_describes_itself_and_compiles(offer: Callable[[str], None]) -> None:
     offer(HOOK)
     with HookProcess("scale_hook") as hook:
-        assert hook.description == Description(
+        assert hook.description == HookDescription(
             frozenset({"rows", "columns", "heads"}),
             frozenset({"plain"}),
             {"block": None, "warps": 4},
@@ -83,14 +83,14 @@ def test_a_hook_describes_itself_and_compiles(offer: Callable[[str], None]) -> N
 
 def test_a_name_that_nobody_offers() -> None:
     with HookProcess("nobody_offers_this") as hook:
-        assert hook.description == Missing("no installed package offers the hook nobody_offers_this")
+        assert hook.description == MissingHook("no installed package offers the hook nobody_offers_this")
 
 
 def test_a_hook_whose_dependency_is_missing(offer: Callable[[str], None]) -> None:
     offer("import no_such_compiler")
     with HookProcess("scale_hook") as hook:
         what = "the hook scale_hook needs no_such_compiler, which is not installed"
-        assert hook.description == Missing(what)
+        assert hook.description == MissingHook(what)
 
 
 def test_two_packages_that_offer_one_name(
@@ -115,8 +115,8 @@ def test_two_packages_that_offer_one_name(
         ("HOOKS = 7", "AttributeError"),
         ("raise SystemExit(4)", "SystemExit: 4"),
         ("import os; os.write(2, b'LLVM ERROR: no\\n'); os._exit(5)", "ended with 5: LLVM ERROR: no$"),
-        (changed("features = 'rows'"), "str stands where the hook should give several texts"),
-        (changed("parameters = {'block': 'many'}"), "str stands where the hook should give an integer"),
+        (changed("features = 'rows'"), "the hook must give several texts, not str"),
+        (changed("parameters = {'block': 'many'}"), "the hook must give an integer, not str"),
     ],
 )
 def test_what_goes_wrong_on_loading(offer: Callable[[str], None], code: str, what: str) -> None:
@@ -134,10 +134,10 @@ def test_what_goes_wrong_on_loading(offer: Callable[[str], None], code: str, wha
         ("return []", "fewer outcomes than there are cases"),
         ("return [Outcome(cases[0])] * 2", "more outcomes than there are cases"),
         ("return [None]", "AttributeError"),
-        ("o = Outcome(cases[0]); o.error = 3; return [o]", "int stands where the hook should give a text"),
+        ("o = Outcome(cases[0]); o.error = 3; return [o]", "the hook must give a text, not int"),
         (
             "o = Outcome(cases[0]); o.kernels['scale'].spills = 1.5; return [o]",
-            "float stands where the hook should give an integer",
+            "the hook must give an integer, not float",
         ),
     ],
 )
@@ -161,7 +161,7 @@ def test_a_hook_that_ends_before_it_is_asked(offer: Callable[[str], None]) -> No
     code = "import os, threading, time\ndef end():\n    time.sleep(0.5); os._exit(6)\n"
     offer(code + "threading.Thread(target=end, daemon=True).start()\n" + HOOK)
     with HookProcess("scale_hook") as hook:
-        assert isinstance(hook.description, Description)
+        assert isinstance(hook.description, HookDescription)
         time.sleep(2)
         with pytest.raises(HookFailure, match="its process ended with 6"):
             list(hook.compile([CASE], 1))
@@ -234,7 +234,7 @@ def test_code_that_disagrees(
         f"    {KERNEL}: the code passes pages to choose(), which is no feature of the spec",
         f"    {KERNEL}: the code has no variant plain; it has bare",
         f"    {KERNEL}: the code has no launch parameter warps; it has block, stages, lanes",
-        f"    {KERNEL}: the code must be given stages, which is no parameter of the spec",
+        f"    {KERNEL}: the code requires stages, which is no parameter of the spec",
         f"    {KERNEL}: the code is compiled for depth, which is no feature of the spec",
     ]
 

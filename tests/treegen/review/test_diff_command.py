@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from treegen_builders import write_winners
-from treegen_diffs import MEDIUM, NARROW, compared, of_device, project
+from treegen_diffs import MEDIUM, NARROW, compared, project
 
 from treegen.cli.main import main
 from treegen.core.spec import Config
 from treegen.core.tree import Leaf, Split, Tree
-from treegen.review.diff.results import Kind
+from treegen.review.diff.markdown import markdown
+from treegen.review.diff.results import ComparisonKind
 from treegen.review.diff.terminal import show
-from treegen.review.diff.wording import SHOWN, changes_grid, hidden
+from treegen.review.diff.wording import SHOWN
 
 ESCAPES = "\x1b[31mred\x1b]0;title\x07\u202e[bold]b[/bold]\r\n\x9b2J"
 
@@ -66,8 +67,8 @@ def test_json_says_what_the_text_says(sides: Path, capsys: pytest.CaptureFixture
     assert (found["format"], found["regresses"], found["threshold"]) == (1, True, 1.01)
     by_device = {entry["device"]: entry for entry in found["comparisons"]}
     assert {key: (e["kind"], e["regresses"]) for key, e in by_device.items()} == {
-        "nvidia_h100": (Kind.CHANGED, True),
-        "default": (Kind.SAME, False),
+        "nvidia_h100": (ComparisonKind.CHANGED, True),
+        "default": (ComparisonKind.SAME, False),
     }
     (change,) = by_device["nvidia_h100"]["changes"]
     (price,) = change["prices"]
@@ -124,7 +125,6 @@ def test_many_changes_are_counted(tmp_path: Path) -> None:
     chain: Tree = NARROW
     for i in reversed(range(SHOWN + 2)):
         chain = Split("area", i, Leaf(Config("plain", (("block", 256 + i), ("warps", 4)))), chain)
-    found = of_device(compared(project(tmp_path / "old", NARROW), project(tmp_path / "new", chain)))
-    assert len(found.changes) == SHOWN + 2
-    assert len(changes_grid(found).rows) == SHOWN
-    assert hidden(found) == "2 more changes of 0 scenarios: see the JSON output."
+    comment = markdown(compared(project(tmp_path / "old", NARROW), project(tmp_path / "new", chain)))
+    assert comment.count("\n| 16 -> ") == SHOWN
+    assert "\n2 more changes of 0 scenarios: see the JSON output.\n" in comment

@@ -19,8 +19,8 @@ from treegen.core.spec import Config, DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree
 from treegen.emit.python import device_module
 from treegen.review.compiled_trees import Module
-from treegen.review.diff.decisions import decisions, told_apart
-from treegen.review.regions import moved
+from treegen.review.diff.decisions import known_decisions, with_new_names
+from treegen.review.regions import tree_differences
 
 HERE = {"area": "rows * columns", "volume": "area * heads"}
 THERE = {
@@ -70,7 +70,7 @@ def test_another_specs_module_chooses_as_its_text_does(
     device, kernel = old
     module = _module(kernel, device, tree)
     choose = _executed(module.text, kernel.features)
-    chosen = decisions(module, posed)
+    chosen = known_decisions(module, posed)
     for row, values in enumerate(posed.features.tolist()):
         variant, parameters = choose(dict(zip(posed.names, values, strict=True)))
         assert chosen[row] == Config(variant, tuple(parameters.items()))
@@ -88,7 +88,7 @@ def test_renamed_parameters_get_defaults_and_unknown_ones_go(tmp_path: Path, pos
         fallback={"variant": "plain", "block": 64, "stages": 1},
     )
     leaf = Leaf(Config("plain", (("stages", 3), ("block", 16))))
-    chosen = decisions(_module(kernel, device, leaf), replace(posed, kernel=new))
+    chosen = known_decisions(_module(kernel, device, leaf), replace(posed, kernel=new))
     assert set(chosen) == {Config("plain", (("block", 16), ("warps", 4)))}
 
 
@@ -98,10 +98,10 @@ def test_a_feature_that_the_table_lacks_leaves_only_those_choices_open_that_ask(
         tmp_path / "old", features=[*FEATURES, "depth"], constraints=[], derived={"deep": "depth * rows"}
     )
     leaves = [Leaf(config) for config in CONFIGS[:2]]
-    told = decisions(_module(kernel, device, Split("rows", 4, *leaves)), posed)
+    told = known_decisions(_module(kernel, device, Split("rows", 4, *leaves)), posed)
     assert told == tuple(leaves[row > 4].config for row in posed.column("rows").tolist())
     for name in ("depth", "deep"):
-        open_ = decisions(_module(kernel, device, Split(name, 4, *leaves)), posed)
+        open_ = known_decisions(_module(kernel, device, Split(name, 4, *leaves)), posed)
         assert open_ == (None,) * len(posed.scenarios)
 
 
@@ -115,11 +115,16 @@ def test_only_what_is_defined_otherwise_gets_a_name_of_its_own(
         return _module(its[1], its[0], Split(name, 7, one, other))
 
     here = (device, kernel)
-    assert moved(told_apart(asking("volume"), asking("volume", here)), asking("volume", here).tree) == ()
-    apart = told_apart(asking("area"), asking("area", here))
+    assert (
+        tree_differences(
+            with_new_names(asking("volume"), asking("volume", here)), asking("volume", here).tree
+        )
+        == ()
+    )
+    apart = with_new_names(asking("area"), asking("area", here))
     assert apart == Split("area (old)", 7, one, other)
-    assert moved(apart, asking("area", here).tree) != ()
-    assert told_apart(asking("limited"), asking("area", here)) == asking("limited").tree
+    assert tree_differences(apart, asking("area", here).tree) != ()
+    assert with_new_names(asking("limited"), asking("area", here)) == asking("limited").tree
 
 
 def test_another_limit_is_another_feature(old: tuple[DeviceSpec, KernelSpec]) -> None:
@@ -128,8 +133,8 @@ def test_another_limit_is_another_feature(old: tuple[DeviceSpec, KernelSpec]) ->
     one, other = (Leaf(config) for config in CONFIGS[:2])
     tree = Split("limited", 2, one, Split("longer", 3, one, Split("volume", 4, one, other)))
     before, after = (_module(kernel, limited, tree) for limited in (smaller, device))
-    assert told_apart(before, before) == tree
-    renamed = told_apart(before, after)
+    assert with_new_names(before, before) == tree
+    renamed = with_new_names(before, after)
     assert isinstance(renamed, Split)
     names = [renamed.feature, renamed.high.feature, renamed.high.high.feature]
     assert names == ["limited (old)", "longer (old)", "volume"]
@@ -143,6 +148,6 @@ def test_definitions_are_compared_without_writing_them_out(tmp_path: Path) -> No
     for name in ("old", "new"):
         device, kernel = device_and_kernel(tmp_path / name, derived=chain)
         sides.append(Module(kernel, device, tmp_path, "", tree))
-    assert told_apart(*sides) == tree
+    assert with_new_names(*sides) == tree
     other = replace(sides[1].kernel, derived={**sides[1].kernel.derived, "d0": expr.parse("rows + 2")})
-    assert told_apart(sides[0], replace(sides[1], kernel=other)) != tree
+    assert with_new_names(sides[0], replace(sides[1], kernel=other)) != tree

@@ -102,6 +102,6 @@ def test_what_no_table_timed_is_not_measured() -> None:
     gone, there = np.array([math.nan, math.nan]), np.array([10.0, 10.0])
     for old, new, lost, gained in ((gone, there, 0, 2), (there, gone, 2, 0), (gone, gone, 0, 0)):
         found = priced(old, new)
-        assert (found.verdict, found.lost, found.gained) == (Verdict.UNTIMED_PENALTY, lost, gained)
+        assert (found.verdict, found.lost, found.gained) == (Verdict.UNTIMED, lost, gained)
     same = np.array([True, False])
-    assert priced(np.array([10.0, math.nan]), there, same=same).verdict is Verdict.UNTIMED_PENALTY
+    assert priced(np.array([10.0, math.nan]), there, same=same).verdict is Verdict.UNTIMED

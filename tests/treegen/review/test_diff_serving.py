@@ -14,8 +14,8 @@ from treegen_diffs import NARROW, write_modules
 
 from treegen.read.spec_file import read_spec
 from treegen.review.compiled_trees import Module
-from treegen.review.diff.serving import server
-from treegen.review.diff.snapshots import Snapshot, read_side
+from treegen.review.diff.compare import serving_module
+from treegen.review.diff.snapshots import Snapshot, read_snapshot
 
 SERVING: dict[str, dict[str, Any]] = {
     "second": {"names": ["GPU X"], "arch": "a2", "vendor": "v1"},
@@ -49,7 +49,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Snapshot]:
     spec_path = write_project(folder, _content(SERVING, TABLED))
     write_modules(spec_path, {(KERNEL, key): NARROW for key in TABLED})
     with ExitStack() as stack:
-        return folder, read_side(str(folder), None, stack)
+        return folder, read_snapshot(str(folder), None, stack)
 
 
 def test_as_the_generated_package_has_it(serving: tuple[Path, Snapshot], tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_as_the_generated_package_has_it(serving: tuple[Path, Snapshot], tmp_pat
     for key, device in WANTED.items():
         # Each device alone, as no two of a spec may share a name.
         other = replace(side, spec=read_spec(write_spec(tmp_path, _content({key: device}, [key]))))
-        module, served = server(side, other, (KERNEL, key))
+        module, served = serving_module(side, other, (KERNEL, key))
         assert isinstance(module, Module) and module is side.modules[KERNEL, served or ""]
         found[key] = served
     with imported(folder) as generated:

@@ -15,8 +15,7 @@ from treegen_diffs import BEST, MEDIUM, NARROW, WIDE, commit, compared, git, of_
 
 from treegen.cli.main import main
 from treegen.core.tree import Split
-from treegen.review.diff.figures import figures_text
-from treegen.review.diff.results import Kind
+from treegen.review.diff.results import ComparisonKind, json_text
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 OTHER = Split("area", 8, NARROW, MEDIUM)
@@ -47,7 +46,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def _figures(old: Path | str, new: Path | str) -> dict[str, Any]:
-    found = json.loads(figures_text(compared(old, new)))
+    found = json.loads(json_text(compared(old, new)))
     return {key: value for key, value in found.items() if key not in ("old", "new")}
 
 
@@ -64,7 +63,7 @@ def test_revisions_compare_like_folders(
         laid.append(Path(shutil.copytree(folder, tmp_path / name, ignore=shutil.ignore_patterns(".git"))))
     monkeypatch.chdir(folder)
     by_folders = _figures(*laid)
-    assert by_folders["comparisons"][0]["kind"] == Kind.CHANGED
+    assert by_folders["comparisons"][0]["kind"] == ComparisonKind.CHANGED
     assert by_folders["comparisons"][0]["table"]["drift"]["cells"] == 27
     assert (
         _figures("HEAD~1", "HEAD") == _figures(laid[0], "HEAD") == _figures("HEAD~1", laid[1]) == by_folders
@@ -79,7 +78,7 @@ def test_what_is_not_committed_is_new(
 ) -> None:
     monkeypatch.chdir(repository)
     assert main(["diff", "HEAD", "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["comparisons"][0]["kind"] == Kind.SAME
+    assert json.loads(capsys.readouterr().out)["comparisons"][0]["kind"] == ComparisonKind.SAME
     project(repository, Split("area", 8, WIDE, MEDIUM), times=_slower_wide)
     before = contents(repository)
     assert main(["diff", "HEAD", "--format", "json"]) == 1
@@ -109,7 +108,7 @@ def test_the_spec_may_lie_in_a_sub_folder(
         assert main(["diff", "HEAD", "--spec", spec_path, "--format", "json"]) == 0
         found = json.loads(capsys.readouterr().out)
         assert found["new"] == ("this folder" if here == inner else str(Path(spec_path).parent))
-        assert found["comparisons"][0]["kind"] == Kind.CHANGED
+        assert found["comparisons"][0]["kind"] == ComparisonKind.CHANGED
     monkeypatch.chdir(top)
     assert main(["diff", "HEAD"]) == 0
     assert "All modules launch the same" in capsys.readouterr().out
@@ -132,7 +131,7 @@ def test_messages_name_the_revision(
     commit(repository)
     project(repository)
     note = of_device(compared("HEAD", ".")).note or ""
-    assert note.startswith("the old table cannot judge: HEAD:tables/h100/times.csv:1: ")
+    assert note.startswith("the old table cannot price this change: HEAD:tables/h100/times.csv:1: ")
     assert list(temporary.iterdir()) == []
 
 
@@ -175,7 +174,9 @@ def test_an_old_revision_without_tables_leaves_the_new_one_to_judge(
     monkeypatch.chdir(repository)
     found = of_device(compared("HEAD", "."))
     assert found.judges == ("by the table",)
-    assert (found.note or "").startswith("the old table cannot judge: HEAD:tables/h100: no such table folder")
+    assert (found.note or "").startswith(
+        "the old table cannot price this change: HEAD:tables/h100: no such table folder"
+    )
 
 
 def test_folders_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +186,7 @@ def test_folders_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     write_table(old / "tables/h100")
     monkeypatch.chdir(new)
     wanted = of_device(compared(old, new))
-    assert wanted.kind is Kind.CHANGED
+    assert wanted.kind is ComparisonKind.CHANGED
     module = "generated/scale/nvidia_h100.py"
     for one in (old, old / "generated", old / module):
         for other in (new, Path(), Path("generated"), Path(module)):

@@ -11,7 +11,7 @@ from treegen_builders import CONFIGS, FEATURES, Cell, Row, planted, spec, time_r
 from treegen_diffs import BEST, NARROW, compared, of_device, project
 
 from treegen.core.tree import Tree
-from treegen.review.diff.tables import TableChange
+from treegen.review.diff.table_change import TableChange
 
 SHAPES: list[Row] = [(rows, columns, 2) for rows in (1, 8, 64) for columns in (1, 8, 64)]
 

@@ -7,7 +7,7 @@ import pytest
 
 from treegen.core.problem import FORBIDDEN, UNIT
 from treegen.core.table import Cells
-from treegen.review.diff.price import Price, Scale, Verdict, price
+from treegen.review.diff.price import Price, Tolerance, Verdict, price
 
 
 def _price(lost: int, gained: int, neither: int = 0, fails: int = 0, same: int = 0) -> Price:
@@ -17,7 +17,7 @@ def _price(lost: int, gained: int, neither: int = 0, fails: int = 0, same: int =
     new = [UNIT] * lost + [0] * gained + [UNIT] * neither + [FORBIDDEN] * fails + [0] * same
     unchanged = np.arange(len(old)) >= len(old) - same
     scenarios = tuple(f"s{i}" for i in range(len(old)))
-    scale = Scale(Cells.WINNERS, 0.0, 1.01)
+    scale = Tolerance(Cells.WINNERS, 0.0, 1.01)
     return price(scenarios, np.array(old, np.int64), np.array(new, np.int64), unchanged, scale)
 
 

@@ -10,7 +10,7 @@ from treegen_strategies import CONFIGS, FALLBACK, FEATURES, examples, near_thres
 
 from treegen.core.tree import Leaf, Region, Split, Tree, choose, leaves
 from treegen.passes.simplify import simplify
-from treegen.review.regions import holds, hull, moved, within
+from treegen.review.regions import holds, hull, tree_differences, without_bounds_of
 
 small = trees(st.integers(0, 3))
 POINTS = [dict(zip(FEATURES, point, strict=True)) for point in product(range(-1, 6), repeat=len(FEATURES))]
@@ -19,13 +19,13 @@ boxes = st.dictionaries(st.sampled_from(FEATURES), st.tuples(bounds, bounds))
 
 
 def _regions(old: Tree, new: Tree) -> list[Region]:
-    return [region for one in moved(old, new) for region in one.regions]
+    return [region for one in tree_differences(old, new) for region in one.regions]
 
 
 @examples(120)
 @given(small, small)
 def test_every_point_that_moved_lies_in_one_region_of_its_pair(old: Tree, new: Tree) -> None:
-    found = moved(old, new)
+    found = tree_differences(old, new)
     for point in POINTS:
         before, after = choose(old, point), choose(new, point)
         said = [(one.old, one.new) for one in found for region in one.regions if holds(region, point)]
@@ -35,7 +35,7 @@ def test_every_point_that_moved_lies_in_one_region_of_its_pair(old: Tree, new: T
 @examples(60)
 @given(small, small)
 def test_each_pair_is_told_once_and_only_where_there_is_a_point(old: Tree, new: Tree) -> None:
-    found = moved(old, new)
+    found = tree_differences(old, new)
     pairs = [(one.old, one.new) for one in found]
     assert len(set(pairs)) == len(pairs)
     for region in _regions(old, new):
@@ -45,13 +45,13 @@ def test_each_pair_is_told_once_and_only_where_there_is_a_point(old: Tree, new: 
 @examples(60)
 @given(small)
 def test_nothing_moves_where_the_function_is_the_same(tree: Tree) -> None:
-    assert moved(tree, simplify(tree)) == moved(simplify(tree), tree) == ()
+    assert tree_differences(tree, simplify(tree)) == tree_differences(simplify(tree), tree) == ()
 
 
 def test_sides_that_no_point_reaches_do_not_move() -> None:
     here, there = Leaf(CONFIGS[0]), Leaf(CONFIGS[1])
     unreachable = Split("rows", 10, Split("rows", 20, here, there), here)
-    assert moved(here, unreachable) == moved(unreachable, here) == ()
+    assert tree_differences(here, unreachable) == tree_differences(unreachable, here) == ()
 
 
 def test_what_another_split_cuts_is_joined_again() -> None:
@@ -59,20 +59,23 @@ def test_what_another_split_cuts_is_joined_again() -> None:
     cut = Split(
         "heads", 7, Split("rows", 4, one, other), Split("rows", 4, one, Split("rows", 9, other, third))
     )
-    (found,) = (pair for pair in moved(one, cut) if pair.new == other.config)
+    (found,) = (pair for pair in tree_differences(one, cut) if pair.new == other.config)
     assert list(found.regions) == [
         {"heads": (None, 7), "rows": (5, None)},
         {"heads": (8, None), "rows": (5, 9)},
     ]
-    assert [pair.new for pair in moved(one, cut)] == [other.config, third.config]  # as the new tree has them
+    assert [pair.new for pair in tree_differences(one, cut)] == [
+        other.config,
+        third.config,
+    ]  # as the new tree has them
     whole = Split("heads", 7, Split("rows", 4, one, other), Split("rows", 4, one, other))
-    assert moved(one, whole)[0].regions == ({"rows": (5, None)},)
+    assert tree_differences(one, whole)[0].regions == ({"rows": (5, None)},)
 
 
 @examples(60)
 @given(small, small)
 def test_no_two_regions_of_a_pair_could_be_one_box(old: Tree, new: Tree) -> None:
-    for one in moved(old, new):
+    for one in tree_differences(old, new):
         for first, second in combinations(one.regions, 2):
             names = {*first, *second}
             differ = [n for n in names if first.get(n, (None, None)) != second.get(n, (None, None))]
@@ -103,7 +106,7 @@ def test_within_a_box_the_shorter_region_says_the_same(
     region: Region, box: Region, point: dict[str, int]
 ) -> None:
     if holds(box, point):
-        assert holds(within(region, box), point) == holds(region, point)
+        assert holds(without_bounds_of(box, region), point) == holds(region, point)
 
 
 def test_guards_of_both_trees_are_not_repeated() -> None:
@@ -111,9 +114,9 @@ def test_guards_of_both_trees_are_not_repeated() -> None:
         return Split("heads", 64, tree, Leaf(FALLBACK))
 
     old, new = guarded(Leaf(CONFIGS[0])), guarded(Split("rows", 4, Leaf(CONFIGS[0]), Leaf(CONFIGS[1])))
-    ((region,),) = (one.regions for one in moved(old, new))
+    ((region,),) = (one.regions for one in tree_differences(old, new))
     assert region == {"heads": (None, 64), "rows": (5, None)}
-    shorter = within(region, hull((old, new), FALLBACK))
+    shorter = without_bounds_of(hull((old, new), FALLBACK), region)
     assert {name: ends for name, ends in shorter.items() if ends != (None, None)} == {"rows": (5, None)}
 
 

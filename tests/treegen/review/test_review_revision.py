@@ -11,7 +11,7 @@ import pytest
 from treegen_builders import contents, error_of, spec, yaml_text
 from treegen_diffs import commit, git, project
 
-from treegen.review.git_revision import find_revision, lay_out, why_no_repository
+from treegen.review.git_revision import find_revision, lay_out
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -27,7 +27,6 @@ def repository(tmp_path: Path) -> Path:
 
 def _laid(folder: Path, name: str = "HEAD", spec_path: str = "treegen.yaml") -> dict[str, bytes | None]:
     revision = find_revision(name, folder)
-    assert revision is not None
     out = folder.parent / "out"
     out.mkdir()
     assert lay_out(revision, folder / spec_path, out) == out / spec_path
@@ -36,7 +35,6 @@ def _laid(folder: Path, name: str = "HEAD", spec_path: str = "treegen.yaml") -> 
 
 def _refused(folder: Path, name: str = "HEAD", spec_path: str = "treegen.yaml") -> str:
     revision = find_revision(name, folder)
-    assert revision is not None
     out = folder.parent / "out"
     out.mkdir(exist_ok=True)
     return error_of(lay_out, revision, folder / spec_path, out)
@@ -129,7 +127,10 @@ def test_a_tree_that_names_the_folder_above_is_refused(repository: Path) -> None
     spec_blob = git(repository, "rev-parse", "HEAD:treegen.yaml").encode()
     top = tree((b"40000", b"generated", output), (b"100644", b"treegen.yaml", spec_blob))
     head = git(repository, "commit-tree", top.decode(), "-m", "evil")
-    assert _refused(repository, head) == f"{head}:generated/../evil.py: is no file of at most 64 MiB below it"
+    assert (
+        _refused(repository, head)
+        == f"{head}:generated/../evil.py: must be a file of at most 64 MiB below the top folder"
+    )
     assert not list(repository.parent.rglob("evil.py"))
 
 
@@ -137,7 +138,9 @@ def test_a_file_in_the_place_of_a_folder_is_one_line(repository: Path) -> None:
     out = repository.parent / "out"
     out.mkdir()
     (out / "generated").write_text("in the way")
-    assert _refused(repository).startswith("HEAD:generated/__init__.py: cannot be laid out: ")
+    assert _refused(repository).startswith(
+        "HEAD:generated/__init__.py: cannot be written to a temporary folder: "
+    )
 
 
 def test_a_revision_without_the_spec(repository: Path) -> None:
@@ -150,7 +153,6 @@ def test_a_spec_outside_the_repository(repository: Path) -> None:
     outside = repository.parent / "treegen.yaml"
     shutil.copy(repository / "treegen.yaml", outside)
     revision = find_revision("HEAD", repository)
-    assert revision is not None
     assert error_of(lay_out, revision, outside, repository.parent / "out").endswith(
         f"is outside the repository {repository} of 'HEAD'"
     )
@@ -172,7 +174,6 @@ def test_names_of_revisions(repository: Path) -> None:
         "--output=x": first,
     }.items():
         found = find_revision(name, repository)
-        assert found is not None
         assert (found.name, found.commit, found.top) == (name, wanted, repository)
     for name in (
         "nope",
@@ -186,31 +187,28 @@ def test_names_of_revisions(repository: Path) -> None:
         "a\0b",
         "HEAD~9",
     ):
-        assert find_revision(name, repository) is None
+        assert error_of(find_revision, name, repository).endswith("nor a git revision here")
     assert not (repository / "x").exists()
 
 
 def test_a_worktree_is_its_own_top(repository: Path, tmp_path: Path) -> None:
     other = tmp_path / "worktree"
     git(repository, "worktree", "add", "--quiet", str(other))
-    found = find_revision("HEAD", other)
-    assert found is not None and found.top == other
+    assert find_revision("HEAD", other).top == other
     assert "treegen.yaml" in _laid(other)
 
 
 def test_where_there_is_no_repository(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert why_no_repository(repository) is None
     (tmp_path / "bare").mkdir()
     git(repository, "clone", "--quiet", "--bare", ".", str(tmp_path / "bare/git"))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     for folder in (tmp_path / "bare", tmp_path / "bare/git"):
-        assert find_revision("HEAD", folder) is None
-        assert (why_no_repository(folder) or "").startswith("fatal: ")
+        assert "nor a git revision here (fatal: " in error_of(find_revision, "HEAD", folder)
     monkeypatch.setenv("PATH", os.fspath(tmp_path / "nothing"))
-    assert find_revision("HEAD", repository) is None
-    assert why_no_repository(repository) == "git cannot be run: No such file or directory"
+    message = error_of(find_revision, "HEAD", repository)
+    assert message.endswith("nor a git revision here (git cannot be run: No such file or directory)")
 
 
 def test_folders_are_named_literally(repository: Path) -> None:
