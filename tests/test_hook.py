@@ -16,7 +16,7 @@ from attn_kernels.offline import hook as module
 from attn_kernels.offline.hook import HOOK, Needs, Outcome, Work
 from attn_kernels.planning import plan
 from treegen.read.spec_file import read_spec
-from treegen.review.check.hook import GROUP, CompileCase, Hook, checked, describe
+from treegen.review.check.hook import GROUP, CompileCase, Hook, checked_outcome, describe
 
 REPOSITORY = Path(__file__).parents[1]
 KERNEL = read_spec(REPOSITORY / "treegen.yaml").kernels["unified_attention"]
@@ -103,7 +103,7 @@ def test_kernels_compile_in_other_processes_whatever_triton_is_told_here(
         case("segmented", target="sm_123", largest=fp8),
         case(block_m=24),
     ]
-    nvidia, amd, unknown, impossible = map(checked, HOOK.compile(cases, 2))
+    nvidia, amd, unknown, impossible = map(checked_outcome, HOOK.compile(cases, 2))
     assert os.environ["TRITON_INTERPRET"] == "1"
     for outcome in (nvidia, amd):
         assert outcome.error is None

@@ -14,7 +14,7 @@ from treegen_strategies import CONFIGS, examples
 from treegen.core.spec import Config, DeviceSpec, Spec
 from treegen.core.tree import Leaf, Split, Tree
 from treegen.review.check.compiling import CompileTask, check_compile, compile_tasks, uncovered
-from treegen.review.check.hook import CheckedNeeds, CheckedOutcome, CompileCase, HookDescription
+from treegen.review.check.hook import CompileCase, CompileOutcome, HookDescription, KernelNeeds
 from treegen.review.compiled_trees import NO_DEVICE, Module
 
 CODE = HookDescription(
@@ -121,9 +121,9 @@ def test_what_is_over_a_limit_does_not_compile_or_has_no_kernel_is_found(tmp_pat
         tmp_path, Split("rows", 4, Leaf(SMALL), Split("heads", 4, Leaf(third), Leaf(LARGE)))
     )
     by_block = {
-        16: CheckedOutcome({"main": CheckedNeeds(1000, 900, 9), "sum": CheckedNeeds(1001, None, None)}, None),
-        32: CheckedOutcome({}, "CompilationError: at 1:2"),
-        64: CheckedOutcome({}, None),
+        16: CompileOutcome({"main": KernelNeeds(1000, 900, 9), "sum": KernelNeeds(1001, None, None)}, None),
+        32: CompileOutcome({}, "CompilationError: at 1:2"),
+        64: CompileOutcome({}, None),
     }
     report = check_compile(
         spec,

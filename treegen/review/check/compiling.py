@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from treegen.core.interval import is_empty
 from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec, Spec
 from treegen.core.tree import leaves, size
-from treegen.review.check.hook import CheckedOutcome, CompileCase, HookDescription
+from treegen.review.check.hook import CompileCase, CompileOutcome, HookDescription
 from treegen.review.check.proof import feature_intervals
 from treegen.review.check.report import CheckReport
 from treegen.review.compiled_trees import Module
@@ -46,7 +46,7 @@ def check_compile(
     kernel: KernelSpec,
     modules: Sequence[Module],
     code: HookDescription,
-    compile_cases: Callable[[Sequence[CompileCase], int], Iterable[CheckedOutcome]],
+    compile_cases: Callable[[Sequence[CompileCase], int], Iterable[CompileOutcome]],
     jobs: int,
 ) -> CheckReport:
     """Compile what a kernel's modules launch, in up to `jobs` processes."""
@@ -116,7 +116,7 @@ def _at_most(one: int | None, other: int | None) -> bool:
     return other is None or (one is not None and one <= other)
 
 
-def _problems(kernel: KernelSpec, task: CompileTask, outcome: CheckedOutcome) -> Iterator[str]:
+def _problems(kernel: KernelSpec, task: CompileTask, outcome: CompileOutcome) -> Iterator[str]:
     sizes = ", ".join(f"{n} {'any' if v is None else f'up to {v:,}'}" for n, v in task.case.largest.items())
     place = f"{kernel.name} on {task.device}, {task.case.target}"
     start = f"{place}: {kernel.constant_name(task.config)}{f' ({sizes})' if sizes else ''}"

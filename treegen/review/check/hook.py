@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 GROUP = "treegen.hooks"
 """The group of Python entry points in which a spec's `hook` is a name."""
@@ -23,24 +23,21 @@ class CompileCase:
     largest: Mapping[str, int | None]  # each of the hook's `sizes`, at most; None if any value may occur
 
 
-class KernelNeeds(Protocol):
+@dataclass(frozen=True)
+class KernelNeeds:
     """What a compiled kernel needs; None if the compiler does not say."""
 
-    @property
-    def shared_memory(self) -> int: ...  # bytes a block
-    @property
-    def registers(self) -> int | None: ...  # a thread
-    @property
-    def spills(self) -> int | None: ...  # spilled registers of 4 bytes a thread
+    shared_memory: int  # bytes a block
+    registers: int | None  # a thread
+    spills: int | None  # spilled registers of 4 bytes a thread
 
 
-class CompileOutcome(Protocol):
-    """The kernels that launches of a case may use, by name, or why the case does not compile."""
+@dataclass(frozen=True)
+class CompileOutcome:
+    """What compiling a case gives. A hook may give other objects with these attributes."""
 
-    @property
-    def kernels(self) -> Mapping[str, KernelNeeds]: ...
-    @property
-    def error(self) -> str | None: ...
+    kernels: Mapping[str, KernelNeeds]  # by name, the kernels that launches of the case may use
+    error: str | None  # why the case does not compile
 
 
 @runtime_checkable
@@ -68,8 +65,8 @@ class Hook(Protocol):
     def targets(self) -> Mapping[str, Collection[str]]:
         """The architectures to compile for if the spec's device states none, by vendor."""
 
-    def compile(self, cases: Sequence[CompileCase], jobs: int) -> Iterable[CompileOutcome]:
-        """Compile every case in up to `jobs` processes; yield the outcomes in the order of the cases.
+    def compile(self, cases: Sequence[CompileCase], jobs: int) -> Iterable[Any]:
+        """Compile every case in up to `jobs` processes; give a `CompileOutcome` for each, in their order.
 
         A compiler that ends its process should fail one case, not all.
         """
@@ -84,23 +81,6 @@ class HookDescription:
     parameters: Mapping[str, int | None]
     sizes: tuple[str, ...]
     targets: Mapping[str, tuple[str, ...]]
-
-
-@dataclass(frozen=True)
-class CheckedNeeds:
-    """`KernelNeeds` with checked types."""
-
-    shared_memory: int
-    registers: int | None
-    spills: int | None
-
-
-@dataclass(frozen=True)
-class CheckedOutcome:
-    """A `CompileOutcome` with checked types."""
-
-    kernels: Mapping[str, CheckedNeeds]
-    error: str | None
 
 
 def describe(hook: Hook) -> HookDescription:
@@ -118,14 +98,14 @@ def describe(hook: Hook) -> HookDescription:
     )
 
 
-def checked(outcome: CompileOutcome) -> CheckedOutcome:
-    """Copy a hook's outcome. Raises TypeError if it does not follow the protocol."""
+def checked_outcome(outcome: Any) -> CompileOutcome:
+    """Copy a hook's outcome. Raises TypeError if an attribute has another type."""
     kernels = {}
     for name, needs in dict(outcome.kernels).items():
         shared_memory = _integer(needs.shared_memory)
         registers, spills = _optional_integer(needs.registers), _optional_integer(needs.spills)
-        kernels[_text(name)] = CheckedNeeds(shared_memory, registers, spills)
-    return CheckedOutcome(kernels, None if outcome.error is None else _text(outcome.error)[:MAX_ERROR])
+        kernels[_text(name)] = KernelNeeds(shared_memory, registers, spills)
+    return CompileOutcome(kernels, None if outcome.error is None else _text(outcome.error)[:MAX_ERROR])
 
 
 def _texts(values: object) -> tuple[str, ...]:

@@ -16,10 +16,10 @@ from typing import Any, Self
 
 from treegen.review.check.hook import (
     GROUP,
-    CheckedOutcome,
     CompileCase,
+    CompileOutcome,
     HookDescription,
-    checked,
+    checked_outcome,
     describe,
 )
 
@@ -68,7 +68,7 @@ class HookProcess:
         found: HookDescription | MissingHook = self._receive()
         return found
 
-    def compile(self, cases: Sequence[CompileCase], jobs: int) -> Iterator[CheckedOutcome]:
+    def compile(self, cases: Sequence[CompileCase], jobs: int) -> Iterator[CompileOutcome]:
         """Yield the outcomes in the order of the cases. May run once a process. Raises HookFailure."""
         assert isinstance(self.description, HookDescription)
         self._compiling = True
@@ -113,7 +113,7 @@ def _serve(name: str, pipe: Connection, log: str) -> None:
             return
         outcomes = iter(hook.compile(cases, jobs))
         for _ in cases:
-            pipe.send(checked(next(outcomes)))
+            pipe.send(checked_outcome(next(outcomes)))
         if next(outcomes, None) is not None:
             raise TypeError("the hook gives more outcomes than there are cases")
         pipe.send(None)
