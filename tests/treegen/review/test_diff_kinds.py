@@ -21,33 +21,12 @@ def _kinds(diff: Diff) -> dict[str, ComparisonKind]:
     return {comparison.device: comparison.kind for comparison in diff.comparisons}
 
 
-def _two(folder: Path, trees: dict[str, Tree], tables: list[str], **devices: dict[str, Any]) -> Path:
+def _project_of(folder: Path, trees: dict[str, Tree], tables: list[str], **devices: dict[str, Any]) -> Path:
     """A project with more devices and the modules of some."""
     content = spec(tables=dict.fromkeys(tables, "tables/h100"))
     content["devices"] |= devices
     write_modules(write_project(folder, content), {(KERNEL, key): tree for key, tree in trees.items()})
     return folder
-
-
-def test_the_same(tmp_path: Path) -> None:
-    diff = compared(project(tmp_path / "old"), project(tmp_path / "new"))
-    assert _kinds(diff) == {DEVICE: ComparisonKind.SAME, "default": ComparisonKind.SAME}
-    assert title(of_device(diff)) == "scale on nvidia_h100 launches the same"
-    assert [price.verdict for price in of_device(diff).overall] == [Verdict.SAME]
-    assert not diff.regresses and not of_device(diff).changes and diff.files == {}
-    assert summary(diff) == "All modules launch the same; nothing regresses by more than noise and 1.0%."
-
-
-def test_text_only(tmp_path: Path) -> None:
-    """A split that decides nothing, and one whose one side no shape reaches."""
-    again = Split("area", 64, Split("rows", 7, NARROW, Split("rows", 3, MEDIUM, NARROW)), WIDE)
-    diff = compared(project(tmp_path / "old"), project(tmp_path / "new", again))
-    found = of_device(diff)
-    assert (tmp_path / "old" / MODULE).read_text() != (tmp_path / "new" / MODULE).read_text()
-    assert found.kind is ComparisonKind.TEXT and not found.changes and found.leaves == (2, 4)
-    assert title(found) == "scale on nvidia_h100 changed in text only: it launches the same for all integers"
-    assert not diff.regresses
-    assert summary(diff) == "All modules launch the same; nothing regresses by more than noise and 1.0%."
 
 
 def test_changed(tmp_path: Path) -> None:
@@ -65,8 +44,6 @@ def test_changed(tmp_path: Path) -> None:
     assert summary(diff).startswith(
         "1 of 2 modules changed; scale on nvidia_h100 regresses by more than noise"
     )
-    assert compared(new, tmp_path / "old").regresses is False
-    assert compared(tmp_path / "old", new, threshold=1.26).regresses is False
 
 
 def test_changed_where_nothing_was_measured(tmp_path: Path) -> None:
@@ -92,11 +69,11 @@ MI300X = {"amd_mi300x": {"names": ["AMD Instinct MI300X"], "arch": "gfx942", "ve
     ids=["by architecture", "by vendor", "by default"],
 )
 def test_added_and_removed(tmp_path: Path, device: dict[str, Any], served: str) -> None:
-    """A new module is compared with the one that served its GPU; a gone one with the one that does now."""
+    """A new module is compared with the one that served its GPU, a removed one with the one that does now."""
     (key,) = device
     trees: dict[str, Tree] = {DEVICE: NARROW, "nvidia": WIDE}
-    without = _two(tmp_path / "without", trees, [DEVICE, "nvidia"], **FAMILY)
-    having = _two(tmp_path / "with", {**trees, key: BEST}, [DEVICE, "nvidia", key], **FAMILY, **device)
+    without = _project_of(tmp_path / "without", trees, [DEVICE, "nvidia"], **FAMILY)
+    having = _project_of(tmp_path / "with", {**trees, key: BEST}, [DEVICE, "nvidia", key], **FAMILY, **device)
     added, removed = of_device(compared(without, having), key), of_device(compared(having, without), key)
     assert (added.kind, added.served, removed.kind, removed.served) == (
         ComparisonKind.ADDED,
@@ -114,12 +91,11 @@ def test_added_and_removed(tmp_path: Path, device: dict[str, Any], served: str) 
     assert (added.judges, removed.judges) == (("by the table",), ("by the old table",))
 
 
-def test_added_with_what_served_before(tmp_path: Path) -> None:
-    without = _two(tmp_path / "without", {DEVICE: BEST}, [DEVICE])
-    having = _two(tmp_path / "with", {DEVICE: BEST, "nvidia_h200": BEST}, [DEVICE, "nvidia_h200"], **H200)
+def test_a_new_module_that_launches_what_served_its_gpu(tmp_path: Path) -> None:
+    without = _project_of(tmp_path / "without", {DEVICE: BEST}, [DEVICE])
+    having = _project_of(tmp_path / "with", dict.fromkeys([DEVICE, *H200], BEST), [DEVICE, *H200], **H200)
     found = of_device(compared(without, having), "nvidia_h200")
     assert title(found) == "scale on nvidia_h200 is new, served by nvidia_h100 before: launches the same"
-    assert not found.regresses
 
 
 def test_a_kernel_that_comes_or_goes_was_served_by_nothing(tmp_path: Path) -> None:
@@ -142,7 +118,7 @@ def test_a_kernel_that_comes_or_goes_was_served_by_nothing(tmp_path: Path) -> No
 
 
 def test_unreadable(tmp_path: Path) -> None:
-    """Nobody knows what an edited new module launches; the old one is not this change's fault."""
+    """An edited new module fails the diff, as its launches are unknown; an edited old one does not."""
     good, bad = project(tmp_path / "good"), project(tmp_path / "bad")
     (bad / MODULE).write_text((bad / MODULE).read_text().replace("area <=", "area <"))
     new, old = compared(good, bad), compared(bad, good)
@@ -159,19 +135,11 @@ def test_unreadable(tmp_path: Path) -> None:
     assert of_device(compared(bad, bad)).kind is ComparisonKind.UNREADABLE
 
 
-def test_another_fallback_is_told_but_no_table_prices_it(tmp_path: Path) -> None:
-    content = spec(fallback={"variant": "plain", "block": 128, "warps": 8})
-    diff = compared(project(tmp_path / "old"), project(tmp_path / "new", content=content))
-    found = of_device(diff, "default")
-    assert found.kind is ComparisonKind.CHANGED and title(found) == "scale on default launches differently"
-    assert [change.where for change in found.changes] == [("all shapes",)]
-    assert summary(diff).endswith("; no table prices scale on default.")
-    assert diff.files == {}
-
-
-def test_other_files_are_told(tmp_path: Path) -> None:
+def test_other_files(tmp_path: Path) -> None:
     old = project(tmp_path / "old")
-    new = project(tmp_path / "new", content=_more_names())
+    content = spec()
+    content["devices"][DEVICE]["names"] = ["NVIDIA H100", "NVIDIA GH200"]
+    new = project(tmp_path / "new", content=content)
     (new / "generated/scale/extra.py").write_text("")
     assert compared(old, new).files == {
         "scale/__init__.py": "changed (which module serves which GPU)",
@@ -179,12 +147,6 @@ def test_other_files_are_told(tmp_path: Path) -> None:
     }
     assert compared(new, old).files["scale/extra.py"] == "is gone"
     assert compared(old / MODULE, new, new / "treegen.yaml").files == {}
-
-
-def _more_names() -> dict[str, Any]:
-    content = spec()
-    content["devices"][DEVICE]["names"] = ["NVIDIA H100", "NVIDIA GH200"]
-    return content
 
 
 def test_the_fallback_breaks_no_constraint_but_may_have_failed(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_revisions_compare_like_folders(
 
 
 @needs_git
-def test_what_is_not_committed_is_new(
+def test_the_new_snapshot_is_the_working_tree(
     repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(repository)
@@ -165,7 +165,7 @@ def test_bad_revisions_are_one_line(
 
 
 @needs_git
-def test_an_old_revision_without_tables_leaves_the_new_one_to_judge(
+def test_without_an_old_table_the_new_one_alone_prices(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     git(repository, "rm", "--quiet", "-r", "tables")
@@ -180,21 +180,21 @@ def test_an_old_revision_without_tables_leaves_the_new_one_to_judge(
 
 
 def test_folders_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A project, its output folder and one module of it are the same to a reader of that module."""
+    """A project, its output folder and one module of it compare alike."""
     old, new = project(tmp_path / "old", OTHER), project(tmp_path / "new")
     shutil.rmtree(old / "tables")
     write_table(old / "tables/h100")
     monkeypatch.chdir(new)
-    wanted = of_device(compared(old, new))
-    assert wanted.kind is ComparisonKind.CHANGED
+    expected = of_device(compared(old, new))
+    assert expected.kind is ComparisonKind.CHANGED
     module = "generated/scale/nvidia_h100.py"
     for one in (old, old / "generated", old / module):
         for other in (new, Path(), Path("generated"), Path(module)):
-            assert of_device(compared(one, other)) == wanted
+            assert of_device(compared(one, other)) == expected
     assert len(compared(old, new / module).comparisons) == len(compared(old / module, new).comparisons) == 1
 
 
-def test_what_is_no_module_is_one_line(
+def test_files_that_are_no_module_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., str]
 ) -> None:
     folder = project(tmp_path / "project")
