@@ -132,7 +132,7 @@ def _verdict_of_times(mean: float, error: float, threshold: float) -> Verdict:
 
 
 def _verdict_of_winners(old: _Bools, new: _Bools) -> Verdict:
-    """McNemar's test: of the scenarios that one of two equally good choices wins, each should win half."""
+    """McNemar's test (1947): two equally good choices each win half of the scenarios that only one wins."""
     lost, gained = int((old & ~new).sum()), int((new & ~old).sum())
     if abs(lost - gained) <= SURE * math.sqrt(lost + gained):
         return Verdict.NOISE

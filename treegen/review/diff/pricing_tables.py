@@ -18,7 +18,7 @@ from treegen.read.build_problem import build_problem
 from treegen.review.compiled_trees import Module, ModuleKey
 from treegen.review.diff.decisions import KnownDecisions, known_decisions
 from treegen.review.diff.price import Price, Tolerance, price, spread
-from treegen.review.diff.snapshots import Snapshot
+from treegen.review.diff.snapshots import Snapshot, naming_revision
 from treegen.review.diff.table_change import TableChange, table_change
 from treegen.write.lock import digests
 
@@ -87,13 +87,13 @@ def find_pricing_tables(
     read: `read_table`, perhaps cached. Raises InputError for a new table that cannot be read.
     """
     old_folder, new_folder = (_table_folder(snapshot, (kernel.name, device.key)) for snapshot in (old, new))
-    with new.reading():
+    with naming_revision(new.label, new.temporary):
         second = None if new_folder is None else _pricing_table(read(new_folder), kernel, device)
     only_new = () if second is None else (second,)
     if old_folder is None:
         return PricingTables(only_new)
     try:
-        with old.reading():
+        with naming_revision(old.label, old.temporary):
             first = _pricing_table(read(old_folder), kernel, device)
     except InputError as error:
         return PricingTables(only_new, note=f"the old table cannot price this change: {error}")

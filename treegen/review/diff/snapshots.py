@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,12 +30,6 @@ class Snapshot:
     modules: Mapping[ModuleKey, Module | str]  # of the spec's kernels and devices, or why one cannot be read
     single: bool = False  # whether the user named one file
     temporary: Path | None = None  # the folder that holds a git revision
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Let errors in files of this snapshot name the revision, not its temporary folder."""
-        with _naming_revision(self.temporary, self.label):
-            yield
 
 
 def read_here(spec: Path | None) -> Snapshot:
@@ -66,31 +60,24 @@ def read_snapshot(name: str, spec: Path | None, stack: ExitStack) -> Snapshot:
     place = find_spec(spec) if spec is None or looked_at(spec, Path.exists) else spec
     revision = find_revision(name, place.resolve().parent)
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="treegen-"))).resolve()
-    with _naming_revision(folder, name):
+    with naming_revision(name, folder):
         found = read_spec(lay_out(revision, place, folder))
-        snapshot = _read_folder(name, found, found.output)
-    modules = {
-        key: _with_revision(module, folder, name) if isinstance(module, str) else module
-        for key, module in snapshot.modules.items()
-    }
-    return replace(snapshot, modules=modules, temporary=folder)
+        return _read_folder(name, found, found.output, folder)
 
 
 @contextmanager
-def _naming_revision(folder: Path | None, name: str) -> Iterator[None]:
+def naming_revision(name: str, temporary: Path | None) -> Iterator[None]:
+    """Let errors name the revision instead of its temporary folder. Does nothing without such a folder."""
     try:
         yield
     except InputError as error:
-        if folder is None:
+        if temporary is None:
             raise
-        raise InputError.told(_with_revision(str(error), folder, name)) from None
+        message = str(error).replace(one_line(f"{temporary}/"), one_line(f"{name}:"))
+        raise InputError.told(message) from None
 
 
-def _with_revision(message: str, folder: Path, name: str) -> str:
-    return message.replace(one_line(f"{folder}/"), one_line(f"{name}:"))
-
-
-def _read_folder(name: str, spec: Spec, output: Path) -> Snapshot:
+def _read_folder(name: str, spec: Spec, output: Path, temporary: Path | None = None) -> Snapshot:
     if not looked_at(output, Path.is_dir):
         raise InputError(output, "no such output folder; `treegen build` writes it")
     folders = (output, *map(output.joinpath, spec.kernels))
@@ -100,12 +87,13 @@ def _read_folder(name: str, spec: Spec, output: Path) -> Snapshot:
     for kernel, device, path in expected_modules(spec, output):
         if f"{kernel.name}/{device.key}.py" in texts:
             try:
-                modules[kernel.name, device.key] = read_committed(kernel, device, path)
+                with naming_revision(name, temporary):
+                    modules[kernel.name, device.key] = read_committed(kernel, device, path)
             except InputError as error:
                 modules[kernel.name, device.key] = str(error)
     if not modules:
         raise InputError(output, f"holds no generated module of {', '.join(spec.kernels)}")
-    return Snapshot(name, spec, texts, modules)
+    return Snapshot(name, spec, texts, modules, temporary=temporary)
 
 
 def _read_file(name: str, path: Path, spec: Spec) -> Snapshot:
