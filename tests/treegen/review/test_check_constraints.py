@@ -125,7 +125,7 @@ def test_the_repositorys_modules_are_proved() -> None:
 
 
 def without_guards(tree: Tree, feature: str, fallback: Config) -> Tree:
-    """The tree without splits on the feature that have the fallback on one side."""
+    """The tree without those splits on the feature that have the fallback as a child."""
     if isinstance(tree, Leaf):
         return tree
     low, high = (without_guards(side, feature, fallback) for side in (tree.low, tree.high))
@@ -161,7 +161,7 @@ def test_a_removed_guard_is_found_with_a_shape_that_breaks_the_constraint(
         assert not holds(one.constraint, {**shape, **dict(leaf.config.parameters)})
 
 
-def test_a_finding_names_leaf_region_constraint_line_and_shape(tmp_path: Path) -> None:
+def test_a_problem_names_leaf_region_constraint_line_and_shape(tmp_path: Path) -> None:
     device, subject = device_and_kernel(tmp_path, words={"heads": "KV heads"})
     config = Config("plain", (("block", 16), ("warps", 2)))
     tree = Split("rows", 4, Split("heads", 17, Leaf(config), Leaf(subject.fallback)), Leaf(subject.fallback))

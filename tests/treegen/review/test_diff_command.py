@@ -1,4 +1,4 @@
-"""The command: exit codes, options, and what reaches a terminal."""
+"""The command's exit codes, options and terminal output."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_regressions_are_red_and_gains_green(folders: Path) -> None:
 
 
 def test_many_changes_are_counted(tmp_path: Path) -> None:
-    """Each of the least areas gets a config of its own: more changes than are shown."""
+    """Each of the smallest areas gets another config, which makes more changes than are shown."""
     chain: Tree = NARROW
     for i in reversed(range(SHOWN + 2)):
         chain = Split("area", i, Leaf(Config("plain", (("block", 256 + i), ("warps", 4)))), chain)

@@ -144,10 +144,10 @@ def test_definitions_are_compared_without_writing_them_out(tmp_path: Path) -> No
     """Each of these doubles the one before: written out, the last would have 2^60 terms."""
     chain = {"d0": "rows + 1"} | {f"d{i}": f"min(d{i - 1}, d{i - 1})" for i in range(1, 61)}
     tree = Split("d60", 7, Leaf(CONFIGS[0]), Leaf(CONFIGS[1]))
-    sides = []
+    modules = []
     for name in ("old", "new"):
         device, kernel = device_and_kernel(tmp_path / name, derived=chain)
-        sides.append(Module(kernel, device, tmp_path, "", tree))
-    assert with_new_names(*sides) == tree
-    other = replace(sides[1].kernel, derived={**sides[1].kernel.derived, "d0": expr.parse("rows + 2")})
-    assert with_new_names(sides[0], replace(sides[1], kernel=other)) != tree
+        modules.append(Module(kernel, device, tmp_path, "", tree))
+    assert with_new_names(*modules) == tree
+    other = replace(modules[1].kernel, derived={**modules[1].kernel.derived, "d0": expr.parse("rows + 2")})
+    assert with_new_names(modules[0], replace(modules[1], kernel=other)) != tree

@@ -28,7 +28,7 @@ CONTENT = spec(
 
 
 def _project(folder: Path, tree: Split, factor: float, **run: str) -> Path:
-    """Second repeats take 1% longer; `factor` is by how much WIDE moved."""
+    """Second repeats take 1% longer; `factor` multiplies the times of WIDE."""
 
     def times(row: Row) -> list[float]:
         narrow, medium, wide = planted(row)

@@ -1,4 +1,4 @@
-"""What became of a module, in a kind, a title and an exit code."""
+"""The kind, title and exit code of what became of a module."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def test_added_and_removed(tmp_path: Path, device: dict[str, Any], served: str) 
         ComparisonKind.REMOVED,
         served,
     )
-    moved = {DEVICE: 3, "nvidia": 6, "default": 9}[served]
-    how = f"other configs in {moved} of 9 measured scenarios"
+    changed = {DEVICE: 3, "nvidia": 6, "default": 9}[served]
+    how = f"other configs in {changed} of 9 measured scenarios"
     assert title(added) == f"scale on {key} is new, served by {served} before: {how}"
     assert title(removed) == f"scale on {key} is gone, served by {served} now: {how}"
     assert not added.regresses and removed.regresses

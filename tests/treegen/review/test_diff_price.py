@@ -38,14 +38,14 @@ def test_figures_agree_with_a_loop(rows: list[tuple[float, float, bool]]) -> Non
     assert found.ratio == pytest.approx(
         math.prod(a / b for b, a, _, _ in timed) ** (1 / len(timed)), rel=1e-5
     )
-    moved = [a / b for b, a, u, _ in timed if not u]
-    assert found.error == pytest.approx(0.02 * math.sqrt(len(moved)) / len(timed))
-    for end, expected in ((found.worst, max(moved, default=1)), (found.best, min(moved, default=1))):
+    ratios = [a / b for b, a, u, _ in timed if not u]
+    assert found.error == pytest.approx(0.02 * math.sqrt(len(ratios)) / len(timed))
+    for end, expected in ((found.worst, max(ratios, default=1)), (found.best, min(ratios, default=1))):
         if end is not None:
             (ratio,) = (a / b for b, a, _, name in timed if name == end[0])
             assert ratio == pytest.approx(expected, rel=1e-5) == pytest.approx(end[1], rel=1e-5)
-    assert (found.worst is None) == (max(moved, default=1) <= 1 + 1e-6) or max(moved) < 1 + 2e-6
-    assert (found.best is None) == (min(moved, default=1) >= 1 - 1e-6) or min(moved) > 1 - 2e-6
+    assert (found.worst is None) == (max(ratios, default=1) <= 1 + 1e-6) or max(ratios) < 1 + 2e-6
+    assert (found.best is None) == (min(ratios, default=1) >= 1 - 1e-6) or min(ratios) > 1 - 2e-6
 
 
 @examples(80)

@@ -1,4 +1,4 @@
-"""What OLD and NEW may be, and that a git revision compares like the folder that it was committed from."""
+"""The operands OLD and NEW; a git revision compares like the folder that it was committed from."""
 
 from __future__ import annotations
 
@@ -54,19 +54,22 @@ def _figures(old: Path | str, new: Path | str) -> dict[str, Any]:
 def test_revisions_compare_like_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
-    """Each folder as a build made it, and the same two builds as commits."""
+    """Two builds as folders, and the same two builds as commits."""
     folder = tmp_path / "repository"
-    laid = []
+    folders = []
     for name, times in (("one", planted), ("two", _slower_wide)):
         assert build(write_project(folder, times=times), "--fresh") == 0
         commit(folder, name)
-        laid.append(Path(shutil.copytree(folder, tmp_path / name, ignore=shutil.ignore_patterns(".git"))))
+        folders.append(Path(shutil.copytree(folder, tmp_path / name, ignore=shutil.ignore_patterns(".git"))))
     monkeypatch.chdir(folder)
-    by_folders = _figures(*laid)
+    by_folders = _figures(*folders)
     assert by_folders["comparisons"][0]["kind"] == ComparisonKind.CHANGED
     assert by_folders["comparisons"][0]["table"]["drift"]["cells"] == 27
     assert (
-        _figures("HEAD~1", "HEAD") == _figures(laid[0], "HEAD") == _figures("HEAD~1", laid[1]) == by_folders
+        _figures("HEAD~1", "HEAD")
+        == _figures(folders[0], "HEAD")
+        == _figures("HEAD~1", folders[1])
+        == by_folders
     )
     assert list(temporary.iterdir()) == []
     assert git(folder, "status", "--porcelain") == ""
@@ -94,7 +97,7 @@ def test_the_new_snapshot_is_the_working_tree(
 def test_the_spec_may_lie_in_a_sub_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From the top, where another project lies, from beside and from inside."""
+    """Run it at the top, where another project lies, in another folder, and in the spec's folder."""
     top = project(tmp_path / "top")
     inner = project(top / "inner", OTHER)
     commit(top)

@@ -49,7 +49,7 @@ class Price:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What a table cannot tell from no change, and what a user accepts."""
+    """The differences that a table cannot resolve, and those that a user accepts."""
 
     cells: Cells
     spread: float  # standard deviation of a scenario's log ratio of two equally fast configs

@@ -52,7 +52,7 @@ class ModuleComparison:
     device: str
     kind: ComparisonKind
     note: str | None = None  # why something could not be compared
-    served: str | None = None  # the device whose module serves this GPU on the side without a module for it
+    served: str | None = None  # the device whose module serves this GPU in the snapshot without its module
     judges: tuple[str, ...] = ()  # the labels of the pricing tables
     overall: tuple[Price, ...] = ()  # of all scenarios, one for each pricing table
     changes: tuple[ConfigChange, ...] = ()
