@@ -16,7 +16,7 @@ from attn_kernels.offline import hook as module
 from attn_kernels.offline.hook import HOOK, Needs, Outcome, Work
 from attn_kernels.planning import plan
 from treegen.read.spec_file import read_spec
-from treegen.review.check.hook import GROUP, Case, Hook, compiled, description
+from treegen.review.check.hook import GROUP, CompileCase, Hook, checked_outcome, describe
 
 REPOSITORY = Path(__file__).parents[1]
 KERNEL = read_spec(REPOSITORY / "treegen.yaml").kernels["unified_attention"]
@@ -24,8 +24,8 @@ TILE = {"block_m": 16, "tile_size": 32, "num_warps": 4, "num_stages": 2}
 ANY = {"head_size": None, "queries_per_kv": None, "kv_element_size": None}
 
 
-def case(variant: str = "qblock", target: str = "sm_80", largest: Any = ANY, **changes: int) -> Case:
-    return Case(target, variant, {**TILE, **changes}, largest)
+def case(variant: str = "qblock", target: str = "sm_80", largest: Any = ANY, **changes: int) -> CompileCase:
+    return CompileCase(target, variant, {**TILE, **changes}, largest)
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Work]:
@@ -47,7 +47,7 @@ def test_pyprojects_entry_point_is_a_hook() -> None:
     hook = getattr(importlib.import_module(place), name)
     assert hook is HOOK
     assert isinstance(hook, Hook)
-    described = description(hook)
+    described = describe(hook)
     assert described.parameters["block_m"] is None
     assert described.parameters["num_segments"] == 1
     assert "qblock" in described.variants
@@ -85,7 +85,7 @@ def test_sizes_are_the_largest_that_kernels_accept(
 def test_equal_work_is_done_once_longest_first_and_told_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     works = recorded(monkeypatch)
     sizes = [{**ANY, "head_size": n} for n in (64, 256, 128, None)]
-    wrong = Case("sm_80", "qblock", {"block_n": 16}, ANY)
+    wrong = CompileCase("sm_80", "qblock", {"block_n": 16}, ANY)
     outcomes = list(HOOK.compile([*(case(largest=size) for size in sizes), wrong], 1))
     assert [work.head_size for work in works] == [256, 128, 64]
     assert [one.kernels["k"].shared_memory for one in outcomes[:-1]] == [64, 256, 128, 256]
@@ -103,7 +103,7 @@ def test_kernels_compile_in_other_processes_whatever_triton_is_told_here(
         case("segmented", target="sm_123", largest=fp8),
         case(block_m=24),
     ]
-    nvidia, amd, unknown, impossible = map(compiled, HOOK.compile(cases, 2))
+    nvidia, amd, unknown, impossible = map(checked_outcome, HOOK.compile(cases, 2))
     assert os.environ["TRITON_INTERPRET"] == "1"
     for outcome in (nvidia, amd):
         assert outcome.error is None

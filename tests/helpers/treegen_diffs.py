@@ -1,4 +1,4 @@
-"""Small projects with trees made by hand, their comparison and git repositories of them."""
+"""Small projects with handmade trees, their comparison, and git repositories of them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from treegen.core.tree import Leaf, Split, Tree
 from treegen.emit.python import device_module, kernel_package, top_package
 from treegen.read.spec_file import read_spec
 from treegen.review.diff.compare import compare
-from treegen.review.diff.results import Comparison, Diff
-from treegen.review.diff.snapshots import read_side
+from treegen.review.diff.results import Diff, ModuleComparison
+from treegen.review.diff.snapshots import read_snapshot
 from treegen.write.files import write_files
 
 NARROW, MEDIUM, WIDE = (
@@ -27,7 +27,7 @@ NARROW, MEDIUM, WIDE = (
 """The configs of `treegen_builders`; MEDIUM is the fallback."""
 
 BEST = Split("area", 64, NARROW, WIDE)
-"""What is best by `treegen_builders.planted`."""
+"""The best tree for the times of `treegen_builders.planted`."""
 
 _IDENTITY = {
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -37,7 +37,7 @@ _IDENTITY = {
 
 
 def write_modules(spec_path: Path, trees: Mapping[tuple[str, str], Tree]) -> None:
-    """The output folder as a build would write it if it had found these trees."""
+    """Write the output folder as a build that fitted these trees would."""
     spec = read_spec(spec_path)
     files = {"__init__.py": top_package(spec.kernels)}
     for kernel in spec.kernels.values():
@@ -62,11 +62,11 @@ def project(folder: Path, tree: Tree = BEST, content: Mapping[str, Any] | None =
 
 def compared(old: Path | str, new: Path | str, spec: Path | None = None, threshold: float = 1.01) -> Diff:
     with ExitStack() as stack:
-        sides = [read_side(str(name), spec, stack) for name in (old, new)]
-        return compare(*sides, threshold)
+        snapshots = [read_snapshot(str(name), spec, stack) for name in (old, new)]
+        return compare(*snapshots, threshold)
 
 
-def of_device(diff: Diff, device: str = DEVICE) -> Comparison:
+def of_device(diff: Diff, device: str = DEVICE) -> ModuleComparison:
     (found,) = (comparison for comparison in diff.comparisons if comparison.device == device)
     return found
 
@@ -83,7 +83,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def commit(folder: Path, message: str = "a change") -> str:
-    """Commit all there is; makes the repository if there is none. Returns the commit."""
+    """Commit everything, in a new repository if there is none. Returns the commit."""
     if not (folder / ".git").exists():
         git(folder, "init", "--quiet", "--initial-branch=main")
     git(folder, "add", "--all")

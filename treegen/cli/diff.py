@@ -35,19 +35,23 @@ def run(options: argparse.Namespace) -> int:
     from contextlib import ExitStack
 
     from treegen.review.diff.compare import compare
-    from treegen.review.diff.figures import figures_text
     from treegen.review.diff.markdown import markdown
-    from treegen.review.diff.snapshots import read_here, read_side
+    from treegen.review.diff.results import json_text
+    from treegen.review.diff.snapshots import read_here, read_snapshot
     from treegen.review.diff.terminal import show
 
     if not 0 <= options.threshold <= 1000:
         raise InputError(f"--threshold {options.threshold}", "must be a percentage from 0 to 1000")
     with ExitStack() as stack:
-        old = read_side(options.old, options.spec, stack)
-        new = read_here(options.spec) if options.new is None else read_side(options.new, options.spec, stack)
+        old = read_snapshot(options.old, options.spec, stack)
+        new = (
+            read_here(options.spec)
+            if options.new is None
+            else read_snapshot(options.new, options.spec, stack)
+        )
         found = compare(old, new, 1 + options.threshold / 100)
     if options.format == "terminal":
         show(found)
     else:
-        sys.stdout.write(markdown(found) if options.format == "markdown" else figures_text(found))
+        sys.stdout.write(markdown(found) if options.format == "markdown" else json_text(found))
     return FOUND if found.regresses else FINE

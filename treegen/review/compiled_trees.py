@@ -1,8 +1,8 @@
-"""What a folder launches: its spec and the committed modules, read back into trees."""
+"""The committed modules of a spec, read back into trees."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -14,50 +14,46 @@ from treegen.core.tree import Tree
 from treegen.update.module_reader import UnreadableModule, read_module
 
 NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", MappingProxyType({}))
-"""Whom the module of last resort is for."""
+"""The device of the `default` module, which serves GPUs that the spec does not name."""
+
+ModuleKey = tuple[str, str]
+"""A kernel's name and a device's key."""
 
 
 @dataclass(frozen=True)
 class Module:
-    """A committed module. tree: as printed, with its guards and without gaps."""
+    """A committed module."""
 
     kernel: KernelSpec
     device: DeviceSpec
     path: Path
     text: str
-    tree: Tree
+    tree: Tree  # as printed: with guards, without gaps
 
 
-@dataclass(frozen=True)
-class State:
-    """modules: by kernel and device key, those that exist, in the spec's order; the last of each kernel is
-    that of FALLBACK_DEVICE. label: what a reader calls this state."""
-
-    label: str
-    spec: Spec
-    output: Path
-    modules: Mapping[tuple[str, str], Module]
-
-
-def read_state(spec: Spec, output: Path | None = None, label: str | None = None) -> State:
-    """The modules in an output folder (the spec's, if none is named). Raises InputError for one that no
-    build with this spec wrote."""
-    output = spec.output if output is None else output
-    modules = {}
+def expected_modules(spec: Spec, output: Path) -> Iterator[tuple[KernelSpec, DeviceSpec, Path]]:
+    """The kernel, device and path of every module that a build of the spec writes below `output`, in the
+    spec's order; each kernel's `default` module is its last."""
     for kernel in spec.kernels.values():
         for key in (*kernel.tables, FALLBACK_DEVICE):
-            device = spec.devices.get(key, NO_DEVICE)
-            path = output / kernel.name / f"{key}.py"
-            if looked_at(path, Path.is_file):
-                modules[kernel.name, key] = read_committed(kernel, device, path)
-    return State(label or str(output), spec, output, MappingProxyType(modules))
+            yield kernel, spec.devices.get(key, NO_DEVICE), output / kernel.name / f"{key}.py"
+
+
+def read_trees(spec: Spec) -> dict[ModuleKey, Module]:
+    """The modules that exist in the spec's output folder. Raises InputError for one that no build of this
+    spec wrote."""
+    return {
+        (kernel.name, device.key): read_committed(kernel, device, path)
+        for kernel, device, path in expected_modules(spec, spec.output)
+        if looked_at(path, Path.is_file)
+    }
 
 
 def read_committed(kernel: KernelSpec, device: DeviceSpec, path: Path) -> Module:
-    """The module in a file. Raises InputError where this spec prints no such text."""
+    """The module in a file. Raises InputError if a build of this spec prints no such text."""
     text = read_text(path)
     try:
         tree = read_module(text, kernel, path, device.limits)
     except UnreadableModule as error:
-        raise InputError.told(f"{error}; `treegen build` writes it anew") from None
+        raise InputError.told(f"{error}; `treegen build` rewrites it") from None
     return Module(kernel, device, path, text, tree)

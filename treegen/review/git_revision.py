@@ -1,6 +1,6 @@
-"""A git revision as a folder: the spec, what it compiles to and the tables, as they were committed.
+"""A git revision as a folder: the spec, the generated modules and the tables as they were committed.
 
-Only git's plumbing is asked, so that no filter, hook or attribute of the repository has a say.
+Only git's plumbing commands run, so no filter, hook or attribute of the repository takes effect.
 """
 
 from __future__ import annotations
@@ -20,74 +20,64 @@ _PLAIN_FILES = {"100644", "100755"}
 
 @dataclass(frozen=True)
 class Revision:
-    """A commit of the repository whose top folder is `top`; `name` is what the user called it."""
-
-    name: str
-    top: Path
+    name: str  # as the user wrote it
+    top: Path  # the repository's top folder
     commit: str
 
 
-def find_revision(name: str, here: Path) -> Revision | None:
-    """The commit that git calls `name` in the repository around `here`; None where there is none."""
+def find_revision(name: str, here: Path) -> Revision:
+    """The commit that git calls `name` in the repository around `here`. Raises InputError if none is."""
     top = _git(here, "rev-parse", "--show-toplevel")
-    named = _verified(here, name)
-    commit = None if named is None else _verified(here, f"{named}^{{commit}}")  # `:/text` must stand alone
+    found = _verified(here, name)
+    commit = None if found is None else _verified(here, f"{found}^{{commit}}")  # `:/text` takes no suffix
     if top is None or commit is None:
-        return None
+        why = _repository_error(here)
+        what = "is neither a file nor a folder, nor a git revision here"
+        raise InputError(shown(name), f"{what} ({why})" if why else what)
     return Revision(name, Path(os.fsdecode(top.removesuffix(b"\n"))), commit)
 
 
-def why_no_repository(here: Path) -> str | None:
-    """What git says where it finds no repository, or refuses to look into it; None where there is one."""
-    try:
-        done = _run(here, "rev-parse", "--show-toplevel")
-    except (OSError, ValueError) as error:
-        return f"git cannot be run: {reason(error)}"
-    said = done.stderr.decode(errors="replace").strip().splitlines()
-    return None if done.returncode == 0 else said[0] if said else "git fails"
-
-
 def lay_out(revision: Revision, spec: Path, folder: Path) -> Path:
-    """Write the revision's spec, output folder and tables below an empty `folder`; returns the path of the
-    spec there. spec: its path in the working tree. Raises InputError."""
+    """Write the revision's spec, output folder and tables below an empty `folder`.
+
+    spec: its path in the working tree. Returns the path of the written spec. Raises InputError.
+    """
     top = revision.top.resolve()
     if not spec.resolve().is_relative_to(top):
         raise InputError(spec, f"is outside the repository {top} of {shown(revision.name)}")
     place = spec.resolve().relative_to(top)
-    laid = folder / place
+    written = folder / place
     _copy(revision, [place], folder)
-    if not laid.is_file():
+    if not written.is_file():
         raise InputError(f"{revision.name}:{place}", "no such spec in this revision")
-    found = read_spec(laid)
+    content = read_spec(written)
     root = folder.resolve()
-    tables = (path for kernel in found.kernels.values() for path in kernel.tables.values())
-    _copy(revision, [path.relative_to(root) for path in (found.output, *tables)], folder)
-    return laid
+    tables = (path for kernel in content.kernels.values() for path in kernel.tables.values())
+    _copy(revision, [path.relative_to(root) for path in (content.output, *tables)], folder)
+    return written
 
 
 def _copy(revision: Revision, paths: Iterable[Path], folder: Path) -> None:
-    """Write the plain files at or below `paths`; links and submodules are left out."""
+    """Write the plain files at or below `paths`; leave out links and submodules."""
     for mode, blob, size, name in _entries(revision, paths):
         path = PurePosixPath(name)
+        where = f"{revision.name}:{name}"
         if mode not in _PLAIN_FILES:
             continue
         if path.is_absolute() or ".." in path.parts or size > MAX_BYTES:
-            raise InputError(
-                f"{revision.name}:{name}", f"is no file of at most {MAX_BYTES >> 20} MiB below it"
-            )
+            raise InputError(where, f"must be a file of at most {MAX_BYTES >> 20} MiB below the top folder")
         content = _git(revision.top, "cat-file", "blob", blob)
         if content is None:
-            raise InputError(f"{revision.name}:{name}", "git cannot read it")
-        target = folder / path
+            raise InputError(where, "git cannot read it")
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
         except OSError as error:
-            raise InputError(f"{revision.name}:{name}", f"cannot be laid out: {reason(error)}") from None
+            raise InputError(where, f"cannot be written to a temporary folder: {reason(error)}") from None
 
 
 def _entries(revision: Revision, paths: Iterable[Path]) -> Iterator[tuple[str, str, int, str]]:
-    """Mode, object, size and path of each file in the revision."""
+    """The mode, object, size in bytes and path of each file in the revision."""
     listing = _git(
         revision.top,
         *("--literal-pathspecs", "ls-tree", "-r", "-l", "-z", "--full-tree", revision.commit, "--"),
@@ -109,12 +99,22 @@ def _verified(here: Path, name: str) -> str | None:
 
 
 def _git(here: Path, *arguments: str) -> bytes | None:
-    """What git prints; None if it fails or is not there."""
+    """The output of a git command; None if it fails or cannot run."""
     try:
         done = _run(here, *arguments)
     except (OSError, ValueError):
         return None
     return done.stdout if done.returncode == 0 else None
+
+
+def _repository_error(here: Path) -> str | None:
+    """Git's message if it finds or opens no repository around `here`; None if there is one."""
+    try:
+        done = _run(here, "rev-parse", "--show-toplevel")
+    except (OSError, ValueError) as error:
+        return f"git cannot be run: {reason(error)}"
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return None if done.returncode == 0 else lines[0] if lines else "git fails"
 
 
 def _run(here: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:

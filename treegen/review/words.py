@@ -1,4 +1,4 @@
-"""How regions of the shape space and configs read."""
+"""Regions of the feature space and changes of configs in words."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ EVERYTHING = "all shapes"
 
 
 def region_words(region: Region, kernel: KernelSpec) -> str:
-    """A region as a person says it: `decode, batch 17 to 64, longest context over 4,096`.
+    """A region in the spec's words: `decode, batch 17 to 64, longest context over 4,096`.
 
-    First the regimes that hold, then features in the spec's order, each by its word.
+    The regimes that hold come first, then the bounds of features in the spec's order.
     """
     order = [*kernel.features, *kernel.derived]
-    names: list[str] = []
+    regimes: list[str] = []
     bounds: list[str] = []
     for feature in sorted(region, key=lambda name: order.index(name) if name in order else len(order)):
-        held, rest = _feature(feature, *region[feature], kernel)
-        names += held
-        bounds += [rest] if rest else []
-    return ", ".join([*names, *bounds]) or EVERYTHING
+        names, rest = _regimes_and_bounds(feature, *region[feature], kernel)
+        regimes += names
+        bounds += [f"{kernel.words.get(feature, feature)} {rest}"] if rest else []
+    return ", ".join([*regimes, *bounds]) or EVERYTHING
 
 
 def range_words(least: int | None, greatest: int | None) -> str:
-    """`17 to 64`, `up to 64`, `over 16`, `17`, or nothing where there is no bound."""
+    """`17 to 64`, `up to 64`, `over 16` or `17`; empty without a bound."""
     if least is None:
         return "" if greatest is None else f"up to {greatest:,}"
     if greatest is None:
@@ -33,20 +33,20 @@ def range_words(least: int | None, greatest: int | None) -> str:
 
 
 def change_words(old: Config, new: Config, kernel: KernelSpec) -> str:
-    """What a launch changes, by `kernel`'s words: `split -> segmented, 1 -> 32 segments`."""
+    """The variant and the parameters that differ: `split -> segmented, 1 -> 32 segments`."""
     before, after = dict(old.parameters), dict(new.parameters)
     parts = [f"{old.variant} -> {new.variant}"] if old.variant != new.variant else []
     for name in dict.fromkeys([*before, *after]):
         if before.get(name) != after.get(name):
-            values = (str(side.get(name, "none")) for side in (before, after))
+            values = (str(parameters.get(name, "none")) for parameters in (before, after))
             parts.append(f"{' -> '.join(values)} {kernel.words.get(name, name)}")
     return ", ".join(parts)
 
 
-def _feature(
+def _regimes_and_bounds(
     feature: str, least: int | None, greatest: int | None, kernel: KernelSpec
 ) -> tuple[list[str], str]:
-    """The regimes that a feature's bounds lie in, and in words those bounds that these do not say."""
+    """The regimes that hold all values between the bounds, and the bounds that no regime implies."""
     names = []
     for name, regime in kernel.regimes.items():
         if regime.feature != feature:
@@ -57,5 +57,9 @@ def _feature(
         elif regime.greatest is not None and greatest is not None and greatest <= regime.greatest:
             names.append(name)
             greatest = None if greatest == regime.greatest else greatest
-    bounds = range_words(least, greatest)
-    return names, f"{kernel.words.get(feature, feature)} {bounds}" if bounds else ""
+    return names, range_words(least, greatest)
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """`1 leaf`, `1,080 scenarios`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -206,7 +206,7 @@ def test_check_finds_a_module_that_was_edited(
     path.write_text(path.read_text() + "import os\n")
     status, out = _check(capsys)
     assert status == 1
-    assert f"    {FOLDER}/{name}.py: is not what treegen prints; `treegen build` writes it anew\n" in out
+    assert f"    {FOLDER}/{name}.py: is not what treegen prints; `treegen build` rewrites it\n" in out
     assert f"    {FOLDER}/{name}.py:{len(path.read_text().splitlines())}: imports os\n" in out
     assert f"    {FOLDER}/{name}.py is stale: line " in out
     assert build(project / "treegen.yaml", "--check") == 1

@@ -1,4 +1,4 @@
-"""Which compilations stand for all leaves."""
+"""Which compilations cover all leaves, and what their outcomes say."""
 
 from __future__ import annotations
 
@@ -13,34 +13,41 @@ from treegen_strategies import CONFIGS, examples
 
 from treegen.core.spec import Config, DeviceSpec, Spec
 from treegen.core.tree import Leaf, Split, Tree
-from treegen.review.check.compiling import Wanted, check_compile, uncovered, wanted_by
-from treegen.review.check.hook import Case, Compiled, Description, Used
+from treegen.review.check.compiling import CompileTask, check_compile, compile_tasks, uncovered
+from treegen.review.check.hook import CompileCase, CompileOutcome, HookDescription, KernelNeeds
 from treegen.review.compiled_trees import NO_DEVICE, Module
 
-CODE = Description(
+CODE = HookDescription(
     frozenset({"rows", "columns", "heads"}),
     frozenset({"plain"}),
     {"block": None, "warps": None},
     ("columns", "area"),
     {"nvidia": ("sm_80",), "amd": ("gfx942",)},
 )
-SMALL, LARGE = Config("plain", (("block", 16), ("warps", 2))), Config("plain", (("block", 64), ("warps", 4)))
+SMALL, MIDDLE, LARGE = (
+    Config("plain", (("block", block), ("warps", warps))) for block, warps in ((16, 2), (32, 1), (64, 4))
+)
 
 
 def project(folder: Path, tree: Tree, key: str = DEVICE) -> tuple[Spec, Module]:
-    """The tree as the module of a device beside a stand-in with less of everything."""
+    """The tree as the module of a device, beside a vendor's device with lower limits."""
     device, kernel = device_and_kernel(folder)
     device = replace(device, limits=MappingProxyType({"shared_memory": 1000, "spills": 8}))
-    kin = DeviceSpec("nvidia", (), None, "nvidia", MappingProxyType({"shared_memory": 400}))
-    devices = {DEVICE: device, "nvidia": kin}
+    vendor = DeviceSpec("nvidia", (), None, "nvidia", MappingProxyType({"shared_memory": 400}))
+    devices = {DEVICE: device, "nvidia": vendor}
     module = Module(kernel, devices.get(key, NO_DEVICE), folder / "m.py", "", tree)
     return Spec(folder / "treegen.yaml", folder, devices, {kernel.name: kernel}), module
 
 
-def test_a_leaf_is_compiled_at_the_largest_sizes_of_its_region(tmp_path: Path) -> None:
-    tree = Split("columns", 128, Split("rows", 4, Leaf(SMALL), Leaf(LARGE)), Leaf(LARGE))
+def test_every_leaf_that_a_shape_reaches_is_compiled_at_the_largest_sizes_of_its_region(
+    tmp_path: Path,
+) -> None:
+    unreachable = Split("rows", 4, Split("rows", 8, Leaf(SMALL), Leaf(MIDDLE)), Leaf(LARGE))
+    tree = Split("columns", 128, unreachable, Leaf(LARGE))
     spec, module = project(tmp_path, tree)
-    found = [(one.case.target, one.config, dict(one.case.largest)) for one in wanted_by(spec, module, CODE)]
+    found = [
+        (one.case.target, one.config, dict(one.case.largest)) for one in compile_tasks(spec, module, CODE)
+    ]
     assert found == [
         ("sm_90", SMALL, {"columns": 128, "area": None}),
         ("sm_90", LARGE, {"columns": 128, "area": None}),
@@ -52,35 +59,29 @@ def test_a_derived_size_is_at_most_what_its_parts_allow(tmp_path: Path) -> None:
     inner = Split("columns", 8, Split("columns", -1, Leaf(LARGE), Leaf(SMALL)), Leaf(LARGE))
     tree = Split("rows", 4, Split("rows", 0, Leaf(LARGE), inner), Leaf(LARGE))
     spec, module = project(tmp_path, tree)
-    (found,) = [one for one in wanted_by(spec, module, CODE) if one.config == SMALL]
+    (found,) = [one for one in compile_tasks(spec, module, CODE) if one.config == SMALL]
     assert found.case.largest == {"columns": 8, "area": 32}
 
 
-def test_a_leaf_that_no_shape_reaches_is_not_compiled(tmp_path: Path) -> None:
-    tree = Split("rows", 4, Split("rows", 8, Leaf(LARGE), Leaf(SMALL)), Leaf(LARGE))
-    spec, module = project(tmp_path, tree)
-    assert {one.config for one in wanted_by(spec, module, CODE)} == {LARGE}
-
-
-def test_a_stand_in_is_compiled_for_what_the_hook_says(tmp_path: Path) -> None:
+def test_the_module_of_a_vendor_is_compiled_for_the_hooks_architectures(tmp_path: Path) -> None:
     spec, module = project(tmp_path, Leaf(LARGE), "nvidia")
-    (found,) = wanted_by(spec, module, CODE)
+    (found,) = compile_tasks(spec, module, CODE)
     assert (found.case.target, found.limits) == ("sm_80", {"shared_memory": 400})
 
 
-def test_the_module_of_last_resort_is_compiled_for_everything_with_the_least_limits(tmp_path: Path) -> None:
+def test_the_default_module_is_compiled_for_every_architecture_with_the_least_limits(tmp_path: Path) -> None:
     spec, module = project(tmp_path, Leaf(LARGE), "default")
-    found = {one.case.target: one.limits for one in wanted_by(spec, module, CODE)}
+    found = {one.case.target: one.limits for one in compile_tasks(spec, module, CODE)}
     nvidia = {"shared_memory": 400, "spills": 8}
     assert found == {"gfx942": {}, "sm_80": nvidia, "sm_90": nvidia}
 
 
 amounts = st.sampled_from([None, 16, 64, 256])
-wanted = st.builds(
-    lambda config, target, head, group, shared, spills: Wanted(
+tasks = st.builds(
+    lambda config, target, head, group, shared, spills: CompileTask(
         "gpu",
         config,
-        Case(target, config.variant, dict(config.parameters), {"head": head, "group": group}),
+        CompileCase(target, config.variant, dict(config.parameters), {"head": head, "group": group}),
         {n: v for n, v in (("shared_memory", shared), ("spills", spills)) if v is not None},
     ),
     st.sampled_from(CONFIGS[:2]),
@@ -97,8 +98,10 @@ def at_most(one: int | None, other: int | None) -> bool:
 
 
 @examples(300)
-@given(st.lists(wanted, max_size=8))
-def test_every_wanted_case_has_one_that_stands_for_it_and_none_is_kept_in_vain(every: list[Wanted]) -> None:
+@given(st.lists(tasks, max_size=8))
+def test_every_task_is_covered_and_none_is_kept_in_vain(
+    every: list[CompileTask],
+) -> None:
     kept = uncovered(every)
     for one in every:
         assert any(
@@ -111,15 +114,14 @@ def test_every_wanted_case_has_one_that_stands_for_it_and_none_is_kept_in_vain(e
         assert not any(other.covers(one) for j, other in enumerate(kept) if i != j)
 
 
-def test_what_is_over_a_limit_does_not_compile_or_has_no_kernel_is_found(tmp_path: Path) -> None:
-    third = Config("plain", (("block", 32), ("warps", 1)))
+def test_problems_of_outcomes(tmp_path: Path) -> None:
     spec, module = project(
-        tmp_path, Split("rows", 4, Leaf(SMALL), Split("heads", 4, Leaf(third), Leaf(LARGE)))
+        tmp_path, Split("rows", 4, Leaf(SMALL), Split("heads", 4, Leaf(MIDDLE), Leaf(LARGE)))
     )
     by_block = {
-        16: Compiled({"main": Used(1000, 900, 9), "sum": Used(1001, None, None)}, None),
-        32: Compiled({}, "CompilationError: at 1:2"),
-        64: Compiled({}, None),
+        16: CompileOutcome({"main": KernelNeeds(1000, 900, 9), "sum": KernelNeeds(1001, None, None)}, None),
+        32: CompileOutcome({}, "CompilationError: at 1:2"),
+        64: CompileOutcome({}, None),
     }
     report = check_compile(
         spec,
@@ -136,6 +138,6 @@ def test_what_is_over_a_limit_does_not_compile_or_has_no_kernel_is_found(tmp_pat
         f"{start}_B16_W2 (columns any, area any): the kernel sum needs 1,001 bytes of shared memory; "
         "the limit is 1,000",
         f"{start}_B32_W1 (columns any, area any) does not compile: CompilationError: at 1:2",
-        f"{start}_B64_W4 (columns any, area any): the hook tells of no kernel",
+        f"{start}_B64_W4 (columns any, area any): the hook reports no kernel",
     )
-    assert report.looked_at == "scale: 3 compilations for 3 leaves on sm_90; at most 9 spilled registers"
+    assert report.seen == "scale: 3 compilations for 3 leaves on sm_90; at most 9 spilled registers"

@@ -1,4 +1,4 @@
-"""Proofs of constraints: sound against brute force, and no tampered tree gets past them."""
+"""Proofs of constraints: sound against brute force, and they find every removed guard."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from treegen.passes.guards import guard
 from treegen.read.spec_file import read_spec
 from treegen.review import regions
 from treegen.review.check.constraints import check_constraints
-from treegen.review.check.modules import Committed
+from treegen.review.check.modules import CommittedModules
 from treegen.review.check.proof import prove
-from treegen.review.compiled_trees import NO_DEVICE, Module, read_state
+from treegen.review.compiled_trees import NO_DEVICE, Module, read_trees
 
 SPEC = read_spec(REPOSITORY / "treegen.yaml")
+MODULES = read_trees(SPEC)
 SHARED = DeviceSpec("gpu", (), None, "nvidia", MappingProxyType({"shared": 4096}))
 DERIVED = MappingProxyType(
     {"area": expr.parse("rows * columns"), "share": expr.parse("columns // max(1, heads)")}
@@ -74,9 +75,7 @@ boxes = st.fixed_dictionaries(
 @given(
     boxes, st.sampled_from(CONFIGS), st.sampled_from([*GUARDABLE, "rows - columns <= heads", "area > share"])
 )
-def test_what_is_proved_holds_at_every_point_and_counterexamples_are_some(
-    region: Region, config: Config, text: str
-) -> None:
+def test_proofs_and_counterexamples_agree_with_brute_force(region: Region, config: Config, text: str) -> None:
     subject = kernel(text)
     unproved = list(prove(region, config, subject, SHARED))
     for point in product(range(-4, 14, 3), repeat=3):
@@ -92,7 +91,7 @@ def test_what_is_proved_holds_at_every_point_and_counterexamples_are_some(
 
 @examples(200)
 @given(trees(st.integers(-5, 300)))
-def test_every_tree_that_the_guards_made_is_proved(tree: Tree) -> None:
+def test_every_guarded_tree_is_proved(tree: Tree) -> None:
     subject = kernel(*GUARDABLE)
     for leaf, region in leaves(guard(tree, subject, SHARED, {"heads": (1, 8), "columns": (1, 64)})):
         if leaf.config != FALLBACK:
@@ -110,7 +109,7 @@ def test_a_constraint_over_a_limit_that_the_device_lacks_is_not_proved() -> None
     assert one.unknown == ("shared",)
 
 
-def test_variants_that_a_constraint_does_not_bind_are_left_alone(tmp_path: Path) -> None:
+def test_a_constraint_binds_only_its_variants(tmp_path: Path) -> None:
     device, subject = device_and_kernel(
         tmp_path,
         config={"variants": ["plain", "other"], "parameters": {"block": "B", "warps": "W"}},
@@ -121,23 +120,12 @@ def test_variants_that_a_constraint_does_not_bind_are_left_alone(tmp_path: Path)
     assert list(prove({}, Config("other", parameters), subject, device)) == []
 
 
-def committed(spec: Spec) -> dict[tuple[str, str], Module]:
-    return dict(read_state(spec).modules)
-
-
 def test_the_repositorys_modules_are_proved() -> None:
-    report = check_constraints(SPEC, Committed(committed(SPEC), ()))
-    assert report.problems == ()
-    exempt = sum(
-        leaf.config == module.kernel.fallback
-        for module in committed(SPEC).values()
-        for leaf, _ in leaves(module.tree)
-    )
-    assert report.looked_at.endswith(f"; {exempt} more launch the fallback and are exempt")
+    assert check_constraints(SPEC, CommittedModules(MODULES, ())).problems == ()
 
 
 def without_guards(tree: Tree, feature: str, fallback: Config) -> Tree:
-    """The tree without splits on the feature that have the fallback on one side."""
+    """The tree without those splits on the feature that have the fallback as a child."""
     if isinstance(tree, Leaf):
         return tree
     low, high = (without_guards(side, feature, fallback) for side in (tree.low, tree.high))
@@ -153,7 +141,7 @@ def without_guards(tree: Tree, feature: str, fallback: Config) -> Tree:
 def test_a_removed_guard_is_found_with_a_shape_that_breaks_the_constraint(
     key: str, feature: str, text: str
 ) -> None:
-    module = committed(SPEC)["unified_attention", key]
+    module = MODULES["unified_attention", key]
     kernel_spec, device = module.kernel, module.device
     tree = without_guards(module.tree, feature, kernel_spec.fallback)
     found = [
@@ -173,16 +161,16 @@ def test_a_removed_guard_is_found_with_a_shape_that_breaks_the_constraint(
         assert not holds(one.constraint, {**shape, **dict(leaf.config.parameters)})
 
 
-def test_a_finding_names_leaf_region_constraint_line_and_shape(tmp_path: Path) -> None:
+def test_a_problem_names_leaf_region_constraint_line_and_shape(tmp_path: Path) -> None:
     device, subject = device_and_kernel(tmp_path, words={"heads": "KV heads"})
     config = Config("plain", (("block", 16), ("warps", 2)))
     tree = Split("rows", 4, Split("heads", 17, Leaf(config), Leaf(subject.fallback)), Leaf(subject.fallback))
     module = Module(subject, device, tmp_path / "m.py", "", tree)
     spec = Spec(tmp_path / "treegen.yaml", tmp_path, {DEVICE: device}, {subject.name: subject})
-    report = check_constraints(spec, Committed({(subject.name, DEVICE): module}, ()))
+    report = check_constraints(spec, CommittedModules({(subject.name, DEVICE): module}, ()))
     (line,) = report.problems
     assert line == (
         f"scale on {DEVICE}: PLAIN_B16_W2, launched at rows up to 4, KV heads up to 17: 'block >= heads' "
         f"({tmp_path}/treegen.yaml:{subject.constraints[0].line}) does not hold at rows=1 heads=17"
     )
-    assert (report.looked_at) == "0 constraints proved at 1 leaf; 2 more launch the fallback and are exempt"
+    assert (report.seen) == "0 constraints proved at 1 leaf; 2 more launch the fallback and are exempt"

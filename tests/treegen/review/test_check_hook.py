@@ -1,22 +1,20 @@
-"""Hooks in their own process: whatever they do, `treegen check` goes on and says it in one line."""
+"""Hooks in a process of their own: whatever a hook does, `treegen check` reports it in one line."""
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from treegen_builders import DEVICE, KERNEL, build, spec, write_project
 
-from treegen.cli import check as check_command
-from treegen.cli.parsers import FINE, FOUND, Parser
-from treegen.review.check.hook import Case, Description
-from treegen.review.check.hookprocess import HookFailure, HookProcess, Missing
+from treegen.cli.main import main
+from treegen.cli.parsers import FINE, FOUND
+from treegen.review.check.hook import CompileCase, CompileOutcome, HookDescription, KernelNeeds
+from treegen.review.check.hook_process import HookFailure, HookProcess, MissingHook
 
 HOOK = """
 import sys
@@ -42,12 +40,16 @@ class Hook:
 
 HOOK = Hook()
 """
-CASE = Case("sm_90", "plain", {"block": 16, "warps": 2}, {"columns": 64})
+CASE = CompileCase("sm_90", "plain", {"block": 16, "warps": 2}, {"columns": 64})
+
+
+Offer = Callable[[str], None]
+Check = Callable[..., list[str]]
 
 
 @pytest.fixture
-def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """A function that installs a hook called `scale_hook` of this code, for this test alone."""
+def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
+    """A function that installs a hook called `scale_hook` with this code, for this test alone."""
     installed = tmp_path / "installed"
     (installed / "scale_code-1.dist-info").mkdir(parents=True)
     (installed / "scale_code-1.dist-info/METADATA").write_text("Name: scale-code\nVersion: 1\n")
@@ -61,15 +63,39 @@ def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
     return install
 
 
+@pytest.fixture
+def check(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Check:
+    """A function that runs the hook's two checks, less those that `skip` names, on a project.
+
+    It asserts the exit code and returns the lines of stdout. shared_memory: the device's limit in bytes.
+    """
+
+    def run(status: int, *skip: str, shared_memory: int = 1 << 20, **sections: object) -> list[str]:
+        content = spec(hook="scale_hook", **sections)
+        content["devices"][DEVICE]["limits"]["shared_memory"] = shared_memory
+        path = write_project(tmp_path, content)
+        assert build(path) == 0
+        capfd.readouterr()
+        skipped = ["tables", "fresh", "modules", "constraints", *skip]
+        options = [word for name in skipped for word in ("--skip", name)]
+        assert main(["check", "--spec", str(path), *options]) == status
+        out, err = capfd.readouterr()
+        ran = [name for name in ("code", "compile") if name not in skip]
+        assert [line.split(":")[0] for line in err.splitlines()] == ran
+        return out.splitlines()
+
+    return run
+
+
 def changed(code: str) -> str:
     """HOOK with more lines in its class."""
     return HOOK.replace("HOOK = Hook()", textwrap.indent(textwrap.dedent(code), "    ") + "\nHOOK = Hook()")
 
 
-def test_a_hook_describes_itself_and_compiles(offer: Callable[[str], None]) -> None:
+def test_a_hook_describes_itself_and_compiles(offer: Offer) -> None:
     offer(HOOK)
     with HookProcess("scale_hook") as hook:
-        assert hook.description == Description(
+        assert hook.description == HookDescription(
             frozenset({"rows", "columns", "heads"}),
             frozenset({"plain"}),
             {"block": None, "warps": 4},
@@ -77,24 +103,18 @@ def test_a_hook_describes_itself_and_compiles(offer: Callable[[str], None]) -> N
             {"nvidia": ("sm_80",)},
         )
         (outcome,) = hook.compile([CASE], 1)
-        assert (outcome.error, outcome.kernels["scale"].shared_memory) == (None, 1024)
-        assert outcome.kernels["scale"].spills is None
+        assert outcome == CompileOutcome({"scale": KernelNeeds(1024, 40, None)}, None)
 
 
-def test_a_name_that_nobody_offers() -> None:
-    with HookProcess("nobody_offers_this") as hook:
-        assert hook.description == Missing("no installed package offers the hook nobody_offers_this")
-
-
-def test_a_hook_whose_dependency_is_missing(offer: Callable[[str], None]) -> None:
+def test_a_hook_whose_dependency_is_missing(offer: Offer) -> None:
     offer("import no_such_compiler")
     with HookProcess("scale_hook") as hook:
-        what = "the hook scale_hook needs no_such_compiler, which is not installed"
-        assert hook.description == Missing(what)
+        why = "the hook scale_hook needs no_such_compiler, which is not installed"
+        assert hook.description == MissingHook(why)
 
 
 def test_two_packages_that_offer_one_name(
-    offer: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(HOOK)
     other = tmp_path / "other/other_code-1.dist-info"
@@ -115,11 +135,11 @@ def test_two_packages_that_offer_one_name(
         ("HOOKS = 7", "AttributeError"),
         ("raise SystemExit(4)", "SystemExit: 4"),
         ("import os; os.write(2, b'LLVM ERROR: no\\n'); os._exit(5)", "ended with 5: LLVM ERROR: no$"),
-        (changed("features = 'rows'"), "str stands where the hook should give several texts"),
-        (changed("parameters = {'block': 'many'}"), "str stands where the hook should give an integer"),
+        (changed("features = 'rows'"), "the hook must give several texts, not str"),
+        (changed("parameters = {'block': 'many'}"), "the hook must give an integer, not str"),
     ],
 )
-def test_what_goes_wrong_on_loading(offer: Callable[[str], None], code: str, what: str) -> None:
+def test_failures_of_loading(offer: Offer, code: str, what: str) -> None:
     offer(code)
     with HookProcess("scale_hook") as hook, pytest.raises(HookFailure, match=what):
         _ = hook.description
@@ -134,40 +154,30 @@ def test_what_goes_wrong_on_loading(offer: Callable[[str], None], code: str, wha
         ("return []", "fewer outcomes than there are cases"),
         ("return [Outcome(cases[0])] * 2", "more outcomes than there are cases"),
         ("return [None]", "AttributeError"),
-        ("o = Outcome(cases[0]); o.error = 3; return [o]", "int stands where the hook should give a text"),
+        ("o = Outcome(cases[0]); o.error = 3; return [o]", "the hook must give a text, not int"),
         (
             "o = Outcome(cases[0]); o.kernels['scale'].spills = 1.5; return [o]",
-            "float stands where the hook should give an integer",
+            "the hook must give an integer, not float",
         ),
     ],
 )
-def test_what_goes_wrong_on_compiling(offer: Callable[[str], None], code: str, what: str) -> None:
+def test_failures_of_compiling(offer: Offer, code: str, what: str) -> None:
     offer(changed(f"def compile(self, cases, jobs):\n    {code}"))
     with HookProcess("scale_hook") as hook, pytest.raises(HookFailure, match=what):
         list(hook.compile([CASE], 1))
 
 
-def test_a_failure_is_told_again(offer: Callable[[str], None], tmp_path: Path, capsys: Any) -> None:
-    """And not what came of it: that the process has ended since."""
-    offer("raise ValueError('no way')")
-    path = project(tmp_path)
-    capsys.readouterr()
-    assert check(path, *ONLY) == FOUND
-    failure = f"    {KERNEL}: the hook scale_hook failed: ValueError: no way"
-    assert capsys.readouterr().out.splitlines()[1:4:2] == [failure, failure]
-
-
-def test_a_hook_that_ends_before_it_is_asked(offer: Callable[[str], None]) -> None:
+def test_a_hook_that_ends_before_it_compiles(offer: Offer) -> None:
     code = "import os, threading, time\ndef end():\n    time.sleep(0.5); os._exit(6)\n"
     offer(code + "threading.Thread(target=end, daemon=True).start()\n" + HOOK)
     with HookProcess("scale_hook") as hook:
-        assert isinstance(hook.description, Description)
+        assert isinstance(hook.description, HookDescription)
         time.sleep(2)
         with pytest.raises(HookFailure, match="its process ended with 6"):
             list(hook.compile([CASE], 1))
 
 
-def test_an_abandoned_hook_is_ended(offer: Callable[[str], None]) -> None:
+def test_an_abandoned_hook_is_ended(offer: Offer) -> None:
     offer(
         changed(
             "def compile(self, cases, jobs):\n    yield Outcome(cases[0])\n    __import__('time').sleep(600)"
@@ -179,114 +189,68 @@ def test_an_abandoned_hook_is_ended(offer: Callable[[str], None]) -> None:
     assert set(multiprocessing.active_children()) == before
 
 
-def check(path: Path, *options: str) -> int:
-    """`treegen check` in this process."""
-    parser = Parser(prog="treegen")
-    check_command.add(parser.add_subparsers())
-    chosen: argparse.Namespace = parser.parse_args(["check", "--spec", str(path), *options])
-    return int(chosen.run(chosen))
-
-
-def project(folder: Path, shared_memory: int = 1 << 20) -> Path:
-    content = spec(hook="scale_hook")
-    content["devices"][DEVICE]["limits"]["shared_memory"] = shared_memory
-    path = write_project(folder, content)
-    assert build(path) == 0
-    return path
-
-
-ONLY = ("--skip", "tables", "--skip", "fresh", "--skip", "modules", "--skip", "constraints")
-
-
-def test_code_and_compile_through_a_hook_that_prints(
-    offer: Callable[[str], None], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_both_checks_through_a_hook_that_prints(offer: Offer, check: Check) -> None:
     offer(
         "print('loading')\n"
         + changed("def compile(self, cases, jobs):\n    print(cases); return map(Outcome, cases)")
     )
-    path = project(tmp_path)
-    capfd.readouterr()
-    assert check(path, *ONLY) == FINE
-    out, err = capfd.readouterr()
-    code, compiled, verdict = out.splitlines()
+    code, compiled, verdict = check(FINE)
     assert code == f"code         {KERNEL}: 3 features, 1 variant, 2 parameters"
     assert compiled.startswith(f"compile      {KERNEL}: ")
     assert compiled.endswith(" on sm_80, sm_90; at most 0 spilled registers")
     assert verdict.endswith("no problem; skipped tables, fresh, modules, constraints")
-    assert [line.split(":")[0] for line in err.splitlines()] == ["code", "compile"]
 
 
-def test_code_that_disagrees(
-    offer: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_code_that_differs_from_the_spec(offer: Offer, check: Check) -> None:
     offer(
         changed(
             "features = ['rows', 'columns', 'pages']\nvariants = ['bare']\nsizes = ['depth']\n"
             "parameters = {'block': None, 'stages': None, 'lanes': 2}"
         )
     )
-    path = project(tmp_path)
-    capsys.readouterr()
-    assert check(path, *ONLY, "--skip", "compile") == FOUND
-    assert capsys.readouterr().out.splitlines()[1:-1] == [
+    assert check(FOUND, "compile")[1:-1] == [
         f"    {KERNEL}: the code does not pass the feature heads to choose()",
         f"    {KERNEL}: the code passes pages to choose(), which is no feature of the spec",
         f"    {KERNEL}: the code has no variant plain; it has bare",
         f"    {KERNEL}: the code has no launch parameter warps; it has block, stages, lanes",
-        f"    {KERNEL}: the code must be given stages, which is no parameter of the spec",
+        f"    {KERNEL}: the code requires stages, which is no parameter of the spec",
         f"    {KERNEL}: the code is compiled for depth, which is no feature of the spec",
     ]
 
 
-def test_defaults_that_disagree(
-    offer: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_defaults_that_differ(offer: Offer, check: Check) -> None:
     offer(HOOK)
     parameters = {"block": {"letter": "B", "default": 64}, "warps": {"letter": "W", "default": 8}}
-    content = spec(hook="scale_hook", config={"variants": ["plain"], "parameters": parameters})
-    path = write_project(tmp_path, content)
-    assert check(path, *ONLY, "--skip", "compile") == FOUND
-    assert capsys.readouterr().out.splitlines()[1:3] == [
+    assert check(FOUND, "compile", config={"variants": ["plain"], "parameters": parameters})[1:3] == [
         f"    {KERNEL}: block is 64 by default, but must be given in the code",
         f"    {KERNEL}: warps is 8 by default, but 4 in the code",
     ]
 
 
-def test_a_kernel_that_needs_too_much(
-    offer: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The fallback (64 rows) fits 64 x 512 bytes, a leaf of 128 rows does not."""
+def test_a_kernel_that_needs_too_much(offer: Offer, check: Check) -> None:
+    """The fallback (64 rows) fits 64 x 512 bytes; a leaf of 128 rows does not."""
     offer(HOOK)
-    path = project(tmp_path, shared_memory=64 * 512)
-    capsys.readouterr()
-    assert check(path, *ONLY, "--skip", "code") == FOUND
-    assert capsys.readouterr().out.splitlines()[1:-1] == [
+    assert check(FOUND, "code", shared_memory=64 * 512)[1:-1] == [
         f"    {KERNEL} on {DEVICE}, sm_90: PLAIN_B128_W8 (columns any): the kernel scale needs 65,536 bytes "
         "of shared memory; the limit is 32,768"
     ]
 
 
-def test_a_hook_that_fails_is_a_finding(
-    offer: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_both_checks_report_one_failure(offer: Offer, check: Check) -> None:
+    """The second check does not report that the process has ended since."""
+    offer("raise ValueError('no way')")
+    code, failure, compiled, again, _ = check(FOUND)
+    assert (code.split(), compiled.split()) == (["code", "1", "problem"], ["compile", "1", "problem"])
+    assert failure == again == f"    {KERNEL}: the hook scale_hook failed: ValueError: no way"
+
+
+def test_a_failure_of_compiling_is_a_problem(offer: Offer, check: Check) -> None:
     offer(changed("def compile(self, cases, jobs):\n    import os; os._exit(9)"))
-    path = project(tmp_path)
-    capsys.readouterr()
-    assert check(path, *ONLY) == FOUND
-    assert capsys.readouterr().out.splitlines()[1:3] == [
-        "compile      1 problem",
-        f"    {KERNEL}: the hook scale_hook failed: its process ended with 9",
-    ]
+    assert check(FOUND, "code")[1] == f"    {KERNEL}: the hook scale_hook failed: its process ended with 9"
 
 
-def test_a_hook_that_is_not_installed_is_no_finding(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = project(tmp_path)
-    capsys.readouterr()
-    assert check(path, *ONLY) == FINE
-    *lines, verdict = capsys.readouterr().out.splitlines()
+def test_a_hook_that_is_not_installed_is_no_problem(check: Check) -> None:
     why = "not run: no installed package offers the hook scale_hook"
+    *lines, verdict = check(FINE)
     assert lines == [f"code         {why}", f"compile      {why}"]
     assert "no problem; not all was run of code, compile; skipped" in verdict

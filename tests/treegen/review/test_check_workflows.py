@@ -43,7 +43,7 @@ def test_nothing_is_interpolated_into_what_is_run(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
-def test_every_workflow_is_pinned_bounded_and_has_permissions_of_its_own(name: str) -> None:
+def test_every_workflow_is_pinned_and_bounded_and_states_its_permissions(name: str) -> None:
     workflow = WORKFLOWS[name]
     assert "pull_request_target" not in workflow[ON]
     assert "group" in workflow["concurrency"]
@@ -53,7 +53,7 @@ def test_every_workflow_is_pinned_bounded_and_has_permissions_of_its_own(name: s
         assert "uses" not in step or re.fullmatch(r"actions/[a-z-]+@v[0-9]+", step["uses"])
 
 
-def test_the_half_that_runs_the_pull_requests_code_may_only_read() -> None:
+def test_the_workflow_that_runs_the_pull_requests_code_may_only_read() -> None:
     assert set(UNTRUSTED[ON]) == {"pull_request"}
     assert UNTRUSTED["permissions"] == {"contents": "read"}
     assert all("permissions" not in job for job in UNTRUSTED["jobs"].values())
@@ -62,7 +62,7 @@ def test_the_half_that_runs_the_pull_requests_code_may_only_read() -> None:
     assert checkout["with"]["persist-credentials"] is False
 
 
-def test_the_half_that_may_write_runs_nothing_of_the_pull_request() -> None:
+def test_the_workflow_that_may_write_runs_nothing_of_the_pull_request() -> None:
     assert PRIVILEGED[ON] == {"workflow_run": {"workflows": [UNTRUSTED["name"]], "types": ["completed"]}}
     assert PRIVILEGED["permissions"] == {}
     (job,) = PRIVILEGED["jobs"].values()
@@ -74,7 +74,7 @@ def test_the_half_that_may_write_runs_nothing_of_the_pull_request() -> None:
         assert word not in script
 
 
-def test_the_first_half_runs_for_whatever_heuristics_are_made_of() -> None:
+def test_the_heuristics_workflow_runs_if_its_inputs_change() -> None:
     paths = UNTRUSTED[ON]["pull_request"]["paths"]
     assert {"treegen.yaml", "tuning_data/**", "generated/**", "treegen/**"} <= set(paths)
     for path in paths:
@@ -120,7 +120,7 @@ def test_the_diff_step_keeps_comment_and_exit_code(tmp_path: Path, status: int, 
 
 
 DRIVER = """
-const asked = JSON.parse(process.argv[1]);
+const given = JSON.parse(process.argv[1]);
 const calls = [];
 const core = {info: (text) => calls.push(['info', text])};
 const context = {
@@ -129,9 +129,9 @@ const context = {
                            html_url: 'https://example.org/run'}},
 };
 const github = {
-  paginate: async () => asked.comments,
+  paginate: async () => given.comments,
   rest: {
-    pulls: {list: async (query) => { calls.push(['list', query.head]); return {data: asked.pulls}; }},
+    pulls: {list: async (query) => { calls.push(['list', query.head]); return {data: given.pulls}; }},
     issues: {
       listComments: null,
       updateComment: async (c) => calls.push(['update', c.comment_id, c.body]),
@@ -140,13 +140,13 @@ const github = {
   },
 };
 const Run = Object.getPrototypeOf(async () => {}).constructor;
-new Run('github', 'context', 'core', 'require', asked.script)(github, context, core, require)
+new Run('github', 'context', 'core', 'require', given.script)(github, context, core, require)
   .then(() => console.log(JSON.stringify(calls)));
 """
 
 
-def posted(folder: Path, comment: str | Path | None, status: str = "0\n", **asked: Any) -> list[list[Any]]:
-    """What the comment script asks of GitHub; a path is linked to."""
+def posted(folder: Path, comment: str | Path | None, status: str = "0\n", **changes: Any) -> list[list[Any]]:
+    """The calls of GitHub's API that the comment script makes. A path is linked instead of written."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("needs node")
@@ -158,7 +158,7 @@ def posted(folder: Path, comment: str | Path | None, status: str = "0\n", **aske
     (folder / "review/status").write_text(status)
     (script,) = scripts(PRIVILEGED)
     pulls = [{"number": 7, "head": {"sha": "abc"}}, {"number": 8, "head": {"sha": "older"}}]
-    given = {"script": script, "pulls": pulls, "comments": [], **asked}
+    given = {"script": script, "pulls": pulls, "comments": [], **changes}
     done = subprocess.run(
         [node, "-e", DRIVER, json.dumps(given)], cwd=folder, check=True, capture_output=True, text=True
     )
@@ -194,7 +194,7 @@ def test_a_long_comment_is_cut_and_calls_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("comment", "status"), [(None, "0\n"), ("half", "2\n"), ("text", "anything")])
-def test_what_could_not_be_compared_is_said(tmp_path: Path, comment: str | None, status: str) -> None:
+def test_a_failed_comparison_is_posted_as_such(tmp_path: Path, comment: str | None, status: str) -> None:
     _, (_, _, body) = posted(tmp_path, comment, status)
     assert "could not compare" in body
     assert "half" not in body
@@ -207,7 +207,7 @@ def test_an_artifact_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=[hook["id"] for hook in HOOKS])
-def test_pre_commit_hooks_are_commands_and_see_what_they_should(hook: dict[str, Any]) -> None:
+def test_pre_commit_hooks_are_commands_and_run_for_their_inputs(hook: dict[str, Any]) -> None:
     parser = Parser(prog="treegen")
     commands = parser.add_subparsers()
     build.add(commands)

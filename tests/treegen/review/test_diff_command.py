@@ -1,9 +1,8 @@
-"""The command: exit codes, options, and what reaches a terminal."""
+"""The command's exit codes, options and terminal output."""
 
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,20 +10,20 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from treegen_builders import write_winners
-from treegen_diffs import MEDIUM, NARROW, compared, of_device, project
+from treegen_diffs import MEDIUM, NARROW, compared, project
 
 from treegen.cli.main import main
 from treegen.core.spec import Config
 from treegen.core.tree import Leaf, Split, Tree
-from treegen.review.diff.results import Kind
+from treegen.review.diff.markdown import markdown
 from treegen.review.diff.terminal import show
-from treegen.review.diff.wording import SHOWN, changes_grid, hidden
+from treegen.review.diff.wording import SHOWN
 
 ESCAPES = "\x1b[31mred\x1b]0;title\x07\u202e[bold]b[/bold]\r\n\x9b2J"
 
 
 @pytest.fixture
-def sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with `old` and `slower`, which costs 25% in a third of the scenarios."""
     project(tmp_path / "old")
     project(tmp_path / "slower", Split("area", 64, NARROW, MEDIUM))
@@ -45,7 +44,7 @@ def sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_exit_codes(
-    sides: Path, form: str, arguments: tuple[str, ...], status: int, capsys: pytest.CaptureFixture[str]
+    folders: Path, form: str, arguments: tuple[str, ...], status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["diff", *arguments, "--format", form]) == status
     said = capsys.readouterr()
@@ -55,41 +54,27 @@ def test_exit_codes(
 
 
 @pytest.mark.parametrize("threshold", ["nan", "inf", "-1", "1001", "-inf"])
-def test_a_threshold_is_a_percentage(sides: Path, refusal: Callable[..., str], threshold: str) -> None:
-    wanted = f"--threshold {float(threshold)}: must be a percentage from 0 to 1000"
-    assert refusal(sides, "diff", "old", "slower", f"--threshold={threshold}") == wanted
+def test_a_threshold_is_a_percentage(folders: Path, refusal: Callable[..., str], threshold: str) -> None:
+    message = f"--threshold {float(threshold)}: must be a percentage from 0 to 1000"
+    assert refusal(folders, "diff", "old", "slower", f"--threshold={threshold}") == message
 
 
-def test_json_says_what_the_text_says(sides: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diff", "old", "slower", "--format", "json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert (found["format"], found["regresses"], found["threshold"]) == (1, True, 1.01)
-    by_device = {entry["device"]: entry for entry in found["comparisons"]}
-    assert {key: (e["kind"], e["regresses"]) for key, e in by_device.items()} == {
-        "nvidia_h100": (Kind.CHANGED, True),
-        "default": (Kind.SAME, False),
-    }
-    (change,) = by_device["nvidia_h100"]["changes"]
-    (price,) = change["prices"]
-    assert (price["verdict"], price["ratio"], price["error"]) == ("slower", 1.25, 0.0)
-    assert (price["scenarios"], price["changed"], price["timed"]) == (3, 3, 3)
-    assert main(["diff", "old", "slower", "--format", "markdown"]) == 1
-    assert f"| {change['what']} | {change['where'][0]} |" in capsys.readouterr().out
-
-
-def test_a_table_of_winners_gives_no_slowdown(sides: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_of_winners_gives_no_slowdown(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("old", "slower"):
-        write_winners(sides / name / "tables/h100")
+        write_winners(folders / name / "tables/h100")
     assert main(["diff", "old", "slower"]) == 0  # 3 of 9 lost are no proof
     said = capsys.readouterr().out
     assert "won 9 -> 6 by the table" in said and "won 3 -> 0 by the table" in said
     assert not re.search(r"[0-9]%", said.rsplit("\n", 2)[0].split("Time is")[0])
 
 
-def test_data_reach_a_terminal_without_its_escapes(sides: Path) -> None:
+def test_escapes_in_tables_and_names_reach_no_terminal(folders: Path) -> None:
     name = "new\x1b[31m[red]\u202e"
     new = project(
-        sides / name, Split("area", 64, NARROW, MEDIUM), driver=ESCAPES.replace("\r\n", ""), timing="[b]t[/b]"
+        folders / name,
+        Split("area", 64, NARROW, MEDIUM),
+        driver=ESCAPES.replace("\r\n", ""),
+        timing="[b]t[/b]",
     )
     (new / "generated/scale/\x1b[2J.py").write_text("")
     (new / "generated/scale/default.py").write_text("edited")
@@ -112,7 +97,7 @@ def test_data_reach_a_terminal_without_its_escapes(sides: Path) -> None:
         assert not re.search(" $", left, re.MULTILINE)
 
 
-def test_regressions_are_red_and_gains_green(sides: Path) -> None:
+def test_regressions_are_red_and_gains_green(folders: Path) -> None:
     for old, new, colour in (("old", "slower", "1;31m+25%"), ("slower", "old", "32m-20%")):
         out = io.StringIO()
         show(compared(old, new), Console(file=out, width=120, force_terminal=True, color_system="standard"))
@@ -120,11 +105,10 @@ def test_regressions_are_red_and_gains_green(sides: Path) -> None:
 
 
 def test_many_changes_are_counted(tmp_path: Path) -> None:
-    """Each of the least areas gets a config of its own: more changes than are shown."""
+    """Each of the smallest areas gets another config, which makes more changes than are shown."""
     chain: Tree = NARROW
     for i in reversed(range(SHOWN + 2)):
         chain = Split("area", i, Leaf(Config("plain", (("block", 256 + i), ("warps", 4)))), chain)
-    found = of_device(compared(project(tmp_path / "old", NARROW), project(tmp_path / "new", chain)))
-    assert len(found.changes) == SHOWN + 2
-    assert len(changes_grid(found).rows) == SHOWN
-    assert hidden(found) == "2 more changes of 0 scenarios: see the JSON output."
+    comment = markdown(compared(project(tmp_path / "old", NARROW), project(tmp_path / "new", chain)))
+    assert comment.count("\n| 16 -> ") == SHOWN
+    assert "\n2 more changes of 0 scenarios: see the JSON output.\n" in comment

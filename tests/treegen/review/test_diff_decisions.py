@@ -1,4 +1,4 @@
-"""A module chooses in a table's scenarios what its text, executed, chooses there."""
+"""A module chooses in a table's scenarios as its executed text does."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from treegen.core.spec import Config, DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree
 from treegen.emit.python import device_module
 from treegen.review.compiled_trees import Module
-from treegen.review.diff.decisions import decisions, told_apart
-from treegen.review.regions import moved
+from treegen.review.diff.decisions import known_decisions, with_new_names
+from treegen.review.regions import tree_differences
 
 HERE = {"area": "rows * columns", "volume": "area * heads"}
 THERE = {
@@ -53,7 +53,7 @@ def _executed(text: str, names: tuple[str, ...]) -> Callable[..., tuple[str, dic
 
 
 @pytest.fixture(scope="module")
-def posed(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+def table_problem(tmp_path_factory: pytest.TempPathFactory) -> Problem:
     return problem(tmp_path_factory.mktemp("new"), {"derived": HERE}, shapes=SHAPES)
 
 
@@ -65,18 +65,18 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> tuple[DeviceSpec, KernelSpe
 @examples(60)
 @given(tree=trees([*FEATURES, *THERE], list(CONFIGS)))
 def test_another_specs_module_chooses_as_its_text_does(
-    posed: Problem, old: tuple[DeviceSpec, KernelSpec], tree: Tree
+    table_problem: Problem, old: tuple[DeviceSpec, KernelSpec], tree: Tree
 ) -> None:
     device, kernel = old
     module = _module(kernel, device, tree)
     choose = _executed(module.text, kernel.features)
-    chosen = decisions(module, posed)
-    for row, values in enumerate(posed.features.tolist()):
-        variant, parameters = choose(dict(zip(posed.names, values, strict=True)))
+    chosen = known_decisions(module, table_problem)
+    for row, values in enumerate(table_problem.features.tolist()):
+        variant, parameters = choose(dict(zip(table_problem.names, values, strict=True)))
         assert chosen[row] == Config(variant, tuple(parameters.items()))
 
 
-def test_renamed_parameters_get_defaults_and_unknown_ones_go(tmp_path: Path, posed: Problem) -> None:
+def test_renamed_parameters_get_defaults_and_unknown_ones_go(tmp_path: Path, table_problem: Problem) -> None:
     """The old kernel knows stages, which went, and no warps, which have a default now."""
     parameters: dict[str, Any] = {"block": "B", "warps": {"letter": "W", "default": 4}}
     _, new = device_and_kernel(
@@ -88,48 +88,53 @@ def test_renamed_parameters_get_defaults_and_unknown_ones_go(tmp_path: Path, pos
         fallback={"variant": "plain", "block": 64, "stages": 1},
     )
     leaf = Leaf(Config("plain", (("stages", 3), ("block", 16))))
-    chosen = decisions(_module(kernel, device, leaf), replace(posed, kernel=new))
+    chosen = known_decisions(_module(kernel, device, leaf), replace(table_problem, kernel=new))
     assert set(chosen) == {Config("plain", (("block", 16), ("warps", 4)))}
 
 
-def test_a_feature_that_the_table_lacks_leaves_only_those_choices_open_that_ask(tmp_path: Path) -> None:
-    posed = problem(tmp_path / "table", {"constraints": [], "derived": {}}, shapes=SHAPES)
+def test_a_split_on_a_feature_that_the_table_lacks_leaves_choices_unknown(tmp_path: Path) -> None:
+    table_problem = problem(tmp_path / "table", {"constraints": [], "derived": {}}, shapes=SHAPES)
     device, kernel = device_and_kernel(
         tmp_path / "old", features=[*FEATURES, "depth"], constraints=[], derived={"deep": "depth * rows"}
     )
     leaves = [Leaf(config) for config in CONFIGS[:2]]
-    told = decisions(_module(kernel, device, Split("rows", 4, *leaves)), posed)
-    assert told == tuple(leaves[row > 4].config for row in posed.column("rows").tolist())
+    known = known_decisions(_module(kernel, device, Split("rows", 4, *leaves)), table_problem)
+    assert known == tuple(leaves[row > 4].config for row in table_problem.column("rows").tolist())
     for name in ("depth", "deep"):
-        open_ = decisions(_module(kernel, device, Split(name, 4, *leaves)), posed)
-        assert open_ == (None,) * len(posed.scenarios)
+        unknown = known_decisions(_module(kernel, device, Split(name, 4, *leaves)), table_problem)
+        assert unknown == (None,) * len(table_problem.scenarios)
 
 
-def test_only_what_is_defined_otherwise_gets_a_name_of_its_own(
+def test_only_features_defined_differently_are_renamed(
     tmp_path: Path, old: tuple[DeviceSpec, KernelSpec]
 ) -> None:
     device, kernel = device_and_kernel(tmp_path, derived=HERE)
     one, other = (Leaf(config) for config in CONFIGS[:2])
 
-    def asking(name: str, its: tuple[DeviceSpec, KernelSpec] = old) -> Module:
+    def splitting(name: str, its: tuple[DeviceSpec, KernelSpec] = old) -> Module:
         return _module(its[1], its[0], Split(name, 7, one, other))
 
     here = (device, kernel)
-    assert moved(told_apart(asking("volume"), asking("volume", here)), asking("volume", here).tree) == ()
-    apart = told_apart(asking("area"), asking("area", here))
+    assert (
+        tree_differences(
+            with_new_names(splitting("volume"), splitting("volume", here)), splitting("volume", here).tree
+        )
+        == ()
+    )
+    apart = with_new_names(splitting("area"), splitting("area", here))
     assert apart == Split("area (old)", 7, one, other)
-    assert moved(apart, asking("area", here).tree) != ()
-    assert told_apart(asking("limited"), asking("area", here)) == asking("limited").tree
+    assert tree_differences(apart, splitting("area", here).tree) != ()
+    assert with_new_names(splitting("limited"), splitting("area", here)) == splitting("limited").tree
 
 
-def test_another_limit_is_another_feature(old: tuple[DeviceSpec, KernelSpec]) -> None:
+def test_a_feature_with_another_limit_is_renamed(old: tuple[DeviceSpec, KernelSpec]) -> None:
     device, kernel = old
     smaller = replace(device, limits={"shared_memory": 58112})
     one, other = (Leaf(config) for config in CONFIGS[:2])
     tree = Split("limited", 2, one, Split("longer", 3, one, Split("volume", 4, one, other)))
     before, after = (_module(kernel, limited, tree) for limited in (smaller, device))
-    assert told_apart(before, before) == tree
-    renamed = told_apart(before, after)
+    assert with_new_names(before, before) == tree
+    renamed = with_new_names(before, after)
     assert isinstance(renamed, Split)
     names = [renamed.feature, renamed.high.feature, renamed.high.high.feature]
     assert names == ["limited (old)", "longer (old)", "volume"]
@@ -139,10 +144,10 @@ def test_definitions_are_compared_without_writing_them_out(tmp_path: Path) -> No
     """Each of these doubles the one before: written out, the last would have 2^60 terms."""
     chain = {"d0": "rows + 1"} | {f"d{i}": f"min(d{i - 1}, d{i - 1})" for i in range(1, 61)}
     tree = Split("d60", 7, Leaf(CONFIGS[0]), Leaf(CONFIGS[1]))
-    sides = []
+    modules = []
     for name in ("old", "new"):
         device, kernel = device_and_kernel(tmp_path / name, derived=chain)
-        sides.append(Module(kernel, device, tmp_path, "", tree))
-    assert told_apart(*sides) == tree
-    other = replace(sides[1].kernel, derived={**sides[1].kernel.derived, "d0": expr.parse("rows + 2")})
-    assert told_apart(sides[0], replace(sides[1], kernel=other)) != tree
+        modules.append(Module(kernel, device, tmp_path, "", tree))
+    assert with_new_names(*modules) == tree
+    other = replace(modules[1].kernel, derived={**modules[1].kernel.derived, "d0": expr.parse("rows + 2")})
+    assert with_new_names(modules[0], replace(modules[1], kernel=other)) != tree

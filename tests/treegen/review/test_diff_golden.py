@@ -1,6 +1,6 @@
-"""What a reviewer reads, letter by letter: one leaf of a small tree changed, and the table measured anew.
+"""What a reviewer reads, letter by letter: one leaf of a small tree and its table changed.
 
-After a wanted change of the output, write the new files with
+After an intended change of the output, write the new files with
     UPDATE_GOLDEN=1 python -m pytest tests/treegen/review/test_diff_golden.py
 and read the difference in git before committing it.
 """
@@ -28,7 +28,7 @@ CONTENT = spec(
 
 
 def _project(folder: Path, tree: Split, factor: float, **run: str) -> Path:
-    """Second repeats take 1% longer; `factor` is by how much WIDE moved."""
+    """Second repeats take 1% longer; `factor` multiplies the times of WIDE."""
 
     def times(row: Row) -> list[float]:
         narrow, medium, wide = planted(row)
@@ -41,7 +41,7 @@ def _project(folder: Path, tree: Split, factor: float, **run: str) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the old table MEDIUM takes 1.25 of WIDE's time where it replaces it, by the new one 0.83."""
     monkeypatch.chdir(tmp_path)
     wide = BEST.high
@@ -81,7 +81,8 @@ def test_the_same_says_little(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_text_only_and_another_fallback(tmp_path: Path) -> None:
-    again = Split("area", 64, Split("rows", 7, NARROW, NARROW), BEST.high)
+    """A split that decides nothing, and one whose one side no shape reaches."""
+    again = Split("area", 64, Split("rows", 7, NARROW, Split("rows", 3, MEDIUM, NARROW)), BEST.high)
     fallback = spec(fallback={"variant": "plain", "block": 128, "warps": 8})
     old, new = project(Path("old")), project(Path("new"), again, fallback)
     assert Leaf(Config("plain", (("block", 128), ("warps", 8)))) == BEST.high
@@ -90,7 +91,7 @@ def test_text_only_and_another_fallback(tmp_path: Path) -> None:
         "**1 of 2 modules changed; nothing regresses by more than noise and 1.0%; "
         "no table prices scale on default.**\n\n"
         "#### scale on nvidia_h100 changed in text only: it launches the same for all integers\n\n"
-        "Leaves, guards included: 2 before, 3 now.\n\n"
+        "Leaves, guards included: 2 before, 4 now.\n\n"
         "#### scale on default launches differently\n\n"
         "| launches | where | measured there | scenarios |\n"
         "| --- | --- | --- | --- |\n"

@@ -52,14 +52,14 @@ any_text = st.one_of(
 
 @examples(400)
 @given(any_text)
-def test_text_is_read_as_it_is(plain: str) -> None:
-    source = f"told: {text(plain)} end"
+def test_text_renders_unchanged(plain: str) -> None:
+    source = f"said: {text(plain)} end"
     assert _kinds(source) == {"paragraph_open", "inline", "text", "paragraph_close"} | (
         {"text_special"} & _kinds(source)
     )
     seen = _plain(source)
-    wanted = " ".join(f"told: {one_line(plain)} end".split(" "))
-    assert seen.replace(INVISIBLE, "").strip() == wanted
+    expected = " ".join(f"said: {one_line(plain)} end".split(" "))
+    assert seen.replace(INVISIBLE, "").strip() == expected
     assert not REFERENCES.search(seen)
 
 
@@ -94,7 +94,7 @@ def test_plain_words_stay_readable() -> None:
 
 @pytest.fixture
 def comment(tmp_path: Path) -> str:
-    """Hostile words wherever a table and the names of folders may hold them."""
+    """A comment with hostile text wherever tables and names of folders may hold it."""
     old = project(
         tmp_path / "old", driver=HOSTILE + "\n# heading\n", timing="\x1b[31mred", scenario_set="- a\n- b"
     )
@@ -125,7 +125,7 @@ def test_a_comment_of_hostile_tables_is_only_what_treegen_writes(comment: str) -
     assert "\x1b" not in comment and "&lt;script" in PARSER.render(comment)
 
 
-def test_what_is_unreadable_says_so_as_text(tmp_path: Path) -> None:
+def test_the_error_of_an_unreadable_module_is_text(tmp_path: Path) -> None:
     old, new = project(tmp_path / "old"), project(tmp_path / "1. <b> @all > x")
     (new / "generated/scale/nvidia_h100.py").write_text("# <script> @all\n")
     comment = markdown(compared(old, new))

@@ -1,4 +1,4 @@
-"""The table's own repeats say how much of a difference is noise; checked against simulated tables."""
+"""Which differences are noise by the table's repeats, checked against simulated tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _moved_to_the_last(times: Floats, count: int, threshold: float) -> Verdict:
 @pytest.mark.parametrize("count", [1, 60])
 @pytest.mark.parametrize("repeats", [2, 3])
 def test_noise_is_no_regression(count: int, repeats: int) -> None:
-    """No threshold helps here: three standard errors alone leave 0.13%."""
+    """Without a threshold: three standard errors alone leave 0.13%."""
     verdicts = [_moved_to_the_last(_noisy(seed, 0.02, (repeats, 60, 2)), count, 1.0) for seed in range(200)]
     assert verdicts.count(Verdict.SLOWER) <= 2
     assert verdicts.count(Verdict.FASTER) <= 2
@@ -65,7 +65,7 @@ def test_one_glitch_counts_as_a_factor_of_two() -> None:
     assert found[0] == pytest.approx(math.sqrt(calm**2 + math.log(2) ** 2 / 2 / 2000), rel=1e-3)
 
 
-def test_drift_between_scenarios_and_failures_are_no_noise() -> None:
+def test_differences_of_scenarios_and_failures_are_no_noise() -> None:
     times = np.full((2, 6, 2), 10.0) * np.arange(1, 7)[None, :, None]
     times[0, 1, 1] = times[1, 2, 0] = math.inf
     times[0, 3, 1] = math.nan
@@ -80,6 +80,6 @@ def test_the_order_of_rows_does_not_matter() -> None:
     assert spread(shuffled) == pytest.approx(spread(measured), rel=1e-12)
 
 
-def test_a_single_repeat_knows_no_noise() -> None:
+def test_a_single_repeat_has_no_noise() -> None:
     assert spread(table(_noisy(1, 0.01, (1, 40, 2)))) == 0
     assert spread(table(_noisy(1, 0.01, (1, 40, 2)), Cells.WINNERS)) == 0

@@ -1,4 +1,4 @@
-"""What a change costs by a table of times, and what of it is no noise."""
+"""The price of a change by a table of times, and which of it is noise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from treegen_priced import priced
 from treegen_strategies import examples
 
-from treegen.review.diff.price import SURE, Verdict
+from treegen.core.problem import FORBIDDEN, UNIT
+from treegen.core.table import Cells
+from treegen.review.diff.price import SURE, Price, Tolerance, Verdict, price
 
 times = st.one_of(st.floats(0.1, 1e5), st.sampled_from([math.nan, math.inf]))
 cells = st.lists(st.tuples(times, times, st.booleans()), min_size=1, max_size=12)
@@ -19,7 +21,7 @@ cells = st.lists(st.tuples(times, times, st.booleans()), min_size=1, max_size=12
 
 @examples(150)
 @given(cells)
-def test_figures_are_what_a_loop_finds(rows: list[tuple[float, float, bool]]) -> None:
+def test_figures_agree_with_a_loop(rows: list[tuple[float, float, bool]]) -> None:
     old = np.array([before for before, _, _ in rows])
     same = np.array([unchanged for _, _, unchanged in rows])
     new = np.where(same, old, [after for _, after, _ in rows])
@@ -36,19 +38,19 @@ def test_figures_are_what_a_loop_finds(rows: list[tuple[float, float, bool]]) ->
     assert found.ratio == pytest.approx(
         math.prod(a / b for b, a, _, _ in timed) ** (1 / len(timed)), rel=1e-5
     )
-    moved = [a / b for b, a, u, _ in timed if not u]
-    assert found.error == pytest.approx(0.02 * math.sqrt(len(moved)) / len(timed))
-    for end, wanted in ((found.worst, max(moved, default=1)), (found.best, min(moved, default=1))):
+    ratios = [a / b for b, a, u, _ in timed if not u]
+    assert found.error == pytest.approx(0.02 * math.sqrt(len(ratios)) / len(timed))
+    for end, expected in ((found.worst, max(ratios, default=1)), (found.best, min(ratios, default=1))):
         if end is not None:
             (ratio,) = (a / b for b, a, _, name in timed if name == end[0])
-            assert ratio == pytest.approx(wanted, rel=1e-5) == pytest.approx(end[1], rel=1e-5)
-    assert (found.worst is None) == (max(moved, default=1) <= 1 + 1e-6) or max(moved) < 1 + 2e-6
-    assert (found.best is None) == (min(moved, default=1) >= 1 - 1e-6) or min(moved) > 1 - 2e-6
+            assert ratio == pytest.approx(expected, rel=1e-5) == pytest.approx(end[1], rel=1e-5)
+    assert (found.worst is None) == (max(ratios, default=1) <= 1 + 1e-6) or max(ratios) < 1 + 2e-6
+    assert (found.best is None) == (min(ratios, default=1) >= 1 - 1e-6) or min(ratios) > 1 - 2e-6
 
 
 @examples(80)
 @given(cells)
-def test_a_new_choice_that_failed_is_slower_whatever_else_is_gained(
+def test_a_failed_new_config_is_slower_whatever_else_is_gained(
     rows: list[tuple[float, float, bool]],
 ) -> None:
     old = np.array([before for before, _, _ in rows] + [10.0])
@@ -58,50 +60,81 @@ def test_a_new_choice_that_failed_is_slower_whatever_else_is_gained(
 
 @examples(80)
 @given(cells)
-def test_equal_choices_are_the_same_even_where_they_fail(rows: list[tuple[float, float, bool]]) -> None:
+def test_equal_configs_are_the_same_even_if_they_fail(rows: list[tuple[float, float, bool]]) -> None:
     both = np.array([before for before, _, _ in rows])
     found = priced(both, both, same=np.ones(len(both), dtype=bool))
     assert found.verdict is Verdict.SAME
     assert found.failing == found.changed == 0
 
 
-def _verdict(ratio: float, count: int = 9, *, spread: float = 0.01, threshold: float = 1.03) -> Verdict:
+_EDGE = SURE * 0.01 / math.sqrt(9)  # three standard errors of nine scenarios
+
+
+@pytest.mark.parametrize(
+    ("ratio", "count", "spread", "threshold", "verdict"),
+    [
+        (math.exp(_EDGE * 0.99), 9, 0.01, 1.03, Verdict.NOISE),
+        (math.exp(-_EDGE * 0.99), 9, 0.01, 1.03, Verdict.NOISE),
+        (math.exp(_EDGE * 1.01), 9, 0.01, 1.03, Verdict.TOLERATED),
+        (math.exp(-_EDGE * 1.01), 9, 0.01, 1.03, Verdict.FASTER),
+        (1.02, 2, 0.01, 1.03, Verdict.NOISE),  # more scenarios make surer
+        (1.02, 3, 0.01, 1.03, Verdict.TOLERATED),
+        (1.0299, 9, 0.01, 1.03, Verdict.TOLERATED),
+        (1.0301, 9, 0.01, 1.03, Verdict.SLOWER),
+        (1.5, 9, 0.01, 1.5 + 1e-6, Verdict.TOLERATED),
+        (1.0, 9, 0, 1.03, Verdict.NOISE),  # without noise every difference counts, but no difference does not
+        (1.00001, 9, 0, 1.0, Verdict.SLOWER),
+        (0.99999, 9, 0, 1.03, Verdict.FASTER),
+    ],
+)
+def test_verdicts(ratio: float, count: int, spread: float, threshold: float, verdict: Verdict) -> None:
     old = np.full(count, 100.0)
-    return priced(old, old * ratio, spread=spread, threshold=threshold).verdict
+    assert priced(old, old * ratio, spread=spread, threshold=threshold).verdict is verdict
 
 
-def test_three_standard_errors_part_noise_from_change() -> None:
-    edge = SURE * 0.01 / math.sqrt(9)  # 1%
-    assert _verdict(math.exp(edge * 0.99)) is _verdict(math.exp(-edge * 0.99)) is Verdict.NOISE
-    assert _verdict(math.exp(edge * 1.01)) is Verdict.TOLERATED
-    assert _verdict(math.exp(-edge * 1.01)) is Verdict.FASTER
-
-
-def test_more_scenarios_make_surer() -> None:
-    assert [_verdict(1.02, count) for count in (1, 2, 3, 9)] == [
-        Verdict.NOISE,
-        Verdict.NOISE,
-        Verdict.TOLERATED,
-        Verdict.TOLERATED,
-    ]
-
-
-def test_the_threshold_itself_is_tolerated() -> None:
-    assert _verdict(1.0299) is Verdict.TOLERATED
-    assert _verdict(1.0301) is Verdict.SLOWER
-    assert _verdict(1.5, threshold=1.5 + 1e-6) is Verdict.TOLERATED
-
-
-def test_without_noise_every_difference_counts_but_none_is_none() -> None:
-    assert _verdict(1.0, spread=0) is Verdict.NOISE
-    assert _verdict(1.00001, spread=0, threshold=1.0) is Verdict.SLOWER
-    assert _verdict(0.99999, spread=0) is Verdict.FASTER
-
-
-def test_what_no_table_timed_is_not_measured() -> None:
+def test_untimed_configs_have_no_price() -> None:
     gone, there = np.array([math.nan, math.nan]), np.array([10.0, 10.0])
     for old, new, lost, gained in ((gone, there, 0, 2), (there, gone, 2, 0), (gone, gone, 0, 0)):
         found = priced(old, new)
-        assert (found.verdict, found.lost, found.gained) == (Verdict.UNTIMED_PENALTY, lost, gained)
+        assert (found.verdict, found.lost, found.gained) == (Verdict.UNTIMED, lost, gained)
     same = np.array([True, False])
-    assert priced(np.array([10.0, math.nan]), there, same=same).verdict is Verdict.UNTIMED_PENALTY
+    assert priced(np.array([10.0, math.nan]), there, same=same).verdict is Verdict.UNTIMED
+
+
+def _price_by_winners(lost: int, gained: int, neither: int = 0, fails: int = 0, same: int = 0) -> Price:
+    """The price of so many scenarios in which only the old config wins, only the new one, neither; in which
+    the new one fails; and in which both are one config that wins."""
+    old = [0] * lost + [UNIT] * (gained + neither + fails) + [0] * same
+    new = [UNIT] * lost + [0] * gained + [UNIT] * neither + [FORBIDDEN] * fails + [0] * same
+    unchanged = np.arange(len(old)) >= len(old) - same
+    scenarios = tuple(f"s{i}" for i in range(len(old)))
+    scale = Tolerance(Cells.WINNERS, 0.0, 1.01)
+    return price(scenarios, np.array(old, np.int64), np.array(new, np.int64), unchanged, scale)
+
+
+@pytest.mark.parametrize(
+    ("lost", "gained", "verdict"),
+    [
+        (0, 0, Verdict.NOISE),
+        (9, 0, Verdict.NOISE),  # 9 = 3 sqrt(9)
+        (10, 0, Verdict.SLOWER),
+        (0, 10, Verdict.FASTER),
+        (0, 9, Verdict.NOISE),
+        (20, 5, Verdict.NOISE),  # 15 = 3 sqrt(25)
+        (21, 5, Verdict.SLOWER),
+        (500, 450, Verdict.NOISE),
+        (500, 400, Verdict.SLOWER),
+        (400, 500, Verdict.FASTER),
+    ],
+)
+def test_mcnemar(lost: int, gained: int, verdict: Verdict) -> None:
+    for neither, same in ((1, 0), (40, 7)):
+        found = _price_by_winners(lost, gained, neither, same=same)
+        assert found.verdict is verdict
+        assert found.won == (lost + same, gained + same)
+        assert found.ratio is found.error is found.worst is found.best is None  # nothing is invented
+
+
+def test_winners_that_fail_are_slower_and_equal_ones_the_same() -> None:
+    assert _price_by_winners(0, 50, fails=1).verdict is Verdict.SLOWER
+    assert _price_by_winners(0, 0, same=3).verdict is Verdict.SAME

@@ -1,4 +1,4 @@
-"""A GPU without a module is served here by the device that the generated package takes."""
+"""A GPU without a module is served as `for_device` of the generated package serves it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from treegen_diffs import NARROW, write_modules
 
 from treegen.read.spec_file import read_spec
 from treegen.review.compiled_trees import Module
-from treegen.review.diff.serving import server
-from treegen.review.diff.snapshots import Snapshot, read_side
+from treegen.review.diff.compare import serving_module
+from treegen.review.diff.snapshots import Snapshot, read_snapshot
 
 SERVING: dict[str, dict[str, Any]] = {
     "second": {"names": ["GPU X"], "arch": "a2", "vendor": "v1"},
@@ -26,8 +26,8 @@ SERVING: dict[str, dict[str, Any]] = {
     "untabled": {"names": ["GPU Q"], "arch": "a5", "vendor": "v3"},
 }
 TABLED = ["first", "exact", "second", "family", "by_arch"]  # another order than the devices'
-WANTED = {
-    f"wanted{i}": {"names": [name], "arch": arch, "vendor": vendor}
+GPUS = {
+    f"gpu{i}": {"names": [name], "arch": arch, "vendor": vendor}
     for i, (name, arch, vendor) in enumerate(
         product(
             ["GPU X Large 80GB", "GPU X-2", "GPU Y", "GPU Q", "GPU"],
@@ -49,21 +49,21 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Snapshot]:
     spec_path = write_project(folder, _content(SERVING, TABLED))
     write_modules(spec_path, {(KERNEL, key): NARROW for key in TABLED})
     with ExitStack() as stack:
-        return folder, read_side(str(folder), None, stack)
+        return folder, read_snapshot(str(folder), None, stack)
 
 
-def test_as_the_generated_package_has_it(serving: tuple[Path, Snapshot], tmp_path: Path) -> None:
-    folder, side = serving
+def test_serving_agrees_with_the_generated_package(serving: tuple[Path, Snapshot], tmp_path: Path) -> None:
+    folder, snapshot = serving
     found = {}
-    for key, device in WANTED.items():
+    for key, device in GPUS.items():
         # Each device alone, as no two of a spec may share a name.
-        other = replace(side, spec=read_spec(write_spec(tmp_path, _content({key: device}, [key]))))
-        module, served = server(side, other, (KERNEL, key))
-        assert isinstance(module, Module) and module is side.modules[KERNEL, served or ""]
+        other = replace(snapshot, spec=read_spec(write_spec(tmp_path, _content({key: device}, [key]))))
+        module, served = serving_module(snapshot, other, (KERNEL, key))
+        assert isinstance(module, Module) and module is snapshot.modules[KERNEL, served or ""]
         found[key] = served
     with imported(folder) as generated:
         keys = {module.choose: key for key, module in generated.scale.MODULES.items()}
-        for key, device in WANTED.items():
-            wanted = keys[generated.scale.for_device(device["names"][0], device["arch"], device["vendor"])]
-            assert found[key] == wanted
+        for key, device in GPUS.items():
+            expected = keys[generated.scale.for_device(device["names"][0], device["arch"], device["vendor"])]
+            assert found[key] == expected
     assert set(found.values()) == {"exact", "second", "first", "by_arch", "family", "default"}

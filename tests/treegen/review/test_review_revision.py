@@ -1,4 +1,4 @@
-"""What is taken out of a git revision: spec, output and tables, and nothing that leads elsewhere."""
+"""A git revision gives its spec, output folder and tables, and nothing that leads elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from treegen_builders import contents, error_of, spec, yaml_text
 from treegen_diffs import commit, git, project
 
-from treegen.review.git_revision import find_revision, lay_out, why_no_repository
+from treegen.review.git_revision import find_revision, lay_out
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -25,25 +25,15 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def _laid(folder: Path, name: str = "HEAD", spec_path: str = "treegen.yaml") -> dict[str, bytes | None]:
-    revision = find_revision(name, folder)
-    assert revision is not None
+def _lay_out(folder: Path, name: str = "HEAD", spec_path: str = "treegen.yaml") -> dict[str, bytes | None]:
     out = folder.parent / "out"
-    out.mkdir()
-    assert lay_out(revision, folder / spec_path, out) == out / spec_path
+    out.mkdir(exist_ok=True)
+    assert lay_out(find_revision(name, folder), folder / spec_path, out) == out / spec_path
     return contents(out)
 
 
-def _refused(folder: Path, name: str = "HEAD", spec_path: str = "treegen.yaml") -> str:
-    revision = find_revision(name, folder)
-    assert revision is not None
-    out = folder.parent / "out"
-    out.mkdir(exist_ok=True)
-    return error_of(lay_out, revision, folder / spec_path, out)
-
-
 def test_the_spec_its_output_and_its_tables_as_committed(repository: Path) -> None:
-    wanted = {
+    expected = {
         path: content
         for path, content in contents(repository).items()
         if path.split("/")[0] in ("treegen.yaml", "generated", "tables")
@@ -51,15 +41,15 @@ def test_the_spec_its_output_and_its_tables_as_committed(repository: Path) -> No
     for path in repository.rglob("*.csv"):
         path.write_text("changed since")
     (repository / "generated/new.py").write_text("not committed")
-    assert _laid(repository) == wanted
+    assert _lay_out(repository) == expected
 
 
-def test_what_a_filter_or_attribute_would_change_comes_as_it_is(repository: Path) -> None:
+def test_filters_and_attributes_change_nothing(repository: Path) -> None:
     (repository / ".gitattributes").write_text("*.py eol=crlf filter=evil export-subst\n")
     (repository / "generated/scale/mark.py").write_text("# $Format:%H$\n")
     commit(repository)
     git(repository, "config", "filter.evil.smudge", f"touch {repository.parent / 'ran'}")
-    assert _laid(repository)["generated/scale/mark.py"] == b"# $Format:%H$\n"
+    assert _lay_out(repository)["generated/scale/mark.py"] == b"# $Format:%H$\n"
     assert not (repository.parent / "ran").exists()
 
 
@@ -71,7 +61,7 @@ def test_links_and_submodules_are_left_out(repository: Path) -> None:
     head = git(repository, "rev-parse", "HEAD")
     git(repository, "update-index", "--add", "--cacheinfo", f"160000,{head},generated/submodule")
     git(repository, "commit", "--quiet", "--message", "links")
-    found = _laid(repository)
+    found = _lay_out(repository)
     assert "generated/scale/nvidia_h100.py" in found
     assert not {"generated/scale/linked.py", "generated/away", "generated/submodule"} & found.keys()
 
@@ -81,7 +71,10 @@ def test_a_linked_spec_is_no_spec(repository: Path) -> None:
     commit(repository)
     (repository / "other.yaml").unlink()
     (repository / "other.yaml").write_text("a plain file now")
-    assert _refused(repository, spec_path="other.yaml") == "HEAD:other.yaml: no such spec in this revision"
+    assert (
+        error_of(_lay_out, repository, "HEAD", "other.yaml")
+        == "HEAD:other.yaml: no such spec in this revision"
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +84,7 @@ def test_any_file_name(repository: Path, name: str) -> None:
     path = repository / "generated/scale" / name
     path.write_text("x")
     commit(repository)
-    assert _laid(repository)[f"generated/scale/{name}"] == b"x"
+    assert _lay_out(repository)[f"generated/scale/{name}"] == b"x"
 
 
 @pytest.mark.parametrize("where", ["../outside", "/etc", "tables/../.."])
@@ -99,37 +92,30 @@ def test_a_spec_that_leads_out_of_its_folder_is_refused(repository: Path, where:
     for content in (spec(tables={"nvidia_h100": where}), {**spec(), "output": where}):
         (repository / "treegen.yaml").write_text(yaml_text(content))
         commit(repository)
-        assert "must be a folder below the one that holds the spec" in _refused(repository)
+        assert "must be a folder below the one that holds the spec" in error_of(_lay_out, repository)
         assert not (repository.parent / "outside").exists()
 
 
 def test_a_tree_that_names_the_folder_above_is_refused(repository: Path) -> None:
     """git itself makes no such tree, but it lists one."""
-    blob = subprocess.run(
-        ["git", "-C", str(repository), "hash-object", "-w", "--stdin"],
-        input=b"evil",
-        capture_output=True,
-        check=True,
-    ).stdout.strip()
+
+    def write(content: bytes, *options: str) -> bytes:
+        command = ["git", "-C", str(repository), "hash-object", "-w", *options, "--stdin"]
+        return subprocess.run(command, input=content, capture_output=True, check=True).stdout.strip()
 
     def tree(*entries: tuple[bytes, bytes, bytes]) -> bytes:
-        raw = b"".join(
-            mode + b" " + name + b"\0" + bytes.fromhex(sha.decode()) for mode, name, sha in entries
-        )
-        done = subprocess.run(
-            ["git", "-C", str(repository), "hash-object", "-w", "-t", "tree", "--literally", "--stdin"],
-            input=raw,
-            capture_output=True,
-            check=True,
-        )
-        return done.stdout.strip()
+        raw = [mode + b" " + name + b"\0" + bytes.fromhex(sha.decode()) for mode, name, sha in entries]
+        return write(b"".join(raw), "-t", "tree", "--literally")
 
-    above = tree((b"100644", b"evil.py", blob))
+    above = tree((b"100644", b"evil.py", write(b"evil")))
     output = tree((b"40000", b"..", above))
     spec_blob = git(repository, "rev-parse", "HEAD:treegen.yaml").encode()
     top = tree((b"40000", b"generated", output), (b"100644", b"treegen.yaml", spec_blob))
     head = git(repository, "commit-tree", top.decode(), "-m", "evil")
-    assert _refused(repository, head) == f"{head}:generated/../evil.py: is no file of at most 64 MiB below it"
+    assert (
+        error_of(_lay_out, repository, head)
+        == f"{head}:generated/../evil.py: must be a file of at most 64 MiB below the top folder"
+    )
     assert not list(repository.parent.rglob("evil.py"))
 
 
@@ -137,23 +123,21 @@ def test_a_file_in_the_place_of_a_folder_is_one_line(repository: Path) -> None:
     out = repository.parent / "out"
     out.mkdir()
     (out / "generated").write_text("in the way")
-    assert _refused(repository).startswith("HEAD:generated/__init__.py: cannot be laid out: ")
+    assert error_of(_lay_out, repository).startswith(
+        "HEAD:generated/__init__.py: cannot be written to a temporary folder: "
+    )
 
 
 def test_a_revision_without_the_spec(repository: Path) -> None:
     git(repository, "mv", "treegen.yaml", "moved.yaml")
     commit(repository)
-    assert _refused(repository) == "HEAD:treegen.yaml: no such spec in this revision"
+    assert error_of(_lay_out, repository) == "HEAD:treegen.yaml: no such spec in this revision"
 
 
 def test_a_spec_outside_the_repository(repository: Path) -> None:
-    outside = repository.parent / "treegen.yaml"
-    shutil.copy(repository / "treegen.yaml", outside)
-    revision = find_revision("HEAD", repository)
-    assert revision is not None
-    assert error_of(lay_out, revision, outside, repository.parent / "out").endswith(
-        f"is outside the repository {repository} of 'HEAD'"
-    )
+    shutil.copy(repository / "treegen.yaml", repository.parent)
+    message = error_of(_lay_out, repository, "HEAD", "../treegen.yaml")
+    assert message.endswith(f"is outside the repository {repository} of 'HEAD'")
 
 
 def test_names_of_revisions(repository: Path) -> None:
@@ -161,7 +145,7 @@ def test_names_of_revisions(repository: Path) -> None:
     second = commit(repository, "second")
     git(repository, "tag", "--annotate", "--message", "of the first", "v1", first)
     git(repository, "update-ref", "refs/heads/--output=x", first)
-    for name, wanted in {
+    for name, commit_of in {
         "HEAD": second,
         "main": second,
         second[:9]: second,
@@ -172,8 +156,7 @@ def test_names_of_revisions(repository: Path) -> None:
         "--output=x": first,
     }.items():
         found = find_revision(name, repository)
-        assert found is not None
-        assert (found.name, found.commit, found.top) == (name, wanted, repository)
+        assert (found.name, found.commit, found.top) == (name, commit_of, repository)
     for name in (
         "nope",
         "--all",
@@ -181,36 +164,30 @@ def test_names_of_revisions(repository: Path) -> None:
         "-h",
         "HEAD:treegen.yaml",
         "HEAD..v1",
-        "",
         "\n",
         "a\0b",
         "HEAD~9",
     ):
-        assert find_revision(name, repository) is None
+        assert error_of(find_revision, name, repository).endswith("nor a git revision here")
     assert not (repository / "x").exists()
 
 
 def test_a_worktree_is_its_own_top(repository: Path, tmp_path: Path) -> None:
     other = tmp_path / "worktree"
     git(repository, "worktree", "add", "--quiet", str(other))
-    found = find_revision("HEAD", other)
-    assert found is not None and found.top == other
-    assert "treegen.yaml" in _laid(other)
+    assert find_revision("HEAD", other).top == other
+    assert "treegen.yaml" in _lay_out(other)
 
 
-def test_where_there_is_no_repository(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert why_no_repository(repository) is None
+def test_no_repository(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bare").mkdir()
     git(repository, "clone", "--quiet", "--bare", ".", str(tmp_path / "bare/git"))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     for folder in (tmp_path / "bare", tmp_path / "bare/git"):
-        assert find_revision("HEAD", folder) is None
-        assert (why_no_repository(folder) or "").startswith("fatal: ")
+        assert "nor a git revision here (fatal: " in error_of(find_revision, "HEAD", folder)
     monkeypatch.setenv("PATH", os.fspath(tmp_path / "nothing"))
-    assert find_revision("HEAD", repository) is None
-    assert why_no_repository(repository) == "git cannot be run: No such file or directory"
+    message = error_of(find_revision, "HEAD", repository)
+    assert message.endswith("nor a git revision here (git cannot be run: No such file or directory)")
 
 
 def test_folders_are_named_literally(repository: Path) -> None:
@@ -219,4 +196,4 @@ def test_folders_are_named_literally(repository: Path) -> None:
     (repository / "treegen.yaml").write_text(yaml_text(content))
     (repository / "generated").rename(repository / ":(exclude)out")
     commit(repository)
-    assert ":(exclude)out/scale/nvidia_h100.py" in _laid(repository)
+    assert ":(exclude)out/scale/nvidia_h100.py" in _lay_out(repository)

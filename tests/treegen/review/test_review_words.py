@@ -1,4 +1,4 @@
-"""How regions and changes of configs read, phrase by phrase."""
+"""Regions and changes of configs in words, phrase by phrase."""
 
 from __future__ import annotations
 
@@ -33,12 +33,8 @@ def kernel(tmp_path: Path) -> KernelSpec:
         ((17, None), "over 16"),
         ((17, 64), "17 to 64"),
         ((17, 17), "17"),
-        ((1, None), "over 0"),
         ((0, None), "over -1"),
-        ((-5, -5), "-5"),
         ((-2000, 1_234_567), "-2,000 to 1,234,567"),
-        ((None, -1), "up to -1"),
-        ((1001, None), "over 1,000"),
         ((2**62, 2**62 + 1), "4,611,686,018,427,387,904 to 4,611,686,018,427,387,905"),
     ],
 )
@@ -58,9 +54,7 @@ def test_ranges(ends: tuple[int | None, int | None], words: str) -> None:
         ({"rows": (100, None)}, "prompts, long prompts"),
         ({"rows": (None, 0)}, "decode, rows up to 0"),
         ({"rows": (1, 2)}, "rows 1 to 2"),
-        ({"rows": (None, 2)}, "rows up to 2"),
         ({"columns": (1025, 4096)}, "row length 1,025 to 4,096"),
-        ({"heads": (8, 8)}, "heads 8"),
         (
             {"area": (None, 64), "columns": (3, None), "rows": (None, 1)},
             "decode, row length over 2, area up to 64",
@@ -80,9 +74,7 @@ def _config(variant: str = "plain", **parameters: int) -> Config:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        (_config(block=64, warps=4), _config(block=128, warps=4), "64 -> 128 elements"),
         (_config(block=64, warps=4), _config(block=128, warps=8), "64 -> 128 elements, 4 -> 8 warps"),
-        (_config(block=64), _config("split", block=64), "plain -> split"),
         (_config(block=64), _config("split", block=32), "plain -> split, 64 -> 32 elements"),
         (_config(block=64), _config(block=64, warps=4), "none -> 4 warps"),
         (_config(block=64, stages=2), _config(block=64), "2 -> none stages"),

@@ -1,19 +1,19 @@
-"""Check: every constraint of the spec holds wherever a leaf launches."""
+"""Check: every constraint of the spec holds wherever a leaf launches its config."""
 
 from __future__ import annotations
 
 from treegen.core.files import short
 from treegen.core.spec import Config, Spec
 from treegen.core.tree import Region, leaves
-from treegen.review.check.modules import Committed
+from treegen.review.check.modules import CommittedModules
 from treegen.review.check.proof import Unproved, prove
-from treegen.review.check.report import Report, count
+from treegen.review.check.report import CheckReport
 from treegen.review.compiled_trees import Module
-from treegen.review.words import region_words
+from treegen.review.words import counted, region_words
 
 
-def check_constraints(spec: Spec, committed: Committed) -> Report:
-    """Prove the constraints of every leaf but those that launch the fallback, which kernels must accept for
+def check_constraints(spec: Spec, committed: CommittedModules) -> CheckReport:
+    """Prove the constraints of every leaf. Leaves with the fallback are exempt, as kernels must accept it for
     every shape."""
     problems: list[str] = []
     proved = bound = exempt = 0
@@ -24,14 +24,13 @@ def check_constraints(spec: Spec, committed: Committed) -> Report:
                 continue
             bound += 1
             unproved = list(prove(region, leaf.config, module.kernel, module.device))
-            binding = sum(constraint.binds(leaf.config) for constraint in module.kernel.constraints)
-            proved += binding - len(unproved)
-            problems += [_words(spec, module, leaf.config, region, one) for one in unproved]
-    found = f"{count(proved, 'constraint')} proved at {count(bound, 'leaf', 'leaves')}"
-    return Report(f"{found}; {exempt} more launch the fallback and are exempt", tuple(problems))
+            proved += sum(one.binds(leaf.config) for one in module.kernel.constraints) - len(unproved)
+            problems += [_problem(spec, module, leaf.config, region, one) for one in unproved]
+    seen = f"{counted(proved, 'constraint')} proved at {counted(bound, 'leaf', 'leaves')}"
+    return CheckReport(f"{seen}; {exempt} more launch the fallback and are exempt", tuple(problems))
 
 
-def _words(spec: Spec, module: Module, config: Config, region: Region, unproved: Unproved) -> str:
+def _problem(spec: Spec, module: Module, config: Config, region: Region, unproved: Unproved) -> str:
     kernel, constraint = module.kernel, unproved.constraint
     leaf = f"{kernel.name} on {module.device.key}: {kernel.constant_name(config)}"
     where = f"{short(spec.path)}:{constraint.line}"
@@ -40,5 +39,5 @@ def _words(spec: Spec, module: Module, config: Config, region: Region, unproved:
         return f"{start} cannot be proved: {', '.join(unproved.unknown)} has no value here"
     if unproved.counterexample is None:
         return f"{start} is not proved; no shape was found that breaks it"
-    point = " ".join(f"{name}={value}" for name, value in unproved.counterexample.items())
-    return f"{start} does not hold" + (f" at {point}" if point else "")
+    shape = " ".join(f"{name}={value}" for name, value in unproved.counterexample.items())
+    return f"{start} does not hold" + (f" at {shape}" if shape else "")

@@ -1,4 +1,4 @@
-"""Check: the output folder holds what a build writes."""
+"""Check: the output folder holds what `treegen build` writes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from treegen.core.errors import InputError
 from treegen.core.files import short
 from treegen.core.spec import Spec
 from treegen.review.build_summary import not_kept
-from treegen.review.check.report import Report, count
+from treegen.review.check.report import CheckReport
+from treegen.review.words import counted
 from treegen.write.files import differences, foreign_files
 
 
-def check_fresh(spec: Spec) -> Report:
-    """What `treegen build` would change."""
+def check_fresh(spec: Spec) -> CheckReport:
+    """Build without writing and compare with the files."""
     output = short(spec.output)
     try:
         built = build(spec, output)
         foreign = [f"{path} was not written by treegen" for path in foreign_files(output, built.files)]
         problems = [*foreign, *differences(output, built.files)]
     except InputError as error:
-        return Report(str(output), (str(error),))
+        return CheckReport(str(output), (str(error),))
     if problems:
         problems += not_kept(built.heuristics)
-    return Report(f"{output}: {count(len(built.files), 'file')} of a build", tuple(problems))
+    return CheckReport(f"{output}: {counted(len(built.files), 'file')} of a build", tuple(problems))

@@ -1,56 +1,48 @@
-"""What a kernel's code tells `treegen check`. docs/check.md says how a package offers it."""
+"""The protocol by which a kernel's code answers `treegen check`; docs/check.md describes it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 GROUP = "treegen.hooks"
-"""The group of Python entry points among which a spec's `hook` is a name."""
+"""The group of Python entry points in which a spec's `hook` is a name."""
 
 MAX_ERROR = 300
-"""Compilers' errors may be pages; no more characters of one are shown."""
+"""The most characters that are shown of a compiler's error, which may take pages."""
 
 
 @dataclass(frozen=True)
-class Case:
-    """One compilation that is asked for.
+class CompileCase:
+    """A config to compile for an architecture."""
 
-    target: an architecture (`sm_90`, `gfx942`). parameters: all of the spec. largest: the greatest value that
-    a launch may have of each of the hook's `sizes`; None where it may be any.
-    """
-
-    target: str
+    target: str  # an architecture: `sm_90`, `gfx942`
     variant: str
-    parameters: Mapping[str, int]
-    largest: Mapping[str, int | None]
+    parameters: Mapping[str, int]  # all of the spec
+    largest: Mapping[str, int | None]  # each of the hook's `sizes`, at most; None if any value may occur
 
 
-class Needs(Protocol):
-    """Of a compiled kernel: bytes of shared memory a block, registers and spilled registers (4 bytes) a
-    thread. None where the compiler does not tell."""
+@dataclass(frozen=True)
+class KernelNeeds:
+    """What a compiled kernel needs; None if the compiler does not say."""
 
-    @property
-    def shared_memory(self) -> int: ...
-    @property
-    def registers(self) -> int | None: ...
-    @property
-    def spills(self) -> int | None: ...
+    shared_memory: int  # bytes a block
+    registers: int | None  # a thread
+    spills: int | None  # spilled registers of 4 bytes a thread
 
 
-class Outcome(Protocol):
-    """Of a case: what each kernel needs that its launches may use, by name; or why it does not compile."""
+@dataclass(frozen=True)
+class CompileOutcome:
+    """What compiling a case gives. A hook may give other objects with these attributes."""
 
-    @property
-    def kernels(self) -> Mapping[str, Needs]: ...
-    @property
-    def error(self) -> str | None: ...
+    kernels: Mapping[str, KernelNeeds]  # by name, the kernels that launches of the case may use
+    error: str | None  # why the case does not compile
 
 
 @runtime_checkable
 class Hook(Protocol):
-    """The object behind an entry point: one kernel's code."""
+    """One kernel's code: the object behind an entry point."""
 
     @property
     def features(self) -> Collection[str]:
@@ -58,11 +50,11 @@ class Hook(Protocol):
 
     @property
     def variants(self) -> Collection[str]:
-        """The variants that it launches."""
+        """The variants that the code launches."""
 
     @property
     def parameters(self) -> Mapping[str, int | None]:
-        """The launch parameters that it takes, with their defaults; None for one that must be given."""
+        """The launch parameters of the code with their defaults; None if there is no default."""
 
     @property
     def sizes(self) -> Collection[str]:
@@ -71,16 +63,18 @@ class Hook(Protocol):
 
     @property
     def targets(self) -> Mapping[str, Collection[str]]:
-        """By vendor, the architectures to compile for where the spec's device states none."""
+        """The architectures to compile for if the spec's device states none, by vendor."""
 
-    def compile(self, cases: Sequence[Case], jobs: int) -> Iterable[Outcome]:
-        """The outcome of every case, in their order, by up to `jobs` processes. A compiler that ends its
-        process should cost one case, not all."""
+    def compile(self, cases: Sequence[CompileCase], jobs: int) -> Iterable[Any]:
+        """Compile every case in up to `jobs` processes; give a `CompileOutcome` for each, in their order.
+
+        A compiler that ends its process should fail one case, not all.
+        """
 
 
 @dataclass(frozen=True)
-class Description:
-    """A hook's words, checked."""
+class HookDescription:
+    """A hook's attributes, with checked types."""
 
     features: frozenset[str]
     variants: frozenset[str]
@@ -89,69 +83,48 @@ class Description:
     targets: Mapping[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True)
-class Used:
-    """A kernel's `Needs`, checked."""
-
-    shared_memory: int
-    registers: int | None
-    spills: int | None
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """An `Outcome`, checked."""
-
-    kernels: Mapping[str, Used]
-    error: str | None
-
-
-def description(hook: Hook) -> Description:
-    """What a hook says of itself. Raises TypeError where that is not what the protocol asks for."""
+def describe(hook: Hook) -> HookDescription:
+    """Read a hook's attributes. Raises TypeError if they do not follow the protocol."""
     if not isinstance(hook, Hook):
-        raise TypeError("the object is no hook; it lacks " + ", ".join(_missing(hook)))
-    parameters = {_text(name): _count(value) for name, value in dict(hook.parameters).items()}
-    targets = {_text(vendor): _texts(archs) for vendor, archs in dict(hook.targets).items()}
-    return Description(
-        frozenset(_texts(hook.features)),
-        frozenset(_texts(hook.variants)),
-        parameters,
-        _texts(hook.sizes),
-        targets,
+        names = ("features", "variants", "parameters", "sizes", "targets", "compile")
+        missing = ", ".join(name for name in names if not hasattr(hook, name))
+        raise TypeError(f"the object is no hook; it lacks {missing}")
+    return HookDescription(
+        features=frozenset(_texts(hook.features)),
+        variants=frozenset(_texts(hook.variants)),
+        parameters={_text(name): _optional_integer(value) for name, value in dict(hook.parameters).items()},
+        sizes=_texts(hook.sizes),
+        targets={_text(vendor): _texts(targets) for vendor, targets in dict(hook.targets).items()},
     )
 
 
-def compiled(outcome: Outcome) -> Compiled:
-    """A hook's outcome. Raises TypeError where that is not what the protocol asks for."""
-    kernels = {
-        _text(name): Used(_amount(needs.shared_memory), _count(needs.registers), _count(needs.spills))
-        for name, needs in dict(outcome.kernels).items()
-    }
-    return Compiled(kernels, None if outcome.error is None else _text(outcome.error)[:MAX_ERROR])
-
-
-def _missing(hook: object) -> list[str]:
-    words = ("features", "variants", "parameters", "sizes", "targets", "compile")
-    return [word for word in words if not hasattr(hook, word)]
+def checked_outcome(outcome: Any) -> CompileOutcome:
+    """Copy a hook's outcome. Raises TypeError if an attribute has another type."""
+    kernels = {}
+    for name, needs in dict(outcome.kernels).items():
+        shared_memory = _integer(needs.shared_memory)
+        registers, spills = _optional_integer(needs.registers), _optional_integer(needs.spills)
+        kernels[_text(name)] = KernelNeeds(shared_memory, registers, spills)
+    return CompileOutcome(kernels, None if outcome.error is None else _text(outcome.error)[:MAX_ERROR])
 
 
 def _texts(values: object) -> tuple[str, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise TypeError(f"{type(values).__name__} stands where the hook should give several texts")
-    return tuple(_text(value) for value in values)
+        raise TypeError(f"the hook must give several texts, not {type(values).__name__}")
+    return tuple(map(_text, values))
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} stands where the hook should give a text")
+        raise TypeError(f"the hook must give a text, not {type(value).__name__}")
     return value
 
 
-def _count(value: object) -> int | None:
-    return None if value is None else _amount(value)
-
-
-def _amount(value: object) -> int:
+def _integer(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{type(value).__name__} stands where the hook should give an integer")
+        raise TypeError(f"the hook must give an integer, not {type(value).__name__}")
     return value
+
+
+def _optional_integer(value: object) -> int | None:
+    return None if value is None else _integer(value)

@@ -1,7 +1,7 @@
-"""Proof that a leaf's config meets a constraint wherever the leaf is reached.
+"""Prove that a leaf's config meets a constraint wherever the leaf is reached.
 
-Independent of the pass that put the guards there: that pass solves a constraint for its feature; here the
-region of the finished leaf is enclosed by interval arithmetic.
+The proof does not use the pass that made the guards. That pass solves a constraint for a feature; the proof
+encloses both sides of the constraint over the finished leaf's region by interval arithmetic.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from treegen.core.tree import Region
 from treegen.review import regions
 
 _TRIES = 4000
-_SCALES = tuple(1 << exponent for exponent in range(21))
+_SIZES = tuple(1 << exponent for exponent in range(21))
 
 
 @dataclass(frozen=True)
 class Unproved:
-    """counterexample: raw features of a shape in the region at which the constraint is broken, those on which
-    region and constraint depend; None if none was found. unknown: names that have no value on the device.
-    """
-
     constraint: Constraint
-    counterexample: Mapping[str, int] | None = None
-    unknown: tuple[str, ...] = ()
+    counterexample: Mapping[str, int] | None = (
+        None  # raw features of a shape that breaks it, if one was found
+    )
+    unknown: tuple[str, ...] = ()  # names that have no value on the device
 
 
 def prove(region: Region, config: Config, kernel: KernelSpec, device: DeviceSpec) -> Iterator[Unproved]:
-    """The constraints of the kernel that bind the config and do not provably hold at every integer point of
-    the region. Sound: what is not returned holds. Complete where a constraint can be a guard."""
+    """Yield the constraints that bind the config and are not proved for every integer point of the region.
+
+    Sound: a constraint that is not yielded holds. Complete for constraints that can be guards.
+    """
     known = {**device.limits, **dict(config.parameters)}
-    box = reach(region, kernel, known)
+    box = feature_intervals(region, kernel, known)
     if any(map(is_empty, box.values())):
         return
     for constraint in kernel.constraints:
@@ -50,9 +50,12 @@ def prove(region: Region, config: Config, kernel: KernelSpec, device: DeviceSpec
             yield Unproved(constraint, _counterexample(region, constraint, kernel, known))
 
 
-def reach(region: Region, kernel: KernelSpec, known: Mapping[str, int]) -> dict[str, Interval]:
-    """Every feature's values in a region; derived features within what their definition gives, too, and left
-    out where that takes a limit that is not among `known`. An empty interval: no shape is in the region."""
+def feature_intervals(region: Region, kernel: KernelSpec, known: Mapping[str, int]) -> dict[str, Interval]:
+    """The values of every feature in a region; an empty interval if the region holds no shape.
+
+    A derived feature is narrowed to what its definition gives. It is left out if that needs a limit that is
+    not in `known`.
+    """
     box = {name: interval(*region.get(name, (None, None))) for name in kernel.features}
     for name, expression in kernel.derived.items():
         definition = expr.substitute(expression, known)
@@ -65,9 +68,8 @@ def reach(region: Region, kernel: KernelSpec, known: Mapping[str, int]) -> dict[
 
 
 def _surely_holds(constraint: Constraint, box: Mapping[str, Interval], known: Mapping[str, int]) -> bool:
-    left, right = (
-        enclosure(expr.substitute(side, known), box) for side in (constraint.left, constraint.right)
-    )
+    sides = (constraint.left, constraint.right)
+    left, right = (enclosure(expr.substitute(side, known), box) for side in sides)
     match constraint.operator:
         case "<=":
             return left[1] <= right[0]
@@ -81,9 +83,9 @@ def _surely_holds(constraint: Constraint, box: Mapping[str, Interval], known: Ma
 def _counterexample(
     region: Region, constraint: Constraint, kernel: KernelSpec, known: Mapping[str, int]
 ) -> dict[str, int] | None:
-    """A shape in the region at which the constraint is broken, by a search that is the same every time."""
-    matter = _raw({*region, *expr.names(constraint.left), *expr.names(constraint.right)}, kernel)
-    choices = {name: _candidates(*region.get(name, (None, None))) for name in matter}
+    """Search for a shape in the region that breaks the constraint. The search is deterministic."""
+    names = _raw_features({*region, *expr.names(constraint.left), *expr.names(constraint.right)}, kernel)
+    candidates = {name: _candidates(*region.get(name, (None, None))) for name in names}
 
     def breaks(point: Mapping[str, int]) -> bool:
         values = {**known, **dict.fromkeys(kernel.features, 1), **point}
@@ -95,29 +97,29 @@ def _counterexample(
 
     draw = random.Random(0).random
     for _ in range(_TRIES):
-        point = {name: values[int(draw() * len(values))] for name, values in choices.items()}
+        point = {name: values[int(draw() * len(values))] for name, values in candidates.items()}
         if breaks(point):
-            return _simplest(point, choices, breaks)
+            return _simplest(point, candidates, breaks)
     return None
 
 
 def _simplest(
     point: Mapping[str, int],
-    choices: Mapping[str, list[int]],
+    candidates: Mapping[str, list[int]],
     breaks: Callable[[Mapping[str, int]], bool],
 ) -> dict[str, int]:
-    """The same point with every coordinate as early among its choices as it can be, given the others."""
+    """Move every coordinate to its first candidate that breaks the constraint, until none moves."""
     result: dict[str, int] = {}
     after = dict(point)
-    while after != result:  # a coordinate never moves back
+    while after != result:  # a coordinate never moves to a later candidate
         result = dict(after)
-        for name, values in choices.items():
+        for name, values in candidates.items():
             after[name] = next(value for value in values if breaks({**after, name: value}))
     return result
 
 
-def _raw(names: set[str], kernel: KernelSpec) -> list[str]:
-    """The raw features on which these names depend, in the spec's order."""
+def _raw_features(names: set[str], kernel: KernelSpec) -> list[str]:
+    """The raw features that these names depend on, in the spec's order."""
     for name, expression in reversed(list(kernel.derived.items())):
         if name in names:
             names = names | expr.names(expression)
@@ -125,7 +127,7 @@ def _raw(names: set[str], kernel: KernelSpec) -> list[str]:
 
 
 def _candidates(least: int | None, greatest: int | None) -> list[int]:
-    """Values to try within bounds, the simplest first: usual sizes, the ends and what is beside them."""
+    """Values within bounds, the simplest first: usual sizes, the bounds and their neighbours, 0 and -1."""
     ends = [end + step for end in (least, greatest) if end is not None for step in (0, 1, -1)]
-    found = dict.fromkeys([*_SCALES, *ends, 0, -1])
+    found = dict.fromkeys([*_SIZES, *ends, 0, -1])
     return [v for v in found if (least is None or least <= v) and (greatest is None or v <= greatest)]

@@ -1,4 +1,4 @@
-"""Check: every table reads, and those of the spec fit it."""
+"""Check: every table reads, and the tables of the spec fit it."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ from treegen.core.spec import Spec
 from treegen.core.table import Table
 from treegen.read.build_problem import build_problem
 from treegen.read.table_file import RUN, read_table
-from treegen.review.check.report import Report, count
+from treegen.review.check.report import CheckReport
+from treegen.review.words import counted
 
 
 @dataclass(frozen=True)
-class Tables:
-    """fit: whether every table of the spec reads and fits it."""
-
-    report: Report
-    fit: bool
+class CheckedTables:
+    report: CheckReport
+    usable: bool  # whether every table of the spec reads and fits it
 
 
-def check_tables(spec: Spec) -> Tables:
-    """Read tables of the spec and the others beside them."""
-    fit = True
+def check_tables(spec: Spec) -> CheckedTables:
+    """Read the tables of the spec and the tables beside them."""
+    usable = True
     problems: list[str] = []
     tables: dict[Path, Table] = {}
     folders = {folder for kernel in spec.kernels.values() for folder in kernel.tables.values()}
-    beside = {path for folder in folders for path in _tables_in(folder.parent)}
+    beside = {path for folder in folders for path in _tables_in(folder.parent)} - folders
     for folder in sorted(folders | beside):
         try:
             tables[folder] = read_table(short(folder))
         except InputError as error:
             problems.append(str(error))
-            fit = fit and folder not in folders
+            usable = usable and folder not in folders
     for kernel in spec.kernels.values():
         for device, folder in kernel.tables.items():
             try:
@@ -43,10 +42,10 @@ def check_tables(spec: Spec) -> Tables:
                     build_problem(kernel, spec.devices[device], tables[folder])
             except InputError as error:
                 problems.append(f"for {kernel.name} on {device}: {error}")
-                fit = False
-    scenarios = sum(len(table.scenarios) for table in tables.values())
-    found = f"{count(len(folders), 'table')} of the spec, {len(beside - folders)} beside them"
-    return Tables(Report(f"{found}, {count(scenarios, 'scenario')}", tuple(problems)), fit)
+                usable = False
+    seen = f"{counted(len(folders), 'table')} of the spec, {len(beside)} beside them"
+    scenarios = counted(sum(len(table.scenarios) for table in tables.values()), "scenario")
+    return CheckedTables(CheckReport(f"{seen}, {scenarios}", tuple(problems)), usable)
 
 
 def _tables_in(folder: Path) -> Iterator[Path]:

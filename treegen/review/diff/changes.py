@@ -1,4 +1,4 @@
-"""Each change of a config, in words and prices."""
+"""Each change of a config: where it applies, in words, and its prices."""
 
 from __future__ import annotations
 
@@ -10,70 +10,75 @@ import numpy.typing as npt
 from treegen.core.problem import Problem
 from treegen.core.spec import KernelSpec
 from treegen.core.tree import Region, Tree
-from treegen.review.diff.pricing import Pricing
-from treegen.review.diff.results import Change
-from treegen.review.regions import Moved, holds, hull, moved, within
+from treegen.review.diff.pricing_tables import PricedChoices
+from treegen.review.diff.results import ConfigChange
+from treegen.review.regions import TreeDifference, holds, hull, tree_differences, without_bounds_of
 from treegen.review.words import change_words, region_words
 
-_TOLD = 3  # raw features that say where measured scenarios lie
-_TELLING = 0.1  # of the table's scenarios: a range that excludes fewer says nothing
+_MOST_FEATURES = 3  # that say where measured scenarios lie
+_LEAST_EXCLUDED = 0.1  # of the table's scenarios: a range that excludes fewer is not worth a word
 
 
-def changes(old: Tree, new: Tree, kernel: KernelSpec, pricings: Sequence[Pricing]) -> tuple[Change, ...]:
-    """What launches otherwise: first what regresses, then by how much it costs or saves in all, then by how
-    many scenarios it holds. Bounds that guards ask for everywhere are not repeated in each region."""
-    everywhere = hull((old, new), kernel.fallback)
-    priced = [_change(one, everywhere, kernel, pricings) for one in moved(old, new)]
-    return tuple(sorted(priced, key=_rank))
+def config_changes(
+    old: Tree, new: Tree, kernel: KernelSpec, choices: Sequence[PricedChoices]
+) -> tuple[ConfigChange, ...]:
+    """All changes between two trees over the same features. Bounds that the guards share are left out.
 
-
-def _rank(change: Change) -> tuple[bool, float, int]:
-    moved = [abs(np.log(p.ratio)) * p.timed for p in change.prices if p.ratio is not None]
-    return (
-        not change.regresses,
-        -max(moved, default=0.0),
-        -max((p.scenarios for p in change.prices), default=0),
+    Regressions come first, then the changes that cost or save most time in all, then those with most
+    scenarios. choices: what both trees launch in the scenarios of each pricing table.
+    """
+    box = hull((old, new), kernel.fallback)
+    return tuple(
+        sorted((_change(one, box, kernel, choices) for one in tree_differences(old, new)), key=_rank)
     )
 
 
-def _change(one: Moved, everywhere: Region, kernel: KernelSpec, pricings: Sequence[Pricing]) -> Change:
-    rows = [pricing.rows_of(one.old, one.new) for pricing in pricings]
-    values = _values(pricings[0].problem, rows[0]) if pricings else []
-    counts = [sum(_lies_in(region, row) for row in values) for region in one.regions]
+def _rank(change: ConfigChange) -> tuple[bool, float, int]:
+    times = [abs(np.log(price.ratio)) * price.timed for price in change.prices if price.ratio is not None]
+    scenarios = [price.scenarios for price in change.prices]
+    return not change.regresses, -max(times, default=0.0), -max(scenarios, default=0)
+
+
+def _change(
+    difference: TreeDifference, box: Region, kernel: KernelSpec, choices: Sequence[PricedChoices]
+) -> ConfigChange:
+    old, new = difference.old, difference.new
+    rows = [one.rows_of(old, new) for one in choices]
+    regions = list(difference.regions)
+    counts = [_scenarios_in(region, choices[0].problem, rows[0]) if choices else 0 for region in regions]
     order = sorted(range(len(counts)), key=lambda place: -counts[place])
-    return Change(
-        old=kernel.constant_name(one.old),
-        new=kernel.constant_name(one.new),
-        what=change_words(one.old, one.new, kernel),
-        where=tuple(region_words(within(one.regions[place], everywhere), kernel) for place in order),
+    return ConfigChange(
+        old=kernel.constant_name(old),
+        new=kernel.constant_name(new),
+        what=change_words(old, new, kernel),
+        where=tuple(region_words(without_bounds_of(box, regions[place]), kernel) for place in order),
         empty=counts.count(0),
-        measured=_measured(pricings[0].problem, rows[0]) if pricings else "",
-        prices=tuple(pricing.price(row) for pricing, row in zip(pricings, rows, strict=True)),
+        measured=_measured_words(choices[0].problem, rows[0]) if choices else "",
+        prices=tuple(one.price(held) for one, held in zip(choices, rows, strict=True)),
     )
 
 
-def _values(problem: Problem, rows: npt.NDArray[np.int64]) -> list[dict[str, int]]:
-    return [dict(zip(problem.names, row, strict=True)) for row in problem.features[rows].tolist()]
+def _scenarios_in(region: Region, problem: Problem, rows: npt.NDArray[np.int64]) -> int:
+    """How many of the rows lie in a region, by the features that the table has."""
+    known = {name: bounds for name, bounds in region.items() if name in problem.names}
+    features = problem.features[rows].tolist()
+    return sum(holds(known, dict(zip(problem.names, row, strict=True))) for row in features)
 
 
-def _lies_in(region: Region, values: dict[str, int]) -> bool:
-    """Whether the region holds a shape, as far as the table's features tell."""
-    return holds({name: ends for name, ends in region.items() if name in values}, values)
-
-
-def _measured(problem: Problem, rows: npt.NDArray[np.int64]) -> str:
-    """Where in the space of raw features the scenarios lie, by the features that tell most; an end that is
-    the table's own is left out."""
+def _measured_words(problem: Problem, rows: npt.NDArray[np.int64]) -> str:
+    """The ranges of those raw features that exclude most other scenarios. A bound that equals the table's
+    least or greatest value is left out."""
     found: list[tuple[int, str, tuple[int | None, int | None]]] = []
     for name in problem.kernel.features if len(rows) else ():
         if name in problem.names:
             column = problem.column(name)
             least, greatest = column[rows].min(), column[rows].max()
-            outside = int(((column < least) | (column > greatest)).sum())
-            ends = (
+            excluded = int(((column < least) | (column > greatest)).sum())
+            bounds = (
                 None if least == column.min() else int(least),
                 None if greatest == column.max() else int(greatest),
             )
-            found.append((-outside, name, ends))
-    telling = [one for one in sorted(found) if -one[0] >= _TELLING * len(problem.cost)]
-    return region_words({name: ends for _, name, ends in telling[:_TOLD]}, problem.kernel) if telling else ""
+            if excluded >= _LEAST_EXCLUDED * len(problem.cost):
+                found.append((-excluded, name, bounds))
+    region = {name: bounds for _, name, bounds in sorted(found)[:_MOST_FEATURES]}
+    return region_words(region, problem.kernel) if region else ""

@@ -1,4 +1,4 @@
-"""Compare two sides, module by module."""
+"""Compare two snapshots, module by module."""
 
 from __future__ import annotations
 
@@ -6,31 +6,33 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from treegen.core.errors import InputError, shown
+from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, Spec
 from treegen.core.table import Table
 from treegen.core.tree import size
 from treegen.read.table_file import read_table
-from treegen.review.diff.changes import changes
-from treegen.review.diff.decisions import told_apart
-from treegen.review.diff.files import other_files
-from treegen.review.diff.pricing import choices_priced
-from treegen.review.diff.pricing_tables import find_judges
-from treegen.review.diff.results import Comparison, Diff, Kind
-from treegen.review.diff.serving import server
-from treegen.review.diff.snapshots import Key, Snapshot
+from treegen.review.compiled_trees import Module, ModuleKey
+from treegen.review.diff.changes import config_changes
+from treegen.review.diff.decisions import with_new_names
+from treegen.review.diff.pricing_tables import find_pricing_tables
+from treegen.review.diff.results import ComparisonKind, Diff, ModuleComparison
+from treegen.review.diff.snapshots import Snapshot
+
+_MEANINGS = {"config.py": "the launch config's type", "__init__.py": "which module serves which GPU"}
 
 
 def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
-    """All that moved between two sides. threshold: the slowdown, above 1, that is tolerated.
+    """Everything that differs between two snapshots. threshold: the accepted slowdown, above 1.
 
-    Raises InputError for a table of the new side that cannot be read.
+    Raises InputError for a table of the new snapshot that cannot be read.
     """
     read = cache(read_table)  # several devices may share a table
-    found = tuple(_comparison(old, new, key, threshold, read) for key in _keys(old, new))
-    return Diff(old.label, new.label, threshold, found, other_files(old, new))
+    comparisons = tuple(_compare_module(old, new, key, threshold, read) for key in _keys(old, new))
+    return Diff(old.label, new.label, threshold, comparisons, _other_files(old, new))
 
 
-def _keys(old: Snapshot, new: Snapshot) -> list[Key]:
-    """The modules to compare: of both sides, or the one that a side names."""
+def _keys(old: Snapshot, new: Snapshot) -> list[ModuleKey]:
+    """The modules to compare: all of both snapshots, or the one that the user named."""
     if new.single:
         return list(new.modules)
     if old.single:
@@ -38,40 +40,95 @@ def _keys(old: Snapshot, new: Snapshot) -> list[Key]:
     return list(dict.fromkeys([*new.modules, *old.modules]))
 
 
-def _comparison(
-    old: Snapshot, new: Snapshot, key: Key, threshold: float, read: Callable[[Path], Table]
-) -> Comparison:
-    kernel, device = key
+def _compare_module(
+    old: Snapshot, new: Snapshot, key: ModuleKey, threshold: float, read: Callable[[Path], Table]
+) -> ModuleComparison:
     before, after = old.modules.get(key), new.modules.get(key)
-    own = Kind.ADDED if before is None else Kind.REMOVED if after is None else None
-    served = None
+    kind = served = None
     if before is None:
-        before, served = server(old, new, key)
+        kind = ComparisonKind.ADDED
+        before, served = serving_module(old, new, key)
     elif after is None:
-        after, served = server(new, old, key)
+        kind = ComparisonKind.REMOVED
+        after, served = serving_module(new, old, key)
     if isinstance(after, str):
-        return Comparison(
-            kernel, device, own or Kind.UNREADABLE, note=f"the new module cannot be read: {after}"
-        )
+        note = f"the new module cannot be read: {after}"
+        return ModuleComparison(*key, kind or ComparisonKind.UNREADABLE, note=note)
     if isinstance(before, str):
         note = f"the old module cannot be read: {before}"
-        return Comparison(kernel, device, own or Kind.UNTIMED_PENALTY, note=note)
+        return ModuleComparison(*key, kind or ComparisonKind.INCOMPARABLE, note=note)
     if before is None or after is None:
-        return Comparison(kernel, device, own or Kind.UNTIMED_PENALTY)
-    judged = before.device if own is Kind.REMOVED else after.device
-    judges = find_judges(old, new, after.kernel, judged, read)
-    pricings = [choices_priced(judge, before, after, threshold) for judge in judges.judges]
-    found = changes(told_apart(before, after), after.tree, after.kernel, pricings)
-    unchanged = Kind.SAME if before.text == after.text else Kind.TEXT
-    return Comparison(
-        kernel,
-        device,
-        own or (Kind.CHANGED if found else unchanged),
-        note=judges.note,
+        return ModuleComparison(*key, kind or ComparisonKind.INCOMPARABLE)
+    device = before.device if kind is ComparisonKind.REMOVED else after.device
+    tables = find_pricing_tables(old, new, after.kernel, device, read)
+    choices = [table.price_choices(before, after, threshold) for table in tables.tables]
+    changes = config_changes(with_new_names(before, after), after.tree, after.kernel, choices)
+    if kind is None and changes:
+        kind = ComparisonKind.CHANGED
+    return ModuleComparison(
+        *key,
+        kind or (ComparisonKind.SAME if before.text == after.text else ComparisonKind.TEXT),
+        note=tables.note,
         served=served,
-        judges=tuple(judge.label for judge in judges.judges),
-        overall=tuple(pricing.overall() for pricing in pricings),
-        changes=found,
+        judges=tuple(table.label for table in tables.tables),
+        overall=tuple(one.overall() for one in choices),
+        changes=changes,
         leaves=(size(before.tree), size(after.tree)),
-        table=judges.table,
+        table=tables.change,
     )
+
+
+def serving_module(
+    snapshot: Snapshot, other: Snapshot, key: ModuleKey
+) -> tuple[Module | str | None, str | None]:
+    """What serves a GPU in a snapshot without a module for it: the module and the key of its device.
+
+    `other` has a module for the GPU. The snapshot serves it with the module of its model, architecture or
+    vendor, or with the default module, as `for_device` of the generated package does. If the user named one
+    file, its module serves the GPU. Raises InputError if that module is of another kernel.
+    """
+    kernel, device = key
+    if snapshot.single:
+        (((found, served), module),) = snapshot.modules.items()
+        if found != kernel:
+            raise InputError(
+                shown(snapshot.label), f"is a module of {found}; it cannot be compared with one of {kernel}"
+            )
+        return module, served
+    described = other.spec.devices.get(device)
+    for served in _serving_devices(snapshot.spec, kernel, described) if described else ():
+        if (kernel, served) in snapshot.modules:
+            return snapshot.modules[kernel, served], served
+    return None, None
+
+
+def _serving_devices(spec: Spec, kernel: str, device: DeviceSpec) -> list[str]:
+    """Keys of the devices whose module may serve a GPU, the closest first."""
+    tables = spec.kernels[kernel].tables if kernel in spec.kernels else {}
+    known = [one for one in spec.devices.values() if one.key in tables]
+    names = sorted(((name, one.key) for one in known for name in one.names), key=lambda pair: -len(pair[0]))
+    by_model = [key for name, key in names if any(_is_model(own, name) for own in device.names)]
+    by_architecture = [one.key for one in known if one.arch is not None and one.arch == device.arch]
+    by_vendor = [
+        one.key for one in known if not one.names and one.arch is None and one.vendor == device.vendor
+    ]
+    return [*by_model, *by_architecture[:1], *by_vendor[:1], FALLBACK_DEVICE]
+
+
+def _is_model(name: str, model: str) -> bool:
+    return name == model or name.startswith((f"{model} ", f"{model}-"))
+
+
+def _other_files(old: Snapshot, new: Snapshot) -> dict[str, str]:
+    """How each generated file that is no device's module changed; empty if a snapshot is a single module."""
+    if old.single or new.single:
+        return {}
+    modules = {f"{kernel}/{device}.py" for kernel, device in (*old.modules, *new.modules)}
+    found = {}
+    for path in sorted({*old.texts, *new.texts} - modules):
+        before, after = old.texts.get(path), new.texts.get(path)
+        if before != after:
+            how = "is new" if before is None else "is gone" if after is None else "changed"
+            folder, _, name = path.rpartition("/")
+            found[path] = f"{how} ({_MEANINGS[name]})" if folder and name in _MEANINGS else how
+    return found

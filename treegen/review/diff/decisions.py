@@ -1,4 +1,4 @@
-"""What a module launches in the scenarios of a table that another spec has read."""
+"""What a module of one spec launches in the scenarios of a table that another spec has read."""
 
 from __future__ import annotations
 
@@ -12,70 +12,71 @@ from treegen.core.tree import Leaf, Split, Tree, asked, choose, map_leaves
 from treegen.review.compiled_trees import Module
 
 _Numbers = dict[Hashable, int]
-Chosen = tuple[Config | None, ...]
-"""A config a scenario; None where the table does not hold what the tree asks."""
+KnownDecisions = tuple[Config | None, ...]
+"""The config of each scenario; None if the table lacks a feature that the tree splits on."""
 
 
-def decisions(module: Module, problem: Problem) -> Chosen:
-    """The module's choices in the problem's scenarios, in the words of the problem's kernel.
+def known_decisions(module: Module, problem: Problem) -> KnownDecisions:
+    """The module's choices in the problem's scenarios, with the parameters of the problem's kernel.
 
-    A derived feature that the module's spec defines otherwise is computed anew from the table's columns.
+    A derived feature that the two specs define differently is computed from the table's columns by the
+    definition of the module's spec.
     """
-    tree = in_words_of(module, problem.kernel)
-    needed = frozenset(asked(tree))
+    tree = _with_parameters_of(problem.kernel, module)
+    split_on = frozenset(asked(tree))
     numbers: _Numbers = {}
-    here = _meanings(module.kernel, module.device, numbers)
-    there = _meanings(problem.kernel, problem.device, numbers)
+    here = _definitions(module.kernel, module.device, numbers)
+    there = _definitions(problem.kernel, problem.device, numbers)
     known = [name for name in problem.names if name not in here or here[name] == there.get(name)]
     result: list[Config | None] = []
     for row in problem.features.tolist():
         measured = dict(zip(problem.names, row, strict=True))
         values = {name: measured[name] for name in known}
         for name, expression in module.kernel.derived.items():
-            parts = {**module.device.limits, **values}
-            if name not in values and expr.names(expression) <= parts.keys():
-                values[name] = expr.evaluate(expression, parts)
-        result.append(choose(tree, values) if needed <= values.keys() else None)
+            operands = {**module.device.limits, **values}
+            if name not in values and expr.names(expression) <= operands.keys():
+                values[name] = expr.evaluate(expression, operands)
+        result.append(choose(tree, values) if split_on <= values.keys() else None)
     return tuple(result)
 
 
-def in_words_of(module: Module, kernel: KernelSpec) -> Tree:
-    """The module's tree with configs of another spec's kernel: parameters unknown there go, those unknown
-    here get that kernel's default."""
+def with_new_names(old: Module, new: Module) -> Tree:
+    """The old tree in the names of the new spec. A derived feature that the new spec defines differently is
+    renamed to `NAME (old)`."""
+    numbers: _Numbers = {}
+    before, after = (_definitions(module.kernel, module.device, numbers) for module in (old, new))
+    renamed = {name: f"{name} (old)" for name, number in before.items() if after.get(name, number) != number}
+
+    def rename(tree: Tree) -> Tree:
+        if isinstance(tree, Leaf):
+            return tree
+        feature = renamed.get(tree.feature, tree.feature)
+        return Split(feature, tree.threshold, rename(tree.low), rename(tree.high))
+
+    return rename(_with_parameters_of(new.kernel, old))
+
+
+def _with_parameters_of(kernel: KernelSpec, module: Module) -> Tree:
+    """The module's tree with the parameters of another spec's kernel: a parameter unknown there is dropped, a
+    missing one gets its default."""
     if module.kernel.parameters == kernel.parameters:
         return module.tree
 
-    def told(leaf: Leaf) -> Leaf:
-        own = dict(leaf.config.parameters)
-        defaults = {name: parameter.default for name, parameter in kernel.parameters.items()}
-        values = {name: own.get(name, default) for name, default in defaults.items()}
-        return Leaf(
-            replace(leaf.config, parameters=tuple((n, v) for n, v in values.items() if v is not None))
-        )
+    def translated(leaf: Leaf) -> Leaf:
+        stated = dict(leaf.config.parameters)
+        values = {name: stated.get(name, known.default) for name, known in kernel.parameters.items()}
+        parameters = tuple((name, value) for name, value in values.items() if value is not None)
+        return Leaf(replace(leaf.config, parameters=parameters))
 
-    return map_leaves(module.tree, told)
+    return map_leaves(module.tree, translated)
 
 
-def told_apart(old: Module, new: Module) -> Tree:
-    """The old tree in the new one's words, where a derived feature that the new spec defines otherwise has a
-    name of its own."""
-    numbers: _Numbers = {}
-    here, there = (_meanings(side.kernel, side.device, numbers) for side in (old, new))
-    other = {name: f"{name} (old)" for name, found in here.items() if there.get(name, found) != found}
+def _definitions(kernel: KernelSpec, device: DeviceSpec, numbers: _Numbers) -> dict[str, int]:
+    """A number for each derived feature. Features have the same number if they are the same arithmetic on raw
+    features, with the device's limits inserted.
 
-    def renamed(tree: Tree) -> Tree:
-        if isinstance(tree, Leaf):
-            return tree
-        return Split(
-            other.get(tree.feature, tree.feature), tree.threshold, renamed(tree.low), renamed(tree.high)
-        )
-
-    return renamed(in_words_of(old, new.kernel))
-
-
-def _meanings(kernel: KernelSpec, device: DeviceSpec, numbers: _Numbers) -> dict[str, int]:
-    """Each derived feature as a number, the same for the same arithmetic on raw features with the device's
-    numbers put in. numbers: those given so far; the arithmetic itself may be exponentially long."""
+    numbers: those given so far. Definitions are never written out, as their length may be exponential.
+    """
     found: dict[str, int] = {}
 
     def number(expression: expr.Expression) -> int:

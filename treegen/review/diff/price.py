@@ -1,4 +1,4 @@
-"""What it costs to launch something else, by a table, and how sure the table is."""
+"""The price of launching other configs, by one table, and how sure the table is."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from treegen.core.problem import UNIT, UNMEASURED
 from treegen.core.table import Cells, Table
 
 SURE = 3.0
-"""Standard errors beyond which a mean is no noise: P = 0.0013 on one side."""
+"""Standard errors beyond which a mean counts as a change: P = 0.0013 on one side."""
 
-_WILDEST = math.log(2)  # no pair of repeats counts as further apart: one glitch would drown the rest
+_MOST = math.log(2)  # the largest difference of two repeats that counts, or one glitch would hide the rest
+_Bools = npt.NDArray[np.bool_]
 _Ints = npt.NDArray[np.int64]
 
 
@@ -25,58 +26,50 @@ class Verdict(StrEnum):
     NOISE = "within noise"
     TOLERATED = "slower within the threshold"
     SLOWER = "slower"
-    UNTIMED_PENALTY = "not measured"
+    UNTIMED = "not measured"
 
 
 @dataclass(frozen=True)
 class Price:
-    """Of some scenarios. changed: how many launch another config. timed: in how many both choices have a
-    time; lost, gained: in how many only the old or only the new one has. failing: in how many the new choice
-    failed or breaks a constraint. ratio: geometric mean of new over old time where timed; error: its standard
-    error from the repeats of the table, relative; both None where nothing is timed. worst, best: the scenario
-    that loses and the one that wins most, with their ratios. won: in how many the old and the new choice are
-    the winner, all that a table of winners tells.
-    """
+    """The old and the new configs of some scenarios, by one table. The JSON output has these names."""
 
     scenarios: int
-    changed: int
-    timed: int
-    lost: int
-    gained: int
-    failing: int
-    ratio: float | None
-    error: float | None
-    worst: tuple[str, float] | None
-    best: tuple[str, float] | None
-    won: tuple[int, int] | None
+    changed: int  # scenarios that launch another config
+    timed: int  # scenarios in which both configs have a time
+    lost: int  # scenarios in which only the old config has a time
+    gained: int  # scenarios in which only the new config has a time
+    failing: int  # scenarios in which the new config failed or breaks a constraint
+    ratio: float | None  # geometric mean of new over old time where timed; None if no scenario is
+    error: float | None  # standard error of the ratio, relative, from the table's repeats
+    worst: tuple[str, float] | None  # the scenario that loses most, with its ratio
+    best: tuple[str, float] | None  # the scenario that gains most, with its ratio
+    won: tuple[int, int] | None  # scenarios whose winner is the old and the new config, in a table of winners
     verdict: Verdict
 
 
 @dataclass(frozen=True)
-class Scale:
-    """What a table's figures are worth. cells: its kind; spread: the standard deviation of the logarithm of
-    a change of one scenario that is no change; threshold: the slowdown, above 1, that is tolerated."""
+class Tolerance:
+    """The differences that a table cannot resolve, and those that a user accepts."""
 
     cells: Cells
-    spread: float
-    threshold: float
+    spread: float  # standard deviation of a scenario's log ratio of two equally fast configs
+    threshold: float  # accepted slowdown, above 1
 
 
 def spread(table: Table) -> float:
     """The standard deviation, on the log scale, of the ratio of two configs' median times in one scenario.
 
-    From the root mean square of the differences of consecutive repeats of a cell, outliers included: it is
-    for means, whose error they make. The median of two repeats is their mean; that of many spreads
-    sqrt(pi / 2) times as far as their mean. 0 where nothing was timed twice in a row.
+    It comes from the root mean square of the differences of consecutive repeats of a cell, outliers included,
+    as it serves for errors of means. The median of two repeats is their mean; the median of more repeats
+    spreads sqrt(pi / 2) times as far as their mean. 0 if no cell was timed twice in a row.
     """
     order = np.lexsort([table.row_repeat, table.row_scenario])
-    again = order[1:][np.diff(table.row_scenario[order]) == 0]
-    before = order[:-1][np.diff(table.row_scenario[order]) == 0]
-    both = np.isfinite(table.times[again]) & np.isfinite(table.times[before])
+    consecutive = np.diff(table.row_scenario[order]) == 0
+    later, earlier = table.times[order[1:][consecutive]], table.times[order[:-1][consecutive]]
+    both = np.isfinite(later) & np.isfinite(earlier)
     if not both.any():
         return 0.0
-    steps = np.log(table.times[again][both] / table.times[before][both])
-    squares = np.minimum(np.abs(steps), _WILDEST) ** 2
+    squares = np.minimum(np.abs(np.log(later[both] / earlier[both])), _MOST) ** 2
     single = math.sqrt(math.fsum(squares.tolist()) / len(squares) / 2)
     counts = np.zeros((len(table.scenarios), table.times.shape[1]), dtype=np.int32)
     np.add.at(counts, table.row_scenario, np.isfinite(table.times))
@@ -84,51 +77,53 @@ def spread(table: Table) -> float:
     return single * math.sqrt((2 if count <= 2 else math.pi) / count)
 
 
-def price(
-    scenarios: tuple[str, ...], old: _Ints, new: _Ints, same: npt.NDArray[np.bool_], scale: Scale
-) -> Price:
-    """What the new choices cost. old, new: [scenarios] int64 costs of both as in Problem; same: [scenarios]
-    whether they are one."""
+def price(scenarios: tuple[str, ...], old: _Ints, new: _Ints, same: _Bools, tolerance: Tolerance) -> Price:
+    """Price the new configs of some scenarios.
+
+    scenarios: their ids. old, new: [scenarios] int64 costs of both configs, as in Problem. same: [scenarios]
+    whether both configs are one.
+    """
     failing = int(((new > UNMEASURED) & ~same).sum())
-    before, after = old < UNMEASURED, new < UNMEASURED
-    timed = before & after
-    rows = np.flatnonzero(timed & ~same)
-    steps = (new - old)[rows] / UNIT
-    counts = {
-        "scenarios": len(old),
-        "changed": int((~same).sum()),
-        "timed": int(timed.sum()),
-        "lost": int((before & ~after).sum()),
-        "gained": int((after & ~before).sum()),
-        "failing": failing,
-    }
-    if scale.cells is Cells.WINNERS:
-        won = (int((old == 0).sum()), int((new == 0).sum()))
-        verdict = _of_winners(old == 0, new == 0, same, failing)
-        return Price(**counts, ratio=None, error=None, worst=None, best=None, won=won, verdict=verdict)
-    if not counts["timed"]:
-        verdict = Verdict.SLOWER if failing else Verdict.SAME if same.all() else Verdict.UNTIMED_PENALTY
-        return Price(**counts, ratio=None, error=None, worst=None, best=None, won=None, verdict=verdict)
-    mean = math.fsum(steps.tolist()) / counts["timed"]
-    error = scale.spread * math.sqrt(len(rows)) / counts["timed"]
-    ends = (
-        [(scenarios[rows[at]], math.exp(steps[at])) for at in (steps.argmax(), steps.argmin())]
-        if len(rows)
-        else []
-    )
-    worst = ends[0] if ends and ends[0][1] > 1 else None
-    best = ends[1] if ends and ends[1][1] < 1 else None
-    verdict = Verdict.SLOWER if failing else _of_times(mean, error, len(rows), same, scale.threshold)
+    old_timed, new_timed = old < UNMEASURED, new < UNMEASURED
+    timed = int((old_timed & new_timed).sum())
+    ratio = error = worst = best = won = None
+    verdict = Verdict.UNTIMED
+    if tolerance.cells is Cells.WINNERS:
+        won = int((old == 0).sum()), int((new == 0).sum())
+        verdict = _verdict_of_winners(old == 0, new == 0)
+    elif timed:
+        rows = np.flatnonzero(old_timed & new_timed & ~same)
+        steps = (new - old)[rows] / UNIT
+        mean = math.fsum(steps.tolist()) / timed
+        deviation = tolerance.spread * math.sqrt(len(rows)) / timed
+        ratio, error = math.exp(mean), deviation
+        if len(rows):
+            ends = ((scenarios[rows[at]], math.exp(steps[at])) for at in (steps.argmax(), steps.argmin()))
+            slowest, fastest = ends
+            worst = slowest if slowest[1] > 1 else None
+            best = fastest if fastest[1] < 1 else None
+            verdict = _verdict_of_times(mean, deviation, tolerance.threshold)
+    if failing:
+        verdict = Verdict.SLOWER
+    elif same.all():
+        verdict = Verdict.SAME
     return Price(
-        **counts, ratio=math.exp(mean), error=error, worst=worst, best=best, won=None, verdict=verdict
+        scenarios=len(old),
+        changed=int((~same).sum()),
+        timed=timed,
+        lost=int((old_timed & ~new_timed).sum()),
+        gained=int((new_timed & ~old_timed).sum()),
+        failing=failing,
+        ratio=ratio,
+        error=error,
+        worst=worst,
+        best=best,
+        won=won,
+        verdict=verdict,
     )
 
 
-def _of_times(mean: float, error: float, rows: int, same: npt.NDArray[np.bool_], threshold: float) -> Verdict:
-    if same.all():
-        return Verdict.SAME
-    if not rows:
-        return Verdict.UNTIMED_PENALTY
+def _verdict_of_times(mean: float, error: float, threshold: float) -> Verdict:
     if abs(mean) <= SURE * error or mean == 0:
         return Verdict.NOISE
     if mean < 0:
@@ -136,14 +131,8 @@ def _of_times(mean: float, error: float, rows: int, same: npt.NDArray[np.bool_],
     return Verdict.SLOWER if math.exp(mean) > threshold else Verdict.TOLERATED
 
 
-def _of_winners(
-    old: npt.NDArray[np.bool_], new: npt.NDArray[np.bool_], same: npt.NDArray[np.bool_], failing: int
-) -> Verdict:
-    """McNemar's test: of the scenarios in which just one choice wins, half should be either's."""
-    if failing:
-        return Verdict.SLOWER
-    if same.all():
-        return Verdict.SAME
+def _verdict_of_winners(old: _Bools, new: _Bools) -> Verdict:
+    """McNemar's test (1947): two equally good choices each win half of the scenarios that only one wins."""
     lost, gained = int((old & ~new).sum()), int((new & ~old).sum())
     if abs(lost - gained) <= SURE * math.sqrt(lost + gained):
         return Verdict.NOISE

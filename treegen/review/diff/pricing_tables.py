@@ -1,80 +1,129 @@
-"""The tables that price a change: the new side's, and the old side's where it is another one."""
+"""The tables that price a change: the new snapshot's, and the old snapshot's if it is another table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from treegen.core.errors import InputError
-from treegen.core.problem import Problem
-from treegen.core.spec import DeviceSpec, KernelSpec
+from treegen.core.problem import UNMEASURED, Problem
+from treegen.core.spec import Config, DeviceSpec, KernelSpec
 from treegen.core.table import Cells, Table
+from treegen.crossval.choices import judge
 from treegen.read.build_problem import build_problem
-from treegen.review.diff.price import spread
-from treegen.review.diff.snapshots import Snapshot
-from treegen.review.diff.tables import TableChange, table_change
+from treegen.review.compiled_trees import Module, ModuleKey
+from treegen.review.diff.decisions import KnownDecisions, known_decisions
+from treegen.review.diff.price import Price, Tolerance, price, spread
+from treegen.review.diff.snapshots import Snapshot, naming_revision
+from treegen.review.diff.table_change import TableChange, table_change
 from treegen.write.lock import digests
 
-NEW, OLD, BOTH = "by the new table", "by the old table", "by the table"
+_UNKNOWN = Config("", ())  # is in no table
+_Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PricedChoices:
+    """What two modules launch in the scenarios of one table, and what that costs."""
+
+    problem: Problem
+    old: KnownDecisions
+    new: KnownDecisions
+    old_cost: _Ints  # [scenarios]
+    new_cost: _Ints  # [scenarios]
+    same: npt.NDArray[np.bool_]  # [scenarios]: whether both launch one config
+    tolerance: Tolerance
+
+    def rows_of(self, old: Config, new: Config) -> _Ints:
+        """The scenarios that launched `old` and now launch `new`."""
+        return np.flatnonzero([pair == (old, new) for pair in zip(self.old, self.new, strict=True)])
+
+    def price(self, rows: _Ints) -> Price:
+        scenarios = tuple(self.problem.scenarios[row] for row in rows)
+        return price(scenarios, self.old_cost[rows], self.new_cost[rows], self.same[rows], self.tolerance)
+
+    def overall(self) -> Price:
+        return self.price(np.arange(len(self.same)))
 
 
 @dataclass(frozen=True)
 class PricingTable:
-    """A table, posed in the words of the module that it judges. spread: as `price.spread` gives."""
+    """A table, seen through the spec of the module that it prices."""
 
-    label: str
     problem: Problem
-    spread: float
+    spread: float  # of `price.spread`
+    label: str = "by the table"
+
+    def price_choices(self, old: Module, new: Module, threshold: float) -> PricedChoices:
+        """Look up what both modules launch. threshold: the accepted slowdown, above 1."""
+        before, after = (known_decisions(module, self.problem) for module in (old, new))
+        return PricedChoices(
+            self.problem,
+            before,
+            after,
+            _costs(before, self.problem),
+            _costs(after, self.problem),
+            np.array([one == other for one, other in zip(before, after, strict=True)]),
+            Tolerance(self.problem.table.cells, self.spread, threshold),
+        )
 
 
 @dataclass(frozen=True)
 class PricingTables:
-    """note: why the old table cannot judge, if there is another one that cannot."""
-
-    judges: tuple[PricingTable, ...]
-    table: TableChange | None = None
-    note: str | None = None
+    tables: tuple[PricingTable, ...]
+    change: TableChange | None = None
+    note: str | None = None  # why another old table prices nothing
 
 
-def find_judges(
+def find_pricing_tables(
     old: Snapshot, new: Snapshot, kernel: KernelSpec, device: DeviceSpec, read: Callable[[Path], Table]
 ) -> PricingTables:
-    """The tables of the device on both sides, in the words of `kernel`. read: `read_table`, which may
-    remember what it has read. Raises InputError for a new table that cannot be read."""
-    key = (kernel.name, device.key)
-    before, after = _table(old, key), _table(new, key)
-    with new.reading():
-        first = None if after is None else _judge(NEW, read(after), kernel, device)
-    if before is None:
-        return PricingTables(tuple(_labelled(first)))
+    """The tables of the device in both snapshots, seen through `kernel`.
+
+    read: `read_table`, perhaps cached. Raises InputError for a new table that cannot be read.
+    """
+    old_folder, new_folder = (_table_folder(snapshot, (kernel.name, device.key)) for snapshot in (old, new))
+    with naming_revision(new.label, new.temporary):
+        second = None if new_folder is None else _pricing_table(read(new_folder), kernel, device)
+    only_new = () if second is None else (second,)
+    if old_folder is None:
+        return PricingTables(only_new)
     try:
-        with old.reading():
-            second = _judge(OLD, read(before), kernel, device)
+        with naming_revision(old.label, old.temporary):
+            first = _pricing_table(read(old_folder), kernel, device)
     except InputError as error:
-        return PricingTables(tuple(_labelled(first)), note=f"the old table cannot judge: {error}")
-    if first is None:
-        return PricingTables((second,))
-    if digests(before) == digests(first.problem.table.folder):
-        return PricingTables(tuple(_labelled(first)))
-    if second.problem.table.cells is Cells.WINNERS and first.problem.table.cells is Cells.MEASURED:
-        return PricingTables(
-            tuple(_labelled(first)), note="the old table knows only winners, so it does not judge"
-        )
-    change = table_change(second.problem, first.problem, (second.spread, first.spread))
-    return PricingTables((first, second), change)
+        return PricingTables(only_new, note=f"the old table cannot price this change: {error}")
+    first = replace(first, label="by the old table")
+    if second is None:
+        return PricingTables((first,))
+    if digests(old_folder) == digests(second.problem.table.folder):
+        return PricingTables(only_new)
+    if first.problem.table.cells is Cells.WINNERS and second.problem.table.cells is Cells.MEASURED:
+        return PricingTables(only_new, note="the old table holds only winners, so it prices nothing")
+    change = table_change(first.problem, second.problem, (first.spread, second.spread))
+    return PricingTables((replace(second, label="by the new table"), first), change)
 
 
-def _labelled(judge: PricingTable | None) -> Iterator[PricingTable]:
-    """The only judge there is."""
-    if judge is not None:
-        yield PricingTable(BOTH, judge.problem, judge.spread)
-
-
-def _table(side: Snapshot, key: tuple[str, str]) -> Path | None:
+def _table_folder(snapshot: Snapshot, key: ModuleKey) -> Path | None:
     kernel, device = key
-    return side.spec.kernels[kernel].tables.get(device) if kernel in side.spec.kernels else None
+    return snapshot.spec.kernels[kernel].tables.get(device) if kernel in snapshot.spec.kernels else None
 
 
-def _judge(label: str, table: Table, kernel: KernelSpec, device: DeviceSpec) -> PricingTable:
-    return PricingTable(label, build_problem(kernel, device, table), spread(table))
+def _pricing_table(table: Table, kernel: KernelSpec, device: DeviceSpec) -> PricingTable:
+    return PricingTable(build_problem(kernel, device, table), spread(table))
+
+
+def _costs(decisions: KnownDecisions, problem: Problem) -> _Ints:
+    """[scenarios] costs. The fallback is exempt from constraints, but it may have failed."""
+    configs = tuple(_UNKNOWN if config is None else config for config in decisions)
+    cost = judge(configs, problem).cost
+    fallback = problem.kernel.fallback
+    if fallback not in configs or fallback not in problem.configs:
+        return cost
+    failed = np.isinf(problem.times()[:, problem.configs.index(fallback)])
+    exempt = np.array([config == fallback for config in configs]) & ~failed
+    return np.where(exempt & (cost > UNMEASURED), UNMEASURED, cost)

@@ -1,16 +1,21 @@
-"""What a comparison found, as data."""
+"""What a diff found, as data and as JSON. The JSON output has the names of these dataclasses' fields."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
 from treegen.review.diff.price import Price, Verdict
-from treegen.review.diff.tables import TableChange
+from treegen.review.diff.table_change import TableChange
+
+FORMAT = 1
 
 
-class Kind(StrEnum):
+class ComparisonKind(StrEnum):
     """What became of a device's module."""
 
     SAME = "launches the same"
@@ -19,25 +24,20 @@ class Kind(StrEnum):
     ADDED = "is new"
     REMOVED = "is gone"
     UNREADABLE = "cannot be read"
-    UNTIMED_PENALTY = "cannot be compared"
+    INCOMPARABLE = "cannot be compared"
 
 
 @dataclass(frozen=True)
-class Change:
-    """Shapes that launched `old` and now launch `new`, both by their constants' names.
-
-    what: the change in words. where: the regions in words, those with measured scenarios first. empty: how
-    many of them hold no measured scenario. measured: where in the space of raw features those scenarios lie
-    that do, in words. prices: one a judge, of these scenarios.
-    """
+class ConfigChange:
+    """The shapes that launched the config `old` and now launch `new`, both by their constants' names."""
 
     old: str
     new: str
-    what: str
-    where: tuple[str, ...]
-    empty: int
-    measured: str
-    prices: tuple[Price, ...]
+    what: str  # the difference of the configs in words
+    where: tuple[str, ...]  # the regions in words, first those with most measured scenarios
+    empty: int  # regions without a measured scenario
+    measured: str  # the raw features of the measured scenarios in these regions, in words
+    prices: tuple[Price, ...]  # of these scenarios, one for each pricing table
 
     @property
     def regresses(self) -> bool:
@@ -45,45 +45,71 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One kernel and device. note: why there is less to say, if so. served: the device whose module serves
-    this GPU on the side where it has none of its own. judges: which tables priced the changes. overall: one
-    a judge, of all its scenarios. leaves: before and after, guards included."""
+class ModuleComparison:
+    """What became of the module of one kernel and device."""
 
     kernel: str
     device: str
-    kind: Kind
-    note: str | None = None
-    served: str | None = None
-    judges: tuple[str, ...] = ()
-    overall: tuple[Price, ...] = ()
-    changes: tuple[Change, ...] = ()
-    leaves: tuple[int, int] | None = None
+    kind: ComparisonKind
+    note: str | None = None  # why something could not be compared
+    served: str | None = None  # the device whose module serves this GPU in the snapshot without its module
+    judges: tuple[str, ...] = ()  # the labels of the pricing tables
+    overall: tuple[Price, ...] = ()  # of all scenarios, one for each pricing table
+    changes: tuple[ConfigChange, ...] = ()
+    leaves: tuple[int, int] | None = None  # before and after, guards included
     table: TableChange | None = None
 
     @property
     def regresses(self) -> bool:
-        """Whether something is slower than noise and threshold allow, or cannot be read."""
+        """Whether something is slower than noise and threshold allow, or the new module cannot be read."""
         slower = any(price.verdict is Verdict.SLOWER for price in self.overall)
-        return self.kind is Kind.UNREADABLE or slower or any(change.regresses for change in self.changes)
+        unreadable = self.kind is ComparisonKind.UNREADABLE
+        return unreadable or slower or any(change.regresses for change in self.changes)
+
+    @property
+    def launches_the_same(self) -> bool:
+        return self.kind in (ComparisonKind.SAME, ComparisonKind.TEXT)
 
     @property
     def unpriced(self) -> bool:
-        """Whether shapes may launch otherwise and no table tells what that costs."""
-        return self.kind not in (Kind.SAME, Kind.TEXT, Kind.UNREADABLE) and not self.judges
+        """Whether shapes may launch other configs and no table prices that."""
+        return not self.launches_the_same and self.kind is not ComparisonKind.UNREADABLE and not self.judges
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a reader should see more than that the module is the same."""
+        return self.kind is not ComparisonKind.SAME or self.table is not None or self.note is not None
 
 
 @dataclass(frozen=True)
 class Diff:
-    """files: what else moved in the output folder, by path, in words. threshold: the tolerated slowdown,
-    above 1."""
+    """Everything that differs between two snapshots."""
 
-    old: str
+    old: str  # what the user called the old snapshot
     new: str
-    threshold: float
-    comparisons: tuple[Comparison, ...]
-    files: Mapping[str, str]
+    threshold: float  # accepted slowdown, above 1
+    comparisons: tuple[ModuleComparison, ...]
+    files: Mapping[str, str]  # how each other file of the output folder changed, by path
 
     @property
     def regresses(self) -> bool:
         return any(comparison.regresses for comparison in self.comparisons)
+
+
+def json_text(diff: Diff) -> str:
+    """A diff as JSON, with `regresses` for the whole and for each comparison."""
+    content = {"format": FORMAT, "regresses": diff.regresses, **_plain(asdict(diff))}
+    for entry, comparison in zip(content["comparisons"], diff.comparisons, strict=True):
+        entry["regresses"] = comparison.regresses
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """Floats with six digits; null for a float that is no finite number."""
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value

@@ -1,4 +1,4 @@
-"""A comparison on a terminal, in colour where there is one."""
+"""A diff on a terminal, in colour if the terminal has colours."""
 
 from __future__ import annotations
 
@@ -6,88 +6,81 @@ from rich.console import Console
 from rich.text import Text
 
 from treegen.core.errors import one_line
+from treegen.review.diff import wording
 from treegen.review.diff.price import Price, Verdict
-from treegen.review.diff.results import Comparison, Diff, Kind
-from treegen.review.diff.wording import (
-    LEGEND,
-    SHOWN,
-    contradiction,
-    counted,
-    end_words,
-    hidden,
-    price_cell,
-    table_lines,
-    title,
-    verdict,
-    where,
-)
+from treegen.review.diff.results import ConfigChange, Diff, ModuleComparison
+from treegen.review.words import counted
 
 _WIDTH = 120
 _STYLES = {
     Verdict.SLOWER: "bold red",
     Verdict.TOLERATED: "yellow",
     Verdict.FASTER: "green",
-    Verdict.UNTIMED_PENALTY: "yellow",
+    Verdict.UNTIMED: "yellow",
 }
 
 
 def show(diff: Diff, console: Console | None = None) -> None:
-    """Print what there is to say of each module, then the verdict."""
+    """Print each module, then the summary."""
     console = console or Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
     for comparison in diff.comparisons:
-        _show(comparison, console)
+        _show_comparison(comparison, console)
     for path, how in diff.files.items():
         console.print(one_line(f"{path} {how}"), soft_wrap=True)
-    if any(comparison.changes and comparison.overall for comparison in diff.comparisons):
-        _print(console, Text(LEGEND, style="dim"), 0)
+    if wording.legend(diff):
+        _print(console, wording.legend(diff), 0, "dim")
     style = "bold red" if diff.regresses else "bold green"
-    console.print(Text(one_line(verdict(diff)), style=style), soft_wrap=True)
+    console.print(Text(one_line(wording.summary(diff)), style=style), soft_wrap=True)
 
 
-def _show(comparison: Comparison, console: Console) -> None:
-    told = comparison.kind is not Kind.SAME or comparison.table is not None
-    console.print(Text(title(comparison), style="bold" if told else ""), soft_wrap=True)
+def _show_comparison(comparison: ModuleComparison, console: Console) -> None:
+    console.print(
+        Text(wording.title(comparison), style="bold" if comparison.has_news else ""), soft_wrap=True
+    )
     if comparison.note is not None:
-        _print(console, Text(comparison.note))
-    if comparison.changes and comparison.judges:
-        _print(console, Text("all scenarios"))
-        for judge, price in zip(comparison.judges, comparison.overall, strict=True):
-            ends = [words for end in (price.worst, price.best) if (words := end_words(end))]
-            _print(console, Text("; ").join([_priced(judge, price), *map(Text, ends)]), 4)
-    if contradiction(comparison):
-        _print(console, Text(contradiction(comparison), style="bold"), 4)
-    for change in comparison.changes[:SHOWN]:
+        _print(console, comparison.note)
+    if comparison.changes and comparison.overall:
+        _print(console, "all scenarios")
+        for label, price in zip(comparison.judges, comparison.overall, strict=True):
+            ends = [Text(wording.scenario_words(end)) for end in (price.worst, price.best) if end is not None]
+            _print(console, Text("; ").join([_priced(label, price), *ends]), 4)
+    if wording.contradiction(comparison):
+        _print(console, wording.contradiction(comparison), 4, "bold")
+    for change in comparison.changes[: wording.SHOWN]:
         console.print()
-        _print(console, Text(change.what, style="bold"))
-        _print(console, Text(where(change)), 4)
-        if change.measured:
-            count = counted(change.prices[0].scenarios, "measured scenario")
-            _print(console, Text(f"{count}: {change.measured}", style="dim"), 4)
-        if change.prices:
-            _print(console, Text("; ").join(map(_priced, comparison.judges, change.prices)), 4)
-    if hidden(comparison):
+        _show_change(change, comparison.judges, console)
+    if wording.hidden(comparison):
         console.print()
-        _print(console, Text(hidden(comparison)))
+        _print(console, wording.hidden(comparison))
     if comparison.table is not None:
         if comparison.changes:
             console.print()
-        _print(console, Text("the table was measured anew"))
-        for line in table_lines(comparison.table):
-            _print(console, Text(line), 4)
-        for key, (before, after) in comparison.table.run.items():
-            _print(console, Text(f"{key}: {before} -> {after}"), 4)
-    if told:
+        _print(console, "the table was measured anew")
+        values = comparison.table.run.items()
+        run = [f"{key}: {before} -> {after}" for key, (before, after) in values]
+        for line in [*wording.table_lines(comparison.table), *run]:
+            _print(console, line, 4)
+    if comparison.has_news:
         console.print()
 
 
-def _priced(judge: str, price: Price) -> Text:
-    cell = price_cell(price)
-    style = _STYLES.get(cell.verdict, "") if cell.verdict else ""
-    return Text.assemble((cell.text, style), f" {judge}")
+def _show_change(change: ConfigChange, labels: tuple[str, ...], console: Console) -> None:
+    _print(console, change.what, style="bold")
+    _print(console, wording.where_words(change), 4)
+    if change.measured:
+        count = counted(change.prices[0].scenarios, "measured scenario")
+        _print(console, f"{count}: {change.measured}", 4, "dim")
+    if change.prices:
+        _print(console, Text("; ").join(map(_priced, labels, change.prices)), 4)
 
 
-def _print(console: Console, text: Text, indent: int = 2) -> None:
-    """Wrapped, with every line indented."""
+def _priced(label: str, price: Price) -> Text:
+    return Text.assemble((wording.price_words(price), _STYLES.get(price.verdict, "")), f" {label}")
+
+
+def _print(console: Console, text: Text | str, indent: int = 2, style: str = "") -> None:
+    """Print wrapped text with every line indented."""
+    text = Text(text, style=style) if isinstance(text, str) else text
     text.plain = one_line(text.plain)
     for line in text.wrap(console, console.width - indent):
         line.rstrip()

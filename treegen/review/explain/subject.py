@@ -16,7 +16,7 @@ from treegen.core.table import Cells
 from treegen.read.build_problem import build_problem
 from treegen.read.spec_file import find_spec, read_spec
 from treegen.read.table_file import read_table
-from treegen.review.compiled_trees import Module, read_state
+from treegen.review.compiled_trees import Module, read_trees
 from treegen.review.explain.request import Request
 
 
@@ -60,7 +60,7 @@ def read_subject(request: Request) -> Subject:
     if request.device is not None and request.device not in kernel.tables:
         what = f"names no table of {kernel.name} for the device {shown(request.device)}"
         raise InputError(spec.path, f"{what}; there are: {', '.join(kernel.tables)}")
-    modules = read_state(spec).modules
+    modules = read_trees(spec)
     ready = [device for device in kernel.tables if (kernel.name, device) in modules]
     wanted = request.device or next(iter(ready), next(iter(kernel.tables), None))
     if wanted is None:

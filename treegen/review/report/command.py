@@ -14,7 +14,7 @@ from treegen.core.tree import leaves
 from treegen.crossval.choices import Fit
 from treegen.crossval.parallel import processes
 from treegen.read.spec_file import find_spec, read_spec
-from treegen.review.compiled_trees import State, read_state
+from treegen.review.compiled_trees import Module, ModuleKey, read_trees
 from treegen.review.eval.assess import Plan
 from treegen.review.eval.progress import progress
 from treegen.review.eval.request import Request, read_subjects
@@ -47,9 +47,9 @@ def run(ask: Ask, fit: Fit = fit_tree) -> None:
     if ask.images is not None:
         check_writable(ask.images, [])
     spec = read_spec(find_spec(ask.spec))
-    state = read_state(spec)
-    studies = _studies(ask, state, fit)
-    inks = _inks(spec, state)
+    modules = read_trees(spec)
+    studies = _studies(ask, spec, modules, fit)
+    inks = _inks(spec, modules)
     sections = [section(one, inks[one.problem.kernel.name], place) for place, one in enumerate(studies)]
     text = page(sections, [ink for own in inks.values() for ink in own.values()])
     if ask.images is not None:
@@ -62,23 +62,23 @@ def run(ask: Ask, fit: Fit = fit_tree) -> None:
     print(f"{ask.out}: {len(sections)} sections, {len(text.encode()):,} bytes")
 
 
-def _studies(ask: Ask, state: State, fit: Fit) -> list[Study]:
+def _studies(ask: Ask, spec: Spec, modules: Mapping[ModuleKey, Module], fit: Fit) -> list[Study]:
     subjects = read_subjects(Request(ask.spec, ask.kernel, ask.device, _NO_FOLDS, (), None, None))
     tasks = []
     for subject in subjects:
         problem, source = subject.main.problem, subject.main.source
         name, device = problem.kernel.name, problem.device.key
-        if (module := state.modules.get((name, device))) is None:
-            raise InputError(state.output / name / f"{device}.py", "no such module; run `treegen build`")
+        if (module := modules.get((name, device))) is None:
+            raise InputError(spec.output / name / f"{device}.py", "no such module; run `treegen build`")
         tasks.append(Task(problem, source, module, fit))
     with progress() as tell, processes(min(ask.jobs, len(tasks)), tell) as spread:
         return spread("studying", study, tasks)
 
 
-def _inks(spec: Spec, state: State) -> Mapping[str, Mapping[Config, Ink]]:
+def _inks(spec: Spec, modules: Mapping[ModuleKey, Module]) -> Mapping[str, Mapping[Config, Ink]]:
     """By kernel, the ink of each config that any of its modules launches, whichever are reported."""
     found: dict[str, set[Config]] = {name: {kernel.fallback} for name, kernel in spec.kernels.items()}
-    for (name, _), module in state.modules.items():
+    for (name, _), module in modules.items():
         found[name].update(leaf.config for leaf, _ in leaves(module.tree))
     return {
         name: palette(spec.kernels[name], configs, place)

@@ -1,4 +1,4 @@
-"""What OLD and NEW may be, and that a git revision compares like the folder that it was committed from."""
+"""The operands OLD and NEW; a git revision compares like the folder that it was committed from."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from treegen_diffs import BEST, MEDIUM, NARROW, WIDE, commit, compared, git, of_
 
 from treegen.cli.main import main
 from treegen.core.tree import Split
-from treegen.review.diff.figures import figures_text
-from treegen.review.diff.results import Kind
+from treegen.review.diff.results import ComparisonKind, json_text
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 OTHER = Split("area", 8, NARROW, MEDIUM)
@@ -47,7 +46,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def _figures(old: Path | str, new: Path | str) -> dict[str, Any]:
-    found = json.loads(figures_text(compared(old, new)))
+    found = json.loads(json_text(compared(old, new)))
     return {key: value for key, value in found.items() if key not in ("old", "new")}
 
 
@@ -55,31 +54,34 @@ def _figures(old: Path | str, new: Path | str) -> dict[str, Any]:
 def test_revisions_compare_like_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
-    """Each folder as a build made it, and the same two builds as commits."""
+    """Two builds as folders, and the same two builds as commits."""
     folder = tmp_path / "repository"
-    laid = []
+    folders = []
     for name, times in (("one", planted), ("two", _slower_wide)):
         assert build(write_project(folder, times=times), "--fresh") == 0
         commit(folder, name)
-        laid.append(Path(shutil.copytree(folder, tmp_path / name, ignore=shutil.ignore_patterns(".git"))))
+        folders.append(Path(shutil.copytree(folder, tmp_path / name, ignore=shutil.ignore_patterns(".git"))))
     monkeypatch.chdir(folder)
-    by_folders = _figures(*laid)
-    assert by_folders["comparisons"][0]["kind"] == Kind.CHANGED
+    by_folders = _figures(*folders)
+    assert by_folders["comparisons"][0]["kind"] == ComparisonKind.CHANGED
     assert by_folders["comparisons"][0]["table"]["drift"]["cells"] == 27
     assert (
-        _figures("HEAD~1", "HEAD") == _figures(laid[0], "HEAD") == _figures("HEAD~1", laid[1]) == by_folders
+        _figures("HEAD~1", "HEAD")
+        == _figures(folders[0], "HEAD")
+        == _figures("HEAD~1", folders[1])
+        == by_folders
     )
     assert list(temporary.iterdir()) == []
     assert git(folder, "status", "--porcelain") == ""
 
 
 @needs_git
-def test_what_is_not_committed_is_new(
+def test_the_new_snapshot_is_the_working_tree(
     repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(repository)
     assert main(["diff", "HEAD", "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["comparisons"][0]["kind"] == Kind.SAME
+    assert json.loads(capsys.readouterr().out)["comparisons"][0]["kind"] == ComparisonKind.SAME
     project(repository, Split("area", 8, WIDE, MEDIUM), times=_slower_wide)
     before = contents(repository)
     assert main(["diff", "HEAD", "--format", "json"]) == 1
@@ -95,7 +97,7 @@ def test_what_is_not_committed_is_new(
 def test_the_spec_may_lie_in_a_sub_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From the top, where another project lies, from beside and from inside."""
+    """Run it at the top, where another project lies, in another folder, and in the spec's folder."""
     top = project(tmp_path / "top")
     inner = project(top / "inner", OTHER)
     commit(top)
@@ -109,7 +111,7 @@ def test_the_spec_may_lie_in_a_sub_folder(
         assert main(["diff", "HEAD", "--spec", spec_path, "--format", "json"]) == 0
         found = json.loads(capsys.readouterr().out)
         assert found["new"] == ("this folder" if here == inner else str(Path(spec_path).parent))
-        assert found["comparisons"][0]["kind"] == Kind.CHANGED
+        assert found["comparisons"][0]["kind"] == ComparisonKind.CHANGED
     monkeypatch.chdir(top)
     assert main(["diff", "HEAD"]) == 0
     assert "All modules launch the same" in capsys.readouterr().out
@@ -132,7 +134,7 @@ def test_messages_name_the_revision(
     commit(repository)
     project(repository)
     note = of_device(compared("HEAD", ".")).note or ""
-    assert note.startswith("the old table cannot judge: HEAD:tables/h100/times.csv:1: ")
+    assert note.startswith("the old table cannot price this change: HEAD:tables/h100/times.csv:1: ")
     assert list(temporary.iterdir()) == []
 
 
@@ -166,7 +168,7 @@ def test_bad_revisions_are_one_line(
 
 
 @needs_git
-def test_an_old_revision_without_tables_leaves_the_new_one_to_judge(
+def test_without_an_old_table_the_new_one_alone_prices(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     git(repository, "rm", "--quiet", "-r", "tables")
@@ -175,25 +177,27 @@ def test_an_old_revision_without_tables_leaves_the_new_one_to_judge(
     monkeypatch.chdir(repository)
     found = of_device(compared("HEAD", "."))
     assert found.judges == ("by the table",)
-    assert (found.note or "").startswith("the old table cannot judge: HEAD:tables/h100: no such table folder")
+    assert (found.note or "").startswith(
+        "the old table cannot price this change: HEAD:tables/h100: no such table folder"
+    )
 
 
 def test_folders_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A project, its output folder and one module of it are the same to a reader of that module."""
+    """A project, its output folder and one module of it compare alike."""
     old, new = project(tmp_path / "old", OTHER), project(tmp_path / "new")
     shutil.rmtree(old / "tables")
     write_table(old / "tables/h100")
     monkeypatch.chdir(new)
-    wanted = of_device(compared(old, new))
-    assert wanted.kind is Kind.CHANGED
+    expected = of_device(compared(old, new))
+    assert expected.kind is ComparisonKind.CHANGED
     module = "generated/scale/nvidia_h100.py"
     for one in (old, old / "generated", old / module):
         for other in (new, Path(), Path("generated"), Path(module)):
-            assert of_device(compared(one, other)) == wanted
+            assert of_device(compared(one, other)) == expected
     assert len(compared(old, new / module).comparisons) == len(compared(old / module, new).comparisons) == 1
 
 
-def test_what_is_no_module_is_one_line(
+def test_files_that_are_no_module_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., str]
 ) -> None:
     folder = project(tmp_path / "project")

@@ -1,0 +1,118 @@
+"""What changed from one table to another of the same kernel: times, scenarios, configs, circumstances."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from treegen.core.errors import one_line
+from treegen.core.problem import Problem
+from treegen.core.spec import Config
+from treegen.core.table import Cells, Table
+from treegen.review.eval.stability import common_rows
+
+_FEWEST_CELLS = 5  # that a config needs to be named
+_LEAST_DRIFT = 0.05  # of a config's log times, to be named
+_MOST_CONFIGS = 3
+_RUN_KEYS = (
+    "device",
+    "driver",
+    "torch",
+    "triton",
+    "source_hash",
+    "timing",
+    "scenario_set",
+    "strategy",
+    "date",
+)
+_Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Drift:
+    """New over old time in the cells that both tables timed, of one config or of all."""
+
+    cells: int
+    ratio: float  # geometric mean
+    low: float  # 5th percentile
+    high: float  # 95th percentile
+
+
+@dataclass(frozen=True)
+class TableChange:
+    """The difference of two tables. The JSON output has these names."""
+
+    old_scenarios: int
+    new_scenarios: int
+    common: int  # scenarios of the same id and features
+    drift: Drift | None  # None if both tables timed no common cell, or one holds only winners
+    spread: float  # one standard deviation of a cell's ratio if only repeats differed, as a factor above 1
+    configs: Mapping[str, Drift]  # the configs that drifted most, by name
+    appeared: int  # cells that failed only in the new table
+    vanished: int  # cells that failed only in the old table
+    run: Mapping[str, tuple[str, str]]  # values of run.yaml that differ, by key: before and after
+
+
+def table_change(old: Problem, new: Problem, spreads: tuple[float, float]) -> TableChange:
+    """Compare two tables that are seen through the same kernel. spreads: each table's `price.spread`."""
+    old_rows, new_rows = common_rows(old, new)
+    shared = sorted(set(old.configs) & set(new.configs))
+    before, after = _times(old, old_rows, shared), _times(new, new_rows, shared)
+    timed = np.isfinite(before) & np.isfinite(after)
+    steps = np.full(before.shape, np.nan)
+    steps[timed] = np.log(after[timed] / before[timed])
+    return TableChange(
+        old_scenarios=len(old.table.scenarios),
+        new_scenarios=len(new.table.scenarios),
+        common=len(old_rows),
+        drift=None if Cells.WINNERS in (old.table.cells, new.table.cells) else _drift(steps),
+        spread=math.exp(math.hypot(*spreads) / math.sqrt(2)),
+        configs=_drifted_configs(new, shared, steps),
+        appeared=int((np.isinf(after) & np.isfinite(before)).sum()),
+        vanished=int((np.isinf(before) & np.isfinite(after)).sum()),
+        run=_circumstances(old.table, new.table),
+    )
+
+
+def _times(problem: Problem, rows: npt.NDArray[np.int64], configs: Sequence[Config]) -> _Floats:
+    return problem.times()[rows][:, [problem.configs.index(config) for config in configs]]
+
+
+def _drift(steps: _Floats) -> Drift | None:
+    """steps: logarithms of new over old time; NaN where a time is missing."""
+    found = steps[~np.isnan(steps)]
+    if not len(found):
+        return None
+    mean = math.fsum(found.tolist()) / len(found)
+    low, high = np.percentile(found, [5, 95])
+    return Drift(len(found), math.exp(mean), math.exp(low), math.exp(high))
+
+
+def _drifted_configs(new: Problem, configs: Sequence[Config], steps: _Floats) -> dict[str, Drift]:
+    found = []
+    for column, config in enumerate(configs):
+        drift = _drift(steps[:, column])
+        if drift is not None and drift.cells >= _FEWEST_CELLS and abs(math.log(drift.ratio)) > _LEAST_DRIFT:
+            found.append((config, drift))
+    found.sort(key=lambda pair: -abs(math.log(pair[1].ratio)) * pair[1].cells)
+    return {new.kernel.constant_name(config): drift for config, drift in found[:_MOST_CONFIGS]}
+
+
+def _circumstances(old: Table, new: Table) -> dict[str, tuple[str, str]]:
+    """The circumstances in which the run.yaml files differ."""
+    found: dict[str, tuple[str, str]] = {}
+    for key in _RUN_KEYS:
+        before, after = (_text(table.provenance.get(key)) for table in (old, new))
+        if before != after:
+            found[key] = (before, after)
+    return found
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Mapping):
+        value = value.get("name", "")
+    return "nothing" if value is None else one_line(str(value))[:100]
