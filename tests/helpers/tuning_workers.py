@@ -1,11 +1,14 @@
 """Processes in place of those that measure, and whole runs of `attn-tune` in a process of their own."""
 
+import contextlib
 import multiprocessing
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from attn_kernels.tuning.bench.worker import Measured, Order, Ready, Trying
@@ -49,16 +52,22 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def start_command(
-    folder: Path, arguments: Sequence[str], hold_after: int | None = None
-) -> multiprocessing.process.BaseProcess:
-    """`attn-tune` in `folder`, where its output goes to the files TOLD; once `hold_after` rows are written it
-    waits to be stopped. It is forked off a server that has imported all it needs."""
+@contextlib.contextmanager
+def command(folder: Path, arguments: Sequence[str], hold_after: int | None = None) -> Iterator[BaseProcess]:
+    """Start `attn-tune` in `folder` with its output in the files TOLD, and kill it at the end.
+
+    Once it has written `hold_after` rows, it waits for a signal. It is forked from a server that has imported
+    all modules already.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["attn_kernels.tuning.cli.main"])
     process = context.Process(target=_command, args=(folder, tuple(arguments), hold_after))
     process.start()
-    return process
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
 
 
 def _command(folder: Path, arguments: Sequence[str], hold_after: int | None) -> None:
@@ -67,18 +76,24 @@ def _command(folder: Path, arguments: Sequence[str], hold_after: int | None) -> 
     from attn_kernels.tuning.bench import pool
     from attn_kernels.tuning.cli import main
 
+    # A background process of a shell script inherits an ignored SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
     os.chdir(folder)
     for descriptor, name in enumerate(TOLD, start=1):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     pool.START_METHOD = "fork"  # type: ignore[misc]
     append, rows = main.TableFolder.append, []
+    parent = multiprocessing.parent_process()
+    assert parent is not None
 
     def append_and_hold(table: main.TableFolder, visit: Visit) -> None:
         append(table, visit)
         rows.append(visit)
         while len(rows) == hold_after:
             time.sleep(0.01)
+            if not parent.is_alive():  # the tests were killed
+                os._exit(1)
 
     main.TableFolder.append = append_and_hold  # type: ignore[method-assign]
     code = main.main(arguments)

@@ -42,11 +42,13 @@ def test_a_real_process_measures_and_ends_when_its_parent_is_killed(tmp_path: Pa
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
     ) as parent:
-        assert parent.stdout is not None
-        fine, arch, child = parent.stdout.readline().split()
-        assert (fine, arch) == ("True", "cpu")
-        assert running(int(child))
-        parent.kill()
+        try:
+            assert parent.stdout is not None
+            fine, arch, child = parent.stdout.readline().split()
+            assert (fine, arch) == ("True", "cpu")
+            assert running(int(child))
+        finally:
+            parent.kill()
     end = time.monotonic() + 60
     while running(int(child)) and time.monotonic() < end:
         time.sleep(0.05)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from tuning_workers import BATCHES, NAIVE, RUN, TOLD, Act, files, start_command, stub
+from tuning_workers import BATCHES, NAIVE, RUN, TOLD, Act, command, files, stub
 
 from attn_kernels.measure.device import device_facts
 from attn_kernels.tuning.bench import pool
@@ -29,14 +29,14 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     """Run in this process with stubs as workers; stdout, or if it is refused stderr, as lines."""
     monkeypatch.setattr(pool, "START_METHOD", "fork")
 
-    def command(*arguments: str, act: Act = lambda order, now: None, code: int = 0) -> list[str]:
+    def run_here(*arguments: str, act: Act = lambda order, now: None, code: int = 0) -> list[str]:
         monkeypatch.setattr(pool, "serve", stub(act, lambda name: device_facts(torch.device(name))))
         assert main.main([*RUN, *arguments]) == code
         told = capsys.readouterr()
         assert (told.err == "") == (code == 0)
         return (told.err or told.out).splitlines()
 
-    return command
+    return run_here
 
 
 def summary() -> dict[str, object]:
@@ -192,44 +192,41 @@ def wait_for_rows(process: BaseProcess, count: int) -> None:
 
 
 def test_a_run_that_is_stopped_and_killed_goes_on_to_its_end() -> None:
-    first = start_command(Path(), RUN, hold_after=1)
-    wait_for_rows(first, 1)
-    other = Path("elsewhere")
-    other.mkdir()
-    (other / "batches.jsonl").write_text(BATCHES)
-    table = str(Path("table").resolve())
-    second = start_command(other, [*RUN[:-1], table])
-    second.join(120)
-    assert second.exitcode == 2
-    assert (
-        (other / "stderr").read_text().startswith(f"{table}: another run is writing here: wait for its end")
-    )
-    assert (other / "stdout").read_text() == ""
+    with command(Path(), RUN, hold_after=1) as first:
+        wait_for_rows(first, 1)
+        elsewhere = Path("elsewhere")
+        elsewhere.mkdir()
+        (elsewhere / "batches.jsonl").write_text(BATCHES)
+        table = str(Path("table").resolve())
+        with command(elsewhere, [*RUN[:-1], table]) as second:
+            second.join(120)
+            assert second.exitcode == 2
+        refusal = (elsewhere / "stderr").read_text()
+        assert refusal.startswith(f"{table}: another run is writing here: wait for its end")
+        assert (elsewhere / "stdout").read_text() == ""
 
-    os.kill(first.pid, signal.SIGINT)
-    told = ended(first, 130)
+        os.kill(first.pid, signal.SIGINT)
+        told = ended(first, 130)
     assert told["stderr"] == "" and "\nstopped; table keeps " in told["stdout"]
     assert "the same command goes on" in told["stdout"]
     stopped = rows()
     assert len(stopped) == 1 and summary()["finished"] is False and summary()["seconds"] > 0.0
 
-    third = start_command(Path(), RUN, hold_after=2)
-    wait_for_rows(third, 3)
-    os.kill(third.pid, signal.SIGKILL)
-    ended(third, -signal.SIGKILL)
+    with command(Path(), RUN, hold_after=2) as third:
+        wait_for_rows(third, 3)
     with Path("table/times.csv").open("a") as file:
         file.write("c,9,5")  # as if it had been killed within a row
     killed = rows()[:-1]
     assert killed[:1] == stopped and len(killed) == 3
 
-    command = [sys.executable, "-m", "attn_kernels.tuning", *RUN]
+    arguments = [sys.executable, "-m", "attn_kernels.tuning", *RUN]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (
-        "table: nothing is left to measure\n3 of 3 scenarios, " in done.stdout
-        and "fastest: naive in 3" in done.stdout
+    done = subprocess.run(
+        arguments, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "table: nothing is left to measure\n3 of 3 scenarios, " in done.stdout
+    assert "fastest: naive in 3" in done.stdout
     assert rows()[:3] == killed and len({tuple(row.split(",")[:2]) for row in rows()}) == len(rows())
     found = read_table(Path("table"))
     assert set(found.scenarios) == {"a", "b", "c"} and [c.id for c in found.configs] == NAIVE
@@ -239,9 +236,8 @@ def test_a_run_that_is_stopped_and_killed_goes_on_to_its_end() -> None:
     assert summary()["finished"] is True and summary()["failures"] == {}
 
     before = files(Path("table"))
-    told = ended(start_command(Path(), RUN), 0)
+    with command(Path(), RUN) as last:
+        told = ended(last, 0)
     assert told["stdout"].startswith("table: nothing is left to measure; an earlier run finished:\n")
     after = files(Path("table"))
-    assert {name: text for name, text in after.items() if name != "run.yaml"} == {
-        name: text for name, text in before.items() if name != "run.yaml"
-    }
+    assert {**after, "run.yaml": b""} == {**before, "run.yaml": b""}

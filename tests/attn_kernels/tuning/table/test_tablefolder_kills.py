@@ -1,5 +1,6 @@
 """What kills, full disks and second runs leave of a table folder."""
 
+import contextlib
 import errno
 import os
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -153,15 +155,22 @@ WRITER = """
 """
 
 
-def writer(folder: Path, how: str = "") -> "subprocess.Popen[str]":
+@contextlib.contextmanager
+def writer(folder: Path, how: str = "") -> Iterator["subprocess.Popen[str]"]:
+    """A process that appends rows until it is killed."""
     here = Path(__file__).resolve()
     paths = os.pathsep.join([str(here.parents[3] / "helpers"), str(here.parents[4])])
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(WRITER), str(folder), how],
         env={**os.environ, "PYTHONPATH": paths},
         stdout=subprocess.PIPE,
         text=True,
     )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def wait_for_rows(folder: Path, rows: int, process: "subprocess.Popen[str]") -> None:
@@ -178,7 +187,6 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
             wait_for_rows(tmp_path, rows + 5, process)
             with pytest.raises(TuningError, match="another run is writing here"):
                 start(tmp_path)
-            process.send_signal(signal.SIGKILL)
         before = (tmp_path / "times.csv").read_bytes()
         with start(tmp_path) as table:
             assert [visit.repeat for visit in table.visits] == [*range(1, len(table.visits) + 1)]
@@ -197,7 +205,7 @@ def test_a_forked_worker_does_not_keep_the_lock(tmp_path: Path) -> None:
         child = int(process.stdout.readline())
         try:
             wait_for_rows(tmp_path, 1, process)
-            process.send_signal(signal.SIGKILL)
+            process.kill()
             process.wait()
             start(tmp_path).close()
         finally:
