@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 from statistics import median
 
-from attn_kernels.tuning.results import Cell, Failure, Visit
+from tuning_table.table import Cell, Failure, Visit
 
 SHAPE = ("num_query_heads", "num_kv_heads", "head_size", "block_size", "kv_element_size")
 FAMILY = ("head_size", "kv_element_size")  # what decides which tiles fit

@@ -4,11 +4,13 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from attn_kernels.tuning.bench.bench import Advance
 from attn_kernels.tuning.problem import Problem, Task, Times
-from attn_kernels.tuning.results import Cell, ConfigEntry, Failure, Header, Recorded, Visit
 from attn_kernels.tuning.search.search import Round, Strategy
+from tuning_table import TableWriter, create
+from tuning_table.table import Cell, Cells, Failure, RecordedRun, TableConfig, TableHeader, Visit
 
 VARIANTS = ("qblock", "segmented", "naive")
 FEATURES = (
@@ -173,23 +175,26 @@ def rounds_of(
         visits += map(there.visit, planned.tasks)
 
 
-def recorded_of(problem: Problem, visits: Sequence[Visit]) -> Recorded:
-    """The visits as the table of a run, as reading it back gives it."""
-    entries = tuple(ConfigEntry(name, variant, {"block_m": 16}) for name, variant in problem.variants.items())
-    header = Header(
-        kernel="attention",
-        device={"name": "a surface"},
-        driver="",
-        torch="",
-        triton="",
-        source_hash="",
-        timing="a formula",
-        scenario_set="synthetic",
-        scenarios_digest="0",
-        seed=problem.seed,
-        strategy="full",
-        features=FEATURES,
-        configs=entries,
+def recorded_of(problem: Problem, visits: Sequence[Visit]) -> RecordedRun:
+    """The visits as they are read back from a table."""
+    configs = tuple(TableConfig(name, variant, {"block_m": 16}) for name, variant in problem.variants.items())
+    header = TableHeader(
+        "attention", "a surface", Cells.MEASURED, FEATURES, configs, provenance={"seed": problem.seed}
     )
-    values = {s: tuple(row[name] for name in FEATURES) for s, row in problem.features.items()}
-    return Recorded(header, "2026-01-02", values, tuple(visits))
+    scenarios = {s: tuple(row[name] for name in FEATURES) for s, row in problem.features.items()}
+    return RecordedRun(header, scenarios, tuple(visits))
+
+
+def create_table(folder: Path, recorded: RecordedRun) -> TableWriter:
+    """Create the table of `recorded`, without its visits."""
+    header = recorded.header
+    return create(
+        folder,
+        kernel=header.kernel,
+        device={"name": header.device_name},
+        timing="a formula",
+        origin={"tool": "a formula"},
+        features=header.features,
+        configs=[{"id": c.id, "variant": c.variant or "", **c.parameters} for c in header.configs],
+        scenarios=recorded.scenarios,
+    )

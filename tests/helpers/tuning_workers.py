@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from attn_kernels.tuning.bench.worker import Measured, Order, Ready, Trying
-from attn_kernels.tuning.results import Visit
 from attn_kernels.tuning.space.space import declared
 
 Act = Callable[[Order, str], None]
@@ -83,19 +83,20 @@ def _command(folder: Path, arguments: Sequence[str], hold_after: int | None) -> 
     for descriptor, name in enumerate(TOLD, start=1):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     pool.START_METHOD = "fork"  # type: ignore[misc]
-    append, rows = main.TableFolder.append, []
+    append, rows = main.TableWriter.append, 0
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def append_and_hold(table: main.TableFolder, visit: Visit) -> None:
-        append(table, visit)
-        rows.append(visit)
-        while len(rows) == hold_after:
+    def append_and_hold(table: main.TableWriter, *row: Any) -> None:
+        nonlocal rows
+        append(table, *row)
+        rows += 1
+        while rows == hold_after:
             time.sleep(0.01)
             if not parent.is_alive():  # the tests were killed
                 os._exit(1)
 
-    main.TableFolder.append = append_and_hold  # type: ignore[method-assign]
+    main.TableWriter.append = append_and_hold  # type: ignore[method-assign]
     code = main.main(arguments)
     sys.stdout.flush()
     sys.stderr.flush()

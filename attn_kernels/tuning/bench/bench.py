@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from attn_kernels.tuning.problem import Task
-from attn_kernels.tuning.results import Visit
+from tuning_table.table import Visit
 
 Advance = Callable[[int, int], None]  # done, of all
 

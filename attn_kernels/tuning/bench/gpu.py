@@ -15,8 +15,8 @@ from attn_kernels.measure.roofline import work
 from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise, plan_for, rotation
 from attn_kernels.measure.timing import Launch, WallClockTimed, capture
 from attn_kernels.testing.poisoned import poison_workspace
-from attn_kernels.tuning.results import Cell, Failure
 from attn_kernels.tuning.scenarios.scenario import Scenario
+from tuning_table.table import Cell, Failure
 
 TIMING = (
     "CUDA graph replay, consecutive launches on different KV sets, 3 times the L2 cache in all (48 sets at "

@@ -18,9 +18,9 @@ from attn_kernels.tuning.bench.compiling import CompileJob
 from attn_kernels.tuning.bench.worker import Measured, Order, Ready, Trying, serve
 from attn_kernels.tuning.errors import TuningError
 from attn_kernels.tuning.problem import Task
-from attn_kernels.tuning.results import Cell, Failure, Visit
 from attn_kernels.tuning.scenarios.scenario import Scenario, shape_of
 from attn_kernels.warmup.processes import CompileAhead, without_interrupts
+from tuning_table.table import Cell, Failure, Visit
 
 START_S = 180.0  # for a process to have its GPU
 SILENT_S = 120.0  # between two cells: compiling what was not compiled ahead is the longest

@@ -8,7 +8,7 @@ from statistics import geometric_mean
 from attn_kernels.tuning.bench.bench import Advance
 from attn_kernels.tuning.errors import TuningError
 from attn_kernels.tuning.problem import Problem, Task, Times
-from attn_kernels.tuning.results import Cell, Recorded, Visit
+from tuning_table.table import Cell, RecordedRun, Visit
 
 # Seconds that an H100 and 15 processes took on average; only the proportions matter to a comparison.
 COMPILE_S, VISIT_S, CELL_S = 0.13, 0.06, 0.008
@@ -17,7 +17,7 @@ COMPILE_S, VISIT_S, CELL_S = 0.13, 0.06, 0.008
 class ReplayBench:
     """Gives back a config's cells in a scenario one after the other, then begins again with the first."""
 
-    def __init__(self, recorded: Recorded, problem: Problem) -> None:
+    def __init__(self, recorded: RecordedRun, problem: Problem) -> None:
         self._cells = Times(recorded.visits)
         self._problem = problem
         self._compiled: set[object] = set()
@@ -56,7 +56,7 @@ class ReplayBench:
         return row
 
 
-def problem_of(recorded: Recorded) -> Problem:
+def problem_of(recorded: RecordedRun) -> Problem:
     """The problem whose candidates are the cells that the table has."""
     times = Times(recorded.visits)
     order = [entry.id for entry in recorded.header.configs]
@@ -69,8 +69,8 @@ def problem_of(recorded: Recorded) -> Problem:
         features=features,
         candidates={s: tuple(c for c in order if c in times.measured(s)) for s in features},
         always={},
-        variants={entry.id: entry.variant for entry in recorded.header.configs},
-        seed=recorded.header.seed,
+        variants={entry.id: entry.variant or "" for entry in recorded.header.configs},
+        seed=recorded.header.provenance.get("seed", 0),
     )
 
 

@@ -12,9 +12,9 @@ import torch
 from attn_kernels.core.config import Config
 from attn_kernels.measure.device import device_facts
 from attn_kernels.tuning.bench.gpu import measure
-from attn_kernels.tuning.results import Cell
 from attn_kernels.tuning.scenarios.scenario import Scenario
 from attn_kernels.warmup.processes import follow_parent
+from tuning_table.table import Cell
 
 
 @dataclass(frozen=True)

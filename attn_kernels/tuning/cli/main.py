@@ -26,7 +26,6 @@ from attn_kernels.tuning.cli.replaying import replay
 from attn_kernels.tuning.cli.summary import lines_of, summarise
 from attn_kernels.tuning.errors import TuningError
 from attn_kernels.tuning.problem import Times
-from attn_kernels.tuning.results import ConfigEntry, Header
 from attn_kernels.tuning.scenarios.recorded import read_recorded, write_recorded
 from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest
 from attn_kernels.tuning.scenarios.serving import SETS
@@ -34,9 +33,10 @@ from attn_kernels.tuning.search.loop import tune
 from attn_kernels.tuning.search.search import STRATEGIES
 from attn_kernels.tuning.space.candidates import Possible, dropped_text, find_possible, gpu_of
 from attn_kernels.tuning.space.space import declared
-from attn_kernels.tuning.table.atomic_files import replace_file, told_in_one_line
-from attn_kernels.tuning.table.folder import RUN, TableFolder, read_folder
 from attn_kernels.warmup.processes import default_workers
+from tuning_table import TableError, TableWriter, create, read_run
+from tuning_table.files import os_errors_in_one_line, replace_file
+from tuning_table.table import RUN, Visit
 
 PARAMETERS = (
     "block_m",
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.dry_run:
             return _dry_run(options, scenarios, variants)
         return _run(options, scenarios, variants)
-    except TuningError as error:
+    except (TuningError, TableError) as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -85,7 +85,7 @@ def _scenarios(options: argparse.Namespace) -> tuple[Scenario, ...]:
     if options.scenarios in SETS:
         return SETS[options.scenarios](options.seed)
     path = Path(options.scenarios)
-    with told_in_one_line(path):
+    with os_errors_in_one_line(path):
         is_file = path.is_file()
     if not is_file:
         raise TuningError(
@@ -131,8 +131,8 @@ def _dry_run(options: argparse.Namespace, scenarios: Sequence[Scenario], variant
     possible, _ = _possible(options, facts, scenarios, variants)
     times, spent = Times(), 0.0
     if folder is not None and (folder / RUN).exists():
-        recorded = read_folder(folder)
-        times, spent = Times(recorded.visits), recorded.seconds
+        recorded = read_run(folder)
+        times, spent = Times(recorded.visits), recorded.header.seconds
         line += f", going on in {folder} with {times.num_visits} rows of {spent:.0f} s"
     workers = default_workers() if options.compile_workers is None else options.compile_workers
     print(f"{options.scenarios} (digest {digest(scenarios)}), {line}")
@@ -153,17 +153,36 @@ def _run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: l
         possible, configs = _possible(options, bench.facts, scenarios, variants)
         bench.configs = {str(config): config for config in configs}
         folder = _folder(options, bench.facts)
-        header = _header(options, bench.facts, scenarios, configs)
-        rows = [(s.id, [s.batch.features[name] for name in FEATURES]) for s in scenarios]
-        date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        with TableFolder.open(folder, header, rows, date) as table:
+        named_set = options.scenarios if options.scenarios in SETS else Path(options.scenarios).name
+        table = create(
+            folder,
+            kernel=KERNEL,
+            device=bench.facts,
+            timing=TIMING,
+            driver=driver_version(),
+            torch=str(torch.__version__),
+            triton=triton.__version__,
+            source_hash=kernel_source_hash(),
+            date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            scenario_set=f"{named_set} (digest {digest(scenarios)})",
+            seed=options.seed,
+            strategy=options.strategy,
+            features=FEATURES,
+            configs=[
+                {"id": str(config), "variant": config.variant}
+                | {name: getattr(config, name) for name in PARAMETERS}
+                for config in configs
+            ],
+            scenarios={s.id: [s.batch.features[name] for name in FEATURES] for s in scenarios},
+        )
+        with table:
             return _fill(options, table, possible, bench)
 
 
-def _fill(options: argparse.Namespace, table: TableFolder, possible: Possible, bench: GpuBench) -> int:
+def _fill(options: argparse.Namespace, table: TableWriter, possible: Possible, bench: GpuBench) -> int:
     problem = possible.problem
     times = Times(table.visits)
-    spent = table.seconds
+    spent = table.header.seconds
     start = written = bench.clock()
 
     def save(finished: bool) -> dict[str, object]:
@@ -177,6 +196,9 @@ def _fill(options: argparse.Namespace, table: TableFolder, possible: Possible, b
             written = bench.clock()
             save(False)
 
+    def record(visit: Visit) -> None:
+        table.append(visit.scenario, visit.cells, visit.repeat)
+
     strategy = STRATEGIES[options.strategy](problem)
     budget = options.budget
     if strategy.next_round(times, min(1.0, spent / budget)) is None:
@@ -188,47 +210,21 @@ def _fill(options: argparse.Namespace, table: TableFolder, possible: Possible, b
     if spent >= budget:
         print(f"{table.folder}: the budget of {budget:.0f} s is used up; a larger --budget goes on")
         return 0
-    with told_in_one_line(table.folder):
+    with os_errors_in_one_line(table.folder):
         replace_file(table.folder / "dropped.csv", dropped_text(possible.spaces))
     try:
         with Progress(budget, spent, tick) as progress:
-            finished = tune(strategy, bench, times, table.append, progress, budget=budget, spent=spent)
+            finished = tune(strategy, bench, times, record, progress, budget=budget, spent=spent)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever presses twice keeps the summary as well
         save(False)
         print(f"\nstopped; {table.folder} keeps {times.num_visits} rows, and the same command goes on")
         return INTERRUPTED
     except Exception:
-        with contextlib.suppress(TuningError):
+        with contextlib.suppress(TableError):
             save(False)
         raise
     summary = save(finished)
     end = "nothing is left to measure" if finished else "the budget is used up; a larger --budget goes on"
     print("\n".join([f"{table.folder}: {end}", *lines_of(summary, problem, times)]))
     return 0
-
-
-def _header(
-    options: argparse.Namespace,
-    facts: dict[str, str | int],
-    scenarios: Sequence[Scenario],
-    configs: Sequence[Config],
-) -> Header:
-    return Header(
-        kernel=KERNEL,
-        device=facts,
-        driver=driver_version(),
-        torch=str(torch.__version__),
-        triton=triton.__version__,
-        source_hash=kernel_source_hash(),
-        timing=TIMING,
-        scenario_set=options.scenarios if options.scenarios in SETS else Path(options.scenarios).name,
-        scenarios_digest=digest(scenarios),
-        seed=options.seed,
-        strategy=options.strategy,
-        features=FEATURES,
-        configs=tuple(
-            ConfigEntry(str(config), config.variant, {name: getattr(config, name) for name in PARAMETERS})
-            for config in configs
-        ),
-    )

@@ -8,12 +8,12 @@ from attn_kernels.tuning.errors import TuningError
 from attn_kernels.tuning.problem import Times
 from attn_kernels.tuning.search.loop import tune
 from attn_kernels.tuning.search.search import STRATEGIES
-from attn_kernels.tuning.table.folder import read_folder
+from tuning_table import read_run
 
 
 def replay(folder: Path, strategy: str, budget: float) -> list[str]:
-    """What the strategy would have found in `budget` seconds, as lines. Raises TuningError."""
-    recorded = read_folder(folder)
+    """What the strategy would have found in `budget` seconds, as lines. Raises TuningError and TableError."""
+    recorded = read_run(folder)
     problem = problem_of(recorded)
     if not problem.possible:
         raise TuningError(f"{folder}: holds no rows: replay a table that a run has measured")

@@ -19,7 +19,8 @@ from attn_kernels.core.checks import (
 )
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, dtype_name, is_id, scenario_of, shape_of
+from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, dtype_name, scenario_of, shape_of
+from tuning_table.names import is_id
 
 LENGTHS = ("query_lens", "context_lens")
 NUMBERS = ("num_query_heads", "num_kv_heads", "head_size", "block_size")

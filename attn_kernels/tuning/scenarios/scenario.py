@@ -2,24 +2,17 @@
 
 import dataclasses
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from attn_kernels.measure.batches import Batch, HeadLayout
+from tuning_table.names import is_id
 
 FEATURES: tuple[str, ...] = tuple(Batch("", "decode", (1,), (1,)).features)
 KINDS = ("decode", "prefill", "chunk", "spec", "mixed")
 MAX_DRAFT = 8  # more query tokens than that are a prompt's, not a speculation's
-
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,127}")  # what tables accept
-
-
-def is_id(text: str) -> bool:
-    """Whether tables accept this scenario id."""
-    return _ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True)

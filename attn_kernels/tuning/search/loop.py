@@ -6,8 +6,8 @@ from typing import Protocol
 from attn_kernels.tuning.bench.bench import Bench
 from attn_kernels.tuning.errors import TuningError
 from attn_kernels.tuning.problem import Times
-from attn_kernels.tuning.results import Visit
 from attn_kernels.tuning.search.search import Strategy
+from tuning_table.table import Visit
 
 COMPILE_SHARE = 0.6  # of a round's time, at most: what is compiled is to be measured as well
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from attn_kernels.tuning.problem import Problem, Shape, Task, Times
-from attn_kernels.tuning.results import Cell
 from attn_kernels.tuning.search.neighbours import Distances
 from attn_kernels.tuning.search.portfolio import ABSENT, cover
+from tuning_table.table import Cell
 
 REPEATS = 2
 SWEPT_AGAIN = 1.15  # times the best, up to which a sweep times a config again

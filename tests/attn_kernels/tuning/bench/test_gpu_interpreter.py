@@ -11,8 +11,8 @@ from attn_kernels.core.config import Config
 from attn_kernels.measure import tensors
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.tuning.bench import gpu
-from attn_kernels.tuning.results import Cell, Failure
 from attn_kernels.tuning.scenarios.scenario import Shape, scenario_of
+from tuning_table.table import Cell, Failure
 
 CPU = torch.device("cpu")
 SCENARIO = scenario_of("a", (1, 2), (5, 2), Shape(HeadLayout(2, 1, 16)))

@@ -17,8 +17,8 @@ from attn_kernels.tuning.bench.pool import CRASHED, HUNG, GpuBench
 from attn_kernels.tuning.bench.worker import Order
 from attn_kernels.tuning.errors import TuningError
 from attn_kernels.tuning.problem import Task
-from attn_kernels.tuning.results import Failure, Visit
 from attn_kernels.tuning.scenarios.scenario import Shape, scenario_of
+from tuning_table.table import Failure, Visit
 
 CPU = torch.device("cpu")
 SCENARIOS = {name: scenario_of(name, (1,), (5,), Shape(HeadLayout(2, 1, 16))) for name in "abc"}

@@ -5,22 +5,21 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tuning_builders import SurfaceBench, Told, recorded_of, surface
+from tuning_builders import SurfaceBench, Told, create_table, recorded_of, surface
 
 from attn_kernels.tuning.bench.replay import CELL_S, COMPILE_S, VISIT_S, ReplayBench, loss_of, problem_of
 from attn_kernels.tuning.cli.replaying import replay
 from attn_kernels.tuning.errors import TuningError
 from attn_kernels.tuning.problem import Task, Times
-from attn_kernels.tuning.results import Failure, Recorded, Visit
 from attn_kernels.tuning.search.loop import tune
 from attn_kernels.tuning.search.search import STRATEGIES
-from attn_kernels.tuning.table.folder import TableFolder
+from tuning_table.table import Failure, RecordedRun, Visit
 
 PLENTY = 1e6
 THERE = surface(scenarios=72, configs=18, noise=0.02, failing=frozenset({("*", "c3"), ("s5", "c1")}))
 
 
-def swept() -> Recorded:
+def swept() -> RecordedRun:
     visits: list[Visit] = []
     bench = SurfaceBench(THERE)
     assert tune(STRATEGIES["full"](THERE.problem), bench, Times(), visits.append, Told(), budget=PLENTY)
@@ -179,10 +178,9 @@ def test_a_config_that_fails_later_in_the_table_is_a_bad_choice() -> None:
 
 
 def test_a_folder_is_replayed_and_left_as_it_was(tmp_path: Path) -> None:
-    header, scenarios = SWEPT.header, list(SWEPT.scenarios.items())
-    with TableFolder.open(tmp_path / "table", header, scenarios, "2026-01-02") as table:
+    with create_table(tmp_path / "table", SWEPT) as table:
         for visit in SWEPT.visits:
-            table.append(visit)
+            table.append(visit.scenario, visit.cells, visit.repeat)
     before = {path.name: path.read_bytes() for path in (tmp_path / "table").iterdir()}
     lines = replay(tmp_path / "table", "full", PLENTY)
     assert {path.name: path.read_bytes() for path in (tmp_path / "table").iterdir()} == before
@@ -194,10 +192,9 @@ def test_a_folder_is_replayed_and_left_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_table_without_times_is_refused(tmp_path: Path) -> None:
-    header, scenarios = SWEPT.header, list(SWEPT.scenarios.items())
-    with TableFolder.open(tmp_path / "table", header, scenarios, "2026-01-02") as table:
+    with create_table(tmp_path / "table", SWEPT) as table:
         with pytest.raises(TuningError, match="table: holds no rows"):
             replay(tmp_path / "table", "race", PLENTY)
-        table.append(Visit("s0", 1, {"c3": Failure("no")}))
+        table.append("s0", {"c3": Failure("no")})
     with pytest.raises(TuningError, match="no config of the table has a time"):
         replay(tmp_path / "table", "race", PLENTY)

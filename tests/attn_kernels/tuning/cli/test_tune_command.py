@@ -52,9 +52,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     (["--gpus", ""], "--gpus '': expected all"),
     (["--gpus", "7"], "--gpus '7': expected different numbers below 2"),
     (["--gpus", "0,0"], "--gpus '0,0': expected different numbers below 2"),
-    (["--replay", "nope"], "nope: holds no table: there is no run.yaml"),
-    (["--replay", "."], ".: holds no table: there is no run.yaml"),
-    (["--replay", "batches.jsonl"], "batches.jsonl: holds no table: there is no run.yaml"),
+    (["--replay", "nope"], "nope: no such table folder (it would hold run.yaml, "),
+    (["--replay", "."], "run.yaml: no such file"),
+    (["--replay", "batches.jsonl"], "batches.jsonl: no such table folder"),
 ])  # fmt: skip
 def test_wrong_use_is_told_in_one_line(
     gpus: Callable[[int], None], capsys: pytest.CaptureFixture[str], arguments: list[str], told: str

@@ -17,9 +17,7 @@ from tuning_workers import BATCHES, NAIVE, RUN, TOLD, Act, command, files, stub
 from attn_kernels.measure.device import device_facts
 from attn_kernels.tuning.bench import pool
 from attn_kernels.tuning.cli import main
-from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.table.folder import read_folder
-from treegen.read.table_file import read_table
+from tuning_table import TableError, read_run
 
 pytestmark = pytest.mark.usefixtures("batches")
 
@@ -91,7 +89,7 @@ def test_a_run_that_fails_half_way_keeps_its_rows_and_how_long_it_took(
             os._exit(1)
 
     assert run(act=end_at_b, code=2) == ["cpu: 1 processes broke; what was measured is kept"]
-    rows = len(read_folder(Path("table")).visits)
+    rows = len(read_run(Path("table")).visits)
     assert summary()["rows"] == rows < 3 and summary()["finished"] is False
     assert "3 of 3 scenarios, 6 rows" in "\n".join(run())
 
@@ -100,14 +98,12 @@ def test_a_folder_of_another_run_or_of_something_else_is_refused(run: Callable[.
     run()
     before = files(Path())
     (line,) = run("--seed", "1", code=2)
-    assert (
-        line
-        == "table holds a run with seed 0, but this run has 1: choose another --out, or remove the folder"
-    )
+    remedy = "choose another folder, or remove this one"
+    assert line == f"table: holds a run with seed 0, but this run has 1: {remedy}"
     (line,) = run("--strategy", "full", code=2)
-    assert line.startswith("table holds a run with strategy race, but this run has full")
+    assert line.startswith("table: holds a run with strategy 'race', but this run has 'full': ")
     (line,) = run("--variants", "naive,split", code=2)
-    assert line.startswith("table holds a run whose config ") or "configs, but this run has" in line
+    assert line.startswith("table: holds a run with configs[")
     assert files(Path()) == before
     Path("other").mkdir()
     Path("other/letter.txt").touch()
@@ -168,9 +164,9 @@ def test_an_interrupt_before_anything_was_measured(
 
 def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch, run: Callable[..., list[str]]) -> None:
     def full(*_: object) -> None:
-        raise TuningError("table: cannot be used: No space left on device")
+        raise TableError("table", "cannot be used: No space left on device")
 
-    monkeypatch.setattr(main.TableFolder, "append", full)
+    monkeypatch.setattr(main.TableWriter, "append", full)
     assert run(code=2) == ["table: cannot be used: No space left on device"]
 
 
@@ -228,10 +224,10 @@ def test_a_run_that_is_stopped_and_killed_goes_on_to_its_end() -> None:
     assert "table: nothing is left to measure\n3 of 3 scenarios, " in done.stdout
     assert "fastest: naive in 3" in done.stdout
     assert rows()[:3] == killed and len({tuple(row.split(",")[:2]) for row in rows()}) == len(rows())
-    found = read_table(Path("table"))
-    assert set(found.scenarios) == {"a", "b", "c"} and [c.id for c in found.configs] == NAIVE
-    assert found.device_name == "cpu (Triton interpreter)"
-    recorded = read_folder(Path("table"))
+    recorded = read_run(Path("table"))
+    assert set(recorded.scenarios) == {"a", "b", "c"}
+    assert [config.id for config in recorded.header.configs] == NAIVE
+    assert recorded.header.device_name == "cpu (Triton interpreter)"
     assert all(len(v.cells) == len(NAIVE) for v in recorded.visits if v.repeat == 1)
     assert summary()["finished"] is True and summary()["failures"] == {}
 

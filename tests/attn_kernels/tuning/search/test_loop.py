@@ -5,9 +5,9 @@ from tuning_builders import Listed, SurfaceBench, Told, surface
 
 from attn_kernels.tuning.errors import TuningError
 from attn_kernels.tuning.problem import Task, Times
-from attn_kernels.tuning.results import Visit
 from attn_kernels.tuning.search.loop import COMPILE_SHARE, tune
 from attn_kernels.tuning.search.search import Full, Race, RaceRules, Round, Strategy
+from tuning_table.table import Visit
 
 THERE = surface(noise=0.05)
 PLENTY = 1e6

@@ -4,8 +4,8 @@ import pytest
 from tuning_builders import features
 
 from attn_kernels.tuning.problem import Problem, Task, Times
-from attn_kernels.tuning.results import Visit
 from attn_kernels.tuning.search.search import Race, RaceRules
+from tuning_table.table import Visit
 
 
 def test_of_a_slow_variant_the_best_config_is_chosen() -> None:

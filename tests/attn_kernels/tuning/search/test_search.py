@@ -7,8 +7,8 @@ import pytest
 from tuning_builders import Surface, rounds_of, surface
 
 from attn_kernels.tuning.problem import Problem, Times
-from attn_kernels.tuning.results import Failure, Visit
 from attn_kernels.tuning.search.search import REPEATS, STRATEGIES, SWEPT_AGAIN, Full, Race, RaceRules
+from tuning_table.table import Failure, Visit
 
 QUICK = RaceRules(explore=(3, 2, 1), refine=2, neighbours=2, portfolio_most=4)
 

@@ -8,12 +8,12 @@ from attn_kernels.measure.batches import Batch, HeadLayout
 from attn_kernels.tuning.bench.devices import device_key
 from attn_kernels.tuning.cli.summary import lines_of, summarise
 from attn_kernels.tuning.problem import Problem, Times
-from attn_kernels.tuning.results import Failure, Visit
 from attn_kernels.tuning.scenarios.scenario import Scenario, scenario_of, shape_of
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.space.candidates import Possible, dropped_text, find_possible, gpu_of
 from attn_kernels.tuning.space.space import Gpu, baselines, declared, reason_against, space_at
 from treegen.core import names
+from tuning_table.table import Failure, Visit
 
 H100 = {"name": "NVIDIA H100 80GB HBM3", "arch": "sm_90", "multiprocessors": 132}
 MI300X = {"name": "AMD Instinct MI300X", "arch": "gfx942", "multiprocessors": 304}
