@@ -4,8 +4,8 @@ docs/tables.md describes the files and shows how to write a table from Python. O
 """
 
 from tuning_table.errors import TableError
-from tuning_table.read import read, read_run
+from tuning_table.reader import read, read_run
 from tuning_table.table import Cells, Failure
-from tuning_table.write import TableWriter, create
+from tuning_table.writer import TableWriter, create
 
 __all__ = ["Cells", "Failure", "TableError", "TableWriter", "create", "read", "read_run"]

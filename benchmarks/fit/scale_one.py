@@ -25,7 +25,7 @@ from treegen.core.table import Table
 from treegen.core.tree import Tree, choose, depth, leaves, size
 from treegen.read.build_problem import build_problem
 from treegen.read.table_file import read_table
-from tuning_table.write import table_texts
+from tuning_table.writer import table_texts
 
 FRESH = 20_000  # scenarios on which a tree is judged
 

@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from attn_kernels.tuning.bench.worker import Measured, Order, Ready, Trying
 from attn_kernels.tuning.space.space import declared
@@ -62,7 +63,8 @@ def command(folder: Path, arguments: Sequence[str], hold_after: int | None = Non
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["attn_kernels.tuning.cli.main"])
     process = context.Process(target=_command, args=(folder, tuple(arguments), hold_after))
-    process.start()
+    with patch.dict(os.environ, PYTHONPATH=str(Path(__file__).parents[2])):  # of the fork server
+        process.start()
     try:
         yield process
     finally:

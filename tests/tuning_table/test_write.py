@@ -11,7 +11,7 @@ from table_builders import RUN, VISITS, append, contents, filled, read_back, sta
 import tuning_table
 from tuning_table import Failure, TableError, read_run
 from tuning_table.table import Visit
-from tuning_table.write import time_text
+from tuning_table.writer import time_text
 
 REPOSITORY = Path(__file__).parents[2]
 SUMMARY = {

@@ -23,7 +23,7 @@ from treegen.core.names import device_key, problem_with_name
 from treegen.core.table import Cells
 from treegen.importers import ImportedTable
 from tuning_table.table import FORMAT
-from tuning_table.write import table_texts
+from tuning_table.writer import table_texts
 
 _LAYOUT = (
     "dejavu_",

@@ -35,8 +35,8 @@ _MAX_RUN_BYTES = 1 << 20  # PyYAML takes up to 20 microseconds a byte
 _LARGEST = 1 << 62
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _REPEAT = re.compile(r"[1-9][0-9]{0,5}")
-_CELL = re.compile(r"(?:[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE][+-]?[0-9]{1,2})?|inf|)")
-_CELLS = re.compile(f"{_CELL.pattern}(?:,{_CELL.pattern})*")  # one match a row is faster than one a cell
+_CELL = re.compile(r"(?:[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE][+-]?[0-9]{1,2})?|inf)")
+_CELLS = re.compile(f"{_CELL.pattern}(?:,{_CELL.pattern})*")
 
 
 def read(folder: Path | str, *, running: bool = False) -> RecordedTable:
@@ -118,11 +118,12 @@ def _read_times(
         first = lines.setdefault((scenario, int(repeat)), line)
         if first != line:
             raise TableError(path, f"scenario {scenario} repeat {repeat} is already in line {first}", line)
-        joined = ",".join(cells)
-        if joined.count(",") >= len(cells) or not _CELLS.fullmatch(joined):
+        filled = [cell for cell in cells if cell]
+        joined = ",".join(filled)  # one match a row is faster than one a cell
+        if filled and (joined.count(",") >= len(filled) or not _CELLS.fullmatch(joined)):
             raise _wrong_cell(path, line, ids, cells)
         times = [float(cell) if cell else math.nan for cell in cells]
-        measured = [time for time in times if time < math.inf]
+        measured = [time for time in map(float, filled) if time < math.inf]
         if measured and not (min(measured) >= SHORTEST_US and max(measured) < LONGEST_US):
             raise _wrong_cell(path, line, ids, cells)
         if header.cells is Cells.WINNERS and len(measured) != 1:
@@ -137,8 +138,8 @@ def _wrong_cell(path: Path, line: int, ids: Sequence[str], cells: Sequence[str])
     config, cell = next(
         (config, cell)
         for config, cell in zip(ids, cells, strict=True)
-        if not _CELL.fullmatch(cell)
-        or (cell not in ("", "inf") and not SHORTEST_US <= float(cell) < LONGEST_US)
+        if cell not in ("", "inf")
+        and not (_CELL.fullmatch(cell) and SHORTEST_US <= float(cell) < LONGEST_US)
     )
     what = f"{config} must be microseconds above 0, inf or empty, not {shown(cell)}"
     return TableError(path, what, line)
