@@ -138,8 +138,7 @@ def _wrong_cell(path: Path, line: int, ids: Sequence[str], cells: Sequence[str])
     config, cell = next(
         (config, cell)
         for config, cell in zip(ids, cells, strict=True)
-        if cell not in ("", "inf")
-        and not (_CELL.fullmatch(cell) and SHORTEST_US <= float(cell) < LONGEST_US)
+        if cell not in ("", "inf") and not (_CELL.fullmatch(cell) and SHORTEST_US <= float(cell) < LONGEST_US)
     )
     what = f"{config} must be microseconds above 0, inf or empty, not {shown(cell)}"
     return TableError(path, what, line)

@@ -23,7 +23,14 @@ from tuning_table.files import (
     remove_cut_off_line,
     replace_file,
 )
-from tuning_table.reader import FAILURES_HEADER, LAST_REPEAT, LONGEST_US, SHORTEST_US, read_run, read_scenarios
+from tuning_table.reader import (
+    FAILURES_HEADER,
+    LAST_REPEAT,
+    LONGEST_US,
+    SHORTEST_US,
+    read_run,
+    read_scenarios,
+)
 from tuning_table.run_yaml import check_run, run_text
 from tuning_table.table import (
     FAILURES,

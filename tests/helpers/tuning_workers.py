@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from attn_kernels.tuning.bench.worker import Measured, Order, Ready, Trying
+from attn_kernels.tuning.bench.worker import MeasuredCell, Order, Trying, WorkerReady
 from attn_kernels.tuning.space.space import declared
 
 Act = Callable[[Order, str], None]
 Facts = dict[str, str | int]
-TOLD = ("stdout", "stderr")
+OUTPUT_FILES = ("stdout", "stderr")
 LINE = (
     '{{"id": "{}", "query_lens": [1], "context_lens": [{}], "num_query_heads": 2, "num_kv_heads": 1, '
     '"head_size": 16, "block_size": 16}}\n'
@@ -32,7 +32,7 @@ def stub(act: Act, facts: Callable[[str], Facts] | None = None) -> Callable[[Con
     """A process that gives every config 7 us, after `act` did with it what it likes."""
 
     def serve(connection: Connection, device: str) -> None:
-        connection.send(Ready(facts(device) if facts else {"name": "stub"}))
+        connection.send(WorkerReady(facts(device) if facts else {"name": "stub"}))
         while True:
             try:
                 order = connection.recv()
@@ -42,9 +42,9 @@ def stub(act: Act, facts: Callable[[str], Facts] | None = None) -> Callable[[Con
             for name, _ in order.configs:
                 connection.send(Trying(name))
                 act(order, name)
-                connection.send(Measured(name, 7.0))
+                connection.send(MeasuredCell(name, 7.0))
                 act(order, f"after {name}")
-            connection.send(Measured(None))
+            connection.send(MeasuredCell(None))
 
     return serve
 
@@ -55,7 +55,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @contextlib.contextmanager
 def command(folder: Path, arguments: Sequence[str], hold_after: int | None = None) -> Iterator[BaseProcess]:
-    """Start `attn-tune` in `folder` with its output in the files TOLD, and kill it at the end.
+    """Start `attn-tune` in `folder` with its output in the files OUTPUT_FILES, and kill it at the end.
 
     Once it has written `hold_after` rows, it waits for a signal. It is forked from a server that has imported
     all modules already.
@@ -82,7 +82,7 @@ def _command(folder: Path, arguments: Sequence[str], hold_after: int | None) -> 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
     os.chdir(folder)
-    for descriptor, name in enumerate(TOLD, start=1):
+    for descriptor, name in enumerate(OUTPUT_FILES, start=1):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     pool.START_METHOD = "fork"  # type: ignore[misc]
     append, rows = main.TableWriter.append, 0

@@ -37,7 +37,7 @@ def test_rows_that_no_reader_would_take_are_not_written(tmp_path: Path, visit: V
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (
             {"device": {**RUN["device"], "name": "x"}},
@@ -54,29 +54,31 @@ def test_rows_that_no_reader_would_take_are_not_written(tmp_path: Path, visit: V
         ({"configs": (config("M16", num_warps=8), M32, M64)}, "configs[0].num_warps 4, but this run has 8"),
     ],
 )
-def test_another_run_is_refused(tmp_path: Path, change: dict[str, Any], told: str) -> None:
+def test_another_run_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     filled(tmp_path)
     # A row that was cut off stays, too.
     with (tmp_path / "times.csv").open("a") as out:
         out.write("prefi")
     line = refusal(tmp_path, **change)
-    assert line.startswith(f"{tmp_path}: holds a run with ") and line.endswith(f"{told}: {REMEDY}")
+    assert line.startswith(f"{tmp_path}: holds a run with ") and line.endswith(f"{message}: {REMEDY}")
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"mixed-0": (8, -1)}, "scenarios.csv:4: holds 'mixed-0,7,-1', but this run has 'mixed-0,8,-1'"),
         ({"more": (1, 1)}, "scenarios.csv:5: holds '', but this run has 'more,1,1'"),
     ],
 )
-def test_other_scenarios_are_refused(tmp_path: Path, change: dict[str, tuple[int, int]], told: str) -> None:
+def test_other_scenarios_are_refused(
+    tmp_path: Path, change: dict[str, tuple[int, int]], message: str
+) -> None:
     line = refusal(filled(tmp_path), scenarios={**RUN["scenarios"], **change})
-    assert line == f"{tmp_path}/{told}: {REMEDY}"
+    assert line == f"{tmp_path}/{message}: {REMEDY}"
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "told"),
+    ("name", "old", "new", "message"),
     [
         ("times.csv", "706.34", "fast", "times.csv:2: M16"),
         ("times.csv", "decode-0,1", "decode-0,2", "times.csv:4: scenario decode-0 repeat 2 is already in"),
@@ -92,12 +94,12 @@ def test_other_scenarios_are_refused(tmp_path: Path, change: dict[str, tuple[int
         ("run.yaml", "block_m: 32", "block_n: 32", "run.yaml:17: configs[1]: has other parameters than M16"),
     ],
 )
-def test_damage_is_refused(tmp_path: Path, name: str, old: str, new: str, told: str) -> None:
+def test_damage_is_refused(tmp_path: Path, name: str, old: str, new: str, message: str) -> None:
     path = filled(tmp_path) / name
     text = path.read_text()
     assert text.count(old) == 1
     path.write_text(text.replace(old, new))
-    assert told in refusal(tmp_path)
+    assert message in refusal(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["times.csv", "scenarios.csv"])
@@ -135,7 +137,7 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"features": ()}, "run.yaml: features: names no feature"),
         ({"configs": ()}, "run.yaml: configs: names no config"),
@@ -158,9 +160,9 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_tables_that_no_reader_would_take_are_not_created(
-    tmp_path: Path, change: dict[str, Any], told: str
+    tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
-    assert told in refusal(tmp_path / "table", **change)
+    assert message in refusal(tmp_path / "table", **change)
     assert not (tmp_path / "table").exists()
 
 
@@ -172,7 +174,7 @@ def test_without_provenance_the_origin_must_be_stated(tmp_path: Path) -> None:
     tuning_table.create(tmp_path, **arguments, origin={"tool": "my own"}).close()
 
 
-def test_without_pyyaml_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyyaml_the_error_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert refusal(tmp_path / "table").endswith("run.yaml: needs PyYAML: pip install pyyaml")
     assert not (tmp_path / "table").exists()

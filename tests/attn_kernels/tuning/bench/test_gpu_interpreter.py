@@ -172,8 +172,8 @@ def test_tensors_are_drawn_anew_each_repeat_but_the_same_for_the_same(
 
 
 def test_a_config_is_announced_before_it_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
+    message: list[str] = []
     monkeypatch.setattr(gpu, "check", lambda out, expected: Right)
-    monkeypatch.setattr(tensors, "run", lambda *arguments, **keywords: told.append("launch"))
-    list(gpu.measure(SCENARIO, CONFIGS[:2], 1, CPU, lambda config: told.append("told")))
-    assert told == ["told", "launch", "launch"] * 2
+    monkeypatch.setattr(tensors, "run", lambda *arguments, **keywords: message.append("launch"))
+    list(gpu.measure(SCENARIO, CONFIGS[:2], 1, CPU, lambda config: message.append("message")))
+    assert message == ["message", "launch", "launch"] * 2

@@ -12,7 +12,7 @@ import sys, time, torch
 from pathlib import Path
 from attn_kernels.core.config import Config
 from attn_kernels.tuning.bench import pool
-from attn_kernels.tuning.problem import Task
+from attn_kernels.tuning.problem import PlannedVisit
 from attn_kernels.tuning.scenarios.recorded import read_recorded
 from attn_kernels.tuning.bench.worker import Order, Trying
 
@@ -20,7 +20,7 @@ if __name__ == "__main__":
     short, long = read_recorded(Path(sys.argv[1]))
     bench = pool.GpuBench([torch.device("cpu")], {short.id: short}, 0)
     bench.configs = {"c": Config("naive", 1, 32)}
-    (visit,) = bench.measure([Task(short.id, 1, ("c",))], bench.clock() + 1e9)
+    (visit,) = bench.measure([PlannedVisit(short.id, 1, ("c",))], bench.clock() + 1e9)
     (worker,) = bench._workers
     worker.connection.send(Order(long, 1, tuple(bench.configs.items())))
     assert isinstance(worker.connection.recv(), Trying)

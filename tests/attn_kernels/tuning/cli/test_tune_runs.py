@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from tuning_workers import BATCHES, NAIVE, RUN, TOLD, Act, command, files, stub
+from tuning_workers import BATCHES, NAIVE, OUTPUT_FILES, RUN, Act, command, files, stub
 
 from attn_kernels.measure.device import device_facts
 from attn_kernels.tuning.bench import pool
@@ -30,9 +30,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     def run_here(*arguments: str, act: Act = lambda order, now: None, code: int = 0) -> list[str]:
         monkeypatch.setattr(pool, "serve", stub(act, lambda name: device_facts(torch.device(name))))
         assert main.main([*RUN, *arguments]) == code
-        told = capsys.readouterr()
-        assert (told.err == "") == (code == 0)
-        return (told.err or told.out).splitlines()
+        message = capsys.readouterr()
+        assert (message.err == "") == (code == 0)
+        return (message.err or message.out).splitlines()
 
     return run_here
 
@@ -49,7 +49,7 @@ def test_a_run_writes_a_table_and_once_finished_says_so(run: Callable[..., list[
     assert summary()["finished"] is True and summary()["cells_measured"] == 3 * len(NAIVE)
     before = files(Path())
     again = run("--strategy", "full")
-    assert again[0] == "table: nothing is left to measure; an earlier run finished:"
+    assert again[0] == "table: nothing is left to measure; an earlier run finished. Its result:"
     assert again[1:] == lines[-len(again[1:]) :]
     assert files(Path()) == before
     assert run("--strategy", "full", "--budget", "1")[0] == again[0]  # even if its budget were used up
@@ -58,23 +58,23 @@ def test_a_run_writes_a_table_and_once_finished_says_so(run: Callable[..., list[
 def test_a_dry_run_goes_on_from_the_table(run: Callable[..., list[str]]) -> None:
     run("--strategy", "full")
     before = files(Path())
-    told = run("--strategy", "full", "--dry-run")
-    assert "going on in table with 6 rows of " in told[0] and told[-1] == "nothing is left to measure"
+    message = run("--strategy", "full", "--dry-run")
+    assert "; table holds 6 rows from " in message[0] and message[-1] == "nothing is left to measure"
     recorded = yaml.safe_load(Path("table/run.yaml").read_text())
     recorded["summary"]["seconds"] = 700.0
     Path("table/run.yaml").write_text(yaml.safe_dump(recorded))
-    told = run("--strategy", "full", "--dry-run")
-    assert "of which 700 s are used" in told[-2] and told[-1].startswith("the budget is used up")
+    message = run("--strategy", "full", "--dry-run")
+    assert "of which 700 s are used up" in message[-2] and message[-1].startswith("the budget is used up")
     Path("table/run.yaml").write_bytes(before["table/run.yaml"])
     assert files(Path()) == before
 
 
 def test_a_budget_that_is_used_up_is_said(run: Callable[..., list[str]]) -> None:
     lines = run("--budget", "1", act=lambda order, now: time.sleep(1.1 * (now == "begin")))
-    assert "table: the budget is used up; a larger --budget goes on" in lines
+    assert f"table: the budget is used up; {main.GO_ON}" in lines
     assert "1 of 3 scenarios, 1 rows" in "\n".join(lines) and summary()["finished"] is False
     before = files(Path())
-    assert run("--budget", "1") == ["table: the budget of 1 s is used up; a larger --budget goes on"]
+    assert run("--budget", "1") == [f"table: the budget of 1 s is used up; {main.GO_ON}"]
     assert files(Path()) == before
     assert "3 of 3 scenarios, 6 rows" in "\n".join(run("--budget", "100"))
 
@@ -88,7 +88,7 @@ def test_a_run_that_fails_half_way_keeps_its_rows_and_how_long_it_took(
         if order.scenario.id == "b" and now == NAIVE[0]:
             os._exit(1)
 
-    assert run(act=end_at_b, code=2) == ["cpu: 1 processes broke; what was measured is kept"]
+    assert run(act=end_at_b, code=2) == ["cpu: 1 processes broke; the rows so far are kept"]
     rows = len(read_run(Path("table")).visits)
     assert summary()["rows"] == rows < 3 and summary()["finished"] is False
     assert "3 of 3 scenarios, 6 rows" in "\n".join(run())
@@ -115,20 +115,24 @@ def test_a_folder_of_another_run_or_of_something_else_is_refused(run: Callable[.
     assert files(Path()) == before | {"other/letter.txt": b""}
 
 
-@pytest.mark.parametrize(("name", "text", "told"), [
+@pytest.mark.parametrize(("name", "text", "message"), [
     ("run.yaml", "[", "table/run.yaml"),
     ("times.csv", "scenario,repeat\n", "table/times.csv:1: "),
     ("times.csv", b"\xff\n", "table/times.csv:1: not UTF-8 text"),
     ("scenarios.csv", "", "table/scenarios.csv"),
 ])  # fmt: skip
 def test_a_table_that_cannot_be_read_is_left_as_it_is(
-    run: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], name: str, text: str | bytes, told: str
+    run: Callable[..., list[str]],
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    text: str | bytes,
+    message: str,
 ) -> None:
     run()
     (Path("table") / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     before = files(Path())
     for line in (*run(code=2), *run("--replay", "table", code=2)):
-        assert line.startswith(told)
+        assert line.startswith(message)
     assert files(Path()) == before
 
 
@@ -162,7 +166,7 @@ def test_an_interrupt_before_anything_was_measured(
     assert not Path("table").exists()
 
 
-def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch, run: Callable[..., list[str]]) -> None:
+def test_a_full_disk_ends_the_run(monkeypatch: pytest.MonkeyPatch, run: Callable[..., list[str]]) -> None:
     def full(*_: object) -> None:
         raise TableError("table", "cannot be used: No space left on device")
 
@@ -172,8 +176,8 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch, run: Callable[...,
 
 def ended(process: BaseProcess, code: int) -> dict[str, str]:
     process.join(120)
-    assert process.exitcode == code, {name: Path(name).read_text() for name in TOLD}
-    return {name: Path(name).read_text() for name in TOLD}
+    assert process.exitcode == code, {name: Path(name).read_text() for name in OUTPUT_FILES}
+    return {name: Path(name).read_text() for name in OUTPUT_FILES}
 
 
 def rows() -> list[str]:
@@ -202,9 +206,9 @@ def test_a_run_that_is_stopped_and_killed_goes_on_to_its_end() -> None:
         assert (elsewhere / "stdout").read_text() == ""
 
         os.kill(first.pid, signal.SIGINT)
-        told = ended(first, 130)
-    assert told["stderr"] == "" and "\nstopped; table keeps " in told["stdout"]
-    assert "the same command goes on" in told["stdout"]
+        message = ended(first, 130)
+    assert message["stderr"] == "" and "\nstopped; table keeps " in message["stdout"]
+    assert "the same command goes on from there" in message["stdout"]
     stopped = rows()
     assert len(stopped) == 1 and summary()["finished"] is False and summary()["seconds"] > 0.0
 
@@ -233,7 +237,9 @@ def test_a_run_that_is_stopped_and_killed_goes_on_to_its_end() -> None:
 
     before = files(Path("table"))
     with command(Path(), RUN) as last:
-        told = ended(last, 0)
-    assert told["stdout"].startswith("table: nothing is left to measure; an earlier run finished:\n")
+        message = ended(last, 0)
+    assert message["stdout"].startswith(
+        "table: nothing is left to measure; an earlier run finished. Its result:\n"
+    )
     after = files(Path("table"))
     assert {**after, "run.yaml": b""} == {**before, "run.yaml": b""}
