@@ -15,7 +15,7 @@ def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
     arguments = argparse.ArgumentParser(
         prog="attn-tune",
-        description="Time many configs in many scenarios on this machine's GPUs and write a measurement "
+        description="Time many configs in many scenarios on this machine's GPUs and write a tuning "
         "table for treegen to compile. After an interruption the same command goes on where it stopped.",
     )
     arguments.add_argument(
