@@ -1,1 +1,1 @@
-"""What tuning runs and benchmarks share: batch shapes, their tensors, timing, checking, compiling ahead."""
+"""Shared by tuning runs and benchmarks: batches, their tensors, timing and checking."""

@@ -1,4 +1,4 @@
-"""Batch shapes that a serving engine forms: the lengths of each sequence, and the attention layout."""
+"""Batches as serving engines form them: the lengths of each sequence, and the attention layout."""
 
 import dataclasses
 import math
@@ -10,11 +10,11 @@ import torch
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """Attention heads of a model: query heads, KV heads and the size of one head in elements."""
+    """The attention heads of a model."""
 
     num_query_heads: int
     num_kv_heads: int
-    head_size: int = 128
+    head_size: int = 128  # elements
 
     @classmethod
     def parse(cls, text: str) -> "HeadLayout":
@@ -38,20 +38,16 @@ LLAMA_3_8B = HeadLayout(32, 8, 128)
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch: per sequence, its query tokens and the length of its context, those tokens included.
-
-    `context_lens` is the kernels' `seqused_k`: query i sees keys 0 .. context_len - query_len + i.
-    `cache_dtype` is the KV caches' type, None for `dtype`.
-    """
+    """One batch. Query i of a sequence sees keys 0 .. context_len - query_len + i."""
 
     name: str
     kind: str
-    query_lens: tuple[int, ...]
-    context_lens: tuple[int, ...]
+    query_lens: tuple[int, ...]  # query tokens of each sequence
+    context_lens: tuple[int, ...]  # tokens of each sequence with its query tokens; the kernels' `seqused_k`
     layout: HeadLayout = LLAMA_3_8B
-    block_size: int = 16
+    block_size: int = 16  # tokens a page holds
     dtype: torch.dtype = torch.bfloat16
-    cache_dtype: torch.dtype | None = None
+    cache_dtype: torch.dtype | None = None  # of the KV caches; None: `dtype`
 
     def __post_init__(self) -> None:
         if not self.query_lens or len(self.query_lens) != len(self.context_lens):
@@ -119,13 +115,13 @@ class Batch:
 
     @property
     def dtype_name(self) -> str:
-        """`bfloat16`, or `bfloat16/float8_e4m3fn` where the caches' type is another."""
+        """`bfloat16`, or such as `bfloat16/float8_e4m3fn` if the caches have another type."""
         names = [str(dtype).removeprefix("torch.") for dtype in (self.dtype, self.cache_dtype) if dtype]
         return "/".join(dict.fromkeys(names))
 
     @property
     def features(self) -> dict[str, int]:
-        """What the host knows at launch: the keyword arguments of a generated `choose`, in their order."""
+        """The features that the host knows at launch: the arguments of a generated `choose`, in order."""
         return {
             "num_seqs": self.num_seqs,
             "num_query_tokens": self.num_query_tokens,
@@ -149,32 +145,31 @@ def short(count: int) -> str:
 
 
 def decode(num_seqs: int, context: int) -> Batch:
-    """Every sequence has one new token."""
+    """A batch of decodes: every sequence has one new token."""
     return Batch(f"decode {num_seqs}x{short(context)}", "decode", (1,) * num_seqs, (context,) * num_seqs)
 
 
 def prefill(num_seqs: int, length: int) -> Batch:
-    """Whole prompts without cached context."""
+    """A batch of whole prompts without cached context."""
     return Batch(f"prefill {num_seqs}x{short(length)}", "prefill", (length,) * num_seqs, (length,) * num_seqs)
 
 
 def chunked_prefill(num_seqs: int, chunk: int, context: int) -> Batch:
-    """The last `chunk` tokens of prompts of `context` tokens, the rest already in the cache."""
+    """A batch of the last `chunk` tokens of prompts of `context` tokens; the rest is in the cache."""
     name = f"chunk {num_seqs}x{short(chunk)}@{short(context)}"
     return Batch(name, "chunk", (chunk,) * num_seqs, (context,) * num_seqs)
 
 
 def speculative(num_seqs: int, query_len: int, context: int) -> Batch:
-    """A few draft tokens a sequence (2 to 8) are verified at once."""
+    """A batch of speculative decoding: each sequence verifies `query_len` draft tokens (2 to 8)."""
     name = f"spec {num_seqs}x{query_len}@{short(context)}"
     return Batch(name, "spec", (query_len,) * num_seqs, (context,) * num_seqs)
 
 
 def mixed(num_seqs: int, decode_share: float, context: int, chunk: int, seed: int = 0) -> Batch:
-    """A share of the sequences decodes at context/4 .. context, the others start prompts of chunk/2 .. chunk.
+    """A batch of decodes at context/4 .. context, and then prompts of chunk/2 .. chunk tokens.
 
-    Decodes come first, as serving engines order them. With a share of 0 or 1 it is prefill or decode of
-    sequences that differ in length.
+    Serving engines order sequences like this. With a share of 0 or 1 the batch is all prefill or all decode.
     """
     rng = random.Random(f"mixed/{num_seqs}/{decode_share}/{context}/{chunk}/{seed}")
     num_decodes = round(decode_share * num_seqs)

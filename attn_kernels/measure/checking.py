@@ -1,4 +1,4 @@
-"""Compare an output with a float64 reference: every element for NaN, and as many rows as a work limit allows.
+"""Compare an output with a float64 reference: as many rows as a limit allows, and every element for NaN.
 
 The rows come in windows of consecutive queries. A window of a causal sequence is itself a causal sequence
 with a shorter context, so the plain reference computes it exactly.
@@ -15,19 +15,15 @@ from attn_kernels.testing.reference import paged_attention_reference
 
 WINDOW = 64
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 1e-5}
-HEAD_SLACK = 5  # one head of one query may be this many times further off than the whole output
+HEAD_SLACK = 5  # the tolerance of one head of one query over that of the whole output
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of a batch is compared.
+    """The most of a batch that is compared."""
 
-    cache_elements: gathered keys x KV heads x head size, 8 bytes each in float64, K and V alike.
-    scores: queries x keys x query heads.
-    """
-
-    cache_elements: int = 1 << 30
-    scores: int = 1 << 31
+    cache_elements: int = 1 << 30  # keys x KV heads x head size; K and V each take 8 bytes an element
+    scores: int = 1 << 31  # queries x keys x query heads
     windows_per_seq: int = 8
 
 
@@ -51,12 +47,12 @@ class Expected:
 
 @dataclass(frozen=True)
 class Check:
-    """Relative error ||out - ref|| / ||ref|| over all checked rows, and the worst of one head of one row."""
+    """The result of a comparison. Errors are ||out - ref|| / ||ref||."""
 
-    error: float
-    worst_head: float
-    rows: int
-    bad_elements: int
+    error: float  # over all checked rows
+    worst_head: float  # the greatest error of one head of one row
+    rows: int  # checked
+    bad_elements: int  # not finite
     tolerance: float
 
     @property
@@ -71,7 +67,7 @@ class Check:
 
 
 def choose_windows(batch: Batch, limits: Limits = Limits(), seed: int = 0) -> list[Window]:
-    """First, last and some random windows of each sequence; a random choice of them if they cost too much."""
+    """The first, the last and some random windows of each sequence, as many as the limits allow."""
     rng = random.Random(seed)
     candidates = []
     for seq, query_len in enumerate(batch.query_lens):
@@ -96,7 +92,7 @@ def choose_windows(batch: Batch, limits: Limits = Limits(), seed: int = 0) -> li
 
 
 def window_context(batch: Batch, window: Window) -> int:
-    """How many keys the window's last query sees."""
+    """The number of keys that the window's last query sees."""
     return batch.context_lens[window.seq] - batch.query_lens[window.seq] + window.stop
 
 
@@ -120,10 +116,11 @@ def expect(tensors: BatchTensors, limits: Limits = Limits()) -> Expected:
 
 
 def check(out: torch.Tensor, expected: Expected) -> Check:
-    """Judge a whole output [num_query_tokens, num_query_heads, head_size]; NaN anywhere fails.
+    """Check a whole output [num_query_tokens, num_query_heads, head_size]; NaN anywhere fails.
 
-    A head of a row is compared with its own size, but with no less than the smallest normal numbers of the
-    output's type: an attention sink can leave a head so little weight that fp16 holds no digit of it.
+    The error of one head of one row is relative to its norm, but at least to the norm of the smallest
+    normal numbers of the output's type. An attention sink can leave a head so little weight that fp16 holds
+    no digit of it.
     """
     difference = (out[expected.rows].double() - expected.values).norm(dim=-1)
     size = expected.values.norm(dim=-1)

@@ -1,4 +1,4 @@
-"""What a figure depends on beside the kernels: the device, its driver, the versions, the source."""
+"""Facts on which measured times depend: the device, its driver and the source of the kernels."""
 
 import hashlib
 import shutil
@@ -10,13 +10,12 @@ import torch
 from attn_kernels.choose.heuristic import describe_device
 from attn_kernels.measure.tensors import cache_bytes
 
-# What decides a kernel's machine code, grid and arguments; not how they are handed to Triton or to the GPU,
-# which costs time on the CPU alone.
+# The files that decide a kernel's machine code, grid and arguments. Those that launch it only cost CPU time.
 KERNEL_SOURCES = ("kernels/**/*.py", "core/config.py")
 
 
 def driver_version() -> str:
-    """Of the NVIDIA driver; "unknown" where nvidia-smi is missing."""
+    """The version of the NVIDIA driver; "unknown" without nvidia-smi."""
     if not shutil.which("nvidia-smi"):
         return "unknown"
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
@@ -25,7 +24,7 @@ def driver_version() -> str:
 
 
 def device_facts(device: torch.device) -> dict[str, str | int]:
-    """name, arch, multiprocessors, memory_bytes and cache_bytes (last level) of a device."""
+    """`device` of run.yaml: name, arch, multiprocessors, memory_bytes and cache_bytes (last level)."""
     name, arch, _ = describe_device(device)
     if device.type == "cpu":
         return {"name": "cpu (Triton interpreter)", "arch": arch, "multiprocessors": 1, "memory_bytes": 0}
@@ -40,7 +39,7 @@ def device_facts(device: torch.device) -> dict[str, str | int]:
 
 
 def hash_of(root: Path, files: list[Path]) -> str:
-    """Twelve digits that change when a file's path below `root` or its text does."""
+    """Twelve hex digits of a hash of the files' paths below `root` and their texts."""
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
@@ -48,6 +47,6 @@ def hash_of(root: Path, files: list[Path]) -> str:
 
 
 def kernel_source_hash() -> str:
-    """Of the kernels, and of what describes their launches."""
+    """`hash_of` the kernels and of what describes their launches."""
     root = Path(__file__).resolve().parents[1]
     return hash_of(root, [path for pattern in KERNEL_SOURCES for path in root.glob(pattern)])

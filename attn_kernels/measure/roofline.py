@@ -1,4 +1,4 @@
-"""The least work a batch can be, in operations and bytes, and the time it takes at a device's ceilings.
+"""The least work of a batch, in operations and bytes, and its time at a device's ceilings.
 
 Roofline: Williams, Waterman, Patterson, CACM 52(4), 2009.
 """
@@ -10,18 +10,18 @@ from attn_kernels.measure.batches import Batch
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What the device reaches: copy bandwidth in bytes/s (read plus written) and bf16 matmul FLOP/s."""
+    """The measured limits of a device."""
 
-    bytes_per_s: float
-    flops_per_s: float
+    bytes_per_s: float  # copy bandwidth, read plus written
+    flops_per_s: float  # bfloat16 matrix products
 
 
 @dataclass(frozen=True)
 class Work:
-    """Floating-point operations and bytes through device memory of one launch."""
+    """The work of one launch."""
 
-    flops: int
-    bytes: int
+    flops: int  # floating-point operations
+    bytes: int  # through device memory
 
     def floor_us(self, ceilings: Ceilings) -> float:
         """The time in microseconds below which no kernel can run."""
@@ -35,12 +35,12 @@ class Work:
 
 
 def visible_keys(query_len: int, context_len: int) -> int:
-    """Query-key pairs that causal attention (bottom-right aligned) computes for one sequence."""
+    """The query-key pairs that causal attention (bottom-right aligned) computes for one sequence."""
     return query_len * (context_len - query_len) + query_len * (query_len + 1) // 2
 
 
 def work(batch: Batch) -> Work:
-    """Two matrix products over the visible pairs; q, touched K and V, index tensors and out moved once."""
+    """Count two matrix products over the visible pairs, and one access to each tensor of the launch."""
     layout = batch.layout
     pairs = sum(map(visible_keys, batch.query_lens, batch.context_lens))
     rows = batch.num_query_tokens * layout.num_query_heads * layout.head_size

@@ -1,4 +1,4 @@
-"""Turn a batch into tensors on a device, with enough KV caches that no launch finds its own in the L2."""
+"""The tensors of a batch on a device, with enough KV caches that no launch finds its cache in the L2."""
 
 import math
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from attn_kernels.planning.plan import plan
 
 L2_MULTIPLE = 4
 MAX_SETS = 512
-# A GPU may hide a last-level cache that torch does not report (MI300X: 256 MB behind 4 MB of L2 a die).
+# torch does not report every last-level cache: an MI300X has 256 MB behind 4 MB of L2 per die.
 HIDDEN_CACHE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
 class KVSet:
-    """What one layer of a model holds; all contiguous, of the batch's dtypes.
+    """The tensors of one layer of a model, all contiguous and of the batch's dtypes.
 
     q, out: [num_query_tokens, num_query_heads, head_size];
     caches: [num_blocks, block_size, num_kv_heads, head_size].
@@ -49,7 +49,7 @@ class BatchTensors:
 
 
 def cache_bytes(device: torch.device) -> int:
-    """Bytes of last-level cache that a cold measurement has to flush."""
+    """The size in bytes of the last-level cache, which a cold measurement must flush."""
     if device.type != "cuda":
         return 0
     if torch.version.hip:
@@ -58,14 +58,14 @@ def cache_bytes(device: torch.device) -> int:
 
 
 def multiprocessors(device: torch.device) -> int:
-    """Of the GPU; an H100's where there is none."""
+    """The number of the GPU's multiprocessors; an H100's without a GPU."""
     if device.type != "cuda":
         return 132
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def set_bytes(batch: Batch) -> int:
-    """Bytes of one KV set: both caches, q and out."""
+    """The size in bytes of one KV set: both caches, q and out."""
     slots = sum(batch.blocks_per_seq) * batch.block_size * batch.layout.num_kv_heads
     rows = batch.num_query_tokens * batch.layout.num_query_heads
     return 2 * batch.layout.head_size * (slots * batch.kv_element_size + rows * batch.dtype.itemsize)
@@ -74,13 +74,16 @@ def set_bytes(batch: Batch) -> int:
 def rotation(
     batch: Batch, device: torch.device, *, l2_multiple: int = L2_MULTIPLE, memory_share: float = 0.3
 ) -> int:
-    """How many KV sets keep the cache cold: so many times its size in all, at least two, as memory allows."""
+    """The number of KV sets that keep the last-level cache cold, as far as memory allows.
+
+    Together they are `l2_multiple` times its size, and at least two.
+    """
     if device.type != "cuda":
         return 2
-    wanted = max(2, math.ceil(l2_multiple * cache_bytes(device) / batch.kv_bytes))
+    cold = max(2, math.ceil(l2_multiple * cache_bytes(device) / batch.kv_bytes))
     free, _ = torch.cuda.mem_get_info(device)
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return max(1, min(wanted, MAX_SETS, int(memory_share * free / set_bytes(batch))))
+    return max(1, min(cold, MAX_SETS, int(memory_share * free / set_bytes(batch))))
 
 
 def block_table(batch: Batch, seed: int) -> torch.Tensor:
@@ -88,8 +91,8 @@ def block_table(batch: Batch, seed: int) -> torch.Tensor:
     blocks = batch.blocks_per_seq
     pages = torch.randperm(sum(blocks), generator=torch.Generator().manual_seed(seed)).to(torch.int32)
     table = torch.zeros(batch.num_seqs, max(blocks), dtype=torch.int32)
-    for row, own in zip(table, torch.split(pages, list(blocks)), strict=True):
-        row[: len(own)] = own
+    for row, pages_of_row in zip(table, torch.split(pages, list(blocks)), strict=True):
+        row[: len(pages_of_row)] = pages_of_row
     return table
 
 
@@ -103,8 +106,8 @@ def materialise(
 ) -> BatchTensors:
     """Allocate and fill `num_sets` KV sets with normal random numbers; outputs are poisoned with NaN.
 
-    `nan_padding` fills the cache slots behind each context with
-    NaN: what lies there in a server is uninitialised memory, and no result may depend on it.
+    nan_padding: fill the cache slots behind each context with NaN. In a server they are uninitialised memory,
+    on which no result may depend.
     """
     layout, dtype, cache_dtype = batch.layout, batch.dtype, batch.cache_dtype or batch.dtype
     generator = torch.Generator(device=device).manual_seed(seed)
@@ -129,7 +132,7 @@ def materialise(
 
 
 def stand_in(batch: Batch, device: torch.device) -> BatchTensors:
-    """Tensors that launch exactly as the batch's would, but hold one page: for compiling kernels ahead."""
+    """Tensors with one page that launch the same kernels as the batch's, for compiling ahead."""
     layout, dtype, cache_dtype = batch.layout, batch.dtype, batch.cache_dtype or batch.dtype
     shape = (1, batch.block_size, layout.num_kv_heads, layout.head_size)
     page = torch.ones(shape, dtype=dtype, device=device).to(cache_dtype)
@@ -140,7 +143,7 @@ def stand_in(batch: Batch, device: torch.device) -> BatchTensors:
 
 
 def plan_for(tensors: BatchTensors, config: LaunchConfig | None = None) -> Plan:
-    """`attn_kernels.plan` with everything the host knows about the batch."""
+    """`attn_kernels.plan` of the batch."""
     batch, layout = tensors.batch, tensors.batch.layout
     return plan(
         tensors.cu_seqlens_q,
@@ -161,7 +164,7 @@ def plan_for(tensors: BatchTensors, config: LaunchConfig | None = None) -> Plan:
 
 
 def launches_of(plan: Plan, tensors: BatchTensors) -> list[Launch]:
-    """`attn_kernels.run` of the plan, once a KV set."""
+    """One launch of the plan per KV set."""
 
     def launch(kv: KVSet) -> Launch:
         def go() -> None:

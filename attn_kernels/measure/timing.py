@@ -1,8 +1,7 @@
 """Time kernels by replaying CUDA graphs of many launches.
 
-A single launch between two events also measures the host that launches it, which for kernels under 100 us is
-much of the figure. A graph holds many launches, replays without the host, and is timed by events around each
-replay.
+Two events around a single launch also measure the host, which for kernels under 100 us is much of the time. A
+graph replays many launches without the host, between two events.
 """
 
 import math
@@ -20,16 +19,16 @@ REPLAY_US = 2000.0
 MAX_LAUNCHES = 4096
 BRIEF_LAUNCHES = 4
 BRIEF_REPLAYS = 3
-LONG_US = 20_000.0  # replays that take longer together with others of theirs are repeated less
+LONG_US = 20_000.0  # longer replays are repeated less often
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Microseconds a launch over several replays: median, fastest, half the interquartile range as noise."""
+    """The time of a launch over several replays, in microseconds."""
 
     median_us: float
     min_us: float
-    noise_us: float
+    noise_us: float  # half the interquartile range
     replays: int
 
     @classmethod
@@ -41,20 +40,20 @@ class Timing:
 
 
 class Timed(Protocol):
-    """A sequence of launches that is ready to be timed."""
+    """Launches that are ready to be timed."""
 
     @property
     def replay_us(self) -> float:
-        """About how long one of `sample`'s runs takes."""
+        """About the microseconds of one of `sample`'s replays."""
 
     def sample(self, repeats: int) -> list[float]:
-        """Run `repeats` times; microseconds a launch of each."""
+        """Replay `repeats` times. Returns the microseconds a launch of each replay."""
 
 
 def capture(launches: Sequence[Launch], rounds: int, device: torch.device) -> torch.cuda.CUDAGraph:
-    """`rounds` times `launches` as a graph.
+    """Capture `launches` as a graph, `rounds` times in a row.
 
-    Without what torch.cuda.graph does first, collecting garbage and emptying the allocator's cache, which
+    Unlike torch.cuda.graph, this neither collects garbage nor empties the allocator's cache first, which
     takes far longer than capturing.
     """
     graph = torch.cuda.CUDAGraph()
@@ -78,10 +77,10 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 class GraphTimed:
-    """Launches captured in order, over and over, into one CUDA graph whose replay lasts 2 ms or more.
+    """Launches captured in order, repeatedly, into one CUDA graph whose replay lasts at least 2 ms.
 
-    Every kernel must have been launched before, so that nothing compiles while the graph is captured.
-    `brief` captures each launch once only, for a first impression.
+    Every kernel must have been launched before, as nothing can be compiled during capture.
+    brief: capture each launch only once, for a rough time.
     """
 
     def __init__(self, launches: Sequence[Launch], device: torch.device, *, brief: bool = False) -> None:
@@ -110,7 +109,7 @@ class GraphTimed:
 
     def sample(self, repeats: int) -> list[float]:
         events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]  # type: ignore[no-untyped-call]
-        self._graph.replay()  # not timed: the host gets ahead of the device meanwhile
+        self._graph.replay()  # not timed; meanwhile the host gets ahead of the device
         for start, end in events:
             start.record()
             self._graph.replay()
@@ -120,7 +119,7 @@ class GraphTimed:
 
 
 class WallClockTimed:
-    """Launches without a GPU, by the host's clock: shows that the plumbing works, nothing about speed."""
+    """Launches without a GPU, timed by the host's clock. The times say nothing about speed."""
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self._launches = launches
@@ -142,9 +141,9 @@ def prepare(launches: Sequence[Launch], device: torch.device) -> Timed:
 
 
 def time_briefly(launches: Sequence[Launch], device: torch.device, give_up_us: float = math.inf) -> float:
-    """Microseconds a launch from a few replays; from one only where that is over `give_up_us`.
+    """The microseconds of a launch from a few replays, or from one if that is over `give_up_us`.
 
-    Half of the KV sets suffice: they are still twice the L2.
+    Half of the KV sets suffice, as they are twice the size of the L2.
     """
     if device.type != "cuda":
         return WallClockTimed(launches[:1]).sample(1)[0]
@@ -157,9 +156,9 @@ def time_briefly(launches: Sequence[Launch], device: torch.device, give_up_us: f
 
 
 def time_together(candidates: dict[str, Timed], repeats: int) -> dict[str, Timing]:
-    """Time every candidate twice, in order and in reverse, so that a drift of the device hits all alike.
+    """Time every candidate twice, in order and in reverse, so that a drift of the device affects all alike.
 
-    The slowest get fewer repeats: they need no long averaging.
+    Slow candidates get fewer repeats.
     """
     samples: dict[str, list[float]] = {name: [] for name in candidates}
     half = max(1, repeats // 2)

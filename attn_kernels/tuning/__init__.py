@@ -1,1 +1,1 @@
-"""Tuning runs: many configs timed in many scenarios, written as a measurement table."""
+"""Tuning runs: time many configs in many scenarios and write a tuning table."""

@@ -1,5 +1,5 @@
-"""The one exception that a user of attn-tune is meant to see."""
+"""The exception for wrong use of attn-tune."""
 
 
 class TuningError(Exception):
-    """Wrong use or bad input: one line that says what and how to mend it."""
+    """Wrong use or bad input; the message is one line that says what is wrong and how to mend it."""

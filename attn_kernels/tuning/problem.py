@@ -1,4 +1,4 @@
-"""What a search strategy knows: which cells there are to measure, and what was measured so far."""
+"""The input of a search strategy: the cells that may be measured, and the times measured so far."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -7,35 +7,31 @@ from functools import cached_property
 from itertools import pairwise
 from statistics import median
 
-from attn_kernels.tuning.results import Cell, Failure, Visit
+from tuning_table.table import Cell, Failure, Visit
 
 SHAPE = ("num_query_heads", "num_kv_heads", "head_size", "block_size", "kv_element_size")
-FAMILY = ("head_size", "kv_element_size")  # what decides which tiles fit
+FAMILY = ("head_size", "kv_element_size")  # the features that decide which tiles fit
 
-Shape = tuple[int, ...]
+ShapeKey = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Task:
-    """One visit to come: the configs to time in one scenario, as its `repeat`-th row."""
+class PlannedVisit:
+    """A visit that a strategy asks for."""
 
     scenario: str
-    repeat: int
-    configs: tuple[str, ...]
+    repeat: int  # from 1
+    configs: tuple[str, ...]  # ids
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Scenarios by id, and the configs that may be measured in each.
+class SearchProblem:
+    """Scenarios and configs by id, and which configs may be measured in which scenario."""
 
-    features: of each scenario, by name. candidates: config ids, most promising first. always: those of them
-    to measure whatever a strategy thinks, such as a rival's fixed choice. variants: of each config.
-    """
-
-    features: Mapping[str, Mapping[str, int]]
-    candidates: Mapping[str, tuple[str, ...]]
-    always: Mapping[str, tuple[str, ...]]
-    variants: Mapping[str, str]
+    features: Mapping[str, Mapping[str, int]]  # of each scenario, by name
+    candidates: Mapping[str, tuple[str, ...]]  # of each scenario: configs, most promising first
+    always: Mapping[str, tuple[str, ...]]  # candidates to measure in any case, such as vLLM's fixed choice
+    variants: Mapping[str, str]  # of each config
     seed: int = 0
 
     @property
@@ -44,19 +40,19 @@ class Problem:
 
     @cached_property
     def configs(self) -> Mapping[str, int]:
-        """In how many scenarios each config may be measured."""
+        """The number of scenarios in which each config may be measured."""
         return Counter(config for row in self.candidates.values() for config in row)
 
     @cached_property
     def possible(self) -> int:
-        """Cells of scenarios times configs that may be measured."""
+        """The number of cells that may be measured."""
         return sum(map(len, self.candidates.values()))
 
-    def shape(self, scenario: str) -> Shape:
-        """What kernels are compiled for beside a config."""
+    def shape(self, scenario: str) -> ShapeKey:
+        """The features that kernels are compiled for."""
         return tuple(self.features[scenario].get(name, 0) for name in SHAPE)
 
-    def family(self, scenario: str) -> Shape:
+    def family(self, scenario: str) -> ShapeKey:
         return tuple(self.features[scenario].get(name, 0) for name in FAMILY)
 
 
@@ -79,20 +75,20 @@ class Times:
         return self._repeats.get(scenario, 0) + 1
 
     def measured(self, scenario: str) -> Mapping[str, list[Cell]]:
-        """Each config's cells in this scenario, in the order in which they were measured."""
+        """Each config's cells in this scenario, in the order of measurement."""
         return self._cells.get(scenario, {})
 
     def medians(self, scenario: str) -> dict[str, float]:
-        """Microseconds of the configs that never failed here."""
-        found = {}
+        """Median microseconds of each config that never failed here."""
+        medians = {}
         for config, cells in self.measured(scenario).items():
             times = [cell for cell in cells if not isinstance(cell, Failure)]
             if len(times) == len(cells):
-                found[config] = median(times)
-        return found
+                medians[config] = median(times)
+        return medians
 
     def slowdowns(self, scenario: str) -> dict[str, float]:
-        """Time over the best time here, of the configs that never failed."""
+        """Median over the best median here, of each config that never failed."""
         times = self.medians(scenario)
         best = min(times.values(), default=1.0)
         return {config: time / best for config, time in times.items()}
@@ -111,11 +107,11 @@ class Times:
         return sum(self._repeats.values())
 
     def num_measured(self) -> int:
-        """Cells with a time, or a failure, in at least one repeat."""
+        """The number of cells with a time or a failure in at least one repeat."""
         return sum(map(len, self._cells.values()))
 
     def failures(self) -> dict[str, int]:
-        """How many cells failed, by reason."""
+        """The number of failed cells by reason."""
         counts: dict[str, int] = {}
         for row in self._cells.values():
             for cells in row.values():

@@ -13,7 +13,7 @@ import triton
 
 from attn_kernels.measure.device import driver_version, hash_of
 from attn_kernels.measure.tensors import cache_bytes
-from attn_kernels.tuning.table.atomic_files import replace_file
+from tuning_table.files import replace_file
 
 Facts = dict[str, str | int | float]
 

@@ -24,7 +24,8 @@ from treegen.build import fit_tree
 from treegen.core.table import Table
 from treegen.core.tree import Tree, choose, depth, leaves, size
 from treegen.read.build_problem import build_problem
-from treegen.read.table_file import read_table, table_files
+from treegen.read.table_file import read_table
+from tuning_table.writer import table_texts
 
 FRESH = 20_000  # scenarios on which a tree is judged
 
@@ -129,7 +130,7 @@ def _write(table: Table, folder: Path) -> None:
             table.row_scenario.tolist(), table.row_repeat.tolist(), table.times.tolist(), strict=True
         )
     ]
-    for name, text in table_files(run, scenarios, times, "").items():
+    for name, text in table_texts(run, scenarios, times).items():
         (folder / name).write_text(text)
 
 

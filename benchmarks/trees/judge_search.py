@@ -14,9 +14,9 @@ from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.search.loop import tune
 from attn_kernels.tuning.search.search import Race, RaceRules
 from attn_kernels.tuning.space.candidates import find_possible, gpu_of
-from attn_kernels.tuning.table.folder import read_folder
 from benchmarks.trees.judge import Measured, Summary, summary
 from treegen.core.table import Table
+from tuning_table import read_run
 
 # For a sweep of 48 scenarios, where the shipped tables have 1,080.
 RULES = RaceRules(explore=(3, 1, 1), refine=2)
@@ -91,7 +91,7 @@ class Replayed:
 
 def replay(folder: Path, budgets: Sequence[float]) -> list[Replayed]:
     """Races of these seconds of the replay's clock on the sweep in `folder`. Raises TuningError."""
-    recorded = read_folder(folder)
+    recorded = read_run(folder)
     problem = problem_of(recorded)
     every = Times(recorded.visits)
     found = []

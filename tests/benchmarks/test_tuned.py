@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from attn_kernels import Config
-from attn_kernels.tuning.results import ConfigEntry, Failure, Header, Visit
 from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest, kind_of
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.space.candidates import find_possible, gpu_of
 from attn_kernels.tuning.space.rules import baselines, fixed_choice
 from attn_kernels.tuning.space.space import declared
-from attn_kernels.tuning.table.folder import TableFolder
 from benchmarks.trees import judge, tuned, tuned_plots
 from benchmarks.trees.judge import Judged, Measured, gap_closed, measured, single_best, summary
 from benchmarks.trees.judge_pairs import compare, cross
 from benchmarks.trees.judge_search import best_of, optimism, portfolio_of, replay
 from treegen.core.errors import InputError
+from tuning_table import create
+from tuning_table.table import Failure, Visit
 
 A, B, C = (Config("qblock", rows, 32) for rows in (16, 32, 64))
 DEVICE = {"name": "NVIDIA H100 80GB HBM3", "arch": "sm_90", "multiprocessors": 132}
@@ -157,19 +157,16 @@ def write_table(
     name: str = "tiny",
     features: tuple[str, ...] = FEATURES,
 ) -> Path:
-    entries = tuple(
-        ConfigEntry(str(c), c.variant, {k: v for k, v in c._asdict().items() if k != "variant"})
-        for c in configs
-    )
-    header = Header(
-        kernel="unified_attention", device=DEVICE, driver="1", torch="2", triton="3", source_hash="0" * 12,
-        timing="made by hand", scenario_set=name, scenarios_digest=digest(scenarios), seed=0,
-        strategy="race", features=features, configs=entries,
+    table = create(
+        folder, kernel="unified_attention", device=DEVICE, timing="made by hand", driver="1", torch="2",
+        triton="3", source_hash="0" * 12, date="2026-01-02", seed=0, strategy="race",
+        scenario_set=f"{name} (digest {digest(scenarios)})", features=features,
+        configs=[{"id": str(c), **c._asdict()} for c in configs],
+        scenarios={s.id: [s.batch.features[feature] for feature in features] for s in scenarios},
     )  # fmt: skip
-    rows = [(s.id, tuple(s.batch.features[feature] for feature in features)) for s in scenarios]
-    with TableFolder.open(folder, header, rows, "2026-01-02") as table:
+    with table:
         for visit in visits:
-            table.append(visit)
+            table.append(visit.scenario, visit.cells, visit.repeat)
         table.summarise({"seconds": 9.0, "cells_measured": 8, "cells_possible": 16})
     return folder
 

@@ -4,11 +4,13 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from attn_kernels.tuning.bench.bench import Advance
-from attn_kernels.tuning.problem import Problem, Task, Times
-from attn_kernels.tuning.results import Cell, ConfigEntry, Failure, Header, Recorded, Visit
+from attn_kernels.tuning.problem import PlannedVisit, SearchProblem, Times
 from attn_kernels.tuning.search.search import Round, Strategy
+from tuning_table import TableWriter, create
+from tuning_table.table import Cell, Cells, Failure, RecordedRun, TableConfig, TableHeader, Visit
 
 VARIANTS = ("qblock", "segmented", "naive")
 FEATURES = (
@@ -37,7 +39,7 @@ def features(
 class Surface:
     """A problem whose times are smooth in the logarithms of the features: each config has a best place."""
 
-    problem: Problem
+    problem: SearchProblem
     places: Mapping[str, tuple[float, ...]]
     noise: float = 0.0
     failing: frozenset[tuple[str, str]] = frozenset()
@@ -53,7 +55,7 @@ class Surface:
         slower *= 5.0 if self.problem.variants[config] == "naive" else 1.0
         return 10.0 * math.exp(0.5 * slower + rng.gauss(0.0, self.noise))
 
-    def visit(self, task: Task) -> Visit:
+    def visit(self, task: PlannedVisit) -> Visit:
         return Visit(
             task.scenario, task.repeat, {c: self.cell(task.scenario, c, task.repeat) for c in task.configs}
         )
@@ -78,7 +80,7 @@ def surface(
         query_len = 1 if index % 2 else 2 ** rng.randrange(10)
         rows[f"s{index}"] = features(2 ** rng.randrange(7), query_len, 1024 + index, heads, element)
     names = [f"c{index}" for index in range(configs)]
-    problem = Problem(
+    problem = SearchProblem(
         features=rows,
         candidates={s: tuple(c for c in names if (s, c) not in missing) for s in rows},
         always=always or {},
@@ -105,23 +107,25 @@ class SurfaceBench:
     def clock(self) -> float:
         return self.now
 
-    def compile(self, tasks: Sequence[Task], until: float, progress: Advance) -> tuple[Task, ...]:
+    def compile(
+        self, tasks: Sequence[PlannedVisit], until: float, progress: Advance
+    ) -> tuple[PlannedVisit, ...]:
         self.deadlines.append(until)
-        wanted = list(dict.fromkeys(c for task in tasks for c in task.configs if c not in self.compiled))
-        for done, config in enumerate(wanted, start=1):
+        missing = list(dict.fromkeys(c for task in tasks for c in task.configs if c not in self.compiled))
+        for done, config in enumerate(missing, start=1):
             if self.now + self.compile_s > until:  # given up half way
                 self.now = max(self.now, until)
                 break
             self.now += self.compile_s
             self.compiled.add(config)
-            progress(done, len(wanted))
+            progress(done, len(missing))
         kept = (
-            Task(task.scenario, task.repeat, tuple(c for c in task.configs if c in self.compiled))
+            PlannedVisit(task.scenario, task.repeat, tuple(c for c in task.configs if c in self.compiled))
             for task in tasks
         )
         return tuple(task for task in kept if task.configs)
 
-    def measure(self, tasks: Sequence[Task], until: float) -> Iterator[Visit]:
+    def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
         for task in tasks:
             if self.now >= until:
                 return
@@ -136,10 +140,10 @@ class Listed:
     """A strategy of rounds that are listed: the next is the first with a visit that is still to come."""
 
     rounds: Sequence[Round]
-    asked: list[float] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
 
     def next_round(self, times: Times, spent: float) -> Round | None:
-        self.asked.append(spent)
+        self.shares.append(spent)
         for planned in self.rounds:
             tasks = tuple(
                 task
@@ -151,14 +155,14 @@ class Listed:
         return None
 
 
-class Told:
-    """A watcher that remembers what it is told."""
+class Recorder:
+    """A watcher that remembers what it is message."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, int]] = []
+        self.message: list[tuple[str, int]] = []
 
     def begin(self, what: str, total: int) -> None:
-        self.told.append((what, total))
+        self.message.append((what, total))
 
     def advance(self, done: int) -> None:
         pass
@@ -167,29 +171,32 @@ class Told:
 def rounds_of(
     strategy: Strategy, there: Surface, visits: list[Visit], *, spent: float = 0.0
 ) -> Iterator[Round]:
-    """The rounds to the strategy's end; `visits` grows by what each asks for once the next is wanted."""
+    """The rounds to the strategy's end. After each round, its visits are added to `visits`."""
     while (planned := strategy.next_round(Times(visits), spent)) is not None:
         yield planned
         visits += map(there.visit, planned.tasks)
 
 
-def recorded_of(problem: Problem, visits: Sequence[Visit]) -> Recorded:
-    """The visits as the table of a run, as reading it back gives it."""
-    entries = tuple(ConfigEntry(name, variant, {"block_m": 16}) for name, variant in problem.variants.items())
-    header = Header(
-        kernel="attention",
-        device={"name": "a surface"},
-        driver="",
-        torch="",
-        triton="",
-        source_hash="",
-        timing="a formula",
-        scenario_set="synthetic",
-        scenarios_digest="0",
-        seed=problem.seed,
-        strategy="full",
-        features=FEATURES,
-        configs=entries,
+def recorded_of(problem: SearchProblem, visits: Sequence[Visit]) -> RecordedRun:
+    """The visits as they are read back from a table."""
+    configs = tuple(TableConfig(name, variant, {"block_m": 16}) for name, variant in problem.variants.items())
+    header = TableHeader(
+        "attention", "a surface", Cells.MEASURED, FEATURES, configs, provenance={"seed": problem.seed}
     )
-    values = {s: tuple(row[name] for name in FEATURES) for s, row in problem.features.items()}
-    return Recorded(header, "2026-01-02", values, tuple(visits))
+    scenarios = {s: tuple(row[name] for name in FEATURES) for s, row in problem.features.items()}
+    return RecordedRun(header, scenarios, tuple(visits))
+
+
+def create_table(folder: Path, recorded: RecordedRun) -> TableWriter:
+    """Create the table of `recorded`, without its visits."""
+    header = recorded.header
+    return create(
+        folder,
+        kernel=header.kernel,
+        device={"name": header.device_name},
+        timing="a formula",
+        origin={"tool": "a formula"},
+        features=header.features,
+        configs=[{"id": c.id, "variant": c.variant or "", **c.parameters} for c in header.configs],
+        scenarios=recorded.scenarios,
+    )

@@ -1,20 +1,24 @@
 """Processes in place of those that measure, and whole runs of `attn-tune` in a process of their own."""
 
+import contextlib
 import multiprocessing
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
-from attn_kernels.tuning.bench.worker import Measured, Order, Ready, Trying
-from attn_kernels.tuning.results import Visit
+from attn_kernels.tuning.bench.worker import MeasuredCell, Order, Trying, WorkerReady
 from attn_kernels.tuning.space.space import declared
 
 Act = Callable[[Order, str], None]
 Facts = dict[str, str | int]
-TOLD = ("stdout", "stderr")
+OUTPUT_FILES = ("stdout", "stderr")
 LINE = (
     '{{"id": "{}", "query_lens": [1], "context_lens": [{}], "num_query_heads": 2, "num_kv_heads": 1, '
     '"head_size": 16, "block_size": 16}}\n'
@@ -28,7 +32,7 @@ def stub(act: Act, facts: Callable[[str], Facts] | None = None) -> Callable[[Con
     """A process that gives every config 7 us, after `act` did with it what it likes."""
 
     def serve(connection: Connection, device: str) -> None:
-        connection.send(Ready(facts(device) if facts else {"name": "stub"}))
+        connection.send(WorkerReady(facts(device) if facts else {"name": "stub"}))
         while True:
             try:
                 order = connection.recv()
@@ -38,9 +42,9 @@ def stub(act: Act, facts: Callable[[str], Facts] | None = None) -> Callable[[Con
             for name, _ in order.configs:
                 connection.send(Trying(name))
                 act(order, name)
-                connection.send(Measured(name, 7.0))
+                connection.send(MeasuredCell(name, 7.0))
                 act(order, f"after {name}")
-            connection.send(Measured(None))
+            connection.send(MeasuredCell(None))
 
     return serve
 
@@ -49,16 +53,23 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def start_command(
-    folder: Path, arguments: Sequence[str], hold_after: int | None = None
-) -> multiprocessing.process.BaseProcess:
-    """`attn-tune` in `folder`, where its output goes to the files TOLD; once `hold_after` rows are written it
-    waits to be stopped. It is forked off a server that has imported all it needs."""
+@contextlib.contextmanager
+def command(folder: Path, arguments: Sequence[str], hold_after: int | None = None) -> Iterator[BaseProcess]:
+    """Start `attn-tune` in `folder` with its output in the files OUTPUT_FILES, and kill it at the end.
+
+    Once it has written `hold_after` rows, it waits for a signal. It is forked from a server that has imported
+    all modules already.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["attn_kernels.tuning.cli.main"])
     process = context.Process(target=_command, args=(folder, tuple(arguments), hold_after))
-    process.start()
-    return process
+    with patch.dict(os.environ, PYTHONPATH=str(Path(__file__).parents[2])):  # of the fork server
+        process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
 
 
 def _command(folder: Path, arguments: Sequence[str], hold_after: int | None) -> None:
@@ -67,20 +78,27 @@ def _command(folder: Path, arguments: Sequence[str], hold_after: int | None) -> 
     from attn_kernels.tuning.bench import pool
     from attn_kernels.tuning.cli import main
 
+    # A background process of a shell script inherits an ignored SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
     os.chdir(folder)
-    for descriptor, name in enumerate(TOLD, start=1):
+    for descriptor, name in enumerate(OUTPUT_FILES, start=1):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     pool.START_METHOD = "fork"  # type: ignore[misc]
-    append, rows = main.TableFolder.append, []
+    append, rows = main.TableWriter.append, 0
+    parent = multiprocessing.parent_process()
+    assert parent is not None
 
-    def append_and_hold(table: main.TableFolder, visit: Visit) -> None:
-        append(table, visit)
-        rows.append(visit)
-        while len(rows) == hold_after:
+    def append_and_hold(table: main.TableWriter, *row: Any) -> None:
+        nonlocal rows
+        append(table, *row)
+        rows += 1
+        while rows == hold_after:
             time.sleep(0.01)
+            if not parent.is_alive():  # the tests were killed
+                os._exit(1)
 
-    main.TableFolder.append = append_and_hold  # type: ignore[method-assign]
+    main.TableWriter.append = append_and_hold  # type: ignore[method-assign]
     code = main.main(arguments)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
+
+from tuning_table.errors import one_line as one_line
+from tuning_table.errors import reason as reason
+from tuning_table.errors import shown as shown
 
 
 class InputError(Exception):
@@ -24,24 +28,3 @@ class InputError(Exception):
     def told(cls, line: str) -> InputError:
         """The error of a line that says all already."""
         return cls.__new__(cls, line)  # not __init__, which would compose the line once more
-
-
-def one_line(text: str) -> str:
-    """Text from outside (file names, cells) may hold line breaks or terminal escapes: show them escaped."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
-def shown(value: object, limit: int = 60) -> str:
-    """A value from an input file as a message quotes it: short, and unmistakably data."""
-    if isinstance(value, Mapping):
-        return "a mapping"
-    try:
-        text = repr(value)
-    except ValueError:  # Python refuses to print integers of more than 4,300 digits
-        return "a huge number"
-    return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
-def reason(error: BaseException) -> str:
-    """What an operating-system error says, without the file name that the message has already."""
-    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -1,36 +1,17 @@
-"""A measurement table in memory. `tablefile` reads and writes the folder that holds one."""
+"""A tuning table as arrays. `treegen.read.table_file` reads the folder that holds one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-
-class Cells(StrEnum):
-    """What the cells of times.csv hold.
-
-    MEASURED: times of what was measured; an empty cell was not, be it that the run did not get there or that
-    the search did not try that config in that scenario.
-    WINNERS: only each scenario's fastest config and its time survived; nothing is known of the others.
-    """
-
-    MEASURED = "measured"
-    WINNERS = "winners"
-
-
-@dataclass(frozen=True)
-class TableConfig:
-    """A config under the table's own words: its id and its integer launch parameters."""
-
-    id: str
-    variant: str | None
-    parameters: Mapping[str, int]
+from tuning_table.table import Cells as Cells
+from tuning_table.table import TableConfig as TableConfig
 
 
 @dataclass(frozen=True)

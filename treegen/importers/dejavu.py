@@ -22,8 +22,8 @@ from treegen.core.files import looked_at, read_text
 from treegen.core.names import device_key, problem_with_name
 from treegen.core.table import Cells
 from treegen.importers import ImportedTable
-from treegen.read.run_file import FORMAT
-from treegen.read.table_file import table_files
+from tuning_table.table import FORMAT
+from tuning_table.writer import table_texts
 
 _LAYOUT = (
     "dejavu_",
@@ -113,7 +113,7 @@ def _import_cache(path: Path, credit: Mapping[str, str]) -> ImportedTable:
         path,
         len(rows),
         len(entries),
-        table_files(run, scenarios, rows, notes),
+        table_texts(run, scenarios, rows, notes),
     )
 
 

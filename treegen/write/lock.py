@@ -22,9 +22,9 @@ from treegen.core.problem import Problem
 from treegen.core.spec import Spec
 from treegen.core.tree import depth, size
 from treegen.crossval.evaluate import HeldOut
-from treegen.read.table_file import RUN, SCENARIOS, TIMES
 from treegen.update.heuristic import Heuristic
 from treegen.update.keep import How
+from tuning_table.table import RUN, SCENARIOS, TIMES
 
 LOCK = "treegen.lock"
 _BEFORE = "cut_off_after"

@@ -1,22 +1,26 @@
-"""What measures: GPUs, or a recorded table in their place."""
+"""The interface of benches, which measure visits: on GPUs, or from a recorded table."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from attn_kernels.tuning.problem import Task
-from attn_kernels.tuning.results import Visit
+from attn_kernels.tuning.problem import PlannedVisit
+from tuning_table.table import Visit
 
-Advance = Callable[[int, int], None]  # done, of all
+Advance = Callable[[int, int], None]  # is called with the jobs done and the jobs in all
 
 
 class Bench(Protocol):
-    """Measures tasks. Times are seconds of its own clock, which a replay sets forward."""
+    """Measures visits. All times are seconds of `clock`, which a replay advances itself."""
 
     def clock(self) -> float: ...
 
-    def compile(self, tasks: Sequence[Task], until: float, advance: Advance) -> tuple[Task, ...]:
-        """Compile what the tasks launch; the tasks, without configs for which the time until `until` was
-        too short."""
+    def compile(
+        self, tasks: Sequence[PlannedVisit], until: float, advance: Advance
+    ) -> tuple[PlannedVisit, ...]:
+        """Compile the kernels of the visits until the time `until`.
 
-    def measure(self, tasks: Sequence[Task], until: float) -> Iterator[Visit]:
-        """Visits in the order in which they end; none is begun after `until`."""
+        Returns the visits without the configs that were not compiled in time.
+        """
+
+    def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
+        """The visits in the order in which they end; none begins after `until`."""

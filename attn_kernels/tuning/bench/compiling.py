@@ -1,4 +1,4 @@
-"""What a tuning run has compiled ahead: a config at a shape, launched on a few tokens."""
+"""The jobs that compile a tuning run's kernels: each launches one config at one shape on a few tokens."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import launches_of, materialise, plan_for
 from attn_kernels.tuning.scenarios.scenario import Shape
 
-# A decode and a prompt: both kernels of `split`. No length is compiled into a kernel.
+# A decode and a prompt launch both kernels of `split`. No kernel depends on the lengths.
 LENGTHS = (1, 2)
 
 
@@ -26,7 +26,7 @@ class CompileJob:
         shape = self.shape
         layout = shape.layout
         group = layout.num_query_heads // layout.num_kv_heads
-        compiled = self.config._replace(programs_per_sm=1)  # a launch's size, not a kernel's
+        compiled = self.config._replace(programs_per_sm=1)  # it sets the size of a launch, not the kernel
         sizes = (group, layout.head_size, shape.block_size)
         return frozenset({(compiled, sizes, shape.dtype, shape.cache_dtype or shape.dtype)})
 

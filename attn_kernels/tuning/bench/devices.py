@@ -1,4 +1,4 @@
-"""The devices that a run is given, and the names of their tables."""
+"""The devices that a run measures on."""
 
 import os
 import re
@@ -7,14 +7,12 @@ import torch
 
 from attn_kernels.tuning.errors import TuningError
 
-# What rules assume where there is no GPU to ask.
+# The GPU that rules assume where there is none.
 ASSUMED: dict[str, str | int] = {"name": "NVIDIA H100", "arch": "sm_90", "multiprocessors": 132}
-_VENDORS = {"nvidia": "nvidia", "amd": "amd", "intel": "intel"}
-_NOISE = {"instinct", "geforce", "radeon", "tesla", "graphics", "gpu"}
 
 
 def devices_from(text: str) -> list[torch.device]:
-    """`all`, `0,2` or `cpu`. Raises TuningError where there is no such device."""
+    """The devices that `all`, `0,2` or `cpu` stands for. Raises TuningError if there is no such device."""
     if text == "cpu":
         if os.environ.get("TRITON_INTERPRET") != "1":
             raise TuningError("--gpus cpu runs kernels in Triton's interpreter: set TRITON_INTERPRET=1")
@@ -22,7 +20,7 @@ def devices_from(text: str) -> list[torch.device]:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if not count:
         raise TuningError(
-            "no GPU here; --dry-run says what would be done, --replay TABLE searches a recorded table"
+            "no GPU here; --dry-run describes the run, --replay TABLE searches a recorded table"
         )
     if text == "all":
         return [torch.device("cuda", index) for index in range(count)]
@@ -33,17 +31,3 @@ def devices_from(text: str) -> list[torch.device]:
         if number >= count or numbers.count(number) > 1:
             raise TuningError(f"--gpus {text!r:.40}: expected different numbers below {count}")
     return [torch.device("cuda", number) for number in numbers]
-
-
-def device_key(name: str) -> str:
-    """`NVIDIA H100 80GB HBM3` -> `nvidia_h100`: vendor and model, as the folder of its table.
-
-    The key that `treegen` gives the same name.
-    """
-    words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
-    vendor = next((_VENDORS[word] for word in words if word in _VENDORS), None)
-    rest = [word for word in words if word not in _VENDORS and word not in _NOISE]
-    numbered = next((i for i, word in enumerate(rest) if re.search(r"[0-9]", word)), None)
-    if vendor is None or numbered is None:
-        return "_".join(words)[:64] or "unknown"
-    return "_".join([vendor, *rest[: numbered + 1]])[:64]

@@ -1,4 +1,4 @@
-"""Time a scenario's configs on one device, each checked against the reference first."""
+"""Time a scenario's configs on one device, after a check of each against the reference."""
 
 import math
 import random
@@ -15,8 +15,8 @@ from attn_kernels.measure.roofline import work
 from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise, plan_for, rotation
 from attn_kernels.measure.timing import Launch, WallClockTimed, capture
 from attn_kernels.testing.poisoned import poison_workspace
-from attn_kernels.tuning.results import Cell, Failure
 from attn_kernels.tuning.scenarios.scenario import Scenario
+from tuning_table.table import Cell, Failure
 
 TIMING = (
     "CUDA graph replay, consecutive launches on different KV sets, 3 times the L2 cache in all (48 sets at "
@@ -25,16 +25,16 @@ TIMING = (
 )
 L2_MULTIPLE = 3
 MAX_SETS = 48
-COMPUTE_BOUND = 10  # times longer than reading the KV cache
-MAX_LAUNCHES = 64  # of a graph: capturing one takes the host as long as a short kernel's replays
-REPLAY_US = 300.0  # at least, as far as the floor tells
-SAMPLES = (2, 5)
-ENOUGH_US = 1500.0  # of samples
-GIVE_UP = 1.5
-LONG_US = 1000.0  # of a replay; the first one of a graph takes some microseconds more than the next
-# Of a large GPU, to estimate how many launches make a graph long enough.
+COMPUTE_BOUND = 10  # computing takes this many times longer than reading the KV cache
+MAX_LAUNCHES = 64  # in a graph; to capture a launch takes the host as long as a short kernel runs
+REPLAY_US = 300.0  # a replay lasts at least this long, as estimated from the roofline
+SAMPLES = (2, 5)  # replays that are timed: fewest and most
+ENOUGH_US = 1500.0  # samples that last this long together suffice
+GIVE_UP = 1.5  # a config this many times slower than the best gets one replay, if that is long
+LONG_US = 1000.0  # a long replay; the first replay of a graph takes some microseconds more than the others
+# A large GPU's rates, to estimate how many launches make a graph long enough.
 BYTES_PER_US, FLOPS_PER_US = 3e6, 5e8
-FEWEST_US = 4.0  # of a launch
+FEWEST_US = 4.0  # the shortest launch
 REFERENCE = Limits(cache_elements=1 << 26, scores=1 << 27, windows_per_seq=4)
 
 TOO_LARGE = "needs more shared memory or registers than the device has"
@@ -49,9 +49,11 @@ def measure(
     device: torch.device,
     trying: Callable[[Config], None] = lambda config: None,
 ) -> Iterator[tuple[Config, Cell]]:
-    """Each config's time in microseconds a launch, or why it has none; in an order that the repeat shuffles.
+    """Yield each config with its time in microseconds a launch, or with the reason why it has none.
 
-    `trying` is told of a config before it is launched. An error that leaves the device unusable is raised.
+    The order of the configs is shuffled and depends on the repeat.
+    trying: is called with each config before its launch.
+    Raises errors that leave the device unusable.
     """
     seed = random.Random(f"{scenario.id}/{repeat}")
     order = list(configs)
@@ -73,7 +75,10 @@ def measure(
 
 
 def sets_for(batch: Batch, device: torch.device) -> int:
-    """KV sets to rotate among: so many that none is found in the L2 cache, where that matters."""
+    """The number of KV sets to rotate among, so that no launch finds its set in the L2 cache.
+
+    One where computing takes far longer than reading.
+    """
     floor = work(batch)
     if floor.flops / FLOPS_PER_US > COMPUTE_BOUND * batch.kv_bytes / BYTES_PER_US:
         return 1
@@ -106,7 +111,7 @@ def _failure(error: Exception, device: torch.device) -> Failure:
 
 
 def _time(launches: Sequence[Launch], tensors: BatchTensors, best_us: float) -> float:
-    """Microseconds a launch."""
+    """The time of a launch in microseconds."""
     if tensors.device.type != "cuda":
         return WallClockTimed(launches[:1]).sample(1)[0]
     floor = work(tensors.batch)

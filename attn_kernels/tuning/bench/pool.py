@@ -1,4 +1,4 @@
-"""GPUs as a bench: one process each, handed visits as they become free."""
+"""A bench of GPUs: one process each, which get visits as they become free."""
 
 import contextlib
 import multiprocessing
@@ -15,18 +15,18 @@ import torch
 from attn_kernels.core.config import Config
 from attn_kernels.tuning.bench.bench import Advance
 from attn_kernels.tuning.bench.compiling import CompileJob
-from attn_kernels.tuning.bench.worker import Measured, Order, Ready, Trying, serve
+from attn_kernels.tuning.bench.worker import MeasuredCell, Order, Trying, WorkerReady, serve
 from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.problem import Task
-from attn_kernels.tuning.results import Cell, Failure, Visit
+from attn_kernels.tuning.problem import PlannedVisit
 from attn_kernels.tuning.scenarios.scenario import Scenario, shape_of
 from attn_kernels.warmup.processes import CompileAhead, without_interrupts
+from tuning_table.table import Cell, Failure, Visit
 
-START_S = 180.0  # for a process to have its GPU
-SILENT_S = 120.0  # between two cells: compiling what was not compiled ahead is the longest
-MOST_BROKEN = 50  # processes, until the device is taken to be at fault
+START_S = 180.0  # a process has this long to get its GPU
+SILENT_S = 120.0  # a process may take this long for a cell, most of it to compile
+MOST_BROKEN = 50  # after so many broken processes the run ends, as the device is at fault
 
-START_METHOD: Final = "spawn"  # a forked process could not use the GPU
+START_METHOD: Final = "spawn"  # a forked process cannot use the GPU
 
 CRASHED = "ended its process"
 HUNG = "took longer than 120 s"
@@ -36,11 +36,11 @@ HUNG = "took longer than 120 s"
 class _Visiting:
     """A visit under way."""
 
-    task: Task
+    task: PlannedVisit
     cells: dict[str, Cell] = field(default_factory=dict)
     trying: str | None = None
-    begun: bool = False  # a config was tried since it was handed out
-    retried: bool = False  # it was handed out again, as a process had ended before any config was tried
+    begun: bool = False  # the current process has tried a config
+    retried: bool = False  # an earlier process ended before it tried a config
 
     @property
     def left(self) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ class _Visiting:
 
 
 class _Worker:
-    """A process with a GPU, and what it is doing."""
+    """A process with a GPU, and its current visit."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -68,15 +68,15 @@ class _Worker:
         theirs.close()
 
     def await_ready(self) -> dict[str, str | int]:
-        """The device's facts. Raises TuningError if the process does not get that far."""
+        """The device's facts. Raises TuningError if the process does not start."""
         try:
             if self.connection.poll(START_S):
                 ready = self.connection.recv()
-                if isinstance(ready, Ready):
+                if isinstance(ready, WorkerReady):
                     return ready.facts
         except EOFError:
             pass
-        raise TuningError(f"{self.device}: its process did not start; its message, if any, stands above")
+        raise TuningError(f"{self.device}: its process did not start; its message, if any, is above")
 
     def stop(self) -> None:
         self.connection.close()
@@ -85,9 +85,9 @@ class _Worker:
 
 
 class GpuBench:
-    """Measures on `devices`, all of one model.
+    """Measures on `devices`, which are of one model.
 
-    `facts` are known once it is made; `configs`, by id, are to be set before it measures.
+    facts: the device, known from the start. configs: by id, to be set before compiling and measuring.
     """
 
     def __init__(
@@ -106,8 +106,8 @@ class GpuBench:
             names = list(dict.fromkeys(str(fact["name"]) for fact in facts))
             if len(names) > 1:
                 raise TuningError(
-                    f"the GPUs are of different models ({', '.join(names)}), and one table is of one model: "
-                    "choose some with --gpus"
+                    f"the GPUs are of different models ({', '.join(names)}), and a table is of one model: "
+                    "choose with --gpus"
                 )
         except BaseException:
             self.close()
@@ -121,7 +121,7 @@ class GpuBench:
         self.close()
 
     def close(self) -> None:
-        """End all processes; a visit under way is lost."""
+        """End all processes; the current visits are lost."""
         self._compiler.close()
         for worker in self._workers:
             worker.stop()
@@ -129,7 +129,9 @@ class GpuBench:
     def clock(self) -> float:
         return time.monotonic()
 
-    def compile(self, tasks: Sequence[Task], until: float, advance: Advance) -> tuple[Task, ...]:
+    def compile(
+        self, tasks: Sequence[PlannedVisit], until: float, advance: Advance
+    ) -> tuple[PlannedVisit, ...]:
         jobs = {(task, config): self._job(task, config) for task in tasks for config in task.configs}
         self._compiler.compile(dict.fromkeys(jobs.values()), deadline=until, progress=advance)
         kept = (
@@ -138,10 +140,10 @@ class GpuBench:
         )
         return tuple(task for task in kept if task.configs)
 
-    def _job(self, task: Task, config: str) -> CompileJob:
+    def _job(self, task: PlannedVisit, config: str) -> CompileJob:
         return CompileJob(shape_of(self._scenarios[task.scenario].batch), self.configs[config])
 
-    def measure(self, tasks: Sequence[Task], until: float) -> Iterator[Visit]:
+    def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
         queue = deque(tasks)
         for worker in self._workers:
             worker.visiting = None
@@ -165,7 +167,7 @@ class GpuBench:
         worker.heard = self.clock()
         task = visiting.task
         configs = tuple((name, self.configs[name]) for name in visiting.left)
-        with contextlib.suppress(OSError):  # the process is gone: listening to it finds out
+        with contextlib.suppress(OSError):  # the process has ended: `_listen` notices it
             worker.connection.send(Order(self._scenarios[task.scenario], task.repeat, configs))
 
     def _listen(self, worker: _Worker) -> Iterator[Visit]:
@@ -179,26 +181,26 @@ class GpuBench:
         worker.heard = self.clock()
         if isinstance(message, Trying):
             visiting.trying, visiting.begun = message.config, True
-        elif isinstance(message, Measured) and message.config is not None and message.cell is not None:
+        elif isinstance(message, MeasuredCell) and message.config is not None and message.cell is not None:
             visiting.cells[message.config] = message.cell
             visiting.trying = None
-        elif isinstance(message, Measured):
+        elif isinstance(message, MeasuredCell):
             worker.visiting = None
             yield _visit(visiting)
 
     def _restart(self, worker: _Worker, reason: str) -> Iterator[Visit]:
-        """Another process in place of one that crashed or hangs; the config it was trying has failed."""
+        """Replace a process that crashed or hangs; the config that it was trying has failed."""
         visiting = worker.visiting
         assert visiting is not None
         self._broken += 1
         worker.stop()
         if self._broken > MOST_BROKEN:
-            raise TuningError(f"{worker.device}: {self._broken} processes broke; what was measured is kept")
+            raise TuningError(f"{worker.device}: {self._broken} processes broke; the rows so far are kept")
         worker.start()
         worker.await_ready()
         if visiting.trying is not None:
             visiting.cells[visiting.trying] = Failure(reason)
-        elif visiting.retried and not visiting.begun:  # it is the scenario itself that fails
+        elif visiting.retried and not visiting.begun:  # the scenario itself fails
             visiting.cells.update((config, Failure(reason)) for config in visiting.left)
         else:
             visiting.retried = not visiting.begun

@@ -1,4 +1,4 @@
-"""A recorded table as if it were a device: search strategies are compared offline, the same way each time."""
+"""A bench that takes its times from a recorded table, to compare strategies without a GPU, reproducibly."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -7,17 +7,17 @@ from statistics import geometric_mean
 
 from attn_kernels.tuning.bench.bench import Advance
 from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.problem import Problem, Task, Times
-from attn_kernels.tuning.results import Cell, Recorded, Visit
+from attn_kernels.tuning.problem import PlannedVisit, SearchProblem, Times
+from tuning_table.table import Cell, RecordedRun, Visit
 
-# Seconds that an H100 and 15 processes took on average; only the proportions matter to a comparison.
+# Seconds on average with an H100 and 15 processes; a comparison depends only on their proportions.
 COMPILE_S, VISIT_S, CELL_S = 0.13, 0.06, 0.008
 
 
 class ReplayBench:
-    """Gives back a config's cells in a scenario one after the other, then begins again with the first."""
+    """Returns the recorded repeats of a cell one after the other, and then starts again with the first."""
 
-    def __init__(self, recorded: Recorded, problem: Problem) -> None:
+    def __init__(self, recorded: RecordedRun, problem: SearchProblem) -> None:
         self._cells = Times(recorded.visits)
         self._problem = problem
         self._compiled: set[object] = set()
@@ -27,7 +27,9 @@ class ReplayBench:
     def clock(self) -> float:
         return self._now
 
-    def compile(self, tasks: Sequence[Task], until: float, advance: Advance) -> tuple[Task, ...]:
+    def compile(
+        self, tasks: Sequence[PlannedVisit], until: float, advance: Advance
+    ) -> tuple[PlannedVisit, ...]:
         kept = []
         for task in tasks:
             shape = self._problem.shape(task.scenario)
@@ -37,17 +39,17 @@ class ReplayBench:
                     self._now += COMPILE_S
             configs = tuple(config for config in task.configs if (shape, config) in self._compiled)
             if configs:
-                kept.append(Task(task.scenario, task.repeat, configs))
+                kept.append(PlannedVisit(task.scenario, task.repeat, configs))
         return tuple(kept)
 
-    def measure(self, tasks: Sequence[Task], until: float) -> Iterator[Visit]:
+    def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
         for task in tasks:
             if self._now >= until:
                 return
             self._now += VISIT_S + CELL_S * len(task.configs)
             yield Visit(task.scenario, task.repeat, self._row(task))
 
-    def _row(self, task: Task) -> dict[str, Cell]:
+    def _row(self, task: PlannedVisit) -> dict[str, Cell]:
         cells = self._cells.measured(task.scenario)
         row = {}
         for config in task.configs:
@@ -56,8 +58,8 @@ class ReplayBench:
         return row
 
 
-def problem_of(recorded: Recorded) -> Problem:
-    """The problem whose candidates are the cells that the table has."""
+def problem_of(recorded: RecordedRun) -> SearchProblem:
+    """The search problem whose candidates are the cells of the table."""
     times = Times(recorded.visits)
     order = [entry.id for entry in recorded.header.configs]
     features = {
@@ -65,18 +67,18 @@ def problem_of(recorded: Recorded) -> Problem:
         for scenario, values in recorded.scenarios.items()
         if times.measured(scenario)
     }
-    return Problem(
+    return SearchProblem(
         features=features,
         candidates={s: tuple(c for c in order if c in times.measured(s)) for s in features},
         always={},
-        variants={entry.id: entry.variant for entry in recorded.header.configs},
-        seed=recorded.header.seed,
+        variants={entry.id: entry.variant or "" for entry in recorded.header.configs},
+        seed=recorded.header.provenance.get("seed", 0),
     )
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What a search missed: the table's time of its best config over the table's best time, per scenario."""
+    """Slowdowns of the configs that a search found best, by the times of the whole table."""
 
     geomean: float
     p95: float
@@ -84,9 +86,11 @@ class Loss:
 
 
 def loss_of(found: Times, recorded: Times, scenarios: Sequence[str]) -> Loss:
-    """How much the configs that `found` holds as best lose by the whole table. A scenario in which nothing
-    was found, or a config that fails later in the table, counts as its slowest config; one in which the
-    table has no time does not count. Raises TuningError if no scenario has a time."""
+    """The loss of the configs that are best by `found`, judged by the times of the whole table.
+
+    The slowest config counts where `found` has none, or where the best config fails in a later repeat.
+    Scenarios without a time do not count. Raises TuningError if no scenario has a time.
+    """
     ratios = []
     for scenario in scenarios:
         slowdowns = recorded.slowdowns(scenario)
@@ -95,6 +99,6 @@ def loss_of(found: Times, recorded: Times, scenarios: Sequence[str]) -> Loss:
             best = min(times, key=times.__getitem__, default="")
             ratios.append(slowdowns.get(best, max(slowdowns.values())))
     if not ratios:
-        raise TuningError("no config of the table has a time: replay one that a run has measured")
+        raise TuningError("no config of the table has a time; replay a table that a run has measured")
     ranked = sorted(ratios)
     return Loss(geometric_mean(ranked), ranked[int(0.95 * (len(ranked) - 1))], ranked[-1])

@@ -1,7 +1,7 @@
-"""One GPU's process: takes visits, sends back cells.
+"""The process of one GPU: it receives visits and sends back cells.
 
-A launch that breaks its process costs one cell: whoever handed out the visit knows which config was tried
-last, and starts another process.
+A launch that ends its process costs one cell: the parent knows the config that was tried last, and starts
+another process.
 """
 
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ import torch
 from attn_kernels.core.config import Config
 from attn_kernels.measure.device import device_facts
 from attn_kernels.tuning.bench.gpu import measure
-from attn_kernels.tuning.results import Cell
 from attn_kernels.tuning.scenarios.scenario import Scenario
 from attn_kernels.warmup.processes import follow_parent
+from tuning_table.table import Cell
 
 
 @dataclass(frozen=True)
 class Order:
-    """What a worker is asked to measure."""
+    """A visit to measure."""
 
     scenario: Scenario
     repeat: int
@@ -27,17 +27,17 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Ready:
+class WorkerReady:
     """The worker has its device."""
 
-    facts: dict[str, str | int]
+    facts: dict[str, str | int]  # `device` of run.yaml
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One cell; `config` None ends the visit."""
+class MeasuredCell:
+    """One cell, or the end of the visit."""
 
-    config: str | None
+    config: str | None  # None ends the visit
     cell: Cell | None = None
 
 
@@ -49,12 +49,12 @@ class Trying:
 
 
 def serve(connection: Connection, device_name: str) -> None:
-    """Measure what comes in until the other end closes. It ends with its parent."""
+    """Measure visits until the connection closes or the parent ends."""
     follow_parent()
     device = torch.device(device_name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    connection.send(Ready(device_facts(device)))
+    connection.send(WorkerReady(device_facts(device)))
     while True:
         try:
             order = connection.recv()
@@ -70,5 +70,5 @@ def _visit(connection: Connection, order: Order, device: torch.device) -> None:
         connection.send(Trying(ids[config]))
 
     for config, cell in measure(order.scenario, list(ids), order.repeat, device, trying):
-        connection.send(Measured(ids[config], cell))
-    connection.send(Measured(None))
+        connection.send(MeasuredCell(ids[config], cell))
+    connection.send(MeasuredCell(None))

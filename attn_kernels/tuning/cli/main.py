@@ -16,17 +16,16 @@ import triton
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.device import device_facts, driver_version, kernel_source_hash
-from attn_kernels.tuning.bench.devices import ASSUMED, device_key, devices_from
+from attn_kernels.tuning.bench.devices import ASSUMED, devices_from
 from attn_kernels.tuning.bench.gpu import TIMING
 from attn_kernels.tuning.bench.pool import GpuBench
 from attn_kernels.tuning.cli.arguments import KERNEL, parser
-from attn_kernels.tuning.cli.estimate import Plan, describe
+from attn_kernels.tuning.cli.estimate import RunEstimate, describe
 from attn_kernels.tuning.cli.progress import Progress, check_rich
 from attn_kernels.tuning.cli.replaying import replay
 from attn_kernels.tuning.cli.summary import lines_of, summarise
 from attn_kernels.tuning.errors import TuningError
 from attn_kernels.tuning.problem import Times
-from attn_kernels.tuning.results import ConfigEntry, Header
 from attn_kernels.tuning.scenarios.recorded import read_recorded, write_recorded
 from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest
 from attn_kernels.tuning.scenarios.serving import SETS
@@ -34,9 +33,11 @@ from attn_kernels.tuning.search.loop import tune
 from attn_kernels.tuning.search.search import STRATEGIES
 from attn_kernels.tuning.space.candidates import Possible, dropped_text, find_possible, gpu_of
 from attn_kernels.tuning.space.space import declared
-from attn_kernels.tuning.table.atomic_files import replace_file, told_in_one_line
-from attn_kernels.tuning.table.folder import RUN, TableFolder, read_folder
 from attn_kernels.warmup.processes import default_workers
+from tuning_table import TableError, TableWriter, create, read_run
+from tuning_table.files import os_errors_in_one_line, replace_file
+from tuning_table.names import device_key
+from tuning_table.table import RUN, Visit
 
 PARAMETERS = (
     "block_m",
@@ -47,12 +48,13 @@ PARAMETERS = (
     "programs_per_sm",
     "descriptors",
 )
-SUMMARY_EVERY_S = 20.0
+SUMMARY_EVERY_S = 20.0  # how often run.yaml is written while a run measures
 INTERRUPTED = 130
+GO_ON = "the same command with a larger --budget goes on"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 fine, 2 wrong use or bad input with one line on stderr, 130 interrupted."""
+    """Run the command. Returns 0, or 2 for wrong input (one line on stderr), or 130 if it is interrupted."""
     options = parser().parse_args(arguments)
     try:
         scenarios = _scenarios(options)
@@ -67,13 +69,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.dry_run:
             return _dry_run(options, scenarios, variants)
         return _run(options, scenarios, variants)
-    except TuningError as error:
+    except (TuningError, TableError) as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("stopped before anything was measured", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # whoever reads has enough: `attn-tune --list-scenarios | head`
+    except BrokenPipeError:  # the reader stopped early, as in `attn-tune --list-scenarios | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0 if options.list_scenarios else INTERRUPTED
     except OSError as error:
@@ -85,7 +87,7 @@ def _scenarios(options: argparse.Namespace) -> tuple[Scenario, ...]:
     if options.scenarios in SETS:
         return SETS[options.scenarios](options.seed)
     path = Path(options.scenarios)
-    with told_in_one_line(path):
+    with os_errors_in_one_line(path):
         is_file = path.is_file()
     if not is_file:
         raise TuningError(
@@ -95,7 +97,7 @@ def _scenarios(options: argparse.Namespace) -> tuple[Scenario, ...]:
 
 
 def _variants(options: argparse.Namespace) -> list[str] | None:
-    """The variants asked for; None: all."""
+    """The variants that --variants names; None for all."""
     if options.variants is None:
         return None
     names = options.variants.split(",")
@@ -121,7 +123,7 @@ def _possible(
 
 
 def _dry_run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: list[str] | None) -> int:
-    facts, line, devices = ASSUMED, "no GPU here: as for an H100", 1
+    facts, line, devices = ASSUMED, "no GPU here: the estimate is for an H100", 1
     folder = options.out
     if torch.cuda.is_available() or options.gpus == "cpu":
         found = devices_from(options.gpus)
@@ -131,13 +133,13 @@ def _dry_run(options: argparse.Namespace, scenarios: Sequence[Scenario], variant
     possible, _ = _possible(options, facts, scenarios, variants)
     times, spent = Times(), 0.0
     if folder is not None and (folder / RUN).exists():
-        recorded = read_folder(folder)
-        times, spent = Times(recorded.visits), recorded.seconds
-        line += f", going on in {folder} with {times.num_visits} rows of {spent:.0f} s"
+        recorded = read_run(folder)
+        times, spent = Times(recorded.visits), recorded.header.seconds
+        line += f"; {folder} holds {times.num_visits} rows from {spent:.0f} s"
     workers = default_workers() if options.compile_workers is None else options.compile_workers
     print(f"{options.scenarios} (digest {digest(scenarios)}), {line}")
-    plan = Plan(options.strategy, options.budget, spent, times, workers, devices)
-    print("\n".join(describe(possible, Counter(s.batch.kind for s in scenarios), plan)))
+    estimate = RunEstimate(options.strategy, options.budget, spent, times, workers, devices)
+    print("\n".join(describe(possible, Counter(s.batch.kind for s in scenarios), estimate)))
     return 0
 
 
@@ -153,17 +155,36 @@ def _run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: l
         possible, configs = _possible(options, bench.facts, scenarios, variants)
         bench.configs = {str(config): config for config in configs}
         folder = _folder(options, bench.facts)
-        header = _header(options, bench.facts, scenarios, configs)
-        rows = [(s.id, [s.batch.features[name] for name in FEATURES]) for s in scenarios]
-        date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        with TableFolder.open(folder, header, rows, date) as table:
+        named_set = options.scenarios if options.scenarios in SETS else Path(options.scenarios).name
+        table = create(
+            folder,
+            kernel=KERNEL,
+            device=bench.facts,
+            timing=TIMING,
+            driver=driver_version(),
+            torch=str(torch.__version__),
+            triton=triton.__version__,
+            source_hash=kernel_source_hash(),
+            date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            scenario_set=f"{named_set} (digest {digest(scenarios)})",
+            seed=options.seed,
+            strategy=options.strategy,
+            features=FEATURES,
+            configs=[
+                {"id": str(config), "variant": config.variant}
+                | {name: getattr(config, name) for name in PARAMETERS}
+                for config in configs
+            ],
+            scenarios={s.id: [s.batch.features[name] for name in FEATURES] for s in scenarios},
+        )
+        with table:
             return _fill(options, table, possible, bench)
 
 
-def _fill(options: argparse.Namespace, table: TableFolder, possible: Possible, bench: GpuBench) -> int:
+def _fill(options: argparse.Namespace, table: TableWriter, possible: Possible, bench: GpuBench) -> int:
     problem = possible.problem
     times = Times(table.visits)
-    spent = table.seconds
+    spent = table.header.seconds
     start = written = bench.clock()
 
     def save(finished: bool) -> dict[str, object]:
@@ -177,58 +198,35 @@ def _fill(options: argparse.Namespace, table: TableFolder, possible: Possible, b
             written = bench.clock()
             save(False)
 
+    def record(visit: Visit) -> None:
+        table.append(visit.scenario, visit.cells, visit.repeat)
+
     strategy = STRATEGIES[options.strategy](problem)
     budget = options.budget
     if strategy.next_round(times, min(1.0, spent / budget)) is None:
         summary = summarise(problem, times, spent, True)
         table.summarise(summary)
-        print(f"{table.folder}: nothing is left to measure; an earlier run finished:")
+        print(f"{table.folder}: nothing is left to measure; an earlier run finished. Its result:")
         print("\n".join(lines_of(summary, problem, times)))
         return 0
     if spent >= budget:
-        print(f"{table.folder}: the budget of {budget:.0f} s is used up; a larger --budget goes on")
+        print(f"{table.folder}: the budget of {budget:.0f} s is used up; {GO_ON}")
         return 0
-    with told_in_one_line(table.folder):
+    with os_errors_in_one_line(table.folder):
         replace_file(table.folder / "dropped.csv", dropped_text(possible.spaces))
     try:
         with Progress(budget, spent, tick) as progress:
-            finished = tune(strategy, bench, times, table.append, progress, budget=budget, spent=spent)
+            finished = tune(strategy, bench, times, record, progress, budget=budget, spent=spent)
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever presses twice keeps the summary as well
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not lose the summary
         save(False)
-        print(f"\nstopped; {table.folder} keeps {times.num_visits} rows, and the same command goes on")
+        print(f"\nstopped; {table.folder} keeps {times.num_visits} rows; the same command goes on from there")
         return INTERRUPTED
     except Exception:
-        with contextlib.suppress(TuningError):
+        with contextlib.suppress(TableError):
             save(False)
         raise
     summary = save(finished)
-    end = "nothing is left to measure" if finished else "the budget is used up; a larger --budget goes on"
+    end = "nothing is left to measure" if finished else f"the budget is used up; {GO_ON}"
     print("\n".join([f"{table.folder}: {end}", *lines_of(summary, problem, times)]))
     return 0
-
-
-def _header(
-    options: argparse.Namespace,
-    facts: dict[str, str | int],
-    scenarios: Sequence[Scenario],
-    configs: Sequence[Config],
-) -> Header:
-    return Header(
-        kernel=KERNEL,
-        device=facts,
-        driver=driver_version(),
-        torch=str(torch.__version__),
-        triton=triton.__version__,
-        source_hash=kernel_source_hash(),
-        timing=TIMING,
-        scenario_set=options.scenarios if options.scenarios in SETS else Path(options.scenarios).name,
-        scenarios_digest=digest(scenarios),
-        seed=options.seed,
-        strategy=options.strategy,
-        features=FEATURES,
-        configs=tuple(
-            ConfigEntry(str(config), config.variant, {name: getattr(config, name) for name in PARAMETERS})
-            for config in configs
-        ),
-    )

@@ -1,4 +1,4 @@
-"""How a run goes, on a terminal as a bar, elsewhere as a line now and then."""
+"""The progress of a run: a bar on a terminal, elsewhere a line every 15 seconds."""
 
 import importlib.util
 import sys
@@ -12,9 +12,9 @@ LINE_EVERY_S = 15.0
 
 
 class Progress:
-    """The round under way, how much of it is done, and the time that is left of the budget.
+    """Shows the current round, its progress and the seconds left of the budget.
 
-    `tick` is called whenever something was done.
+    tick: is called after every step.
     """
 
     def __init__(self, budget: float, spent: float, tick: Callable[[], None]) -> None:
@@ -43,7 +43,7 @@ class Progress:
 
     def begin(self, what: str, total: int) -> None:
         self._what, self._total = what, total
-        self._bar.remove_task(self._task)  # rich keeps a task's total where the next has none
+        self._bar.remove_task(self._task)  # rich keeps the old total if the new one is None
         self._task = self._bar.add_task(what, total=total or None, left=self._left())
         self._say(0)
 
@@ -69,7 +69,7 @@ def check_rich() -> None:
 
 
 class Silent:
-    """Says nothing."""
+    """Shows nothing."""
 
     def begin(self, what: str, total: int) -> None:
         pass

@@ -1,17 +1,19 @@
-"""What a tuning run came to: for run.yaml, and for whoever ran it."""
+"""The result of a tuning run, for run.yaml and for the terminal."""
 
 from collections.abc import Mapping
 from statistics import quantiles
 
-from attn_kernels.tuning.problem import Problem, Times
+from attn_kernels.tuning.problem import SearchProblem, Times
 
 
-def summarise(problem: Problem, times: Times, seconds: float, finished: bool) -> dict[str, object]:
-    """run.yaml's `summary`. Noise is the relative difference between two repeats of a cell: the median and
-    two percentiles over all cells with two."""
+def summarise(problem: SearchProblem, times: Times, seconds: float, finished: bool) -> dict[str, object]:
+    """run.yaml's `summary`.
+
+    Noise is the relative difference between two repeats of a cell; median and percentiles over these cells.
+    """
     failures = times.failures()
-    found: dict[str, object] = {
-        "seconds": max(0.1, round(seconds, 1)),  # tables need it to be above 0
+    summary: dict[str, object] = {
+        "seconds": max(0.1, round(seconds, 1)),  # a table needs a number above 0
         "finished": finished,
         "scenarios": sum(bool(times.measured(scenario)) for scenario in problem.scenarios),
         "rows": times.num_visits,
@@ -24,12 +26,12 @@ def summarise(problem: Problem, times: Times, seconds: float, finished: bool) ->
     if len(differences) > 1:
         cuts = quantiles(differences, n=100, method="inclusive")
         for name, percent in (("noise_median", 50), ("noise_p90", 90), ("noise_p99", 99)):
-            found[name] = round(cuts[percent - 1], 5)
-    return found
+            summary[name] = round(cuts[percent - 1], 5)
+    return summary
 
 
-def lines_of(summary: Mapping[str, object], problem: Problem, times: Times) -> list[str]:
-    """The summary as a person reads it."""
+def lines_of(summary: Mapping[str, object], problem: SearchProblem, times: Times) -> list[str]:
+    """Describe the summary in lines for the terminal."""
     measured, possible = int(str(summary["cells_measured"])), int(str(summary["cells_possible"]))
     lines = [
         f"{summary['scenarios']} of {len(problem.scenarios)} scenarios, {summary['rows']} rows, "
@@ -40,9 +42,9 @@ def lines_of(summary: Mapping[str, object], problem: Problem, times: Times) -> l
         lines.append("two repeats of a cell differ by {} (median), {} (90%), {} (99%)".format(*noise))
     wins: dict[str, int] = {}
     for scenario in problem.scenarios:
-        found = times.medians(scenario)
-        if found:
-            variant = problem.variants[min(found, key=found.__getitem__)]
+        medians = times.medians(scenario)
+        if medians:
+            variant = problem.variants[min(medians, key=medians.__getitem__)]
             wins[variant] = wins.get(variant, 0) + 1
     ranked = sorted(wins.items(), key=lambda item: -item[1])
     if ranked:

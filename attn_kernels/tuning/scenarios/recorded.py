@@ -1,4 +1,4 @@
-"""Recorded batch shapes, one JSON object a line: reading what a server logged, writing scenarios."""
+"""Read and write files of recorded batches, one JSON object per line."""
 
 import itertools
 import json
@@ -19,29 +19,30 @@ from attn_kernels.core.checks import (
 )
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, dtype_name, is_id, scenario_of, shape_of
+from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, dtype_name, scenario_of, shape_of
+from tuning_table.names import is_id
 
 LENGTHS = ("query_lens", "context_lens")
 NUMBERS = ("num_query_heads", "num_kv_heads", "head_size", "block_size")
 REQUIRED = (*LENGTHS, *NUMBERS)
 OPTIONAL = ("id", "dtype", "cache_dtype")
 TYPES = {dtype_name(dtype): dtype for dtype in (*DTYPES, FP8)}
-MAX_SEQS = 1 << 14  # of a batch
+MAX_SEQS = 1 << 14  # sequences in a batch
 MAX_LINE_BYTES = 1 << 20
 MAX_FILE_BYTES = 64 << 20
-LONGEST_PLAIN_RUN = 2  # equal lengths beyond that are written as [count, length]
+LONGEST_PLAIN_RUN = 2  # longer runs of equal lengths are written as [count, length]
 
 
 def read_recorded(path: Path) -> tuple[Scenario, ...]:
-    """The distinct batches of a file, in the order of their first lines, which give them their ids.
+    """The distinct batches of a file, with the ids and in the order of their first lines.
 
-    Raises TuningError, naming the line, on every mistake.
+    Raises TuningError, naming the line, for every mistake.
     """
     return tuple(read_counted(path))
 
 
 def read_counted(path: Path) -> dict[Scenario, int]:
-    """The distinct batches of a file as `read_recorded` gives them, and the number of lines with each."""
+    """The distinct batches of a file, as `read_recorded` returns them, with the number of lines of each."""
     first: dict[object, Scenario] = {}
     counts: dict[Scenario, int] = {}
     lines: dict[str, int] = {}
@@ -66,7 +67,7 @@ def read_counted(path: Path) -> dict[Scenario, int]:
 
 
 def write_recorded(scenarios: Sequence[Scenario]) -> str:
-    """The text of a file that `read_recorded` reads as these scenarios (of equal batches, the first)."""
+    """The text of a file from which `read_recorded` reads these scenarios; of equal batches, the first."""
     return "".join(json.dumps(_record(scenario)) + "\n" for scenario in scenarios)
 
 
@@ -95,7 +96,7 @@ def _runs(lengths: Sequence[int]) -> Iterator[int | list[int]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The file's lines that are not blank, numbered from 1."""
+    """The lines of a file that are not blank, with their numbers from 1."""
     try:
         if path.exists() and not path.is_file():
             raise TuningError(f"{path}: not a plain file; name a file of JSON lines")
@@ -138,7 +139,7 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _number(text: str) -> int:
-    """Python refuses to read integers of more than 4,300 digits, in words that help nobody."""
+    """Read an integer. Python's error for more than 4,300 digits would not help the user."""
     if len(text) > 20:
         raise ValueError(f"a number has {len(text)} digits, but at most {INT32_LIMIT - 1} is possible")
     return int(text)
@@ -155,8 +156,8 @@ def _scenario(record: Mapping[str, Any], line: int) -> Scenario:
     queries, contexts = (_lengths(name, record[name]) for name in LENGTHS)
     if len(queries) != len(contexts):
         raise ValueError(
-            f"query_lens has {len(queries)} sequences, but context_lens {len(contexts)}; each needs a length "
-            "a sequence"
+            f"query_lens has {len(queries)} sequences, but context_lens {len(contexts)}; each needs one "
+            "length per sequence"
         )
     for i, (query, context) in enumerate(zip(queries, contexts, strict=True)):
         if query > context:
@@ -183,7 +184,7 @@ def _shape(record: Mapping[str, Any]) -> Shape:
 
 
 def _lengths(name: str, entries: object) -> list[int]:
-    """Lengths with their runs written out; 0 is a sequence that an engine padded the batch with."""
+    """The lengths, with runs expanded. A length of 0 stands for a sequence that pads the batch."""
     if not isinstance(entries, list):
         raise TypeError(f"{name} is {_shown(entries)}, but a list of lengths is needed")
     lengths: list[int] = []
@@ -222,6 +223,6 @@ def _id(record: Mapping[str, Any], line: int) -> str:
 
 
 def _shown(value: object, limit: int = 60) -> str:
-    """A value as a message quotes it: on one line, and short."""
+    """Quote a value in a message: one line, at most `limit` characters."""
     text = ascii(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."

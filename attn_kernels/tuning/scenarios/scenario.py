@@ -1,30 +1,23 @@
-"""A scenario: a batch that a tuning run times configs in, under an id that heads its rows in the table."""
+"""A scenario: a batch in which a tuning run times configs, with the id of its rows in the table."""
 
 import dataclasses
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from attn_kernels.measure.batches import Batch, HeadLayout
+from tuning_table.names import is_id
 
 FEATURES: tuple[str, ...] = tuple(Batch("", "decode", (1,), (1,)).features)
 KINDS = ("decode", "prefill", "chunk", "spec", "mixed")
-MAX_DRAFT = 8  # more query tokens than that are a prompt's, not a speculation's
-
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,127}")  # what tables accept
-
-
-def is_id(text: str) -> bool:
-    """Whether tables accept this scenario id."""
-    return _ID.fullmatch(text) is not None
+MAX_DRAFT = 8  # a sequence with more query tokens is a prompt or chunk, not speculative decoding
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A batch under a unique id of letters, digits and `_ . = -`; raises ValueError on another id."""
+    """A batch with its id. Raises ValueError for an id that tables refuse."""
 
     id: str
     batch: Batch
@@ -36,15 +29,15 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Shape:
-    """What kernels are compiled for beside a config. `cache_dtype` is None where it is `dtype`."""
+    """The properties of a batch for which kernels are compiled."""
 
     layout: HeadLayout
-    block_size: int = 16
+    block_size: int = 16  # tokens a page holds
     dtype: torch.dtype = torch.bfloat16
-    cache_dtype: torch.dtype | None = None
+    cache_dtype: torch.dtype | None = None  # None: as `dtype`
 
     def __str__(self) -> str:
-        """`h32.8.128-p16`, with the element types where they are not bfloat16: usable in an id."""
+        """Text for ids: `h32.8.128-p16`, and the element types that are not bfloat16."""
         heads = ".".join(map(str, dataclasses.astuple(self.layout)))
         types = [dtype_name(dtype) for dtype in (self.dtype, self.cache_dtype) if dtype]
         return "-".join([f"h{heads}", f"p{self.block_size}", *(name for name in types if name != "bfloat16")])
@@ -60,7 +53,10 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def kind_of(query_lens: Sequence[int], context_lens: Sequence[int]) -> str:
-    """One of KINDS, from the sequences that have query tokens; mixed is decode or drafts beside prompts."""
+    """The kind of a batch, one of KINDS; mixed batches hold decodes or drafts beside prompts.
+
+    Sequences without query tokens do not count.
+    """
     with_tokens = [(q, c) for q, c in zip(query_lens, context_lens, strict=True) if q]
     longest, shortest = max(with_tokens)[0], min(with_tokens)[0]
     if longest == 1:
@@ -73,9 +69,9 @@ def kind_of(query_lens: Sequence[int], context_lens: Sequence[int]) -> str:
 
 
 def scenario_of(id: str, query_lens: Sequence[int], context_lens: Sequence[int], shape: Shape) -> Scenario:
-    """The scenario of these lengths: its batch is named as it is, and the lengths say of which kind it is.
+    """The scenario of these lengths, which decide the kind of its batch.
 
-    Raises ValueError where the lengths are impossible.
+    Raises ValueError for impossible lengths.
     """
     batch = Batch(
         id,
@@ -91,7 +87,7 @@ def scenario_of(id: str, query_lens: Sequence[int], context_lens: Sequence[int],
 
 
 def digest(scenarios: Sequence[Scenario]) -> str:
-    """12 hex digits over ids, lengths and shapes, whatever the scenarios' order."""
+    """12 hex digits of a hash of ids, lengths and shapes; the order of the scenarios does not matter."""
     lines = sorted(
         repr((s.id, s.batch.query_lens, s.batch.context_lens, str(shape_of(s.batch)))) for s in scenarios
     )

@@ -1,8 +1,8 @@
-"""Named scenario sets, drawn from one declared distribution of what serving engines launch.
+"""Named scenario sets, drawn from a declared distribution of the batches that serving engines launch.
 
-A set's shapes and kinds are apportioned, not drawn, so that each is covered. Inside a shape and kind, the two
-main sizes come from a sequence that fills their plane evenly, the rest is random. A batch that breaks a bound
-is drawn again.
+Every shape and kind gets a fixed number of a set's scenarios. Within a shape and kind, the two main sizes
+come from a sequence that covers their plane evenly, and the rest is random. A batch that breaks a bound is
+drawn again.
 """
 
 import itertools
@@ -30,7 +30,7 @@ class Range:
     high: int
 
     def at(self, u: float) -> int:
-        """The value below which a share `u` of the range lies."""
+        """The quantile `u` of the distribution."""
         return min(self.high, round(self.low * math.exp(u * math.log(self.high / self.low))))
 
 
@@ -52,22 +52,23 @@ DENSITY = 3
 SHARES = {"decode": 0.30, "decode_even": 0.15, "mixed": 0.20, "prefill": 0.15, "chunk": 0.12, "spec": 0.08}
 
 CONTEXTS = Range(64, 64 * K)
-SPREADS = (2, 8, 64)  # how many times shorter than its longest a batch's shortest sequence may be
-DECODES = Range(1, 256)  # sequences, as the next four
+SPREADS = (2, 8, 64)  # the longest sequence of a batch over its shortest, at most
+DECODES = Range(1, 256)  # the number of sequences, as in the next four
 SPECULATING = Range(1, 128)
 PROMPTS = Range(1, 16)
 CHUNKS = Range(1, 8)
 BESIDE_DECODES = Range(1, 16)
 PROMPT_LENS = Range(64, 16 * K)
 CHUNK_LENS = Range(256, 4 * K)
-DECODE_SHARE = (0.5, 0.98)  # of a mixed batch's sequences
-TOKEN_BUDGETS = (512, 1 * K, 2 * K, 4 * K, 8 * K)  # query tokens of a mixed batch; half of them are full
+DECODE_SHARE = (0.5, 0.98)  # the share of decodes among a mixed batch's sequences
+# Query tokens of a mixed batch, of which half of the batches use all.
+TOKEN_BUDGETS = (512, 1 * K, 2 * K, 4 * K, 8 * K)
 SHORTEST_BESIDE = 16  # tokens
 
 MAX_KV_BYTES = 4 << 30
 MAX_FLOPS = 4 * 10**12
 MAX_QUERY_TOKENS = 16 * K
-HELD_OUT_SHARE = 8  # one of eight possible batches is kept for `untuned`
+HELD_OUT_SHARE = 8  # one of eight possible batches is reserved for `untuned`
 
 Lengths = list[tuple[int, int]]  # query and context of each sequence
 
@@ -82,7 +83,7 @@ def _uneven(longest: int, count: int, rng: random.Random, shortest: int = CONTEX
 
 
 def _decode(u: float, v: float, rng: random.Random) -> Lengths:
-    count = Range(2, DECODES.high).at(u)  # one sequence is even
+    count = Range(2, DECODES.high).at(u)  # a batch of one sequence is not uneven
     return [(1, context) for context in _uneven(CONTEXTS.at(v), count, rng)]
 
 
@@ -95,7 +96,7 @@ def _prefill(u: float, v: float, rng: random.Random) -> Lengths:
 
 
 def _chunk(u: float, v: float, rng: random.Random) -> Lengths:
-    """Chunks of prompts whose earlier chunks, at least one of the shortest, are in the cache."""
+    """Chunks of prompts; the cache holds at least CHUNK_LENS.low tokens of each prompt."""
     count = CHUNKS.at(u)
     queries = _uneven(CHUNK_LENS.at(v), count, rng, CHUNK_LENS.low)
     longest = Range(CHUNK_LENS.low, CONTEXTS.high - max(queries)).at(rng.random())
@@ -103,7 +104,7 @@ def _chunk(u: float, v: float, rng: random.Random) -> Lengths:
 
 
 def _spec(u: float, v: float, rng: random.Random) -> Lengths:
-    """All sequences verify as many tokens, or in every other batch each its own number."""
+    """Speculative decoding: in half of the batches all sequences verify equally many tokens."""
     contexts = _uneven(CONTEXTS.at(v), SPECULATING.at(u), rng)
     same = rng.random() < 0.5
     queries = [2 + int(rng.random() * (MAX_DRAFT - 1)) for _ in contexts]
@@ -113,7 +114,7 @@ def _spec(u: float, v: float, rng: random.Random) -> Lengths:
 
 
 def _mixed(u: float, v: float, rng: random.Random) -> Lengths:
-    """Decodes, which engines put first, and prompts or chunks that share what is left of a token budget."""
+    """Decodes, which engines put first, and prompts or chunks that share the rest of a token budget."""
     prompts = BESIDE_DECODES.at(u)
     low, high = DECODE_SHARE
     share = low + rng.random() * (high - low)
@@ -139,18 +140,18 @@ _DRAW: dict[str, Callable[[float, float, random.Random], Lengths]] = {
 
 
 def affordable(batch: Batch) -> bool:
-    """Whether a GPU of 80 GB can time a few hundred configs in it within a run of minutes."""
+    """Whether a GPU of 80 GB can time a few hundred configs in the batch within minutes."""
     small = batch.num_query_tokens <= MAX_QUERY_TOKENS and batch.kv_bytes <= MAX_KV_BYTES
     return small and work(batch).flops <= MAX_FLOPS
 
 
 def is_held_out(batch: Batch) -> bool:
-    """Whether batches of these lengths are kept for `untuned`, whatever the seed."""
+    """Whether batches of these lengths are reserved for `untuned`, at every seed."""
     return zlib.crc32(repr((batch.query_lens, batch.context_lens)).encode()) % HELD_OUT_SHARE == 0
 
 
 def apportioned(count: int, weights: Mapping[Shape, int]) -> Counter[tuple[Shape, str]]:
-    """`count` scenarios by shape and by kind, one after another to who lacks most of its share."""
+    """Divide `count` scenarios among shapes and kinds; each in turn goes where most is missing."""
     total = sum(weights.values())
     shapes: Counter[Shape] = Counter()
     kinds: Counter[str] = Counter()
@@ -168,7 +169,7 @@ def apportioned(count: int, weights: Mapping[Shape, int]) -> Counter[tuple[Shape
 
 
 def _points(rng: random.Random) -> Iterator[tuple[float, float]]:
-    """Points that fill the unit square evenly, from a random start (the R2 sequence)."""
+    """Points that cover the unit square evenly, from a random start: the R2 sequence."""
     u, v = rng.random(), rng.random()
     while True:
         yield u, v
@@ -181,7 +182,7 @@ def _scenario(id: str, lengths: Sequence[tuple[int, int]], shape: Shape) -> Scen
 
 def _draw(name: str, seed: int, count: int, weights: Mapping[Shape, int]) -> tuple[Scenario, ...]:
     scenarios: list[Scenario] = []
-    for (shape, kind), wanted in apportioned(count, weights).items():
+    for (shape, kind), number in apportioned(count, weights).items():
         rng = random.Random(f"{name}/{seed}/{shape}/{kind}")
         seen: set[tuple[tuple[int, int], ...]] = set()
         for u, v in _points(rng):
@@ -191,18 +192,18 @@ def _draw(name: str, seed: int, count: int, weights: Mapping[Shape, int]) -> tup
             if belongs and lengths not in seen and affordable(scenario.batch):
                 seen.add(lengths)
                 scenarios.append(scenario)
-            if len(seen) == wanted:
+            if len(seen) == number:
                 break
     return tuple(scenarios)
 
 
 def serving(seed: int) -> tuple[Scenario, ...]:
-    """1,080 scenarios of eleven shapes: what the shipped tables measure, at seed 0."""
+    """1,080 scenarios of eleven shapes; the shipped tables measure those of seed 0."""
     return _draw("serving", seed, DENSITY * sum(SHAPES.values()), SHAPES)
 
 
 def untuned(seed: int) -> tuple[Scenario, ...]:
-    """48 scenarios to judge trees by: of the same distribution, none of them in another set at any seed."""
+    """48 scenarios of the same distribution to judge trees; no other set has any of them, at any seed."""
     return _draw("untuned", seed, 48, SHAPES)
 
 
@@ -212,7 +213,7 @@ def quick(seed: int) -> tuple[Scenario, ...]:
 
 
 def tiny(seed: int) -> tuple[Scenario, ...]:
-    """Eight scenarios of a few tokens, the same at every seed: for the interpreter on a CPU."""
+    """Eight scenarios of a few tokens for the interpreter on a CPU, the same at every seed."""
     lengths: dict[str, Lengths] = {
         "decode": [(1, 40), (1, 7), (1, 33)],
         "decode_even": [(1, 24)] * 2,

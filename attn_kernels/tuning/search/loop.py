@@ -1,4 +1,4 @@
-"""The loop of a tuning run: a strategy's rounds on a bench, until nothing is left or the time is over."""
+"""The loop of a tuning run: a bench measures a strategy's rounds until the budget ends."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -6,14 +6,14 @@ from typing import Protocol
 from attn_kernels.tuning.bench.bench import Bench
 from attn_kernels.tuning.errors import TuningError
 from attn_kernels.tuning.problem import Times
-from attn_kernels.tuning.results import Visit
 from attn_kernels.tuning.search.search import Strategy
+from tuning_table.table import Visit
 
-COMPILE_SHARE = 0.6  # of a round's time, at most: what is compiled is to be measured as well
+COMPILE_SHARE = 0.6  # compiling gets at most this share of a round's time; the rest is for measuring
 
 
 class Watcher(Protocol):
-    """Is told how the run goes."""
+    """Shows the progress of a run."""
 
     def begin(self, what: str, total: int) -> None: ...
     def advance(self, done: int) -> None: ...
@@ -29,13 +29,13 @@ def tune(
     budget: float,
     spent: float = 0.0,
 ) -> bool:
-    """Go on from `times` until `budget` seconds, `spent` of them already, are over; whether nothing is left.
+    """Measure until `budget` seconds are over, and add to `times`. Returns whether no visit is left.
 
-    Every visit is recorded as it ends. Visits under way at the end are waited for. Raises TuningError if a
-    round measures nothing though there was time for it.
+    record: is called with every visit as it ends. spent: seconds of the budget that earlier runs used.
+    Visits that have begun are finished. Raises TuningError if a round measures nothing although it had time.
     """
     start = bench.clock() - spent
-    over = 0.0  # the share by when a round had to end whose time did not suffice
+    over = 0.0  # rounds that had to end by this share of the budget have no time left
     while (used := bench.clock() - start) < budget:
         planned = strategy.next_round(times, max(over, used / budget))
         if planned is None:
@@ -43,11 +43,11 @@ def tune(
         deadline = start + planned.share * budget
         before = bench.clock()
         compiled_by = before + COMPILE_SHARE * (deadline - before)
-        watcher.begin(f"compiling for: {planned.name}", 0)
+        watcher.begin(f"compile for {planned.name}", 0)
 
         def compiled(done: int, total: int, name: str = planned.name) -> None:
             if done == 1:
-                watcher.begin(f"compiling for: {name}", total)
+                watcher.begin(f"compile for {name}", total)
             watcher.advance(done)
 
         tasks = bench.compile(planned.tasks, compiled_by, compiled)
@@ -60,6 +60,8 @@ def tune(
             watcher.advance(done)
         if not done and planned.share < 1.0:
             over = max(over, planned.share)
-        elif not done and in_time:  # else what was begun is soon compiled, or the budget is over
-            raise TuningError(f"round {planned.name!r} measured nothing: nothing of it could be compiled")
+        elif not done and in_time:  # otherwise compiling took the time
+            raise TuningError(
+                f"round {planned.name!r} measured nothing, as none of its kernels could be compiled"
+            )
     return False

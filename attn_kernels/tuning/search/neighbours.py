@@ -1,11 +1,11 @@
-"""Which scenarios are alike: distances between the logarithms of what the host knows of them."""
+"""Distances between scenarios: by the logarithms of their features."""
 
 import math
 from collections.abc import Mapping, Sequence
 
-from attn_kernels.tuning.problem import Problem
+from attn_kernels.tuning.problem import SearchProblem
 
-# How much a factor of two in a feature sets scenarios apart. Whether queries are long decides most.
+# The distance that a factor of two in a feature makes.
 WEIGHTS: Mapping[str, float] = {
     "num_seqs": 1.0,
     "num_query_tokens": 0.5,
@@ -23,7 +23,7 @@ WEIGHTS: Mapping[str, float] = {
 class Distances:
     """Distances between all scenarios of a problem."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: SearchProblem) -> None:
         self._points = {name: _point(features) for name, features in problem.features.items()}
         self._known: dict[tuple[str, str], float] = {}
 
@@ -34,14 +34,14 @@ class Distances:
         return self._known[key]
 
     def nearest(self, scenario: str, among: Sequence[str], count: int) -> list[str]:
-        """The nearest of `among`, nearest first; between equals as they stand."""
+        """The `count` nearest of `among`, nearest first; equally near ones in their order."""
         return sorted(among, key=lambda other: self.between(scenario, other))[:count]
 
     def farthest_first(self, scenarios: Sequence[str], count: int, known: Sequence[str] = ()) -> list[str]:
-        """`count` of the scenarios, each the farthest from those before it and from `known`.
+        """Choose `count` scenarios, each the farthest from those before it and from `known`.
 
-        The k-center greedy of Gonzalez (Theoretical Computer Science 38, 1985). Without anything known, the
-        first is the one nearest to the middle.
+        This is the greedy k-center of Gonzalez, Theoretical Computer Science 38, 1985. If `known` is empty,
+        the first scenario is the one nearest to the mean.
         """
         left = [scenario for scenario in scenarios if scenario not in set(known)]
         chosen: list[str] = []

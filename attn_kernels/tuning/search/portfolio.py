@@ -1,10 +1,10 @@
-"""A few configs that together lose little: greedy cover of the scenarios that were swept."""
+"""Choose a few configs of which the best is nearly optimal in every swept scenario, greedily."""
 
 import math
 from collections.abc import Mapping
 
-# What a config's time over the best is taken to be where it has none: it failed, cannot run there, or was
-# given up. To be slower still loses no more.
+# The slowdown that counts for a config without a time in a scenario (it failed, cannot run or was not tried),
+# and the greatest slowdown that counts at all.
 ABSENT = 4.0
 
 
@@ -16,14 +16,15 @@ def cover(
     loss: float,
     most: int,
 ) -> tuple[str, ...]:
-    """`start`, then the config that helps most, again and again, at most `most` in all.
+    """Start with `start` and add the config that helps most, until there are `most` configs.
 
     Args:
-        slowdowns: by scenario and config, time over the best time. weights: of the scenarios.
-        loss: stop once the best of the configs loses no more than this, on the geometric mean.
+        slowdowns: by scenario and config.
+        weights: of the scenarios.
+        loss: stop once the best of the chosen configs loses at most this, in the weighted geometric mean.
 
-    Greedy is within 1 - 1/e of the best gain that as many configs can have: Nemhauser, Wolsey, Fisher,
-    Mathematical Programming 14, 1978.
+    The greedy choice reaches at least 1 - 1/e of the greatest gain that as many configs can have: Nemhauser,
+    Wolsey, Fisher, Mathematical Programming 14, 1978.
     """
     logs = {s: {c: math.log(min(x, ABSENT)) for c, x in row.items()} for s, row in slowdowns.items()}
     configs = dict.fromkeys(config for row in logs.values() for config in row)

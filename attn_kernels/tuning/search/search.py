@@ -1,6 +1,6 @@
 """Search strategies: from the cells measured so far to the next round of visits.
 
-A strategy holds no state: killed, started again or replayed, it goes on from the table alone.
+A strategy holds no state. After a kill, in another run or in a replay, it goes on from the table alone.
 """
 
 import math
@@ -10,41 +10,38 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from attn_kernels.tuning.problem import Problem, Shape, Task, Times
-from attn_kernels.tuning.results import Cell
+from attn_kernels.tuning.problem import PlannedVisit, SearchProblem, ShapeKey, Times
 from attn_kernels.tuning.search.neighbours import Distances
 from attn_kernels.tuning.search.portfolio import ABSENT, cover
+from tuning_table.table import Cell
 
 REPEATS = 2
-SWEPT_AGAIN = 1.15  # times the best, up to which a sweep times a config again
+SWEPT_AGAIN = 1.15  # a sweep times configs up to this slowdown again
 
 
 @dataclass(frozen=True)
 class Round:
-    """Visits that belong together: they are compiled, then measured, in this order.
-
-    share: of the whole budget, by when the round is to end.
-    """
+    """Visits that are compiled together and then measured in this order."""
 
     name: str
-    tasks: tuple[Task, ...]
-    share: float = 1.0
+    tasks: tuple[PlannedVisit, ...]
+    share: float = 1.0  # the share of the budget by which the round ends
 
 
 class Strategy(Protocol):
-    """Decides what is measured next."""
+    """Chooses the next visits."""
 
     def next_round(self, times: Times, spent: float) -> Round | None:
-        """None: nothing is left that is worth its time. `spent`: share of the budget that is used up."""
+        """The next round; None if nothing is left to measure. spent: the used share of the budget."""
 
 
 def visits(
-    problem: Problem, times: Times, wanted: Mapping[str, Iterable[str]], shuffle: str
-) -> tuple[Task, ...]:
-    """A task for each scenario that has configs wanted, in an order that `shuffle` seeds."""
+    problem: SearchProblem, times: Times, configs_of: Mapping[str, Iterable[str]], shuffle: str
+) -> tuple[PlannedVisit, ...]:
+    """A visit for each scenario with configs to measure, in an order that the seed `shuffle` gives."""
     tasks = [
-        Task(scenario, times.next_repeat(scenario), tuple(configs))
-        for scenario, configs in wanted.items()
+        PlannedVisit(scenario, times.next_repeat(scenario), tuple(configs))
+        for scenario, configs in configs_of.items()
         if configs
     ]
     random.Random(f"{problem.seed}/{shuffle}").shuffle(tasks)
@@ -52,24 +49,24 @@ def visits(
 
 
 class Full:
-    """Every candidate in every scenario, and once more whatever may be the best there."""
+    """Times every candidate in every scenario, and those near the best a second time."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: SearchProblem) -> None:
         self._problem = problem
 
     def next_round(self, times: Times, spent: float) -> Round | None:
         problem = self._problem
         for repeat in range(1, REPEATS + 1):
-            wanted: dict[str, list[str]] = {}
+            configs_of: dict[str, list[str]] = {}
             for scenario, configs in problem.candidates.items():
                 tried, slowdowns = times.measured(scenario), times.slowdowns(scenario)
-                wanted[scenario] = [
+                configs_of[scenario] = [
                     config
                     for config in configs
                     if len(tried.get(config, ())) < repeat
                     and (repeat == 1 or slowdowns.get(config, ABSENT) <= SWEPT_AGAIN)
                 ]
-            tasks = visits(problem, times, wanted, f"full/{repeat}")
+            tasks = visits(problem, times, configs_of, f"full/{repeat}")
             if tasks:
                 return Round(f"sweep, repeat {repeat}", tasks)
         return None
@@ -79,40 +76,37 @@ class Full:
 class RaceRules:
     """How much a race explores.
 
-    explore: scenarios swept first, of the commonest family's commonest shape; of every other family's; of
-    every other shape (of these only configs that are not hopeless). explore_share: of the budget, at most.
-    hopeless: a config this much slower than the best in all of the nearest `neighbours` scenarios where it
-    was timed is not tried. portfolio_loss, portfolio_most: when the portfolio is large enough. again: slower
-    than this times the best, a config is not timed again. refine: scenarios swept at a time once all is done.
+    A config is hopeless in a scenario if it was slow in all of the nearest scenarios that tried it.
     """
 
+    # The number of scenarios to sweep first: of the most frequent family's most frequent shape; of every
+    # other family's; of every other shape, where hopeless configs are left out.
     explore: tuple[int, int, int] = (24, 8, 4)
-    explore_share: float = 0.6
-    hopeless: float = 1.15
-    neighbours: int = 5
-    portfolio_loss: float = 0.002
-    portfolio_most: int = 32
-    again: float = 1.3
-    refine: int = 16
+    explore_share: float = 0.6  # exploring ends at this share of the budget
+    hopeless: float = 1.15  # a config is slow above this slowdown
+    neighbours: int = 5  # the number of nearest scenarios
+    portfolio_loss: float = 0.002  # the portfolio is large enough when it loses at most this,
+    portfolio_most: int = 32  # or has so many configs
+    again: float = 1.3  # a config of the portfolio is timed again up to this slowdown
+    refine: int = 16  # the number of scenarios to sweep in each further round
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """The times of one moment: which configs were tried in each scenario, and the slowdowns of those that
-    did not fail."""
+    """The times so far, by scenario and config."""
 
     tried: Mapping[str, Mapping[str, Sequence[Cell]]]
-    slowdowns: Mapping[str, Mapping[str, float]]
+    slowdowns: Mapping[str, Mapping[str, float]]  # of configs that never failed
 
 
 class Race:
-    """Sweep a few scenarios that differ, choose a portfolio of configs there, time it everywhere; with the
-    time that is left, sweep more scenarios where the swept ones are farthest, and let the portfolio grow.
+    """Sweeps a few scenarios that differ, chooses a portfolio of configs there, and times it everywhere.
 
-    With time enough it ends where no config is left that might win.
+    With the time that is left, it sweeps the scenarios farthest from the swept ones, and the portfolio grows.
+    It ends early if no config is left that might win.
     """
 
-    def __init__(self, problem: Problem, rules: RaceRules | None = None) -> None:
+    def __init__(self, problem: SearchProblem, rules: RaceRules | None = None) -> None:
         self._problem = problem
         self._rules = rules or RaceRules()
         self._distances = Distances(problem)
@@ -131,27 +125,27 @@ class Race:
                 ("families", self._first, True),
                 ("shapes", self._second, False),
             ):
-                wanted = {s: self._untried(seen, s, hopeless_too=hopeless_too) for s in scenarios}
-                tasks = visits(problem, times, wanted, name)
+                configs_of = {s: self._untried(seen, s, hopeless_too=hopeless_too) for s in scenarios}
+                tasks = visits(problem, times, configs_of, name)
                 if tasks:
                     return Round(f"explore {name}", tasks, rules.explore_share)
         swept = [s for s in self._scenarios if seen.tried[s] and not self._untried(seen, s)]
         portfolio = set(self._portfolio(seen, swept))
         for repeat in range(1, REPEATS + 1):
-            wanted = {s: self._due(seen, s, portfolio, repeat) for s in self._scenarios}
-            tasks = visits(problem, times, wanted, f"portfolio/{repeat}/{len(swept)}")
+            configs_of = {s: self._due(seen, s, portfolio, repeat) for s in self._scenarios}
+            tasks = visits(problem, times, configs_of, f"portfolio/{repeat}/{len(swept)}")
             if tasks:
                 return Round(f"portfolio of {len(portfolio)}, repeat {repeat}", tasks)
-        # Where nothing has a time, a config that was slow elsewhere is better than none.
+        # Where no config has a time yet, hopeless configs are tried, too.
         left = {s: self._untried(seen, s, hopeless_too=not seen.slowdowns[s]) for s in self._scenarios}
         unsure = [s for s, configs in left.items() if configs]
         known = [s for s in swept if not left[s]]
-        wanted = {s: left[s] for s in self._distances.farthest_first(unsure, rules.refine, known)}
-        tasks = visits(problem, times, wanted, f"refine/{len(swept)}")
+        configs_of = {s: left[s] for s in self._distances.farthest_first(unsure, rules.refine, known)}
+        tasks = visits(problem, times, configs_of, f"refine/{len(swept)}")
         return Round("refine", tasks) if tasks else None
 
     def _portfolio(self, seen: _Seen, swept: Sequence[str]) -> tuple[str, ...]:
-        """The configs to time everywhere: a cover of the swept scenarios, and the best of each variant."""
+        """The configs to time everywhere: a cover of the swept scenarios, and each variant's best config."""
         problem, rules = self._problem, self._rules
         weights = self._weights(swept)
         slowdowns = {scenario: seen.slowdowns[scenario] for scenario in swept}
@@ -175,16 +169,16 @@ class Race:
         return (*chosen, *(config for _, config in best.values()))
 
     def _sweeps(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Scenarios to sweep first: where every candidate is tried, and where no hopeless one is."""
+        """The scenarios to sweep first: those with all candidates, and those without hopeless configs."""
         problem = self._problem
-        shapes: dict[Shape, list[str]] = {}
+        shapes: dict[ShapeKey, list[str]] = {}
         for scenario in self._scenarios:
             shapes.setdefault(problem.shape(scenario), []).append(scenario)
         families = Counter(problem.family(scenario) for scenario in self._scenarios)
         main, other, rest = self._rules.explore
         first: list[str] = []
         second: list[str] = []
-        begun: set[Shape] = set()
+        begun: set[ShapeKey] = set()
         for scenarios in sorted(shapes.values(), key=len, reverse=True):
             family = problem.family(scenarios[0])
             if family in begun:
@@ -207,7 +201,7 @@ class Race:
         return [c for c in untried if hopeless_too or not self._hopeless(seen, scenario, c)]
 
     def _hopeless(self, seen: _Seen, scenario: str, config: str) -> bool:
-        """Whether the config was slow, or failed, in the nearest scenarios of this family that tried it."""
+        """Whether the config was slow or failed in all nearest scenarios of this family that tried it."""
         found = 0
         for other in self._alike[scenario]:
             if config not in seen.tried[other]:
@@ -220,20 +214,20 @@ class Race:
         return False
 
     def _weights(self, swept: Sequence[str]) -> dict[str, float]:
-        """How many scenarios each swept one speaks for: those to which it is the nearest."""
+        """For each swept scenario the number of scenarios to which it is the nearest."""
         weights = dict.fromkeys(swept, 0.0)
         for scenario in self._scenarios if swept else ():
             weights[self._distances.nearest(scenario, swept, 1)[0]] += 1.0
         return weights
 
     def _everywhere(self, seen: _Seen) -> tuple[str, ...]:
-        """Configs timed wherever they may be: the portfolio so far."""
+        """The portfolio so far: the configs that were timed wherever they may be measured."""
         possible = self._problem.configs
         done = Counter(c for row in seen.tried.values() for c in row)
         return tuple(c for c in possible if done[c] == possible[c])
 
     def _due(self, seen: _Seen, scenario: str, portfolio: set[str], repeat: int) -> list[str]:
-        """Configs that lack this repeat: of the portfolio, and whatever may be the best."""
+        """The configs to time for this repeat: the portfolio, and others that may be the best."""
         tried, slowdowns = seen.tried[scenario], seen.slowdowns[scenario]
         candidates = self._problem.candidates[scenario]
         always = self._problem.always.get(scenario, ())
@@ -247,4 +241,4 @@ class Race:
         return [c for c in candidates if 0 < len(tried.get(c, ())) < repeat and near(c)]
 
 
-STRATEGIES: dict[str, Callable[[Problem], Strategy]] = {"race": Race, "full": Full}
+STRATEGIES: dict[str, Callable[[SearchProblem], Strategy]] = {"race": Race, "full": Full}

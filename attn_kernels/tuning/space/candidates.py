@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from attn_kernels.core.config import Config
 from attn_kernels.offline.resources import SHARED_LIMITS
-from attn_kernels.tuning.problem import Problem
+from attn_kernels.tuning.problem import SearchProblem
 from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, shape_of
 from attn_kernels.tuning.space.space import Gpu, Space, baselines, reason_against, space_at
 
@@ -18,7 +18,7 @@ class Possible:
     """The problem to search; `spaces`: what each shape leaves of the config space; `dropped`: cells that
     were dropped, by reason."""
 
-    problem: Problem
+    problem: SearchProblem
     spaces: Mapping[Shape, Space]
     dropped: Mapping[str, int]
 
@@ -54,7 +54,7 @@ def find_possible(
         fixed = str(baselines(scenario.batch, gpu.vendor))
         candidates[scenario.id] = tuple(kept)
         always[scenario.id] = (fixed,) if fixed in kept else ()
-    problem = Problem(
+    problem = SearchProblem(
         features={scenario.id: scenario.batch.features for scenario in scenarios},
         candidates=candidates,
         always=always,

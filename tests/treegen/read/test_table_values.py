@@ -1,4 +1,4 @@
-"""A valid table loads to the numbers that it holds."""
+"""A table becomes arrays that hold its numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import numpy as np
-from treegen_builders import NARROW, WIDE, time_rows, write_table, write_winners
+from treegen_builders import NARROW, WIDE, error_of, time_rows, write_table, write_winners
 
 from treegen.core.table import Cells, median_times
 from treegen.read.table_file import read_table
@@ -113,6 +113,14 @@ def test_windows_line_ends_change_nothing(tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     found = read_table(folder)
     assert np.array_equal(found.times, expected.times) and found.scenarios == expected.scenarios
+
+
+def test_a_damaged_table_is_an_input_error_with_its_line(tmp_path: Path) -> None:
+    folder = write_table(tmp_path / "t", shapes=SHAPES)
+    path = folder / "times.csv"
+    path.write_text(path.read_text().replace("40.0", "fast", 1))
+    what = "narrow must be microseconds above 0, inf or empty, not 'fast'"
+    assert error_of(read_table, folder) == f"{path}:4: {what}"
 
 
 def test_features_of_any_size_within_62_bits_and_sign(tmp_path: Path) -> None:

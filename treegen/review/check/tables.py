@@ -11,9 +11,10 @@ from treegen.core.files import looked_at, short
 from treegen.core.spec import Spec
 from treegen.core.table import Table
 from treegen.read.build_problem import build_problem
-from treegen.read.table_file import RUN, read_table
+from treegen.read.table_file import read_table
 from treegen.review.check.report import CheckReport
 from treegen.review.words import counted
+from tuning_table.table import RUN
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from attn_kernels.core.config import Config
 from attn_kernels.measure import tensors
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.tuning.bench import gpu
-from attn_kernels.tuning.results import Cell, Failure
 from attn_kernels.tuning.scenarios.scenario import Shape, scenario_of
+from tuning_table.table import Cell, Failure
 
 CPU = torch.device("cpu")
 SCENARIO = scenario_of("a", (1, 2), (5, 2), Shape(HeadLayout(2, 1, 16)))
@@ -172,8 +172,8 @@ def test_tensors_are_drawn_anew_each_repeat_but_the_same_for_the_same(
 
 
 def test_a_config_is_announced_before_it_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
+    message: list[str] = []
     monkeypatch.setattr(gpu, "check", lambda out, expected: Right)
-    monkeypatch.setattr(tensors, "run", lambda *arguments, **keywords: told.append("launch"))
-    list(gpu.measure(SCENARIO, CONFIGS[:2], 1, CPU, lambda config: told.append("told")))
-    assert told == ["told", "launch", "launch"] * 2
+    monkeypatch.setattr(tensors, "run", lambda *arguments, **keywords: message.append("launch"))
+    list(gpu.measure(SCENARIO, CONFIGS[:2], 1, CPU, lambda config: message.append("message")))
+    assert message == ["message", "launch", "launch"] * 2

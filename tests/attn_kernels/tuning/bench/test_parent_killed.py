@@ -12,7 +12,7 @@ import sys, time, torch
 from pathlib import Path
 from attn_kernels.core.config import Config
 from attn_kernels.tuning.bench import pool
-from attn_kernels.tuning.problem import Task
+from attn_kernels.tuning.problem import PlannedVisit
 from attn_kernels.tuning.scenarios.recorded import read_recorded
 from attn_kernels.tuning.bench.worker import Order, Trying
 
@@ -20,7 +20,7 @@ if __name__ == "__main__":
     short, long = read_recorded(Path(sys.argv[1]))
     bench = pool.GpuBench([torch.device("cpu")], {short.id: short}, 0)
     bench.configs = {"c": Config("naive", 1, 32)}
-    (visit,) = bench.measure([Task(short.id, 1, ("c",))], bench.clock() + 1e9)
+    (visit,) = bench.measure([PlannedVisit(short.id, 1, ("c",))], bench.clock() + 1e9)
     (worker,) = bench._workers
     worker.connection.send(Order(long, 1, tuple(bench.configs.items())))
     assert isinstance(worker.connection.recv(), Trying)
@@ -42,11 +42,13 @@ def test_a_real_process_measures_and_ends_when_its_parent_is_killed(tmp_path: Pa
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
     ) as parent:
-        assert parent.stdout is not None
-        fine, arch, child = parent.stdout.readline().split()
-        assert (fine, arch) == ("True", "cpu")
-        assert running(int(child))
-        parent.kill()
+        try:
+            assert parent.stdout is not None
+            fine, arch, child = parent.stdout.readline().split()
+            assert (fine, arch) == ("True", "cpu")
+            assert running(int(child))
+        finally:
+            parent.kill()
     end = time.monotonic() + 60
     while running(int(child)) and time.monotonic() < end:
         time.sleep(0.05)

@@ -16,9 +16,9 @@ from attn_kernels.tuning.bench import pool
 from attn_kernels.tuning.bench.pool import CRASHED, HUNG, GpuBench
 from attn_kernels.tuning.bench.worker import Order
 from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.problem import Task
-from attn_kernels.tuning.results import Failure, Visit
+from attn_kernels.tuning.problem import PlannedVisit
 from attn_kernels.tuning.scenarios.scenario import Shape, scenario_of
+from tuning_table.table import Failure, Visit
 
 CPU = torch.device("cpu")
 SCENARIOS = {name: scenario_of(name, (1,), (5,), Shape(HeadLayout(2, 1, 16))) for name in "abc"}
@@ -65,7 +65,7 @@ def at(scenario: str, moment: str, what: Callable[[], None], once: Path | None =
 
 
 def visits(bench: GpuBench, *scenarios: str) -> dict[str, dict[str, object]]:
-    found = list(bench.measure([Task(name, 2, NAMES) for name in scenarios], bench.clock() + LATER))
+    found = list(bench.measure([PlannedVisit(name, 2, NAMES) for name in scenarios], bench.clock() + LATER))
     assert all(isinstance(visit, Visit) and visit.repeat == 2 for visit in found)
     assert len(found) == len(scenarios)
     return {visit.scenario: dict(visit.cells) for visit in found}
@@ -147,9 +147,9 @@ def test_a_device_that_keeps_breaking_ends_the_run(
 ) -> None:
     monkeypatch.setattr(pool, "MOST_BROKEN", 3)
     there = bench(at("b", "c1", die))
-    tasks = [Task(name, 1, NAMES) for name in ("a", "b", "b", "b", "b", "b")]
+    tasks = [PlannedVisit(name, 1, NAMES) for name in ("a", "b", "b", "b", "b", "b")]
     found: list[Visit] = []
-    with pytest.raises(TuningError, match=r"^cpu: 4 processes broke; what was measured is kept$"):
+    with pytest.raises(TuningError, match=r"^cpu: 4 processes broke; the rows so far are kept$"):
         for visit in there.measure(tasks, LATER):
             found.append(visit)
     assert [visit.scenario for visit in found] == ["a", "b", "b", "b"]
@@ -168,10 +168,10 @@ def test_visits_are_shared_among_devices(bench: Callable[..., GpuBench], tmp_pat
 
 def test_no_visit_begins_after_the_deadline(bench: Callable[..., GpuBench]) -> None:
     there = bench(lambda order, now: None)
-    assert list(there.measure([Task("a", 1, NAMES)], there.clock())) == []
+    assert list(there.measure([PlannedVisit("a", 1, NAMES)], there.clock())) == []
     moments = iter([0.0, 0.0, 99.0, *[100.0] * 1000])
     there.clock = lambda: next(moments)
-    found = list(there.measure([Task(name, 1, NAMES) for name in "abc"], 50.0))
+    found = list(there.measure([PlannedVisit(name, 1, NAMES) for name in "abc"], 50.0))
     assert [visit.scenario for visit in found] == ["a"] and found[0].cells == FINE  # it was waited for
 
 
@@ -206,9 +206,9 @@ def test_closing_ends_all_processes(bench: Callable[..., GpuBench]) -> None:
 
 def test_configs_that_were_not_compiled_are_left_out(bench: Callable[..., GpuBench]) -> None:
     there = bench(lambda order, now: None)
-    tasks = [Task("a", 1, NAMES), Task("b", 1, NAMES[:1])]
+    tasks = [PlannedVisit("a", 1, NAMES), PlannedVisit("b", 1, NAMES[:1])]
     assert there.compile(tasks, LATER, lambda done, total: None) == tuple(
         tasks
     )  # nothing compiles ahead here
     there._compiler.has = lambda job: job.config == CONFIGS["c1"]
-    assert there.compile(tasks, LATER, lambda done, total: None) == (Task("a", 1, ("c1",)),)
+    assert there.compile(tasks, LATER, lambda done, total: None) == (PlannedVisit("a", 1, ("c1",)),)

@@ -5,25 +5,24 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tuning_builders import SurfaceBench, Told, recorded_of, surface
+from tuning_builders import Recorder, SurfaceBench, create_table, recorded_of, surface
 
 from attn_kernels.tuning.bench.replay import CELL_S, COMPILE_S, VISIT_S, ReplayBench, loss_of, problem_of
 from attn_kernels.tuning.cli.replaying import replay
 from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.problem import Task, Times
-from attn_kernels.tuning.results import Failure, Recorded, Visit
+from attn_kernels.tuning.problem import PlannedVisit, Times
 from attn_kernels.tuning.search.loop import tune
 from attn_kernels.tuning.search.search import STRATEGIES
-from attn_kernels.tuning.table.folder import TableFolder
+from tuning_table.table import Failure, RecordedRun, Visit
 
 PLENTY = 1e6
 THERE = surface(scenarios=72, configs=18, noise=0.02, failing=frozenset({("*", "c3"), ("s5", "c1")}))
 
 
-def swept() -> Recorded:
+def swept() -> RecordedRun:
     visits: list[Visit] = []
     bench = SurfaceBench(THERE)
-    assert tune(STRATEGIES["full"](THERE.problem), bench, Times(), visits.append, Told(), budget=PLENTY)
+    assert tune(STRATEGIES["full"](THERE.problem), bench, Times(), visits.append, Recorder(), budget=PLENTY)
     return recorded_of(THERE.problem, visits)
 
 
@@ -35,7 +34,7 @@ def replayed(strategy: str, budget: float = PLENTY) -> tuple[list[Visit], float,
     problem = problem_of(SWEPT)
     bench = ReplayBench(SWEPT, problem)
     visits: list[Visit] = []
-    finished = tune(STRATEGIES[strategy](problem), bench, Times(), visits.append, Told(), budget=budget)
+    finished = tune(STRATEGIES[strategy](problem), bench, Times(), visits.append, Recorder(), budget=budget)
     return visits, bench.clock(), finished
 
 
@@ -80,7 +79,7 @@ def test_in_half_the_time_a_race_has_lost_less_than_a_sweep() -> None:
 def test_the_clock_counts_compiling_visits_and_cells() -> None:
     bench = ReplayBench(SWEPT, problem_of(SWEPT))
     alike = [s for s in THERE.problem.scenarios if THERE.problem.shape(s) == THERE.problem.shape("s0")]
-    tasks = [Task(scenario, 1, ("c0", "c1")) for scenario in alike[:3]]
+    tasks = [PlannedVisit(scenario, 1, ("c0", "c1")) for scenario in alike[:3]]
     assert bench.compile(tasks, PLENTY, lambda done, total: None) == tuple(tasks)
     assert bench.clock() == pytest.approx(2 * COMPILE_S)  # the scenarios share their shape
     assert len(list(bench.measure(tasks, PLENTY))) == 3
@@ -89,10 +88,12 @@ def test_the_clock_counts_compiling_visits_and_cells() -> None:
 
 def test_a_deadline_cuts_compiling_and_measuring_short() -> None:
     bench = ReplayBench(SWEPT, problem_of(SWEPT))
-    tasks = [Task("s0", 1, ("c0", "c1", "c2")), Task("s4", 1, ("c4",))]
-    assert bench.compile(tasks, 1.5 * COMPILE_S, lambda done, total: None) == (Task("s0", 1, ("c0", "c1")),)
+    tasks = [PlannedVisit("s0", 1, ("c0", "c1", "c2")), PlannedVisit("s4", 1, ("c4",))]
+    assert bench.compile(tasks, 1.5 * COMPILE_S, lambda done, total: None) == (
+        PlannedVisit("s0", 1, ("c0", "c1")),
+    )
     until = bench.clock() + 0.5 * VISIT_S
-    again = [Task("s0", repeat, ("c0",)) for repeat in (1, 2, 3)]
+    again = [PlannedVisit("s0", repeat, ("c0",)) for repeat in (1, 2, 3)]
     assert [visit.repeat for visit in bench.measure(again, until)] == [1]
 
 
@@ -104,7 +105,7 @@ def test_a_config_gives_its_second_time_when_it_is_asked_again_later() -> None:
     ]
     recorded = recorded_of(surface(scenarios=1, configs=3).problem, visits)
     bench = ReplayBench(recorded, problem_of(recorded))
-    tasks = [Task(visit.scenario, visit.repeat, tuple(visit.cells)) for visit in visits]
+    tasks = [PlannedVisit(visit.scenario, visit.repeat, tuple(visit.cells)) for visit in visits]
     assert list(bench.measure(tasks, PLENTY)) == visits
 
 
@@ -118,7 +119,7 @@ def test_repeats_begin_again_after_the_last() -> None:
     problem = problem_of(recorded)
     assert problem.candidates == {"s0": ("c0", "c1")}
     bench = ReplayBench(recorded, problem)
-    found = bench.measure([Task("s0", repeat, ("c1", "c0")) for repeat in range(1, 6)], PLENTY)
+    found = bench.measure([PlannedVisit("s0", repeat, ("c1", "c0")) for repeat in range(1, 6)], PLENTY)
     assert [dict(visit.cells) for visit in found] == [{"c0": c, "c1": 5.0} for c in (1.0, 2.0, 3.0, 1.0, 2.0)]
 
 
@@ -179,25 +180,26 @@ def test_a_config_that_fails_later_in_the_table_is_a_bad_choice() -> None:
 
 
 def test_a_folder_is_replayed_and_left_as_it_was(tmp_path: Path) -> None:
-    header, scenarios = SWEPT.header, list(SWEPT.scenarios.items())
-    with TableFolder.open(tmp_path / "table", header, scenarios, "2026-01-02") as table:
+    with create_table(tmp_path / "table", SWEPT) as table:
         for visit in SWEPT.visits:
-            table.append(visit)
+            table.append(visit.scenario, visit.cells, visit.repeat)
     before = {path.name: path.read_bytes() for path in (tmp_path / "table").iterdir()}
     lines = replay(tmp_path / "table", "full", PLENTY)
     assert {path.name: path.read_bytes() for path in (tmp_path / "table").iterdir()} == before
     possible = THERE.problem.possible
     assert lines[0].endswith(f"table: 72 scenarios, {possible} cells")
-    assert lines[1].startswith(f"strategy full: {possible} cells (100.0%) in ") and "nothing left" in lines[1]
-    assert lines[2].endswith("1.0000 (geomean), 1.000 (95%), 1.000 (worst)")
-    assert "budget used up" in replay(tmp_path / "table", "race", 10.0)[1]
+    assert (
+        lines[1].startswith(f"strategy full: {possible} cells (100.0%) in ")
+        and "nothing is left to measure" in lines[1]
+    )
+    assert lines[2].endswith("1.0000 (geometric mean), 1.000 (95%), 1.000 (worst)")
+    assert "the budget is used up" in replay(tmp_path / "table", "race", 10.0)[1]
 
 
 def test_a_table_without_times_is_refused(tmp_path: Path) -> None:
-    header, scenarios = SWEPT.header, list(SWEPT.scenarios.items())
-    with TableFolder.open(tmp_path / "table", header, scenarios, "2026-01-02") as table:
+    with create_table(tmp_path / "table", SWEPT) as table:
         with pytest.raises(TuningError, match="table: holds no rows"):
             replay(tmp_path / "table", "race", PLENTY)
-        table.append(Visit("s0", 1, {"c3": Failure("no")}))
+        table.append("s0", {"c3": Failure("no")})
     with pytest.raises(TuningError, match="no config of the table has a time"):
         replay(tmp_path / "table", "race", PLENTY)

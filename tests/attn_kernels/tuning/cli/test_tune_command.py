@@ -31,13 +31,13 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """The one line on stderr of wrong use, which writes nothing."""
     before = files(Path())
     assert main.main(arguments) == 2
-    told = capsys.readouterr()
-    assert told.out == "" and told.err.endswith("\n") and told.err.count("\n") == 1
+    message = capsys.readouterr()
+    assert message.out == "" and message.err.endswith("\n") and message.err.count("\n") == 1
     assert files(Path()) == before and [path.name for path in Path().iterdir() if path.is_dir()] == []
-    return told.err
+    return message.err
 
 
-@pytest.mark.parametrize(("arguments", "told"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     (["--scenarios", "nope"], "--scenarios 'nope': neither a file nor a named set (serving, quick, "),
     (["--scenarios", "."], "--scenarios '.': neither a file nor"),
     (["--scenarios", "a" * 5000], "cannot be used: File name too long"),
@@ -52,16 +52,16 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     (["--gpus", ""], "--gpus '': expected all"),
     (["--gpus", "7"], "--gpus '7': expected different numbers below 2"),
     (["--gpus", "0,0"], "--gpus '0,0': expected different numbers below 2"),
-    (["--replay", "nope"], "nope: holds no table: there is no run.yaml"),
-    (["--replay", "."], ".: holds no table: there is no run.yaml"),
-    (["--replay", "batches.jsonl"], "batches.jsonl: holds no table: there is no run.yaml"),
+    (["--replay", "nope"], "nope: no such table folder (it would hold run.yaml, "),
+    (["--replay", "."], "run.yaml: no such file"),
+    (["--replay", "batches.jsonl"], "batches.jsonl: no such table folder"),
 ])  # fmt: skip
-def test_wrong_use_is_told_in_one_line(
-    gpus: Callable[[int], None], capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+def test_wrong_use_is_one_line_on_stderr(
+    gpus: Callable[[int], None], capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     gpus(2)
     Path("bad.jsonl").write_text(BATCHES.partition("\n")[0] + "\n" + BATCHES.replace("[1]", "5"))
-    assert told in refused(capsys, *arguments)
+    assert message in refused(capsys, *arguments)
 
 
 @pytest.mark.parametrize("arguments", [
@@ -69,7 +69,7 @@ def test_wrong_use_is_told_in_one_line(
     ["--compile-workers", "-1"], ["--compile-workers", "two"], ["--seed", "x"], ["--strategy", "best"],
     ["--nope"],
 ])  # fmt: skip
-def test_impossible_arguments_are_told_by_name(
+def test_impossible_arguments_are_refused_by_name(
     capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -85,7 +85,7 @@ def test_without_a_gpu_a_run_says_what_is_possible(
     gpus: Callable[[int], None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpus(0)
-    assert "no GPU here; --dry-run says what would be done" in refused(capsys)
+    assert "no GPU here; --dry-run describes the run" in refused(capsys)
     assert "no GPU here" in refused(capsys, "--gpus", "0", "--scenarios", "quick")
     monkeypatch.delenv("TRITON_INTERPRET")
     assert "set TRITON_INTERPRET=1" in refused(capsys, "--gpus", "cpu")
@@ -97,12 +97,17 @@ def test_a_dry_run_says_what_a_run_would_do_and_needs_no_gpu(
     gpus(0)
     assert main.main(["--scenarios", "batches.jsonl", "--variants", "naive,split", "--dry-run"]) == 0
     out = capsys.readouterr().out
-    assert "no GPU here: as for an H100" in out and "3 scenarios at 1 shapes: 3 decode" in out
-    configs, cells = (int(re.search(rf"(\d+) {word}", out)[1]) for word in ("configs", "cells are possible"))
+    assert "no GPU here: the estimate is for an H100" in out and "3 scenarios at 1 shapes: 3 decode" in out
+    configs, cells = (
+        int(re.search(rf"(\d+) {word}", out)[1]) for word in ("configs", "cells may be measured")
+    )
     dropped = sum(int(count) for count in re.findall(r"^  (\d+) ", out, re.MULTILINE))
     assert cells + dropped == 3 * sum(c.variant in ("naive", "split") for c in declared("nvidia"))
     assert 0 < configs <= cells <= 3 * configs
-    assert "goes on with 'explore families': 3 scenarios" in out and "the budget is 600 s" in out
+    assert (
+        "next round of the strategy race: explore families, 3 scenarios" in out
+        and "the budget is 600 s" in out
+    )
     assert set(files(Path())) == {"batches.jsonl"}
 
 

@@ -12,14 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from tuning_workers import BATCHES, NAIVE, RUN, TOLD, Act, files, start_command, stub
+from tuning_workers import BATCHES, NAIVE, OUTPUT_FILES, RUN, Act, command, files, stub
 
 from attn_kernels.measure.device import device_facts
 from attn_kernels.tuning.bench import pool
 from attn_kernels.tuning.cli import main
-from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.table.folder import read_folder
-from treegen.read.table_file import read_table
+from tuning_table import TableError, read_run
 
 pytestmark = pytest.mark.usefixtures("batches")
 
@@ -29,14 +27,14 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     """Run in this process with stubs as workers; stdout, or if it is refused stderr, as lines."""
     monkeypatch.setattr(pool, "START_METHOD", "fork")
 
-    def command(*arguments: str, act: Act = lambda order, now: None, code: int = 0) -> list[str]:
+    def run_here(*arguments: str, act: Act = lambda order, now: None, code: int = 0) -> list[str]:
         monkeypatch.setattr(pool, "serve", stub(act, lambda name: device_facts(torch.device(name))))
         assert main.main([*RUN, *arguments]) == code
-        told = capsys.readouterr()
-        assert (told.err == "") == (code == 0)
-        return (told.err or told.out).splitlines()
+        message = capsys.readouterr()
+        assert (message.err == "") == (code == 0)
+        return (message.err or message.out).splitlines()
 
-    return command
+    return run_here
 
 
 def summary() -> dict[str, object]:
@@ -51,7 +49,7 @@ def test_a_run_writes_a_table_and_once_finished_says_so(run: Callable[..., list[
     assert summary()["finished"] is True and summary()["cells_measured"] == 3 * len(NAIVE)
     before = files(Path())
     again = run("--strategy", "full")
-    assert again[0] == "table: nothing is left to measure; an earlier run finished:"
+    assert again[0] == "table: nothing is left to measure; an earlier run finished. Its result:"
     assert again[1:] == lines[-len(again[1:]) :]
     assert files(Path()) == before
     assert run("--strategy", "full", "--budget", "1")[0] == again[0]  # even if its budget were used up
@@ -60,23 +58,23 @@ def test_a_run_writes_a_table_and_once_finished_says_so(run: Callable[..., list[
 def test_a_dry_run_goes_on_from_the_table(run: Callable[..., list[str]]) -> None:
     run("--strategy", "full")
     before = files(Path())
-    told = run("--strategy", "full", "--dry-run")
-    assert "going on in table with 6 rows of " in told[0] and told[-1] == "nothing is left to measure"
+    message = run("--strategy", "full", "--dry-run")
+    assert "; table holds 6 rows from " in message[0] and message[-1] == "nothing is left to measure"
     recorded = yaml.safe_load(Path("table/run.yaml").read_text())
     recorded["summary"]["seconds"] = 700.0
     Path("table/run.yaml").write_text(yaml.safe_dump(recorded))
-    told = run("--strategy", "full", "--dry-run")
-    assert "of which 700 s are used" in told[-2] and told[-1].startswith("the budget is used up")
+    message = run("--strategy", "full", "--dry-run")
+    assert "of which 700 s are used up" in message[-2] and message[-1].startswith("the budget is used up")
     Path("table/run.yaml").write_bytes(before["table/run.yaml"])
     assert files(Path()) == before
 
 
 def test_a_budget_that_is_used_up_is_said(run: Callable[..., list[str]]) -> None:
     lines = run("--budget", "1", act=lambda order, now: time.sleep(1.1 * (now == "begin")))
-    assert "table: the budget is used up; a larger --budget goes on" in lines
+    assert f"table: the budget is used up; {main.GO_ON}" in lines
     assert "1 of 3 scenarios, 1 rows" in "\n".join(lines) and summary()["finished"] is False
     before = files(Path())
-    assert run("--budget", "1") == ["table: the budget of 1 s is used up; a larger --budget goes on"]
+    assert run("--budget", "1") == [f"table: the budget of 1 s is used up; {main.GO_ON}"]
     assert files(Path()) == before
     assert "3 of 3 scenarios, 6 rows" in "\n".join(run("--budget", "100"))
 
@@ -90,8 +88,8 @@ def test_a_run_that_fails_half_way_keeps_its_rows_and_how_long_it_took(
         if order.scenario.id == "b" and now == NAIVE[0]:
             os._exit(1)
 
-    assert run(act=end_at_b, code=2) == ["cpu: 1 processes broke; what was measured is kept"]
-    rows = len(read_folder(Path("table")).visits)
+    assert run(act=end_at_b, code=2) == ["cpu: 1 processes broke; the rows so far are kept"]
+    rows = len(read_run(Path("table")).visits)
     assert summary()["rows"] == rows < 3 and summary()["finished"] is False
     assert "3 of 3 scenarios, 6 rows" in "\n".join(run())
 
@@ -100,14 +98,12 @@ def test_a_folder_of_another_run_or_of_something_else_is_refused(run: Callable[.
     run()
     before = files(Path())
     (line,) = run("--seed", "1", code=2)
-    assert (
-        line
-        == "table holds a run with seed 0, but this run has 1: choose another --out, or remove the folder"
-    )
+    remedy = "choose another folder, or remove this one"
+    assert line == f"table: holds a run with seed 0, but this run has 1: {remedy}"
     (line,) = run("--strategy", "full", code=2)
-    assert line.startswith("table holds a run with strategy race, but this run has full")
+    assert line.startswith("table: holds a run with strategy 'race', but this run has 'full': ")
     (line,) = run("--variants", "naive,split", code=2)
-    assert line.startswith("table holds a run whose config ") or "configs, but this run has" in line
+    assert line.startswith("table: holds a run with configs[")
     assert files(Path()) == before
     Path("other").mkdir()
     Path("other/letter.txt").touch()
@@ -119,20 +115,24 @@ def test_a_folder_of_another_run_or_of_something_else_is_refused(run: Callable[.
     assert files(Path()) == before | {"other/letter.txt": b""}
 
 
-@pytest.mark.parametrize(("name", "text", "told"), [
+@pytest.mark.parametrize(("name", "text", "message"), [
     ("run.yaml", "[", "table/run.yaml"),
     ("times.csv", "scenario,repeat\n", "table/times.csv:1: "),
     ("times.csv", b"\xff\n", "table/times.csv:1: not UTF-8 text"),
     ("scenarios.csv", "", "table/scenarios.csv"),
 ])  # fmt: skip
 def test_a_table_that_cannot_be_read_is_left_as_it_is(
-    run: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], name: str, text: str | bytes, told: str
+    run: Callable[..., list[str]],
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    text: str | bytes,
+    message: str,
 ) -> None:
     run()
     (Path("table") / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     before = files(Path())
     for line in (*run(code=2), *run("--replay", "table", code=2)):
-        assert line.startswith(told)
+        assert line.startswith(message)
     assert files(Path()) == before
 
 
@@ -166,18 +166,18 @@ def test_an_interrupt_before_anything_was_measured(
     assert not Path("table").exists()
 
 
-def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch, run: Callable[..., list[str]]) -> None:
+def test_a_full_disk_ends_the_run(monkeypatch: pytest.MonkeyPatch, run: Callable[..., list[str]]) -> None:
     def full(*_: object) -> None:
-        raise TuningError("table: cannot be used: No space left on device")
+        raise TableError("table", "cannot be used: No space left on device")
 
-    monkeypatch.setattr(main.TableFolder, "append", full)
+    monkeypatch.setattr(main.TableWriter, "append", full)
     assert run(code=2) == ["table: cannot be used: No space left on device"]
 
 
 def ended(process: BaseProcess, code: int) -> dict[str, str]:
     process.join(120)
-    assert process.exitcode == code, {name: Path(name).read_text() for name in TOLD}
-    return {name: Path(name).read_text() for name in TOLD}
+    assert process.exitcode == code, {name: Path(name).read_text() for name in OUTPUT_FILES}
+    return {name: Path(name).read_text() for name in OUTPUT_FILES}
 
 
 def rows() -> list[str]:
@@ -192,56 +192,54 @@ def wait_for_rows(process: BaseProcess, count: int) -> None:
 
 
 def test_a_run_that_is_stopped_and_killed_goes_on_to_its_end() -> None:
-    first = start_command(Path(), RUN, hold_after=1)
-    wait_for_rows(first, 1)
-    other = Path("elsewhere")
-    other.mkdir()
-    (other / "batches.jsonl").write_text(BATCHES)
-    table = str(Path("table").resolve())
-    second = start_command(other, [*RUN[:-1], table])
-    second.join(120)
-    assert second.exitcode == 2
-    assert (
-        (other / "stderr").read_text().startswith(f"{table}: another run is writing here: wait for its end")
-    )
-    assert (other / "stdout").read_text() == ""
+    with command(Path(), RUN, hold_after=1) as first:
+        wait_for_rows(first, 1)
+        elsewhere = Path("elsewhere")
+        elsewhere.mkdir()
+        (elsewhere / "batches.jsonl").write_text(BATCHES)
+        table = str(Path("table").resolve())
+        with command(elsewhere, [*RUN[:-1], table]) as second:
+            second.join(120)
+            assert second.exitcode == 2
+        refusal = (elsewhere / "stderr").read_text()
+        assert refusal.startswith(f"{table}: another run is writing here: wait for its end")
+        assert (elsewhere / "stdout").read_text() == ""
 
-    os.kill(first.pid, signal.SIGINT)
-    told = ended(first, 130)
-    assert told["stderr"] == "" and "\nstopped; table keeps " in told["stdout"]
-    assert "the same command goes on" in told["stdout"]
+        os.kill(first.pid, signal.SIGINT)
+        message = ended(first, 130)
+    assert message["stderr"] == "" and "\nstopped; table keeps " in message["stdout"]
+    assert "the same command goes on from there" in message["stdout"]
     stopped = rows()
     assert len(stopped) == 1 and summary()["finished"] is False and summary()["seconds"] > 0.0
 
-    third = start_command(Path(), RUN, hold_after=2)
-    wait_for_rows(third, 3)
-    os.kill(third.pid, signal.SIGKILL)
-    ended(third, -signal.SIGKILL)
+    with command(Path(), RUN, hold_after=2) as third:
+        wait_for_rows(third, 3)
     with Path("table/times.csv").open("a") as file:
         file.write("c,9,5")  # as if it had been killed within a row
     killed = rows()[:-1]
     assert killed[:1] == stopped and len(killed) == 3
 
-    command = [sys.executable, "-m", "attn_kernels.tuning", *RUN]
+    arguments = [sys.executable, "-m", "attn_kernels.tuning", *RUN]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (
-        "table: nothing is left to measure\n3 of 3 scenarios, " in done.stdout
-        and "fastest: naive in 3" in done.stdout
+    done = subprocess.run(
+        arguments, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "table: nothing is left to measure\n3 of 3 scenarios, " in done.stdout
+    assert "fastest: naive in 3" in done.stdout
     assert rows()[:3] == killed and len({tuple(row.split(",")[:2]) for row in rows()}) == len(rows())
-    found = read_table(Path("table"))
-    assert set(found.scenarios) == {"a", "b", "c"} and [c.id for c in found.configs] == NAIVE
-    assert found.device_name == "cpu (Triton interpreter)"
-    recorded = read_folder(Path("table"))
+    recorded = read_run(Path("table"))
+    assert set(recorded.scenarios) == {"a", "b", "c"}
+    assert [config.id for config in recorded.header.configs] == NAIVE
+    assert recorded.header.device_name == "cpu (Triton interpreter)"
     assert all(len(v.cells) == len(NAIVE) for v in recorded.visits if v.repeat == 1)
     assert summary()["finished"] is True and summary()["failures"] == {}
 
     before = files(Path("table"))
-    told = ended(start_command(Path(), RUN), 0)
-    assert told["stdout"].startswith("table: nothing is left to measure; an earlier run finished:\n")
+    with command(Path(), RUN) as last:
+        message = ended(last, 0)
+    assert message["stdout"].startswith(
+        "table: nothing is left to measure; an earlier run finished. Its result:\n"
+    )
     after = files(Path("table"))
-    assert {name: text for name, text in after.items() if name != "run.yaml"} == {
-        name: text for name, text in before.items() if name != "run.yaml"
-    }
+    assert {**after, "run.yaml": b""} == {**before, "run.yaml": b""}

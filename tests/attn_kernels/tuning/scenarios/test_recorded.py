@@ -146,7 +146,7 @@ def test_batches_that_differ_at_all_are_kept_apart(path: Path, other: dict[str, 
         (line(query_lens=[1] * 16385), "query_lens has more than 16384 sequences"),
         (
             line(query_lens=[1, 1]),
-            "query_lens has 2 sequences, but context_lens 3; each needs a length a seq",
+            "query_lens has 2 sequences, but context_lens 3; each needs one length per seq",
         ),
         (
             line(query_lens=[1, 78, 512]),
@@ -179,7 +179,7 @@ def test_batches_that_differ_at_all_are_kept_apart(path: Path, other: dict[str, 
     ],
     ids=lambda text: text[:30],
 )
-def test_mistakes_are_told_with_their_line(path: Path, text: str, what: str) -> None:
+def test_a_mistake_is_an_error_with_its_line(path: Path, text: str, what: str) -> None:
     with pytest.raises(TuningError) as error:
         read(path, line(id="first"), "", text, line())
     message = str(error.value)
@@ -201,21 +201,21 @@ def test_bytes_that_are_no_text(path: Path) -> None:
 
 
 def test_files_that_are_none(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(file: Path) -> str:
+    def message(file: Path) -> str:
         with pytest.raises(TuningError) as error:
             read_recorded(file)
         return str(error.value).removeprefix(str(file))
 
-    assert told(path) == ": cannot be read: No such file or directory"
-    assert told(tmp_path) == ": not a plain file; name a file of JSON lines"
+    assert message(path) == ": cannot be read: No such file or directory"
+    assert message(tmp_path) == ": not a plain file; name a file of JSON lines"
     os.mkfifo(tmp_path / "fifo")
-    assert told(tmp_path / "fifo") == ": not a plain file; name a file of JSON lines"
+    assert message(tmp_path / "fifo") == ": not a plain file; name a file of JSON lines"
     path.write_text("\n \n")
-    assert told(path) == ": holds no batch; write one JSON object a line"
+    assert message(path) == ": holds no batch; write one JSON object a line"
     path.write_text(line() + "\n" + " " * (1 << 20) + line())
-    assert told(path) == ":2: longer than 1 MiB; write runs of equal lengths as [count, length]"
+    assert message(path) == ":2: longer than 1 MiB; write runs of equal lengths as [count, length]"
     monkeypatch.setattr(recorded, "MAX_FILE_BYTES", 1 << 20)
-    assert told(path) == ": larger than 1 MiB; keep a sample of its lines"
+    assert message(path) == ": larger than 1 MiB; keep a sample of its lines"
 
 
 def test_text_that_is_written(path: Path) -> None:

@@ -155,7 +155,7 @@ def test_ids_and_batches_are_distinct(seed: int) -> None:
 @given(seed=st.integers(0, 10**6))
 @few_seeds
 def test_untuned_batches_are_in_no_other_set_at_any_seed(seed: int) -> None:
-    """The sets are told apart by a batch's lengths alone, so that two seeds need not be compared."""
+    """The sets are message apart by a batch's lengths alone, so that two seeds need not be compared."""
     for name in ("serving", "quick", "untuned"):
         assert {is_held_out(scenario.batch) for scenario in SETS[name](seed)} == {name == "untuned"}
     assert min(scenario.batch.max_seq_len for scenario in SETS["untuned"](seed)) >= 64
@@ -202,8 +202,8 @@ def test_serving_covers_every_kind_in_every_shape(seed: int) -> None:
     cells = Counter((shape_of(scenario.batch), scenario.batch.kind) for scenario in scenarios)
     assert min(cells[shape, kind] for shape in SHAPES for kind in KINDS) >= 4
     kinds = Counter(scenario.batch.kind for scenario in scenarios)
-    wanted = {"decode": 486, "mixed": 216, "prefill": 162, "chunk": 130, "spec": 86}
-    assert all(abs(kinds[kind] - count) <= 1 for kind, count in wanted.items())
+    missing = {"decode": 486, "mixed": 216, "prefill": 162, "chunk": 130, "spec": 86}
+    assert all(abs(kinds[kind] - count) <= 1 for kind, count in missing.items())
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -1,13 +1,13 @@
 """The loop of a run: its budget, rounds that do not get anywhere, and what an interrupt leaves."""
 
 import pytest
-from tuning_builders import Listed, SurfaceBench, Told, surface
+from tuning_builders import Listed, Recorder, SurfaceBench, surface
 
 from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.problem import Task, Times
-from attn_kernels.tuning.results import Visit
+from attn_kernels.tuning.problem import PlannedVisit, Times
 from attn_kernels.tuning.search.loop import COMPILE_SHARE, tune
 from attn_kernels.tuning.search.search import Full, Race, RaceRules, Round, Strategy
+from tuning_table.table import Visit
 
 THERE = surface(noise=0.05)
 PLENTY = 1e6
@@ -17,11 +17,11 @@ def run(
     strategy: Strategy, bench: SurfaceBench, visits: list[Visit], budget: float, spent: float = 0.0
 ) -> bool:
     """Go on from `visits`, which grow."""
-    return tune(strategy, bench, Times(visits), visits.append, Told(), budget=budget, spent=spent)
+    return tune(strategy, bench, Times(visits), visits.append, Recorder(), budget=budget, spent=spent)
 
 
 def a_round(name: str, *scenarios: str, share: float = 1.0, repeat: int = 1, config: str = "c0") -> Round:
-    return Round(name, tuple(Task(scenario, repeat, (config,)) for scenario in scenarios), share)
+    return Round(name, tuple(PlannedVisit(scenario, repeat, (config,)) for scenario in scenarios), share)
 
 
 def test_with_time_enough_it_ends_when_nothing_is_left() -> None:
@@ -66,13 +66,13 @@ def test_a_budget_that_is_used_up_asks_for_nothing() -> None:
     strategy = Listed([a_round("one", "s0")])
     assert not run(strategy, SurfaceBench(THERE), [], 30.0, 30.0)
     assert not run(strategy, SurfaceBench(THERE), [], 30.0, 31.0)
-    assert not strategy.asked
+    assert not strategy.shares
 
 
 def test_the_strategy_is_told_which_share_is_spent() -> None:
     strategy = Listed([a_round("one", "s0", "s1"), a_round("two", "s2")])
     assert run(strategy, SurfaceBench(THERE), [], 40.0, 10.0)
-    assert strategy.asked == [10 / 40, 12 / 40, 13 / 40]
+    assert strategy.shares == [10 / 40, 12 / 40, 13 / 40]
 
 
 def test_of_a_rounds_time_some_is_left_to_measure() -> None:
@@ -91,7 +91,7 @@ def test_a_round_whose_time_was_too_short_to_compile_moves_on() -> None:
     visits: list[Visit] = []
     assert run(strategy, bench, visits, 40.0)
     assert [visit.scenario for visit in visits] == ["s0", "s1"]
-    assert strategy.asked[:2] == [0.0, 0.25]  # as if the share were over
+    assert strategy.shares[:2] == [0.0, 0.25]  # as if the share were over
 
 
 def test_an_exploring_race_that_compiles_nothing_goes_on_to_its_portfolio() -> None:
@@ -115,7 +115,7 @@ def test_a_last_round_that_could_not_compile_in_time_is_no_mistake() -> None:
 class Unable(SurfaceBench):
     """Compiles nothing, soon."""
 
-    def compile(self, tasks: object, until: float, progress: object) -> tuple[Task, ...]:
+    def compile(self, tasks: object, until: float, progress: object) -> tuple[PlannedVisit, ...]:
         self.now += 0.5
         return ()
 
@@ -124,8 +124,8 @@ class Unable(SurfaceBench):
     [a_round("late", "s0")],
     [a_round("early", "s0", share=0.25), a_round("late", "s0")],
 ])  # fmt: skip
-def test_a_round_of_which_nothing_can_be_compiled_is_told(rounds: list[Round]) -> None:
-    with pytest.raises(TuningError, match=r"round 'late' measured nothing: nothing of it could be compiled"):
+def test_a_round_without_compiled_kernels_is_an_error(rounds: list[Round]) -> None:
+    with pytest.raises(TuningError, match=r"round 'late' measured nothing, as none of its kernels"):
         run(Listed(rounds), Unable(THERE), [], 40.0)
 
 
@@ -159,14 +159,14 @@ def test_an_interrupt_leaves_what_was_recorded_and_the_next_run_goes_on(when: in
     assert by_name[0] == by_name[1]
 
 
-def test_who_watches_is_told_of_every_round() -> None:
-    told = Told()
+def test_the_watcher_is_called_for_every_round() -> None:
+    message = Recorder()
     rounds = [a_round("one", "s0", "s1"), a_round("two", "s2", config="c1")]
     bench = SurfaceBench(THERE, compile_s=0.1)
-    assert tune(Listed(rounds), bench, Times(), lambda visit: None, told, budget=PLENTY)
-    assert told.told == [
-        ("compiling for: one", 0), ("compiling for: one", 1), ("one", 2),
-        ("compiling for: two", 0), ("compiling for: two", 1), ("two", 1),
+    assert tune(Listed(rounds), bench, Times(), lambda visit: None, message, budget=PLENTY)
+    assert message.message == [
+        ("compile for one", 0), ("compile for one", 1), ("one", 2),
+        ("compile for two", 0), ("compile for two", 1), ("two", 1),
     ]  # fmt: skip
 
 
@@ -176,5 +176,5 @@ def test_a_visit_that_could_not_be_recorded_does_not_count() -> None:
 
     times = Times()
     with pytest.raises(TuningError, match="no space left"):
-        tune(Full(THERE.problem), SurfaceBench(THERE), times, full, Told(), budget=PLENTY)
+        tune(Full(THERE.problem), SurfaceBench(THERE), times, full, Recorder(), budget=PLENTY)
     assert times.num_visits == 0

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tuning_builders import features
 
-from attn_kernels.tuning.problem import Problem
+from attn_kernels.tuning.problem import SearchProblem
 from attn_kernels.tuning.search.neighbours import Distances
 
 quiet = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -23,7 +23,7 @@ scenarios = st.lists(
     ),
     min_size=1,
     max_size=7,
-).map(lambda rows: Problem({f"s{i}": row for i, row in enumerate(rows)}, {}, {}, {}))
+).map(lambda rows: SearchProblem({f"s{i}": row for i, row in enumerate(rows)}, {}, {}, {}))
 
 
 def radius(distances: Distances, names: Sequence[str], centers: Sequence[str]) -> float:
@@ -33,7 +33,7 @@ def radius(distances: Distances, names: Sequence[str], centers: Sequence[str]) -
 
 @quiet
 @given(scenarios)
-def test_distances_are_a_metric_whoever_asks_first(problem: Problem) -> None:
+def test_distances_are_a_metric_whoever_asks_first(problem: SearchProblem) -> None:
     names = problem.scenarios
     there, back = Distances(problem), Distances(problem)
     for one in names:
@@ -53,13 +53,13 @@ def test_distances_are_a_metric_whoever_asks_first(problem: Problem) -> None:
 def test_every_feature_sets_scenarios_apart(change: dict[str, int]) -> None:
     usual = features(4, 2, 1024)
     rows = {"a": usual, "b": usual | change, "c": usual}
-    distances = Distances(Problem(rows, {}, {}, {}))
+    distances = Distances(SearchProblem(rows, {}, {}, {}))
     assert distances.between("a", "b") > 0.0 == distances.between("a", "c")
 
 
 def test_factors_count_not_differences() -> None:
     rows = {name: features(count, 1, 1024) for name, count in (("a", 1), ("b", 4), ("c", 16), ("d", 19))}
-    distances = Distances(Problem(rows, {}, {}, {}))
+    distances = Distances(SearchProblem(rows, {}, {}, {}))
     assert distances.between("a", "b") == pytest.approx(distances.between("b", "c"))
     assert distances.between("c", "d") < distances.between("a", "b")
     assert distances.nearest("b", ["d", "c", "a"], 2) == ["c", "a"]
@@ -68,7 +68,7 @@ def test_factors_count_not_differences() -> None:
 
 @quiet
 @given(scenarios, st.integers(0, 8), st.integers(0, 2))
-def test_farthest_first_spreads_as_k_centers_do(problem: Problem, count: int, num_known: int) -> None:
+def test_farthest_first_spreads_as_k_centers_do(problem: SearchProblem, count: int, num_known: int) -> None:
     names = problem.scenarios
     known, distances = names[:num_known], Distances(problem)
     chosen = distances.farthest_first(names, count, known)
@@ -90,7 +90,7 @@ def test_farthest_first_spreads_as_k_centers_do(problem: Problem, count: int, nu
 
 def test_the_first_without_anything_known_is_in_the_middle() -> None:
     rows = {f"s{size}": features(2**size, 1, 1024) for size in range(7)}
-    distances = Distances(Problem(rows, {}, {}, {}))
+    distances = Distances(SearchProblem(rows, {}, {}, {}))
     assert distances.farthest_first(list(rows), 1) == ["s3"]
     assert set(distances.farthest_first(list(rows), 3)) == {"s0", "s3", "s6"}
     assert distances.farthest_first(list(rows), 1, ["s0"]) == ["s6"]

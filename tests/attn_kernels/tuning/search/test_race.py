@@ -3,16 +3,16 @@
 import pytest
 from tuning_builders import features
 
-from attn_kernels.tuning.problem import Problem, Task, Times
-from attn_kernels.tuning.results import Visit
+from attn_kernels.tuning.problem import PlannedVisit, SearchProblem, Times
 from attn_kernels.tuning.search.search import Race, RaceRules
+from tuning_table.table import Visit
 
 
 def test_of_a_slow_variant_the_best_config_is_chosen() -> None:
     # Both configs of "naive" are far slower than the best, one of them less.
     rows = {f"s{i}": features(2**i, 1, 1024) for i in range(6)}
     speeds = {"fast": 1.0, "awful": 3.9, "bad": 2.0}
-    problem = Problem(
+    problem = SearchProblem(
         rows, dict.fromkeys(rows, tuple(speeds)), {}, {"fast": "qblock", "awful": "naive", "bad": "naive"}
     )
     swept = Visit("s0", 1, speeds), Visit("s3", 1, speeds)
@@ -22,9 +22,9 @@ def test_of_a_slow_variant_the_best_config_is_chosen() -> None:
 
 
 def line_of(count: int, slow_in: int, rules: RaceRules) -> list[str]:
-    """What is asked for in the last of `count` scenarios in a row, `slow_in` of which had "slow" timed."""
+    """The configs to measure in the last of `count` scenarios in a row; `slow_in` of them timed "slow"."""
     rows = {f"s{i}": features(1, 1, 1024 * 2**i) for i in range(count)}
-    problem = Problem(
+    problem = SearchProblem(
         rows, dict.fromkeys(rows, ("fast", "slow")), {}, dict.fromkeys(("fast", "slow"), "qblock")
     )
     visits = [
@@ -50,7 +50,7 @@ def test_only_the_nearest_count(position: int, hopeless: bool) -> None:
     """Six scenarios tried the config, and at `position`, 0 the farthest, it was not slow."""
     rows = {f"s{i}": features(1, 1, 1024 * 2**i) for i in range(7)}
     names = ("fast", "other")
-    problem = Problem(rows, dict.fromkeys(rows, names), {}, dict.fromkeys(names, "qblock"))
+    problem = SearchProblem(rows, dict.fromkeys(rows, names), {}, dict.fromkeys(names, "qblock"))
     times = Times(
         Visit(f"s{i}", repeat, {"fast": 1.0, "other": 1.1 if i == position else 1.2})
         for i in range(6)
@@ -60,19 +60,19 @@ def test_only_the_nearest_count(position: int, hopeless: bool) -> None:
     times.add(Visit("s6", 2, {"fast": 1.0}))
     # Only "fast" is everywhere, and the portfolio needs no other: a loss of 20% is said to be fine.
     planned = Race(problem, RaceRules(portfolio_loss=0.2)).next_round(times, 0.9)
-    asked = [] if planned is None else [(task.scenario, task.configs) for task in planned.tasks]
-    assert asked == ([] if hopeless else [("s6", ("other",))])
+    visits = [] if planned is None else [(task.scenario, task.configs) for task in planned.tasks]
+    assert visits == ([] if hopeless else [("s6", ("other",))])
 
 
 def test_other_families_do_not_count() -> None:
     rows = {f"s{i}": features(1, 1, 1024 + i, element=1 if i == 6 else 2) for i in range(7)}
     names = ("fast", "slow")
-    problem = Problem(rows, dict.fromkeys(rows, names), {}, dict.fromkeys(names, "qblock"))
+    problem = SearchProblem(rows, dict.fromkeys(rows, names), {}, dict.fromkeys(names, "qblock"))
     times = Times(Visit(f"s{i}", r, {"fast": 1.0, "slow": 2.0}) for i in range(6) for r in (1, 2))
     times.add(Visit("s6", 1, {"fast": 1.0}))
     times.add(Visit("s6", 2, {"fast": 1.0}))
     planned = Race(problem).next_round(times, 0.9)
-    assert planned is not None and planned.tasks == (Task("s6", 3, ("slow",)),)
+    assert planned is not None and planned.tasks == (PlannedVisit("s6", 3, ("slow",)),)
 
 
 def test_scenarios_without_candidates_do_not_hide_others() -> None:
@@ -81,7 +81,7 @@ def test_scenarios_without_candidates_do_not_hide_others() -> None:
     rows |= {f"s{i}": features(1 + i, 1, 1024) for i in range(8)}
     names = ("a", "b")
     candidates = {s: () if s.startswith("empty") else names for s in rows}
-    problem = Problem(rows, candidates, {}, dict.fromkeys(names, "qblock"))
+    problem = SearchProblem(rows, candidates, {}, dict.fromkeys(names, "qblock"))
     visits = [Visit(s, r, {"a": 1.0}) for s in rows if candidates[s] for r in (1, 2)]
     planned = Race(problem, RaceRules(explore=(3, 2, 1), refine=2)).next_round(Times(visits), 0.9)
     # "a" loses nothing as far as anything is known, but nothing is known of "b".
@@ -93,7 +93,7 @@ def test_scenarios_without_candidates_do_not_hide_others() -> None:
 def test_no_scenario_is_left_without_a_time_if_a_config_may_have_one() -> None:
     rows = {f"s{i}": features(1, 1, 1024 + i) for i in range(7)}
     candidates = {s: ("fast", "slow") if s != "s6" else ("slow",) for s in rows}
-    problem = Problem(rows, candidates, {}, {"fast": "qblock", "slow": "qblock"})
+    problem = SearchProblem(rows, candidates, {}, {"fast": "qblock", "slow": "qblock"})
     times = Times(Visit(f"s{i}", r, {"fast": 1.0, "slow": 2.0}) for i in range(6) for r in (1, 2))
     planned = Race(problem).next_round(times, 0.9)
-    assert planned is not None and planned.tasks == (Task("s6", 1, ("slow",)),)
+    assert planned is not None and planned.tasks == (PlannedVisit("s6", 1, ("slow",)),)

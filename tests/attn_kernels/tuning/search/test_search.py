@@ -6,14 +6,14 @@ from collections import Counter
 import pytest
 from tuning_builders import Surface, rounds_of, surface
 
-from attn_kernels.tuning.problem import Problem, Times
-from attn_kernels.tuning.results import Failure, Visit
+from attn_kernels.tuning.problem import SearchProblem, Times
 from attn_kernels.tuning.search.search import REPEATS, STRATEGIES, SWEPT_AGAIN, Full, Race, RaceRules
+from tuning_table.table import Failure, Visit
 
 QUICK = RaceRules(explore=(3, 2, 1), refine=2, neighbours=2, portfolio_most=4)
 
 
-def quick_race(problem: Problem) -> Race:
+def quick_race(problem: SearchProblem) -> Race:
     return Race(problem, QUICK)
 
 
@@ -52,7 +52,7 @@ def finished(there: Surface, strategy: Race | Full, spent: float = 0.0) -> Times
 @pytest.mark.parametrize("make", [Full, quick_race, Race])
 @pytest.mark.parametrize("spent", [0.0, 0.7])
 def test_rounds_ask_for_candidates_each_at_most_twice(there: Surface, make: type[Full], spent: float) -> None:
-    problem, asked = there.problem, Counter[tuple[str, str]]()
+    problem, cells = there.problem, Counter[tuple[str, str]]()
     repeats = Counter[str]()
     for planned in rounds_of(make(problem), there, [], spent=spent):
         assert planned.tasks and 0.0 < planned.share <= 1.0
@@ -62,8 +62,8 @@ def test_rounds_ask_for_candidates_each_at_most_twice(there: Surface, make: type
             assert task.repeat == repeats[task.scenario]
             assert task.configs and set(task.configs) <= set(problem.candidates[task.scenario])
             assert len(set(task.configs)) == len(task.configs)
-            asked.update((task.scenario, config) for config in task.configs)
-    assert not asked or max(asked.values()) <= REPEATS
+            cells.update((task.scenario, config) for config in task.configs)
+    assert not cells or max(cells.values()) <= REPEATS
 
 
 @pytest.mark.parametrize("make", [Full, quick_race])
@@ -90,7 +90,9 @@ def test_the_next_round_follows_from_the_table_alone(name: str, make: type[Full]
 def test_the_order_of_visits_is_shuffled_by_the_seed_and_the_repeat() -> None:
     def orders(seed: int) -> list[list[str]]:
         there = surface(seed=seed)
-        problem = Problem(there.problem.features, there.problem.candidates, {}, there.problem.variants, seed)
+        problem = SearchProblem(
+            there.problem.features, there.problem.candidates, {}, there.problem.variants, seed
+        )
         return [[task.scenario for task in r.tasks] for r in rounds_of(Full(problem), there, [])]
 
     first, second = orders(0)

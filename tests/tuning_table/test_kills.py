@@ -1,5 +1,6 @@
-"""What kills, full disks and second runs leave of a table folder."""
+"""What kills, full disks and second runs leave of a table's folder."""
 
+import contextlib
 import errno
 import os
 import shutil
@@ -8,21 +9,14 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tablefolder_builders import (
-    VISITS,
-    contents,
-    filled,
-    read_back,
-    refusal,
-    start,
-)
+from table_builders import VISITS, append, contents, filled, read_back, refusal, start
 
-from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.results import Failure
-from attn_kernels.tuning.table.folder import read_folder
+import tuning_table
+from tuning_table import Failure, TableError, read_run
 
 
 def test_a_kill_within_the_last_row_costs_that_row_only(tmp_path: Path) -> None:
@@ -34,14 +28,14 @@ def test_a_kill_within_the_last_row_costs_that_row_only(tmp_path: Path) -> None:
         folder = tmp_path / str(kept)
         shutil.copytree(whole, folder)
         (folder / "times.csv").write_bytes(rows[:kept])
-        assert read_back(read_folder(folder).visits) == read_back(VISITS[:2])
+        assert read_back(read_run(folder).visits) == read_back(VISITS[:2])
         assert (folder / "times.csv").read_bytes() == rows[:kept]
         with start(folder) as table:
             assert read_back(table.visits) == read_back(VISITS[:2])
-            table.append(VISITS[2])
+            append(table, VISITS[2])
         assert (folder / "times.csv").read_bytes() == rows
         assert (folder / "failures.csv").read_bytes().startswith(reasons)
-        assert read_back(read_folder(folder).visits) == read_back(read_folder(whole).visits)
+        assert read_back(read_run(folder).visits) == read_back(read_run(whole).visits)
 
 
 def test_a_kill_within_the_reasons_costs_that_row_only(tmp_path: Path) -> None:
@@ -55,7 +49,7 @@ def test_a_kill_within_the_reasons_costs_that_row_only(tmp_path: Path) -> None:
         (folder / "failures.csv").write_bytes(reasons[:kept])
         with start(folder) as table:
             assert table.visits == ()
-            table.append(VISITS[0])
+            append(table, VISITS[0])
         assert contents(folder) == contents(whole)
 
 
@@ -65,20 +59,20 @@ def test_failures_of_a_row_that_was_never_written_do_not_count(tmp_path: Path) -
         out.write("decode-0,1,M16,flaky\nprefill-0,1,M16,flaky\n")
     with start(folder) as table:
         assert read_back(table.visits) == read_back(VISITS[:1])
-        table.append(VISITS[1])
-    assert read_back(read_folder(folder).visits) == read_back(VISITS[:2])
+        append(table, VISITS[1])
+    assert read_back(read_run(folder).visits) == read_back(VISITS[:2])
 
 
 def test_a_row_counts_more_than_a_note_that_there_is_none(tmp_path: Path) -> None:
     folder = filled(tmp_path, VISITS[0])
     with (folder / "failures.csv").open("a") as out:
         out.write("prefill-0,1,,no row\n")
-    assert read_back(read_folder(folder).visits) == read_back(VISITS[:1])
+    assert read_back(read_run(folder).visits) == read_back(VISITS[:1])
 
 
 def test_what_a_killed_summary_leaves_is_cleared_away(tmp_path: Path) -> None:
     whole = contents(filled(tmp_path))
-    (tmp_path / ".attn-tune-run.yaml").write_text("form")
+    (tmp_path / ".tuning-table-run.yaml").write_text("form")
     start(tmp_path).close()
     assert contents(tmp_path) == whole
 
@@ -96,7 +90,7 @@ def test_a_creation_that_was_killed_is_begun_again(tmp_path: Path, stop: str, to
     if torn and stop == "times.csv":
         (folder / stop).write_bytes(head[:9])
     elif torn:
-        (folder / f".attn-tune-{stop}").write_bytes(whole[stop][:9])
+        (folder / f".tuning-table-{stop}").write_bytes(whole[stop][:9])
     filled(folder, VISITS[1])
     assert contents(folder) == whole
 
@@ -113,25 +107,25 @@ def test_a_full_disk_leaves_the_rows_whole(
         return write(descriptor, data[:written])
 
     with start(tmp_path) as table:
-        table.append(VISITS[0])
+        append(table, VISITS[0])
         before = contents(tmp_path)
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", full)
-            for action in (lambda: table.append(VISITS[2]), lambda: table.summarise({"rows": 1})):
-                with pytest.raises(TuningError, match="No space left on device"):
+            for action in (lambda: append(table, VISITS[2]), lambda: table.summarise({"rows": 1})):
+                with pytest.raises(TableError, match="No space left on device"):
                     action()
                 assert contents(tmp_path) == before
-        table.append(VISITS[1])
-    assert read_back(read_folder(tmp_path).visits) == read_back(VISITS[:2])
+        append(table, VISITS[1])
+    assert read_back(read_run(tmp_path).visits) == read_back(VISITS[:2])
 
 
 def test_the_second_run_of_a_folder_is_refused_until_the_first_ends(tmp_path: Path) -> None:
     with start(tmp_path) as first:
-        first.append(VISITS[0])
+        append(first, VISITS[0])
         assert "another run is writing here" in refusal(tmp_path)
-        first.append(VISITS[1])
-    with pytest.raises(TuningError):
-        first.append(VISITS[2])
+        append(first, VISITS[1])
+    with pytest.raises(TableError):
+        append(first, VISITS[2])
     with start(tmp_path) as second:
         assert len(second.visits) == 2
 
@@ -139,29 +133,37 @@ def test_the_second_run_of_a_folder_is_refused_until_the_first_ends(tmp_path: Pa
 WRITER = """
     import os, signal, sys
     from pathlib import Path
-    import tablefolder_builders as t
+    from table_builders import start
+    from tuning_table import Failure
 
-    table = t.TableFolder.open(Path(sys.argv[1]), t.HEADER, t.SCENARIOS, t.DATE)
+    table = start(Path(sys.argv[1]))
     if sys.argv[2] == "fork" and os.fork() == 0:
         print(os.getpid(), flush=True)
         signal.pause()
     for repeat in range(len(table.visits) + 1, 1_000_000):
-        cells = {"M16": 1.0 + repeat, "M32": t.Failure("x" * (repeat % 300)), "M64": 12.345}
-        table.append(t.Visit("decode-0", repeat, cells))
+        cells = {"M16": 1.0 + repeat, "M32": Failure("x" * (repeat % 300)), "M64": 12.345}
+        table.append("decode-0", cells)
         if repeat % 7 == 0:
             table.summarise({"rows": repeat})
 """
 
 
-def writer(folder: Path, how: str = "") -> "subprocess.Popen[str]":
+@contextlib.contextmanager
+def writer(folder: Path, how: str = "") -> Iterator["subprocess.Popen[str]"]:
+    """A process that appends rows until it is killed."""
     here = Path(__file__).resolve()
-    paths = os.pathsep.join([str(here.parents[3] / "helpers"), str(here.parents[4])])
-    return subprocess.Popen(
+    paths = os.pathsep.join([str(here.parents[1] / "helpers"), str(here.parents[2])])
+    process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(WRITER), str(folder), how],
         env={**os.environ, "PYTHONPATH": paths},
         stdout=subprocess.PIPE,
         text=True,
     )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def wait_for_rows(folder: Path, rows: int, process: "subprocess.Popen[str]") -> None:
@@ -171,14 +173,12 @@ def wait_for_rows(folder: Path, rows: int, process: "subprocess.Popen[str]") -> 
 
 
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
-    tablefile = pytest.importorskip("treegen.read.table_file")
     rows = 0
     for _ in range(4):
         with writer(tmp_path) as process:
             wait_for_rows(tmp_path, rows + 5, process)
-            with pytest.raises(TuningError, match="another run is writing here"):
+            with pytest.raises(TableError, match="another run is writing here"):
                 start(tmp_path)
-            process.send_signal(signal.SIGKILL)
         before = (tmp_path / "times.csv").read_bytes()
         with start(tmp_path) as table:
             assert [visit.repeat for visit in table.visits] == [*range(1, len(table.visits) + 1)]
@@ -188,7 +188,7 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
                 for n, visit in enumerate(table.visits[:90_000], start=1)
             )
             rows = len(table.visits)
-        assert len(tablefile.read_table(tmp_path).times) == rows
+        assert len(tuning_table.read(tmp_path).rows) == rows
 
 
 def test_a_forked_worker_does_not_keep_the_lock(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_forked_worker_does_not_keep_the_lock(tmp_path: Path) -> None:
         child = int(process.stdout.readline())
         try:
             wait_for_rows(tmp_path, 1, process)
-            process.send_signal(signal.SIGKILL)
+            process.kill()
             process.wait()
             start(tmp_path).close()
         finally:

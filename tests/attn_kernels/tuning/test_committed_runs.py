@@ -7,21 +7,28 @@ import pytest
 
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.tuning.problem import Times
-from attn_kernels.tuning.results import Recorded
-from attn_kernels.tuning.scenarios.scenario import FEATURES, digest
+from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.space.candidates import find_possible, gpu_of
 from attn_kernels.tuning.space.space import declared
-from attn_kernels.tuning.table.folder import read_folder
+from tuning_table import read_run
+from tuning_table.table import RecordedRun
 
-FOLDER = Path(__file__).parents[4] / "tuning_data/unified_attention"
+FOLDER = Path(__file__).parents[3] / "tuning_data/unified_attention"
 TABLES = sorted(path.parent.name for path in FOLDER.glob("*/run.yaml"))
 TUNED = [name for name in TABLES if not name.startswith("untuned")]
 
 
 @pytest.fixture(scope="module", params=TABLES)
-def recorded(request: pytest.FixtureRequest) -> Recorded:
-    return read_folder(FOLDER / request.param)
+def recorded(request: pytest.FixtureRequest) -> RecordedRun:
+    return read_run(FOLDER / request.param)
+
+
+def named_set(recorded: RecordedRun) -> tuple[str, tuple[Scenario, ...]]:
+    """The name and the scenarios of the set that the table says it was measured on."""
+    run = recorded.header.provenance
+    name = run["scenario_set"].split()[0]
+    return name, SETS[name](run["seed"])
 
 
 def test_there_are_two_runs_of_h100_one_of_h200_and_sweeps_to_judge_them() -> None:
@@ -29,20 +36,19 @@ def test_there_are_two_runs_of_h100_one_of_h200_and_sweeps_to_judge_them() -> No
     assert set(TABLES) - set(TUNED) == {"untuned_nvidia_h100", "untuned_nvidia_h200"}
 
 
-def test_it_holds_the_scenarios_of_its_named_set(recorded: Recorded) -> None:
-    header = recorded.header
-    scenarios = SETS[header.scenario_set](header.seed)
-    assert header.scenarios_digest == digest(scenarios)
+def test_it_holds_the_scenarios_of_its_named_set(recorded: RecordedRun) -> None:
+    name, scenarios = named_set(recorded)
+    assert recorded.header.provenance["scenario_set"] == f"{name} (digest {digest(scenarios)})"
     expected = {s.id: tuple(s.batch.features[name] for name in FEATURES) for s in scenarios}
     assert dict(recorded.scenarios) == expected
-    assert len(expected) >= (300 if header.scenario_set == "serving" else 40)
+    assert len(expected) >= (300 if name == "serving" else 40)
 
 
-def test_it_took_ten_minutes_at_most(recorded: Recorded) -> None:
-    assert 0 < recorded.seconds <= 600
+def test_it_took_ten_minutes_at_most(recorded: RecordedRun) -> None:
+    assert 0 < recorded.header.seconds <= 600
 
 
-def test_it_is_a_whole_run(recorded: Recorded) -> None:
+def test_it_is_a_whole_run(recorded: RecordedRun) -> None:
     times = Times(recorded.visits)
     variants = {entry.id: entry.variant for entry in recorded.header.configs}
     timed = Counter(variants[config] for s in recorded.scenarios for config in times.medians(s))
@@ -56,13 +62,13 @@ def test_it_is_a_whole_run(recorded: Recorded) -> None:
     assert seen_once <= len(recorded.scenarios) // 20
 
 
-def test_what_may_be_measured_is_what_todays_rules_leave(recorded: Recorded) -> None:
+def test_what_may_be_measured_is_what_todays_rules_leave(recorded: RecordedRun) -> None:
     """The rules that chose the cells are those of the repository."""
-    header = recorded.header
-    scenarios = SETS[header.scenario_set](header.seed)
-    problem = find_possible(scenarios, declared("nvidia"), gpu_of(header.device)).problem
+    _, scenarios = named_set(recorded)
+    run = recorded.header.provenance
+    problem = find_possible(scenarios, declared("nvidia"), gpu_of(run["device"])).problem
     measured = Times(recorded.visits)
     for scenario, candidates in problem.candidates.items():
         assert measured.measured(scenario).keys() <= set(candidates)
-        if header.strategy == "full":
+        if run["strategy"] == "full":
             assert measured.measured(scenario).keys() == set(candidates)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from treegen_builders import error_of, write_table, write_winners
+from table_builders import error_of_reading
+from treegen_builders import write_table, write_winners
 
-from treegen.read.table_file import read_table
+import tuning_table
 
 TIMES, SCENARIOS = "times.csv", "scenarios.csv"
 Edit = Callable[[str], str]
@@ -22,7 +23,7 @@ def _damage(
     before = path.read_text()
     path.write_bytes(edit(before).encode("utf-8", "surrogateescape"))
     assert path.read_bytes() != before.encode()
-    return error_of(read_table, folder), path
+    return error_of_reading(folder), path
 
 
 def _swap(old: str, new: str) -> Edit:
@@ -48,13 +49,6 @@ STRUCTURE = [
     ("text after a quote", TIMES, _swap("s003,1", '"s003"x,1'), 4, "CSV"),
     ("bare carriage return", TIMES, _swap("s003,1", "s003\r,1"), 4, ""),
     ("duplicate row", TIMES, lambda text: text + "s002,1,1,2,3\n", 20, "already in line 3"),
-    (
-        "repeat spelt with a zero",
-        TIMES,
-        lambda text: text + "s002,01,1,2,3\n",
-        20,
-        "repeat must count from 1, not '01'",
-    ),
     ("unknown scenario", TIMES, _swap("s003,2", "s999,2"), 13, "'s999' is not in scenarios.csv"),
     ("wrong header", SCENARIOS, _swap("columns", "cols"), 1, "column 3 must be 'columns'"),
     ("swapped columns", SCENARIOS, _swap("rows,columns", "columns,rows"), 1, "column 2 must be 'rows'"),
@@ -78,66 +72,29 @@ def test_damaged_structure(tmp_path: Path, name: str, edit: Edit, line: int, say
     assert message.startswith(f"{path}:{line}: ") and says in message
 
 
-NO_TIMES = ["nan", "NaN", "-1", "0", "0.0", "-0.0", "0e5", "1e12", "1e99", "1e999", "9" * 16, "0x10", "1_000"]
-NO_TIMES += [
-    " 5",
-    "5 ",
-    "+5",
-    "5us",
-    "5;",
-    ".5",
-    "5.",
-    "1e",
-    "Inf",
-    "-inf",
-    "infinity",
-    "None",
-    "\uff15",
-    "٣",
-    "½",
-    "²",
-]
+NO_TIMES = "nan|NaN|-1|0|0.0|-0.0|0e5|1e12|1e99|1e999|9999999999999999|0x10|1_000| 5|5 |+5|5us|5;|.5|5.|1e"
+NO_TIMES += "|Inf|-inf|infinity|None|\uff15|\u0663|½|²"
 
 
-@pytest.mark.parametrize("cell", NO_TIMES)
+@pytest.mark.parametrize("cell", [*NO_TIMES.split("|"), '"1,2"'])
 def test_what_is_no_time(tmp_path: Path, cell: str) -> None:
     message, path = _damage(tmp_path / "t", TIMES, _swap("s005,1,10.0", f"s005,1,{cell}"))
-    assert message.startswith(f"{path}:6: narrow must be microseconds above 0, inf or empty, not {cell!r}")
+    assert message.startswith(f"{path}:6: narrow must be microseconds above 0, inf or empty, not ")
 
 
 @pytest.mark.parametrize(
-    "cell", ["0", "-1", "1.0", "x", "", "1e3", "²", "٣", "0x1", "1_0", "1000001", "9" * 30]
+    "cell",
+    ["0", "-1", "1.0", "x", "", "1e3", "²", "\u0663", "0x1", "1_0", "1000001", "01", "9" * 30, "9" * 5000],
 )
 def test_what_is_no_repeat(tmp_path: Path, cell: str) -> None:
     message, path = _damage(tmp_path / "t", TIMES, _swap("s005,2,", f"s005,{cell},"))
     assert message.startswith(f"{path}:15: repeat must count from 1, not ")
 
 
-@pytest.mark.parametrize("cell", ["000000001" + "1" * 20, "000000001" + "1" * 5000])
-def test_a_huge_repeat_behind_zeros(tmp_path: Path, cell: str) -> None:
-    message, path = _damage(tmp_path / "t", TIMES, _swap("s005,2,", f"s005,{cell},"))
-    assert message.startswith(f"{path}:15: repeat must count from 1, not ")
+NO_INTEGERS = ["1.5", "1e3", "0x10", "1_0", "", "nan", "inf", "+8", " 8", "\uff18", "--8", "9" * 19, "True"]
 
 
-NO_INTEGERS = [
-    "1.5",
-    "8.0",
-    "1e3",
-    "0x10",
-    "1_0",
-    "",
-    "nan",
-    "inf",
-    "+8",
-    " 8",
-    "\uff18",
-    "--8",
-    "9" * 19,
-    "9" * 40,
-]
-
-
-@pytest.mark.parametrize("cell", [*NO_INTEGERS, str(2**62 + 1), str(-(2**62) - 1), "True"])
+@pytest.mark.parametrize("cell", [*NO_INTEGERS, "9" * 40, str(2**62 + 1), str(-(2**62) - 1)])
 def test_what_is_no_feature_value(tmp_path: Path, cell: str) -> None:
     message, path = _damage(tmp_path / "t", SCENARIOS, _swap("s004,8,", f"s004,{cell},"))
     assert message.startswith(f"{path}:5: rows must be an integer within 62 bits, not ")
@@ -156,14 +113,14 @@ def test_a_cell_beyond_the_csv_reader(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["run.yaml", SCENARIOS, TIMES])
 def test_no_utf8(tmp_path: Path, name: str) -> None:
     message, path = _damage(tmp_path / "t", name, lambda text: text + "\udcff\n")
-    assert message.startswith(f"{path}: not UTF-8 text (byte ")
+    assert message == f"{path}:{path.read_bytes().count(bytes([10]))}: not UTF-8 text"
 
 
 @pytest.mark.parametrize("name", ["run.yaml", SCENARIOS, TIMES])
 def test_missing_file(tmp_path: Path, name: str) -> None:
     folder = write_table(tmp_path / "t")
     (folder / name).unlink()
-    assert error_of(read_table, folder) == f"{folder / name}: no such file"
+    assert error_of_reading(folder) == f"{folder / name}: no such file"
 
 
 @pytest.mark.parametrize("name", ["run.yaml", SCENARIOS, TIMES])
@@ -171,7 +128,7 @@ def test_folder_in_place_of_a_file(tmp_path: Path, name: str) -> None:
     folder = write_table(tmp_path / "t")
     (folder / name).unlink()
     (folder / name).mkdir()
-    assert error_of(read_table, folder) == f"{folder / name}: not a plain file"
+    assert error_of_reading(folder) == f"{folder / name}: not a plain file"
 
 
 @pytest.mark.parametrize("name", ["run.yaml", SCENARIOS, TIMES])
@@ -179,11 +136,11 @@ def test_symbolic_link_to_itself(tmp_path: Path, name: str) -> None:
     folder = write_table(tmp_path / "t")
     (folder / name).unlink()
     (folder / name).symlink_to(folder / name)
-    assert error_of(read_table, folder).startswith(f"{folder / name}: ")
+    assert error_of_reading(folder).startswith(f"{folder / name}: ")
 
 
 def test_no_folder(tmp_path: Path) -> None:
-    assert error_of(read_table, tmp_path / "none").startswith(f"{tmp_path / 'none'}: no such table folder")
+    assert error_of_reading(tmp_path / "none").startswith(f"{tmp_path / 'none'}: no such table folder")
 
 
 def test_header_only(tmp_path: Path) -> None:
@@ -203,3 +160,11 @@ def test_a_row_in_which_nothing_can_be_chosen(tmp_path: Path, cells: str) -> Non
 def test_a_winners_row_with_other_than_one_time(tmp_path: Path, cells: str) -> None:
     message, path = _damage(tmp_path / "t", TIMES, _swap("s005,1,10.0,,", f"s005,1,{cells}"), write_winners)
     assert message == f"{path}:6: a table of winners has exactly one time a row"
+
+
+def test_a_running_table_may_lack_rows_and_a_line_end(tmp_path: Path) -> None:
+    folder = write_table(tmp_path / "t")
+    text = (folder / TIMES).read_text()
+    for kept, rows in ((text[:-1], 17), (text.partition("\n")[0] + "\n", 0)):
+        (folder / TIMES).write_text(kept)
+        assert len(tuning_table.read(folder, running=True).rows) == rows

@@ -1,48 +1,49 @@
-"""Files that a kill, a full disk or a second run must not damage."""
+"""Write files so that neither a kill, nor a full disk, nor a second process damages them."""
 
 import contextlib
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from attn_kernels.tuning.errors import TuningError
+from tuning_table.errors import TableError, reason
 
-STAGED = ".attn-tune-"
+STAGED = ".tuning-table-"
+
+
+@contextlib.contextmanager
+def os_errors_in_one_line(place: Path) -> Iterator[None]:
+    """Turn what the operating system refuses into a TableError."""
+    try:
+        yield
+    except OSError as error:
+        raise TableError(error.filename or place, f"cannot be used: {reason(error)}") from None
 
 
 def open_locked(path: Path, flags: int) -> int:
-    """A descriptor that appends to `path` and is alone in it: the lock ends with the process."""
+    """A descriptor that appends to `path` and holds its lock until it is closed or the process ends."""
+    import fcntl  # only reading works where there is none
+
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | flags, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            what = "another run is writing here: wait for its end, or choose another --out"
-            raise TuningError(f"{path.parent}: {what}") from None
+            what = "another run is writing here: wait for its end, or choose another folder"
+            raise TableError(path.parent, what) from None
         raise
     return descriptor
 
 
-def whole_lines(path: Path) -> str:
-    """The whole lines of a file."""
-    content = path.read_bytes()
-    try:
-        return content[: content.rfind(b"\n") + 1].decode()
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise TuningError(f"{path}:{line}: not UTF-8 text") from None
-
-
-def remove_cut_off(path: Path, descriptor: int) -> None:
-    """Cut off what follows the last line end."""
+def remove_cut_off_line(path: Path) -> None:
+    """Remove what follows the last line end."""
     content = path.read_bytes()
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
-        os.ftruncate(descriptor, whole)
-        os.fsync(descriptor)
+        with path.open("r+b") as file:
+            file.truncate(whole)
+            os.fsync(file.fileno())
 
 
 def append_whole(descriptor: int, text: str) -> None:
@@ -60,7 +61,7 @@ def append_whole(descriptor: int, text: str) -> None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Put `text` at `path` at once: a kill leaves the old file or the new one, at worst a staged one too.
+    """Put `text` at `path` atomically; a kill may leave a staged file beside it.
 
     Only one process may do so at a time.
     """
@@ -81,13 +82,3 @@ def replace_file(path: Path, text: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-@contextlib.contextmanager
-def told_in_one_line(folder: Path) -> Iterator[None]:
-    """What the operating system refuses, as one line."""
-    try:
-        yield
-    except OSError as error:
-        place = error.filename or folder
-        raise TuningError(f"{place}: cannot be used: {error.strerror or error}") from None

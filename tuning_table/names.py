@@ -1,0 +1,43 @@
+"""Rules for the names in a table: features, parameters, ids and devices."""
+
+import builtins
+import keyword
+import re
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,127}")
+_VENDORS = {"nvidia", "amd", "intel"}
+_NOISE = {"instinct", "geforce", "radeon", "tesla", "graphics", "gpu"}
+
+
+def problem_with_name(name: object) -> str | None:
+    """Why `name` cannot be an identifier of generated Python; None if it can."""
+    if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
+        return "is not a plain name (letters, digits and underscores, at most 64)"
+    if keyword.iskeyword(name) or keyword.issoftkeyword(name):
+        return "is a word of Python"
+    if hasattr(builtins, name):
+        return "is a builtin of Python"
+    if name.startswith("__"):
+        return "starts with two underscores"
+    return None
+
+
+def is_id(text: str) -> bool:
+    """Whether `text` can be the id of a scenario or config, which CSV files hold without quotes."""
+    return _ID.fullmatch(text) is not None
+
+
+def device_key(device_name: str) -> str:
+    """The key of a GPU, vendor and model, from the name that its driver reports.
+
+    >>> device_key("NVIDIA H100 80GB HBM3"), device_key("AMD Instinct MI300X")
+    ('nvidia_h100', 'amd_mi300x')
+    """
+    words = [word for word in re.split(r"[^a-z0-9]+", device_name.lower()) if word]
+    vendor = next((word for word in words if word in _VENDORS), None)
+    rest = [word for word in words if word not in _VENDORS and word not in _NOISE]
+    numbered = next((i for i, word in enumerate(rest) if re.search(r"[0-9]", word)), None)
+    if vendor is None or numbered is None:
+        return "_".join(words)[:64] or "unknown"
+    return "_".join([vendor, *rest[: numbered + 1]])[:64]

@@ -1,0 +1,220 @@
+"""Read a table's folder and check every value."""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tuning_table.errors import TableError, reason, shown
+from tuning_table.names import is_id
+from tuning_table.run_yaml import read_header
+from tuning_table.table import (
+    FAILURES,
+    RUN,
+    SCENARIOS,
+    TIMES,
+    Cell,
+    Cells,
+    Failure,
+    RecordedRun,
+    RecordedTable,
+    TableHeader,
+    TimesRow,
+    Visit,
+)
+
+SHORTEST_US, LONGEST_US = 1e-3, 1e12
+LAST_REPEAT = 999_999
+FAILURES_HEADER = ["scenario", "repeat", "config", "reason"]
+NOT_RECORDED = Failure("reason not recorded")
+
+_MAX_BYTES = 64 << 20
+_MAX_RUN_BYTES = 1 << 20  # PyYAML takes up to 20 microseconds a byte
+_LARGEST = 1 << 62
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+_REPEAT = re.compile(r"[1-9][0-9]{0,5}")
+_CELL = re.compile(r"(?:[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE][+-]?[0-9]{1,2})?|inf)")
+_CELLS = re.compile(f"{_CELL.pattern}(?:,{_CELL.pattern})*")
+
+
+def read(folder: Path | str, *, running: bool = False) -> RecordedTable:
+    """The table in `folder`, every value checked.
+
+    running: a run may still be writing it, or was killed. Then a last row without a line end is left out, and
+    there need not be a row yet.
+
+    Raises TableError, naming the file and the line, for anything missing, malformed or contradictory.
+    """
+    folder = Path(folder)
+    if not _looked_at(folder, Path.is_dir):
+        raise TableError(folder, f"no such table folder (it would hold {RUN}, {SCENARIOS} and {TIMES})")
+    header = read_header(folder / RUN, _read_text(folder / RUN, _MAX_RUN_BYTES))
+    texts = {name: _read_text(folder / name, whole_lines=running) for name in (SCENARIOS, TIMES)}
+    scenarios = read_scenarios(folder / SCENARIOS, texts[SCENARIOS], header.features)
+    rows = tuple(_read_times(folder / TIMES, texts[TIMES], header, scenarios))
+    if not rows and not running:
+        raise TableError(folder / TIMES, "holds no row")
+    return RecordedTable(header, scenarios, rows)
+
+
+def read_run(folder: Path | str) -> RecordedRun:
+    """The table in `folder` as visits, with the reasons of failures.csv; a run may still be writing it.
+
+    Raises TableError as `read` does.
+    """
+    folder = Path(folder)
+    table = read(folder, running=True)
+    reasons, without_time = _read_failures(folder / FAILURES)
+    ids = [config.id for config in table.header.configs]
+    visits: dict[tuple[str, int], Mapping[str, Cell]] = {}
+    for scenario, repeat, times in table.rows:
+        why = reasons.get((scenario, repeat), {})
+        visits[scenario, repeat] = {
+            config: why.get(config, NOT_RECORDED) if time == math.inf else time
+            for config, time in zip(ids, times, strict=True)
+            if time == time  # NaN was not measured
+        }
+    for key in without_time:
+        if key[0] in table.scenarios:
+            visits.setdefault(key, reasons.get(key, {}))
+    return RecordedRun(
+        table.header, table.scenarios, tuple(Visit(*key, cells) for key, cells in visits.items())
+    )
+
+
+def read_scenarios(path: Path, text: str, features: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Features by scenario id from the text of scenarios.csv. Raises TableError with the line."""
+    lines: dict[str, int] = {}
+    scenarios: dict[str, tuple[int, ...]] = {}
+    for line, (scenario, *cells) in _rows(path, text, ["scenario", *features]):
+        if not is_id(scenario):
+            what = f"scenario id {shown(scenario)} may hold letters, digits and _ . = - only"
+            raise TableError(path, what, line)
+        if scenario in lines:
+            raise TableError(path, f"scenario {scenario} is already in line {lines[scenario]}", line)
+        for name, cell in zip(features, cells, strict=True):
+            if not _INTEGER.fullmatch(cell) or abs(int(cell)) > _LARGEST:
+                what = f"{name} must be an integer within 62 bits, not {shown(cell)}"
+                raise TableError(path, what, line)
+        lines[scenario] = line
+        scenarios[scenario] = tuple(map(int, cells))
+    if not scenarios:
+        raise TableError(path, "holds no scenario")
+    return scenarios
+
+
+def _read_times(
+    path: Path, text: str, header: TableHeader, scenarios: Mapping[str, object]
+) -> Iterator[TimesRow]:
+    lines: dict[tuple[str, int], int] = {}
+    ids = [config.id for config in header.configs]
+    for line, (scenario, repeat, *cells) in _rows(path, text, ["scenario", "repeat", *ids]):
+        if scenario not in scenarios:
+            raise TableError(path, f"scenario {shown(scenario)} is not in {SCENARIOS}", line)
+        if not _REPEAT.fullmatch(repeat):
+            raise TableError(path, f"repeat must count from 1, not {shown(repeat)}", line)
+        first = lines.setdefault((scenario, int(repeat)), line)
+        if first != line:
+            raise TableError(path, f"scenario {scenario} repeat {repeat} is already in line {first}", line)
+        filled = [cell for cell in cells if cell]
+        joined = ",".join(filled)  # one match a row is faster than one a cell
+        if filled and (joined.count(",") >= len(filled) or not _CELLS.fullmatch(joined)):
+            raise _wrong_cell(path, line, ids, cells)
+        times = [float(cell) if cell else math.nan for cell in cells]
+        measured = [time for time in map(float, filled) if time < math.inf]
+        if measured and not (min(measured) >= SHORTEST_US and max(measured) < LONGEST_US):
+            raise _wrong_cell(path, line, ids, cells)
+        if header.cells is Cells.WINNERS and len(measured) != 1:
+            raise TableError(path, "a table of winners has exactly one time a row", line)
+        if not measured:
+            raise TableError(path, "no config has a time here, so nothing can be chosen", line)
+        yield TimesRow(scenario, int(repeat), times)
+
+
+def _wrong_cell(path: Path, line: int, ids: Sequence[str], cells: Sequence[str]) -> TableError:
+    """The error about the first cell of a row that is no time."""
+    config, cell = next(
+        (config, cell)
+        for config, cell in zip(ids, cells, strict=True)
+        if cell not in ("", "inf") and not (_CELL.fullmatch(cell) and SHORTEST_US <= float(cell) < LONGEST_US)
+    )
+    what = f"{config} must be microseconds above 0, inf or empty, not {shown(cell)}"
+    return TableError(path, what, line)
+
+
+def _read_failures(
+    path: Path,
+) -> tuple[dict[tuple[str, int], dict[str, Failure]], list[tuple[str, int]]]:
+    """Failures by visit and config, the last of equal ones; and the visits that ended without any time.
+
+    Failures of a visit that a kill cut short are among them.
+    """
+    reasons: dict[tuple[str, int], dict[str, Failure]] = {}
+    without_time: dict[tuple[str, int], None] = {}
+    text = _read_text(path, whole_lines=True) if _looked_at(path, Path.exists) else ""
+    for line, (scenario, repeat, config, why) in _rows(path, text, FAILURES_HEADER) if text else ():
+        if not _REPEAT.fullmatch(repeat):
+            raise TableError(path, f"repeat must count from 1, not {shown(repeat)}", line)
+        if config:
+            reasons.setdefault((scenario, int(repeat)), {})[config] = Failure(why)
+        else:
+            without_time[scenario, int(repeat)] = None
+    return reasons, list(without_time)
+
+
+def _rows(path: Path, text: str, header: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Line number and cells of every row below the header, which must be exactly `header`."""
+    if "\0" in text:
+        raise TableError(path, "holds a NUL character", text[: text.index("\0")].count("\n") + 1)
+    if text and not text.endswith("\n"):
+        what = "the last row is cut off (no line end): remove it or run the tuning again"
+        raise TableError(path, what, text.count("\n") + 1)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        first = next(reader, None)
+        if first != header:
+            raise TableError(path, _header_difference(first or [], header), 1)
+        for cells in reader:
+            if len(cells) != len(header):
+                raise TableError(path, f"has {len(cells)} cells, not {len(header)}", reader.line_num)
+            yield reader.line_num, cells
+    except csv.Error as error:
+        raise TableError(path, f"not valid CSV: {error}", reader.line_num) from None
+
+
+def _header_difference(found: list[str], expected: list[str]) -> str:
+    for position, (have, need) in enumerate(zip(found, expected, strict=False)):
+        if have != need:
+            return f"column {position + 1} must be {shown(need)} (as in {RUN}), not {shown(have)}"
+    return f"has {len(found)} columns, not the {len(expected)} that {RUN} declares"
+
+
+def _looked_at(path: Path, look: Callable[[Path], bool]) -> bool:
+    """`look(path)`. Raises TableError for a name that no file can have."""
+    try:
+        return look(path)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise TableError(path, f"cannot be read: {reason(error)}") from None
+
+
+def _read_text(path: Path, most: int = _MAX_BYTES, *, whole_lines: bool = False) -> str:
+    """The UTF-8 text of a plain file of at most `most` bytes; with `whole_lines` without a line cut off.
+
+    Never waits for a pipe or a device.
+    """
+    if not _looked_at(path, Path.is_file):
+        raise TableError(path, "not a plain file" if _looked_at(path, Path.exists) else "no such file")
+    try:
+        if path.stat().st_size > most:
+            raise TableError(path, f"larger than {most >> 20} MiB")
+        content = path.read_bytes()
+    except OSError as error:
+        raise TableError(path, f"cannot be read: {reason(error)}") from None
+    if whole_lines:
+        content = content[: content.rfind(b"\n") + 1]
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise TableError(path, "not UTF-8 text", content.count(b"\n", 0, error.start) + 1) from None

@@ -1,0 +1,90 @@
+"""A tuning table in memory, in plain Python values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeAlias
+
+FORMAT = 1
+RUN, SCENARIOS, TIMES, FAILURES = "run.yaml", "scenarios.csv", "times.csv", "failures.csv"
+
+
+class Cells(StrEnum):
+    """What the cells of times.csv hold."""
+
+    MEASURED = "measured"  # times; an empty cell was not measured
+    WINNERS = "winners"  # the time of each scenario's fastest config; nothing is known of the others
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """A config of a table. All configs of a table have the same parameters."""
+
+    id: str
+    variant: str | None
+    parameters: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class TableHeader:
+    """What run.yaml says."""
+
+    kernel: str
+    device_name: str  # as the driver reports it
+    cells: Cells
+    features: tuple[str, ...]
+    configs: tuple[TableConfig, ...]
+    provenance: Mapping[str, Any]  # all of run.yaml
+
+    @property
+    def seconds(self) -> float:
+        """How long the runs took so far, by their summary; 0.0 without one."""
+        return float(self.provenance.get("summary", {}).get("seconds", 0.0))
+
+
+class TimesRow(NamedTuple):
+    """A row of times.csv."""
+
+    scenario: str
+    repeat: int  # from 1
+    times: list[float]  # [configs] microseconds; NaN: not measured, inf: failed
+
+
+@dataclass(frozen=True)
+class RecordedTable:
+    """A table as its three files hold it."""
+
+    header: TableHeader
+    scenarios: Mapping[str, tuple[int, ...]]  # each scenario's features, in the header's order
+    rows: tuple[TimesRow, ...]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a config has no time: it failed to compile, to launch or to agree with the reference."""
+
+    reason: str
+
+
+Cell: TypeAlias = float | Failure  # microseconds a launch, or why there is no time
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One run over a scenario."""
+
+    scenario: str
+    repeat: int  # from 1
+    cells: Mapping[str, Cell]  # of the configs that were tried, by id
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A table as the visits of a run.
+
+    Visits are in the order of times.csv. Those in which every config failed have no row there and come last.
+    """
+
+    header: TableHeader
+    scenarios: Mapping[str, tuple[int, ...]]
+    visits: tuple[Visit, ...]

@@ -1,0 +1,297 @@
+"""Write a table's folder.
+
+Rows are appended whole. A kill costs at most the row in flight, and the same run can go on in the folder.
+times.csv is made first, and whoever writes locks it. run.yaml is made last, so a folder without it holds no
+table.
+"""
+
+import csv
+import io
+import os
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Self
+
+from tuning_table.errors import TableError, shown
+from tuning_table.files import (
+    STAGED,
+    append_whole,
+    open_locked,
+    os_errors_in_one_line,
+    remove_cut_off_line,
+    replace_file,
+)
+from tuning_table.reader import (
+    FAILURES_HEADER,
+    LAST_REPEAT,
+    LONGEST_US,
+    SHORTEST_US,
+    read_run,
+    read_scenarios,
+)
+from tuning_table.run_yaml import check_run, run_text
+from tuning_table.table import (
+    FAILURES,
+    FORMAT,
+    RUN,
+    SCENARIOS,
+    TIMES,
+    Cell,
+    Cells,
+    Failure,
+    RecordedRun,
+    TableHeader,
+)
+
+_REMEDY = "choose another folder, or remove this one"
+_NO_TIME = "no config has a time: no row in times.csv"
+
+
+def create(
+    folder: Path | str,
+    *,
+    kernel: str,
+    device: Mapping[str, str | int],
+    timing: str | Mapping[str, Any],
+    features: Sequence[str],
+    configs: Sequence[Mapping[str, str | int]],
+    scenarios: Mapping[str, Sequence[int]],
+    cells: str = Cells.MEASURED,
+    **provenance: Any,
+) -> "TableWriter":
+    """Create a table, or go on in the folder of the same run, whose `date` and rows stay.
+
+    The arguments are the keys of run.yaml (docs/tables.md).
+    configs: `{"id": ..., "variant": ..., <parameter>: <integer>, ...}`.
+    scenarios: the values of `features` by scenario id.
+    provenance: `driver`, `torch`, `triton`, `source_hash` and `date`, or else `origin`.
+
+    Raises TableError, having changed nothing, if a reader would refuse the table, the folder holds anything
+    else or is damaged, or another process writes into it.
+    """
+    folder = Path(folder)
+    run = {
+        "format": FORMAT,
+        "kernel": kernel,
+        "device": dict(device),
+        "cells": str(cells),
+        "timing": timing,
+        **provenance,
+        "features": list(features),
+        "configs": [dict(config) for config in configs],
+    }
+    header = check_run(folder / RUN, run, {})
+    rows = [[scenario, *values] for scenario, values in scenarios.items()]
+    texts = table_texts(run, rows, [])
+    values = read_scenarios(folder / SCENARIOS, texts[SCENARIOS], features)
+    with os_errors_in_one_line(folder):
+        exists = (folder / RUN).exists()
+        if not exists:
+            _refuse_foreign_files(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+        descriptor = open_locked(folder / TIMES, 0 if exists else os.O_CREAT)
+        try:
+            # Another process may have made run.yaml before this one had the lock.
+            if (folder / RUN).exists():
+                recorded = _same_run(folder, run, texts[SCENARIOS])
+            else:
+                _write_new(folder, texts, descriptor)
+                recorded = RecordedRun(header, values, ())
+            for staged in folder.glob(f"{STAGED}*"):
+                staged.unlink()
+        except BaseException:
+            os.close(descriptor)
+            raise
+    return TableWriter(folder, recorded, descriptor)
+
+
+class TableWriter:
+    """A table being written, locked against other writers until `close` or the end of the process."""
+
+    def __init__(self, folder: Path, recorded: RecordedRun, descriptor: int) -> None:
+        self.folder = folder
+        self.header: TableHeader = recorded.header
+        self.visits = recorded.visits  # of earlier runs
+        self._scenarios = recorded.scenarios
+        self._ids = [config.id for config in recorded.header.configs]
+        self._done = {(visit.scenario, visit.repeat) for visit in recorded.visits}
+        self._last = dict(sorted(self._done))  # each scenario's last repeat
+        self._descriptor = descriptor
+        _OPEN.add(self)
+
+    def append(self, scenario: str, times: Mapping[str, Cell], repeat: int | None = None) -> None:
+        """Write one row, whole or not at all, and before it the reasons of its failures.
+
+        times: by config id microseconds, of which five digits are kept, or a Failure; configs that were not
+        tried are left out. repeat: from 1; by default the one after the scenario's last.
+
+        A row in which every config failed is kept in failures.csv alone, as no reader could choose from it.
+        Raises TableError for anything that a reader would refuse.
+        """
+        if repeat is None:
+            repeat = self._last.get(scenario, 0) + 1
+        named = f"scenario {scenario} repeat {repeat}"
+        if scenario not in self._scenarios or not 1 <= repeat <= LAST_REPEAT:
+            raise TableError(self.folder, f"the table has no {named}")
+        if unknown := times.keys() - set(self._ids):
+            raise TableError(self.folder, f"the table has no config {min(unknown)}")
+        if not times:
+            raise TableError(self.folder, f"{named} tried no config")
+        if (scenario, repeat) in self._done:
+            raise TableError(self.folder, f"{named} is there already")
+        failures = [(config, cell) for config, cell in times.items() if isinstance(cell, Failure)]
+        measured = len(times) - len(failures)
+        if self.header.cells is Cells.WINNERS and measured != 1:
+            raise TableError(self.folder, f"{named}: a table of winners has exactly one time a row")
+        row = [scenario, str(repeat), *(self._cell_text(times.get(config)) for config in self._ids)]
+        reasons = [[scenario, repeat, config, _one_line(cell.reason)] for config, cell in failures]
+        if not measured:
+            reasons.append([scenario, repeat, "", _NO_TIME])
+        with os_errors_in_one_line(self.folder):
+            if reasons:
+                self._append_failures(reasons)
+            if measured:
+                append_whole(self._descriptor, _csv([row]))
+        self._done.add((scenario, repeat))
+        self._last[scenario] = max(repeat, self._last.get(scenario, 0))
+
+    def _cell_text(self, cell: Cell | None) -> str:
+        if cell is None:
+            return ""
+        return "inf" if isinstance(cell, Failure) else time_text(self.folder, cell)
+
+    def _append_failures(self, rows: Sequence[Sequence[object]]) -> None:
+        descriptor = os.open(self.folder / FAILURES, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            head = [] if os.fstat(descriptor).st_size else [FAILURES_HEADER]
+            append_whole(descriptor, _csv([*head, *rows]))
+        finally:
+            os.close(descriptor)
+
+    def summarise(self, summary: Mapping[str, Any]) -> None:
+        """Replace run.yaml's `summary` (docs/tables.md) atomically."""
+        run = {**self.header.provenance, "summary": dict(summary)}
+        check_run(self.folder / RUN, run, {})
+        with os_errors_in_one_line(self.folder):
+            replace_file(self.folder / RUN, run_text(self.folder / RUN, run))
+
+    def close(self) -> None:
+        """Release the lock; nothing can be appended afterwards."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def time_text(folder: Path, microseconds: float) -> str:
+    """A time as times.csv holds it: five digits, no exponent. Raises TableError for what is no time."""
+    text = f"{microseconds:.5g}"
+    if not SHORTEST_US <= float(text) < LONGEST_US:
+        what = f"{shown(microseconds)} us is no time of a launch (at least {SHORTEST_US})"
+        raise TableError(folder, what)
+    return f"{float(text):.0f}" if "e" in text else text
+
+
+def table_texts(
+    run: Mapping[str, Any],
+    scenarios: Sequence[Sequence[object]],
+    times: Sequence[Sequence[object]],
+    notes: str = "",
+) -> dict[str, str]:
+    """The texts of a table's three files by file name, unchecked.
+
+    run: the content of run.yaml. notes: its comment. scenarios, times: the rows below the header.
+    """
+    comment = "".join(f"# {line}\n" for line in notes.splitlines())
+    ids = [config["id"] for config in run["configs"]]
+    return {
+        RUN: comment + run_text(Path(RUN), run),
+        SCENARIOS: _csv([["scenario", *run["features"]], *scenarios]),
+        TIMES: _csv([["scenario", "repeat", *ids], *times]),
+    }
+
+
+def _csv(rows: Sequence[Sequence[object]]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+def _one_line(text: str) -> str:
+    """A compiler's message without line breaks, terminal codes and lone surrogates."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+# A forked process would keep the lock after its parent's death.
+_OPEN: "weakref.WeakSet[TableWriter]" = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for writer in _OPEN:
+        writer.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_all)
+
+
+def _refuse_foreign_files(folder: Path) -> None:
+    """Raise TableError unless the folder is missing, empty or left by a creation that was killed."""
+    for path in folder.iterdir() if folder.exists() else ():
+        if path.name not in (SCENARIOS, TIMES) and not path.name.startswith(STAGED):
+            what = f"holds {path.name} but no {RUN}, so no table: choose another folder"
+            raise TableError(folder, what)
+
+
+def _write_new(folder: Path, texts: Mapping[str, str], descriptor: int) -> None:
+    if (folder / TIMES).read_bytes().partition(b"\n")[2]:
+        raise TableError(folder, f"{TIMES} holds rows but {RUN} is missing: choose another folder")
+    os.ftruncate(descriptor, 0)
+    append_whole(descriptor, texts[TIMES])
+    for name in (SCENARIOS, RUN):
+        replace_file(folder / name, texts[name])
+
+
+def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str) -> RecordedRun:
+    """What the folder holds, if that is the same run; only then rows that were cut off are removed."""
+    recorded = read_run(folder)
+    if found := _difference(recorded.header.provenance, run):
+        raise TableError(folder, f"holds a run with {found}: {_REMEDY}")
+    text = (folder / SCENARIOS).read_text()
+    if text != scenarios:
+        pairs = zip_longest(text.split("\n"), scenarios.split("\n"))
+        line, (have, need) = next((i, pair) for i, pair in enumerate(pairs, 1) if pair[0] != pair[1])
+        what = f"holds {shown(have)}, but this run has {shown(need)}: {_REMEDY}"
+        raise TableError(folder / SCENARIOS, what, line)
+    for name in (TIMES, FAILURES):
+        if (folder / name).exists():
+            remove_cut_off_line(folder / name)
+    return recorded
+
+
+def _difference(have: Mapping[str, Any], need: Mapping[str, Any]) -> str | None:
+    """The first value in which two run.yaml files differ, but for date and summary; None if they agree."""
+    theirs, ours = (dict(_flat(run)) for run in (have, need))
+    for place in {**ours, **theirs}:
+        if theirs.get(place) != ours.get(place) and place != ".date" and not place.startswith(".summary"):
+            return f"{place[1:]} {shown(theirs.get(place))}, but this run has {shown(ours.get(place))}"
+    return None
+
+
+def _flat(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Every scalar of a run.yaml, with its place such as `.configs[0].id`."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flat(item, f"{place}.{key}")
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            yield from _flat(item, f"{place}[{position}]")
+    else:
+        yield place, value
