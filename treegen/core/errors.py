@@ -1,4 +1,4 @@
-"""The one exception that a user of the compiler is meant to see."""
+"""The exception for wrong input, and how messages quote text and values from outside."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 class InputError(Exception):
-    """Wrong input, told in one line: where it is, what is wrong and how to mend it.
+    """Wrong input. The message is one line: where the mistake is, what is wrong and how to mend it.
 
-    The command line prints it and exits with status 2; nothing has been written by then.
+    The command line prints it and exits with status 2. It is raised before anything is written.
     """
 
     def __init__(self, where: Path | str, what: str, *, line: int | None = None) -> None:
@@ -17,22 +17,22 @@ class InputError(Exception):
         super().__init__(one_line(f"{place}: {what}"))
 
     def __reduce__(self) -> tuple[Callable[[str], InputError], tuple[str]]:
-        """Its line alone, so that it survives the way from one process to another."""
-        return InputError.told, (str(self),)
+        """Pickle the message alone, so that the error can pass from one process to another."""
+        return InputError.from_message, (str(self),)
 
     @classmethod
-    def told(cls, line: str) -> InputError:
-        """The error of a line that says all already."""
-        return cls.__new__(cls, line)  # not __init__, which would compose the line once more
+    def from_message(cls, message: str) -> InputError:
+        """The error with a message that names its place already."""
+        return cls.__new__(cls, message)  # __init__ would put a place before the message
 
 
 def one_line(text: str) -> str:
-    """Text from outside (file names, cells) may hold line breaks or terminal escapes: show them escaped."""
+    """The text with line breaks and terminal escapes escaped; file names and cells may hold them."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def shown(value: object, limit: int = 60) -> str:
-    """A value from an input file as a message quotes it: short, and unmistakably data."""
+    """A value from an input file as a message quotes it: Python's spelling, at most `limit` characters."""
     if isinstance(value, Mapping):
         return "a mapping"
     try:
@@ -43,5 +43,5 @@ def shown(value: object, limit: int = 60) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """What an operating-system error says, without the file name that the message has already."""
+    """The message of an error; of an operating-system error without the file name."""
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)

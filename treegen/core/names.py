@@ -1,4 +1,4 @@
-"""Which words from outside may become names, file names and folder names."""
+"""Rules for names from outside that become Python names, file names or folder names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _CONFIG_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,127}")
 IN_KERNEL = "in_kernel"
-"""The folder in a kernel's package for what its Triton code chooses itself."""
+"""The folder in a kernel's package that holds device functions for its Triton code."""
 
 _TAKEN = {"choose", "config", "default", "for_device", IN_KERNEL, "variant", "count", "index"}
 _VENDORS = {"nvidia": "nvidia", "amd": "amd", "intel": "intel"}
@@ -17,7 +17,7 @@ _NOISE = {"instinct", "geforce", "radeon", "tesla", "graphics", "gpu"}
 
 
 def problem_with_name(name: object) -> str | None:
-    """Why `name` cannot be an identifier; None when it can."""
+    """Why `name` cannot be an identifier; None if it can."""
     if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
         return "is not a plain name (letters, digits and underscores, at most 64)"
     if keyword.iskeyword(name) or keyword.issoftkeyword(name):
@@ -29,8 +29,8 @@ def problem_with_name(name: object) -> str | None:
     return None
 
 
-def problem_with_own_name(name: object) -> str | None:
-    """Why `name` cannot be a name of a generated package, next to those that the package uses itself."""
+def problem_with_package_name(name: object) -> str | None:
+    """Why `name` cannot be a name in a generated package; None if it can."""
     problem = problem_with_name(name)
     if problem is None and not re.fullmatch(r"[a-z][a-z0-9_]*", str(name)):
         return "must begin with a letter and have no capitals"
@@ -40,12 +40,12 @@ def problem_with_own_name(name: object) -> str | None:
 
 
 def is_config_id(text: str) -> bool:
-    """Config ids head the columns of times.csv: no commas, quotes or blanks."""
+    """Whether `text` can head a column of times.csv: it has no commas, quotes or blanks."""
     return _CONFIG_ID.fullmatch(text) is not None
 
 
 def device_key(device_name: str) -> str:
-    """The key of a GPU from the name its driver reports: vendor and model.
+    """The key of a GPU, vendor and model, from the name that its driver reports.
 
     >>> device_key("NVIDIA H100 80GB HBM3"), device_key("AMD Instinct MI300X")
     ('nvidia_h100', 'amd_mi300x')

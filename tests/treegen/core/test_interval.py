@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from treegen_strategies import FEATURES, any_integer, examples, expressions
 
-from treegen.core.expr import Call, Expression, Name, evaluate, never_falls, parse
+from treegen.core.expr import Call, Expression, Name, evaluate, is_nondecreasing, parse
 from treegen.core.interval import Interval, enclosure, intersection, interval, is_empty
 
 small = st.tuples(st.integers(-9, 9), st.integers(0, 4)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -50,7 +50,7 @@ def test_every_value_in_a_small_box_is_enclosed(
 def test_what_never_falls_is_enclosed_tightly(
     expression: Expression, box: dict[str, tuple[int, int]]
 ) -> None:
-    if never_falls(expression):
+    if is_nondecreasing(expression):
         found = values(expression, box)
         assert enclosure(expression, box) == (min(found), max(found))
 

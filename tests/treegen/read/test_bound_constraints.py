@@ -61,7 +61,7 @@ WRONG_CONSTRAINTS: list[tuple[list[Any], str, str]] = [
     ([{"holds": "block >= 1"}], "holds:", "lacks 'variants'"),
     ([{"variants": ["split"]}], "- variants:", "lacks 'holds'"),
     ([{**BOUND, "on": 1}], "on'", "unknown word 'on'; known here: holds, variants"),
-    ([{**BOUND, "variants": ["fast"]}], ("variants:", 2), "unknown variant 'fast'; known: plain, split"),
+    ([{**BOUND, "variants": ["fast"]}], ("variants:", 2), "unknown variant 'fast'; known here: plain, split"),
     ([{**BOUND, "variants": []}], ("variants:", 2), "names no variant"),
     ([{**BOUND, "variants": "split"}], ("variants:", 2), "must be a list, not 'split'"),
     ([{**BOUND, "variants": ["split", "split"]}], ("variants:", 2), "names 'split' twice"),
@@ -70,7 +70,7 @@ WRONG_CONSTRAINTS: list[tuple[list[Any], str, str]] = [
     ([{**BOUND, "holds": "block >= size"}], "holds: block", "uses the unknown name 'size'"),
     (["block >= heads", BOUND], "constraints:", "names 'block >= heads' twice"),
     ([BOUND, {**BOUND, "variants": ["plain"]}], "constraints:", "names 'block >= heads' twice"),
-    ([["block >= heads"]], "constraints:", "holds ['block >= heads'], which is no comparison"),
+    ([["block >= heads"]], "constraints:", "holds ['block >= heads'], which is not a comparison"),
 ]
 
 

@@ -38,12 +38,12 @@ def test_a_regime_is_a_half_line_of_a_feature(tmp_path: Path, text: str, regime:
 
 
 REFUSED = [
-    ({"words": {"nothing": "x"}}, "is no feature or parameter", "nothing"),
-    ({"words": {"rows": "<b>bold</b>"}}, "is no phrase", "rows: <b>"),
+    ({"words": {"nothing": "x"}}, "unknown feature or parameter 'nothing'", "nothing"),
+    ({"words": {"rows": "<b>bold</b>"}}, "is not a phrase", "rows: <b>"),
     ({"words": {"rows": 5}}, "must be", "rows: 5"),
-    ({"regimes": {"a|b": "rows <= 1"}}, "is no phrase", "a|b"),
+    ({"regimes": {"a|b": "rows <= 1"}}, "is not a phrase", "a|b"),
     ({"regimes": {"decode": "rows <= columns"}}, "one feature with an integer", "decode"),
-    ({"regimes": {"decode": "block <= 1"}}, "unknown feature 'block'", "decode"),
+    ({"regimes": {"decode": "block <= 1"}}, "unknown name 'block'", "decode"),
     ({"regimes": {"decode": "rows == 1"}}, "must be one comparison", "decode"),
     ({"hook": "os:system"}, "is not a plain name", "os:system"),
 ]

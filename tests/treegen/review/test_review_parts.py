@@ -13,7 +13,7 @@ from treegen_strategies import CONFIGS as LAUNCHES
 from treegen_strategies import FEATURES, any_integer, examples, expressions, points
 
 from treegen.core import expr
-from treegen.core.tree import Leaf, Split, asked
+from treegen.core.tree import Leaf, Split, split_features
 
 
 def test_asked_names_every_split_the_root_first() -> None:
@@ -21,8 +21,8 @@ def test_asked_names_every_split_the_root_first() -> None:
     tree = Split(
         "rows", 1, Split("heads", 2, leaf, leaf), Split("rows", 3, leaf, Split("columns", 4, leaf, leaf))
     )
-    assert list(asked(tree)) == ["rows", "heads", "rows", "columns"]
-    assert list(asked(leaf)) == []
+    assert list(split_features(tree)) == ["rows", "heads", "rows", "columns"]
+    assert list(split_features(leaf)) == []
 
 
 @examples(100)
@@ -30,7 +30,7 @@ def test_asked_names_every_split_the_root_first() -> None:
 def test_a_name_replaced_by_its_definition_has_the_same_value(
     expression: expr.Expression, definition: expr.Expression, name: str, values: dict[str, int]
 ) -> None:
-    inlined = expr.replaced(expression, {expr.Name(name): definition})
+    inlined = expr.replace(expression, {expr.Name(name): definition})
     value = expr.evaluate(definition, values)
     assert expr.evaluate(inlined, values) == expr.evaluate(expression, {**values, name: value})
 
@@ -38,17 +38,17 @@ def test_a_name_replaced_by_its_definition_has_the_same_value(
 def test_of_nested_parts_the_largest_is_replaced() -> None:
     inner, outer = expr.parse("rows * 2"), expr.parse("rows * 2 + heads")
     parts = {inner: expr.Name("small"), outer: expr.Name("large")}
-    assert expr.replaced(expr.parse("max(rows * 2 + heads, rows * 2)"), parts) == expr.parse(
+    assert expr.replace(expr.parse("max(rows * 2 + heads, rows * 2)"), parts) == expr.parse(
         "max(large, small)"
     )
-    assert expr.replaced(outer, {}) == outer
+    assert expr.replace(outer, {}) == outer
 
 
 @examples(30)
 @given(any_integer)
 def test_numbers_are_replaced_as_wholes(value: int) -> None:
     parts = {expr.Number(7): expr.Number(value)}
-    assert expr.replaced(expr.parse("7 + 77"), parts) == expr.Call("+", (expr.Number(value), expr.Number(77)))
+    assert expr.replace(expr.parse("7 + 77"), parts) == expr.Call("+", (expr.Number(value), expr.Number(77)))
 
 
 def test_times_are_medians_in_the_order_of_the_problem(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from treegen.core import expr
 from treegen.core.problem import Problem
 from treegen.core.spec import Config, DeviceSpec, KernelSpec
-from treegen.core.tree import Leaf, Split, Tree, asked, choose, map_leaves
+from treegen.core.tree import Leaf, Split, Tree, choose, map_leaves, split_features
 from treegen.review.compiled_trees import Module
 
 _Numbers = dict[Hashable, int]
@@ -22,7 +22,7 @@ def decisions(module: Module, problem: Problem) -> Chosen:
     A derived feature that the module's spec defines otherwise is computed anew from the table's columns.
     """
     tree = in_words_of(module, problem.kernel)
-    needed = frozenset(asked(tree))
+    needed = frozenset(split_features(tree))
     numbers: _Numbers = {}
     here = _meanings(module.kernel, module.device, numbers)
     there = _meanings(problem.kernel, problem.device, numbers)

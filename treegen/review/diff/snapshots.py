@@ -50,7 +50,7 @@ def _named(folder: Path | None, name: str) -> Iterator[None]:
     except InputError as error:
         if folder is None:
             raise
-        raise InputError.told(_in_words(str(error), folder, name)) from None
+        raise InputError.from_message(_in_words(str(error), folder, name)) from None
 
 
 def _in_words(message: str, folder: Path, name: str) -> str:
