@@ -1,4 +1,4 @@
-"""treegen report."""
+"""`treegen report`: a page about what the committed modules launch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ def add(commands: Commands) -> None:
         type=Path,
         default=Path("report.html"),
         metavar="FILE",
-        help="the page (default: report.html)",
+        help="the page to write (default: report.html)",
     )
     parser.add_argument(
-        "--png", type=Path, metavar="DIR", help="also write an image a kernel and device there, for a README"
+        "--png",
+        type=Path,
+        metavar="DIR",
+        help="the folder for one image per kernel and device, for a README (default: no images)",
     )
     parser.set_defaults(run=run)
 
