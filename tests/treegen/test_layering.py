@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from treegen_builders import REPOSITORY
 
-# From the bottom to the top, with a line for folders that may not import each other.
+# From the bottom to the top. Folders in one string do not import each other.
 TREEGEN = ["core", "read fit", "passes", "crossval", "emit", "update", "write", "build", "review importers"]
 TREEGEN += ["cli"]
 ATTN_KERNELS = ["core", "kernels", "choose launch", "planning", "warmup testing", "measure offline", "tuning"]

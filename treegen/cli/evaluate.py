@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from treegen.cli.parsers import FINE, Commands, add_spec
+from treegen.cli.parsers import FINE, Commands, add_selection, add_spec
 
 
 def add(commands: Commands) -> None:
@@ -13,8 +13,7 @@ def add(commands: Commands) -> None:
         "eval", help="compare the held-out slowdown of trees with that of other methods"
     )
     add_spec(parser)
-    parser.add_argument("--kernel", metavar="NAME", help="only this kernel (default: all of the spec)")
-    parser.add_argument("--device", metavar="KEY", help="only this device (default: all with a table)")
+    add_selection(parser)
     parser.add_argument(
         "--folds", type=int, default=5, metavar="K", help="folds of a cross-validation (default: 5)"
     )

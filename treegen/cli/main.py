@@ -1,7 +1,7 @@
 """The command line.
 
-Exit codes: 0 fine, 1 a check found something, 2 wrong use or bad input, 130 interrupted, 141 the reader of its
-output has gone (as for a program that SIGPIPE ends).
+Exit codes: 0 fine, 1 a check found something, 2 wrong use or bad input, 130 interrupted (SIGINT),
+141 standard output is a closed pipe (SIGPIPE).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from treegen.cli import build, check, diff, evaluate, explain, import_table, rep
 from treegen.cli.parsers import WRONG, Parser
 from treegen.core.errors import InputError, reason
 
-INTERRUPTED, READER_GONE = 130, 141  # 128 plus the number of the signal, as shells count
+INTERRUPTED, CLOSED_PIPE = 130, 141  # 128 plus the number of the signal, as in shells
 _COMMANDS = (build, check, diff, explain, report, evaluate, import_table)
 
 
@@ -49,11 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # rich exits with 1 then
-            return READER_GONE
+            return CLOSED_PIPE
         raise
     except OSError as error:  # files raise InputError, so standard output has failed
         sys.stdout = None  # Python would flush it again at exit
-        return READER_GONE if isinstance(error, BrokenPipeError) else _wrong(f"cannot print: {reason(error)}")
+        return CLOSED_PIPE if isinstance(error, BrokenPipeError) else _wrong(f"cannot print: {reason(error)}")
 
 
 def _wrong(what: str) -> int:

@@ -27,3 +27,9 @@ def add_spec(parser: Parser) -> None:
     parser.add_argument(
         "--spec", type=Path, metavar="FILE", help="the spec (default: treegen.yaml in this folder)"
     )
+
+
+def add_selection(parser: Parser) -> None:
+    """Add the options that select tables of the spec."""
+    parser.add_argument("--kernel", metavar="NAME", help="only this kernel (default: all of the spec)")
+    parser.add_argument("--device", metavar="KEY", help="only this device (default: all with a table)")

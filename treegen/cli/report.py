@@ -6,14 +6,13 @@ import argparse
 import os
 from pathlib import Path
 
-from treegen.cli.parsers import FINE, Commands, add_spec
+from treegen.cli.parsers import FINE, Commands, add_selection, add_spec
 
 
 def add(commands: Commands) -> None:
     parser = commands.add_parser("report", help="write a page about what the committed modules launch")
     add_spec(parser)
-    parser.add_argument("--kernel", metavar="NAME", help="only this kernel (default: all of the spec)")
-    parser.add_argument("--device", metavar="KEY", help="only this device (default: all with a table)")
+    add_selection(parser)
     parser.add_argument(
         "--out",
         type=Path,

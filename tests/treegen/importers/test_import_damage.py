@@ -55,15 +55,15 @@ BROKEN: dict[str, tuple[dict[str, Any] | str, str]] = {
     "more keys than values": (cache(keys=["A", "B", "C", "D", "E", "F"]), "do not match its 'keys'"),
     "a float that varies": (
         _scenario("('1.5', '4', 'True', 'bf16', 'torch.bfloat16')"),
-        "varies but is no integer",
+        "varies but is not an integer",
     ),
     "a type that varies": (
         _scenario("('16', '4', 'True', 'fp16', 'torch.bfloat16')"),
-        "varies but is no integer",
+        "varies but is not an integer",
     ),
     "an integer of 19 digits": (
         _scenario(f"('{10**18}', '4', 'True', 'bf16', 'x')"),
-        "varies but is no integer",
+        "varies but is not an integer",
     ),
     "key twice": (cache(keys=["SEQ", "SEQ", "CAUSAL", "DTYPE"]), "key 'SEQ' appears twice"),
     "key as a keyword": (cache(keys=["if", "HEADS", "CAUSAL", "DTYPE"]), "key 'if' is a word of Python"),
@@ -74,15 +74,15 @@ BROKEN: dict[str, tuple[dict[str, Any] | str, str]] = {
     "config with other parameters": (_config("BLOCK: 16, num_warps: 2"), "have different parameters"),
     "parameter that varies": (
         _config("BLOCK: 16, num_warps: 2, fast: False, maxnreg: 64"),
-        "'maxnreg' varies but is no integer",
+        "'maxnreg' varies but is not an integer",
     ),
     "no time": (_time([]), "has no time"),
     "time as text": (_time(["fast"]), "has no time"),
     "time as nothing": (_time(None), "has no time"),
     "negative time": (_time([-1.0]), "has the time -1000.0 microseconds"),
     "zero time": (_time([0]), "has the time 0.0 microseconds"),
-    "time not a number": (_time([float("nan")]), "NaN is no number"),
-    "infinite time": (_time([float("inf")]), "Infinity is no number"),
+    "time not a number": (_time([float("nan")]), "NaN is not a number"),
+    "infinite time": (_time([float("inf")]), "Infinity is not a number"),
     "unknown unit": (cache(timings_data={"labels": ["hours"]}), "unknown unit of time 'hours'"),
 }
 
