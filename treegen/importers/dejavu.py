@@ -1,7 +1,7 @@
 """Import triton-dejavu caches (https://github.com/IBM/triton-dejavu, storage layout of version 0.7).
 
-For every tuned key (a scenario), a cache keeps the config that won and its time. It keeps neither the times of
-other configs nor which configs were tried. The result is a winner table: each row has one filled cell.
+For every tuned key (a scenario), a cache keeps the config that won and its time. It keeps neither the times
+of other configs nor which configs were tried. The result is a winner table: each row has one filled cell.
 """
 
 from __future__ import annotations
