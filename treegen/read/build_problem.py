@@ -18,7 +18,7 @@ Columns = Mapping[str, npt.NDArray[np.int64]]  # [scenarios] values by feature
 
 
 def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Problem:
-    """The problem that a table poses to a kernel of the spec on a device.
+    """The problem of a table, seen through a kernel and a device of the spec.
 
     Raises InputError where table and spec contradict each other.
     """
