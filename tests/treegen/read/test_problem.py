@@ -36,7 +36,7 @@ def _winners(folder: Path, kernel: dict[str, Any] | None = None, **table: Any) -
 
 
 def _costs(built: Problem) -> dict[int, list[int]]:
-    """Costs by the scenario's number of rows, as the order of scenarios is nobody's business."""
+    """Costs by the scenario's number of rows, because the order of scenarios does not matter."""
     return dict(zip(built.column("rows").tolist(), built.cost.tolist(), strict=True))
 
 
