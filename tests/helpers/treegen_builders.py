@@ -68,7 +68,7 @@ def spec(**kernel: Any) -> dict[str, Any]:
 
 
 def run(configs: Any = CONFIGS, **changes: Any) -> dict[str, Any]:
-    """run.yaml of a tuning run of our own."""
+    """run.yaml of a tuning run of this project."""
     return {
         "format": 1,
         "kernel": KERNEL,
@@ -184,7 +184,7 @@ def write_project(folder: Path, content: Mapping[str, Any] | str | None = None, 
 
 
 def problem(folder: Path, sections: Mapping[str, Any] | None = None, **table: Any) -> Problem:
-    """The problem that a spec (with other `sections` of its kernel) and its measured table pose."""
+    """The problem of a measured table under a spec whose kernel has these `sections` changed."""
     read = read_spec(write_project(folder, spec(**(sections or {})), **table))
     return build_problem(read.kernels[KERNEL], read.devices[DEVICE], read_table(folder / "tables/h100"))
 

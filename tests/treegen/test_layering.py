@@ -1,4 +1,4 @@
-"""One direction: treegen knows neither torch nor Triton, attn_kernels no treegen, `generated` nothing."""
+"""Imports go one way: between the three packages, and between the folders of each."""
 
 from __future__ import annotations
 
@@ -11,75 +11,66 @@ from pathlib import Path
 import pytest
 from treegen_builders import REPOSITORY
 
-KERNELS, GENERATED, TREEGEN = (REPOSITORY / name for name in ("attn_kernels", "generated", "treegen"))
+# From the bottom to the top. Folders in one string do not import each other.
+TREEGEN = ["core", "read fit", "passes", "crossval", "emit", "update", "write", "build", "review importers"]
+TREEGEN += ["cli"]
+ATTN_KERNELS = ["core", "kernels", "choose launch", "planning", "warmup testing", "measure offline", "tuning"]
 
 
-def _imports(path: Path) -> Iterator[str]:
-    """The modules that a file imports absolutely, wherever in it the import stands."""
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield node.module or ""
+def _imports(package: str) -> Iterator[tuple[Path, str]]:
+    """Each file of a package with every name that it imports, wherever in the file the import stands."""
+    for path in sorted((REPOSITORY / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Import):
+                yield from ((path, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                module = "." * node.level + (node.module or "")
+                yield from ((path, f"{module}.{alias.name}") for alias in node.names)
 
 
-def _top(names: Iterator[str]) -> set[str]:
-    return {name.split(".")[0] for name in names}
+@pytest.mark.parametrize(("package", "order"), [("treegen", TREEGEN), ("attn_kernels", ATTN_KERNELS)])
+def test_folders_import_only_folders_below_them(package: str, order: list[str]) -> None:
+    level = {folder: height for height, folders in enumerate(order) for folder in folders.split()}
+    wrong = []
+    for path, name in _imports(package):
+        folder = path.relative_to(REPOSITORY / package).with_suffix("").parts[0]
+        imported = name.split(".")[1] if name.startswith(f"{package}.") else folder
+        if folder.startswith("__") or imported.startswith("__"):
+            continue  # the package itself and its __main__
+        if name.startswith(".") or (imported != folder and level[imported] >= level[folder]):
+            wrong.append(f"{path.relative_to(REPOSITORY)} imports {name}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("package", "unknown"),
+    [("treegen", {"torch", "triton", "attn_kernels", "generated"}), ("attn_kernels", {"treegen"})],
+)
+def test_the_compiler_and_the_kernels_do_not_import_each_other(package: str, unknown: set[str]) -> None:
+    assert [(path, name) for path, name in _imports(package) if name.split(".")[0] in unknown] == []
+
+
+def test_generated_imports_nothing_but_typing_and_in_kernels_triton() -> None:
+    for path, name in _imports("generated"):
+        known = ("", "triton") if path.parent.name == "in_kernel" else ("", "typing", "collections")
+        assert name.split(".")[0] in known, path  # "" begins a relative import
+
+
+def _loaded(code: str, names: set[str]) -> str:
+    """Which of these modules a fresh Python has loaded after running `code`."""
+    code += f"\nimport sys; print(sorted({names!r} & set(sys.modules)))"
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
 
 
 def test_importing_all_of_treegen_loads_neither_torch_nor_triton() -> None:
-    modules = sorted(
-        ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
-        for path in TREEGEN.rglob("*.py")
-        if path.name != "__main__.py"
-    )
+    paths = [path for path in (REPOSITORY / "treegen").rglob("*.py") if path.name != "__main__.py"]
+    modules = [".".join(path.relative_to(REPOSITORY).with_suffix("").parts) for path in paths]
     assert len(modules) > 20
-    code = f"""
-import importlib, sys
-for name in {modules!r}:
-    importlib.import_module(name)
-print(sorted({{"torch", "triton", "attn_kernels", "generated"}} & set(sys.modules)))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
-
-
-@pytest.mark.parametrize(
-    "path", sorted(TREEGEN.rglob("*.py")), ids=lambda p: p.relative_to(REPOSITORY).as_posix()
-)
-def test_treegen_names_neither_torch_nor_triton_nor_the_kernels(path: Path) -> None:
-    assert not _top(_imports(path)) & {"torch", "triton", "attn_kernels", "generated"}
-
-
-@pytest.mark.parametrize(
-    "path", sorted(KERNELS.rglob("*.py")), ids=lambda p: p.relative_to(REPOSITORY).as_posix()
-)
-def test_the_kernels_do_not_know_the_compiler(path: Path) -> None:
-    assert "treegen" not in _top(_imports(path))
-    assert "import treegen" not in path.read_text()
-
-
-@pytest.mark.parametrize(
-    "path", sorted(GENERATED.rglob("*.py")), ids=lambda p: p.relative_to(REPOSITORY).as_posix()
-)
-def test_generated_imports_nothing_but_typing_and_in_kernels_triton(path: Path) -> None:
-    known = (
-        {"triton", "triton.language"} if path.parent.name == "in_kernel" else {"typing", "collections.abc"}
-    )
-    assert set(_imports(path)) <= known
+    assert _loaded(f"import {', '.join(modules)}", {"torch", "triton", "attn_kernels", "generated"}) == "[]\n"
 
 
 def test_importing_generated_loads_nothing_that_kernels_import() -> None:
-    code = """
-import sys
-import generated, generated.unified_attention
-assert generated.unified_attention.MODULES
-print(sorted({name.split(".")[-1] for name in sys.modules} & {"in_kernel", "torch", "triton"}))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
-    assert (GENERATED / "unified_attention/in_kernel/__init__.py").is_file()
+    assert (REPOSITORY / "generated/unified_attention/in_kernel/__init__.py").is_file()
+    code = "import generated.unified_attention; assert generated.unified_attention.MODULES"
+    assert _loaded(code, {"generated.unified_attention.in_kernel", "torch", "triton"}) == "[]\n"

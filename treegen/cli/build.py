@@ -1,4 +1,4 @@
-"""treegen build."""
+"""`treegen build`: compile every table of the spec."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser("build", help="compile every table of the spec into generated/")
     add_spec(parser)
     parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="write there instead of the spec's output folder"
+        "--output", type=Path, metavar="DIR", help="the folder to write (default: the spec's output folder)"
     )
     parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 when the output folder is stale"
+        "--check", action="store_true", help="write nothing; exit 1 if the output folder is stale"
     )
     parser.add_argument(
-        "--fresh", action="store_true", help="do not keep the trees that are in the output folder"
+        "--fresh",
+        action="store_true",
+        help="fit every tree anew, without the previous trees in the output folder",
     )
     parser.set_defaults(run=run)
 
@@ -46,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     for path in foreign_files(output, built.files):
         raise InputError(path, "was not written by treegen; move it away, or remove it to have it replaced")
     show_heuristics(built.heuristics)
-    sys.stdout.flush()  # nothing is written when nothing can be said
+    sys.stdout.flush()  # write no file if standard output fails
     stale = stale_files(output, built.files)
     first = interim_files(output, built.files)
     changed = write_files(output, in_publish_order(built.files), remove=stale, first=first)

@@ -1,4 +1,4 @@
-"""treegen check."""
+"""`treegen check`: everything that CI verifies."""
 
 from __future__ import annotations
 
@@ -10,30 +10,35 @@ from treegen.cli.parsers import FINE, FOUND, Commands, add_spec
 from treegen.core.files import short
 
 CHECKS = {
-    "tables": "every table of the spec and beside them reads; the spec's fit it",
-    "modules": "every committed module reads back and imports nothing",
-    "constraints": "every constraint holds wherever a leaf launches, proved",
+    "tables": "every table is valid, and the tables that the spec names agree with it",
+    "modules": "every committed module can be read back and imports nothing",
+    "constraints": "every constraint is proved to hold wherever a leaf launches",
     "code": "spec and kernel code have the same features, variants and parameters",
     "fresh": "generated/ is what `treegen build` writes",
-    "compile": "every leaf compiles for its GPU within its limits",
+    "compile": "the config of every leaf compiles for its GPU within its limits",
 }
 
 
 def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "check",
-        help="all that CI should know about heuristics",
+        help="check tables, modules, constraints and kernel code, as CI does",
         description="Checks: " + "; ".join(f"{name}: {what}" for name, what in CHECKS.items()) + ".",
     )
     add_spec(parser)
     parser.add_argument(
-        "--jobs", type=_at_least_1, metavar="N", help="compiling processes (default: one a processor)"
+        "--jobs", type=_at_least_1, metavar="N", help="processes that compile (default: one per processor)"
     )
     parser.add_argument(
-        "--skip", action="append", default=[], choices=CHECKS, metavar="NAME", help="a check; may be repeated"
+        "--skip",
+        action="append",
+        default=[],
+        choices=CHECKS,
+        metavar="NAME",
+        help="a check to leave out; may be repeated",
     )
     parser.add_argument(
-        "--strict", action="store_true", help="exit 1 where a check cannot be run, too, such as without torch"
+        "--strict", action="store_true", help="exit 1 also if a check cannot run, such as without torch"
     )
     parser.set_defaults(run=run)
 
@@ -57,5 +62,5 @@ def run(options: argparse.Namespace) -> int:
 
 def _at_least_1(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or int(text[:9]) < 1 or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes")
     return int(text)

@@ -1,4 +1,4 @@
-"""treegen diff."""
+"""`treegen diff`: compare what two versions launch."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ from treegen.core.errors import InputError
 def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "diff",
-        help="which shapes launch differently, and what that costs",
-        description="OLD and NEW are git revisions, project or output folders, or modules.",
+        help="show which shapes launch differently, and what that costs",
+        description="OLD and NEW are git revisions, project folders, output folders or generated modules.",
     )
-    parser.add_argument("old", metavar="OLD", help="what was there before: `main`, a folder, a file")
-    parser.add_argument("new", metavar="NEW", nargs="?", help="default: the folder of the spec")
+    parser.add_argument("old", metavar="OLD", help="the version before, such as `main`")
+    parser.add_argument(
+        "new", metavar="NEW", nargs="?", help="the version after (default: the folder of the spec)"
+    )
     add_spec(parser)
     parser.add_argument(
-        "--format", choices=["terminal", "markdown", "json"], default="terminal", help="default: terminal"
+        "--format",
+        choices=["terminal", "markdown", "json"],
+        default="terminal",
+        help="of the output (default: terminal)",
     )
     parser.add_argument(
         "--threshold",
         type=float,
         default=1.0,
         metavar="PERCENT",
-        help="how much slower the scenarios of a change may get (default: 1)",
+        help="exit 1 if the scenarios of a change get more than this much slower (default: 1)",
     )
     parser.set_defaults(run=run)
 

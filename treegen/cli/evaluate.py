@@ -1,31 +1,40 @@
-"""treegen eval."""
+"""`treegen eval`: held-out errors of the fit and of its peers."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from treegen.cli.parsers import FINE, Commands, add_spec
+from treegen.cli.parsers import FINE, Commands, add_selection, add_spec
 
 
 def add(commands: Commands) -> None:
-    parser = commands.add_parser("eval", help="judge trees on scenarios they have not seen, beside peers")
+    parser = commands.add_parser(
+        "eval", help="compare the held-out slowdown of trees with that of other methods"
+    )
     add_spec(parser)
-    parser.add_argument("--kernel", metavar="NAME", help="only this kernel (default: all of the spec)")
-    parser.add_argument("--device", metavar="KEY", help="only this device (default: all with a table)")
-    parser.add_argument("--folds", type=int, default=5, metavar="K", help="folds (default: 5)")
-    parser.add_argument("--repeats", type=int, default=2, metavar="N", help="shuffles (default: 2)")
+    add_selection(parser)
+    parser.add_argument(
+        "--folds", type=int, default=5, metavar="K", help="folds of a cross-validation (default: 5)"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=2,
+        metavar="N",
+        help="cross-validations, each with other folds (default: 2)",
+    )
     parser.add_argument(
         "--against",
         type=Path,
         action="append",
         default=[],
         metavar="FOLDER",
-        help="another table that judges the tree of the whole table; may be repeated",
+        help="another table on which to score the tree of the whole table; may be repeated",
     )
-    parser.add_argument("--no-curves", action="store_true", help="skip the learning curves")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write eval.md and eval.json there")
-    parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a processor)")
+    parser.add_argument("--no-curves", action="store_true", help="leave out the learning curves")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the folder for eval.md and eval.json")
+    parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one per processor)")
     parser.set_defaults(run=run)
 
 

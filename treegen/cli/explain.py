@@ -1,4 +1,4 @@
-"""treegen explain."""
+"""`treegen explain`: what one shape launches and why."""
 
 from __future__ import annotations
 
@@ -10,23 +10,28 @@ from treegen.core.errors import InputError
 
 def add(commands: Commands) -> None:
     parser = commands.add_parser(
-        "explain", help="say what a shape launches, why, how long that takes, and what else there is"
+        "explain", help="show which config a shape launches, why, how long it takes, and the alternatives"
     )
     parser.add_argument("kernel", metavar="KERNEL", help="a kernel of the spec")
     parser.add_argument(
-        "features", nargs="+", metavar="FEATURE=VALUE", help="integers, such as num_seqs=8 max_seq_len=4_096"
+        "features",
+        nargs="+",
+        metavar="FEATURE=VALUE",
+        help="integer features of the shape, such as num_seqs=8 max_seq_len=4_096",
     )
     add_spec(parser)
     parser.add_argument(
-        "--device", metavar="KEY", help="whose module and table (default: the kernel's first that has both)"
+        "--device",
+        metavar="KEY",
+        help="the device whose module and table to use (default: the kernel's first that has both)",
     )
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--top",
         type=int,
         default=5,
         metavar="N",
-        help="runners-up and nearest scenarios to show (default: 5)",
+        help="how many runners-up and nearest scenarios to show (default: 5)",
     )
     parser.set_defaults(run=run)
 

@@ -1,4 +1,4 @@
-"""treegen import."""
+"""`treegen import`: tables from another tool's tuning results."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from treegen.core.errors import InputError
 
 def add(commands: Commands) -> None:
     parser = commands.add_parser("import", help="turn another tool's tuning results into tables")
-    parser.add_argument("format", choices=["dejavu"], help="dejavu: triton-dejavu caches")
+    parser.add_argument("format", choices=["dejavu"], help="the tool: dejavu for triton-dejavu caches")
     parser.add_argument(
-        "source", type=Path, metavar="SOURCE", help="a cache file, or a folder to search for them"
+        "source", type=Path, metavar="SOURCE", help="a cache file, or a folder to search for cache files"
     )
     parser.add_argument(
-        "--to", type=Path, default=Path("tuning_data"), metavar="DIR", help="default: tuning_data"
+        "--to",
+        type=Path,
+        default=Path("tuning_data"),
+        metavar="DIR",
+        help="the folder of all tables (default: tuning_data)",
     )
     parser.add_argument("--kernel", metavar="NAME", help="only the tables of this kernel")
-    parser.add_argument(
-        "--origin", metavar="TEXT", help="whose results these are and where they were published"
-    )
-    parser.add_argument("--licence", metavar="TEXT", help="the licence they were published under")
-    parser.add_argument("--replace", action="store_true", help="replace tables that are already there")
+    parser.add_argument("--origin", metavar="TEXT", help="who published the results, and where")
+    parser.add_argument("--licence", metavar="TEXT", help="the licence of the results")
+    parser.add_argument("--replace", action="store_true", help="replace tables that exist already")
     parser.set_defaults(run=run)
 
 

@@ -1,4 +1,8 @@
-"""The command line. Exit codes: 0 fine, 1 a check found something, 2 wrong use or bad input."""
+"""The command line.
+
+Exit codes: 0 fine, 1 a check found something, 2 wrong use or bad input, 130 interrupted (SIGINT),
+141 standard output is a closed pipe (SIGPIPE).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from treegen.cli import build, check, diff, evaluate, explain, import_table, rep
 from treegen.cli.parsers import WRONG, Parser
 from treegen.core.errors import InputError, reason
 
+INTERRUPTED, CLOSED_PIPE = 130, 141  # 128 plus the number of the signal, as in shells
 _COMMANDS = (build, check, diff, explain, report, evaluate, import_table)
 
 
@@ -24,7 +29,7 @@ def _parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command and return its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     options = _parser().parse_args(arguments)
@@ -41,10 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _wrong(f"needs {error.name}: pip install 'attn-kernels[{extra}]'")
     except KeyboardInterrupt:
         print("treegen: interrupted; nothing half-written is left", file=sys.stderr)
-        return 130
-    except OSError as error:  # all files go through InputError: this is standard output
-        sys.stdout = None  # or Python fails on it again at exit
-        return _wrong(f"cannot print: {reason(error)}")
+        return INTERRUPTED
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # rich exits with 1 then
+            return CLOSED_PIPE
+        raise
+    except OSError as error:  # files raise InputError, so standard output has failed
+        sys.stdout = None  # Python would flush it again at exit
+        return CLOSED_PIPE if isinstance(error, BrokenPipeError) else _wrong(f"cannot print: {reason(error)}")
 
 
 def _wrong(what: str) -> int:

@@ -1,4 +1,4 @@
-"""What the parsers of all commands share."""
+"""Exit codes and the parser that all commands share."""
 
 from __future__ import annotations
 
@@ -12,18 +12,24 @@ FINE, FOUND, WRONG = 0, 1, 2
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that tells what is wrong in one line and exits with WRONG."""
+    """A parser that reports wrong use in one line and exits with WRONG."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(WRONG, one_line(f"treegen: {message} (see '{self.prog} --help')") + "\n")
 
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
-"""Where a command adds its parser."""
+"""The object to which a command adds its parser."""
 
 
 def add_spec(parser: Parser) -> None:
-    """The option that names the spec."""
+    """Add the option `--spec`."""
     parser.add_argument(
         "--spec", type=Path, metavar="FILE", help="the spec (default: treegen.yaml in this folder)"
     )
+
+
+def add_selection(parser: Parser) -> None:
+    """Add the options that select tables of the spec."""
+    parser.add_argument("--kernel", metavar="NAME", help="only this kernel (default: all of the spec)")
+    parser.add_argument("--device", metavar="KEY", help="only this device (default: all with a table)")

@@ -1,4 +1,4 @@
-"""treegen report."""
+"""`treegen report`: a page about what the committed modules launch."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import argparse
 import os
 from pathlib import Path
 
-from treegen.cli.parsers import FINE, Commands, add_spec
+from treegen.cli.parsers import FINE, Commands, add_selection, add_spec
 
 
 def add(commands: Commands) -> None:
     parser = commands.add_parser("report", help="write a page about what the committed modules launch")
     add_spec(parser)
-    parser.add_argument("--kernel", metavar="NAME", help="only this kernel (default: all of the spec)")
-    parser.add_argument("--device", metavar="KEY", help="only this device (default: all with a table)")
+    add_selection(parser)
     parser.add_argument(
         "--out",
         type=Path,
         default=Path("report.html"),
         metavar="FILE",
-        help="the page (default: report.html)",
+        help="the page to write (default: report.html)",
     )
     parser.add_argument(
-        "--png", type=Path, metavar="DIR", help="also write an image a kernel and device there, for a README"
+        "--png",
+        type=Path,
+        metavar="DIR",
+        help="the folder for one image per kernel and device, for a README (default: no images)",
     )
     parser.set_defaults(run=run)
 

@@ -1,4 +1,4 @@
-"""The one exception that a user of the compiler is meant to see."""
+"""The exception for wrong input, and how messages quote text and values from outside."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tuning_table.errors import shown as shown
 
 
 class InputError(Exception):
-    """Wrong input, told in one line: where it is, what is wrong and how to mend it.
+    """Wrong input. The message is one line: where the mistake is, what is wrong and how to mend it.
 
-    The command line prints it and exits with status 2; nothing has been written by then.
+    The command line prints it and exits with status 2. It is raised before anything is written.
     """
 
     def __init__(self, where: Path | str, what: str, *, line: int | None = None) -> None:
@@ -21,10 +21,10 @@ class InputError(Exception):
         super().__init__(one_line(f"{place}: {what}"))
 
     def __reduce__(self) -> tuple[Callable[[str], InputError], tuple[str]]:
-        """Its line alone, so that it survives the way from one process to another."""
-        return InputError.told, (str(self),)
+        """Pickle the message alone, so that the error can pass from one process to another."""
+        return InputError.from_message, (str(self),)
 
     @classmethod
-    def told(cls, line: str) -> InputError:
-        """The error of a line that says all already."""
-        return cls.__new__(cls, line)  # not __init__, which would compose the line once more
+    def from_message(cls, message: str) -> InputError:
+        """The error with a message that names its place already."""
+        return cls.__new__(cls, message)  # __init__ would put a place before the message

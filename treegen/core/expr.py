@@ -1,19 +1,22 @@
-"""Integer expressions of the spec: derived features and the two sides of a constraint.
+"""Integer expressions of the spec: derived features, weights and the two sides of a constraint.
 
-A small language that is total (no expression can fail for any integers) and never evaluated by Python
-itself: integers, names, + - * //, min, max and next_power_of_2. The divisor of // must be a positive
-literal or max(positive literal, ...), so that nothing divides by zero.
+The language has integers, names, + - * //, min, max and next_power_of_2. It is total: no integers make an
+expression fail. The divisor of // must be surely positive, such as a positive literal or `max(1, ...)`.
+Python parses the text of an expression but never runs it.
 """
 
 from __future__ import annotations
 
 import ast
+import operator
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-MAX_TEXT = 300
-MAX_DEGREE = 64
+from treegen.core.errors import shown
+
+MAX_TEXT = 300  # characters of an expression
+MAX_DEGREE = 64  # of a derived feature, see `degree`
 
 
 @dataclass(frozen=True)
@@ -28,39 +31,45 @@ class Name:
 
 @dataclass(frozen=True)
 class Call:
-    """`function` is one of + - * // min max next_power_of_2."""
-
-    function: str
+    function: str  # one of + - * // min max next_power_of_2
     arguments: tuple[Expression, ...]
 
 
 Expression = Number | Name | Call
 
 _BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//"}
-_FUNCTIONS = {"min": 2, "max": 2, "next_power_of_2": 1}
+_COMPARISONS = {ast.LtE: "<=", ast.GtE: ">=", ast.Lt: "<", ast.Gt: ">"}
+_FUNCTIONS = {"min": 2, "max": 2, "next_power_of_2": 1}  # the least number of arguments
 PRECEDENCE = {"+": 1, "-": 1, "*": 2, "//": 2}
 """How closely each symbol binds."""
 
 
 class ExpressionError(ValueError):
-    """The text is no expression of this language; the message says which part."""
+    """The text is not an expression of this language. The message says which part."""
 
 
-def parse(text: str) -> Expression:
-    """Read an expression. Raises ExpressionError."""
-    return _convert(_python(text, text))
+def parse(text: str, known: Collection[str] | None = None) -> Expression:
+    """The expression that `text` spells. Raises ExpressionError, also for a name that is not in `known`."""
+    return _only_known(_convert(_python(text)), known)
 
 
-def parse_comparison(text: str) -> tuple[Expression, str, Expression]:
-    """Read `left OP right` with OP one of <= >= < >. Raises ExpressionError."""
-    node = _python(text, text)
-    operators = {ast.LtE: "<=", ast.GtE: ">=", ast.Lt: "<", ast.Gt: ">"}
-    if not isinstance(node, ast.Compare) or len(node.ops) != 1 or type(node.ops[0]) not in operators:
-        raise ExpressionError("must be one comparison with <=, >=, < or >")
-    return _convert(node.left), operators[type(node.ops[0])], _convert(node.comparators[0])
+def parse_comparison(text: str, known: Collection[str] | None = None) -> tuple[Expression, str, Expression]:
+    """Left side, operator (<= >= < >) and right side of a comparison. Raises ExpressionError as `parse`."""
+    match _python(text):
+        case ast.Compare(left=left, ops=[symbol], comparators=[right]) if type(symbol) in _COMPARISONS:
+            sides = (_only_known(_convert(side), known) for side in (left, right))
+            return next(sides), _COMPARISONS[type(symbol)], next(sides)
+    raise ExpressionError("must be one comparison with <=, >=, < or >")
 
 
-def _python(text: str, shown: str) -> ast.expr:
+def _only_known(expression: Expression, known: Collection[str] | None) -> Expression:
+    for name in sorted(names(expression)):
+        if known is not None and name not in known:
+            raise ExpressionError(f"uses the unknown name {shown(name)}; known here: {', '.join(known)}")
+    return expression
+
+
+def _python(text: str) -> ast.expr:
     if len(text) > MAX_TEXT:
         raise ExpressionError(f"is longer than {MAX_TEXT} characters")
     try:
@@ -118,6 +127,7 @@ def _surely_positive(expression: Expression) -> bool:
 
 
 def names(expression: Expression) -> frozenset[str]:
+    """The names that occur in the expression."""
     match expression:
         case Name(name):
             return frozenset({name})
@@ -127,8 +137,11 @@ def names(expression: Expression) -> frozenset[str]:
 
 
 def degree(expression: Expression, known: Mapping[str, int]) -> int:
-    """How many numbers the value multiplies at most: of integers with b bits it has little more than `degree`
-    times b bits. known: the degrees of derived features; all other names have degree 1."""
+    """The greatest number of names and literals that the expression multiplies with each other.
+
+    From integers of b bits, its value has little more than `degree` times b bits.
+    known: the degrees of derived features; all other names have degree 1.
+    """
     match expression:
         case Name(name):
             return known.get(name, 1)
@@ -141,34 +154,36 @@ def degree(expression: Expression, known: Mapping[str, int]) -> int:
     return 1
 
 
+def next_power_of_2(value: int) -> int:
+    """The least power of 2, from 1 on, that is at least `value`."""
+    return 1 << max(0, value - 1).bit_length()
+
+
+_OPERATIONS: Mapping[str, Callable[..., int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "min": min,
+    "max": max,
+    "next_power_of_2": next_power_of_2,
+}
+
+
 def evaluate(expression: Expression, values: Mapping[str, int]) -> int:
+    """The expression's value, given the values of its names."""
     match expression:
         case Number(value):
             return value
         case Name(name):
             return values[name]
         case Call(function, arguments):
-            numbers = [evaluate(argument, values) for argument in arguments]
-            match function:
-                case "+":
-                    return numbers[0] + numbers[1]
-                case "-":
-                    return numbers[0] - numbers[1]
-                case "*":
-                    return numbers[0] * numbers[1]
-                case "//":
-                    return numbers[0] // numbers[1]
-                case "min":
-                    return min(numbers)
-                case "max":
-                    return max(numbers)
-                case "next_power_of_2":
-                    return 1 << max(0, numbers[0] - 1).bit_length()
+            return _OPERATIONS[function](*(evaluate(argument, values) for argument in arguments))
     raise AssertionError(expression)
 
 
 def substitute(expression: Expression, values: Mapping[str, int]) -> Expression:
-    """Put known numbers in for names."""
+    """The expression with numbers for the names in `values`; parts without names become numbers, too."""
     match expression:
         case Name(name) if name in values:
             return Number(values[name])
@@ -178,87 +193,92 @@ def substitute(expression: Expression, values: Mapping[str, int]) -> Expression:
     return expression
 
 
-def replaced(expression: Expression, parts: Mapping[Expression, Expression]) -> Expression:
+def replace(expression: Expression, parts: Mapping[Expression, Expression]) -> Expression:
     """The expression with some of its parts replaced, the largest first."""
     if expression in parts:
         return parts[expression]
     if isinstance(expression, Call):
-        return Call(expression.function, tuple(replaced(inner, parts) for inner in expression.arguments))
+        return Call(expression.function, tuple(replace(inner, parts) for inner in expression.arguments))
     return expression
 
 
-def never_falls(expression: Expression) -> bool:
-    """Whether the value surely never falls while one of its names grows (a sufficient rule)."""
+def is_nondecreasing(expression: Expression) -> bool:
+    """Whether the expression is surely nondecreasing in each of its names (a sufficient rule)."""
     match expression:
         case Number() | Name():
             return True
         case Call("+" | "min" | "max" | "next_power_of_2", arguments):
-            return all(never_falls(argument) for argument in arguments)
+            return all(is_nondecreasing(argument) for argument in arguments)
         case Call("-", (left, Number())):
-            return never_falls(left)
+            return is_nondecreasing(left)
         case Call("//", (left, Number(value))):
-            return value > 0 and never_falls(left)
+            return value > 0 and is_nondecreasing(left)
         case Call("*", (Number(value), other) | (other, Number(value))):
-            return value >= 0 and never_falls(other)
+            return value >= 0 and is_nondecreasing(other)
     return False
 
 
 def to_text(expression: Expression, outer: int = 0) -> str:
-    """The expression in this language, with no more parentheses than it needs."""
-    return _printed(expression, outer, lambda function, arguments: _called(function, arguments, to_text))
+    """The expression in this language, with no more parentheses than it needs.
+
+    outer: the precedence of what surrounds the text; 0 where nothing does.
+    """
+    return _printed(expression, outer, _call_text)
 
 
 def to_python(expression: Expression, outer: int = 0) -> str:
-    """Python text that computes the expression; max and min of two numbers without a call, which costs as
-    much as all questions of a small tree."""
+    """Python text that computes the expression.
 
-    def call(function: str, arguments: tuple[Expression, ...]) -> str:
-        match function, arguments:
-            case "max" | "min", (Number() | Name() as first, Number() | Name() as second):
-                one, other = to_python(first), to_python(second)
-                return f"({other} if {other} {'>' if function == 'max' else '<'} {one} else {one})"
-        return _called_in_python(function, arguments, to_python)
-
-    return _printed(expression, outer, call)
+    The max or min of two names or literals is a conditional: a call takes as long as a whole small tree.
+    """
+    return _printed(expression, outer, _python_conditional)
 
 
 def to_python_in_calls(expression: Expression, outer: int = 0) -> str:
-    """As `to_python`, but as it once was: modules printed then are still read."""
-    return _printed(
-        expression,
-        outer,
-        lambda function, arguments: _called_in_python(function, arguments, to_python_in_calls),
-    )
+    """As `to_python`, but with calls of max and min: older modules are printed so, and are still read."""
+    return _printed(expression, outer, _python_call)
 
 
-def _printed(expression: Expression, outer: int, call: Callable[[str, tuple[Expression, ...]], str]) -> str:
+_Printer = Callable[[Expression, int], str]
+_CallPrinter = Callable[[str, tuple[Expression, ...], _Printer], str]
+
+
+def _printed(expression: Expression, outer: int, print_call: _CallPrinter) -> str:
+    def text(inner: Expression, outer: int) -> str:
+        return _printed(inner, outer, print_call)
+
     match expression:
         case Number(value):
             return f"({value})" if value < 0 and outer else number(value)
         case Name(name):
             return name
         case Call(function, (left, right)) if function in PRECEDENCE:
-            own = PRECEDENCE[function]
-            text = f"{_printed(left, own, call)} {function} {_printed(right, own + 1, call)}"
-            return f"({text})" if own < outer else text
+            precedence = PRECEDENCE[function]
+            infix = f"{text(left, precedence)} {function} {text(right, precedence + 1)}"
+            return f"({infix})" if precedence < outer else infix
         case Call(function, arguments):
-            return call(function, arguments)
+            return print_call(function, arguments, text)
     raise AssertionError(expression)
 
 
-def _called(function: str, arguments: tuple[Expression, ...], printer: Callable[[Expression], str]) -> str:
-    return f"{function}({', '.join(map(printer, arguments))})"
+def _call_text(function: str, arguments: tuple[Expression, ...], text: _Printer) -> str:
+    return f"{function}({', '.join(text(argument, 0) for argument in arguments)})"
 
 
-def _called_in_python(
-    function: str, arguments: tuple[Expression, ...], printer: Callable[[Expression, int], str]
-) -> str:
+def _python_call(function: str, arguments: tuple[Expression, ...], text: _Printer) -> str:
+    if function == "next_power_of_2":
+        return f"(1 << max(0, {text(arguments[0], 1)} - 1).bit_length())"
+    return _call_text(function, arguments, text)
+
+
+def _python_conditional(function: str, arguments: tuple[Expression, ...], text: _Printer) -> str:
     match function, arguments:
-        case "next_power_of_2", (argument,):
-            return f"(1 << max(0, {printer(argument, 1)} - 1).bit_length())"
-    return _called(function, arguments, lambda argument: printer(argument, 0))
+        case "max" | "min", (Number() | Name() as first, Number() | Name() as second):
+            one, other = text(first, 0), text(second, 0)
+            return f"({other} if {other} {'>' if function == 'max' else '<'} {one} else {one})"
+    return _python_call(function, arguments, text)
 
 
 def number(value: int) -> str:
-    """An integer literal that can be read: digits in groups from 10,000 on."""
+    """A readable integer literal: digits in groups of three from 10,000 on."""
     return f"{value:_}" if abs(value) >= 10_000 else str(value)

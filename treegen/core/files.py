@@ -1,4 +1,4 @@
-"""Look at files that somebody else named: any name, any content, one clear error."""
+"""Read files whose names and contents come from outside: every failure is one InputError."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TypeVar
 
 from treegen.core.errors import InputError, reason
 
-MAX_BYTES = 64 << 20
+MAX_BYTES = 64 << 20  # of an input file
 T = TypeVar("T")
 
 
 def looked_at(path: Path, look: Callable[[Path], T]) -> T:
-    """`look(path)`; names that no file can have (too long, NUL, loops of links) become InputError."""
+    """`look(path)`, with InputError for names that no file can have: too long, with NUL, a loop of links."""
     try:
         return look(path)
     except (OSError, ValueError, RuntimeError) as error:
@@ -22,7 +22,7 @@ def looked_at(path: Path, look: Callable[[Path], T]) -> T:
 
 
 def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
-    """What an input file holds, at most so many bytes, or InputError. Never waits for a pipe or a device."""
+    """The content of a plain file of at most `most` bytes; never waits for a pipe. Raises InputError."""
     if not looked_at(path, Path.is_file):
         raise InputError(path, "not a plain file" if looked_at(path, Path.exists) else "no such file")
     if looked_at(path, Path.stat).st_size > most:
@@ -31,7 +31,7 @@ def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path, most: int = MAX_BYTES) -> str:
-    """The text of an input file (UTF-8, at most so many bytes), or InputError."""
+    """The text of a UTF-8 file of at most `most` bytes. Raises InputError."""
     content = read_bytes(path, most)
     try:
         return content.decode("utf-8")
@@ -40,11 +40,11 @@ def read_text(path: Path, most: int = MAX_BYTES) -> str:
 
 
 def digest(text: str) -> str:
-    """The SHA-256 of a text in UTF-8."""
+    """The SHA-256 of a text in UTF-8, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def short(path: Path) -> Path:
-    """The path as a person in this folder would write it."""
+    """The path relative to this folder if it lies below it; else the path as it is."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path

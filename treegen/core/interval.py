@@ -11,17 +11,18 @@ End = int | float
 """An integer, or minus or plus infinity; never another float."""
 
 Interval = tuple[End, End]
-"""All integers from the first to the second; none where the first is greater."""
+"""All integers from the first end to the second. The interval is empty where the first end is greater."""
 
 ALL: Interval = (-math.inf, math.inf)
 
 
 def interval(least: int | None, greatest: int | None) -> Interval:
-    """The interval of a region's bounds, where None is unbounded."""
+    """The interval from `least` to `greatest`, where None is unbounded."""
     return (-math.inf if least is None else least, math.inf if greatest is None else greatest)
 
 
 def intersection(one: Interval, other: Interval) -> Interval:
+    """The integers that lie in both intervals."""
     return max(one[0], other[0]), min(one[1], other[1])
 
 
@@ -30,9 +31,10 @@ def is_empty(one: Interval) -> bool:
 
 
 def enclosure(expression: expr.Expression, box: Mapping[str, Interval]) -> Interval:
-    """An interval that holds the expression's value at every integer point of a box, none of whose intervals
-    is empty. It is the least one where no name stands twice in the expression, or where the expression
-    `expr.never_falls`; elsewhere it may be wider, as each occurrence of a name counts for itself.
+    """An interval that holds the expression's value at every integer point of a box without empty intervals.
+
+    The interval is the least one if no name occurs twice in the expression, or if `expr.is_nondecreasing`
+    is true of it. Elsewhere it may be wider, because each occurrence of a name varies independently.
     """
     match expression:
         case expr.Number(value):
@@ -54,7 +56,7 @@ def _applied(function: str, parts: list[Interval]) -> Interval:
         case "*":
             products = [_product(one, other) for one in parts[0] for other in parts[1]]
             return min(products), max(products)
-        case "//":  # the language has positive divisors only
+        case "//":  # all divisors of the language are positive
             return (
                 _quotient(lows[0], highs[1] if lows[0] >= 0 else lows[1]),
                 _quotient(highs[0], lows[1] if highs[0] >= 0 else highs[1]),
@@ -69,15 +71,15 @@ def _applied(function: str, parts: list[Interval]) -> Interval:
 
 
 def _sum(one: End, other: End) -> End:
-    """Of two low or two high ends, which are never opposite infinities."""
-    if isinstance(one, float):  # no integer is added to it: a large one would not become a float
+    """The sum of two low or two high ends, which are never opposite infinities."""
+    if isinstance(one, float):  # infinity + integer would convert the integer, which may exceed every float
         return one
     return other if isinstance(other, float) else one + other
 
 
 def _product(one: End, other: End) -> End:
     if one == 0 or other == 0:
-        return 0  # however far the other factor goes, it is an integer
+        return 0  # 0 times infinity: the other factor is unbounded, but always an integer
     if isinstance(one, float) or isinstance(other, float):
         return math.inf if (one > 0) == (other > 0) else -math.inf
     return one * other
@@ -94,4 +96,4 @@ def _quotient(dividend: End, divisor: End) -> End:
 def _next_power_of_2(value: End) -> End:
     if isinstance(value, float):
         return 1 if value < 0 else value
-    return expr.evaluate(expr.Call("next_power_of_2", (expr.Number(value),)), {})
+    return expr.next_power_of_2(value)

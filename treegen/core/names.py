@@ -1,4 +1,4 @@
-"""Which words from outside may become names, file names and folder names."""
+"""Rules for names from outside that become Python names, file names or folder names."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tuning_table.names import device_key as device_key
 from tuning_table.names import problem_with_name as problem_with_name
 
 IN_KERNEL = "in_kernel"
-"""The folder in a kernel's package for what its Triton code chooses itself."""
+"""The folder in a kernel's package that holds device functions for its Triton code."""
 
 _TAKEN = {"choose", "config", "default", "for_device", IN_KERNEL, "variant", "count", "index"}
 
 
-def problem_with_own_name(name: object) -> str | None:
-    """Why `name` cannot be a name of a generated package, next to those that the package uses itself."""
+def problem_with_package_name(name: object) -> str | None:
+    """Why `name` cannot be a name in a generated package; None if it can."""
     problem = problem_with_name(name)
     if problem is None and not re.fullmatch(r"[a-z][a-z0-9_]*", str(name)):
         return "must begin with a letter and have no capitals"

@@ -1,7 +1,7 @@
 """A table seen through the spec: feature values and costs, ready to fit.
 
-Costs are integers, so that every sum and comparison in fitting is exact and the same table gives the
-same tree on every machine.
+Costs are integers, so that every sum and comparison in fitting is exact. The same table gives the same
+tree on every machine.
 """
 
 from __future__ import annotations
@@ -18,47 +18,44 @@ from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec, Object
 from treegen.core.table import Table, median_times
 
 UNIT = 1_000_000
-"""One unit of natural-log slowdown (or one missed winner) in cost steps."""
+"""Cost steps in one unit of natural-log slowdown, or in one missed winner."""
 
 UNMEASURED = 1 << 26
-"""Marks a config that was not measured in a scenario; more than any measured loss (e^67 times the best)."""
+"""Marks an untimed config of a scenario; more than any measured cost (e^67 times the best)."""
 
 UNTIMED_PENALTY = round(math.log(Objective.untimed) * UNIT)
-"""What fitting charges where a leaf would launch such a config: no time is known, so the risk has a price,
-that of a choice twice as slow as the best. Evaluation counts such choices apart."""
+"""The loss of a leaf that would launch an untimed config: that of a config 2x slower than the best."""
 
 FORBIDDEN = 1 << 42
-"""Cost of a config that failed or breaks a constraint in a scenario. More than UNMEASURED in 2^16 others,
-and sums over 2^20 scenarios fit 63 bits."""
+"""The cost of a config that failed or breaks a constraint in a scenario.
+
+It is as much as 2^16 times UNMEASURED, and its sum over 2^20 scenarios fits 63 bits.
+"""
 
 GREATEST_WEIGHT = 1 << 20
-"""No scenario counts more than this times another one."""
+"""The greatest weight of a scenario; the least is 1."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """features: [scenarios, names] int64: all that the table measures or that follows from it; trees may
-    ask about `split_on`, most preferred first. cost: [scenarios, configs] int64, in steps of 1 / UNIT.
+    """The scenarios of a table with the cost of every config in each.
 
-    For a measured table the cost is log(time / best time of the scenario); for a table of winners it is 0
-    for the winner and one UNIT for every other config. left_out: how many scenarios of the table are not
-    here, because no config that was measured best there may be launched. scenarios: the ids of the rows.
-    weight: [scenarios] int64, from 1 to GREATEST_WEIGHT: how much a scenario counts. table_columns: [configs]
-    where the table holds each config.
+    Costs count steps of 1 / UNIT. In a measured table a cost is log(time / best time of the scenario). In a
+    winner table it is 0 for the winner and one UNIT for every other config.
     """
 
     kernel: KernelSpec
     device: DeviceSpec
     table: Table
-    names: tuple[str, ...]
-    split_on: tuple[str, ...]
-    features: npt.NDArray[np.int64]
+    names: tuple[str, ...]  # features that the table measures or that follow from these
+    split_on: tuple[str, ...]  # what splits may ask about, most preferred first
+    features: npt.NDArray[np.int64]  # [scenarios, names]
     configs: tuple[Config, ...]
-    cost: npt.NDArray[np.int64]
-    left_out: int
-    scenarios: tuple[str, ...]
-    weight: npt.NDArray[np.int64]
-    table_columns: tuple[int, ...]
+    cost: npt.NDArray[np.int64]  # [scenarios, configs]
+    left_out: int  # scenarios of the table that have no best config among those that may be launched
+    scenarios: tuple[str, ...]  # the ids of the rows
+    weight: npt.NDArray[np.int64]  # [scenarios] how much each counts, from 1 to GREATEST_WEIGHT
+    table_columns: tuple[int, ...]  # [configs] the column of the table that holds each config
 
     def rows(self, index: npt.NDArray[np.int64]) -> Problem:
         """The same problem on some of its scenarios."""
@@ -71,21 +68,23 @@ class Problem:
         )
 
     def column(self, name: str) -> npt.NDArray[np.int64]:
+        """[scenarios] the values of a feature."""
         return self.features[:, self.names.index(name)]
 
     def times(self) -> npt.NDArray[np.float64]:
-        """[scenarios, configs] median time in microseconds; NaN was not measured, inf failed."""
-        place = {scenario: row for row, scenario in enumerate(self.table.scenarios)}
-        rows = [place[scenario] for scenario in self.scenarios]
+        """[scenarios, configs] median times in microseconds; NaN is untimed, inf failed."""
+        row_of = {scenario: row for row, scenario in enumerate(self.table.scenarios)}
+        rows = [row_of[scenario] for scenario in self.scenarios]
         return median_times(self.table)[rows][:, self.table_columns]
 
 
 def charged(cost: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Costs to fit to: UNTIMED_PENALTY where nothing was measured."""
+    """Costs with UNTIMED_PENALTY where a config is untimed."""
     return np.where(cost == UNMEASURED, UNTIMED_PENALTY, cost)
 
 
 def holds(constraint: Constraint, values: Mapping[str, int]) -> bool:
+    """Whether the constraint holds for these values of parameters, features and limits."""
     left, right = expr.evaluate(constraint.left, values), expr.evaluate(constraint.right, values)
     match constraint.operator:
         case "<=":

@@ -1,4 +1,4 @@
-"""What `treegen.yaml` says, as frozen dataclasses. `specfile` reads it."""
+"""The spec, `treegen.yaml`, as frozen dataclasses; docs/spec.md explains every section."""
 
 from __future__ import annotations
 
@@ -14,33 +14,28 @@ _ONE = Number(1)
 
 @dataclass(frozen=True, order=True)
 class Config:
-    """A kernel variant and its launch parameters, in the order the spec declares them."""
+    """A variant and a value for each launch parameter."""
 
     variant: str
-    parameters: tuple[tuple[str, int], ...]
+    parameters: tuple[tuple[str, int], ...]  # (name, value) in the order in which the spec declares them
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A launch parameter: the letters it has in constants' names, and the value it has where nobody says."""
-
-    letters: str
-    default: int | None = None
+    letters: str  # stand for the parameter in constants' names
+    default: int | None = None  # its value in tables and in a fallback that lack it
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """`left OP right` over config parameters, features and device limits; text and line are the spec's.
+    """`left OP right` over config parameters, features and limits of the device."""
 
-    variants: the only ones whose configs it binds; None binds all.
-    """
-
-    text: str
+    text: str  # as the spec spells it
     left: Expression
     operator: str
     right: Expression
-    line: int = 1
-    variants: tuple[str, ...] | None = None
+    line: int = 1  # in the spec
+    variants: tuple[str, ...] | None = None  # binds only configs of these variants; None binds all
 
     def binds(self, config: Config) -> bool:
         return self.variants is None or config.variant in self.variants
@@ -48,44 +43,38 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Translation:
-    """How the words of a table measured on somebody else's kernel read in this spec.
-
-    constants: features that the table leaves out because all its scenarios share their value.
-    """
+    """What the words of a table that measured another kernel mean in this spec."""
 
     variant: str
-    rename: Mapping[str, str]
-    constants: Mapping[str, int]
+    rename: Mapping[str, str]  # the table's word -> feature or parameter
+    constants: Mapping[str, int]  # features that the table lacks because all its scenarios share their value
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How large a tree may be. leaf_price, config_price: by how much of the geometric mean slowdown one more
-    leaf and one more distinct config must pay at least; 0.0005 is 0.05% of the time."""
+    """How large a fitted tree may be.
+
+    A price is a part of the geometric mean slowdown: 0.0005 is 0.05% of the time.
+    """
 
     max_depth: int
     max_leaves: int
-    leaf_price: float = 0.0
-    config_price: float = 0.0
+    leaf_price: float = 0.0  # one more leaf must gain at least this
+    config_price: float = 0.0  # one more distinct config must gain at least this
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What fitting minimises; `fit.objective` computes it.
+    """What fitting minimises; `fit.objective` computes it."""
 
-    weight: how much a scenario counts, over features and limits. worst_case: a slowdown of 2 counts
-    (1 + worst_case) times its logarithm, a greater one more than that. untimed: the slowdown, above 1, that
-    is charged where a config was not timed.
-    """
-
-    weight: Expression = _ONE
-    worst_case: float = 0.0
-    untimed: float = 2.0
+    weight: Expression = _ONE  # how much a scenario counts, over features and limits
+    worst_case: float = 0.0  # a log slowdown of c counts c * (1 + worst_case * c / ln 2)
+    untimed: float = 2.0  # an untimed choice scores as this many times slower than the best; above 1
 
 
 @dataclass(frozen=True)
 class Regime:
-    """What people call the shapes with least <= feature <= greatest (None: no bound)."""
+    """A name's half of the shapes: least <= feature <= greatest, where None is unbounded."""
 
     feature: str
     least: int | None
@@ -94,10 +83,10 @@ class Regime:
 
 @dataclass(frozen=True)
 class DeviceSpec:
-    """A GPU model (`names` are how its driver reports it), or a family that stands in for unknown models."""
+    """A GPU model, or a family that stands in for models that the spec does not name."""
 
     key: str
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # how the driver reports the model; empty for a family
     arch: str | None
     vendor: str
     limits: Mapping[str, int]
@@ -105,41 +94,37 @@ class DeviceSpec:
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """words: what reviews call features and parameters. regimes: shapes by what people call them. hook: the
-    entry point through which `treegen check` asks the kernel's code. in_kernel: the parameters that Triton
-    kernels choose themselves."""
-
     name: str
     features: tuple[str, ...]
     derived: Mapping[str, Expression]
-    split_on: tuple[str, ...]
+    split_on: tuple[str, ...]  # what splits may ask about, most preferred first
     variants: tuple[str, ...]
     parameters: Mapping[str, Parameter]
     constraints: tuple[Constraint, ...]
-    trusted_as_measured: tuple[str, ...]
+    trusted_as_measured: tuple[str, ...]  # outside these features' measured range the fallback is launched
     fallback: Config
     budget: Budget
-    translations: Mapping[str, Translation]
-    tables: Mapping[str, Path]
+    translations: Mapping[str, Translation]  # by the name of the other kernel
+    tables: Mapping[str, Path]  # folders, by device
     objective: Objective = Objective()
-    words: Mapping[str, str] = field(default_factory=dict)
-    regimes: Mapping[str, Regime] = field(default_factory=dict)
-    hook: str | None = None
-    in_kernel: tuple[str, ...] = ()
+    words: Mapping[str, str] = field(default_factory=dict)  # what reviews call features and parameters
+    regimes: Mapping[str, Regime] = field(default_factory=dict)  # by what reviews call them
+    hook: str | None = None  # the entry point through which `treegen check` asks the kernel's code
+    in_kernel: tuple[str, ...] = ()  # the parameters that Triton kernels choose themselves
 
-    def told(self, config: Config) -> tuple[tuple[str, int], ...]:
+    def non_defaults(self, config: Config) -> tuple[tuple[str, int], ...]:
         """The config's parameters without those at their default, in the spec's order."""
         return tuple(
             (name, value) for name, value in config.parameters if value != self.parameters[name].default
         )
 
     def constant_name(self, config: Config) -> str:
-        """The name of a config's constant, without parameters at their default: QBLOCK_M64_T32_W4_S2."""
-        letters = (f"{self.parameters[name].letters}{value}" for name, value in self.told(config))
+        """The name of a config's constant, such as QBLOCK_M64_T32_W4_S2."""
+        letters = (f"{self.parameters[name].letters}{value}" for name, value in self.non_defaults(config))
         return "_".join([config.variant.upper(), *letters])
 
     def fields(self) -> tuple[tuple[str, int | None], ...]:
-        """The parameters with their defaults as Python wants them declared: those without a default first."""
+        """(parameter, default) in the order in which Python declares them: those without a default first."""
         declared = [(name, parameter.default) for name, parameter in self.parameters.items()]
         return tuple(sorted(declared, key=lambda field: field[1] is not None))
 
@@ -147,6 +132,6 @@ class KernelSpec:
 @dataclass(frozen=True)
 class Spec:
     path: Path
-    output: Path
+    output: Path  # the folder of the generated packages
     devices: Mapping[str, DeviceSpec]
     kernels: Mapping[str, KernelSpec]

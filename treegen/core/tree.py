@@ -1,6 +1,6 @@
-"""The one intermediate representation: a binary decision tree over integer features.
+"""The intermediate representation: a binary decision tree over integer features.
 
-Fitting makes it, passes map it to itself, emitters and reviews read it. Everything is frozen.
+The fit makes a tree, passes map trees to trees, emitters and reviews read them. Everything is frozen.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Split:
-    """`feature <= threshold` goes to `low`, everything else to `high`.
+    """A question `feature <= threshold`.
 
-    gap: the measured values (below, above) between which the threshold may move without changing where
-    any measured scenario goes; None for a split that comes from a constraint, whose threshold is exact.
+    gap: the neighbouring measured values (below, above) between which the threshold lies. Within them it can
+    move without changing the side of any measured scenario. None if the split comes from a constraint: then
+    the threshold is exact.
     """
 
     feature: str
     threshold: int
-    low: Tree
-    high: Tree
+    low: Tree  # where feature <= threshold
+    high: Tree  # elsewhere
     gap: tuple[int, int] | None = None
 
 
 Tree = Leaf | Split
 
 Region = Mapping[str, tuple[int | None, int | None]]
-"""Bounds (least, greatest) of the features that splits on the way constrain; None is unbounded."""
+"""Bounds (least, greatest) by feature; None is unbounded, and so is a feature that is not there."""
 
 
 def choose(tree: Tree, values: Mapping[str, int]) -> Config:
-    """The config a tree gives for known feature values."""
+    """The config of the leaf that the feature values lead to."""
     while isinstance(tree, Split):
         tree = tree.low if values[tree.feature] <= tree.threshold else tree.high
     return tree.config
@@ -64,6 +65,7 @@ def halves(split: Split, region: Region) -> tuple[Region, Region]:
 
 
 def map_leaves(tree: Tree, change: Callable[[Leaf], Tree]) -> Tree:
+    """The tree with `change(leaf)` in the place of each leaf."""
     if isinstance(tree, Leaf):
         return change(tree)
     low, high = map_leaves(tree.low, change), map_leaves(tree.high, change)
@@ -71,6 +73,7 @@ def map_leaves(tree: Tree, change: Callable[[Leaf], Tree]) -> Tree:
 
 
 def depth(tree: Tree) -> int:
+    """The number of splits on the longest way to a leaf."""
     return 0 if isinstance(tree, Leaf) else 1 + max(depth(tree.low), depth(tree.high))
 
 
@@ -79,20 +82,20 @@ def size(tree: Tree) -> int:
     return 1 if isinstance(tree, Leaf) else size(tree.low) + size(tree.high)
 
 
-def asked(tree: Tree) -> Iterator[str]:
+def split_features(tree: Tree) -> Iterator[str]:
     """The feature of every split, the root's first."""
     if isinstance(tree, Split):
         yield tree.feature
-        yield from asked(tree.low)
-        yield from asked(tree.high)
+        yield from split_features(tree.low)
+        yield from split_features(tree.high)
 
 
-def same(one: Tree, other: Tree) -> bool:
-    """Whether two trees ask and launch the same, whatever their gaps: they are printed alike."""
+def same_without_gaps(one: Tree, other: Tree) -> bool:
+    """Whether two trees are equal except for their gaps, so that they are printed alike."""
     if isinstance(one, Leaf) or isinstance(other, Leaf):
         return one == other
     return (
         (one.feature, one.threshold) == (other.feature, other.threshold)
-        and same(one.low, other.low)
-        and same(one.high, other.high)
+        and same_without_gaps(one.low, other.low)
+        and same_without_gaps(one.high, other.high)
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from treegen.core import expr
 from treegen.core.interval import Interval, enclosure
 from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec
-from treegen.core.tree import Region, Tree, asked
+from treegen.core.tree import Region, Tree, split_features
 from treegen.emit.environment import environment
 from treegen.emit.statements import Dialect, Line, statements
 from treegen.passes.project import project
@@ -120,7 +120,7 @@ def _values(kernel: KernelSpec, derived: Mapping[str, expr.Expression]) -> dict[
 
 def _all_needed(tree: Tree, derived: Mapping[str, expr.Expression]) -> set[str]:
     """The features that the tree's questions are computed from, themselves included."""
-    needed = set(asked(tree))
+    needed = set(split_features(tree))
     for name in reversed(list(derived)):
         if name in needed:
             needed |= expr.names(derived[name])

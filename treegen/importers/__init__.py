@@ -1,4 +1,4 @@
-"""Importers of other tools' tuning results: one file a format, each a function SOURCE -> tables."""
+"""Tables from other tools' tuning results. Each importer is a function from a source to tables."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ from treegen.write.files import write_files
 
 @dataclass(frozen=True)
 class ImportedTable:
-    """A table ready to be written to tuning_data/<kernel>/<device>/: texts by file name."""
+    """A table that is ready to be written to tuning_data/<kernel>/<device>/."""
 
     kernel: str
     device: str
     source: Path
-    scenarios: int
-    configs: int
-    files: Mapping[str, str]
+    scenarios: int  # how many
+    configs: int  # how many
+    files: Mapping[str, str]  # texts by file name
 
 
 def write_tables(
     tables: Sequence[ImportedTable], tuning_data: Path, *, replace: bool
 ) -> list[tuple[Path, ImportedTable]]:
-    """Write tables to their folders; all or none. Raises InputError, before writing, on any clash."""
+    """Write all tables to their folders, or none. Returns each folder with its table.
+
+    Raises InputError, before it writes, if two tables have one folder, if a folder holds another table and
+    `replace` is false, or if a table is not valid.
+    """
     folders: dict[Path, ImportedTable] = {}
     for table in tables:
         folder = tuning_data / table.kernel / table.device
@@ -48,7 +52,7 @@ def write_tables(
 
 
 def _check_readable(table: ImportedTable) -> None:
-    """What an importer made must pass the same checks as every other table."""
+    """Refuse a table that fails the checks of every other table."""
     try:
         with tempfile.TemporaryDirectory() as name:
             for file, text in table.files.items():

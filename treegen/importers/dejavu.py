@@ -1,8 +1,7 @@
 """Import triton-dejavu caches (https://github.com/IBM/triton-dejavu, storage layout of version 0.7).
 
-A cache keeps, for every tuned key (scenario), the config that won and its time in milliseconds; the times
-of all other configs, and which configs were tried, are gone. The result is therefore a table of winners:
-one filled cell a row, the others empty.
+For every tuned key (a scenario), a cache keeps the config that won and its time. It keeps neither the times
+of other configs nor which configs were tried. The result is a winner table: each row has one filled cell.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,35 +23,22 @@ from treegen.importers import ImportedTable
 from tuning_table.table import FORMAT
 from tuning_table.writer import table_texts
 
-_LAYOUT = (
-    "dejavu_",
-    "triton_",
-    "",
-    "gpu_",
-    "",
-    "autotune_config-",
-    "code_version-",
-    "tune_features-",
-    "kernel_configs-",
+_FOLDERS = re.compile(
+    r".*/dejavu_(?P<dejavu>[^/]*)/triton_(?P<triton>[^/]*)/(?P<toolkit>[^/]*)/gpu_(?P<gpu>[^/]*)/[^/]*"
+    r"/autotune_config-[^/]*/code_version-(?P<code_version>[^/]*)/tune_features-[^/]*/kernel_configs-[^/]*"
+    r"/[^/]*/[^/]*",
+    re.DOTALL,
 )
 _UNITS_TO_US = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
-
-
-@dataclass(frozen=True)
-class _Circumstances:
-    """What a cache's folders say about the run."""
-
-    dejavu: str
-    triton: str
-    toolkit: str
-    device_name: str
-    code_version: str
+_NOTES = """\
+Imported by `treegen import dejavu`, not measured by this project.
+Only winners: the other configs' times were not kept."""
 
 
 def import_dejavu(source: Path, credit: Mapping[str, str] | None = None) -> list[ImportedTable]:
     """The tables of every cache.json at or below `source`; `credit` goes into their origin.
 
-    Raises InputError when there is none, or when one is malformed.
+    Raises InputError if there is none, or if one is malformed.
     """
     if not looked_at(source, Path.exists):
         raise InputError(source, "no such file or folder")
@@ -66,74 +51,48 @@ def import_dejavu(source: Path, credit: Mapping[str, str] | None = None) -> list
 
 
 def _import_cache(path: Path, credit: Mapping[str, str]) -> ImportedTable:
-    where = _circumstances(path)
+    folders = _FOLDERS.fullmatch(path.resolve().as_posix())
+    if folders is None:
+        what = "is not in triton-dejavu's folders (dejavu_V/triton_V/<toolkit>/gpu_<name>/<kernel>/...)"
+        raise InputError(path, f"{what}, which say what GPU it is from; keep them")
+    gpu = folders["gpu"].replace("_", " ")
     cache = _json(path)
     kernel = _kernel_name(path, cache)
     keys = [_key(path, text) for text in cache["cache"]]
-    configs = [_config(path, text) for text in cache["cache"].values()]
     names, features, fixed_features = _columns(path, [str(name) for name in cache["keys"]], keys)
-    ids, parameters, fixed_parameters = _distinct_configs(path, configs)
-    times = [_microseconds(path, cache, key) for key in cache["cache"]]
-    entries = [{"id": ids[i], **parameters[i]} for i in _first_positions(ids)]
-    columns = {entry["id"]: position for position, entry in enumerate(entries)}
-    scenarios = [[f"s{i + 1:03}", *row] for i, row in enumerate(features)]
-    rows = []
-    for i, time in enumerate(times):
-        cells: list[object] = [""] * len(entries)
-        cells[columns[ids[i]]] = f"{time:.4f}".rstrip("0").rstrip(".")
-        rows.append([scenarios[i][0], 1, *cells])
+    winners = [_config(path, text) for text in cache["cache"].values()]
+    ids, parameters, fixed_parameters = _ids_and_parameters(path, winners)
+    # The order of columns does not depend on where a config wins, so that a new winner moves no other column.
+    columns = sorted(set(ids), key=lambda config_id: [int(n) for n in re.findall(r"=(-?\d+)", config_id)])
+    configs = [{"id": config_id, **parameters[config_id]} for config_id in columns]
+    scenarios, rows = [], []
+    for i, key in enumerate(cache["cache"]):
+        time = f"{_microseconds(path, cache, key):.4f}".rstrip("0").rstrip(".")
+        scenarios.append([f"s{i + 1:03}", *features[i]])
+        rows.append([f"s{i + 1:03}", 1, *(time if config_id == ids[i] else "" for config_id in columns)])
     run = {
         "format": FORMAT,
         "kernel": kernel,
-        "device": {"name": where.device_name},
+        "device": {"name": gpu},
         "cells": Cells.WINNERS.value,
         "timing": _timing(cache),
         "origin": {
             **credit,
-            "tool": f"triton-dejavu {where.dejavu}",
+            "tool": f"triton-dejavu {folders['dejavu']}",
             "signature": str(cache["signature"]),
-            "triton": where.triton,
-            "toolkit": where.toolkit,
-            "code_version": where.code_version,
+            "triton": folders["triton"],
+            "toolkit": folders["toolkit"].replace("_", " ", 1),
+            "code_version": folders["code_version"],
             "evaluated_configs": cache["evaluated_configs"],
             "tuning_seconds": round(cache["total_bench_time_s"]),
             "same_in_every_scenario": fixed_features,
             "same_in_every_config": fixed_parameters,
         },
         "features": names,
-        "configs": entries,
+        "configs": configs,
     }
-    notes = (
-        "Imported by `treegen import dejavu`, not measured by this project.\n"
-        "Only winners: the other configs' times were not kept."
-    )
-    return ImportedTable(
-        kernel,
-        device_key(where.device_name),
-        path,
-        len(rows),
-        len(entries),
-        table_texts(run, scenarios, rows, notes),
-    )
-
-
-def _circumstances(path: Path) -> _Circumstances:
-    parts = path.resolve().parts[-11:-2]
-    if len(parts) != len(_LAYOUT) or not all(
-        p.startswith(start) for p, start in zip(parts, _LAYOUT, strict=True)
-    ):
-        raise InputError(
-            path,
-            "is not in triton-dejavu's folders (dejavu_V/triton_V/<toolkit>/gpu_<name>/<kernel>/...), "
-            "which say what GPU it is from; keep them",
-        )
-    return _Circumstances(
-        dejavu=parts[0].removeprefix("dejavu_"),
-        triton=parts[1].removeprefix("triton_"),
-        toolkit=parts[2].replace("_", " ", 1),
-        device_name=parts[3].removeprefix("gpu_").replace("_", " "),
-        code_version=parts[6].removeprefix("code_version-"),
-    )
+    files = table_texts(run, scenarios, rows, _NOTES)
+    return ImportedTable(kernel, device_key(gpu), path, len(rows), len(configs), files)
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -176,7 +135,7 @@ def _finite(text: str) -> float:
 
 
 def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _kernel_name(path: Path, cache: Mapping[str, Any]) -> str:
@@ -188,7 +147,7 @@ def _kernel_name(path: Path, cache: Mapping[str, Any]) -> str:
 
 
 def _key(path: Path, text: str) -> tuple[str, ...]:
-    """A scenario: dejavu writes the tuple of key values (and argument dtypes) as Python text."""
+    """A scenario: the tuple of key values and argument dtypes, which triton-dejavu writes as Python text."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python warns of `1if x else y` on standard error
@@ -201,7 +160,7 @@ def _key(path: Path, text: str) -> tuple[str, ...]:
 
 
 def _config(path: Path, text: object) -> dict[str, str]:
-    """A config: 'BLOCK_M: 16, num_warps: 4, ...'."""
+    """A config, from a text such as 'BLOCK_M: 16, num_warps: 4'."""
     pairs = [part.split(": ") for part in text.split(", ")] if isinstance(text, str) else []
     if not pairs or any(len(pair) != 2 for pair in pairs) or len({name for name, _ in pairs}) != len(pairs):
         raise InputError(path, f"config {shown(text)} is not a list of NAME: VALUE")
@@ -216,36 +175,39 @@ def _integer(text: str) -> int | None:
 
 def _columns(
     path: Path, names: Sequence[str], keys: Sequence[tuple[str, ...]]
-) -> tuple[list[str], list[list[int]], dict[str, str]]:
-    """Integer features by name; what is no integer (dtypes, probabilities) must be the same everywhere."""
+) -> tuple[list[str], list[tuple[int, ...]], dict[str, str]]:
+    """Integer features by name, their values in each scenario, and the texts that all scenarios share.
+
+    A key that is not an integer (a dtype, a probability) must be the same in every scenario.
+    """
     width = len(keys[0])
     if any(len(key) != width for key in keys) or width < len(names):
         raise InputError(path, "its scenarios do not match its 'keys'")
     labels = [*names, *(f"argument_dtype_{i}" for i in range(width - len(names)))]
-    kept: list[str] = []
-    columns: list[list[int]] = []
+    columns: dict[str, list[int]] = {}
     fixed: dict[str, str] = {}
     for position, label in enumerate(labels):
         texts = [key[position] for key in keys]
         numbers = [number for text in texts if (number := _integer(text)) is not None]
         if len(numbers) == len(texts):
-            if problem_with_name(label) is not None or label in kept:
+            if problem_with_name(label) is not None or label in columns:
                 raise InputError(path, f"key {shown(label)} {problem_with_name(label) or 'appears twice'}")
-            kept.append(label)
-            columns.append(numbers)
+            columns[label] = numbers
         elif len(set(texts)) == 1:
             fixed[label] = texts[0]
         else:
-            raise InputError(path, f"key {shown(label)} varies but is no integer; a tree cannot split on it")
-    if not kept:
+            raise InputError(
+                path, f"key {shown(label)} varies but is not an integer; a tree cannot split on it"
+            )
+    if not columns:
         raise InputError(path, "has no integer key, so there is nothing to tell scenarios apart")
-    return kept, [list(row) for row in zip(*columns, strict=True)], fixed
+    return list(columns), list(zip(*columns.values(), strict=True)), fixed
 
 
-def _distinct_configs(
+def _ids_and_parameters(
     path: Path, configs: Sequence[Mapping[str, str]]
-) -> tuple[list[str], list[dict[str, int]], dict[str, str]]:
-    """An id and the integer parameters of each scenario's config, and the parameters that are no integers."""
+) -> tuple[list[str], dict[str, dict[str, int]], dict[str, str]]:
+    """The id of each config, the integer parameters of each id, and the texts that all configs share."""
     names = list(configs[0])
     if any(list(config) != names for config in configs):
         raise InputError(path, "its configs have different parameters")
@@ -254,21 +216,14 @@ def _distinct_configs(
     for name in names:
         if name in numeric and problem_with_name(name) is not None:
             raise InputError(path, f"parameter {shown(name)} {problem_with_name(name)}")
-        if name not in numeric and len({config[name] for config in configs}) > 1:
-            raise InputError(path, f"parameter {shown(name)} varies but is no integer")
+        if name not in numeric and name in varying:
+            raise InputError(path, f"parameter {shown(name)} varies but is not an integer")
     ids = [
         "-".join(f"{name}={_integer(config[name])}" for name in varying) or "the-only" for config in configs
     ]
-    parameters = [{name: int(_integer(config[name]) or 0) for name in numeric} for config in configs]
-    return ids, parameters, {name: configs[0][name] for name in names if name not in numeric}
-
-
-def _first_positions(ids: Sequence[str]) -> list[int]:
-    """Where each id first appears, in the order of the ids (so that a new winner moves no other column)."""
-    first: dict[str, int] = {}
-    for position, text in enumerate(ids):
-        first.setdefault(text, position)
-    return [first[text] for text in sorted(first, key=lambda t: [int(n) for n in re.findall(r"=(-?\d+)", t)])]
+    parameters = [{name: _integer(config[name]) or 0 for name in numeric} for config in configs]
+    fixed = {name: configs[0][name] for name in names if name not in numeric}
+    return ids, dict(zip(ids, parameters, strict=True)), fixed
 
 
 def _microseconds(path: Path, cache: Mapping[str, Any], key: str) -> float:

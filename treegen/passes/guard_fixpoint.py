@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from treegen.core.errors import InputError
 from treegen.core.problem import FORBIDDEN, Problem
-from treegen.core.tree import Tree, same
+from treegen.core.tree import Tree, same_without_gaps
 from treegen.fit.tree_costs import costs
 from treegen.passes.guards import guard
 from treegen.passes.simplify import simplify
@@ -35,7 +35,7 @@ def guard_tree(problem: Problem, tree: Tree) -> Tree:
     result = printed(tree)
     for _ in range(_ROUNDS):
         again = printed(strip_guards(result, problem))
-        if same(again, result):
+        if same_without_gaps(again, result):
             break
         result = again
     return result

@@ -94,9 +94,9 @@ def bound_of(constraint: Constraint, config: Config, device: DeviceSpec) -> Boun
             f"ties {' and '.join(sorted(features))} together; name the combination a derived feature",
         )
     (feature,) = features
-    if not expr.names(right) and expr.never_falls(left):
+    if not expr.names(right) and expr.is_nondecreasing(left):
         rising = False  # a growing feature ends it
-    elif not expr.names(left) and expr.never_falls(right):
+    elif not expr.names(left) and expr.is_nondecreasing(right):
         rising = True
     else:
         raise UnprovableConstraint(constraint, f"does not surely keep its direction while {feature} grows")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treegen.core.tree import Leaf, Region, Split, Tree, halves, same
+from treegen.core.tree import Leaf, Region, Split, Tree, halves, same_without_gaps
 
 
 def simplify(tree: Tree, region: Region | None = None) -> Tree:
@@ -17,6 +17,6 @@ def simplify(tree: Tree, region: Region | None = None) -> Tree:
         return simplify(tree.high, region)
     low_region, high_region = halves(tree, region)
     low, high = simplify(tree.low, low_region), simplify(tree.high, high_region)
-    if same(low, high):
+    if same_without_gaps(low, high):
         return low
     return Split(tree.feature, tree.threshold, low, high, tree.gap)

@@ -1,4 +1,4 @@
-"""A table and the spec become a problem: features computed, scenarios weighed, configs priced."""
+"""A problem from a table and the spec: translated names, computed features, weights and costs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ import numpy.typing as npt
 from treegen.core import expr
 from treegen.core.errors import InputError, shown
 from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNMEASURED, Problem, holds
-from treegen.core.spec import Config, DeviceSpec, KernelSpec
+from treegen.core.spec import Config, DeviceSpec, KernelSpec, Translation
 from treegen.core.table import Cells, Table, median_times
+
+Columns = Mapping[str, npt.NDArray[np.int64]]  # [scenarios] values by feature
 
 
 def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Problem:
-    """Translate the table's words, compute derived features, weigh scenarios, price every config in each.
+    """The problem of a table, seen through a kernel and a device of the spec.
 
-    Raises InputError where table and spec do not fit together.
+    Raises InputError where table and spec contradict each other.
     """
-    columns, configs = _translated(kernel, table)
-    values = _feature_values(kernel, device, columns, table.folder)
+    translation = _translation(kernel, table)
+    values = _feature_values(kernel, device, _columns(table, translation), table.folder)
+    configs = _configs(kernel, table, translation)
     split_on = tuple(name for name in kernel.split_on if name in values)
     if not split_on:
         raise InputError(table.folder, f"holds none of the features that {kernel.name} may split on")
@@ -29,133 +32,119 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
         if name not in values:
             raise InputError(table.folder, f"does not hold {name}, which the spec trusts only as measured")
     weight = _weights(kernel, device, table, values)
-    allowed = _allowed(kernel, device, configs, values, len(table.scenarios))
-    cost, told = _price(table, allowed)
-    if not told.any():
-        raise InputError(
-            table.folder, f"the constraints of {kernel.name} leave no scenario with a config to choose"
-        )
-    # Folds go by position: an order that depends on content alone makes that of the files irrelevant.
+    cost, has_best = _costs(table, _allowed(kernel, device, configs, values, len(table.scenarios)))
+    if not has_best.any():
+        what = f"the constraints of {kernel.name} leave no scenario with a config to choose"
+        raise InputError(table.folder, what)
+    # Folds go by position, so the order must depend on content alone, not on the order of the files.
     by_config = sorted(range(len(configs)), key=lambda c: configs[c])
-    configs, cost = tuple(configs[c] for c in by_config), cost[:, by_config]
+    cost = cost[:, by_config]
     features = np.stack(list(values.values()), axis=1)
     order = np.lexsort(np.concatenate([features, cost], axis=1).T[::-1])
-    kept = order[told[order]]
-    left_out = int(np.sum(~told))
+    kept = order[has_best[order]]
     return Problem(
         kernel,
         device,
         table,
-        tuple(values),
-        split_on,
-        features[kept],
-        configs,
-        cost[kept],
-        left_out,
-        tuple(table.scenarios[row] for row in kept),
-        weight[kept],
-        tuple(by_config),
+        names=tuple(values),
+        split_on=split_on,
+        features=features[kept],
+        configs=tuple(configs[c] for c in by_config),
+        cost=cost[kept],
+        left_out=int(np.sum(~has_best)),
+        scenarios=tuple(table.scenarios[row] for row in kept),
+        weight=weight[kept],
+        table_columns=tuple(by_config),
     )
 
 
-def _translated(
-    kernel: KernelSpec, table: Table
-) -> tuple[dict[str, npt.NDArray[np.int64]], tuple[Config, ...]]:
+def _translation(kernel: KernelSpec, table: Table) -> Translation | None:
+    """How the spec translates the table; None for a table of the kernel itself that needs no translation."""
     translation = kernel.translations.get(table.kernel)
     if translation is None and table.kernel != kernel.name:
-        what = (
-            f"measured the kernel {shown(table.kernel)}, which the spec does not translate for {kernel.name}"
-        )
-        raise InputError(table.folder, what)
+        what = f"the kernel {shown(table.kernel)}, which the spec does not translate for {kernel.name}"
+        raise InputError(table.folder, f"measured {what}")
     rename = translation.rename if translation else {}
-    words = {*table.feature_names, *table.configs[0].parameters}
-    for word in rename:
-        if word not in words:
-            raise InputError(
-                table.folder,
-                f"has no {shown(word)}, which the spec translates; it has {', '.join(sorted(words))}",
-            )
-    names = [rename.get(name, name) for name in (*table.feature_names, *table.configs[0].parameters)]
+    given = [*table.feature_names, *table.configs[0].parameters]
+    for name in rename:
+        if name not in given:
+            what = f"{shown(name)}, which the spec translates; it has {', '.join(sorted(given))}"
+            raise InputError(table.folder, f"has no {what}")
+    names = [rename.get(name, name) for name in given]
     for name in names:
         if names.count(name) > 1:
             raise InputError(table.folder, f"has two columns called {name} once its words are translated")
-    columns = {name: table.features[:, i] for i, name in enumerate(names[: len(table.feature_names)])}
+    return translation
+
+
+def _columns(table: Table, translation: Translation | None) -> Columns:
+    rename = translation.rename if translation else {}
+    columns = {rename.get(name, name): table.features[:, i] for i, name in enumerate(table.feature_names)}
     for name, value in (translation.constants if translation else {}).items():
         if name in columns:
             raise InputError(table.folder, f"has a column {name}, which the spec says it leaves out")
         columns[name] = np.full(len(table.scenarios), value, dtype=np.int64)
+    return columns
+
+
+def _configs(kernel: KernelSpec, table: Table, translation: Translation | None) -> tuple[Config, ...]:
+    rename = translation.rename if translation else {}
     defaults = {n: p.default for n, p in kernel.parameters.items() if p.default is not None}
     configs: dict[Config, str] = {}
     for entry in table.configs:
-        own = {rename.get(name, name): value for name, value in entry.parameters.items()}
-        parameters = {**defaults, **own}
-        missing = [name for name in kernel.parameters if name not in parameters]
-        if missing:
-            raise InputError(
-                table.folder, f"config {entry.id} lacks the parameter {missing[0]} of {kernel.name}"
-            )
+        given = {rename.get(name, name): value for name, value in entry.parameters.items()}
+        parameters = {**defaults, **given}
+        for name in kernel.parameters:
+            if name not in parameters:
+                what = f"config {entry.id} lacks the parameter {name} of {kernel.name}"
+                raise InputError(table.folder, what)
         variant = translation.variant if translation else entry.variant
         if variant not in kernel.variants:
-            raise InputError(
-                table.folder,
-                f"config {entry.id} has variant {shown(variant)}; known: {', '.join(kernel.variants)}",
-            )
+            what = f"config {entry.id} has variant {shown(variant)}; known: {', '.join(kernel.variants)}"
+            raise InputError(table.folder, what)
         config = Config(variant, tuple((name, parameters[name]) for name in kernel.parameters))
         if config in configs:
-            raise InputError(
-                table.folder,
-                f"configs {configs[config]} and {entry.id} differ only in parameters unknown to the spec",
-            )
+            what = f"configs {configs[config]} and {entry.id} differ only in parameters unknown to the spec"
+            raise InputError(table.folder, what)
         configs[config] = entry.id
-    return columns, tuple(configs)
+    return tuple(configs)
 
 
-def _feature_values(
-    kernel: KernelSpec, device: DeviceSpec, columns: Mapping[str, npt.NDArray[np.int64]], folder: Path
-) -> dict[str, npt.NDArray[np.int64]]:
-    """Every feature the table measures, or that follows from what it measures.
+def _feature_values(kernel: KernelSpec, device: DeviceSpec, columns: Columns, folder: Path) -> Columns:
+    """Every feature that the table measures, or that follows from what it measures.
 
-    A derived feature may also be a column itself: a foreign table can hold an average without its parts.
+    A derived feature can also be a column itself: a foreign table can hold an average without its parts.
     """
     values = {name: columns[name] for name in (*kernel.features, *kernel.derived) if name in columns}
     for name, expression in kernel.derived.items():
         if not expr.names(expression) - set(device.limits) <= set(values):
             continue
-        results = _evaluated(expression, device, values, len(next(iter(columns.values()))))
+        results = _evaluate(expression, device, values, len(next(iter(columns.values()))))
         if any(result.bit_length() > 62 for result in results):
             raise InputError(folder, f"derived feature {name} grows beyond 62 bits on a measured scenario")
         computed = np.array(results, dtype=np.int64)
         if name in values and (values[name] != computed).any():
-            raise InputError(
-                folder, f"column {name} is not what the spec derives from the table's other columns"
-            )
+            what = f"column {name} is not what the spec derives from the table's other columns"
+            raise InputError(folder, what)
         values[name] = computed
     return values
 
 
-def _evaluated(
-    expression: expr.Expression,
-    device: DeviceSpec,
-    values: Mapping[str, npt.NDArray[np.int64]],
-    scenarios: int,
-) -> list[int]:
+def _evaluate(expression: expr.Expression, device: DeviceSpec, values: Columns, scenarios: int) -> list[int]:
     """An expression's value in every scenario."""
     parts = {name: values[name].tolist() for name in expr.names(expression) - set(device.limits)}
     rows = ({name: part[i] for name, part in parts.items()} for i in range(scenarios))
     return [expr.evaluate(expression, {**device.limits, **row}) for row in rows]
 
 
-def _weights(
-    kernel: KernelSpec, device: DeviceSpec, table: Table, values: Mapping[str, npt.NDArray[np.int64]]
-) -> npt.NDArray[np.int64]:
+def _weights(kernel: KernelSpec, device: DeviceSpec, table: Table, values: Columns) -> npt.NDArray[np.int64]:
     """[scenarios] how much each counts."""
     expression = kernel.objective.weight
     for name in sorted(expr.names(expression) - set(device.limits)):
         if name not in values:
-            raise InputError(
-                table.folder, f"does not hold {name}, which weighs the scenarios of {kernel.name}"
-            )
-    weights = _evaluated(expression, device, values, len(table.scenarios))
+            what = f"does not hold {name}, which weighs the scenarios of {kernel.name}"
+            raise InputError(table.folder, what)
+    weights = _evaluate(expression, device, values, len(table.scenarios))
     for scenario, weight in zip(table.scenarios, weights, strict=True):
         if not 1 <= weight <= GREATEST_WEIGHT:
             what = f"scenario {scenario} gets the weight {shown(weight)}"
@@ -164,45 +153,34 @@ def _weights(
 
 
 def _allowed(
-    kernel: KernelSpec,
-    device: DeviceSpec,
-    configs: tuple[Config, ...],
-    values: Mapping[str, npt.NDArray[np.int64]],
-    scenarios: int,
+    kernel: KernelSpec, device: DeviceSpec, configs: tuple[Config, ...], values: Columns, scenarios: int
 ) -> npt.NDArray[np.bool_]:
-    """[scenarios, configs] whether every constraint that the table's features can tell holds."""
+    """[scenarios, configs] whether all constraints hold that the table's features decide."""
     allowed = np.ones((scenarios, len(configs)), dtype=bool)
     for constraint in kernel.constraints:
-        needed = (expr.names(constraint.left) | expr.names(constraint.right)) & {
-            *kernel.features,
-            *kernel.derived,
-        }
-        if not needed <= set(values):
+        names = expr.names(constraint.left) | expr.names(constraint.right)
+        features = sorted(names & {*kernel.features, *kernel.derived})
+        if not set(features) <= set(values):
             continue
-        parts = sorted(needed)
-        shapes, which = np.unique(
-            np.stack([values[name] for name in parts] or [np.zeros(scenarios, np.int64)], axis=1),
-            axis=0,
-            return_inverse=True,
-        )
+        # Many scenarios share a point, and a constraint without features has one point for all of them.
+        columns = [values[name] for name in features] or [np.zeros(scenarios, np.int64)]
+        points, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
         for c, config in enumerate(configs):
             if not constraint.binds(config):
                 continue
             fixed = {**device.limits, **dict(config.parameters)}
-            verdicts = np.array(
-                [
-                    holds(constraint, {**fixed, **dict(zip(parts, row, strict=False))})
-                    for row in shapes.tolist()
-                ]
-            )
-            allowed[:, c] &= verdicts[which.ravel()]
+            held = [
+                holds(constraint, {**fixed, **dict(zip(features, point, strict=False))})
+                for point in points.tolist()
+            ]
+            allowed[:, c] &= np.array(held)[which.ravel()]
     return allowed
 
 
-def _price(
+def _costs(
     table: Table, allowed: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Costs, and [scenarios] whether the table tells which allowed config is best there."""
+    """[scenarios, configs] costs, and [scenarios] whether the table knows the best allowed config."""
     times = median_times(table)
     finite = np.isfinite(times)
     cost = np.full(times.shape, FORBIDDEN, dtype=np.int64)

@@ -1,8 +1,9 @@
-"""Read and check what a kernel's spec calls things in reviews: `words` and `regimes`."""
+"""Read and check what reviews call things: the sections `words` and `regimes` of a kernel."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 
 from treegen.core import expr
 from treegen.core.errors import shown
@@ -13,46 +14,37 @@ from treegen.read.yaml_file import Fields
 _PHRASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,.%/-]{0,38}[A-Za-z0-9%]|[A-Za-z]")
 
 
-def words(fields: Fields, known: list[str]) -> dict[str, str]:
-    """Phrases by feature or parameter."""
-    found = {}
-    section = fields.get_as("words", Fields, None)
-    for name in section or ():
-        if name not in known:
-            raise section.error(name, f"is no feature or parameter of this kernel; known: {', '.join(known)}")
-        phrase = section.get_as(name, str)
-        _check(section, name, phrase)
-        found[name] = phrase
-    return found
+def words(kernel: Fields, known: Collection[str]) -> dict[str, str]:
+    """Phrases by the feature or parameter that they stand for. Raises InputError."""
+    section = kernel.section("words", optional=True)
+    section.refuse_unknown("feature or parameter", section, known)
+    phrases = {name: section.get_as(name, str) for name in section}
+    _check_phrases(section, phrases.items())
+    return phrases
 
 
-def regimes(fields: Fields, known: list[str]) -> dict[str, Regime]:
-    """Regimes by their names, as in `decode: max_query_len <= 1`."""
-    found: dict[str, Regime] = {}
-    section = fields.get_as("regimes", Fields, None)
-    for name in section or ():
-        _check(section, name, name)
-        try:
-            comparison = expr.parse_comparison(section.get_as(name, str))
-        except expr.ExpressionError as error:
-            raise section.error(name, str(error)) from None
-        match comparison:
-            case (expr.Name(feature), operator, expr.Number(value)) if feature in known:
-                found[name] = _regime(feature, operator, value)
-            case (expr.Name(feature), _, expr.Number()):
-                raise section.error(name, f"unknown feature {shown(feature)}; known: {', '.join(known)}")
-            case _:
-                raise section.error(name, "must compare one feature with an integer")
-    return found
+def regimes(kernel: Fields, features: Collection[str]) -> dict[str, Regime]:
+    """Regimes by their names, as in `decode: max_query_len <= 1`. Raises InputError."""
+    section = kernel.section("regimes", optional=True)
+    _check_phrases(section, ((name, name) for name in section))
+    return {name: _regime(section, name, features) for name in section}
 
 
-def _regime(feature: str, operator: str, value: int) -> Regime:
-    if operator in ("<=", "<"):
-        return Regime(feature, None, value if operator == "<=" else value - 1)
-    return Regime(feature, value if operator == ">=" else value + 1, None)
+def _regime(section: Fields, key: str, features: Collection[str]) -> Regime:
+    try:
+        comparison = expr.parse_comparison(section.get_as(key, str), features)
+    except expr.ExpressionError as error:
+        raise section.error(key, str(error)) from None
+    match comparison:
+        case (expr.Name(feature), "<=" | "<" as operator, expr.Number(value)):
+            return Regime(feature, None, value if operator == "<=" else value - 1)
+        case (expr.Name(feature), operator, expr.Number(value)):
+            return Regime(feature, value if operator == ">=" else value + 1, None)
+    raise section.error(key, "must compare one feature with an integer")
 
 
-def _check(fields: Fields, key: str, phrase: str) -> None:
-    if not _PHRASE.fullmatch(phrase):
-        what = "up to 40 letters, digits, spaces and , . % / - that begin with a letter or digit"
-        raise fields.error(key, f"{shown(phrase)} is no phrase: {what}")
+def _check_phrases(fields: Fields, phrases: Iterable[tuple[str, str]]) -> None:
+    for key, phrase in phrases:
+        if not _PHRASE.fullmatch(phrase):
+            what = "up to 40 letters, digits, spaces and , . % / - that begin with a letter or digit"
+            raise fields.error(key, f"{shown(phrase)} is not a phrase: {what}")

@@ -1,16 +1,15 @@
-"""Read and check the spec, `treegen.yaml`: its devices, and `kernelfile` for its kernels."""
+"""Read and check the spec, `treegen.yaml`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from treegen.core.errors import InputError, shown
 from treegen.core.files import looked_at
 from treegen.core.spec import DeviceSpec, Spec
 from treegen.read.kernel_section import read_kernel
-from treegen.read.spec_values import LARGEST, check_name, folder_below
+from treegen.read.spec_values import LARGEST, check_names, folder_below
 from treegen.read.yaml_file import Fields, load
 
 FORMAT = 1
@@ -25,52 +24,48 @@ def read_spec(path: Path) -> Spec:
     root = load(path)
     root.only(["format", "output", "devices", "kernels"])
     if root.get_as("format", int) != FORMAT:
-        raise root.error("format", f"must be {FORMAT}, the format this treegen reads")
+        raise root.error("format", f"must be {FORMAT}, the format that this treegen reads")
     folder = path.resolve().parent
     output = folder_below(root, "output", folder)
-    devices = root.get_as("devices", Fields)
-    device_specs = {key: _device(devices, key) for key in devices}
-    _refuse_shared_names(devices, device_specs)
-    kernels = root.get_as("kernels", Fields)
-    if not kernels:
+    device_sections, kernel_sections = root.section("devices"), root.section("kernels")
+    devices = {key: _device(device_sections, key) for key in device_sections}
+    _refuse_shared_names(device_sections, devices)
+    if not kernel_sections:
         raise root.error("kernels", "names no kernel")
-    kernel_specs = {name: read_kernel(kernels, name, device_specs, folder) for name in kernels}
-    return Spec(path, output, MappingProxyType(device_specs), MappingProxyType(kernel_specs))
+    kernels = {name: read_kernel(kernel_sections, name, devices, folder) for name in kernel_sections}
+    return Spec(path, output, devices, kernels)
 
 
 def _device(devices: Fields, key: str) -> DeviceSpec:
-    check_name(devices, key, key)
-    fields = devices.get_as(key, Fields)
+    check_names(devices, [key])
+    fields = devices.section(key)
     fields.only(["names", "arch", "vendor", "limits"])
-    names = fields.names("names") if "names" in fields else []
-    limits_fields = fields.get_as("limits", Fields, None)
-    limits = {}
-    for name in limits_fields or ():
-        check_name(limits_fields, name, name)
-        limits[name] = limits_fields.get_as(name, int)
-        if abs(limits[name]) > LARGEST:
-            raise limits_fields.error(name, "must be an integer within 62 bits")
-    arch = fields.get_as("arch", str, None)
-    return DeviceSpec(key, tuple(names), arch, fields.get_as("vendor", str), MappingProxyType(limits))
+    limits = fields.section("limits", optional=True)
+    check_names(limits, limits)
+    return DeviceSpec(
+        key,
+        names=tuple(fields.names("names", optional=True)),
+        arch=fields.get_as("arch", str, None),
+        vendor=fields.get_as("vendor", str),
+        limits={name: limits.number(name, int, -LARGEST, LARGEST) for name in limits},
+    )
 
 
 def _refuse_shared_names(fields: Fields, devices: Mapping[str, DeviceSpec]) -> None:
     owner: dict[str, str] = {}
     for device in devices.values():
-        # A model claims its names; a family all other GPUs of its vendor, or those of one architecture.
+        # A model claims its names; a family claims all other GPUs of its vendor or architecture.
         for claim in device.names or (f"any {device.arch or device.vendor}",):
             if claim in owner:
-                raise fields.error(
-                    device.key, f"the GPU name {shown(claim)} already belongs to {owner[claim]}"
-                )
+                what = f"the GPU name {shown(claim)} already belongs to {owner[claim]}"
+                raise fields.error(device.key, what)
             owner[claim] = device.key
 
 
 def find_spec(path: Path | None) -> Path:
-    """The spec to use: `path`, or `treegen.yaml` in this folder."""
+    """The spec to use: `path`, or `treegen.yaml` in this folder. Raises InputError if it does not exist."""
     found = path or DEFAULT_PATH
     if not looked_at(found, Path.is_file):
-        raise InputError(
-            found, "no such spec; name one with --spec FILE or run in the folder that holds treegen.yaml"
-        )
+        what = "no such spec; name one with --spec FILE or run in the folder that holds treegen.yaml"
+        raise InputError(found, what)
     return found

@@ -1,12 +1,13 @@
-"""Kinds of values that several sections of the spec hold: names, folders, counts."""
+"""Kinds of values that several sections of the spec hold: names, folders, expressions."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection, Container, Iterable
 from pathlib import Path
 
+from treegen.core import expr
 from treegen.core.errors import reason, shown
-from treegen.core.names import problem_with_own_name
+from treegen.core.names import problem_with_package_name
 from treegen.read.yaml_file import Fields
 
 LARGEST = 1 << 62
@@ -16,7 +17,7 @@ _DEEPEST = 32
 
 
 def folder_below(fields: Fields, key: str, folder: Path) -> Path:
-    """A folder below `folder`, which the value of `key` names."""
+    """The folder below `folder` that the value of `key` names. Raises InputError."""
     text: str = fields.get_as(key, str)
     try:
         path: Path = (folder / text).resolve()
@@ -29,32 +30,31 @@ def folder_below(fields: Fields, key: str, folder: Path) -> Path:
     return path
 
 
-def check_name(fields: Fields, key: str | None, name: object, taken: Container[str] = ()) -> str:
-    """The name, if it can be one of a generated package and is not among those taken. Raises InputError."""
-    problem = problem_with_own_name(name)
-    if problem is not None:
-        raise fields.error(key, f"{shown(name)} {problem}")
-    if name in taken:
-        raise fields.error(key, f"the name {shown(name)} is already taken")
-    return str(name)
+def check_names(
+    fields: Fields, names: Iterable[str], taken: Container[str] = (), *, key: str | None = None
+) -> None:
+    """Refuse names that a generated package cannot have or that are taken.
+
+    key: the key whose value holds the names; None if the names are keys of `fields` themselves.
+    """
+    for name in names:
+        problem = problem_with_package_name(name)
+        if problem is not None:
+            raise fields.error(key or name, f"{shown(name)} {problem}")
+        if name in taken:
+            raise fields.error(key or name, f"the name {shown(name)} is already taken")
 
 
-def count(fields: Fields, key: str, most: int) -> int:
-    """The integer of `key`, from 1 to `most`."""
-    value = fields.get_as(key, int)
-    if not 1 <= value <= most:
-        raise fields.error(key, f"must be between 1 and {most}, not {shown(value)}")
-    return int(value)
+def known_names(fields: Fields, key: str, kind: str, known: Collection[str]) -> tuple[str, ...]:
+    """The names that the optional list under `key` holds, all of them in `known`. Raises InputError."""
+    names = fields.names(key, optional=True)
+    fields.refuse_unknown(kind, names, known, key=key)
+    return tuple(names)
 
 
-def decimal(
-    fields: Fields, key: str, default: float, least: float, most: float, *, above: bool = False
-) -> float:
-    """The number of `key`, from `least` (or `above` it) to `most`; `default` where the key is missing."""
-    value = fields.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise fields.error(key, f"must be a decimal such as 0.5, not {shown(value)}")
-    if not least <= value <= most or (above and value == least):
-        wanted = f"above {least:g} and at most {most:g}" if above else f"between {least:g} and {most:g}"
-        raise fields.error(key, f"must be {wanted}, not {shown(value)}")
-    return float(value)
+def expression(fields: Fields, key: str, known: Collection[str]) -> expr.Expression:
+    """The expression under `key`, over the names in `known`. Raises InputError."""
+    try:
+        return expr.parse(fields.get_as(key, str), known)
+    except expr.ExpressionError as error:
+        raise fields.error(key, str(error)) from None

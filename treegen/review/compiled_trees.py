@@ -55,5 +55,5 @@ def read_committed(kernel: KernelSpec, device: DeviceSpec, path: Path) -> Module
     try:
         tree = read_module(text, kernel, path, device.limits)
     except UnreadableModule as error:
-        raise InputError.told(f"{error}; `treegen build` rewrites it") from None
+        raise InputError.from_message(f"{error}; `treegen build` rewrites it") from None
     return Module(kernel, device, path, text, tree)

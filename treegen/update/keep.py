@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from treegen.core.problem import UNIT, Problem
 from treegen.core.table import Cells
-from treegen.core.tree import Tree, asked, depth, same, size
+from treegen.core.tree import Tree, depth, same_without_gaps, size, split_features
 from treegen.fit.choice_costs import Ints, choice_costs_of
 from treegen.fit.significance import CostDrop, pays
 from treegen.passes.strip_guards import strip_guards
@@ -67,7 +67,7 @@ def keep(
     are charged, on both sides.
     """
     old = strip_guards(old, problem)
-    if same(old, fresh):
+    if same_without_gaps(old, fresh):
         return Kept(fresh, How.KEPT)
     why = _excess(problem, old)
     if why is not None:
@@ -100,7 +100,7 @@ def _praise(problem: Problem, fall: CostDrop, charge: bool) -> str:
 def _excess(problem: Problem, tree: Tree) -> str | None:
     """What the spec does not allow any more, if anything."""
     budget = problem.kernel.budget
-    for feature in asked(tree):
+    for feature in split_features(tree):
         if feature not in problem.split_on:
             return f"it asks about {feature}, which trees may no longer split on"
     if size(tree) > budget.max_leaves:

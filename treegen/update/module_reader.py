@@ -208,7 +208,7 @@ class _Reader:
             self.refuse(node, f"{shown(name)} is no derived feature of {self.kernel.name}")
         parts = _limit_parts(self.derived[name], self.features)
         blanks = {part: expr.Name(f"BLANK{index}_") for index, part in enumerate(parts)}
-        wanted = f"{name} = {self.printer(expr.replaced(self.derived[name], blanks))}"
+        wanted = f"{name} = {self.printer(expr.replace(self.derived[name], blanks))}"
         line = self.lines[node.lineno - 1].strip()
         found = re.fullmatch(re.sub(_BLANK, lambda _: _INTEGER, re.escape(wanted)), line)
         if found is None:
@@ -222,7 +222,7 @@ class _Reader:
 
     def compare(self, device: str, tree: Tree) -> None:
         """Refuse the text at the first line in which it differs from what the tree is printed as."""
-        derived = {name: expr.replaced(expression, self.numbers) for name, expression in self.derived.items()}
+        derived = {name: expr.replace(expression, self.numbers) for name, expression in self.derived.items()}
         kernel = dataclasses.replace(self.kernel, derived=derived)
         printed = device_module(kernel, device, {}, tree, self.printer)
         for line, (found, wanted) in enumerate(zip_longest(self.text.splitlines(), printed.splitlines()), 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,17 @@ def test_output_that_cannot_be_printed(tmp_path: Path, option: list[str]) -> Non
     with Path("/dev/full").open("w") as full:
         done = treegen_command("build", *option, cwd=tmp_path, stdout=full)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stderr.startswith("treegen: ")
+
+
+@pytest.mark.parametrize("option", [[], ["--check"]])  # printed by rich, and by print
+def test_a_closed_pipe_ends_the_command_quietly(tmp_path: Path, option: list[str]) -> None:
+    write_project(tmp_path)
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = treegen_command("build", *option, cwd=tmp_path, stdout=writer)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+    assert not (tmp_path / "generated").exists()
 
 
 def test_a_terminal_without_unicode(tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ def test_without_the_key_or_with_an_empty_list_there_are_none(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "value, message",
     [
-        (["blocks"], "unknown parameter 'blocks'; known: block, warps"),
-        (["variant"], "unknown parameter 'variant'; known: block, warps"),
-        (["rows"], "unknown parameter 'rows'; known: block, warps"),
+        (["blocks"], "unknown parameter 'blocks'; known here: block, warps"),
+        (["variant"], "unknown parameter 'variant'; known here: block, warps"),
+        (["rows"], "unknown parameter 'rows'; known here: block, warps"),
         (["block", "block"], "names 'block' twice"),
         ("block", "must be a list"),
         ({"block": 1}, "must be a list"),

@@ -62,10 +62,10 @@ WRONG_PRICES = [
     (NAN, "must be between 0 and 1, not nan"),
     (INFINITY, "must be between 0 and 1, not inf"),
     (10**400, "must be between 0 and 1, not 1000"),
-    (True, "must be a decimal such as 0.5, not True"),
-    (None, "must be a decimal such as 0.5, not None"),
-    ([0.1], "must be a decimal such as 0.5, not [0.1]"),
-    ("5e-4", "must be a decimal such as 0.5, not '5e-4'"),  # text to YAML 1.1
+    (True, "must be an integer or a number, not True"),
+    (None, "must be an integer or a number, not None"),
+    ([0.1], "must be an integer or a number, not [0.1]"),
+    ("5e-4", "must be an integer or a number, not '5e-4'"),  # text to YAML 1.1
 ]
 
 
@@ -78,20 +78,24 @@ def test_wrong_price(tmp_path: Path, word: str, value: Any, says: str) -> None:
 
 
 WRONG_OBJECTIVES = [
-    ("weight", "colour", "unknown name 'colour'; known here: rows, columns, heads, area, shared_memory"),
-    ("weight", "block", "unknown name 'block'"),
+    (
+        "weight",
+        "colour",
+        "uses the unknown name 'colour'; known here: rows, columns, heads, area, shared_memory",
+    ),
+    ("weight", "block", "uses the unknown name 'block'"),
     ("weight", "rows / 2", "holds 'rows / 2'"),
     ("weight", "", "is not an expression"),
     ("weight", 1.5, "must be text or an integer, not 1.5"),
     ("weight", True, "must be text or an integer, not True"),
     ("worst_case", -1, "must be between 0 and 100, not -1"),
     ("worst_case", 100.5, "must be between 0 and 100, not 100.5"),
-    ("worst_case", "much", "must be a decimal such as 0.5, not 'much'"),
-    ("untimed", 1, "must be above 1 and at most 100, not 1"),
-    ("untimed", 0.5, "must be above 1 and at most 100, not 0.5"),
-    ("untimed", 101, "must be above 1 and at most 100, not 101"),
-    ("untimed", NAN, "must be above 1 and at most 100, not nan"),
-    ("untimed", False, "must be a decimal such as 0.5, not False"),
+    ("worst_case", "much", "must be an integer or a number, not 'much'"),
+    ("untimed", 1, "must be above 1"),
+    ("untimed", 0.5, "must be between 1 and 100, not 0.5"),
+    ("untimed", 101, "must be between 1 and 100, not 101"),
+    ("untimed", NAN, "must be between 1 and 100, not nan"),
+    ("untimed", False, "must be an integer or a number, not False"),
 ]
 
 

@@ -112,7 +112,7 @@ def test_a_scenario_of_a_cache_that_python_warns_of(
 def test_a_tuning_time_beyond_floating_point(tmp_path: Path, refusal: Refuse, number: str) -> None:
     write_cache(tmp_path / "caches", json.dumps(cache()).replace("12.6", number))
     line = refusal(tmp_path, "import", "dejavu", tmp_path / "caches", "--to", tmp_path / "tables")
-    assert line.endswith(f"not valid JSON: '{number}' is no number")
+    assert line.endswith(f"not valid JSON: '{number}' is not a number")
 
 
 def test_a_time_of_a_cache_that_is_true(tmp_path: Path, refusal: Refuse) -> None:

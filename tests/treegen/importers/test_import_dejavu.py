@@ -30,11 +30,8 @@ def table(tmp_path: Path) -> Any:
 
 
 def test_the_winners_and_their_times(table: Any) -> None:
-    assert (table.kernel, table.device_name, table.cells) == (
-        "my_kernel",
-        "NVIDIA H100 80GB HBM3",
-        Cells.WINNERS,
-    )
+    assert (table.kernel, table.device_name) == ("my_kernel", "NVIDIA H100 80GB HBM3")
+    assert table.cells is Cells.WINNERS
     parameters = [dict(config.parameters) for config in table.configs]
     assert parameters == [
         {"BLOCK": 16, "num_warps": 2, "fast": 0},
@@ -58,28 +55,21 @@ def test_integer_keys_become_features_and_truths_become_0_and_1(table: Any) -> N
 def test_what_is_the_same_everywhere_is_noted(table: Any) -> None:
     origin = table.provenance["origin"]
     assert origin["same_in_every_scenario"] == {"DTYPE": "bf16", "argument_dtype_0": "torch.bfloat16"}
-    assert origin["same_in_every_config"] == {"maxnreg": "None"} or origin["same_in_every_config"] == {
-        "maxnreg": None
-    }
+    assert origin["same_in_every_config"] == {"maxnreg": "None"}
 
 
 def test_where_it_came_from(table: Any) -> None:
     origin = table.provenance["origin"]
     assert (origin["published_by"], origin["licence"]) == ("A paper", "Apache-2.0")
-    assert (origin["tool"], origin["triton"], origin["toolkit"]) == (
-        "triton-dejavu 0.7",
-        "3.3.0",
-        "cuda 12.4",
-    )
+    tools = (origin["tool"], origin["triton"], origin["toolkit"])
+    assert tools == ("triton-dejavu 0.7", "3.3.0", "cuda 12.4")
     assert (origin["evaluated_configs"], origin["tuning_seconds"], origin["code_version"]) == (540, 13, "1b")
     assert table.provenance["timing"] == {"rep_t_ms": 100, "warmup_t_ms": 25, "cuda_graphs": True}
 
 
 def test_what_is_written_says_that_it_was_imported(tmp_path: Path, table: Any) -> None:
     text = (tmp_path / "tables/my_kernel/nvidia_h100/run.yaml").read_text()
-    assert text.startswith(
-        "# Imported by `treegen import dejavu`, not measured by this project.\n# Only winners"
-    )
+    assert text.startswith("# Imported by `treegen import dejavu`, not measured by this project.\n# Only win")
 
 
 @pytest.mark.parametrize(("unit", "factor"), [("s", 1e6), ("ms", 1e3), ("us", 1), ("ns", 1e-3)])
@@ -149,17 +139,12 @@ GPUS = {
     "NVIDIA_H100_NVL": "nvidia_h100",
     "Tesla_V100_NVIDIA": "nvidia_v100",
     "AMD_Instinct_MI250X_MI250": "amd_mi250x",
+    "NVIDIA GeForce RTX 4090": "nvidia_rtx_4090",
     "Mystery": "mystery",
     "!": "unknown",
 }
 
 
 @pytest.mark.parametrize(("gpu", "key"), GPUS.items())
-def test_the_key_of_a_gpu_is_vendor_and_model(tmp_path: Path, gpu: str, key: str) -> None:
-    write_cache(tmp_path / "caches", gpu=gpu)
-    assert _import(tmp_path) == 0
-    assert [folder.name for folder in (tmp_path / "tables/my_kernel").iterdir()] == [key]
-
-
-def test_two_models_of_one_family_have_two_keys() -> None:
-    assert device_key("NVIDIA GeForce RTX 4090") != device_key("NVIDIA GeForce RTX 3060")
+def test_the_key_of_a_gpu_is_vendor_and_model(gpu: str, key: str) -> None:
+    assert device_key(gpu) == key

@@ -44,17 +44,17 @@ def _config(variant: str = "plain", parts: int = 1, block: int = 16, warps: int 
 
 
 def test_a_table_without_a_parameter_has_its_default(tmp_path: Path) -> None:
-    posed = problem(tmp_path, WITH_DEFAULTS, shapes=SHAPES)
-    assert [c.parameters for c in posed.configs] == [
+    built = problem(tmp_path, WITH_DEFAULTS, shapes=SHAPES)
+    assert [c.parameters for c in built.configs] == [
         _config(block=c["block"], warps=c["warps"]).parameters for c in CONFIGS
     ]
 
 
 def test_a_table_with_the_parameter_keeps_its_own_values(tmp_path: Path) -> None:
     configs = [{**config, "parts": 1 + i} for i, config in enumerate(CONFIGS)]
-    posed = problem(tmp_path, WITH_DEFAULTS, shapes=SHAPES, configs=configs)
-    assert [dict(c.parameters)["parts"] for c in posed.configs] == [1, 2, 3]
-    assert {dict(c.parameters)["far"] for c in posed.configs} == {0}
+    built = problem(tmp_path, WITH_DEFAULTS, shapes=SHAPES, configs=configs)
+    assert [dict(c.parameters)["parts"] for c in built.configs] == [1, 2, 3]
+    assert {dict(c.parameters)["far"] for c in built.configs} == {0}
 
 
 def test_the_fallback_may_leave_out_what_has_a_default(tmp_path: Path) -> None:
@@ -110,39 +110,9 @@ def test_two_configs_never_share_a_name(
     assert len({kernel.constant_name(_config("plain", *values)) for values in pair}) == 2
 
 
-def _error(folder: Path, **sections: Any) -> tuple[str, Path]:
-    path = write_spec(folder, spec(**sections))
-    return error_of(read_spec, path), path
-
-
-def _parameters(**words: Any) -> dict[str, Any]:
-    return {"config": {"variants": ["plain"], "parameters": words}}
-
-
-WRONG_PARAMETERS: list[tuple[Any, str, str]] = [
-    ({"default": 1}, "default: 1", "lacks 'letter'"),
-    ({"letter": "N"}, "letter: N", "lacks 'default'"),
-    ({"letter": "N", "default": 1, "most": 2}, "most: 2", "unknown word 'most'; known here: letter, default"),
-    ({"letter": "n", "default": 1}, "parts:", "needs one to four capital letters for names, not 'n'"),
-    ({"letter": 5, "default": 1}, "letter: 5", "must be text, not 5"),
-    ({"letter": "B", "default": 1}, "parts:", "the letters B are taken by another parameter"),
-    ({"letter": "N", "default": -1}, "default: -1", "-1 is no launch parameter"),
-    ({"letter": "N", "default": 2**31}, "default: 21", "2147483648 is no launch parameter"),
-    ({"letter": "N", "default": True}, "default: true", "must be an integer, not True"),
-    ({"letter": "N", "default": None}, "default: null", "must be an integer, not None"),
-    (["N", 1], "parts:", "must be text or a mapping, not ['N', 1]"),
-]
-
-
-@pytest.mark.parametrize(("entry", "needle", "says"), WRONG_PARAMETERS)
-def test_wrong_parameter(tmp_path: Path, entry: Any, needle: str, says: str) -> None:
-    message, path = _error(tmp_path, **_parameters(block="B", warps="W", parts=entry))
-    assert message.startswith(f"{path}:{line_of(path.read_text(), needle)}: ") and message.endswith(says)
-
-
 def test_what_has_no_default_must_stand_in_the_fallback(tmp_path: Path) -> None:
-    message, _ = _error(tmp_path, **WITH_DEFAULTS, fallback={"variant": "plain", "block": 64})
-    assert message.endswith("fallback: lacks 'warps'")
+    content = spec(**WITH_DEFAULTS, fallback={"variant": "plain", "block": 64})
+    assert error_of(read_spec, write_spec(tmp_path, content)).endswith("fallback: lacks 'warps'")
 
 
 CLASHES = [["split", "split_n8"], ["split_n8", "split"], ["a_b2", "a_b2_n1_w4"], ["a", "a_f1_f2"]]
@@ -150,10 +120,9 @@ CLASHES = [["split", "split_n8"], ["split_n8", "split"], ["a_b2", "a_b2_n1_w4"],
 
 @pytest.mark.parametrize("variants", CLASHES)
 def test_a_variant_whose_constants_would_clash(tmp_path: Path, variants: list[str]) -> None:
-    message, path = _error(
-        tmp_path,
-        config={"variants": ["plain", *variants], "parameters": PARAMETERS},
-    )
+    content = spec(config={"variants": ["plain", *variants], "parameters": PARAMETERS})
+    path = write_spec(tmp_path, content)
+    message = error_of(read_spec, path)
     assert message.startswith(f"{path}:{line_of(path.read_text(), 'variants:')}: ")
     assert f"{max(variants, key=len)!r} reads like {min(variants, key=len)} with a parameter" in message
 

@@ -3,45 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from treegen_builders import DEVICE, error_of, spec, write_spec
 
 from treegen.read.spec_file import find_spec, read_spec
 
-OUTSIDE = [
-    "..",
-    "../other",
-    "a/../..",
-    ".",
-    "a/..",
-    "/",
-    "/etc",
-    "/tmp/x",
-    "../../../../../../etc/passwd",
-    "",
-]
+OUTSIDE = ["..", "../other", "a/../..", ".", "a/..", "/", "/etc", "/tmp/x", "../../../../etc/passwd", ""]
 
 
-@pytest.mark.parametrize("text", OUTSIDE)
-def test_output_outside(tmp_path: Path, text: str) -> None:
-    path = write_spec(tmp_path / "project", {**spec(), "output": text})
+def _naming(key: str, folder: str) -> dict[str, Any]:
+    """A spec whose output or table folder is `folder`."""
+    return {**spec(), "output": folder} if key == "output" else spec(tables={DEVICE: folder})
+
+
+@pytest.mark.parametrize("key", ["output", "table"])
+@pytest.mark.parametrize("folder", OUTSIDE)
+def test_a_folder_outside(tmp_path: Path, key: str, folder: str) -> None:
+    path = write_spec(tmp_path / "project", _naming(key, folder))
+    place = "2: output: " if key == "output" else f": kernels.scale.tables.{DEVICE}: "
     message = error_of(read_spec, path)
-    assert message.startswith(f"{path}:2: output: ") and "must be a folder below the one" in message
-
-
-@pytest.mark.parametrize("text", OUTSIDE)
-def test_table_outside(tmp_path: Path, text: str) -> None:
-    path = write_spec(tmp_path / "project", spec(tables={DEVICE: text}))
-    message = error_of(read_spec, path)
-    assert f"kernels.scale.tables.{DEVICE}: " in message and "must be a folder below the one" in message
+    assert message.startswith(f"{path}:") and place in message
+    assert "must be a folder below the one that holds the spec" in message
 
 
 @pytest.mark.parametrize("key", ["output", "table"])
 def test_a_symbolic_link_that_leads_outside(tmp_path: Path, key: str) -> None:
     (tmp_path / "elsewhere").mkdir()
-    content = {**spec(), "output": "link"} if key == "output" else spec(tables={DEVICE: "link/t"})
-    path = write_spec(tmp_path / "project", content)
+    path = write_spec(tmp_path / "project", _naming(key, "link/t"))
     (tmp_path / "project/link").symlink_to(tmp_path / "elsewhere")
     assert "must be a folder below the one" in error_of(read_spec, path)
 
@@ -59,9 +49,7 @@ def test_a_name_that_no_file_can_have(tmp_path: Path, key: str, text: str) -> No
 
 @pytest.mark.parametrize("key", ["output", "table"])
 def test_a_symbolic_link_to_itself(tmp_path: Path, key: str) -> None:
-    path = write_spec(
-        tmp_path, {**spec(), "output": "loop"} if key == "output" else spec(tables={DEVICE: "loop"})
-    )
+    path = write_spec(tmp_path, _naming(key, "loop"))
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     assert error_of(read_spec, path).startswith(f"{path}:")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_builders import KERNEL, error_of, line_of, spec, write_spec
+from treegen_builders import KERNEL, spec, write_spec
 from treegen_strategies import examples
 
 from treegen.core.spec import KernelSpec, Regime
@@ -35,27 +35,6 @@ def test_words_name_features_derived_features_and_parameters(tmp_path: Path) -> 
 )
 def test_a_regime_is_a_half_line_of_a_feature(tmp_path: Path, text: str, regime: Regime) -> None:
     assert dict(_read(tmp_path, regimes={"decode": text}).regimes) == {"decode": regime}
-
-
-REFUSED = [
-    ({"words": {"nothing": "x"}}, "is no feature or parameter", "nothing"),
-    ({"words": {"rows": "<b>bold</b>"}}, "is no phrase", "rows: <b>"),
-    ({"words": {"rows": 5}}, "must be", "rows: 5"),
-    ({"regimes": {"a|b": "rows <= 1"}}, "is no phrase", "a|b"),
-    ({"regimes": {"decode": "rows <= columns"}}, "one feature with an integer", "decode"),
-    ({"regimes": {"decode": "block <= 1"}}, "unknown feature 'block'", "decode"),
-    ({"regimes": {"decode": "rows == 1"}}, "must be one comparison", "decode"),
-    ({"hook": "os:system"}, "is not a plain name", "os:system"),
-]
-
-
-@pytest.mark.parametrize(("sections", "what", "at"), REFUSED, ids=[what for _, what, _ in REFUSED])
-def test_what_cannot_be_is_refused_with_its_line(
-    tmp_path: Path, sections: dict[str, Any], what: str, at: str
-) -> None:
-    path = write_spec(tmp_path, spec(**sections))
-    message = error_of(read_spec, path)
-    assert message.startswith(f"{path}:{line_of(path.read_text(), at)}: ") and what in message
 
 
 @examples(100)

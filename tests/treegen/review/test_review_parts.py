@@ -19,7 +19,7 @@ from treegen.core import expr
 def test_a_name_replaced_by_its_definition_has_the_same_value(
     expression: expr.Expression, definition: expr.Expression, name: str, values: dict[str, int]
 ) -> None:
-    inlined = expr.replaced(expression, {expr.Name(name): definition})
+    inlined = expr.replace(expression, {expr.Name(name): definition})
     value = expr.evaluate(definition, values)
     assert expr.evaluate(inlined, values) == expr.evaluate(expression, {**values, name: value})
 
@@ -27,11 +27,11 @@ def test_a_name_replaced_by_its_definition_has_the_same_value(
 def test_of_nested_parts_the_largest_is_replaced() -> None:
     inner, outer = expr.parse("rows * 2"), expr.parse("rows * 2 + heads")
     parts = {inner: expr.Name("small"), outer: expr.Name("large")}
-    assert expr.replaced(expr.parse("max(rows * 2 + heads, rows * 2)"), parts) == expr.parse(
+    assert expr.replace(expr.parse("max(rows * 2 + heads, rows * 2)"), parts) == expr.parse(
         "max(large, small)"
     )
-    assert expr.replaced(outer, {}) == outer
-    assert expr.replaced(expr.parse("7 + 77"), {expr.Number(7): expr.Number(-1)}) == expr.parse("-1 + 77")
+    assert expr.replace(outer, {}) == outer
+    assert expr.replace(expr.parse("7 + 77"), {expr.Number(7): expr.Number(-1)}) == expr.parse("-1 + 77")
 
 
 def test_times_are_medians_in_the_order_of_the_problem(tmp_path: Path) -> None:

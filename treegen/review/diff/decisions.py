@@ -8,7 +8,7 @@ from dataclasses import replace
 from treegen.core import expr
 from treegen.core.problem import Problem
 from treegen.core.spec import Config, DeviceSpec, KernelSpec
-from treegen.core.tree import Leaf, Split, Tree, asked, choose, map_leaves
+from treegen.core.tree import Leaf, Split, Tree, choose, map_leaves, split_features
 from treegen.review.compiled_trees import Module
 
 _Numbers = dict[Hashable, int]
@@ -23,7 +23,7 @@ def known_decisions(module: Module, problem: Problem) -> KnownDecisions:
     definition of the module's spec.
     """
     tree = _with_parameters_of(problem.kernel, module)
-    split_on = frozenset(asked(tree))
+    split_on = frozenset(split_features(tree))
     numbers: _Numbers = {}
     here = _definitions(module.kernel, module.device, numbers)
     there = _definitions(problem.kernel, problem.device, numbers)

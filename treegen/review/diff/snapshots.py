@@ -74,7 +74,7 @@ def naming_revision(name: str, temporary: Path | None) -> Iterator[None]:
         if temporary is None:
             raise
         message = str(error).replace(one_line(f"{temporary}/"), one_line(f"{name}:"))
-        raise InputError.told(message) from None
+        raise InputError.from_message(message) from None
 
 
 def _read_folder(name: str, spec: Spec, output: Path, temporary: Path | None = None) -> Snapshot:

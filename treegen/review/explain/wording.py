@@ -54,7 +54,7 @@ def outside_line(reason: Outside, kernel: KernelSpec) -> str:
 
 def config_words(config: Config, kernel: KernelSpec) -> str:
     """The parameters that are not at their default."""
-    parameters = (f"{_word(name, kernel)} {value:,}" for name, value in kernel.told(config))
+    parameters = (f"{_word(name, kernel)} {value:,}" for name, value in kernel.non_defaults(config))
     return f"{config.variant}: {', '.join(parameters)}"
 
 

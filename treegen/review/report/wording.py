@@ -36,7 +36,7 @@ def microseconds(time: float) -> str:
 
 def config_words(config: Config, kernel: KernelSpec) -> str:
     """`qblock: 64 rows, 32 keys a step, 4 warps`."""
-    parts = [f"{value} {kernel.words.get(name, name)}" for name, value in kernel.told(config)]
+    parts = [f"{value} {kernel.words.get(name, name)}" for name, value in kernel.non_defaults(config)]
     return f"{config.variant}: {', '.join(parts)}" if parts else config.variant
 
 
