@@ -13,6 +13,7 @@ from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
 from attn_kernels.kernels.compile_params import Cache, Scoring
 from attn_kernels.kernels.pages import search
 from attn_kernels.kernels.rows import attend_and_store, load_scales, place
+from attn_kernels.kernels.variant import ConfigGrid, Variant
 
 HEADS = 1  # of one program
 
@@ -96,3 +97,18 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """One kernel; ``block_m`` is 1."""
     arguments, const, options = common(plan, layer, heads=HEADS)
     return (Launch(naive_kernel, programs, (*arguments, const), options),)
+
+
+VARIANT = Variant(
+    name="naive",
+    kernels=(naive_kernel,),
+    bind=bind,
+    specialise=specialise,
+    one_row=True,
+    one_head=True,
+    samples=(Config("naive", block_m=1, tile_size=32),),
+    grids=(
+        ConfigGrid(block_m=(1,), tile_size=(32,), num_warps=(2, 4), num_stages=(2,)),
+        ConfigGrid(block_m=(1,), tile_size=(64, 128), num_warps=(4,), num_stages=(2,)),
+    ),
+)

@@ -25,6 +25,7 @@ from attn_kernels.kernels.rows import (
     place,
     store_rows,
 )
+from attn_kernels.kernels.variant import ConfigGrid, Variant
 
 HEADS = 1  # of one program
 SHORTEST_QUERY = 1  # of the sequences that the variant leaves to the kernel: all
@@ -154,3 +155,18 @@ def bind_prefill(
 
     arguments = (*arguments, *new, shortest_query, const)
     return Launch(prefix_prefill_kernel, programs, arguments, options, needed)
+
+
+VARIANT = Variant(
+    name="prefix_prefill",
+    kernels=(prefix_prefill_kernel,),
+    bind=bind,
+    specialise=specialise,
+    one_head=True,
+    samples=(Config("prefix_prefill", block_m=64, tile_size=32),),
+    grids=(
+        ConfigGrid(block_m=(16,), tile_size=(64,), num_warps=(4,), num_stages=(2, 3)),
+        ConfigGrid(block_m=(64,), tile_size=(32, 64), num_warps=(4,), num_stages=(2, 3)),
+        ConfigGrid(block_m=(128,), tile_size=(32, 64, 128), num_warps=(4, 8), num_stages=(3,)),
+    ),
+)

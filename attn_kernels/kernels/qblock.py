@@ -19,6 +19,7 @@ from attn_kernels.core.structures import Launch, Layer, OfPlan, Plan
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
 from attn_kernels.kernels.compile_params import Cache, Scoring
 from attn_kernels.kernels.rows import attend_and_store, load_scales, place_q_block
+from attn_kernels.kernels.variant import ConfigGrid, Variant
 
 L2_BYTES = 24 * 2**20  # what K and V of the heads in flight may fill, of the 40 MB (A100) or more of a GPU
 
@@ -150,3 +151,19 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
         return q_blocks_bound(plan, block_q) * heads, plan.num_kv_heads // heads, head_splits
 
     return (Launch(qblock_kernel, programs, (*arguments, OfPlan(group), const), options),)
+
+
+VARIANT = Variant(
+    name="qblock",
+    kernels=(qblock_kernel,),
+    bind=bind,
+    specialise=specialise,
+    parameters=frozenset({"descriptors"}),
+    samples=(Config("qblock", block_m=64, tile_size=32),),
+    grids=(
+        ConfigGrid(
+            block_m=(16, 32, 64, 128), tile_size=(32, 64, 128), num_warps=(2, 4, 8), num_stages=(2, 3, 4)
+        ),
+        ConfigGrid(block_m=(128,), tile_size=(64, 128), num_warps=(8,), num_stages=(2, 3), descriptors=(1,)),
+    ),
+)

@@ -4,6 +4,7 @@
 sequences, where Q-Blocks alone would leave most of a GPU idle.
 """
 
+import torch
 import triton
 import triton.language as tl
 
@@ -11,17 +12,22 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common, of_workspace
 from attn_kernels.kernels.compile_params import Cache, Scoring
-from attn_kernels.kernels.device_splits import bind_decide, specialise_decide
+from attn_kernels.kernels.device_splits import bind_decide, decide_kernel, specialise_decide
 from attn_kernels.kernels.qblock import q_blocks_bound
 from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place_q_block
+from attn_kernels.kernels.scratch import ScratchMaxima
 from attn_kernels.kernels.segments import (
+    SEGMENT_PARAMETERS,
     bind_reduce,
+    partials,
+    reduce_kernel,
     segment_keys,
     segments_used,
     specialise_reduce,
     store_segment,
     undecided,
 )
+from attn_kernels.kernels.variant import ConfigGrid, Variant
 
 *PARTIALS, DECIDED = map(of_workspace, range(4))
 
@@ -134,3 +140,44 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     arguments = (*arguments, *PARTIALS, decided, plan.num_kv_heads, const)
     first = Launch(segmented_kernel, programs, arguments, options)
     return first, bind_reduce(layer, PARTIALS, decided, const)
+
+
+def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
+    """Partial results are kept even of one segment."""
+    return ScratchMaxima(segments=config.num_segments)
+
+
+COUNTS = (4, 8, 16, 32, 64)  # of segments; the kernel is compiled for each, so few tiles are tried
+
+VARIANT = Variant(
+    name="segmented",
+    kernels=(decide_kernel, segmented_kernel, reduce_kernel),
+    bind=bind,
+    bind_once=bind_once,
+    specialise=specialise,
+    parameters=SEGMENT_PARAMETERS,
+    scratch=partials,
+    scratch_maxima=scratch_maxima,
+    samples=(
+        Config("segmented", block_m=16, tile_size=32, num_segments=8),
+        Config("segmented", block_m=16, tile_size=32, num_segments=8, device_segments=1),
+    ),
+    grids=(
+        ConfigGrid(block_m=(16,), tile_size=(32, 64), num_warps=(2, 4), num_stages=(3,), num_segments=COUNTS),
+        ConfigGrid(block_m=(16,), tile_size=(64, 128), num_warps=(4,), num_stages=(2,), num_segments=COUNTS),
+        ConfigGrid(block_m=(32,), tile_size=(64,), num_warps=(4,), num_stages=(3,), num_segments=COUNTS),
+        # Chunks of few, long prompts.
+        ConfigGrid(
+            block_m=(64,), tile_size=(64,), num_warps=(4,), num_stages=(3,), num_segments=(2, 4, 8, 16)
+        ),
+        ConfigGrid(block_m=(128,), tile_size=(64,), num_warps=(8,), num_stages=(3,), num_segments=(2, 4, 8)),
+        # vLLM's fixed choices.
+        ConfigGrid(
+            block_m=(16, 32, 64, 128),
+            tile_size=(16, 32),
+            num_warps=(4,),
+            num_stages=(3,),
+            num_segments=(16,),
+        ),
+    ),
+)

@@ -18,8 +18,9 @@ from attn_kernels.kernels.compile_params import CompileParams
 from attn_kernels.kernels.fragments import finish
 from attn_kernels.kernels.pages import search
 from attn_kernels.kernels.rows import first_tile, in_base_2, place, query_heads, valid_rows
-from attn_kernels.kernels.scratch import Needs, Scratch
+from attn_kernels.kernels.scratch import Scratch, ScratchSizes
 
+SEGMENT_PARAMETERS = frozenset({"num_segments", "device_segments"})
 # One warp: no sum has to cross warps, and there is a program for every token and head.
 REDUCE_OPTIONS = {"num_warps": 1, "enable_fp_fusion": True}
 
@@ -168,10 +169,10 @@ def reduce_kernel(
     tl.store(out_ptr + columns, result.to(out_ptr.dtype.element_ty), mask=columns < const.head_size)
 
 
-def partials(scratch: Scratch, needs: Needs) -> tuple[Tensor, ...]:
+def partials(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
     """What ``store_partial`` writes, and what ``segments_used`` reads if that is decided on the device."""
-    decided = (scratch.decided(),) if needs.device_segments else ()
-    return (*scratch.partials(needs), *decided)
+    num_segments = (scratch.num_segments(),) if sizes.device_segments else ()
+    return (*scratch.partials(sizes), *num_segments)
 
 
 def undecided(config: Config) -> dict[str, None]:

@@ -11,8 +11,9 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
 from attn_kernels.kernels.compile_params import Cache, Scoring
-from attn_kernels.kernels.prefix_prefill import bind_prefill, specialise_prefill
+from attn_kernels.kernels.prefix_prefill import bind_prefill, prefix_prefill_kernel, specialise_prefill
 from attn_kernels.kernels.rows import attend_and_store, load_scales, place
+from attn_kernels.kernels.variant import ConfigGrid, Variant
 
 MIN_ROWS = 16  # of a matrix instruction
 MAX_HEADS = 64  # of one program
@@ -120,3 +121,15 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
         return plan.num_seqs, plan.num_kv_heads, head_splits
 
     return prefill, Launch(decode_kernel, programs, (*arguments, const), options, has_decode)
+
+
+VARIANT = Variant(
+    name="split",
+    kernels=(prefix_prefill_kernel, decode_kernel),
+    bind=bind,
+    specialise=specialise,
+    one_head=True,
+    decode_rows=lambda queries_per_kv: decode_tile(queries_per_kv)[1],
+    samples=(Config("split", block_m=64, tile_size=32),),
+    grids=(ConfigGrid(block_m=(64, 128), tile_size=(32, 64, 128), num_warps=(4, 8), num_stages=(2, 3)),),
+)

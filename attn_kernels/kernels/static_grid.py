@@ -25,20 +25,23 @@ from attn_kernels.kernels.arguments import (
     one_program,
 )
 from attn_kernels.kernels.compile_params import Cache, Scoring
-from attn_kernels.kernels.device_splits import bind_decide, specialise_decide
+from attn_kernels.kernels.device_splits import bind_decide, decide_kernel, specialise_decide
 from attn_kernels.kernels.pages import search
 from attn_kernels.kernels.qblock import bind_group
 from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place, store_rows
-from attn_kernels.kernels.scratch import Needs, Scratch
+from attn_kernels.kernels.scratch import Scratch, ScratchMaxima, ScratchSizes
 from attn_kernels.kernels.segments import (
+    SEGMENT_PARAMETERS,
     bind_reduce,
     partials,
+    reduce_kernel,
     segment_keys,
     segments_used,
     specialise_reduce,
     store_segment,
     undecided,
 )
+from attn_kernels.kernels.variant import ConfigGrid, Variant
 
 CU_Q_BLOCKS, *PARTIALS, DECIDED = map(of_workspace, range(5))
 NO_PARTIALS = {"partial_ptr": None, "max_ptr": None, "sum_ptr": None}
@@ -170,10 +173,10 @@ def count_q_blocks_kernel(
         before += tl.sum(blocks, 0)
 
 
-def workspace(scratch: Scratch, needs: Needs) -> tuple[Tensor, ...]:
+def scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
     """The cumulative Q-Block tensor, int32 [num_seqs + 1], and the partial results if there are segments."""
-    cu_q_blocks = scratch.cu_q_blocks(needs)
-    return (cu_q_blocks, *partials(scratch, needs)) if needs.num_segments > 1 else (cu_q_blocks,)
+    cu_q_blocks = scratch.cu_q_blocks(sizes)
+    return (cu_q_blocks, *partials(scratch, sizes)) if sizes.num_segments > 1 else (cu_q_blocks,)
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
@@ -219,3 +222,54 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
         options,
     )
     return (first, bind_reduce(layer, PARTIALS, decided, const)) if segmented else (first,)
+
+
+def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
+    """Results of one segment go to the output, so nothing is kept of it."""
+    return ScratchMaxima(segments=config.num_segments if config.num_segments > 1 else 0)
+
+
+VARIANT = Variant(
+    name="static_grid",
+    kernels=(decide_kernel, count_q_blocks_kernel, static_grid_kernel, reduce_kernel),
+    bind=bind,
+    bind_once=bind_once,
+    specialise=specialise,
+    parameters=SEGMENT_PARAMETERS | {"programs_per_sm"},
+    scratch=scratch,
+    scratch_maxima=scratch_maxima,
+    # Segments make the kernel another, and so does whether the device counts them.
+    samples=(
+        Config("static_grid", block_m=64, tile_size=32, programs_per_sm=2),
+        Config("static_grid", block_m=16, tile_size=32, num_segments=4, programs_per_sm=4, device_segments=1),
+    ),
+    # programs_per_sm sets the grid alone, so its values share a compiled kernel.
+    grids=(
+        ConfigGrid(
+            block_m=(16, 32), tile_size=(32, 64), num_warps=(4,), num_stages=(3,), programs_per_sm=(2, 4)
+        ),
+        ConfigGrid(
+            block_m=(16,),
+            tile_size=(32, 64),
+            num_warps=(4,),
+            num_stages=(3,),
+            num_segments=(8, 16),
+            programs_per_sm=(2, 4),
+        ),
+        ConfigGrid(
+            block_m=(64,), tile_size=(32, 64), num_warps=(4,), num_stages=(3,), programs_per_sm=(1, 2, 4)
+        ),
+        ConfigGrid(
+            block_m=(64,),
+            tile_size=(64,),
+            num_warps=(4,),
+            num_stages=(3,),
+            num_segments=(8,),
+            programs_per_sm=(1, 2),
+        ),
+        ConfigGrid(block_m=(128,), tile_size=(32,), num_warps=(4,), num_stages=(3,), programs_per_sm=(1, 2)),
+        ConfigGrid(
+            block_m=(128,), tile_size=(64, 128), num_warps=(8,), num_stages=(2, 3), programs_per_sm=(1, 2)
+        ),
+    ),
+)

@@ -16,8 +16,9 @@ from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common, 
 from attn_kernels.kernels.compile_params import Cache, Scoring
 from attn_kernels.kernels.fragments import finish, fragment_of, is_last_to_arrive, join, store_fragment
 from attn_kernels.kernels.rows import attend_cache, first_tile, load_rows, load_scales
-from attn_kernels.kernels.scratch import Needs, Scratch
+from attn_kernels.kernels.scratch import Scratch, ScratchMaxima, ScratchSizes
 from attn_kernels.kernels.static_grid import multiprocessors
+from attn_kernels.kernels.variant import Variant
 from attn_kernels.kernels.work import length_of_line, locate
 
 FRAGMENTS = tuple(map(of_workspace, range(4)))
@@ -115,12 +116,12 @@ def why_not() -> str | None:
     return "AMD GPUs do not order a program's stores before its arrival" if torch.version.hip else None
 
 
-def workspace(scratch: Scratch, needs: Needs) -> tuple[Tensor, ...]:
+def scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
     """Counters that are zero between launches, and the memory of fragments. Raises ValueError on AMD GPUs."""
     reason = why_not()
     if reason is not None:
         raise ValueError(f"config.variant is 'stream_k', but {reason}: use another")
-    return scratch.fragments(multiprocessors(scratch.device) * needs.programs_per_sm, needs)
+    return scratch.fragments(multiprocessors(scratch.device) * sizes.programs_per_sm, sizes)
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
@@ -133,3 +134,21 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     arguments = (*arguments, *FRAGMENTS, plan.num_kv_heads, const)
     return (Launch(stream_k_kernel, lambda plan: grid, arguments, options),)
+
+
+def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
+    programs = multiprocessors(device) * config.programs_per_sm
+    return ScratchMaxima(fragment_rows=programs * config.block_m)
+
+
+# Without grids: choose.capture picks its config, for captured graphs.
+VARIANT = Variant(
+    name="stream_k",
+    kernels=(stream_k_kernel,),
+    bind=bind,
+    specialise=specialise,
+    parameters=frozenset({"programs_per_sm"}),
+    scratch=scratch,
+    scratch_maxima=scratch_maxima,
+    samples=(Config("stream_k", block_m=16, tile_size=64, programs_per_sm=2),),
+)

@@ -23,22 +23,9 @@ from attn_kernels.offline.resources import SHARED_LIMITS, TARGETS
 from attn_kernels.offline.sources import DTYPE_NAMES, FEATURES, Shape, sources
 from attn_kernels.offline.table import Case, print_table, results
 
-# What --variant begins with: each fits every target.
-DEFAULTS = {
-    "naive": Config("naive", block_m=1, tile_size=32),
-    "prefix_prefill": Config("prefix_prefill", block_m=64, tile_size=32),
-    "split": Config("split", block_m=64, tile_size=32),
-    "qblock": Config("qblock", block_m=64, tile_size=32),
-    "segmented": Config("segmented", block_m=16, tile_size=32, num_segments=8),
-    "static_grid": Config("static_grid", block_m=64, tile_size=32, programs_per_sm=2),
-    "stream_k": Config("stream_k", block_m=16, tile_size=64, programs_per_sm=2),
-}
-# Segments make a static grid's kernel another, and so does who decides about them.
-ALL = (
-    *DEFAULTS.values(),
-    Config("segmented", block_m=16, tile_size=32, num_segments=8, device_segments=1),
-    Config("static_grid", block_m=16, tile_size=32, num_segments=4, programs_per_sm=4, device_segments=1),
-)
+# The config that --variant begins with, of each variant.
+DEFAULTS = {name: variant.samples[0] for name, variant in VARIANTS.items()}
+ALL = (*DEFAULTS.values(), *(config for variant in VARIANTS.values() for config in variant.samples[1:]))
 PARAMETERS = Config._fields[1:]
 
 

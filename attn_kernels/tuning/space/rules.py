@@ -11,7 +11,7 @@ from types import ModuleType
 
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.arguments import head_padded
-from attn_kernels.kernels.split import decode_tile
+from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.roofline import visible_keys
 from attn_kernels.tuning.scenarios.scenario import Shape
@@ -30,7 +30,6 @@ EMPTY_TILES = "query tiles mostly empty"
 SMALL_TILES = "query tiles too small for prompts"
 
 MAX_ROWS = 128  # of a declared query tile; more query heads are shared among tiles
-ONE_HEAD = ("naive", "prefix_prefill", "split")  # whose query tiles hold one query head
 WARP = 32  # threads, NVIDIA
 # Floats of accumulators and scores a thread. All that was compiled for sm_90 with more spills 38 registers
 # or more; with fewer some spill, but not all.
@@ -104,7 +103,7 @@ def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
     fixed = config in fixed_choices(group, cache_element_size(shape), gpu.vendor)
     if config.tile_size < 32 and not fixed:
         return FIXED_ONLY
-    if config.variant not in ONE_HEAD and config.block_m < min(group, MAX_ROWS):
+    if not VARIANTS[config.variant].one_head and config.block_m < min(group, MAX_ROWS):
         return ROWS
     if gpu.vendor == "amd" and config.num_stages > AMD_STAGES:
         return STAGES
@@ -115,7 +114,7 @@ def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
     if gpu.vendor == "nvidia" and not config.descriptors and not fixed:
         head = head_padded(layout.head_size)
         floats = config.block_m * (head + config.tile_size)
-        if config.variant == "naive":  # multiplies without matrix instructions, from registers
+        if VARIANTS[config.variant].one_row:  # multiplies without matrix instructions, from registers
             floats = config.tile_size * head
         if floats > MAX_FLOATS * WARP * config.num_warps:
             return REGISTERS
@@ -147,10 +146,11 @@ def hopper_module() -> ModuleType | None:
 
 def shared_bytes(config: Config, shape: Shape, gpu: Gpu) -> int:
     """Shared memory that a block needs at least, from what Triton 3.9 allocates (docs/space.md)."""
-    if config.variant != "split":
-        return _tile_bytes(config, config.block_m, shape, gpu)
-    _, rows = decode_tile(shape.layout.num_query_heads // shape.layout.num_kv_heads)
-    return max(_tile_bytes(config, block_m, shape, gpu) for block_m in (config.block_m, rows))
+    rows = [config.block_m]
+    decode_rows = VARIANTS[config.variant].decode_rows
+    if decode_rows is not None:
+        rows.append(decode_rows(shape.layout.num_query_heads // shape.layout.num_kv_heads))
+    return max(_tile_bytes(config, block_m, shape, gpu) for block_m in rows)
 
 
 def _tile_bytes(config: Config, block_m: int, shape: Shape, gpu: Gpu) -> int:
@@ -162,8 +162,8 @@ def _tile_bytes(config: Config, block_m: int, shape: Shape, gpu: Gpu) -> int:
     queries = block_m * head * item
     if gpu.vendor == "amd":
         weights = block_m * config.tile_size * item if block_m >= 64 else 0
-        return stages + weights if config.variant != "naive" else 0
-    if config.variant == "naive" or gpu.arch not in ("sm_80", "sm_90"):
+        return stages + weights if not VARIANTS[config.variant].one_row else 0
+    if VARIANTS[config.variant].one_row or gpu.arch not in ("sm_80", "sm_90"):
         return stages
     if gpu.arch == "sm_90" and block_m >= 64 and config.num_warps >= 4:
         # wgmma reads K and V from shared memory until it is done: one stage more, as wide as the queries.
@@ -177,13 +177,14 @@ def reason_against(config: Config, batch: Batch, gpu: Gpu) -> str | None:
     """Why a config cannot win in a scenario; None if it may be measured. Never against vLLM's choice."""
     if config == baselines(batch, gpu.vendor):
         return None
-    if config.variant == "naive":
+    if VARIANTS[config.variant].one_row:
         layout = batch.layout
         return (
             MULTIPLY_ADDS if pairs(batch) * layout.num_query_heads * layout.head_size > NAIVE_LIMIT else None
         )
     rows = heads_of_tile(config, batch)  # of a query token
-    prefill = config.variant != "split" or batch.max_query_len > 1  # else split's block_m is of no use
+    # A decode tile of its own leaves block_m unused.
+    prefill = VARIANTS[config.variant].decode_rows is None or batch.max_query_len > 1
     if prefill and config.block_m > EMPTY_FACTOR * max(16, power_above(batch.max_query_len * rows)):
         return EMPTY_TILES
     tiles = query_tiles(config, batch)
@@ -214,7 +215,7 @@ def pairs(batch: Batch) -> int:
 def heads_of_tile(config: Config, batch: Batch) -> int:
     """Query heads that share a query tile."""
     group = batch.layout.num_query_heads // batch.layout.num_kv_heads
-    return 1 if config.variant in ONE_HEAD else min(group, config.block_m)
+    return 1 if VARIANTS[config.variant].one_head else min(group, config.block_m)
 
 
 def tiles_of(config: Config, batch: Batch) -> tuple[int, int]:
