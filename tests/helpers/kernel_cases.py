@@ -97,7 +97,7 @@ def kernels() -> dict[str, Any]:
     return {kernel.fn.__name__: kernel for variant in VARIANTS.values() for kernel in variant.kernels}
 
 
-ONCE_A_PLAN = ("count_q_blocks_kernel", "decide_kernel")
+ONCE_A_PLAN = ("count_q_blocks_kernel", "count_segments_kernel")
 
 
 def record_launches(

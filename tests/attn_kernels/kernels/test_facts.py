@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 
 from attn_kernels.kernels.compile_params import CompileParams
-from attn_kernels.kernels.device_splits import facts_of
-from attn_kernels.kernels.work import length_of_line
+from attn_kernels.kernels.device_splits import batch_features
+from attn_kernels.kernels.linear_tiles import count_tiles
 
 BATCHES, MOST_SEQS, HEAD_SIZE, BLOCK_SIZE = 60, 600, 16, 16
 
@@ -29,8 +29,8 @@ def measure_kernel(
     cu_seqlens_q_ptr += batch * (stride + 1)
     seqused_k_ptr += batch * stride
     num_seqs = tl.load(num_seqs_ptr + batch)
-    facts = facts_of(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs)
-    tiles = length_of_line(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, const)
+    facts = batch_features(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs)
+    tiles = count_tiles(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, const)
     found_ptr += batch * 6
     tl.store(found_ptr, facts.num_seqs)
     tl.store(found_ptr + 1, facts.num_query_tokens)

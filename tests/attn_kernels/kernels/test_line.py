@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from attn_kernels.kernels.compile_params import CompileParams
-from attn_kernels.kernels.work import locate
+from attn_kernels.kernels.linear_tiles import locate
 
 ROWS, TILE = 16, 32
 

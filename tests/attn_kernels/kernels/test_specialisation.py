@@ -171,7 +171,7 @@ def test_what_looks_at_batches_is_compiled_once(variant, steps, monkeypatch):
         segments = chance.choice((2, 3, 16))
         config = make_config(variant, num_segments=segments, device_segments=1)
         attn_kernels.plan(*tensors, **(sizes | model), config=config, check=False)
-    expected = set(ONCE_A_PLAN) if variant == "static_grid" else {"decide_kernel"}
+    expected = set(ONCE_A_PLAN) if variant == "static_grid" else {"count_segments_kernel"}
     for vendor in TARGETS:
         keys = {key(launch, vendor) for launch in launches}
         assert {name for name, *_ in keys} == expected

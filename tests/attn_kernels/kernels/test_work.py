@@ -49,7 +49,7 @@ def test_segments_without_keys_do_no_work(num_segments, window, monkeypatch):
 def test_a_static_grid_does_every_item_once(programs_per_sm, num_segments, ratio, kv_heads, monkeypatch):
     launches = record_launches(monkeypatch)
     partials = record_calls(monkeypatch, static_grid, "store_segment", *FIELDS)
-    results = record_calls(monkeypatch, static_grid, "store_rows", *FIELDS[:-1])
+    results = record_calls(monkeypatch, static_grid, "store_output", *FIELDS[:-1])
     batch = random_batch(((2, 1, 0, 1), (40, 50, 20, 1)), ratio=ratio, kv_heads=kv_heads, head_size=16)
     config = make_config("static_grid", num_segments=num_segments, programs_per_sm=programs_per_sm)
     check(batch, config)
@@ -95,7 +95,7 @@ def test_cumulative_q_blocks(query_lens, ratio, block_q):
 def test_split_launches_what_is_needed(query_lens, kernels, monkeypatch):
     launches = record_launches(monkeypatch)
     in_decode = record_calls(monkeypatch, split, "attend_and_store", "seq", "kv_head")
-    in_prefill = record_calls(monkeypatch, prefix_prefill, "store_rows", "seq", "kv_head", "head_in_group")
+    in_prefill = record_calls(monkeypatch, prefix_prefill, "store_output", "seq", "kv_head", "head_in_group")
     batch = random_batch((query_lens, [length + 20 for length in query_lens]), 2, 2, 16)
     check(batch, make_config("split"))
     assert [launch.kernel for launch in launches] == kernels
