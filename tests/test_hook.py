@@ -13,7 +13,7 @@ import pytest
 
 from attn_kernels.core.config import Config
 from attn_kernels.offline import hook as module
-from attn_kernels.offline.hook import HOOK, Needs, Outcome, Work
+from attn_kernels.offline.hook import HOOK, CompileJob, CompileOutcome, KernelNeeds
 from attn_kernels.planning import plan
 from treegen.read.spec_file import read_spec
 from treegen.review.check.hook import GROUP, Case, Hook, compiled, description
@@ -28,15 +28,15 @@ def case(variant: str = "qblock", target: str = "sm_80", largest: Any = ANY, **c
     return Case(target, variant, {**TILE, **changes}, largest)
 
 
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Work]:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[CompileJob]:
     """What the hook would compile, in order; nothing is compiled."""
-    works: list[Work] = []
+    works: list[CompileJob] = []
 
-    def note(work: list[Work], jobs: int) -> dict[Work, Outcome]:
+    def note(work: list[CompileJob], jobs: int) -> dict[CompileJob, CompileOutcome]:
         works.extend(work)
-        return {one: Outcome({"k": Needs(one.head_size, None, None)}) for one in work}
+        return {one: CompileOutcome({"k": KernelNeeds(one.head_size, None, None)}) for one in work}
 
-    monkeypatch.setattr(module, "_compiled", note)
+    monkeypatch.setattr(module, "_compile_all", note)
     return works
 
 
@@ -79,7 +79,7 @@ def test_sizes_are_the_largest_that_kernels_accept(
 ) -> None:
     works = recorded(monkeypatch)
     list(HOOK.compile([case(largest=largest)], 1))
-    assert works == [Work("sm_80", Config("qblock", **TILE), head_size, queries_per_kv, features)]
+    assert works == [CompileJob("sm_80", Config("qblock", **TILE), head_size, queries_per_kv, features)]
 
 
 def test_equal_work_is_done_once_longest_first_and_told_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,14 +119,14 @@ def test_kernels_compile_in_other_processes_whatever_triton_is_told_here(
 def test_with_descriptors_the_kernel_behind_them_is_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def needs(work: Work, config: Config) -> list[tuple[str, Needs]]:
+    def needs(work: CompileJob, config: Config) -> list[tuple[str, KernelNeeds]]:
         seen.append(config.descriptors)
-        return [(f"kernel_{config.descriptors}", Needs(1, None, None))]
+        return [(f"kernel_{config.descriptors}", KernelNeeds(1, None, None))]
 
     monkeypatch.setattr(module, "_needs", needs)
     config = Config("qblock", 128, 64, num_warps=8, descriptors=1)
-    assert set(module.attempt(Work("sm_90", config, 128, 4, ())).kernels) == {"kernel_0", "kernel_1"}
-    module.attempt(Work("sm_90", config._replace(descriptors=0), 128, 4, ()))
+    assert set(module.attempt(CompileJob("sm_90", config, 128, 4, ())).kernels) == {"kernel_0", "kernel_1"}
+    module.attempt(CompileJob("sm_90", config._replace(descriptors=0), 128, 4, ()))
     assert seen == [1, 0, 0]
 
 
@@ -135,9 +135,9 @@ def test_a_compiler_that_ends_its_process_costs_one_case(
 ) -> None:
     (tmp_path / "crashing_compiler.py").write_text(
         "import os\n"
-        "from attn_kernels.offline.hook import Outcome\n"
+        "from attn_kernels.offline.hook import CompileOutcome\n"
         "def attempt(work):\n"
-        "    return os._exit(3) if work.head_size == 2 else Outcome({}, f'fine {work.head_size}')\n"
+        "    return os._exit(3) if work.head_size == 2 else CompileOutcome({}, f'fine {work.head_size}')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(module, "attempt", importlib.import_module("crashing_compiler").attempt)

@@ -15,7 +15,7 @@ def measured_choice_kernel(
     shape_ptr,
     FUNCTION: tl.constexpr,
 ):
-    """A program a batch, whose lengths begin at ``first``; ``batch_features`` tells of them, as to ``decide``."""
+    """A program a batch, whose lengths begin at ``first``; ``batch_features`` measures them."""
     batch = tl.program_id(0)
     first = tl.load(first_ptr + batch)
     num_seqs = tl.load(first_ptr + batch + 1) - first

@@ -4,7 +4,7 @@ import pytest
 import torch
 from kernel_cases import NAMES, assert_close, make_config, number, random_batch
 
-from attn_kernels.kernels import attend
+from attn_kernels.kernels import online_softmax
 from attn_kernels.testing.poisoned import GARBAGE_PAGE, run_poisoned
 
 LENS = ((3, 1), (150, 101))
@@ -56,14 +56,14 @@ def test_edges_of_windows_around_a_tile(variant, window):
 @pytest.mark.parametrize("variant", NAMES)
 def test_no_tile_is_visited_that_no_row_sees(variant, monkeypatch):
     visits = []
-    original = attend.tile_pointers
+    original = online_softmax.tile_pointers
 
     def tile_pointers(*arguments):
         tile = dict(zip(original.arg_names, arguments, strict=True))["tile_start"]
         visits.append(number(tile))
         return original(*arguments)
 
-    monkeypatch.setattr(attend, "tile_pointers", tile_pointers)
+    monkeypatch.setattr(online_softmax, "tile_pointers", tile_pointers)
     batch = random_batch(((1,), (100,)), ratio=1, head_size=16)
     for window, tiles in (
         (1, [96]),

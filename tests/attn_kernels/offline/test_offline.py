@@ -83,21 +83,21 @@ import torch
 from attn_kernels.offline.__main__ import ALL, DEFAULTS
 from attn_kernels.offline.compile import compile_source
 from attn_kernels.offline.resources import measure
-from attn_kernels.offline.sources import Shape, sources
+from attn_kernels.offline.sources import CompileShape, sources
 
 INSTRUCTIONS = r"^\\s+(?:@\\S+ )?([a-z_]+[.a-z0-9_:]*)"
 COPIES = r"cp\\.async\\.c[ag]\\.shared\\.global .*?(0x\\w+)"
 
 def compile_one(job):
     config, target, kernel = job
-    shape = Shape(target, 128, 16, 4, torch.bfloat16, ())
+    shape = CompileShape(target, 128, 16, 4, torch.bfloat16, ())
     source = sources(config, shape)[kernel]
     compiled = compile_source(source, target)
     text = compiled.asm["ptx"] if target.startswith("sm") else compiled.asm["amdgcn"]
     return {
         "kernel": kernel,
         "target": target,
-        "rows": source.constants["const"].block_m if "const" in source.constants else 0,
+        "rows": getattr(source.constants.get("const"), "block_m", 0),
         "spills": measure(compiled).spills,
         "instructions": sorted(set(re.findall(INSTRUCTIONS, text, re.M))),
         "copies": sorted(set(re.findall(COPIES, text))),
@@ -109,7 +109,7 @@ if __name__ == "__main__":
     jobs = [
         (config, target, kernel)
         for config, target in places
-        for kernel in sources(config, Shape(target, 128, 16, 4, torch.bfloat16, ()))
+        for kernel in sources(config, CompileShape(target, 128, 16, 4, torch.bfloat16, ()))
     ]
     with ProcessPoolExecutor(2) as pool:
         print(json.dumps(list(pool.map(compile_one, jobs))))
@@ -134,7 +134,7 @@ def test_nothing_spills_at_the_default_configs(compiled):
 
 def test_keys_and_values_are_copied_16_bytes_at_a_time(compiled):
     for one in compiled:
-        if one.kernel in ("count_q_blocks", "decide"):  # read neither
+        if one.kernel in ("count_q_blocks", "count_segments"):  # read neither
             continue
         if one.kernel == "reduce":
             assert "ld.global.v4.b32" in one.instructions
@@ -153,7 +153,7 @@ def test_products_use_matrix_instructions(compiled):
         else:
             name = "wgmma.mma_async" if one.target == "sm_90" and one.rows >= 64 else "mma.sync"
         used = any(instruction.startswith(name) for instruction in one.instructions)
-        assert used == (one.kernel not in ("naive", "reduce", "count_q_blocks", "decide")), one
+        assert used == (one.kernel not in ("naive", "reduce", "count_q_blocks", "count_segments")), one
 
 
 HOPPER = """
@@ -161,11 +161,11 @@ import json, torch
 from attn_kernels import Config
 from attn_kernels.offline.compile import compile_source
 from attn_kernels.offline.resources import measure
-from attn_kernels.offline.sources import Shape, sources
+from attn_kernels.offline.sources import CompileShape, sources
 
 config = Config("qblock", 128, 128, num_warps=8, num_stages=2, descriptors=1)
 def kernels(target, head_size=128, features=()):
-    return sources(config, Shape(target, head_size, 16, 4, torch.bfloat16, features))
+    return sources(config, CompileShape(target, head_size, 16, 4, torch.bfloat16, features))
 
 PLACES = ("sm_90",), ("sm_80",), ("sm_90", 80), ("sm_90", 128, ("window",))
 (found,) = kernels("sm_90").values()
@@ -269,7 +269,7 @@ def test_features_are_named_in_their_order(monkeypatch, capsys):
     found = []
     table = "attn_kernels.offline.__main__"
     monkeypatch.setattr(f"{table}.sources", lambda config, shape: found.append(shape.features) or {"k": None})
-    monkeypatch.setattr(f"{table}.results", lambda cases, jobs: iter(["not compiled"] * len(cases)))
+    monkeypatch.setattr(f"{table}.compile_cases", lambda cases, jobs: iter(["not compiled"] * len(cases)))
     assert main(["--target", "sm_80", "--variant", "qblock", "--features", "fp8,window,fp8"]) == 1
     assert main(["--target", "sm_80", "--all"]) == 1
     assert found == [("window", "fp8"), *((), FEATURES) * len(ALL)]

@@ -22,7 +22,7 @@ from attn_kernels.kernels import arguments
 from attn_kernels.kernels.stream_k import why_not
 from attn_kernels.offline.__main__ import ALL
 from attn_kernels.offline.resources import TARGETS
-from attn_kernels.offline.sources import CACHE_POINTERS, FEATURES, Shape, sources
+from attn_kernels.offline.sources import CACHE_POINTERS, FEATURES, CompileShape, sources
 from attn_kernels.testing.poisoned import make_batch
 from attn_kernels.kernels.registry import VARIANTS
 
@@ -78,7 +78,7 @@ for (name, gpu.target), config, features in product(TARGETS.items(), ALL, SETS):
     batch = make_batch((1, 3), (7, 20), cache_dtype=cache_dtype, **shape)
     choices = {key: value for feature in features for key, value in CHOICES[feature].items()}
     run(batch.plan(config=config), batch.q, batch.k_cache, batch.v_cache, **choices)
-    expected = sources(config, Shape(name, 20, 16, 6, batch.q.dtype, features)).values()
+    expected = sources(config, CompileShape(name, 20, 16, 6, batch.q.dtype, features)).values()
     assert [kernel for kernel, *_ in compiled] == [source.kernel for source in expected], (config, compiled)
     for (kernel, signature, constants, options, attributes), source in zip(compiled, expected):
         assert signature == source.signature, (kernel, signature, source.signature)

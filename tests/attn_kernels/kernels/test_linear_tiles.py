@@ -1,4 +1,4 @@
-"""Positions on ``stream_k``'s line of tiles, against the same found on the host piece after piece."""
+"""Positions on ``stream_k``'s line of tiles, against the same found on the host piece after tiles."""
 
 import random
 
@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from attn_kernels.kernels.compile_params import CompileParams
-from attn_kernels.kernels.linear_tiles import locate
+from attn_kernels.kernels.linear_tiles import find_tile
 
 ROWS, TILE = 16, 32
 
@@ -25,17 +25,17 @@ def locate_kernel(
     const: tl.constexpr,
 ):
     position = tl.load(positions_ptr + tl.program_id(0))
-    piece = locate(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, position, const)
+    tiles = find_tile(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, position, const)
     found_ptr += tl.program_id(0) * 6
-    tl.store(found_ptr, piece.block.seq)
-    tl.store(found_ptr + 1, piece.block.kv_head)
-    tl.store(found_ptr + 2, piece.block.head_in_group)
-    tl.store(found_ptr + 3, piece.block.first_query)
-    tl.store(found_ptr + 4, piece.start)
-    tl.store(found_ptr + 5, piece.stop)
+    tl.store(found_ptr, tiles.block.seq)
+    tl.store(found_ptr + 1, tiles.block.kv_head)
+    tl.store(found_ptr + 2, tiles.block.head_in_group)
+    tl.store(found_ptr + 3, tiles.block.first_query)
+    tl.store(found_ptr + 4, tiles.start)
+    tl.store(found_ptr + 5, tiles.stop)
 
 
-def traits_of(ratio, windowed):
+def const_of(ratio, windowed):
     return CompileParams(
         16, 16, 16, ratio, min(ratio, ROWS), ROWS, TILE, 2, 1, 8, 8, True, windowed, False, False, False
     )
@@ -76,7 +76,7 @@ def located(positions, lens, ratio, kv_heads, window):
     found = torch.zeros(len(positions), 6, dtype=torch.int64)
     sizes = (len(lens), kv_heads, window or 0)
     tensors = (found, torch.tensor(positions), starts, keys)
-    locate_kernel[(len(positions),)](*tensors, *sizes, traits_of(ratio, window is not None))
+    locate_kernel[(len(positions),)](*tensors, *sizes, const_of(ratio, window is not None))
     return found.tolist()
 
 
