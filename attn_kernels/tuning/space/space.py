@@ -1,4 +1,4 @@
-"""The config space, declared per variant as products of parameters, and what of it a shape leaves."""
+"""The config space: what the variants declare, and what a shape leaves of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,13 +8,21 @@ from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.tuning.scenarios.scenario import Shape
 from attn_kernels.tuning.space.rules import Gpu, baselines, reason_against, reason_at_shape
 
-__all__ = ["Dropped", "Gpu", "Space", "baselines", "declared", "reason_against", "space_at"]
+__all__ = [
+    "DroppedConfig",
+    "Gpu",
+    "ShapeSpace",
+    "baselines",
+    "declared",
+    "reason_against",
+    "space_at",
+]
 
 VENDORS = ("nvidia", "amd", "cpu")
 
 
 @dataclass(frozen=True)
-class Dropped:
+class DroppedConfig:
     """A config that cannot work at a shape, and why."""
 
     config: Config
@@ -22,19 +30,22 @@ class Dropped:
 
 
 @dataclass(frozen=True)
-class Space:
-    """What may be measured at a shape, in declared order, and the rest."""
+class ShapeSpace:
+    """The configs that may be measured at a shape, in declared order, and the others."""
 
     configs: tuple[Config, ...]
-    dropped: tuple[Dropped, ...]
+    dropped: tuple[DroppedConfig, ...]
 
 
 def declared(vendor: str) -> tuple[Config, ...]:
-    """Every config of the space before rules, each once. Raises ValueError on an unknown vendor."""
+    """Every config that the variants declare, once; rules have dropped none yet.
+
+    AMD GPUs have the same tiles, with the stages that pay there. Raises ValueError on an unknown vendor.
+    """
     if vendor not in VENDORS:
         raise ValueError(f"vendor {vendor!r}: expected one of {', '.join(VENDORS)}")
     configs = []
-    # First the variants whose query tiles hold all heads of a group, then those of one head, then of one row.
+    # First the variants whose query tiles hold several heads, then those of one head, then those of one row.
     for variant in sorted(VARIANTS.values(), key=lambda variant: (variant.one_head, variant.one_row)):
         for grid in variant.grids:
             if vendor == "amd":
@@ -45,21 +56,21 @@ def declared(vendor: str) -> tuple[Config, ...]:
     return tuple(dict.fromkeys(configs))
 
 
-def space_at(shape: Shape, gpu: Gpu, configs: Sequence[Config]) -> Space:
-    """Part the configs into those that may be measured at a shape, and those that cannot work there."""
+def space_at(shape: Shape, gpu: Gpu, configs: Sequence[Config]) -> ShapeSpace:
+    """Part the configs into those that may be measured at a shape and those that cannot work there."""
     reasons = [(config, reason_at_shape(config, shape, gpu)) for config in configs]
-    return Space(
+    return ShapeSpace(
         tuple(config for config, reason in reasons if reason is None),
-        tuple(Dropped(config, reason) for config, reason in reasons if reason is not None),
+        tuple(DroppedConfig(config, reason) for config, reason in reasons if reason is not None),
     )
 
 
 def _suits(config: Config) -> bool:
-    """Whether warps and stages suit the tile."""
+    """Whether the numbers of warps and stages suit the tile."""
     m, t, warps = config.block_m, config.tile_size, config.num_warps
     if warps == 2 and m * t > 1024:
         return False
-    if warps == 4 and m >= 128 and t >= 128:  # spills at every head size
+    if warps == 4 and m >= 128 and t >= 128:  # it spills at every head size
         return False
     if warps == 8 and not (m >= 128 or t >= 128 or (m >= 64 and t >= 64)):
         return False
