@@ -84,7 +84,7 @@ class Specialisation(NamedTuple):
     """One of the kernels that a config launches, and what it is compiled for beside the config."""
 
     kernel: Any
-    heads: int | None = None  # as ``make_compile_params`` takes it
+    heads: int | None = None  # as ``launch_constants`` takes it
     block_m: int | None = None  # likewise
     constants: Mapping[str, Any] = {}  # further compile-time arguments; None for an absent pointer
     options: Mapping[str, int | bool] | None = None  # Triton's, in place of the config's
@@ -94,49 +94,6 @@ class Specialisation(NamedTuple):
 def head_padded(head_size: int) -> int:
     """Columns of a tile that holds a head: a power of two that matrix instructions accept."""
     return max(16, 1 << (head_size - 1).bit_length())
-
-
-def make_compile_params(
-    config: Config,
-    *,
-    head_size: int,
-    block_size: int,
-    queries_per_kv: int,
-    heads: int | None = None,
-    block_m: int | None = None,
-    query_unit: int = 8,
-    cache_unit: int = 8,
-    same_kv_strides: bool = True,
-    windowed: bool = False,
-    softcapped: bool = False,
-    alibi: bool = False,
-) -> CompileParams:
-    """The CompileParams of a config at one shape.
-
-    Args:
-        block_size: tokens a page holds.
-        heads: query heads that one program covers; all of a KV head that fit ``block_m`` by default.
-        block_m: in place of the config's.
-    """
-    block_m = config.block_m if block_m is None else block_m
-    return CompileParams(
-        head_size=head_size,
-        head_padded=head_padded(head_size),
-        page_size=block_size,
-        queries_per_kv=queries_per_kv,
-        heads=min(queries_per_kv, block_m) if heads is None else heads,
-        block_m=block_m,
-        tile_size=config.tile_size,
-        num_stages=config.num_stages,
-        num_segments=config.num_segments,
-        query_unit=query_unit,
-        cache_unit=cache_unit,
-        same_kv_strides=same_kv_strides,
-        windowed=windowed,
-        softcapped=softcapped,
-        alibi=alibi,
-        bypass_l1=bool(config.bypass_l1),
-    )
 
 
 def compile_options(config: Config, vendor: str) -> dict[str, int | bool]:
@@ -160,24 +117,47 @@ def launch_constants(
     query_strides: tuple[int, ...],
     cache_strides: tuple[int, ...],
     cache_bytes: int,
-    **shape: Any,
+    *,
+    head_size: int,
+    block_size: int,
+    queries_per_kv: int,
+    heads: int | None = None,
+    block_m: int | None = None,
+    windowed: bool = False,
+    softcapped: bool = False,
+    alibi: bool = False,
 ) -> tuple[tuple[int, ...], tuple[int, ...], CompileParams, dict[str, int | bool]]:
     """Query strides and cache strides in their units, ``const`` and Triton's options.
 
     All layers and most steps share them.
 
     Args:
-        query_strides, cache_strides: in elements; three of K come before three of V. cache_bytes: of a cache
-            element. shape: keyword arguments of ``make_compile_params``.
+        vendor: "nvidia" or "amd".
+        query_strides, cache_strides: in elements; three of K come before three of V.
+        cache_bytes: of a cache element. block_size: tokens a page holds.
+        heads: query heads that one program covers; as many of a KV head as fit ``block_m`` by default.
+        block_m: in place of the config's.
     """
+    block_m = config.block_m if block_m is None else block_m
     query_unit = math.gcd(VECTOR_BYTES // 2, *query_strides)
     cache_unit = math.gcd(VECTOR_BYTES // cache_bytes, *cache_strides)
-    const = make_compile_params(
-        config,
+    const = CompileParams(
+        head_size=head_size,
+        head_padded=head_padded(head_size),
+        page_size=block_size,
+        queries_per_kv=queries_per_kv,
+        heads=min(queries_per_kv, block_m) if heads is None else heads,
+        block_m=block_m,
+        tile_size=config.tile_size,
+        num_stages=config.num_stages,
+        num_segments=config.num_segments,
         query_unit=query_unit,
         cache_unit=cache_unit,
         same_kv_strides=cache_strides[:3] == cache_strides[3:],
-        **shape,
+        windowed=windowed,
+        softcapped=softcapped,
+        alibi=alibi,
+        bypass_l1=bool(config.bypass_l1),
     )
     in_query_units = tuple(n // query_unit for n in query_strides)
     in_cache_units = tuple(n // cache_unit for n in cache_strides)
@@ -209,7 +189,7 @@ def common_arguments(
     """The arguments with which every kernel begins, ``const``, and Triton's options.
 
     They depend on the plan only in what all plans that share its ``bound`` have in common. ``heads`` and
-    ``block_m``: as ``make_compile_params`` takes them.
+    ``block_m``: as ``launch_constants`` takes them.
     """
     config, q, out, k_cache, v_cache = plan.config, layer.q, layer.out, layer.k_cache, layer.v_cache
     query_strides = q.stride()[:2] + out.stride()[:2]

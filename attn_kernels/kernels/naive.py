@@ -108,7 +108,7 @@ VARIANT = Variant(
     one_head=True,
     samples=(Config("naive", block_m=1, tile_size=32),),
     grids=(
-        ConfigGrid(block_m=(1,), tile_size=(32,), num_warps=(2, 4), num_stages=(2,)),
-        ConfigGrid(block_m=(1,), tile_size=(64, 128), num_warps=(4,), num_stages=(2,)),
+        ConfigGrid(M=(1,), T=(32,), W=(2, 4), S=(2,)),
+        ConfigGrid(M=(1,), T=(64, 128), W=(4,), S=(2,)),
     ),
 )

@@ -165,8 +165,8 @@ VARIANT = Variant(
     one_head=True,
     samples=(Config("prefix_prefill", block_m=64, tile_size=32),),
     grids=(
-        ConfigGrid(block_m=(16,), tile_size=(64,), num_warps=(4,), num_stages=(2, 3)),
-        ConfigGrid(block_m=(64,), tile_size=(32, 64), num_warps=(4,), num_stages=(2, 3)),
-        ConfigGrid(block_m=(128,), tile_size=(32, 64, 128), num_warps=(4, 8), num_stages=(3,)),
+        ConfigGrid(M=(16,), T=(64,), W=(4,), S=(2, 3)),
+        ConfigGrid(M=(64,), T=(32, 64), W=(4,), S=(2, 3)),
+        ConfigGrid(M=(128,), T=(32, 64, 128), W=(4, 8), S=(3,)),
     ),
 )

@@ -126,13 +126,19 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 
 
 @memoize
-def hopper_kernel(device: torch.device) -> ModuleType | None:
-    """The module ``hopper`` on a Hopper GPU; None on others, or where Triton's Gluon does not support it."""
+def hopper_module() -> ModuleType | None:
+    """The module ``hopper``; None where Triton's Gluon does not support it."""
     try:
-        hopper = importlib.import_module("attn_kernels.kernels.hopper")
+        return importlib.import_module("attn_kernels.kernels.hopper")
     except (ImportError, AttributeError):  # Gluon is experimental: its names come and go
         return None
-    return hopper if hopper.serves(device) else None
+
+
+@memoize
+def hopper_kernel(device: torch.device) -> ModuleType | None:
+    """The module ``hopper`` where it can be used: on Hopper GPUs."""
+    hopper = hopper_module()
+    return hopper if hopper is not None and hopper.serves(device) else None
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
@@ -159,9 +165,7 @@ VARIANT = Variant(
     parameters=frozenset({"descriptors"}),
     samples=(Config("qblock", block_m=64, tile_size=32),),
     grids=(
-        ConfigGrid(
-            block_m=(16, 32, 64, 128), tile_size=(32, 64, 128), num_warps=(2, 4, 8), num_stages=(2, 3, 4)
-        ),
-        ConfigGrid(block_m=(128,), tile_size=(64, 128), num_warps=(8,), num_stages=(2, 3), descriptors=(1,)),
+        ConfigGrid(M=(16, 32, 64, 128), T=(32, 64, 128), W=(2, 4, 8), S=(2, 3, 4)),
+        ConfigGrid(M=(128,), T=(64, 128), W=(8,), S=(2, 3), D=(1,)),
     ),
 )

@@ -166,21 +166,13 @@ VARIANT = Variant(
         Config("segmented", block_m=16, tile_size=32, num_segments=8, device_segments=1),
     ),
     grids=(
-        ConfigGrid(block_m=(16,), tile_size=(32, 64), num_warps=(2, 4), num_stages=(3,), num_segments=COUNTS),
-        ConfigGrid(block_m=(16,), tile_size=(64, 128), num_warps=(4,), num_stages=(2,), num_segments=COUNTS),
-        ConfigGrid(block_m=(32,), tile_size=(64,), num_warps=(4,), num_stages=(3,), num_segments=COUNTS),
+        ConfigGrid(M=(16,), T=(32, 64), W=(2, 4), S=(3,), N=COUNTS),
+        ConfigGrid(M=(16,), T=(64, 128), W=(4,), S=(2,), N=COUNTS),
+        ConfigGrid(M=(32,), T=(64,), W=(4,), S=(3,), N=COUNTS),
         # Chunks of few, long prompts.
-        ConfigGrid(
-            block_m=(64,), tile_size=(64,), num_warps=(4,), num_stages=(3,), num_segments=(2, 4, 8, 16)
-        ),
-        ConfigGrid(block_m=(128,), tile_size=(64,), num_warps=(8,), num_stages=(3,), num_segments=(2, 4, 8)),
+        ConfigGrid(M=(64,), T=(64,), W=(4,), S=(3,), N=(2, 4, 8, 16)),
+        ConfigGrid(M=(128,), T=(64,), W=(8,), S=(3,), N=(2, 4, 8)),
         # vLLM's fixed choices.
-        ConfigGrid(
-            block_m=(16, 32, 64, 128),
-            tile_size=(16, 32),
-            num_warps=(4,),
-            num_stages=(3,),
-            num_segments=(16,),
-        ),
+        ConfigGrid(M=(16, 32, 64, 128), T=(16, 32), W=(4,), S=(3,), N=(16,)),
     ),
 )

@@ -63,34 +63,6 @@ def has_keys(block, window, segment_ids, segments, tile_size, WINDOWED: tl.const
 
 
 @triton.jit
-def store_partial(
-    partial_ptr,
-    max_ptr,
-    sum_ptr,
-    block,
-    segment,
-    num_query_heads,
-    acc,
-    row_max,
-    row_sum,
-    const: tl.constexpr,
-):
-    """Write the softmax state of a segment, in float32.
-
-    Its tensors are [tokens, heads, segments, head_padded] and twice [tokens, heads, segments].
-    """
-    valid = valid_rows(block, const)
-    tokens = block.first_token + tl.arange(0, const.block_m) // const.heads
-    heads = query_heads(block, const)
-    places = (tokens * num_query_heads + heads) * const.num_segments + segment
-    tl.store(max_ptr + places, row_max, mask=valid)
-    tl.store(sum_ptr + places, row_sum, mask=valid)
-    columns = tl.arange(0, const.head_padded)
-    partial_ptrs = partial_ptr + (places * const.head_padded)[:, None] + columns[None, :]
-    tl.store(partial_ptrs, acc, mask=valid[:, None])
-
-
-@triton.jit
 def store_segment(
     out_ptr,
     stride_out_token,
@@ -109,18 +81,25 @@ def store_segment(
     row_sum,
     const: tl.constexpr,
 ):
-    """Write the softmax state of a segment for ``reduce_kernel``.
+    """Write the softmax state of a segment for ``reduce_kernel``, in float32.
 
-    Where the device has counted one segment, write the results instead.
+    Its tensors are [tokens, heads, segments, head_padded] and twice [tokens, heads, segments]. Where the
+    device has counted one segment, write the results instead.
     """
     if num_segments_ptr is not None and segments == 1:
         store_normalised(
             out_ptr, stride_out_token, stride_out_head, block, scoring, acc, row_max, row_sum, const
         )
     else:
-        store_partial(
-            partial_ptr, max_ptr, sum_ptr, block, segment, num_query_heads, acc, row_max, row_sum, const
-        )
+        valid = valid_rows(block, const)
+        tokens = block.first_token + tl.arange(0, const.block_m) // const.heads
+        heads = query_heads(block, const)
+        places = (tokens * num_query_heads + heads) * const.num_segments + segment
+        tl.store(max_ptr + places, row_max, mask=valid)
+        tl.store(sum_ptr + places, row_sum, mask=valid)
+        columns = tl.arange(0, const.head_padded)
+        partial_ptrs = partial_ptr + (places * const.head_padded)[:, None] + columns[None, :]
+        tl.store(partial_ptrs, acc, mask=valid[:, None])
 
 
 @triton.jit(**JIT_OPTIONS)
@@ -189,7 +168,7 @@ def reduce_kernel(
 
 
 def partials(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
-    """The tensors of ``store_partial``, and the count of segments if the device makes it."""
+    """The tensors of ``store_segment``, and the count of segments if the device makes it."""
     num_segments = (scratch.num_segments(),) if sizes.device_segments else ()
     return (*scratch.partials(sizes), *num_segments)
 
@@ -218,7 +197,7 @@ def bind_reduce(
     """The launch that joins all segments into the layer's output.
 
     Args:
-        partials: the tensors of ``store_partial``. num_segments: the device's count, None if it makes none.
+        partials: the tensors of ``store_segment``. num_segments: the device's count, None if it makes none.
         const: of the kernel that writes the segments.
     """
     arguments = (

@@ -130,5 +130,5 @@ VARIANT = Variant(
     one_head=True,
     decode_rows=lambda queries_per_kv: decode_tile(queries_per_kv)[1],
     samples=(Config("split", block_m=64, tile_size=32),),
-    grids=(ConfigGrid(block_m=(64, 128), tile_size=(32, 64, 128), num_warps=(4, 8), num_stages=(2, 3)),),
+    grids=(ConfigGrid(M=(64, 128), T=(32, 64, 128), W=(4, 8), S=(2, 3)),),
 )

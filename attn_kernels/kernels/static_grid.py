@@ -249,31 +249,11 @@ VARIANT = Variant(
     ),
     # programs_per_sm sets the grid alone, so its values share a compiled kernel.
     grids=(
-        ConfigGrid(
-            block_m=(16, 32), tile_size=(32, 64), num_warps=(4,), num_stages=(3,), programs_per_sm=(2, 4)
-        ),
-        ConfigGrid(
-            block_m=(16,),
-            tile_size=(32, 64),
-            num_warps=(4,),
-            num_stages=(3,),
-            num_segments=(8, 16),
-            programs_per_sm=(2, 4),
-        ),
-        ConfigGrid(
-            block_m=(64,), tile_size=(32, 64), num_warps=(4,), num_stages=(3,), programs_per_sm=(1, 2, 4)
-        ),
-        ConfigGrid(
-            block_m=(64,),
-            tile_size=(64,),
-            num_warps=(4,),
-            num_stages=(3,),
-            num_segments=(8,),
-            programs_per_sm=(1, 2),
-        ),
-        ConfigGrid(block_m=(128,), tile_size=(32,), num_warps=(4,), num_stages=(3,), programs_per_sm=(1, 2)),
-        ConfigGrid(
-            block_m=(128,), tile_size=(64, 128), num_warps=(8,), num_stages=(2, 3), programs_per_sm=(1, 2)
-        ),
+        ConfigGrid(M=(16, 32), T=(32, 64), W=(4,), S=(3,), P=(2, 4)),
+        ConfigGrid(M=(16,), T=(32, 64), W=(4,), S=(3,), N=(8, 16), P=(2, 4)),
+        ConfigGrid(M=(64,), T=(32, 64), W=(4,), S=(3,), P=(1, 2, 4)),
+        ConfigGrid(M=(64,), T=(64,), W=(4,), S=(3,), N=(8,), P=(1, 2)),
+        ConfigGrid(M=(128,), T=(32,), W=(4,), S=(3,), P=(1, 2)),
+        ConfigGrid(M=(128,), T=(64, 128), W=(8,), S=(2, 3), P=(1, 2)),
     ),
 )

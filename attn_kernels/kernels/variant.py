@@ -1,7 +1,7 @@
 """What a variant declares of itself: kernels, launches, scratch memory and the configs that tuning tries."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -16,21 +16,22 @@ from attn_kernels.kernels.scratch import Scratch, ScratchMaxima, ScratchSizes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigGrid:
-    """All combinations of these values of launch parameters, which ``Config`` describes."""
+    """All combinations of values of launch parameters, which have their letters of a config's name."""
 
-    block_m: tuple[int, ...]
-    tile_size: tuple[int, ...]
-    num_warps: tuple[int, ...]
-    num_stages: tuple[int, ...]
-    num_segments: tuple[int, ...] = (1,)
-    programs_per_sm: tuple[int, ...] = (1,)
-    descriptors: tuple[int, ...] = (0,)
+    M: tuple[int, ...]
+    T: tuple[int, ...]
+    W: tuple[int, ...]
+    S: tuple[int, ...]
+    N: tuple[int, ...] = (1,)
+    P: tuple[int, ...] = (1,)
+    D: tuple[int, ...] = (0,)
 
     def configs(self, variant: str) -> Iterator[Config]:
         """The configs of a variant; the last parameter varies fastest."""
-        names = [field.name for field in fields(self)]
-        for values in product(*(getattr(self, name) for name in names)):
-            yield Config(variant, **dict(zip(names, values, strict=True)))
+        for m, t, w, s, n, p, d in product(self.M, self.T, self.W, self.S, self.N, self.P, self.D):
+            yield Config(
+                variant, m, t, num_segments=n, num_warps=w, num_stages=s, programs_per_sm=p, descriptors=d
+            )
 
 
 def no_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:

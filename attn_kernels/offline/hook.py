@@ -4,13 +4,8 @@ It is the entry point ``attn_kernels`` of the group ``treegen.hooks``; docs/chec
 """
 
 import ast
-import contextlib
 import inspect
-import multiprocessing
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -18,8 +13,9 @@ import torch
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.compile import compile_config
+from attn_kernels.offline.processes import ENDED, compile_in_processes, describe_error
+from attn_kernels.offline.resources import Resources
 from attn_kernels.planning import plan
-from attn_kernels.warmup.processes import follow_parent
 
 LARGEST_HEAD = 256
 LARGEST_GROUP = 64  # query heads a KV head: more are shared among programs of the fallback's tiles
@@ -40,18 +36,10 @@ class CheckCase(Protocol):
     def largest(self) -> Mapping[str, int | None]: ...
 
 
-class KernelNeeds(NamedTuple):
-    """What a compiled kernel needs; None where the compiler does not tell."""
-
-    shared_memory: int  # bytes a block
-    registers: int | None  # a thread
-    spills: int | None  # registers that a thread keeps in memory
-
-
 class CompileOutcome(NamedTuple):
     """What each kernel of a case needs, by name; or why one does not compile."""
 
-    kernels: dict[str, KernelNeeds]
+    kernels: dict[str, Resources]
     error: str | None = None
 
 
@@ -98,9 +86,10 @@ class AttentionHook:
         """Yield the outcome of each case, in order. Equal cases compile once, the longest first."""
         requested = [_job_of(case) for case in cases]
         distinct = dict.fromkeys(job for job in requested if isinstance(job, CompileJob))
-        outcomes = _compile_all(sorted(distinct, key=lambda job: -job.cost), jobs)
+        ordered = sorted(distinct, key=lambda job: -job.cost)
+        outcomes = dict(zip(ordered, compile_in_processes(attempt, ordered, jobs), strict=True))
         for job in requested:
-            yield job if isinstance(job, CompileOutcome) else outcomes[job]
+            yield job if isinstance(job, CompileOutcome) else outcomes[job] or CompileOutcome({}, ENDED)
 
 
 HOOK = AttentionHook()
@@ -127,64 +116,23 @@ def _size(case: CheckCase, name: str, most: int) -> int:
     return most if value is None else max(1, min(value, most))
 
 
-def _compile_all(work: list[CompileJob], processes: int) -> dict[CompileJob, CompileOutcome]:
-    if not work:
-        return {}
-    with _pool(min(processes, len(work))) as pool:
-        futures = {job: pool.submit(attempt, job) for job in work}
-        results = {job: _result(future) for job, future in futures.items()}
-    outcomes = {}
-    for job, outcome in results.items():
-        if outcome is None:  # a compiler ended its process, which ends the pool: compile each again, alone
-            with _pool(1) as pool:
-                outcome = _result(pool.submit(attempt, job))
-        outcomes[job] = outcome or CompileOutcome({}, "the compiler ended its process")
-    return outcomes
-
-
-def _result(future: Future[CompileOutcome]) -> CompileOutcome | None:
-    """The outcome; None if the process ended before."""
-    try:
-        return future.result()
-    except BrokenProcessPool:
-        return None
-
-
-@contextlib.contextmanager
-def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes in which Triton compiles, even if TRITON_INTERPRET is set here."""
-    interpret = os.environ.pop("TRITON_INTERPRET", None)
-    try:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(processes, context, initializer=follow_parent) as pool:
-            yield pool
-    finally:
-        if interpret is not None:
-            os.environ["TRITON_INTERPRET"] = interpret
-
-
 def attempt(job: CompileJob) -> CompileOutcome:
     """Compile a job's kernels, and those to which its launches may fall back."""
+    configs = [job.config]
+    if job.config.descriptors:  # layers with a window or a soft cap, and other GPUs, use pointers
+        configs.append(job.config._replace(descriptors=0))
+    kernels: dict[str, Resources] = {}
     try:
-        configs = [job.config]
-        if job.config.descriptors:  # layers with a window or a soft cap, and other GPUs, use pointers
-            configs.append(job.config._replace(descriptors=0))
-        kernels = {name: needs for config in configs for name, needs in _needs(job, config)}
+        for config in configs:
+            kernels |= compile_config(
+                config,
+                target=job.target,
+                head_size=job.head_size,
+                block_size=PAGE_SIZE,
+                queries_per_kv=job.queries_per_kv,
+                dtype=torch.bfloat16,
+                features=job.features,
+            )
     except Exception as error:  # compilers raise any exception
-        lines = str(error).strip().splitlines()
-        return CompileOutcome({}, f"{type(error).__name__}: {lines[0] if lines else ''}")
+        return CompileOutcome({}, describe_error(error))
     return CompileOutcome(kernels)
-
-
-def _needs(job: CompileJob, config: Config) -> Iterable[tuple[str, KernelNeeds]]:
-    compiled = compile_config(
-        config,
-        target=job.target,
-        head_size=job.head_size,
-        block_size=PAGE_SIZE,
-        queries_per_kv=job.queries_per_kv,
-        dtype=torch.bfloat16,
-        features=job.features,
-    )
-    for name, used in compiled.items():
-        yield name, KernelNeeds(used.shared_bytes, used.registers, used.spills)

@@ -30,6 +30,11 @@ class Resources:
     registers: int | None  # of a thread
     spills: int | None  # registers (4 bytes) that a thread keeps in memory
 
+    @property
+    def shared_memory(self) -> int:
+        """``shared_bytes`` by the name that ``treegen check`` reads."""
+        return self.shared_bytes
+
 
 def measure(kernel: Any) -> Resources:
     """Read the Resources of a compiled kernel: from its cubin with cuobjdump, or from its AMD assembly."""

@@ -1,13 +1,11 @@
 """Compilation in several processes, and the table of what the kernels need."""
 
-import multiprocessing
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from typing import NamedTuple
 
 from attn_kernels.core.config import Config
 from attn_kernels.offline.compile import compile_source
+from attn_kernels.offline.processes import ENDED, compile_in_processes, describe_error
 from attn_kernels.offline.resources import SHARED_LIMITS, Resources, measure
 from attn_kernels.offline.sources import FEATURES, CompileShape, sources
 
@@ -30,35 +28,14 @@ def attempt(case: CompileCase) -> Resources | str:
         source = sources(case.config, case.shape)[case.kernel]
         return measure(compile_source(source, case.shape.target))
     except Exception as error:  # compilers raise any exception; the table goes on
-        lines = str(error).strip().splitlines()
-        return f"{type(error).__name__}: {lines[0] if lines else ''}"
+        return describe_error(error)
 
 
 def compile_cases(cases: list[CompileCase], jobs: int) -> Iterator[Resources | str]:
     """The result of ``attempt`` for each case, in order; by ``jobs`` processes, or in this one if 1."""
     if jobs == 1:
-        yield from map(attempt, cases)
-        return
-    with _pool(jobs) as pool:
-        futures = [pool.submit(attempt, case) for case in cases]
-        for case, future in zip(cases, futures, strict=True):
-            try:
-                result = future.result()
-            except BrokenProcessPool:  # a compiler ended its process, which ends the pool
-                result = _compile_alone(case)
-            yield result
-
-
-def _compile_alone(case: CompileCase) -> Resources | str:
-    with _pool(1) as pool:
-        try:
-            return pool.submit(attempt, case).result()
-        except BrokenProcessPool:
-            return "the compiler ended its process"
-
-
-def _pool(jobs: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+        return map(attempt, cases)
+    return (result or ENDED for result in compile_in_processes(attempt, cases, jobs))
 
 
 def _names(features: tuple[str, ...]) -> str:

@@ -3,14 +3,13 @@
 A rule gives the same text as its reason everywhere, so that reasons can be counted.
 """
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from types import ModuleType
 
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.arguments import head_padded
+from attn_kernels.kernels.qblock import hopper_module
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.roofline import visible_keys
@@ -133,14 +132,6 @@ def descriptors_serve(config: Config, shape: Shape, gpu: Gpu) -> bool:
     layout = shape.layout
     group = layout.num_query_heads // layout.num_kv_heads
     return hopper.why_not_shape(config, layout.head_size, shape.block_size, group) is None
-
-
-@cache
-def hopper_module() -> ModuleType | None:
-    try:
-        return importlib.import_module("attn_kernels.kernels.hopper")
-    except (ImportError, AttributeError):  # Gluon is experimental: its names come and go
-        return None
 
 
 def shared_bytes(config: Config, shape: Shape, gpu: Gpu) -> int:

@@ -49,9 +49,9 @@ def declared(vendor: str) -> tuple[Config, ...]:
     for variant in sorted(VARIANTS.values(), key=lambda variant: (variant.one_head, variant.one_row)):
         for grid in variant.grids:
             if vendor == "amd":
-                if grid.descriptors != (0,):
+                if grid.D != (0,):
                     continue
-                grid = replace(grid, num_stages=(1, 2) if len(grid.num_stages) > 1 else (2,))
+                grid = replace(grid, S=(1, 2) if len(grid.S) > 1 else (2,))
             configs += [config for config in grid.configs(variant.name) if _suits(config)]
     return tuple(dict.fromkeys(configs))
 
