@@ -1,4 +1,4 @@
-"""No step of a server recompiles a kernel: what reaches Triton falls into one specialisation a kernel.
+"""No step of a server compiles a kernel again: the arguments of all steps give one specialisation a kernel.
 
 The key is computed as Triton's launcher does, by a JITFunction of the same source and options, without a GPU.
 """
@@ -105,7 +105,7 @@ def test_a_thousand_steps_compile_each_kernel_once(variant, features, steps, buf
 
 
 def differences(keys):
-    """What differs among the keys of one kernel, to be read by whoever sees the test fail."""
+    """What differs among the keys of one kernel, for the message of a failed test."""
     by_kernel = {}
     for name, specialisation, options in keys:
         by_kernel.setdefault(name, []).append((*specialisation, options))
