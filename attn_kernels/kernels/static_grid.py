@@ -182,7 +182,7 @@ def count_q_blocks_kernel(cu_q_blocks_ptr, cu_seqlens_q_ptr, num_seqs, block_q):
         before += tl.sum(blocks, 0)
 
 
-def scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
+def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
     """The cumulative Q-Block tensor, int32 [num_seqs + 1]; with segments, ``partials`` as well."""
     cu_q_blocks = scratch.cu_q_blocks(sizes)
     return (cu_q_blocks, *partials(scratch, sizes)) if sizes.num_segments > 1 else (cu_q_blocks,)
@@ -240,7 +240,7 @@ VARIANT = Variant(
     bind_once=bind_once,
     specialise=specialise,
     parameters=SEGMENT_PARAMETERS | {"programs_per_sm"},
-    scratch=scratch,
+    scratch=take_scratch,
     scratch_maxima=scratch_maxima,
     # Segments make the kernel another, and so does whether the device counts them.
     samples=(

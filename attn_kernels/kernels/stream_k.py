@@ -132,7 +132,7 @@ def why_not() -> str | None:
     return "AMD GPUs do not order a program's stores before its arrival" if torch.version.hip else None
 
 
-def scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
+def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
     """Counters, which are zero between launches, and fragments. Raises ValueError on AMD GPUs."""
     reason = why_not()
     if reason is not None:
@@ -164,7 +164,7 @@ VARIANT = Variant(
     bind=bind,
     specialise=specialise,
     parameters=frozenset({"programs_per_sm"}),
-    scratch=scratch,
+    scratch=take_scratch,
     scratch_maxima=scratch_maxima,
     samples=(Config("stream_k", block_m=16, tile_size=64, programs_per_sm=2),),
 )

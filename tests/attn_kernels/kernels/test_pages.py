@@ -1,4 +1,4 @@
-"""Device functions on their own, where the kernels' results would not show a mistake."""
+"""Single device functions whose mistakes the kernels' results would not show."""
 
 import pytest
 import torch

@@ -119,7 +119,7 @@ def test_a_sink_counts_once_whatever_the_segments(variant, names):
 
 @pytest.mark.parametrize("variant", ["segmented", "static_grid"])
 def test_a_plan_serves_layers_of_different_features(variant):
-    """Layers share the plan's workspace one after the other: nothing of one layer reaches the next."""
+    """Layers use the plan's workspace one after the other, and none sees what another left there."""
     batch = random_batch(((2, 1), (40, 50)), ratio=2, head_size=16)
     plan = batch.plan(config=make_config(variant))
     for options in ({}, {"sliding_window": 3}, {"sinks": torch.ones(2)}, {"softcap": 2.0}):

@@ -1,4 +1,4 @@
-"""What lies left of a sliding window is neither read nor done."""
+"""Keys before a sliding window are neither read nor computed."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ LENS = ((3, 1), (150, 101))
 
 
 def forget(batch, window):
-    """Poison the keys, values and page ids left of all windows of a sequence."""
+    """Poison the keys, values and page ids before all windows of a sequence."""
     block_size = batch.k_cache.shape[1]
     forgotten = 0
     for seq, (query_len, context_len) in enumerate(zip(batch.query_lens, batch.context_lens, strict=True)):
