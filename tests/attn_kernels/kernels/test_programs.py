@@ -107,17 +107,6 @@ def test_split_launches_only_needed_kernels(query_lens, kernels, monkeypatch):
 
 
 @pytest.mark.parametrize("variant", ["segmented", "static_grid"])
-@pytest.mark.parametrize("names", ["float32", "half"])
-def test_a_sink_counts_once_whatever_the_segments(variant, names):
-    batch = random_batch(((1, 2), (70, 33)), ratio=2, head_size=16)
-    sinks = torch.tensor([2.0, 4.0], dtype=torch.float16 if names == "half" else torch.float32)
-    expected = batch.reference(sinks=sinks)
-    for num_segments in (1, 2, 5, 9):
-        config = make_config(variant, num_segments=num_segments)
-        assert_close(run_poisoned(batch, batch.plan(config=config), sinks=sinks), expected)
-
-
-@pytest.mark.parametrize("variant", ["segmented", "static_grid"])
 def test_a_plan_serves_layers_of_different_features(variant):
     """Layers use the plan's workspace one after the other, and none sees what another left there."""
     batch = random_batch(((2, 1), (40, 50)), ratio=2, head_size=16)
