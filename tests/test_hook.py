@@ -1,4 +1,4 @@
-"""The hook through which `treegen check` asks these kernels, and what it compiles."""
+"""The hook through which `treegen check` compiles these kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 
 from attn_kernels.core.config import Config
 from attn_kernels.offline import hook as module
-from attn_kernels.offline.hook import HOOK, Needs, Outcome, Work
+from attn_kernels.offline.hook import HOOK, CompileJob, CompileOutcome
+from attn_kernels.offline.resources import Resources
 from attn_kernels.planning import plan
 from treegen.read.spec_file import read_spec
 from treegen.review.check.hook import GROUP, CompileCase, Hook, checked_outcome, describe
@@ -28,16 +29,16 @@ def case(variant: str = "qblock", target: str = "sm_80", largest: Any = ANY, **c
     return CompileCase(target, variant, {**TILE, **changes}, largest)
 
 
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Work]:
-    """What the hook would compile, in order; nothing is compiled."""
-    works: list[Work] = []
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[CompileJob]:
+    """The jobs that the hook would compile, in order; nothing is compiled."""
+    recorded: list[CompileJob] = []
 
-    def note(work: list[Work], jobs: int) -> dict[Work, Outcome]:
-        works.extend(work)
-        return {one: Outcome({"k": Needs(one.head_size, None, None)}) for one in work}
+    def note(attempt: object, jobs: list[CompileJob], processes: int) -> list[CompileOutcome]:
+        recorded.extend(jobs)
+        return [CompileOutcome({"k": Resources(job.head_size, None, None)}) for job in jobs]
 
-    monkeypatch.setattr(module, "_compiled", note)
-    return works
+    monkeypatch.setattr(module, "compile_in_processes", note)
+    return recorded
 
 
 def test_pyprojects_entry_point_is_a_hook() -> None:
@@ -77,22 +78,22 @@ def test_sizes_are_the_largest_that_kernels_accept(
     queries_per_kv: int,
     features: tuple[str, ...],
 ) -> None:
-    works = recorded(monkeypatch)
+    jobs = recorded(monkeypatch)
     list(HOOK.compile([case(largest=largest)], 1))
-    assert works == [Work("sm_80", Config("qblock", **TILE), head_size, queries_per_kv, features)]
+    assert jobs == [CompileJob("sm_80", Config("qblock", **TILE), head_size, queries_per_kv, features)]
 
 
-def test_equal_work_is_done_once_longest_first_and_told_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    works = recorded(monkeypatch)
+def test_equal_cases_compile_once_the_longest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = recorded(monkeypatch)
     sizes = [{**ANY, "head_size": n} for n in (64, 256, 128, None)]
     wrong = CompileCase("sm_80", "qblock", {"block_n": 16}, ANY)
     outcomes = list(HOOK.compile([*(case(largest=size) for size in sizes), wrong], 1))
-    assert [work.head_size for work in works] == [256, 128, 64]
+    assert [job.head_size for job in jobs] == [256, 128, 64]
     assert [one.kernels["k"].shared_memory for one in outcomes[:-1]] == [64, 256, 128, 256]
     assert "block_n" in str(outcomes[-1].error)
 
 
-def test_kernels_compile_in_other_processes_whatever_triton_is_told_here(
+def test_kernels_compile_in_other_processes_even_if_triton_interprets_here(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
@@ -116,18 +117,15 @@ def test_kernels_compile_in_other_processes_whatever_triton_is_told_here(
     assert "block_m" in str(impossible.error)
 
 
-def test_with_descriptors_the_kernel_behind_them_is_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
+def test_with_descriptors_the_kernel_without_them_compiles_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compile_config(config: Config, **options: object) -> dict[str, Resources]:
+        return {f"kernel_{config.descriptors}": Resources(1, None, None)}
 
-    def needs(work: Work, config: Config) -> list[tuple[str, Needs]]:
-        seen.append(config.descriptors)
-        return [(f"kernel_{config.descriptors}", Needs(1, None, None))]
-
-    monkeypatch.setattr(module, "_needs", needs)
+    monkeypatch.setattr(module, "compile_config", compile_config)
     config = Config("qblock", 128, 64, num_warps=8, descriptors=1)
-    assert set(module.attempt(Work("sm_90", config, 128, 4, ())).kernels) == {"kernel_0", "kernel_1"}
-    module.attempt(Work("sm_90", config._replace(descriptors=0), 128, 4, ()))
-    assert seen == [1, 0, 0]
+    for descriptors, kernels in ((1, {"kernel_0", "kernel_1"}), (0, {"kernel_0"})):
+        job = CompileJob("sm_90", config._replace(descriptors=descriptors), 128, 4, ())
+        assert set(module.attempt(job).kernels) == kernels
 
 
 def test_a_compiler_that_ends_its_process_costs_one_case(
@@ -135,12 +133,12 @@ def test_a_compiler_that_ends_its_process_costs_one_case(
 ) -> None:
     (tmp_path / "crashing_compiler.py").write_text(
         "import os\n"
-        "from attn_kernels.offline.hook import Outcome\n"
-        "def attempt(work):\n"
-        "    return os._exit(3) if work.head_size == 2 else Outcome({}, f'fine {work.head_size}')\n"
+        "from attn_kernels.offline.hook import CompileOutcome\n"
+        "def attempt(job):\n"
+        "    return os._exit(3) if job.head_size == 2 else CompileOutcome({}, f'fine {job.head_size}')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(module, "attempt", importlib.import_module("crashing_compiler").attempt)
     cases = [case(largest={**ANY, "head_size": size}) for size in (1, 2, 3)]
-    told = [outcome.error for outcome in HOOK.compile(cases, 2)]
-    assert told == ["fine 1", "the compiler ended its process", "fine 3"]
+    errors = [outcome.error for outcome in HOOK.compile(cases, 2)]
+    assert errors == ["fine 1", "the compiler ended its process", "fine 3"]

@@ -1,4 +1,4 @@
-"""The path is one: a changed cell of a table changes what the kernel is launched with."""
+"""From a table to a launch: a changed table changes the config with which the kernel is launched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[1]
 TABLE = Path("tuning_data/unified_attention/nvidia_h100")
 
-# Runs a small batch through the public interface and prints what reached the Q-Block kernel.
+# Runs a small batch through the public interface; prints what the Q-Block kernel was launched with.
 LAUNCH = """
 import json, torch
 import attn_kernels
@@ -23,7 +23,7 @@ from attn_kernels.testing.reference import paged_attention_reference
 
 real, seen = qblock.qblock_kernel, []
 
-class Spy:
+class Recorder:
     def __getitem__(self, grid):
         def launch(*arguments, **options):
             const = arguments[real.arg_names.index("const")]
@@ -42,7 +42,7 @@ plan = attn_kernels.plan(
     cu, used, table, num_query_tokens=4, max_query_len=3, max_seq_len=40, num_query_heads=8, num_kv_heads=2,
     head_size=64, block_size=16, dtype=q.dtype, device_key="nvidia_h100",
 )
-qblock.qblock_kernel = Spy()
+qblock.qblock_kernel = Recorder()
 out = attn_kernels.run(plan, q, k, v, out=torch.full_like(q, float("nan")))
 expected = paged_attention_reference(q, k, v, cu, used, table)
 print(json.dumps({

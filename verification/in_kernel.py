@@ -49,7 +49,7 @@ class Drawn:
         )
 
     def features(self) -> dict[str, int]:
-        """The arguments of ``choose``; as in ``facts_of``, sequences without query tokens do not count."""
+        """Arguments of ``choose``; as in ``batch_features``, sequences without query tokens do not count."""
         pairs = [(q, k) for q, k in zip(self.query_lens, self.context_lens, strict=True) if q]
         return {
             "num_seqs": len(pairs),

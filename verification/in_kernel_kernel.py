@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from attn_kernels.kernels.device_splits import facts_of
+from attn_kernels.kernels.device_splits import batch_features
 
 
 @triton.jit
@@ -15,13 +15,13 @@ def measured_choice_kernel(
     shape_ptr,
     FUNCTION: tl.constexpr,
 ):
-    """A program a batch, whose lengths begin at ``first``; ``facts_of`` tells of them, as to ``decide``."""
+    """A program a batch, whose lengths begin at ``first``; ``batch_features`` measures them."""
     batch = tl.program_id(0)
     first = tl.load(first_ptr + batch)
     num_seqs = tl.load(first_ptr + batch + 1) - first
     shape_ptr += batch * 5
     num_kv_heads = tl.load(shape_ptr + 1)
-    facts = facts_of(cu_seqlens_q_ptr + first + batch, seqused_k_ptr + first, num_seqs)
+    facts = batch_features(cu_seqlens_q_ptr + first + batch, seqused_k_ptr + first, num_seqs)
     chosen = FUNCTION(
         facts.num_seqs,
         facts.num_query_tokens,

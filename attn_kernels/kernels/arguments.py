@@ -1,7 +1,7 @@
-"""What a launch hands to a kernel: the arguments that all begin with, their const, Triton's options."""
+"""Arguments and options of launches: those with which every kernel begins, ``const``, Triton's options."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -14,11 +14,11 @@ from attn_kernels.core.structures import Layer, OfLayer, OfPlan, Plan
 from attn_kernels.kernels.compile_params import CompileParams
 
 LOG2_E = 1.4426950408889634
-VECTOR_BYTES = 16  # of the widest access of one thread
-E4M3_CAPABILITY = (8, 9)  # NVIDIA GPUs before this have no conversion of fp8 e4m3 in Triton
+VECTOR_BYTES = 16  # the widest access of one thread
+E4M3_CAPABILITY = (8, 9)  # Triton converts fp8 e4m3 on NVIDIA GPUs from this compute capability on
 
-# None of these may recompile a kernel from step to step or from model to model: strides come in units of
-# query_unit or cache_unit elements, which is all that a wide load needs to know of them.
+# Integers that never specialise a kernel, so that no step and no other model compiles it again. Strides are
+# in units of query_unit or cache_unit elements, which is all that a wide load must know of them.
 RUNTIME_INTS = (
     "window",
     "num_seqs",
@@ -29,6 +29,8 @@ RUNTIME_INTS = (
     "block_size",
     "kv_element_size",
     "most",
+    "block_q",
+    "tile_size",
     "stride_q_token",
     "stride_q_head",
     "stride_out_token",
@@ -51,7 +53,7 @@ INDEX_POINTERS = (
     "seqused_k_ptr",
     "cu_q_blocks_ptr",
     "counters_ptr",
-    "decided_ptr",
+    "num_segments_ptr",
 )
 UNALIGNED_POINTERS = (*INDEX_POINTERS, "slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr")
 JIT_OPTIONS: dict[str, Any] = {
@@ -59,12 +61,9 @@ JIT_OPTIONS: dict[str, Any] = {
     "do_not_specialize_on_alignment": UNALIGNED_POINTERS,
 }
 
-ONE_PROGRAM_OPTIONS = {
-    "num_warps": 4,
-    "enable_fp_fusion": True,
-}  # of kernels that look at a batch for all layers
+# Triton's options of kernels that run once a plan, in one program.
+ONE_PROGRAM_OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 
-# What every plan has for a kernel.
 CU_SEQLENS_Q = OfPlan(attrgetter("cu_seqlens_q"))
 SEQUSED_K = OfPlan(attrgetter("seqused_k"))
 BLOCK_TABLE = OfPlan(attrgetter("block_table"))
@@ -72,78 +71,37 @@ STRIDE_TABLE = OfPlan(lambda plan: plan.block_table.stride(0))
 NUM_SEQS = OfPlan(attrgetter("num_seqs"))
 
 
-def one_program(plan: Plan) -> tuple[int]:
+def one_program_grid(plan: Plan) -> tuple[int]:
     return (1,)
 
 
 def of_workspace(index: int) -> OfPlan:
-    """One of the tensors of ``plan.workspace``."""
+    """The argument that is one of the tensors of ``plan.workspace``."""
     return OfPlan(lambda plan: plan.workspace[index])
 
 
 class Specialisation(NamedTuple):
-    """One of the kernels that a variant launches, and what it is compiled for beside the config.
-
-    ``heads`` and ``block_m`` are as ``make_compile_params`` takes them. ``constants``: further compile-time
-    arguments, None for a pointer that the config has no use for. ``options``: Triton's, in place of those
-    of the config.
-    """
+    """One of the kernels that a config launches, and what it is compiled for beside the config."""
 
     kernel: Any
-    heads: int | None = None
-    block_m: int | None = None
-    constants: Mapping[str, Any] = {}
-    options: Mapping[str, int | bool] | None = None
+    heads: int | None = None  # as ``launch_constants`` takes it
+    block_m: int | None = None  # likewise
+    constants: Mapping[str, Any] = {}  # further compile-time arguments; None for an absent pointer
+    options: Mapping[str, int | bool] | None = None  # Triton's, in place of the config's
+    const_of: Callable[[CompileParams], Any] | None = None  # what the kernel takes as ``const`` instead
 
 
 def head_padded(head_size: int) -> int:
-    """Columns of a tile that holds a head: a power of two that matrix instructions take."""
+    """Columns of a tile that holds a head: a power of two that matrix instructions accept."""
     return max(16, 1 << (head_size - 1).bit_length())
 
 
-def make_compile_params(
-    config: Config,
-    *,
-    head_size: int,
-    block_size: int,
-    queries_per_kv: int,
-    heads: int | None = None,
-    block_m: int | None = None,
-    query_unit: int = 8,
-    cache_unit: int = 8,
-    same_kv_strides: bool = True,
-    windowed: bool = False,
-    softcapped: bool = False,
-    alibi: bool = False,
-) -> CompileParams:
-    """CompileParams of a config at one shape. ``heads`` and ``block_m`` default to the config's."""
-    block_m = config.block_m if block_m is None else block_m
-    return CompileParams(
-        head_size=head_size,
-        head_padded=head_padded(head_size),
-        page_size=block_size,
-        queries_per_kv=queries_per_kv,
-        heads=min(queries_per_kv, block_m) if heads is None else heads,
-        block_m=block_m,
-        tile_size=config.tile_size,
-        num_stages=config.num_stages,
-        num_segments=config.num_segments,
-        query_unit=query_unit,
-        cache_unit=cache_unit,
-        same_kv_strides=same_kv_strides,
-        windowed=windowed,
-        softcapped=softcapped,
-        alibi=alibi,
-        bypass_l1=bool(config.bypass_l1),
-    )
-
-
 def compile_options(config: Config, vendor: str) -> dict[str, int | bool]:
-    """Triton's own options. Fusing multiply-adds is named because Triton's default for it is to change."""
+    """Triton's own options of a config; ``vendor`` is "nvidia" or "amd"."""
     options: dict[str, int | bool] = {
         "num_warps": config.num_warps,
         "num_stages": config.num_stages,
-        "enable_fp_fusion": True,
+        "enable_fp_fusion": True,  # named, because Triton's default is to change
     }
     if vendor == "nvidia" and config.max_registers:
         options["maxnreg"] = config.max_registers
@@ -159,17 +117,47 @@ def launch_constants(
     query_strides: tuple[int, ...],
     cache_strides: tuple[int, ...],
     cache_bytes: int,
-    **shape: Any,
+    *,
+    head_size: int,
+    block_size: int,
+    queries_per_kv: int,
+    heads: int | None = None,
+    block_m: int | None = None,
+    windowed: bool = False,
+    softcapped: bool = False,
+    alibi: bool = False,
 ) -> tuple[tuple[int, ...], tuple[int, ...], CompileParams, dict[str, int | bool]]:
-    """Strides in their units, const and options: the same for all layers and most steps."""
+    """Query strides and cache strides in their units, ``const`` and Triton's options.
+
+    All layers and most steps share them.
+
+    Args:
+        vendor: "nvidia" or "amd".
+        query_strides, cache_strides: in elements; three of K come before three of V.
+        cache_bytes: of a cache element. block_size: tokens a page holds.
+        heads: query heads that one program covers; as many of a KV head as fit ``block_m`` by default.
+        block_m: in place of the config's.
+    """
+    block_m = config.block_m if block_m is None else block_m
     query_unit = math.gcd(VECTOR_BYTES // 2, *query_strides)
     cache_unit = math.gcd(VECTOR_BYTES // cache_bytes, *cache_strides)
-    const = make_compile_params(
-        config,
+    const = CompileParams(
+        head_size=head_size,
+        head_padded=head_padded(head_size),
+        page_size=block_size,
+        queries_per_kv=queries_per_kv,
+        heads=min(queries_per_kv, block_m) if heads is None else heads,
+        block_m=block_m,
+        tile_size=config.tile_size,
+        num_stages=config.num_stages,
+        num_segments=config.num_segments,
         query_unit=query_unit,
         cache_unit=cache_unit,
         same_kv_strides=cache_strides[:3] == cache_strides[3:],
-        **shape,
+        windowed=windowed,
+        softcapped=softcapped,
+        alibi=alibi,
+        bypass_l1=bool(config.bypass_l1),
     )
     in_query_units = tuple(n // query_unit for n in query_strides)
     in_cache_units = tuple(n // cache_unit for n in cache_strides)
@@ -185,7 +173,7 @@ def converts_e4m3(device: torch.device) -> bool:
 
 
 def _scale(name: str, scale: float | Tensor) -> tuple[float, OfLayer | None]:
-    """A scale as a number and a pointer, whose product it is."""
+    """A scale as a number and a pointer; the kernel multiplies both."""
     return (1.0, OfLayer(name)) if isinstance(scale, Tensor) else (float(scale), None)
 
 
@@ -195,12 +183,13 @@ def _score_numbers(softmax_scale: float, softcap: float) -> tuple[float, float]:
     return (2.0 * factor / softcap, softcap * LOG2_E) if softcap else (factor, 0.0)
 
 
-def common(
+def common_arguments(
     plan: Plan, layer: Layer, *, heads: int | None = None, block_m: int | None = None
 ) -> tuple[tuple[Any, ...], CompileParams, dict[str, int | bool]]:
-    """The arguments that every kernel begins with, the const and the options of a launch.
+    """The arguments with which every kernel begins, ``const``, and Triton's options.
 
-    They depend on the plan only through what all plans of its ``bound`` have in common.
+    They depend on the plan only in what all plans that share its ``bound`` have in common. ``heads`` and
+    ``block_m``: as ``launch_constants`` takes them.
     """
     config, q, out, k_cache, v_cache = plan.config, layer.q, layer.out, layer.k_cache, layer.v_cache
     query_strides = q.stride()[:2] + out.stride()[:2]

@@ -1,4 +1,4 @@
-"""What a kernel is compiled for, and the bundles of values that its device functions hand to each other."""
+"""What kernels are compiled for, and the bundles of values that device functions pass to each other."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -6,50 +6,65 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class CompileParams:
-    """The one compile-time argument of every kernel.
+    """The compile-time argument ``const`` of every kernel that reads keys.
 
-    Device functions name a trait as a ``tl.constexpr`` of their own before they use it in a shape, which
-    Triton 3.6 needs.
-
-    Attributes:
-        head_size, head_padded: elements of a head, and the power of two that holds them.
-        page_size: tokens a page holds.
-        queries_per_kv: query heads that share a KV head; ``heads``: how many of them one program covers.
-        block_m: rows of a query tile: query tokens times ``heads``, heads fastest.
-        tile_size: keys of one step of the inner loop. num_stages: of that loop.
-        num_segments: programs that share the keys of one query tile.
-        query_unit, cache_unit: what strides are counted in, in elements; a wide access needs no more than
-            to know that strides are multiples of 16 bytes.
-        same_kv_strides: K and V are strided alike, so one set of offsets serves both.
-        windowed, softcapped, alibi: whether scores have a sliding window, a soft cap, ALiBi slopes.
-        bypass_l1: keys and values are loaded past the L1 cache.
+    A device function binds a field to a local ``tl.constexpr`` before it uses the field in a tensor's shape:
+    Triton 3.6 needs that.
     """
 
-    head_size: int
-    head_padded: int
-    page_size: int
-    queries_per_kv: int
-    heads: int
-    block_m: int
-    tile_size: int
-    num_stages: int
-    num_segments: int
+    head_size: int  # elements of a head
+    head_padded: int  # the power of two that holds them
+    page_size: int  # tokens a page holds
+    queries_per_kv: int  # query heads that share a KV head
+    heads: int  # how many of these one program covers
+    block_m: int  # rows of a query tile: query tokens times heads, heads fastest
+    tile_size: int  # keys of one step of the inner loop
+    num_stages: int  # of the inner loop
+    num_segments: int  # programs that share the keys of one query tile
+    # Strides of queries and of caches are counted in so many elements. A compiler that knows them to be
+    # multiples of 16 bytes needs to know no more for a wide access.
     query_unit: int
     cache_unit: int
-    same_kv_strides: bool
+    same_kv_strides: bool  # K and V have equal strides, so one set of offsets serves both
+    windowed: bool  # there is a sliding window
+    softcapped: bool  # there is a soft cap
+    alibi: bool  # there are ALiBi slopes
+    bypass_l1: bool  # keys and values are loaded past the L1 cache
+
+    @property
+    def block_q(self) -> int:
+        """Query tokens of a query tile."""
+        return self.block_m // self.heads
+
+    @property
+    def head_splits(self) -> int:
+        """Programs that share the query heads of one KV head."""
+        return -(-self.queries_per_kv // self.heads)
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceParams:
+    """The compile-time argument ``const`` of ``reduce_kernel``; fields as in ``CompileParams``."""
+
+    num_segments: int
+    head_size: int
+    head_padded: int
+    query_unit: int
     windowed: bool
-    softcapped: bool
-    alibi: bool
-    bypass_l1: bool
+
+    @classmethod
+    def of(cls, const: CompileParams) -> "ReduceParams":
+        """The part of a config's CompileParams that the kernel reads."""
+        return cls(const.num_segments, const.head_size, const.head_padded, const.query_unit, const.windowed)
 
 
-class Cache(NamedTuple):
-    """K and V of every sequence: pointers and strides in units of ``cache_unit``."""
+class PagedCache(NamedTuple):
+    """Keys and values of every sequence: pointers, and strides in units of ``cache_unit``."""
 
     table_ptr: Any
     k_ptr: Any
     v_ptr: Any
-    stride_table: Any
+    stride_table: Any  # in page ids
     stride_k_page: Any
     stride_k_slot: Any
     stride_k_head: Any
@@ -59,52 +74,53 @@ class Cache(NamedTuple):
 
 
 class Scoring(NamedTuple):
-    """How a product of query and key becomes a score, as kernel arguments.
+    """How the product of a query and a key becomes a score, as kernel arguments.
 
-    A score in base 2 is ``product * factor``, or ``cap * tanh(product * factor / log2(e) / 2)`` with a soft
-    cap.
+    A score in base 2 is ``product * factor``. With a soft cap it is
+    ``cap * tanh(product * factor / log2(e) / 2)``.
     """
 
     factor: Any
     cap: Any
-    window: Any
+    window: Any  # keys that a query sees
     slopes_ptr: Any
     sinks_ptr: Any
 
 
-class Scales(NamedTuple):
-    """What cached keys and values are multiplied by."""
+class CacheScales(NamedTuple):
+    """Factors of the cached keys and values."""
 
     k: Any
     v: Any
 
 
-class Block(NamedTuple):
-    """The query rows of one program: ``num_queries`` tokens of one sequence times some query heads."""
+class QBlock(NamedTuple):
+    """The queries of one program: consecutive query tokens of one sequence, times some query heads."""
 
     seq: Any
-    first_query: Any
-    num_queries: Any
-    first_token: Any
-    context_len: Any
-    kv_head: Any
-    head_in_group: Any
+    first_query: Any  # within the sequence's query tokens
+    num_queries: Any  # query tokens; below 1 past the sequence's end
+    first_token: Any  # int64, within the batch
+    context_len: Any  # keys before the sequence's first query token
+    kv_head: Any  # int64
+    head_in_group: Any  # the first query head, among those of the KV head
 
 
-class Rows(NamedTuple):
-    """A query tile: q [block_m, head_padded], the position among the keys and the ALiBi slope of each row."""
+class QueryTile(NamedTuple):
+    """The query rows of a Q-Block. Positions count keys of the sequence."""
 
-    q: Any
-    positions: Any
+    q: Any  # [block_m, head_padded]
+    positions: Any  # [block_m], the last key that each row sees
     first_position: Any
     last_position: Any
-    slopes: Any
+    slopes: Any  # [block_m], ALiBi in base 2
 
 
-class Keys(NamedTuple):
-    """Keys and values of one sequence and KV head; without a table they are contiguous. Strides in elements.
+class SequenceKeys(NamedTuple):
+    """Keys and values of one sequence and KV head; contiguous tokens where ``table_ptr`` is None.
 
-    Nothing before key ``first`` (0 without a window) or after key ``last`` may be read, or weigh in.
+    Strides are in elements. No key before ``first`` or after ``last`` is read or has a weight; ``first`` is
+    0 without a window.
     """
 
     table_ptr: Any

@@ -4,17 +4,17 @@ from attn_kernels.core.config import Config
 from attn_kernels.kernels.registry import VARIANTS
 
 MIN_BLOCK = 16  # rows and columns of the smallest matrix instruction that Triton uses
-MAX_BLOCK = 1024  # no GPU holds more in its registers
-# Every variant heeds these; Config says what the others are.
+MAX_BLOCK = 1024  # no GPU's registers hold more
+# The launch parameters that every variant has.
 COMMON = {"block_m", "tile_size", "num_warps", "num_stages", "bypass_l1"}
 COMMON |= {"max_registers", "waves_per_eu", "matrix_size"}
 
 
 def check_config(config: Config) -> None:
-    """Raises ValueError that names the first parameter which cannot be, TypeError if one is no int."""
+    """Raise ValueError that names the first impossible parameter, or TypeError for one that is no int."""
     for name in Config._fields[1:]:
         value = getattr(config, name)
-        if type(value) is not int:  # 32.0 would pass for 32 wherever launches are remembered
+        if type(value) is not int:  # 32.0 would equal 32 as a key of remembered launches
             raise TypeError(f"config.{name} is {value!r}, but a plain int is needed")
     if config.variant not in VARIANTS:
         known = ", ".join(sorted(VARIANTS))

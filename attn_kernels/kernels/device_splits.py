@@ -1,8 +1,8 @@
-"""Decided on the device, from the lengths of the batch that a captured graph is replayed for.
+"""Counting segments on the device, from the lengths of the batch for which a captured graph is replayed.
 
-A config has room for some number of segments. How many of them a batch needs, the tree knows, which is
-printed as a Triton function, too (docs/in_kernel.md). One program asks it, once a plan, and the kernels of
-all layers read its answer.
+A config has room for some number of segments. The tree knows how many of them a batch needs, and is printed
+as a Triton function, too (docs/in_kernel.md). One program calls this function once a plan, and the kernels
+of all layers read the count.
 """
 
 from typing import Any, NamedTuple
@@ -19,24 +19,24 @@ from attn_kernels.kernels.arguments import (
     ONE_PROGRAM_OPTIONS,
     SEQUSED_K,
     Specialisation,
-    one_program,
+    one_program_grid,
 )
-from attn_kernels.kernels.work import lengths
+from attn_kernels.kernels.linear_tiles import load_lengths
 
 
-class Facts(NamedTuple):
-    """What lengths say of the sequences that have query tokens; named as the features of trees are."""
+class BatchFeatures(NamedTuple):
+    """The features of trees that lengths determine, of the sequences that have query tokens."""
 
     num_seqs: Any
     num_query_tokens: Any
-    num_kv_tokens: Any
+    num_kv_tokens: Any  # int64: contexts may share pages; the others are int32
     max_query_len: Any
     max_seq_len: Any
 
 
 @triton.jit
-def facts_of(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs):
-    """Facts of a batch: int32, and int64 the sum of contexts, which may share pages."""
+def batch_features(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs):
+    """The BatchFeatures of a batch, from int32 [num_seqs + 1] and int32 [num_seqs]."""
     CHUNK: tl.constexpr = 256  # sequences at a time
     with_queries = tl.zeros([CHUNK], dtype=tl.int32)
     queries = tl.zeros([CHUNK], dtype=tl.int32)
@@ -45,14 +45,14 @@ def facts_of(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs):
     most_keys = tl.zeros([CHUNK], dtype=tl.int32)
     for first in tl.range(0, num_seqs, CHUNK, num_stages=1):
         seqs = first + tl.arange(0, CHUNK)
-        query_lens, context_lens = lengths(cu_seqlens_q_ptr, seqused_k_ptr, seqs, num_seqs)
+        query_lens, context_lens = load_lengths(cu_seqlens_q_ptr, seqused_k_ptr, seqs, num_seqs)
         context_lens = tl.where(query_lens > 0, context_lens, 0)
         with_queries += (query_lens > 0).to(tl.int32)
         queries += query_lens
         keys += context_lens
         most_queries = tl.maximum(most_queries, query_lens)
         most_keys = tl.maximum(most_keys, context_lens)
-    return Facts(
+    return BatchFeatures(
         tl.sum(with_queries, 0),
         tl.sum(queries, 0),
         tl.sum(keys, 0),
@@ -62,8 +62,8 @@ def facts_of(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs):
 
 
 @triton.jit(**JIT_OPTIONS)
-def decide_kernel(
-    decided_ptr,
+def count_segments_kernel(
+    num_segments_ptr,
     cu_seqlens_q_ptr,
     seqused_k_ptr,
     num_seqs,
@@ -75,28 +75,28 @@ def decide_kernel(
     most,
     num_segments: tl.constexpr,
 ):
-    """Store how many segments the batch's contexts are split into, 1 to ``most``; by one program.
+    """Store into how many segments the batch's contexts are split, 1 to ``most``; one program.
 
-    ``num_segments``: a generated function of the features of trees, by their names, as ``choose`` is.
+    ``num_segments``: a generated function, which takes the features of trees by their names.
     """
-    facts = facts_of(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs)
-    decided = num_segments(
-        num_seqs=facts.num_seqs,
-        num_query_tokens=facts.num_query_tokens,
-        num_kv_tokens=facts.num_kv_tokens,
-        max_query_len=facts.max_query_len,
-        max_seq_len=facts.max_seq_len,
+    features = batch_features(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs)
+    count = num_segments(
+        num_seqs=features.num_seqs,
+        num_query_tokens=features.num_query_tokens,
+        num_kv_tokens=features.num_kv_tokens,
+        max_query_len=features.max_query_len,
+        max_seq_len=features.max_seq_len,
         num_query_heads=num_query_heads,
         num_kv_heads=num_kv_heads,
         head_size=head_size,
         block_size=block_size,
         kv_element_size=kv_element_size,
     )
-    tl.store(decided_ptr, tl.maximum(tl.minimum(decided, most), 1))
+    tl.store(num_segments_ptr, tl.maximum(tl.minimum(count, most), 1))
 
 
 @triton.jit
-def as_many_as_there_are(
+def all_segments(
     num_seqs,
     num_query_tokens,
     num_kv_tokens,
@@ -112,21 +112,21 @@ def as_many_as_there_are(
     return 1 << 30
 
 
-def specialise_decide(config: Config) -> tuple[Specialisation, ...]:
-    """Nothing where the device decides nothing."""
+def specialise_count_segments(config: Config) -> tuple[Specialisation, ...]:
+    """The kernel that counts segments, if the config has the device count them."""
     if not config.device_segments:
         return ()
-    constants = {"num_segments": as_many_as_there_are}
-    return (Specialisation(decide_kernel, constants=constants, options=ONE_PROGRAM_OPTIONS),)
+    constants = {"num_segments": all_segments}
+    return (Specialisation(count_segments_kernel, constants=constants, options=ONE_PROGRAM_OPTIONS),)
 
 
-def bind_decide(plan: Plan, decided: OfPlan) -> tuple[Launch, ...]:
-    """The launch that decides for a plan, into an int32 tensor of one element; none where nothing does."""
+def bind_count_segments(plan: Plan, num_segments: OfPlan) -> tuple[Launch, ...]:
+    """The launch that counts segments into an int32 [1]; none where the device counts none."""
     if plan.decides is None:
         return ()
     function, kv_element_size = plan.decides
     arguments = (
-        decided,
+        num_segments,
         CU_SEQLENS_Q,
         SEQUSED_K,
         NUM_SEQS,
@@ -138,4 +138,4 @@ def bind_decide(plan: Plan, decided: OfPlan) -> tuple[Launch, ...]:
         plan.config.num_segments,
         function,
     )
-    return (Launch(decide_kernel, one_program, arguments, ONE_PROGRAM_OPTIONS),)
+    return (Launch(count_segments_kernel, one_program_grid, arguments, ONE_PROGRAM_OPTIONS),)

@@ -1,11 +1,11 @@
 """The Q-Block kernel for prefill on Hopper: TMA, asynchronous wgmma and specialised warps, in Gluon.
 
-What ``qblock`` launches for ``descriptors`` = 1 where it can. A program computes a Q-Block as there:
-``BLOCK_M`` rows = consecutive query tokens of one sequence times the query heads that share one KV head. One
-warp copies keys and values through TMA into a ring in shared memory, two warpgroups compute 64 rows each.
-Inside a warpgroup the values of a tile are multiplied while the softmax of the next tile runs
-(FlashAttention-3, arXiv 2407.08608, section 3.2). Tiles go from the last, which holds the diagonal, to the
-first.
+``qblock`` launches it for ``descriptors`` = 1 where it can. As there, a program computes a Q-Block: its
+``BLOCK_M`` rows are consecutive query tokens of one sequence times the query heads that share one KV head.
+One warp copies keys and values through TMA into a ring in shared memory, and two warpgroups compute 64 rows
+each.
+A warpgroup multiplies the values of a tile while it computes the softmax of the next (FlashAttention-3, arXiv
+2407.08608, section 3.2). The tiles run from the last, which holds the diagonal, to the first.
 """
 
 from collections.abc import Callable
@@ -33,12 +33,12 @@ from attn_kernels.kernels.hopper_device import COLUMNS, GROUP_ROWS, UNIT, consum
 BLOCK_M = gl.constexpr(128)
 LAYOUT = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)  # of a box
 HEAD_SIZES = (64, 128, 256)
-SHARED_BYTES = 232448  # that a block may have on Hopper
+SHARED_BYTES = 232448  # shared memory that a block may have on Hopper
 BARRIER_BYTES = 1024  # at most, with padding
 REGISTERS = 240  # of a computing thread
 WARPS = 4  # of a computing warpgroup; Triton adds the others
 
-# None of these may recompile the kernel from step to step or from model to model.
+# Integers that never specialise the kernel, so that no step and no other model compiles it again.
 RUNTIME_INTS = (
     "num_seqs",
     "heads_per_group",
@@ -138,9 +138,10 @@ def hopper_kernel(
 
 
 def cache_view(cache: Tensor, box: int) -> tuple[TensorDescriptor, tuple[int, int, int]]:
-    """A cache as a matrix of slots, and the steps in it: rows a page, rows a head, columns a head.
+    """A cache as a matrix whose rows hold slots, and steps in it: rows a page, rows a head, columns a head.
 
-    A slot's heads lie beside each other in a row, or the slots of a head follow those of another.
+    Either the heads of a slot lie beside each other in a row, or the slots of one head follow those of
+    another.
     """
     num_blocks, page_size, num_heads, head_size = cache.shape
     page_stride, slot_stride, head_stride, _ = cache.stride()
@@ -156,7 +157,7 @@ def cache_view(cache: Tensor, box: int) -> tuple[TensorDescriptor, tuple[int, in
 
 
 def constants(config: Config, head_size: int, block_size: int, heads: int) -> dict[str, int]:
-    """The kernel's compile-time arguments: what a launch and an offline compilation have in common."""
+    """The kernel's compile-time arguments, of a launch and of an offline compilation alike."""
     return {
         "HEADS": heads,
         "HEAD_SIZE": head_size,
@@ -169,7 +170,7 @@ def constants(config: Config, head_size: int, block_size: int, heads: int) -> di
 
 
 def why_not_shape(config: Config, head_size: int, block_size: int, queries_per_kv: int) -> str | None:
-    """Why the kernel cannot compute any layer of this shape; None if it can."""
+    """Why the kernel cannot compute a layer of this shape; None if it can."""
     if head_size not in HEAD_SIZES:
         return f"the head size is {head_size}, not one of {HEAD_SIZES}"
     if queries_per_kv > BLOCK_M.value:
@@ -224,7 +225,10 @@ def why_not_strides(
 
 
 def bind(plan: Plan, layer: Layer, group: Callable[[Plan], int]) -> Launch:
-    """The launch for layers like this one, which ``why_not`` finds nothing wrong with."""
+    """The launch for layers like this one, for which ``why_not`` returns None.
+
+    group: as ``qblock.bind_group`` makes it.
+    """
     q, out = layer.q, layer.out
     heads = plan.queries_per_kv
     block_q = BLOCK_M.value // heads

@@ -1,4 +1,4 @@
-"""Device functions of the Hopper kernel: the copying warp, the computing warpgroups and what they use."""
+"""Device functions of the Hopper kernel: its copying warp, its computing warpgroups and their helpers."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -10,10 +10,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-UNIT = gl.constexpr(8)  # two-byte elements in a 16-byte access: query and output strides come in these
+UNIT = gl.constexpr(8)  # two-byte elements in a 16-byte access: the unit of query and output strides
 COLUMNS = gl.constexpr(64)  # two-byte elements in a row of 128 bytes, the widest swizzle
 GROUP_ROWS = gl.constexpr(64)  # rows of a warpgroup: one wgmma
-# Renamed after Triton 3.6.
+# Triton renamed these after 3.6.
 thread_barrier = getattr(gl, "barrier", None) or gl.thread_barrier
 tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 OLD_REINTERPRET = gl.constexpr(hasattr(gl.shared_memory_descriptor, "_reinterpret"))
@@ -21,7 +21,7 @@ OLD_REINTERPRET = gl.constexpr(hasattr(gl.shared_memory_descriptor, "_reinterpre
 
 @gluon.jit
 def find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q: gl.constexpr):
-    """The sequence that owns Q-Block number ``q_block``, by binary search: see ``pages.find_sequence``."""
+    """The sequence that owns Q-Block number ``q_block``, as ``pages.find_sequence`` counts."""
     low = 0
     high = num_seqs
     while high - low > 1:
@@ -34,9 +34,9 @@ def find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q: gl.constexpr):
 
 @gluon.jit
 def as_boxes(smem, ROWS: gl.constexpr):
-    """Tiles [stages, rows, columns] as boxes [ROWS, COLUMNS], in the order of their memory.
+    """View tiles [stages, rows, columns] as boxes [ROWS, COLUMNS], in the order of their memory.
 
-    A tile lies in parts of COLUMNS columns, each of them [rows, COLUMNS] in lines of 128 bytes.
+    A tile consists of parts of COLUMNS columns; each part is [rows, COLUMNS], in lines of 128 bytes.
     """
     NUM: gl.constexpr = smem.shape[0] * smem.shape[1] * smem.shape[2] // (ROWS * COLUMNS)
     shape: gl.constexpr = [NUM, ROWS, COLUMNS]
@@ -51,7 +51,7 @@ def as_boxes(smem, ROWS: gl.constexpr):
 def load_pages(
     table_row_ptr, tile, last_box, PAGE_SIZE: gl.constexpr, BOX: gl.constexpr, BOXES: gl.constexpr
 ):
-    """Page ids of a tile's boxes. Boxes past the last key repeat its page: entries behind it are unknown."""
+    """Page ids of a tile's boxes. Boxes past the last key repeat its page, as later entries are undefined."""
     pages = ()
     for box in gl.static_range(BOXES):
         key = gl.minimum(tile * BOXES + box, last_box) * BOX
@@ -72,7 +72,7 @@ def copy_tile(
     PAGE_SIZE: gl.constexpr,
     BOX: gl.constexpr,
 ):
-    """Start the copies of a tile, in boxes [BOX, COLUMNS]: in memory, part after part of the columns."""
+    """Start the copies of a tile, in boxes [BOX, COLUMNS], part after part of its columns."""
     PARTS: gl.constexpr = smem.shape[2] // COLUMNS
     BOXES: gl.constexpr = smem.shape[1] // BOX
     page_rows, first_row, first_column = place
@@ -90,9 +90,9 @@ def copy_tile(
 def produce(
     k_desc, v_desc, k_place, v_place, ring, table_row_ptr, num_tiles, last_key, PAGE_SIZE: gl.constexpr
 ):
-    """The copying warp. Stage i holds the i-th tile's keys and the values of the tile before.
+    """The copying warp. Stage i holds the keys of the i-th tile and the values of the tile before.
 
-    These two are multiplied together, so one barrier announces both and one frees them.
+    The warpgroups multiply both at the same time, so one barrier announces them and one frees them.
     """
     k_smem, v_smem, full, empty = ring
     STAGES: gl.constexpr = k_smem.shape[0]
@@ -124,9 +124,9 @@ def produce(
 
 @gluon.jit
 def zero_rows(v_smem, stage, num_valid):
-    """Zero the values of a tile from row ``num_valid`` on: a zero weight does not hide a NaN.
+    """Zero the values of a tile from row ``num_valid`` on, because a zero weight does not hide a NaN.
 
-    Both warpgroups do so: they write the same, so neither has to wait for the other.
+    Both warpgroups write the same zeros, so neither has to wait for the other.
     """
     CHUNK: gl.constexpr = 16
     PARTS: gl.constexpr = v_smem.shape[2] // COLUMNS
@@ -145,7 +145,7 @@ def zero_rows(v_smem, stage, num_valid):
 
 @gluon.jit
 def exp2(x):
-    """2**x in one instruction: ``gl.exp2`` takes more, to keep denormals."""
+    """2**x in one instruction; ``gl.exp2`` takes more, to keep subnormal numbers."""
     return gl.inline_asm_elementwise(
         "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1
     )
@@ -153,13 +153,14 @@ def exp2(x):
 
 @gluon.jit
 def mask_scores(scores, row_limit, start):
+    """Scores of a tile that begins at key ``start``, -inf after each row's last key."""
     keys = gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
     return gl.where(keys[None, :] <= (row_limit - start)[:, None], scores, float("-inf"))
 
 
 @gluon.jit
 def softmax_step(scores, row_max, scale_log2):
-    """A tile's weights in base 2, the factor of everything before it, and the new maximum, scaled."""
+    """Return a tile's weights, the factor of all earlier sums, and the new scaled maximum, in base 2."""
     new_max = gl.maximum(row_max, gl.max(scores, 1) * scale_log2)
     weights = exp2(scores * scale_log2 - new_max[:, None])
     return weights, exp2(row_max - new_max), new_max
@@ -167,14 +168,14 @@ def softmax_step(scores, row_max, scale_log2):
 
 @gluon.jit
 def sum_thread(weights):
-    """Row sums of what each thread holds, [rows, 4]: the four threads of a row are added once, at the end."""
+    """Row sums [rows, 4] of what each thread holds; the four threads of a row are added once, at the end."""
     pairs = gl.reshape(weights, [weights.shape[0], weights.shape[1] // 8, 4, 2])
     return gl.sum(gl.sum(pairs, 3), 1)
 
 
 @gluon.jit
 def round_weights(weights, dtype: gl.constexpr, layout: gl.constexpr):
-    """Weights as a left operand. In assembly, since the compiler would move the rounding past a wait."""
+    """Round weights to a left operand, in assembly: the compiler would move its own rounding past a wait."""
     if dtype == gl.bfloat16:
         p = gl.inline_asm_elementwise(
             "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [weights], dtype=gl.bfloat16, is_pure=True, pack=2
@@ -188,12 +189,13 @@ def round_weights(weights, dtype: gl.constexpr, layout: gl.constexpr):
 
 @gluon.jit
 def rescale_rows(x, factor):
+    """Multiply each row by its factor."""
     return x * gl.convert_layout(factor, gl.SliceLayout(1, x.type.layout))[:, None]
 
 
 @gluon.jit
 def rescale_in_place(x, factor):
-    """``rescale_rows`` that the compiler leaves where it stands, which is under a running product."""
+    """``rescale_rows`` in assembly, which the compiler does not move out of an asynchronous product."""
     factor = gl.convert_layout(factor, gl.SliceLayout(1, x.type.layout))[:, None]
     return gl.inline_asm_elementwise(
         "mul.f32 $0, $1, $2;", "=f,f,f", [x, factor], dtype=gl.float32, is_pure=False, pack=1
@@ -202,7 +204,7 @@ def rescale_in_place(x, factor):
 
 @gluon.jit
 def row_offsets(rows, stride_token, stride_head, HEADS: gl.constexpr):
-    """Element offsets of rows, which are (query token, query head of the group), heads fastest."""
+    """Element offsets of rows; a row is a query token and a query head of the group, heads fastest."""
     return ((rows // HEADS) * stride_token + (rows % HEADS) * stride_head) * UNIT
 
 
@@ -210,7 +212,7 @@ def row_offsets(rows, stride_token, stride_head, HEADS: gl.constexpr):
 def consume(
     GROUP: gl.constexpr, q_ptr, out_ptr, strides, q_smem, ring, block, scale_log2, HEADS: gl.constexpr
 ):
-    """A computing warpgroup: attention of its 64 rows."""
+    """A computing warpgroup, which computes the attention of 64 rows."""
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
     num_rows, num_tiles, num_keys, first_limit = block
     k_smem, v_smem, full, empty = ring
@@ -237,7 +239,7 @@ def consume(
     num_masked = num_tiles - (first_limit + 1) // TILE_SIZE
     acc = gl.zeros([GROUP_ROWS, HEAD_SIZE], gl.float32, acc_layout)
     no_scores = gl.zeros([GROUP_ROWS, TILE_SIZE], gl.float32, score_layout)
-    # Finite, so that rows which see nothing of the first tile need no care: their weights are 2**-inf.
+    # Finite, so that the weights of rows that see nothing of the first tile are 2**-inf = 0.
     row_max = gl.full([GROUP_ROWS], -1e30, gl.float32, row_layout)
 
     mbarrier.wait(full.index(0), 0)
@@ -263,7 +265,7 @@ def consume(
         weights, rescale, row_max = softmax_step(scores, row_max, scale_log2)
         row_sum = rescale_rows(row_sum, rescale) + sum_thread(weights)
         next_p = round_weights(weights, dtype, weight_layout)
-        # Here, since its branch keeps the assembler from hoisting the next wait over the softmax.
+        # Its branch keeps the assembler from hoisting the next wait over the softmax.
         mbarrier.wait(full.index((i + 1) % STAGES), ((i + 1) // STAGES) & 1)
         acc = warpgroup_mma_wait(0, [acc])
         mbarrier.arrive(empty.index(stage), count=1)

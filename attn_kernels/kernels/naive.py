@@ -1,7 +1,7 @@
-"""The naive kernel: one query token and one query head per program, the baseline of every comparison.
+"""The naive kernel: one program for each query token and head, the baseline of every comparison.
 
-"The Anatomy of a Triton Attention Kernel", arXiv 2511.11581, listing 3: products by multiplying and summing,
-no matrix instruction, and every query head of a group loads its KV head again. The tile of keys is free here.
+"The Anatomy of a Triton Attention Kernel", arXiv 2511.11581, listing 3. It multiplies and sums without matrix
+instructions, and every query head loads its KV head again. Unlike there, the tile size is a parameter.
 """
 
 import triton
@@ -9,10 +9,11 @@ import triton.language as tl
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
-from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
-from attn_kernels.kernels.compile_params import Cache, Scoring
+from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common_arguments
+from attn_kernels.kernels.compile_params import PagedCache, Scoring
 from attn_kernels.kernels.pages import search
-from attn_kernels.kernels.rows import attend_and_store, load_scales, place
+from attn_kernels.kernels.query_tile import attend_and_store, load_scales, make_q_block
+from attn_kernels.kernels.variant import ConfigGrid, Variant
 
 HEADS = 1  # of one program
 
@@ -54,10 +55,10 @@ def naive_kernel(
     query = token - tl.load(cu_seqlens_q_ptr + seq)
     kv_head = tl.program_id(1) // const.queries_per_kv
     head = tl.program_id(1) % const.queries_per_kv
-    block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, query, kv_head, head, const)
+    block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, query, kv_head, head, const.block_q)
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = Cache(
+    cache = PagedCache(
         block_table_ptr,
         k_ptr,
         v_ptr,
@@ -94,5 +95,20 @@ def programs(plan: Plan) -> tuple[int, int]:
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """One kernel; ``block_m`` is 1."""
-    arguments, const, options = common(plan, layer, heads=HEADS)
+    arguments, const, options = common_arguments(plan, layer, heads=HEADS)
     return (Launch(naive_kernel, programs, (*arguments, const), options),)
+
+
+VARIANT = Variant(
+    name="naive",
+    kernels=(naive_kernel,),
+    bind=bind,
+    specialise=specialise,
+    one_row=True,
+    one_head=True,
+    samples=(Config("naive", block_m=1, tile_size=32),),
+    grids=(
+        ConfigGrid(M=(1,), T=(32,), W=(2, 4), S=(2,)),
+        ConfigGrid(M=(1,), T=(64, 128), W=(4,), S=(2,)),
+    ),
+)

@@ -1,16 +1,17 @@
-"""Device functions that find sequences and load tiles of keys and values from pages."""
+"""Device functions that find sequences, and load tiles of keys and values from pages."""
 
 import triton
 import triton.language as tl
 
-from attn_kernels.kernels.compile_params import Keys
+from attn_kernels.kernels.compile_params import SequenceKeys
 
 
 @triton.jit
 def search(starts_ptr, count, value, BLOCK_Q: tl.constexpr = None):
-    """The last i below ``count`` whose start is at most ``value``; starts ascend and begin with 0.
+    """The last i below ``count`` with ``starts[i] <= value``, by binary search.
 
-    With ``BLOCK_Q``, start i is that of sequence i's Q-Blocks, as ``find_sequence`` counts them.
+    Starts ascend from 0. With ``BLOCK_Q``, start i is the number of sequence i's first Q-Block, as
+    ``find_sequence`` counts.
     """
     low = 0
     high = count
@@ -26,17 +27,17 @@ def search(starts_ptr, count, value, BLOCK_Q: tl.constexpr = None):
 
 @triton.jit
 def find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q: tl.constexpr):
-    """The sequence that owns Q-Block number ``q_block``, by binary search.
+    """The sequence that owns Q-Block number ``q_block`` of the batch.
 
-    Sequence i's Q-Blocks start at ``cu_seqlens_q[i] // BLOCK_Q + i``: an upper bound of the blocks before
-    it that needs no prefix sum over rounded lengths (arXiv 2511.11581, section 4.4).
+    Sequence i's Q-Blocks start at number ``cu_seqlens_q[i] // BLOCK_Q + i``. This is an upper bound of the
+    blocks before it, and needs no prefix sum over rounded lengths (arXiv 2511.11581, section 4.4).
     """
     return search(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q)
 
 
 @triton.jit
-def keys_of(cache, seq, kv_head, first, last, const: tl.constexpr):
-    """The keys and values ``first .. last`` of one sequence and KV head."""
+def sequence_keys(cache, seq, kv_head, first, last, const: tl.constexpr):
+    """The SequenceKeys ``first .. last`` of one sequence and KV head."""
     unit: tl.constexpr = const.cache_unit
     k_page = cache.stride_k_page.to(tl.int64) * unit
     k_slot = cache.stride_k_slot * unit
@@ -46,7 +47,7 @@ def keys_of(cache, seq, kv_head, first, last, const: tl.constexpr):
     else:
         v_page = cache.stride_v_page.to(tl.int64) * unit
         v_slot = cache.stride_v_slot * unit
-    return Keys(
+    return SequenceKeys(
         cache.table_ptr + seq.to(tl.int64) * cache.stride_table,
         cache.k_ptr + kv_head * cache.stride_k_head * unit,
         cache.v_ptr + kv_head * cache.stride_v_head * unit,
@@ -63,30 +64,30 @@ def keys_of(cache, seq, kv_head, first, last, const: tl.constexpr):
 def load_page_ids(table_row_ptr, tile_start, first, last, const: tl.constexpr):
     """Page ids of the keys ``tile_start .. tile_start + tile_size - 1``.
 
-    A scalar when a page holds whole tiles, else one id a key. Keys outside ``first .. last`` get the page
-    of the nearest inside, so that table entries which the sequence does not own, or no longer, are never
-    used and every address stays valid. Without a table, the keys themselves, likewise bounded.
+    A scalar where a page holds whole tiles, else [tile_size]. A key outside ``first .. last`` gets the page
+    of the nearest key inside. So no table entry is used that the sequence does not own, and every address is
+    valid. Without a table the result is the keys themselves, clamped alike.
     """
     TILE_SIZE: tl.constexpr = const.tile_size
     PAGE_SIZE: tl.constexpr = const.page_size
     offsets = tl.arange(0, TILE_SIZE)
     if table_row_ptr is None:
-        page_ids = bounded(tile_start + offsets, first, last, const)
+        page_ids = clamp_keys(tile_start + offsets, first, last, const)
     elif PAGE_SIZE % TILE_SIZE == 0:
-        page_ids = tl.load(table_row_ptr + bounded(tile_start, first, last, const) // PAGE_SIZE)
+        page_ids = tl.load(table_row_ptr + clamp_keys(tile_start, first, last, const) // PAGE_SIZE)
     elif TILE_SIZE % PAGE_SIZE == 0:
         pages = tile_start // PAGE_SIZE + offsets // PAGE_SIZE
-        pages = bounded(pages, first // PAGE_SIZE, last // PAGE_SIZE, const)
+        pages = clamp_keys(pages, first // PAGE_SIZE, last // PAGE_SIZE, const)
         page_ids = tl.load(table_row_ptr + pages)
     else:
-        keys = bounded(tile_start + offsets, first, last, const)
+        keys = clamp_keys(tile_start + offsets, first, last, const)
         page_ids = tl.load(table_row_ptr + keys // PAGE_SIZE)
     return page_ids
 
 
 @triton.jit
-def bounded(keys, first, last, const: tl.constexpr):
-    """Keys or pages held between the first and the last; without a window the first is 0."""
+def clamp_keys(keys, first, last, const: tl.constexpr):
+    """Keys or pages clamped to ``first .. last``; without a window ``first`` is 0."""
     if const.windowed:
         keys = tl.maximum(keys, first)
     return tl.minimum(keys, last)
@@ -98,7 +99,7 @@ def tile_pointers(
 ):
     """Pointers [tile_size, head_padded] to a tile of one KV head.
 
-    ``stride_page`` is int64, since a cache may exceed 2^31 elements; offsets inside a page are int32.
+    ``stride_page`` is int64, because a cache may exceed 2^31 elements. Offsets inside a page are int32.
     """
     TILE_SIZE: tl.constexpr = const.tile_size
     PAGE_SIZE: tl.constexpr = const.page_size
@@ -118,9 +119,10 @@ def tile_pointers(
 
 @triton.jit
 def load_tile(pointers, row_valid, dtype: tl.constexpr, const: tl.constexpr):
-    """Load a tile of keys or values as ``dtype``; rows that are not valid are zero (None: all are valid).
+    """Load a tile of keys or values as ``dtype``; rows that are not valid are zero.
 
-    Unmasked where it can be: when the head size is a power of two and every row is valid.
+    ``row_valid`` is None where every row is valid. Then the load has no mask if the head size is a power of
+    two.
     """
     cache_modifier: tl.constexpr = ".cg" if const.bypass_l1 else ""
     if row_valid is not None:
@@ -136,8 +138,10 @@ def load_tile(pointers, row_valid, dtype: tl.constexpr, const: tl.constexpr):
 
 @triton.jit
 def decode_e4m3(bytes, dtype: tl.constexpr):
-    """fp8 e4m3 from its bits, for GPUs that have no such conversion: exponent and mantissa moved to where
-    fp16 has them stand for a 2^8 times smaller number, subnormal ones included. The two NaNs become 480.
+    """Convert fp8 e4m3 from its bits (uint8), for GPUs on which Triton has no such conversion.
+
+    Exponent and mantissa move to their places in fp16, where they mean a number 2^8 times smaller; this holds
+    for subnormal numbers, too. The two NaNs become 480.
     """
     wide = bytes.to(tl.uint16)
     half = (((wide & 0x80) << 8) | ((wide & 0x7F) << 7)).to(tl.float16, bitcast=True)
@@ -146,7 +150,7 @@ def decode_e4m3(bytes, dtype: tl.constexpr):
 
 @triton.jit
 def row_mask(row_valid, const: tl.constexpr):
-    """Mask [rows, head_padded or 1] of the valid rows, and of the columns where a head has padding."""
+    """Mask of a tile: [rows, head_padded] where a head has padding, else [rows, 1]."""
     mask = row_valid[:, None]
     if const.head_size != const.head_padded:
         mask = mask & (tl.arange(0, const.head_padded) < const.head_size)[None, :]

@@ -1,8 +1,8 @@
-"""Prefix prefill: one query head and one block of a sequence's queries per program.
+"""Prefix prefill: one program for each query head and block of a sequence's query tokens.
 
-The first Triton attention of vLLM, for chunked prefill: context from the paged cache, then the new tokens
-from contiguous K and V where these are given ("Enabling vLLM V1 on AMD GPUs With Triton", phase 1). A group's
-query heads each load their KV head again.
+This was the first Triton attention of vLLM, for chunked prefill ("Enabling vLLM V1 on AMD GPUs With Triton",
+phase 1). It reads the context from the paged cache, then the new tokens from contiguous K and V where these
+are given. Every query head loads its KV head again.
 """
 
 from collections.abc import Callable
@@ -13,21 +13,22 @@ import triton.language as tl
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, OfLayer, Plan, always
-from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
-from attn_kernels.kernels.attend import attend
-from attn_kernels.kernels.compile_params import Cache, Keys, Rows, Scoring
-from attn_kernels.kernels.rows import (
+from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common_arguments
+from attn_kernels.kernels.compile_params import PagedCache, QueryTile, Scoring, SequenceKeys
+from attn_kernels.kernels.online_softmax import attend_keys
+from attn_kernels.kernels.query_tile import (
     attend_cache,
     first_key,
     first_tile,
-    load_rows,
+    load_queries,
     load_scales,
-    place,
-    store_rows,
+    make_q_block,
+    store_output,
 )
+from attn_kernels.kernels.variant import ConfigGrid, Variant
 
-HEADS = 1  # of one program
-SHORTEST_QUERY = 1  # of the sequences that the variant leaves to the kernel: all
+HEADS = 1  # query heads of one program
+SHORTEST_QUERY = 1  # query tokens: the kernel computes all sequences
 
 
 @triton.jit(**JIT_OPTIONS)
@@ -77,10 +78,10 @@ def prefix_prefill_kernel(
         return
     kv_head = tl.program_id(1) // const.queries_per_kv
     head = tl.program_id(1) % const.queries_per_kv
-    block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, query_block, kv_head, head, const)
+    block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, query_block, kv_head, head, const.block_q)
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = Cache(
+    cache = PagedCache(
         block_table_ptr,
         k_ptr,
         v_ptr,
@@ -92,16 +93,16 @@ def prefix_prefill_kernel(
         stride_v_slot,
         stride_v_head,
     )
-    rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
-    start = first_tile(rows.first_position, window, const)
-    stop = rows.last_position + 1
+    queries = load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
+    start = first_tile(queries.first_position, window, const.tile_size, const.windowed)
+    stop = queries.last_position + 1
     cached = stop if k_new_ptr is None else block.context_len
-    acc, row_max, row_sum = attend_cache(block, rows, cache, scoring, scales, start, cached, True, const)
+    acc, row_max, row_sum = attend_cache(block, queries, cache, scoring, scales, start, cached, True, const)
     if k_new_ptr is not None:
-        # The new tokens' keys are counted from 0, and so are the positions of their queries.
+        # Positions now count from the first new token.
         unit: tl.constexpr = const.query_unit
         first = block.first_token - block.first_query
-        keys = Keys(
+        keys = SequenceKeys(
             None,
             k_new_ptr + (first * stride_k_new_token + block.kv_head * stride_k_new_head) * unit,
             v_new_ptr + (first * stride_v_new_token + block.kv_head * stride_v_new_head) * unit,
@@ -109,20 +110,20 @@ def prefix_prefill_kernel(
             stride_k_new_token * unit,
             None,
             stride_v_new_token * unit,
-            first_key(rows.first_position - block.context_len, window, const),
+            first_key(queries.first_position - block.context_len, window, const.windowed),
             stop - 1 - block.context_len,
         )
-        rows = Rows(
-            rows.q,
-            rows.positions - block.context_len,
-            rows.first_position - block.context_len,
-            rows.last_position - block.context_len,
-            rows.slopes,
+        queries = QueryTile(
+            queries.q,
+            queries.positions - block.context_len,
+            queries.first_position - block.context_len,
+            queries.last_position - block.context_len,
+            queries.slopes,
         )
-        start = first_tile(rows.first_position, window, const)
+        start = first_tile(queries.first_position, window, const.tile_size, const.windowed)
         stop -= block.context_len
-        acc, row_max, row_sum = attend(acc, row_max, row_sum, rows, keys, scoring, start, stop, const)
-    store_rows(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], const)
+        acc, row_max, row_sum = attend_keys(acc, row_max, row_sum, queries, keys, scoring, start, stop, const)
+    store_output(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], const)
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
@@ -141,16 +142,31 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
 def bind_prefill(
     plan: Plan, layer: Layer, shortest_query: int, needed: Callable[[Plan], bool] = always
 ) -> Launch:
-    """The launch for the sequences of at least ``shortest_query`` query tokens."""
-    arguments, const, options = common(plan, layer, heads=HEADS)
+    """The launch that computes the sequences of at least ``shortest_query`` query tokens."""
+    arguments, const, options = common_arguments(plan, layer, heads=HEADS)
     new: tuple[Any, ...] = (None, None, 0, 0, 0, 0)
     if layer.k_new is not None and layer.v_new is not None:
         strides = (*layer.k_new.stride()[:2], *layer.v_new.stride()[:2])
         new = (OfLayer("k_new"), OfLayer("v_new"), *(n // const.query_unit for n in strides))
-    rows = const.block_m
+    block_m = const.block_m
 
     def programs(plan: Plan) -> tuple[int, int]:
-        return -(-plan.max_query_len // rows) * plan.num_seqs, plan.num_query_heads
+        return -(-plan.max_query_len // block_m) * plan.num_seqs, plan.num_query_heads
 
     arguments = (*arguments, *new, shortest_query, const)
     return Launch(prefix_prefill_kernel, programs, arguments, options, needed)
+
+
+VARIANT = Variant(
+    name="prefix_prefill",
+    kernels=(prefix_prefill_kernel,),
+    bind=bind,
+    specialise=specialise,
+    one_head=True,
+    samples=(Config("prefix_prefill", block_m=64, tile_size=32),),
+    grids=(
+        ConfigGrid(M=(16,), T=(64,), W=(4,), S=(2, 3)),
+        ConfigGrid(M=(64,), T=(32, 64), W=(4,), S=(2, 3)),
+        ConfigGrid(M=(128,), T=(32, 64, 128), W=(4, 8), S=(3,)),
+    ),
+)

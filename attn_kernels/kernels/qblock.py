@@ -1,8 +1,8 @@
 """The Q-Block kernel: unified paged attention for prefill, chunked prefill, decode and their mixtures.
 
-One program computes one Q-Block: ``block_m`` rows = consecutive query tokens of one sequence times the query
-heads that share one KV head ("The Anatomy of a Triton Attention Kernel", arXiv 2511.11581, section 4.4 and
-appendix B). The tile of keys is independent of the page size (section 4.6).
+One program computes one Q-Block. Its ``block_m`` rows are consecutive query tokens of one sequence times the
+query heads that share one KV head ("The Anatomy of a Triton Attention Kernel", arXiv 2511.11581, section 4.4
+and appendix B). The tile of keys is independent of the page size (section 4.6).
 """
 
 import importlib
@@ -16,11 +16,12 @@ import triton.language as tl
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, OfPlan, Plan
-from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
-from attn_kernels.kernels.compile_params import Cache, Scoring
-from attn_kernels.kernels.rows import attend_and_store, load_scales, place_q_block
+from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common_arguments
+from attn_kernels.kernels.compile_params import PagedCache, Scoring
+from attn_kernels.kernels.query_tile import attend_and_store, find_q_block, load_scales
+from attn_kernels.kernels.variant import ConfigGrid, Variant
 
-L2_BYTES = 24 * 2**20  # what K and V of the heads in flight may fill, of the 40 MB (A100) or more of a GPU
+L2_BYTES = 24 * 2**20  # L2 cache for K and V of the heads in flight; an A100 has 40 MB, newer GPUs more
 
 
 @triton.jit(**JIT_OPTIONS)
@@ -59,12 +60,12 @@ def qblock_kernel(
     # Longest first: the grid counts down, so a sequence's last queries, which see most keys, start early.
     q_block = tl.num_programs(0) // heads_per_group - 1 - tl.program_id(0) // heads_per_group
     kv_head = tl.program_id(1) * heads_per_group + tl.program_id(0) % heads_per_group
-    block = place_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, const)
+    block = find_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, const)
     if block.num_queries < 1:
         return
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = Cache(
+    cache = PagedCache(
         block_table_ptr,
         k_ptr,
         v_ptr,
@@ -92,10 +93,10 @@ def qblock_kernel(
 
 
 def heads_per_group(num_kv_heads: int, head_bytes: int, one_block_per_sequence: bool) -> int:
-    """How many KV heads run side by side; the groups of heads run one after the other.
+    """How many KV heads run side by side; groups of so many run one after the other.
 
-    All of them, so that the longest Q-Blocks of all heads start first, unless several Q-Blocks read the
-    same keys and values again and those of all heads (``head_bytes`` each) would not stay in the L2 cache.
+    All of them, so that the longest Q-Blocks of all heads start first. There are fewer where several Q-Blocks
+    read the same keys and values, and the L2 cache does not hold those of all heads (``head_bytes`` each).
     """
     if one_block_per_sequence or num_kv_heads * head_bytes <= L2_BYTES:
         return num_kv_heads
@@ -104,7 +105,7 @@ def heads_per_group(num_kv_heads: int, head_bytes: int, one_block_per_sequence: 
 
 
 def bind_group(plan: Plan, layer: Layer) -> Callable[[Plan], int]:
-    """``heads_per_group`` of the launches of Q-Blocks for layers like this one."""
+    """A function from a plan to ``heads_per_group``, for layers like this one."""
     block_q = plan.config.block_m // min(plan.queries_per_kv, plan.config.block_m)
     key_bytes = 2 * plan.head_size * layer.k_cache.element_size()
 
@@ -115,8 +116,8 @@ def bind_group(plan: Plan, layer: Layer) -> Callable[[Plan], int]:
     return group
 
 
-def q_blocks_bound(plan: Plan, block_q: int) -> int:
-    """No batch of the plan's sizes has more Q-Blocks of ``block_q`` query tokens; see ``find_sequence``."""
+def max_q_blocks(plan: Plan, block_q: int) -> int:
+    """The most Q-Blocks of ``block_q`` tokens in a batch of the plan's sizes, as ``find_sequence`` counts."""
     return plan.num_query_tokens // block_q + plan.num_seqs
 
 
@@ -125,28 +126,46 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 
 
 @memoize
-def hopper_kernel(device: torch.device) -> ModuleType | None:
-    """The Hopper kernel, on a GPU that has what it needs and where Triton's experimental Gluon does too."""
+def hopper_module() -> ModuleType | None:
+    """The module ``hopper``; None where Triton's Gluon does not support it."""
     try:
-        hopper = importlib.import_module("attn_kernels.kernels.hopper")
+        return importlib.import_module("attn_kernels.kernels.hopper")
     except (ImportError, AttributeError):  # Gluon is experimental: its names come and go
         return None
-    return hopper if hopper.serves(device) else None
+
+
+@memoize
+def hopper_kernel(device: torch.device) -> ModuleType | None:
+    """The module ``hopper`` where it can be used: on Hopper GPUs."""
+    hopper = hopper_module()
+    return hopper if hopper is not None and hopper.serves(device) else None
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    """One kernel: the Hopper kernel if the config has descriptors and the layer allows it."""
+    """One launch: of the Hopper kernel if the config has descriptors and the layer allows it."""
     group = bind_group(plan, layer)
     if plan.config.descriptors:
         hopper = hopper_kernel(plan.device)
         if hopper is not None and hopper.why_not(plan, layer) is None:
             return (hopper.bind(plan, layer, group),)
-    arguments, const, options = common(plan, layer)
-    block_q = const.block_m // const.heads
-    head_splits = -(-plan.queries_per_kv // const.heads)
+    arguments, const, options = common_arguments(plan, layer)
 
     def programs(plan: Plan) -> tuple[int, int, int]:
         heads = group(plan)
-        return q_blocks_bound(plan, block_q) * heads, plan.num_kv_heads // heads, head_splits
+        return max_q_blocks(plan, const.block_q) * heads, plan.num_kv_heads // heads, const.head_splits
 
     return (Launch(qblock_kernel, programs, (*arguments, OfPlan(group), const), options),)
+
+
+VARIANT = Variant(
+    name="qblock",
+    kernels=(qblock_kernel,),
+    bind=bind,
+    specialise=specialise,
+    parameters=frozenset({"descriptors"}),
+    samples=(Config("qblock", block_m=64, tile_size=32),),
+    grids=(
+        ConfigGrid(M=(16, 32, 64, 128), T=(32, 64, 128), W=(2, 4, 8), S=(2, 3, 4)),
+        ConfigGrid(M=(128,), T=(64, 128), W=(8,), S=(2, 3), D=(1,)),
+    ),
+)

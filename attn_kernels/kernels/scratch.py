@@ -1,4 +1,4 @@
-"""The memory that a variant's kernels need beside the batch: how much, and where it comes from."""
+"""The scratch memory that a variant's kernels need beside the batch: how much, and where it comes from."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -10,17 +10,24 @@ Partials = tuple[Tensor, Tensor, Tensor]
 Fragments = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-class Needs(NamedTuple):
-    """What the sizes of a plan's scratch memory follow from; ``head_padded`` as ``CompileParams`` has it."""
+class ScratchSizes(NamedTuple):
+    """What the sizes of a plan's scratch memory follow from."""
 
     num_seqs: int
     num_query_tokens: int
     num_query_heads: int
-    head_padded: int
+    head_padded: int  # as in ``CompileParams``
     num_segments: int
     block_m: int = 0
     programs_per_sm: int = 0
     device_segments: int = 0
+
+
+class ScratchMaxima(NamedTuple):
+    """What a config adds to the size of a workspace, whatever the batch."""
+
+    segments: int = 0  # partial results that it keeps of each query token and head
+    fragment_rows: int = 0  # programs of a launch times block_m, where programs keep fragments
 
 
 class Scratch(Protocol):
@@ -29,20 +36,27 @@ class Scratch(Protocol):
     @property
     def device(self) -> torch.device: ...
 
-    def cu_q_blocks(self, needs: Needs) -> Tensor:
+    def cu_q_blocks(self, sizes: ScratchSizes) -> Tensor:
         """int32, at least [num_seqs + 1]."""
 
-    def partials(self, needs: Needs) -> Partials:
-        """float32, at least [num_query_tokens, num_query_heads, num_segments, head_padded] elements for the
-        sums of values, and twice [num_query_tokens, num_query_heads, num_segments] for their maxima and
-        sums of weights."""
+    def partials(self, sizes: ScratchSizes) -> Partials:
+        """Softmax states of segments, float32.
 
-    def decided(self) -> Tensor:
-        """int32 [1]."""
+        At least [num_query_tokens, num_query_heads, num_segments, head_padded] elements for the weighted
+        sums of values, and twice [num_query_tokens, num_query_heads, num_segments] for maxima of scores and
+        sums of weights.
+        """
 
-    def fragments(self, programs: int, needs: Needs) -> Fragments:
-        """int32, at least [programs], zeros; and float32, at least [2, programs, block_m, head_padded]
-        elements for the sums of values, twice [2, programs, block_m] for their maxima and sums of weights."""
+    def num_segments(self) -> Tensor:
+        """int32 [1], into how many segments the device splits contexts."""
+
+    def fragments(self, programs: int, sizes: ScratchSizes) -> Fragments:
+        """Counters and softmax states of fragments.
+
+        int32, at least [programs], zeros. Then float32: at least [2, programs, block_m, head_padded]
+        elements for the weighted sums of values, and twice [2, programs, block_m] for maxima of scores and
+        sums of weights.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +65,22 @@ class Fresh:
 
     device: torch.device
 
-    def cu_q_blocks(self, needs: Needs) -> Tensor:
-        return torch.empty(needs.num_seqs + 1, dtype=torch.int32, device=self.device)
+    def cu_q_blocks(self, sizes: ScratchSizes) -> Tensor:
+        return torch.empty(sizes.num_seqs + 1, dtype=torch.int32, device=self.device)
 
-    def partials(self, needs: Needs) -> Partials:
-        rows = (needs.num_query_tokens, needs.num_query_heads, needs.num_segments)
+    def partials(self, sizes: ScratchSizes) -> Partials:
+        return self._softmax_states(
+            (sizes.num_query_tokens, sizes.num_query_heads, sizes.num_segments), sizes.head_padded
+        )
 
-        def empty(*shape: int) -> Tensor:
-            return torch.empty(shape, dtype=torch.float32, device=self.device)
-
-        return empty(*rows, needs.head_padded), empty(*rows), empty(*rows)
-
-    def decided(self) -> Tensor:
+    def num_segments(self) -> Tensor:
         return torch.empty(1, dtype=torch.int32, device=self.device)
 
-    def fragments(self, programs: int, needs: Needs) -> Fragments:
-        rows = (2, programs, needs.block_m)
-
-        def empty(*shape: int) -> Tensor:
-            return torch.empty(shape, dtype=torch.float32, device=self.device)
-
+    def fragments(self, programs: int, sizes: ScratchSizes) -> Fragments:
         counters = torch.zeros(programs, dtype=torch.int32, device=self.device)
-        return counters, empty(*rows, needs.head_padded), empty(*rows), empty(*rows)
+        return counters, *self._softmax_states((2, programs, sizes.block_m), sizes.head_padded)
+
+    def _softmax_states(self, shape: tuple[int, ...], head_padded: int) -> Partials:
+        shapes = ((*shape, head_padded), shape, shape)
+        values, maxima, sums = (torch.empty(s, dtype=torch.float32, device=self.device) for s in shapes)
+        return values, maxima, sums

@@ -1,29 +1,39 @@
-"""Parallel tiled softmax: Q-Blocks whose keys are split among several programs, then a reduction.
+"""Parallel tiled softmax: several programs share the keys of a Q-Block, and a second kernel joins them.
 
-"The Anatomy of a Triton Attention Kernel", arXiv 2511.11581, section 4.5 and listing 5. For decode of few
-sequences, where Q-Blocks alone would leave most of a GPU idle.
+"The Anatomy of a Triton Attention Kernel", arXiv 2511.11581, section 4.5 and listing 5. It is for decode of
+few sequences, where Q-Blocks alone leave most of a GPU idle.
 """
 
+import torch
 import triton
 import triton.language as tl
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
-from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common, of_workspace
-from attn_kernels.kernels.compile_params import Cache, Scoring
-from attn_kernels.kernels.device_splits import bind_decide, specialise_decide
-from attn_kernels.kernels.qblock import q_blocks_bound
-from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place_q_block
+from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common_arguments, of_workspace
+from attn_kernels.kernels.compile_params import PagedCache, Scoring
+from attn_kernels.kernels.device_splits import (
+    bind_count_segments,
+    count_segments_kernel,
+    specialise_count_segments,
+)
+from attn_kernels.kernels.qblock import max_q_blocks
+from attn_kernels.kernels.query_tile import attend_cache, find_q_block, load_queries, load_scales
+from attn_kernels.kernels.scratch import ScratchMaxima
 from attn_kernels.kernels.segments import (
+    SEGMENT_PARAMETERS,
+    absent_num_segments,
     bind_reduce,
+    partials,
+    reduce_kernel,
     segment_keys,
     segments_used,
     specialise_reduce,
     store_segment,
-    undecided,
 )
+from attn_kernels.kernels.variant import ConfigGrid, Variant
 
-*PARTIALS, DECIDED = map(of_workspace, range(4))
+*PARTIALS, NUM_SEGMENTS = map(of_workspace, range(4))
 
 
 @triton.jit(**JIT_OPTIONS)
@@ -59,22 +69,22 @@ def segmented_kernel(
     partial_ptr,
     max_ptr,
     sum_ptr,
-    decided_ptr,
+    num_segments_ptr,
     num_kv_heads,
     const: tl.constexpr,
 ):
     q_block = tl.num_programs(0) // num_kv_heads - 1 - tl.program_id(0) // num_kv_heads
     kv_head = tl.program_id(0) % num_kv_heads
     segment = tl.program_id(1)
-    segments = segments_used(decided_ptr, const)
+    segments = segments_used(num_segments_ptr, const.num_segments)
     if segment >= segments:
         return
-    block = place_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, const)
+    block = find_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, const)
     if block.num_queries < 1:
         return
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = Cache(
+    cache = PagedCache(
         block_table_ptr,
         k_ptr,
         v_ptr,
@@ -86,11 +96,11 @@ def segmented_kernel(
         stride_v_slot,
         stride_v_head,
     )
-    start, stop = segment_keys(block, window, segment, segments, const)
+    start, stop = segment_keys(block, window, segment, segments, const.tile_size, const.windowed)
     if start >= stop:
         return
-    rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
-    acc, row_max, row_sum = attend_cache(block, rows, cache, scoring, scales, start, stop, False, const)
+    queries = load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
+    acc, row_max, row_sum = attend_cache(block, queries, cache, scoring, scales, start, stop, False, const)
     store_segment(
         out_ptr,
         stride_out_token,
@@ -98,7 +108,7 @@ def segmented_kernel(
         partial_ptr,
         max_ptr,
         sum_ptr,
-        decided_ptr,
+        num_segments_ptr,
         block,
         segment,
         segments,
@@ -112,25 +122,57 @@ def segmented_kernel(
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
-    kernel = Specialisation(segmented_kernel, constants=undecided(config))
-    return (*specialise_decide(config), kernel, specialise_reduce(config))
+    kernel = Specialisation(segmented_kernel, constants=absent_num_segments(config))
+    return (*specialise_count_segments(config), kernel, specialise_reduce(config))
 
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
-    """Nothing but what decides on the device, if anything does."""
-    return bind_decide(plan, DECIDED)
+    """The launch that counts segments, if the device counts them."""
+    return bind_count_segments(plan, NUM_SEGMENTS)
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    """Two kernels, the second of which joins the segments."""
-    arguments, const, options = common(plan, layer)
-    block_q, segments = const.block_m // const.heads, plan.config.num_segments
-    head_splits = -(-plan.queries_per_kv // const.heads)
+    """Two launches, the second of which joins the segments."""
+    arguments, const, options = common_arguments(plan, layer)
 
     def programs(plan: Plan) -> tuple[int, int, int]:
-        return q_blocks_bound(plan, block_q) * plan.num_kv_heads, segments, head_splits
+        q_blocks = max_q_blocks(plan, const.block_q)
+        return q_blocks * plan.num_kv_heads, const.num_segments, const.head_splits
 
-    decided = DECIDED if plan.decides else None
-    arguments = (*arguments, *PARTIALS, decided, plan.num_kv_heads, const)
+    num_segments = NUM_SEGMENTS if plan.decides else None
+    arguments = (*arguments, *PARTIALS, num_segments, plan.num_kv_heads, const)
     first = Launch(segmented_kernel, programs, arguments, options)
-    return first, bind_reduce(layer, PARTIALS, decided, const)
+    return first, bind_reduce(layer, PARTIALS, num_segments, const)
+
+
+def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
+    """Partial results are kept even of one segment."""
+    return ScratchMaxima(segments=config.num_segments)
+
+
+COUNTS = (4, 8, 16, 32, 64)  # of segments; the kernel is compiled for each, so few tiles are tried
+
+VARIANT = Variant(
+    name="segmented",
+    kernels=(count_segments_kernel, segmented_kernel, reduce_kernel),
+    bind=bind,
+    bind_once=bind_once,
+    specialise=specialise,
+    parameters=SEGMENT_PARAMETERS,
+    scratch=partials,
+    scratch_maxima=scratch_maxima,
+    samples=(
+        Config("segmented", block_m=16, tile_size=32, num_segments=8),
+        Config("segmented", block_m=16, tile_size=32, num_segments=8, device_segments=1),
+    ),
+    grids=(
+        ConfigGrid(M=(16,), T=(32, 64), W=(2, 4), S=(3,), N=COUNTS),
+        ConfigGrid(M=(16,), T=(64, 128), W=(4,), S=(2,), N=COUNTS),
+        ConfigGrid(M=(32,), T=(64,), W=(4,), S=(3,), N=COUNTS),
+        # Chunks of few, long prompts.
+        ConfigGrid(M=(64,), T=(64,), W=(4,), S=(3,), N=(2, 4, 8, 16)),
+        ConfigGrid(M=(128,), T=(64,), W=(8,), S=(3,), N=(2, 4, 8)),
+        # vLLM's fixed choices.
+        ConfigGrid(M=(16, 32, 64, 128), T=(16, 32), W=(4,), S=(3,), N=(16,)),
+    ),
+)

@@ -1,6 +1,6 @@
-"""Split: a decode kernel for sequences of one query token beside a prefill kernel for all others.
+"""Split: a decode kernel for sequences of one query token, and a prefill kernel for all others.
 
-"Enabling vLLM V1 on AMD GPUs With Triton", phase 2: in decode, one program serves all query heads of a KV
+"Enabling vLLM V1 on AMD GPUs With Triton", phase 2. In decode, one program computes all query heads of a KV
 head.
 """
 
@@ -9,13 +9,14 @@ import triton.language as tl
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
-from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common
-from attn_kernels.kernels.compile_params import Cache, Scoring
-from attn_kernels.kernels.prefix_prefill import bind_prefill, specialise_prefill
-from attn_kernels.kernels.rows import attend_and_store, load_scales, place
+from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common_arguments
+from attn_kernels.kernels.compile_params import PagedCache, Scoring
+from attn_kernels.kernels.prefix_prefill import bind_prefill, prefix_prefill_kernel, specialise_prefill
+from attn_kernels.kernels.query_tile import attend_and_store, load_scales, make_q_block
+from attn_kernels.kernels.variant import ConfigGrid, Variant
 
 MIN_ROWS = 16  # of a matrix instruction
-MAX_HEADS = 64  # of one program
+MAX_HEADS = 64  # query heads of one program
 SHORTEST_PREFILL = 2  # query tokens
 
 
@@ -55,10 +56,10 @@ def decode_kernel(
     if tl.load(cu_seqlens_q_ptr + seq + 1) - tl.load(cu_seqlens_q_ptr + seq) != 1:
         return
     head = tl.program_id(2) * const.heads
-    block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, 0, tl.program_id(1), head, const)
+    block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, 0, tl.program_id(1), head, const.block_q)
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = Cache(
+    cache = PagedCache(
         block_table_ptr,
         k_ptr,
         v_ptr,
@@ -86,7 +87,7 @@ def decode_kernel(
 
 
 def decode_tile(queries_per_kv: int) -> tuple[int, int]:
-    """Query heads of a decode program, and the rows of its query tile."""
+    """Query heads of a decode program, and rows of its query tile."""
     heads = min(queries_per_kv, MAX_HEADS)
     return heads, max(MIN_ROWS, triton.next_power_of_2(heads))
 
@@ -101,7 +102,7 @@ def has_prefill(plan: Plan) -> bool:
 
 
 def has_decode(plan: Plan) -> bool:
-    """Not if all sequences are known to have as many query tokens, more than one."""
+    """Whether a sequence may have one query token: not where all are known to have equally many, above 1."""
     return (
         plan.max_query_len <= 1
         or plan.num_query_tokens != plan.num_seqs * plan.max_query_len
@@ -110,13 +111,24 @@ def has_decode(plan: Plan) -> bool:
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    """Two kernels, of which a batch needs one or both. ``block_m`` is the prefill's."""
+    """Two launches, of which a batch needs one or both; ``block_m`` is that of the prefill kernel."""
     prefill = bind_prefill(plan, layer, SHORTEST_PREFILL, has_prefill)
     heads, block_m = decode_tile(plan.queries_per_kv)
-    arguments, const, options = common(plan, layer, heads=heads, block_m=block_m)
-    head_splits = -(-plan.queries_per_kv // heads)
+    arguments, const, options = common_arguments(plan, layer, heads=heads, block_m=block_m)
 
     def programs(plan: Plan) -> tuple[int, int, int]:
-        return plan.num_seqs, plan.num_kv_heads, head_splits
+        return plan.num_seqs, plan.num_kv_heads, const.head_splits
 
     return prefill, Launch(decode_kernel, programs, (*arguments, const), options, has_decode)
+
+
+VARIANT = Variant(
+    name="split",
+    kernels=(prefix_prefill_kernel, decode_kernel),
+    bind=bind,
+    specialise=specialise,
+    one_head=True,
+    decode_rows=lambda queries_per_kv: decode_tile(queries_per_kv)[1],
+    samples=(Config("split", block_m=64, tile_size=32),),
+    grids=(ConfigGrid(M=(64, 128), T=(32, 64, 128), W=(4, 8), S=(2, 3)),),
+)

@@ -1,8 +1,8 @@
-"""Static launch grid: a persistent kernel of a fixed number of programs that hand themselves the work.
+"""Static launch grid: a persistent kernel, each of whose programs computes Q-Blocks one after another.
 
-"The Anatomy of a Triton Attention Kernel", arXiv 2511.11581, sections 4.7 and 6.2: the launch depends on the
-GPU, not on the batch, so a captured graph replays for other batches without programs that find nothing to do.
-The work is read from the cumulative Q-Block tensor, for prefill and decode alike.
+"The Anatomy of a Triton Attention Kernel", arXiv 2511.11581, sections 4.7 and 6.2. The number of programs
+depends on the GPU and not on the batch, so a captured graph replays for other batches without idle programs.
+Programs find their Q-Blocks by the cumulative Q-Block tensor, in prefill and decode alike.
 """
 
 from functools import cache as memoize
@@ -20,30 +20,42 @@ from attn_kernels.kernels.arguments import (
     NUM_SEQS,
     ONE_PROGRAM_OPTIONS,
     Specialisation,
-    common,
+    common_arguments,
     of_workspace,
-    one_program,
+    one_program_grid,
 )
-from attn_kernels.kernels.compile_params import Cache, Scoring
-from attn_kernels.kernels.device_splits import bind_decide, specialise_decide
+from attn_kernels.kernels.compile_params import PagedCache, Scoring
+from attn_kernels.kernels.device_splits import (
+    bind_count_segments,
+    count_segments_kernel,
+    specialise_count_segments,
+)
 from attn_kernels.kernels.pages import search
 from attn_kernels.kernels.qblock import bind_group
-from attn_kernels.kernels.rows import attend_cache, load_rows, load_scales, place, store_rows
-from attn_kernels.kernels.scratch import Needs, Scratch
+from attn_kernels.kernels.query_tile import (
+    attend_cache,
+    load_queries,
+    load_scales,
+    make_q_block,
+    store_output,
+)
+from attn_kernels.kernels.scratch import Scratch, ScratchMaxima, ScratchSizes
 from attn_kernels.kernels.segments import (
+    SEGMENT_PARAMETERS,
+    absent_num_segments,
     bind_reduce,
     partials,
+    reduce_kernel,
     segment_keys,
     segments_used,
     specialise_reduce,
     store_segment,
-    undecided,
 )
+from attn_kernels.kernels.variant import ConfigGrid, Variant
 
-CU_Q_BLOCKS, *PARTIALS, DECIDED = map(of_workspace, range(5))
+CU_Q_BLOCKS, *PARTIALS, NUM_SEGMENTS = map(of_workspace, range(5))
 NO_PARTIALS = {"partial_ptr": None, "max_ptr": None, "sum_ptr": None}
-COUNT_CHUNK = 1024  # sequences at a time
-INTERPRETED_PROCESSORS = 3  # stand for a GPU's multiprocessors on the CPU
+INTERPRETED_PROCESSORS = 3  # multiprocessors in Triton's interpreter
 
 
 @triton.jit(**JIT_OPTIONS)
@@ -80,19 +92,19 @@ def static_grid_kernel(
     partial_ptr,
     max_ptr,
     sum_ptr,
-    decided_ptr,
+    num_segments_ptr,
     num_kv_heads,
     heads_per_group,
     const: tl.constexpr,
 ):
     UNSPLIT: tl.constexpr = const.num_segments == 1
-    segments = segments_used(decided_ptr, const)
-    HEAD_SPLITS: tl.constexpr = (const.queries_per_kv + const.heads - 1) // const.heads
+    segments = segments_used(num_segments_ptr, const.num_segments)
+    HEAD_SPLITS: tl.constexpr = const.head_splits
     num_blocks = tl.load(cu_q_blocks_ptr + num_seqs)
     num_items = num_blocks * num_kv_heads * HEAD_SPLITS * segments
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = Cache(
+    cache = PagedCache(
         block_table_ptr,
         k_ptr,
         v_ptr,
@@ -108,23 +120,23 @@ def static_grid_kernel(
         segment = item % segments
         head = item // segments % HEAD_SPLITS * const.heads
         item_of_head = item // (segments * HEAD_SPLITS)
-        # Group after group of KV heads; in each, block after block, longest first as in the Q-Block kernel.
+        # Group after group of KV heads. In each, block after block: the longest first, as in qblock.
         group = item_of_head // (num_blocks * heads_per_group)
         item_of_group = item_of_head % (num_blocks * heads_per_group)
         kv_head = group * heads_per_group + item_of_group % heads_per_group
         q_block = num_blocks - 1 - item_of_group // heads_per_group
         seq = search(cu_q_blocks_ptr, num_seqs, q_block)
         block_in_seq = q_block - tl.load(cu_q_blocks_ptr + seq)
-        block = place(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, const)
-        start, stop = segment_keys(block, window, segment, segments, const)
+        block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, const.block_q)
+        start, stop = segment_keys(block, window, segment, segments, const.tile_size, const.windowed)
         if start < stop:
-            rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
+            queries = load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
             acc, row_max, row_sum = attend_cache(
-                block, rows, cache, scoring, scales, start, stop, UNSPLIT, const
+                block, queries, cache, scoring, scales, start, stop, UNSPLIT, const
             )
             if UNSPLIT:
                 result = acc / row_sum[:, None]
-                store_rows(out_ptr, stride_out_token, stride_out_head, block, result, const)
+                store_output(out_ptr, stride_out_token, stride_out_head, block, result, const)
             else:
                 store_segment(
                     out_ptr,
@@ -133,7 +145,7 @@ def static_grid_kernel(
                     partial_ptr,
                     max_ptr,
                     sum_ptr,
-                    decided_ptr,
+                    num_segments_ptr,
                     block,
                     segment,
                     segments,
@@ -148,16 +160,16 @@ def static_grid_kernel(
 
 @memoize
 def multiprocessors(device: torch.device) -> int:
+    """Multiprocessors (NVIDIA) or compute units (AMD) of a device."""
     if device.type == "cpu":
         return INTERPRETED_PROCESSORS
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 @triton.jit(**JIT_OPTIONS)
-def count_q_blocks_kernel(
-    cu_q_blocks_ptr, cu_seqlens_q_ptr, num_seqs, BLOCK_Q: tl.constexpr, CHUNK: tl.constexpr
-):
-    """The cumulative Q-Block tensor, by one program."""
+def count_q_blocks_kernel(cu_q_blocks_ptr, cu_seqlens_q_ptr, num_seqs, block_q):
+    """Fill the cumulative Q-Block tensor, for Q-Blocks of ``block_q`` query tokens; one program."""
+    CHUNK: tl.constexpr = 1024  # sequences at a time
     tl.store(cu_q_blocks_ptr, 0)
     before = 0
     for first in tl.range(0, num_seqs, CHUNK):
@@ -165,45 +177,40 @@ def count_q_blocks_kernel(
         exists = seqs < num_seqs
         starts = tl.load(cu_seqlens_q_ptr + seqs, mask=exists, other=0)
         stops = tl.load(cu_seqlens_q_ptr + seqs + 1, mask=exists, other=0)
-        blocks = (stops - starts + BLOCK_Q - 1) // BLOCK_Q
+        blocks = (stops - starts + block_q - 1) // block_q
         tl.store(cu_q_blocks_ptr + 1 + seqs, before + tl.cumsum(blocks, 0), mask=exists)
         before += tl.sum(blocks, 0)
 
 
-def workspace(scratch: Scratch, needs: Needs) -> tuple[Tensor, ...]:
-    """The cumulative Q-Block tensor, int32 [num_seqs + 1], and the partial results if there are segments."""
-    cu_q_blocks = scratch.cu_q_blocks(needs)
-    return (cu_q_blocks, *partials(scratch, needs)) if needs.num_segments > 1 else (cu_q_blocks,)
+def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
+    """The cumulative Q-Block tensor, int32 [num_seqs + 1]; with segments, ``partials`` as well."""
+    cu_q_blocks = scratch.cu_q_blocks(sizes)
+    return (cu_q_blocks, *partials(scratch, sizes)) if sizes.num_segments > 1 else (cu_q_blocks,)
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
-    count = Specialisation(
-        count_q_blocks_kernel, constants=count_constants(config, queries_per_kv), options=ONE_PROGRAM_OPTIONS
-    )
-    if config.num_segments > 1:
-        kernel = Specialisation(static_grid_kernel, constants=undecided(config))
-        return (count, *specialise_decide(config), kernel, specialise_reduce(config))
-    return (count, Specialisation(static_grid_kernel, constants={**NO_PARTIALS, **undecided(config)}))
-
-
-def count_constants(config: Config, queries_per_kv: int) -> dict[str, int]:
-    return {"BLOCK_Q": config.block_m // min(queries_per_kv, config.block_m), "CHUNK": COUNT_CHUNK}
+    count = Specialisation(count_q_blocks_kernel, options=ONE_PROGRAM_OPTIONS)
+    constants = absent_num_segments(config)
+    if config.num_segments == 1:
+        return count, Specialisation(static_grid_kernel, constants=NO_PARTIALS | constants)
+    kernel = Specialisation(static_grid_kernel, constants=constants)
+    return count, *specialise_count_segments(config), kernel, specialise_reduce(config)
 
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
-    """The kernel that fills the cumulative Q-Block tensor, once a plan."""
-    constants = count_constants(plan.config, plan.queries_per_kv)
-    arguments = (CU_Q_BLOCKS, CU_SEQLENS_Q, NUM_SEQS, *constants.values())
-    count = Launch(count_q_blocks_kernel, one_program, arguments, ONE_PROGRAM_OPTIONS)
-    return (count, *bind_decide(plan, DECIDED))
+    """The launch that fills the cumulative Q-Block tensor, and the one that counts segments, if any."""
+    block_m = plan.config.block_m
+    arguments = (CU_Q_BLOCKS, CU_SEQLENS_Q, NUM_SEQS, block_m // min(plan.queries_per_kv, block_m))
+    count = Launch(count_q_blocks_kernel, one_program_grid, arguments, ONE_PROGRAM_OPTIONS)
+    return (count, *bind_count_segments(plan, NUM_SEGMENTS))
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    """``programs_per_sm`` programs for each multiprocessor; with segments, a second kernel joins them."""
-    arguments, const, options = common(plan, layer)
+    """A launch of ``programs_per_sm`` programs a multiprocessor; with segments, another that joins them."""
+    arguments, const, options = common_arguments(plan, layer)
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     segmented = plan.config.num_segments > 1
-    decided = DECIDED if plan.decides else None
+    num_segments = NUM_SEGMENTS if plan.decides else None
     first = Launch(
         static_grid_kernel,
         lambda plan: grid,
@@ -211,11 +218,42 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
             *arguments,
             CU_Q_BLOCKS,
             *(PARTIALS if segmented else NO_PARTIALS.values()),
-            decided,
+            num_segments,
             plan.num_kv_heads,
             OfPlan(bind_group(plan, layer)),
             const,
         ),
         options,
     )
-    return (first, bind_reduce(layer, PARTIALS, decided, const)) if segmented else (first,)
+    return (first, bind_reduce(layer, PARTIALS, num_segments, const)) if segmented else (first,)
+
+
+def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
+    """Results of one segment go to the output, so nothing is kept of it."""
+    return ScratchMaxima(segments=config.num_segments if config.num_segments > 1 else 0)
+
+
+VARIANT = Variant(
+    name="static_grid",
+    kernels=(count_segments_kernel, count_q_blocks_kernel, static_grid_kernel, reduce_kernel),
+    bind=bind,
+    bind_once=bind_once,
+    specialise=specialise,
+    parameters=SEGMENT_PARAMETERS | {"programs_per_sm"},
+    scratch=take_scratch,
+    scratch_maxima=scratch_maxima,
+    # Segments make the kernel another, and so does whether the device counts them.
+    samples=(
+        Config("static_grid", block_m=64, tile_size=32, programs_per_sm=2),
+        Config("static_grid", block_m=16, tile_size=32, num_segments=4, programs_per_sm=4, device_segments=1),
+    ),
+    # programs_per_sm sets the grid alone, so its values share a compiled kernel.
+    grids=(
+        ConfigGrid(M=(16, 32), T=(32, 64), W=(4,), S=(3,), P=(2, 4)),
+        ConfigGrid(M=(16,), T=(32, 64), W=(4,), S=(3,), N=(8, 16), P=(2, 4)),
+        ConfigGrid(M=(64,), T=(32, 64), W=(4,), S=(3,), P=(1, 2, 4)),
+        ConfigGrid(M=(64,), T=(64,), W=(4,), S=(3,), N=(8,), P=(1, 2)),
+        ConfigGrid(M=(128,), T=(32,), W=(4,), S=(3,), P=(1, 2)),
+        ConfigGrid(M=(128,), T=(64, 128), W=(8,), S=(2, 3), P=(1, 2)),
+    ),
+)

@@ -1,8 +1,9 @@
-"""Stream-K: a launch of fixed size whose programs share the batch's tiles evenly, whatever the batch.
+"""Stream-K: a fixed number of programs that share the tiles of any batch evenly.
 
-For captured graphs: each program finds its share from the lengths that are in memory when the graph is
-replayed, so nothing but the number of programs is decided when it is captured. One launch: the last program
-to finish a Q-Block that several share joins their parts. Sources: ``work``; ``fragments``.
+It is for captured graphs. Each program finds its share from the lengths that are in memory when the graph is
+replayed, so only the number of programs is fixed when it is captured. There is one launch: where several
+programs share a Q-Block, the last to finish joins their fragments. ``linear_tiles`` and
+``stream_k_fragments`` name the sources.
 """
 
 import torch
@@ -12,13 +13,25 @@ from torch import Tensor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
-from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common, of_workspace
-from attn_kernels.kernels.compile_params import Cache, Scoring
-from attn_kernels.kernels.fragments import finish, fragment_of, is_last_to_arrive, join, store_fragment
-from attn_kernels.kernels.rows import attend_cache, first_tile, load_rows, load_scales
-from attn_kernels.kernels.scratch import Needs, Scratch
+from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common_arguments, of_workspace
+from attn_kernels.kernels.compile_params import PagedCache, Scoring
+from attn_kernels.kernels.linear_tiles import count_tiles, find_tile
+from attn_kernels.kernels.query_tile import (
+    attend_cache,
+    first_tile,
+    load_queries,
+    load_scales,
+    store_normalised,
+)
+from attn_kernels.kernels.scratch import Scratch, ScratchMaxima, ScratchSizes
 from attn_kernels.kernels.static_grid import multiprocessors
-from attn_kernels.kernels.work import length_of_line, locate
+from attn_kernels.kernels.stream_k_fragments import (
+    fragment_index,
+    is_last_to_arrive,
+    join_fragments,
+    store_fragment,
+)
+from attn_kernels.kernels.variant import Variant
 
 FRAGMENTS = tuple(map(of_workspace, range(4)))
 
@@ -60,13 +73,13 @@ def stream_k_kernel(
     num_kv_heads,
     const: tl.constexpr,
 ):
-    num_tiles = length_of_line(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, const)
+    num_tiles = count_tiles(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, const)
     share = tl.cdiv(num_tiles, tl.num_programs(0))
-    position = tl.program_id(0) * share
-    end = tl.minimum(position + share, num_tiles)
+    tile = tl.program_id(0) * share
+    end = tl.minimum(tile + share, num_tiles)
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = Cache(
+    cache = PagedCache(
         block_table_ptr,
         k_ptr,
         v_ptr,
@@ -78,49 +91,53 @@ def stream_k_kernel(
         stride_v_slot,
         stride_v_head,
     )
-    while position < end:
-        piece = locate(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, position, const)
-        block = piece.block
-        next_position = tl.minimum(piece.stop, end)
-        rows = load_rows(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
-        leftmost = first_tile(rows.first_position, window, const)
-        start = leftmost + (position - piece.start).to(tl.int32) * const.tile_size
-        stop = leftmost + (next_position - piece.start).to(tl.int32) * const.tile_size
-        stop = tl.minimum(stop, rows.last_position + 1)
-        acc, row_max, row_sum = attend_cache(block, rows, cache, scoring, scales, start, stop, False, const)
-        if next_position - position == piece.stop - piece.start:
-            finish(out_ptr, stride_out_token, stride_out_head, block, scoring, acc, row_max, row_sum, const)
+    while tile < end:
+        tiles = find_tile(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, tile, const)
+        block = tiles.block
+        next_tile = tl.minimum(tiles.stop, end)
+        queries = load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
+        leftmost = first_tile(queries.first_position, window, const.tile_size, const.windowed)
+        start = leftmost + (tile - tiles.start).to(tl.int32) * const.tile_size
+        stop = leftmost + (next_tile - tiles.start).to(tl.int32) * const.tile_size
+        stop = tl.minimum(stop, queries.last_position + 1)
+        acc, row_max, row_sum = attend_cache(
+            block, queries, cache, scoring, scales, start, stop, False, const
+        )
+        if next_tile - tile == tiles.stop - tiles.start:
+            store_normalised(
+                out_ptr, stride_out_token, stride_out_head, block, scoring, acc, row_max, row_sum, const
+            )
         else:
             programs = tl.num_programs(0)
-            fragment = fragment_of(tl.program_id(0), position == piece.start, programs)
+            fragment = fragment_index(tl.program_id(0), tile == tiles.start, programs)
             store_fragment(partial_ptr, max_ptr, sum_ptr, fragment, block, acc, row_max, row_sum, const)
-            first = (piece.start // share).to(tl.int32)
-            last = ((piece.stop - 1) // share).to(tl.int32)
+            first = (tiles.start // share).to(tl.int32)
+            last = ((tiles.stop - 1) // share).to(tl.int32)
             if is_last_to_arrive(counters_ptr, first, last):
-                acc, row_max, row_sum = join(
+                acc, row_max, row_sum = join_fragments(
                     partial_ptr, max_ptr, sum_ptr, first, last, programs, block, const
                 )
-                finish(
+                store_normalised(
                     out_ptr, stride_out_token, stride_out_head, block, scoring, acc, row_max, row_sum, const
                 )
-        position = next_position
+        tile = next_tile
 
 
 def why_not() -> str | None:
-    """Why this vendor's GPUs cannot join fragments as ``fragments`` does; None where they can.
+    """Why this vendor's GPUs cannot join fragments; None where they can.
 
-    Triton's barrier (3.6 and 3.9) compiles to a bare ``s_barrier`` for AMD, so that one wavefront may count
-    its program as arrived while stores of another have not reached memory.
+    Triton's barrier (3.6 and 3.9) compiles to a bare ``s_barrier`` for AMD. So one wavefront may count its
+    program as arrived before stores of another wavefront have reached memory.
     """
     return "AMD GPUs do not order a program's stores before its arrival" if torch.version.hip else None
 
 
-def workspace(scratch: Scratch, needs: Needs) -> tuple[Tensor, ...]:
-    """Counters that are zero between launches, and the memory of fragments. Raises ValueError on AMD GPUs."""
+def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
+    """Counters, which are zero between launches, and fragments. Raises ValueError on AMD GPUs."""
     reason = why_not()
     if reason is not None:
         raise ValueError(f"config.variant is 'stream_k', but {reason}: use another")
-    return scratch.fragments(multiprocessors(scratch.device) * needs.programs_per_sm, needs)
+    return scratch.fragments(multiprocessors(scratch.device) * sizes.programs_per_sm, sizes)
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
@@ -128,8 +145,26 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    """One kernel of ``programs_per_sm`` programs for each multiprocessor."""
-    arguments, const, options = common(plan, layer)
+    """One launch, of ``programs_per_sm`` programs a multiprocessor."""
+    arguments, const, options = common_arguments(plan, layer)
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     arguments = (*arguments, *FRAGMENTS, plan.num_kv_heads, const)
     return (Launch(stream_k_kernel, lambda plan: grid, arguments, options),)
+
+
+def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
+    programs = multiprocessors(device) * config.programs_per_sm
+    return ScratchMaxima(fragment_rows=programs * config.block_m)
+
+
+# Without grids: choose.capture picks its config, for captured graphs.
+VARIANT = Variant(
+    name="stream_k",
+    kernels=(stream_k_kernel,),
+    bind=bind,
+    specialise=specialise,
+    parameters=frozenset({"programs_per_sm"}),
+    scratch=take_scratch,
+    scratch_maxima=scratch_maxima,
+    samples=(Config("stream_k", block_m=16, tile_size=64, programs_per_sm=2),),
+)

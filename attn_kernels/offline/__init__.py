@@ -1,4 +1,4 @@
-"""Compilation of configs for GPUs that are not there; ``python -m attn_kernels.offline --help``."""
+"""Compilation for GPUs that this machine lacks; see ``python -m attn_kernels.offline --help``."""
 
 from attn_kernels.offline.compile import compile_config
 from attn_kernels.offline.resources import Resources

@@ -1,4 +1,4 @@
-"""Compile configs for GPUs that are not there, and see whether they fit.
+"""Compile configs for GPUs that this machine lacks, and show whether they fit.
 
     python -m attn_kernels.offline --all
     python -m attn_kernels.offline --target sm_90 --variant segmented --tile-size 64 --features window,fp8
@@ -20,37 +20,24 @@ from attn_kernels.core.config import Config
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.resources import SHARED_LIMITS, TARGETS
-from attn_kernels.offline.sources import DTYPE_NAMES, FEATURES, Shape, sources
-from attn_kernels.offline.table import Case, print_table, results
+from attn_kernels.offline.sources import DTYPE_NAMES, FEATURES, CompileShape, sources
+from attn_kernels.offline.table import CompileCase, compile_cases, print_table
 
-# What --variant begins with: each fits every target.
-DEFAULTS = {
-    "naive": Config("naive", block_m=1, tile_size=32),
-    "prefix_prefill": Config("prefix_prefill", block_m=64, tile_size=32),
-    "split": Config("split", block_m=64, tile_size=32),
-    "qblock": Config("qblock", block_m=64, tile_size=32),
-    "segmented": Config("segmented", block_m=16, tile_size=32, num_segments=8),
-    "static_grid": Config("static_grid", block_m=64, tile_size=32, programs_per_sm=2),
-    "stream_k": Config("stream_k", block_m=16, tile_size=64, programs_per_sm=2),
-}
-# Segments make a static grid's kernel another, and so does who decides about them.
-ALL = (
-    *DEFAULTS.values(),
-    Config("segmented", block_m=16, tile_size=32, num_segments=8, device_segments=1),
-    Config("static_grid", block_m=16, tile_size=32, num_segments=4, programs_per_sm=4, device_segments=1),
-)
+# What --variant compiles where the command line gives no other launch parameters.
+DEFAULTS = {name: variant.samples[0] for name, variant in VARIANTS.items()}
+ALL = (*DEFAULTS.values(), *(config for variant in VARIANTS.values() for config in variant.samples[1:]))
 PARAMETERS = Config._fields[1:]
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are ValueErrors."""
+    """A parser that raises ValueError."""
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
 
 
 def _parser() -> Parser:
-    summary = "Compile configs for GPUs that are not there, and see whether they fit."
+    summary = "Compile configs for GPUs that this machine lacks, and show whether they fit."
     parser = Parser(prog="python -m attn_kernels.offline", description=summary, allow_abbrev=False)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--all", action="store_true", help="every variant, plain and with all features")
@@ -76,7 +63,7 @@ def _parser() -> Parser:
 
 
 def _features(text: str) -> tuple[str, ...]:
-    """The features of a comma-separated list, in the order of ``FEATURES``."""
+    """Parse a comma-separated list of features; returns them in the order of ``FEATURES``."""
     names = FEATURES if text == "all" else tuple(text.split(","))
     for name in names:
         if name not in FEATURES:
@@ -85,7 +72,7 @@ def _features(text: str) -> tuple[str, ...]:
 
 
 def generated_configs(device_key: str) -> list[Config]:
-    """The config constants of a generated module. Raises ValueError."""
+    """The configs of a generated module. Raises ValueError if there is no such module, or it has none."""
     from generated import unified_attention
 
     if device_key not in unified_attention.MODULES:
@@ -98,7 +85,7 @@ def generated_configs(device_key: str) -> list[Config]:
 
 
 def _configs(options: argparse.Namespace) -> list[Config]:
-    """The configs that the command line asks for. Raises ValueError."""
+    """The configs that the command line names. Raises ValueError."""
     given = {name: getattr(options, name) for name in PARAMETERS if getattr(options, name) is not None}
     if given and options.variant is None:
         option = next(iter(given)).replace("_", "-")
@@ -116,8 +103,8 @@ def _configs(options: argparse.Namespace) -> list[Config]:
     return configs
 
 
-def _cases(options: argparse.Namespace) -> list[Case]:
-    """All that the command line asks for. Raises ValueError."""
+def _cases(options: argparse.Namespace) -> list[CompileCase]:
+    """Everything to compile. Raises ValueError, or RuntimeError if TRITON_INTERPRET is set."""
     if options.jobs < 1:
         raise ValueError(f"--jobs is {options.jobs}, but at least 1 is needed")
     features = [options.features or ()]
@@ -126,22 +113,25 @@ def _cases(options: argparse.Namespace) -> list[Case]:
     dtype = {name: dtype for dtype, name in DTYPE_NAMES.items()}[options.dtype]
     sizes = (options.block_size, options.queries_per_kv, dtype)
     shapes = [
-        (config, Shape(target, head_size, *sizes, names))
+        (config, CompileShape(target, head_size, *sizes, names))
         for config, target, head_size, names in product(
             _configs(options), dict.fromkeys(options.target), dict.fromkeys(options.head_sizes), features
         )
     ]
-    return [Case(config, kernel, shape) for config, shape in shapes for kernel in sources(config, shape)]
+    return [
+        CompileCase(config, kernel, shape) for config, shape in shapes for kernel in sources(config, shape)
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 0 if all kernels fit, 1 if some do not fit or compile, 2 after wrong use."""
     try:
         options = _parser().parse_args(arguments)
         cases = _cases(options)
     except (ValueError, RuntimeError) as error:
         print(f"attn_kernels.offline: {error}", file=sys.stderr)
         return 2
-    misfits = print_table(cases, results(cases, min(options.jobs, len(cases))))
+    misfits = print_table(cases, compile_cases(cases, min(options.jobs, len(cases))))
     limits = ", ".join(
         f"{SHARED_LIMITS[target]} on {target}"
         for target in dict.fromkeys(case.shape.target for case in cases)

@@ -16,7 +16,7 @@ TARGETS = {
     "gfx90a": GPUTarget("hip", "gfx90a", 64),
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
-# Bytes of shared memory that one block may have. NVIDIA: CUDA C++ Programming Guide, technical
+# Bytes of shared memory that a block may have. NVIDIA: CUDA C++ Programming Guide, technical
 # specifications per compute capability (163 KiB for 8.0, 227 KiB for 9.0). AMD: the 64 KiB of LDS of a
 # compute unit, CDNA2 and CDNA3 ISA reference guides.
 SHARED_LIMITS = {"sm_80": 166912, "sm_90": 232448, "gfx90a": 65536, "gfx942": 65536}
@@ -24,18 +24,20 @@ SHARED_LIMITS = {"sm_80": 166912, "sm_90": 232448, "gfx90a": 65536, "gfx942": 65
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a compiled kernel needs: bytes of shared memory a block, registers and 4-byte spills a thread.
+    """What a compiled kernel needs; None where Triton's bundled tools do not tell."""
 
-    ``registers`` and ``spills`` are None where Triton's bundled tools do not tell.
-    """
+    shared_bytes: int  # shared memory of a block
+    registers: int | None  # of a thread
+    spills: int | None  # registers (4 bytes) that a thread keeps in memory
 
-    shared_bytes: int
-    registers: int | None
-    spills: int | None
+    @property
+    def shared_memory(self) -> int:
+        """``shared_bytes`` by the name that ``treegen check`` reads."""
+        return self.shared_bytes
 
 
 def measure(kernel: Any) -> Resources:
-    """Read a compiled kernel's resources: from its cubin with cuobjdump, or from its AMD assembly."""
+    """Read the Resources of a compiled kernel: from its cubin with cuobjdump, or from its AMD assembly."""
     shared = int(kernel.metadata.shared)
     if "amdgcn" in kernel.asm:
         counts = dict(re.findall(r"\.(vgpr_count|vgpr_spill_count):\s+(\d+)", kernel.asm["amdgcn"]))

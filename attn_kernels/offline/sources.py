@@ -1,4 +1,4 @@
-"""What Triton would compile for a launch: the types, constants and alignments of a kernel's arguments."""
+"""What Triton would compile for a launch: types, constants and alignments of a kernel's arguments."""
 
 from typing import Any, NamedTuple
 
@@ -17,13 +17,12 @@ from attn_kernels.kernels.arguments import (
     Specialisation,
     launch_constants,
 )
-from attn_kernels.kernels.compile_params import CompileParams
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.resources import TARGETS
 
-# What a launch may have beside q and the caches. "scales": tensors on the device, not numbers; "new_kv":
-# the query tokens' own keys and values.
+# What a launch may have beside q and the caches. "scales" are tensors on the device instead of numbers,
+# "new_kv" the keys and values of the query tokens.
 FEATURES = ("window", "softcap", "alibi", "sinks", "fp8", "scales", "new_kv")
 POINTERS_OF_FEATURES = {
     "slopes_ptr": "alibi",
@@ -40,22 +39,22 @@ CACHE_POINTERS = ("k_ptr", "v_ptr")
 DTYPE_NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
-class Shape(NamedTuple):
-    """What a kernel is compiled for beside its config; ``features`` are of ``FEATURES``."""
+class CompileShape(NamedTuple):
+    """What a kernel is compiled for beside its config."""
 
-    target: str
+    target: str  # a key of ``TARGETS``
     head_size: int
-    block_size: int
-    queries_per_kv: int
+    block_size: int  # tokens a page holds
+    queries_per_kv: int  # query heads that share a KV head
     dtype: torch.dtype
-    features: tuple[str, ...]
+    features: tuple[str, ...]  # of ``FEATURES``
 
     @property
     def gpu(self) -> GPUTarget:
         return TARGETS[self.target]
 
     def check(self) -> None:
-        """Raises ValueError or TypeError."""
+        """Raise ValueError or TypeError where kernels cannot be compiled for this."""
         checks.check_heads(self.queries_per_kv, 1, self.head_size)
         checks.check_int("block_size", self.block_size, 1)
         checks.check_dtype(self.dtype)
@@ -66,26 +65,25 @@ class Shape(NamedTuple):
                 raise ValueError(f"feature is {feature!r}, but the features are: {', '.join(FEATURES)}")
 
 
-class Source(NamedTuple):
-    """What Triton takes. ``attributes`` belong to pointers, and name them by their place."""
+class KernelSource(NamedTuple):
+    """A kernel and what Triton compiles it for."""
 
     kernel: Any
-    signature: dict[str, str]
-    constants: dict[str, Any]
-    attributes: dict[tuple[int, ...], list[list[Any]]]
-    options: dict[str, int | bool]
+    signature: dict[str, str]  # argument types by name
+    constants: dict[str, Any]  # compile-time arguments by name
+    attributes: dict[tuple[int, ...], list[list[Any]]]  # of pointers, by their position
+    options: dict[str, int | bool]  # Triton's own
 
 
-def sources(config: Config, shape: Shape) -> dict[str, Source]:
-    """The kernels that a config launches, by their names without ``_kernel``.
+def sources(config: Config, shape: CompileShape) -> dict[str, KernelSource]:
+    """The kernels that a config launches for contiguous tensors, by their names without ``_kernel``.
 
-    Tensors are taken to be contiguous. Raises ValueError, TypeError, or RuntimeError where TRITON_INTERPRET
-    is set.
+    Raises ValueError or TypeError on an impossible config or shape, RuntimeError if TRITON_INTERPRET is set.
     """
     check_config(config)
     shape.check()
     if config.descriptors and shape.target == "sm_90" and not shape.features:
-        from attn_kernels.kernels import hopper  # not before: Gluon is experimental
+        from attn_kernels.kernels import hopper  # not at import: Gluon is experimental
 
         tile = (shape.head_size, shape.block_size, shape.queries_per_kv)
         if hopper.why_not_shape(config, *tile) is None:
@@ -99,8 +97,8 @@ def sources(config: Config, shape: Shape) -> dict[str, Source]:
     }
 
 
-def _source(config: Config, special: Specialisation, shape: Shape) -> Source:
-    stride = shape.head_size  # divides all strides of a contiguous tensor
+def _source(config: Config, special: Specialisation, shape: CompileShape) -> KernelSource:
+    stride = shape.head_size  # it divides all strides of a contiguous tensor
     *_, const, options = launch_constants(
         config,
         "amd" if shape.gpu.backend == "hip" else "nvidia",
@@ -117,19 +115,23 @@ def _source(config: Config, special: Specialisation, shape: Shape) -> Source:
         alibi="alibi" in shape.features,
     )
     names = special.kernel.arg_names
-    constants = _constants(names, special, const, shape)
+    absent = {name for name, feature in POINTERS_OF_FEATURES.items() if feature not in shape.features}
+    constants = {**special.constants, **dict.fromkeys(absent.intersection(names))}
+    if "const" in names:
+        constants["const"] = const if special.const_of is None else special.const_of(const)
     signature = {name: "constexpr" if name in constants else _argument_type(name, shape) for name in names}
     attributes: dict[tuple[int, ...], list[list[Any]]] = {
         (index,): _attributes(name, shape)
         for index, name in enumerate(names)
         if signature[name].startswith("*")
     }
-    chosen = dict(options if special.options is None else special.options)
-    return Source(special.kernel, signature, constants, attributes, chosen)
+    if special.options is not None:
+        options = dict(special.options)
+    return KernelSource(special.kernel, signature, constants, attributes, options)
 
 
-def _hopper_source(hopper: Any, config: Config, shape: Shape) -> Source:
-    """The kernel that ``qblock`` launches on Hopper GPUs for a config with descriptors."""
+def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSource:
+    """The kernel that ``qblock`` launches on Hopper GPUs for ``descriptors`` = 1."""
     kernel = hopper.hopper_kernel
     constants = hopper.constants(config, shape.head_size, shape.block_size, shape.queries_per_kv)
     dtype = DTYPE_NAMES[shape.dtype]
@@ -151,18 +153,10 @@ def _hopper_source(hopper: Any, config: Config, shape: Shape) -> Source:
         (names.index(name),): [["tt.divisibility", VECTOR_BYTES]] for name in ("out_ptr", "q_ptr")
     }
     signature = {name: argument_type(name) for name in names}
-    return Source(kernel, signature, constants, attributes, {"num_warps": hopper.WARPS})
+    return KernelSource(kernel, signature, constants, attributes, {"num_warps": hopper.WARPS})
 
 
-def _constants(
-    names: list[str], special: Specialisation, const: CompileParams, shape: Shape
-) -> dict[str, Any]:
-    absent = {name for name, feature in POINTERS_OF_FEATURES.items() if feature not in shape.features}
-    found = {**special.constants, **dict.fromkeys(absent.intersection(names))}
-    return {**found, "const": const} if "const" in names else found
-
-
-def _argument_type(name: str, shape: Shape) -> str:
+def _argument_type(name: str, shape: CompileShape) -> str:
     if name in RUNTIME_INTS:
         return "i32"
     if name in FLOATS:
@@ -177,8 +171,11 @@ def _argument_type(name: str, shape: Shape) -> str:
     return "*" + DTYPE_NAMES[shape.dtype]
 
 
-def _attributes(name: str, shape: Shape) -> list[list[Any]]:
-    """What Triton notes of a pointer. On AMD also that a tensor has up to 2 GiB, as all but caches do."""
+def _attributes(name: str, shape: CompileShape) -> list[list[Any]]:
+    """What Triton notes of a pointer: alignment; on AMD also that the tensor has up to 2 GiB.
+
+    All tensors but caches are taken to be so small.
+    """
     aligned = [] if name in UNALIGNED_POINTERS else [["tt.divisibility", VECTOR_BYTES]]
     small = shape.gpu.backend == "hip" and name not in CACHE_POINTERS
     return [*aligned, ["tt.pointer_range", 32]] if small else aligned

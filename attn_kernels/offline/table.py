@@ -1,79 +1,56 @@
-"""Many compilations at a time, and a table of what they need."""
+"""Compilation in several processes, and the table of what the kernels need."""
 
-import multiprocessing
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from typing import NamedTuple
 
 from attn_kernels.core.config import Config
 from attn_kernels.offline.compile import compile_source
+from attn_kernels.offline.processes import ENDED, compile_in_processes, describe_error
 from attn_kernels.offline.resources import SHARED_LIMITS, Resources, measure
-from attn_kernels.offline.sources import FEATURES, Shape, sources
+from attn_kernels.offline.sources import FEATURES, CompileShape, sources
 
 
-class Case(NamedTuple):
-    """One kernel of a config: one line of the table."""
+class CompileCase(NamedTuple):
+    """One kernel of a config at one shape: one line of the table."""
 
     config: Config
     kernel: str
-    shape: Shape
+    shape: CompileShape
 
     @property
     def name(self) -> str:
         return f"{self.config}/{self.kernel}"
 
 
-def attempt(case: Case) -> Resources | str:
-    """What a case needs, or why it does not compile."""
+def attempt(case: CompileCase) -> Resources | str:
+    """The Resources of a case's kernel, or why it does not compile."""
     try:
         source = sources(case.config, case.shape)[case.kernel]
         return measure(compile_source(source, case.shape.target))
-    except Exception as error:  # a compiler may raise anything; the table names it and goes on
-        lines = str(error).strip().splitlines()
-        return f"{type(error).__name__}: {lines[0] if lines else ''}"
+    except Exception as error:  # compilers raise any exception; the table goes on
+        return describe_error(error)
 
 
-def results(cases: list[Case], jobs: int) -> Iterator[Resources | str]:
-    """What each case needs, in order. One job compiles in this process."""
+def compile_cases(cases: list[CompileCase], jobs: int) -> Iterator[Resources | str]:
+    """The result of ``attempt`` for each case, in order; by ``jobs`` processes, or in this one if 1."""
     if jobs == 1:
-        yield from map(attempt, cases)
-        return
-    with _pool(jobs) as pool:
-        futures = [pool.submit(attempt, case) for case in cases]
-        for case, future in zip(cases, futures, strict=True):
-            try:
-                result = future.result()
-            except BrokenProcessPool:  # a compiler ended one of the processes, and so all of them
-                result = _alone(case)
-            yield result
-
-
-def _alone(case: Case) -> Resources | str:
-    with _pool(1) as pool:
-        try:
-            return pool.submit(attempt, case).result()
-        except BrokenProcessPool:
-            return "the compiler ended its process"
-
-
-def _pool(jobs: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+        return map(attempt, cases)
+    return (result or ENDED for result in compile_in_processes(attempt, cases, jobs))
 
 
 def _names(features: tuple[str, ...]) -> str:
     return "all" if features == FEATURES else ",".join(features) or "plain"
 
 
-def print_table(cases: list[Case], found: Iterator[Resources | str]) -> int:
-    """Print a line a case, and return how many do not fit."""
+def print_table(cases: list[CompileCase], results: Iterator[Resources | str]) -> int:
+    """Print a line for each case; return how many do not fit or do not compile."""
     features = [_names(case.shape.features) for case in cases]
     widths = [max(map(len, column)) for column in ([case.name for case in cases], features)]
     header = ("variant/kernel", "features")
     wide, narrow = (max(width, len(title)) for width, title in zip(widths, header, strict=True))
     print(f"{header[0]:{wide}}  target  head  {header[1]:{narrow}}  shared bytes  registers  spills  fits")
     misfits = 0
-    for case, names, result in zip(cases, features, found, strict=True):
+    for case, names, result in zip(cases, features, results, strict=True):
         start = f"{case.name:{wide}}  {case.shape.target:6}  {case.shape.head_size:4}  {names:{narrow}}"
         if isinstance(result, str):
             misfits += 1

@@ -11,7 +11,7 @@ from attn_kernels.core.structures import Plan
 from attn_kernels.kernels.arguments import BLOCK_TABLE, CU_SEQLENS_Q, NUM_SEQS, SEQUSED_K, head_padded
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.kernels.scratch import Fresh, Needs
+from attn_kernels.kernels.scratch import Fresh, ScratchSizes
 from attn_kernels.launch.binding import bound_of
 from attn_kernels.launch.run import begin
 from attn_kernels.planning.workspace import Workspace
@@ -118,7 +118,7 @@ def plan(
         raise ValueError(f"workspace is on {workspace.device}, but cu_seqlens_q is on {device}")
     padded, segments = head_padded(head_size), full_config.num_segments
     launched = (full_config.block_m, full_config.programs_per_sm)
-    needs = Needs(
+    sizes = ScratchSizes(
         num_seqs, num_query_tokens, num_query_heads, padded, segments, *launched, full_config.device_segments
     )
     decides = None
@@ -143,7 +143,7 @@ def plan(
         config=full_config,
         max_page_id=max_page_id,
         placed=(query_shape, query_shape, device, device, device, device),
-        workspace=VARIANTS[full_config.variant].workspace(workspace or Fresh(device), needs),
+        workspace=VARIANTS[full_config.variant].scratch(workspace or Fresh(device), sizes),
         bound=bound_of(full_config, num_query_heads, num_kv_heads, head_size, block_size, dtype, device),
         values={
             BLOCK_TABLE.value: block_table.data_ptr(),

@@ -11,8 +11,9 @@ from attn_kernels.choose.capture import configs_for_capture
 from attn_kernels.core import checks
 from attn_kernels.core.config import LaunchConfig, complete
 from attn_kernels.kernels.arguments import head_padded
-from attn_kernels.kernels.registry import fragment_rows, segments_of
-from attn_kernels.kernels.scratch import Fragments, Fresh, Needs, Partials
+from attn_kernels.kernels.config_check import check_config
+from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.scratch import Fragments, Fresh, Partials, ScratchMaxima, ScratchSizes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +39,7 @@ class Workspace:
     _cu_q_blocks: Tensor = field(repr=False)
     _partials: Partials = field(repr=False)
     _fragments: Fragments = field(repr=False)
-    _decided: Tensor = field(repr=False)
+    _num_segments: Tensor = field(repr=False)
 
     @classmethod
     def for_maxima(
@@ -77,15 +78,20 @@ class Workspace:
             )
         device, fragments = torch.device(device), 0
         if configs is not None:
-            every = [complete(config) for config in configs]
-            max_segments = max(map(segments_of, every), default=0)
-            fragments = max((fragment_rows(config, device) for config in every), default=0)
+            needed = [ScratchMaxima()]
+            for config in map(complete, configs):
+                check_config(config)
+                needed.append(VARIANTS[config.variant].scratch_maxima(config, device))
+            max_segments = max(maxima.segments for maxima in needed)
+            fragments = max(maxima.fragment_rows for maxima in needed)
         assert max_segments is not None
         checks.check_int("max_query_tokens", max_query_tokens, 1)
         checks.check_int("max_num_seqs", max_num_seqs, 1)
         checks.check_heads(num_query_heads, 1, head_size)
         checks.check_int("max_segments", max_segments, 0)
-        most = Needs(max_num_seqs, max_query_tokens, num_query_heads, head_padded(head_size), max_segments)
+        most = ScratchSizes(
+            max_num_seqs, max_query_tokens, num_query_heads, head_padded(head_size), max_segments
+        )
         fresh = Fresh(device)
         cu_q_blocks = fresh.cu_q_blocks(most)
         return cls(
@@ -99,31 +105,31 @@ class Workspace:
             cu_q_blocks,
             fresh.partials(most),
             fresh.fragments(fragments, most._replace(block_m=1)),
-            fresh.decided(),
+            fresh.num_segments(),
         )
 
-    def cu_q_blocks(self, needs: Needs) -> Tensor:
+    def cu_q_blocks(self, sizes: ScratchSizes) -> Tensor:
         """int32 [max_num_seqs + 1]. Raises ValueError where a plan needs more."""
-        _check("num_seqs", needs.num_seqs, "max_num_seqs", self.max_num_seqs)
+        _check("num_seqs", sizes.num_seqs, "max_num_seqs", self.max_num_seqs)
         return self._cu_q_blocks
 
-    def partials(self, needs: Needs) -> Partials:
+    def partials(self, sizes: ScratchSizes) -> Partials:
         """As long as the maxima. Raises ValueError where a plan needs more."""
-        _check("num_query_tokens", needs.num_query_tokens, "max_query_tokens", self.max_query_tokens)
-        _check("num_query_heads", needs.num_query_heads, "num_query_heads", self.max_query_heads)
-        _check("num_segments", needs.num_segments, "max_segments", self.max_segments)
-        _check("head_size", needs.head_padded, "head_size", head_padded(self.max_head_size))
+        _check("num_query_tokens", sizes.num_query_tokens, "max_query_tokens", self.max_query_tokens)
+        _check("num_query_heads", sizes.num_query_heads, "num_query_heads", self.max_query_heads)
+        _check("num_segments", sizes.num_segments, "max_segments", self.max_segments)
+        _check("head_size", sizes.head_padded, "head_size", head_padded(self.max_head_size))
         return self._partials
 
-    def decided(self) -> Tensor:
+    def num_segments(self) -> Tensor:
         """int32 [1]."""
-        return self._decided
+        return self._num_segments
 
-    def fragments(self, programs: int, needs: Needs) -> Fragments:
+    def fragments(self, programs: int, sizes: ScratchSizes) -> Fragments:
         """As long as the maxima. Raises ValueError where a plan needs more."""
-        rows = programs * needs.block_m
+        rows = programs * sizes.block_m
         _check("stream_k's programs * block_m", rows, "configs of at most", self.max_fragment_rows)
-        _check("head_size", needs.head_padded, "head_size", head_padded(self.max_head_size))
+        _check("head_size", sizes.head_padded, "head_size", head_padded(self.max_head_size))
         return self._fragments
 
 

@@ -24,11 +24,11 @@ FP8 = torch.float8_e4m3fn
 def make_config(variant: str, block_m: int = 16, tile_size: int = 16, **parameters: Any) -> Config:
     """A config of any variant: ``block_m`` and ``parameters`` are dropped where it has no such thing."""
     kind = VARIANTS[variant]
-    heeded = {name: value for name, value in parameters.items() if name in kind.parameters}
+    known = {name: value for name, value in parameters.items() if name in kind.parameters}
     if "num_segments" in kind.parameters:
-        heeded.setdefault("num_segments", 3)
-    heeded |= {name: value for name, value in parameters.items() if name in ("num_warps", "num_stages")}
-    return Config(variant, 1 if kind.one_row else block_m, tile_size, **heeded)
+        known.setdefault("num_segments", 3)
+    known |= {name: value for name, value in parameters.items() if name in ("num_warps", "num_stages")}
+    return Config(variant, 1 if kind.one_row else block_m, tile_size, **known)
 
 
 def forget_choices() -> None:
@@ -97,7 +97,7 @@ def kernels() -> dict[str, Any]:
     return {kernel.fn.__name__: kernel for variant in VARIANTS.values() for kernel in variant.kernels}
 
 
-ONCE_A_PLAN = ("count_q_blocks_kernel", "decide_kernel")
+ONCE_A_PLAN = ("count_q_blocks_kernel", "count_segments_kernel")
 
 
 def record_launches(

@@ -1,4 +1,4 @@
-"""Which configs may be measured in which scenario, and why not the others."""
+"""The configs that may be measured in each scenario, and why the others may not."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,23 +8,23 @@ from attn_kernels.core.config import Config
 from attn_kernels.offline.resources import SHARED_LIMITS
 from attn_kernels.tuning.problem import SearchProblem
 from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, shape_of
-from attn_kernels.tuning.space.space import Gpu, Space, baselines, reason_against, space_at
+from attn_kernels.tuning.space.space import Gpu, ShapeSpace, baselines, reason_against, space_at
 
-SMALLEST_SHARED = {"nvidia": 101376, "amd": 65536, "cpu": 232448}  # of an architecture not in SHARED_LIMITS
+# Bytes of shared memory that a block may have on an architecture that is not in SHARED_LIMITS.
+SMALLEST_SHARED = {"nvidia": 101376, "amd": 65536, "cpu": 232448}
 
 
 @dataclass(frozen=True)
 class Possible:
-    """The problem to search; `spaces`: what each shape leaves of the config space; `dropped`: cells that
-    were dropped, by reason."""
+    """What a tuning run may measure."""
 
-    problem: SearchProblem
-    spaces: Mapping[Shape, Space]
-    dropped: Mapping[str, int]
+    problem: SearchProblem  # what strategies search
+    spaces: Mapping[Shape, ShapeSpace]
+    dropped: Mapping[str, int]  # cells that rules dropped, by reason
 
 
 def gpu_of(facts: Mapping[str, str | int]) -> Gpu:
-    """What rules need to know, from a device's facts."""
+    """What rules need of a device, from its ``device_facts``."""
     arch = str(facts["arch"])
     vendor = "cpu" if arch == "cpu" else "nvidia" if arch.startswith("sm_") else "amd"
     shared = SHARED_LIMITS.get(arch, SMALLEST_SHARED[vendor])
@@ -34,7 +34,7 @@ def gpu_of(facts: Mapping[str, str | int]) -> Gpu:
 def find_possible(
     scenarios: Sequence[Scenario], configs: Sequence[Config], gpu: Gpu, seed: int = 0
 ) -> Possible:
-    """Apply all rules; a rival's fixed choice stays wherever it can work."""
+    """Apply all rules to all cells. vLLM's fixed choice stays wherever it can work."""
     spaces = {
         shape: space_at(shape, gpu, configs) for shape in dict.fromkeys(shape_of(s.batch) for s in scenarios)
     }
@@ -64,8 +64,8 @@ def find_possible(
     return Possible(problem, spaces, dict(dropped.most_common()))
 
 
-def dropped_text(spaces: Mapping[Shape, Space]) -> str:
-    """dropped.csv: every config that cannot work at a shape, and why."""
+def dropped_text(spaces: Mapping[Shape, ShapeSpace]) -> str:
+    """The text of dropped.csv: every config that cannot work at a shape, and why."""
     lines = [
         f"{shape},{entry.config},{entry.reason}" for shape, space in spaces.items() for entry in space.dropped
     ]

@@ -1,17 +1,16 @@
-"""Rules that drop configs: what cannot work at a shape, and what cannot win in a scenario.
+"""Rules that drop configs which cannot work at a shape, or cannot win in a scenario.
 
-A reason is the same text wherever its rule applies, so that reasons can be counted.
+A rule gives the same text as its reason everywhere, so that reasons can be counted.
 """
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from types import ModuleType
 
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.arguments import head_padded
-from attn_kernels.kernels.split import decode_tile
+from attn_kernels.kernels.qblock import hopper_module
+from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.roofline import visible_keys
 from attn_kernels.tuning.scenarios.scenario import Shape
@@ -29,48 +28,43 @@ SEGMENTS = "more segments than tiles of keys"
 EMPTY_TILES = "query tiles mostly empty"
 SMALL_TILES = "query tiles too small for prompts"
 
-MAX_ROWS = 128  # of a declared query tile; more query heads are shared among tiles
-ONE_HEAD = ("naive", "prefix_prefill", "split")  # whose query tiles hold one query head
+MAX_ROWS = 128  # of a declared query tile; tiles share more query heads than that
 WARP = 32  # threads, NVIDIA
-# Floats of accumulators and scores a thread. All that was compiled for sm_90 with more spills 38 registers
-# or more; with fewer some spill, but not all.
+# Floats of accumulators and scores a thread. Of the configs compiled for sm_90, all with more spill at least
+# 38 registers, and some with fewer spill.
 MAX_FLOATS = 191
 AMD_STAGES = 2
-FIXED_ROWS = 16  # of vLLM's query tiles, where a KV head has no more query heads
+FIXED_ROWS = 16  # of vLLM's query tiles, where a KV head has at most 16 query heads
 GRAPH_SIZES = (1, 2, 4, *range(8, 257, 8))  # batch sizes that vLLM captures
 
 NAIVE_LIMIT = 1 << 33  # multiply-adds: about 6 ms on an H100
 PARTIALS_LIMIT = 1 << 30  # bytes
-FULL_WAVES = 8  # query tiles a multiprocessor from which on segments only add work
-LONGEST_SHARE = 0.25  # of a multiprocessor's work: a longer tile is a tail that segments would cut
-EMPTY_FACTOR = 4  # rows of a tile over those that could hold all
+FULL_WAVES = 8  # query tiles a multiprocessor: from here on, segments only add work
+LONGEST_SHARE = 0.25  # of a multiprocessor's work: segments shorten the tail of a longer tile
+EMPTY_FACTOR = 4  # rows of a tile over the rows that the longest query fills
 MANY_WAVES = 64  # query tiles a multiprocessor
-PROMPT_ROWS = 128  # of every sequence: then larger tiles read keys less often
+PROMPT_ROWS = 128  # rows of every sequence: then larger tiles read keys less often
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """What rules need to know of a device.
+    """What rules need of a device."""
 
-    `arch`: "sm_90", "gfx942", ...; `vendor`: "nvidia", "amd", or "cpu", where Triton interprets;
-    `shared_bytes`: that one block may use.
-    """
-
-    arch: str
-    vendor: str
-    shared_bytes: int
+    arch: str  # "sm_90", "gfx942", ...
+    vendor: str  # "nvidia", "amd", or "cpu" for Triton's interpreter
+    shared_bytes: int  # shared memory that a block may have
     multiprocessors: int
 
 
 def baselines(batch: Batch, vendor: str = "nvidia") -> Config:
-    """vLLM's fixed choice for a batch, as a config of ours."""
+    """vLLM's fixed choice for a batch, as a Config."""
     return fixed_choice(batch.features, vendor)
 
 
 def fixed_choice(features: Mapping[str, int], vendor: str = "nvidia") -> Config:
-    """vLLM's fixed choice for a batch of these features, as a config of ours.
+    """vLLM's fixed choice for a batch of these features, as a Config.
 
-    As vLLM 0.24's Triton attention launches: few one-token sequences in 16 segments, else Q-Blocks.
+    vLLM 0.24's Triton attention splits few one-token sequences into 16 segments, and else uses Q-Blocks.
     """
     kv_heads = features["num_kv_heads"]
     group = features["num_query_heads"] // kv_heads
@@ -82,7 +76,10 @@ def fixed_choice(features: Mapping[str, int], vendor: str = "nvidia") -> Config:
 
 @cache
 def fixed_choices(group: int, cache_element_size: int, vendor: str) -> tuple[Config, Config]:
-    """vLLM's two: for few one-token sequences, and for all else."""
+    """vLLM's two configs: for few one-token sequences, and for all other batches.
+
+    group: query heads a KV head. cache_element_size: bytes of a cache element.
+    """
     rows = min(MAX_ROWS, max(FIXED_ROWS, power_above(group)))
     stages = AMD_STAGES if vendor == "amd" else 3  # Triton's defaults
     few_tile = 32 if cache_element_size == 1 else 16
@@ -93,7 +90,7 @@ def fixed_choices(group: int, cache_element_size: int, vendor: str) -> tuple[Con
 
 
 def power_above(number: int) -> int:
-    """The least power of two that is not less."""
+    """The least power of two that is at least ``number``."""
     return 1 << (number - 1).bit_length()
 
 
@@ -104,7 +101,7 @@ def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
     fixed = config in fixed_choices(group, cache_element_size(shape), gpu.vendor)
     if config.tile_size < 32 and not fixed:
         return FIXED_ONLY
-    if config.variant not in ONE_HEAD and config.block_m < min(group, MAX_ROWS):
+    if not VARIANTS[config.variant].one_head and config.block_m < min(group, MAX_ROWS):
         return ROWS
     if gpu.vendor == "amd" and config.num_stages > AMD_STAGES:
         return STAGES
@@ -115,7 +112,7 @@ def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
     if gpu.vendor == "nvidia" and not config.descriptors and not fixed:
         head = head_padded(layout.head_size)
         floats = config.block_m * (head + config.tile_size)
-        if config.variant == "naive":  # multiplies without matrix instructions, from registers
+        if VARIANTS[config.variant].one_row:  # no matrix instructions: it multiplies from registers
             floats = config.tile_size * head
         if floats > MAX_FLOATS * WARP * config.num_warps:
             return REGISTERS
@@ -123,12 +120,12 @@ def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
 
 
 def cache_element_size(shape: Shape) -> int:
-    """Of an element of the KV caches."""
+    """Bytes of an element of the KV caches."""
     return (shape.cache_dtype or shape.dtype).itemsize
 
 
 def descriptors_serve(config: Config, shape: Shape, gpu: Gpu) -> bool:
-    """Whether `descriptors` = 1 launches the Hopper kernel."""
+    """Whether ``descriptors`` = 1 launches the Hopper kernel at a shape."""
     hopper = hopper_module()
     if hopper is None or gpu.arch != "sm_90" or shape.cache_dtype not in (None, shape.dtype):
         return False
@@ -137,36 +134,29 @@ def descriptors_serve(config: Config, shape: Shape, gpu: Gpu) -> bool:
     return hopper.why_not_shape(config, layout.head_size, shape.block_size, group) is None
 
 
-@cache
-def hopper_module() -> ModuleType | None:
-    try:
-        return importlib.import_module("attn_kernels.kernels.hopper")
-    except (ImportError, AttributeError):  # Gluon is experimental: its names come and go
-        return None
-
-
 def shared_bytes(config: Config, shape: Shape, gpu: Gpu) -> int:
-    """Shared memory that a block needs at least, from what Triton 3.9 allocates (docs/space.md)."""
-    if config.variant != "split":
-        return _tile_bytes(config, config.block_m, shape, gpu)
-    _, rows = decode_tile(shape.layout.num_query_heads // shape.layout.num_kv_heads)
-    return max(_tile_bytes(config, block_m, shape, gpu) for block_m in (config.block_m, rows))
+    """Bytes of shared memory that a block needs at least, as Triton 3.9 allocates (docs/space.md)."""
+    rows = [config.block_m]
+    decode_rows = VARIANTS[config.variant].decode_rows
+    if decode_rows is not None:
+        rows.append(decode_rows(shape.layout.num_query_heads // shape.layout.num_kv_heads))
+    return max(_tile_bytes(config, block_m, shape, gpu) for block_m in rows)
 
 
 def _tile_bytes(config: Config, block_m: int, shape: Shape, gpu: Gpu) -> int:
     head, item = head_padded(shape.layout.head_size), shape.dtype.itemsize
-    # Copies of less than 4 bytes are not asynchronous, so their loop has no stages.
+    # Copies of less than 4 bytes are not asynchronous, so loops of them have no stages.
     staged = shape.layout.head_size * cache_element_size(shape) % 4 == 0
     stage = 2 * config.tile_size * head * cache_element_size(shape) * staged  # K and V as cached
     stages = stage * (config.num_stages - 1)
     queries = block_m * head * item
     if gpu.vendor == "amd":
         weights = block_m * config.tile_size * item if block_m >= 64 else 0
-        return stages + weights if config.variant != "naive" else 0
-    if config.variant == "naive" or gpu.arch not in ("sm_80", "sm_90"):
+        return stages + weights if not VARIANTS[config.variant].one_row else 0
+    if VARIANTS[config.variant].one_row or gpu.arch not in ("sm_80", "sm_90"):
         return stages
     if gpu.arch == "sm_90" and block_m >= 64 and config.num_warps >= 4:
-        # wgmma reads K and V from shared memory until it is done: one stage more, as wide as the queries.
+        # wgmma reads K and V from shared memory: one stage more, in the queries' type.
         return stages + 2 * config.tile_size * head * item * staged + queries
     # Warps side by side along the keys exchange their weights.
     weights = block_m * config.tile_size * item if block_m < 64 and config.num_warps > 1 else 0
@@ -174,16 +164,17 @@ def _tile_bytes(config: Config, block_m: int, shape: Shape, gpu: Gpu) -> int:
 
 
 def reason_against(config: Config, batch: Batch, gpu: Gpu) -> str | None:
-    """Why a config cannot win in a scenario; None if it may be measured. Never against vLLM's choice."""
+    """Why a config cannot win in a scenario; None if it may be measured, as vLLM's choice always may."""
     if config == baselines(batch, gpu.vendor):
         return None
-    if config.variant == "naive":
+    if VARIANTS[config.variant].one_row:
         layout = batch.layout
         return (
             MULTIPLY_ADDS if pairs(batch) * layout.num_query_heads * layout.head_size > NAIVE_LIMIT else None
         )
-    rows = heads_of_tile(config, batch)  # of a query token
-    prefill = config.variant != "split" or batch.max_query_len > 1  # else split's block_m is of no use
+    rows = heads_of_tile(config, batch)  # that a query token takes
+    # In decode, a variant with decode_rows does not use block_m.
+    prefill = VARIANTS[config.variant].decode_rows is None or batch.max_query_len > 1
     if prefill and config.block_m > EMPTY_FACTOR * max(16, power_above(batch.max_query_len * rows)):
         return EMPTY_TILES
     tiles = query_tiles(config, batch)
@@ -207,18 +198,18 @@ def _reason_against_segments(config: Config, batch: Batch, gpu: Gpu, tiles: int)
 
 
 def pairs(batch: Batch) -> int:
-    """Pairs of a query token and a key that it sees, of one head."""
+    """Pairs of a query token and a key that it sees, for one head."""
     return sum(map(visible_keys, batch.query_lens, batch.context_lens))
 
 
 def heads_of_tile(config: Config, batch: Batch) -> int:
     """Query heads that share a query tile."""
     group = batch.layout.num_query_heads // batch.layout.num_kv_heads
-    return 1 if config.variant in ONE_HEAD else min(group, config.block_m)
+    return 1 if VARIANTS[config.variant].one_head else min(group, config.block_m)
 
 
 def tiles_of(config: Config, batch: Batch) -> tuple[int, int]:
-    """Query tokens of a tile, and tiles that compute the same tokens for other heads."""
+    """Query tokens of a tile, and the number of tiles that compute the same tokens for all heads."""
     layout = batch.layout
     heads = heads_of_tile(config, batch)
     group = layout.num_query_heads // layout.num_kv_heads
@@ -226,13 +217,13 @@ def tiles_of(config: Config, batch: Batch) -> tuple[int, int]:
 
 
 def query_tiles(config: Config, batch: Batch) -> int:
-    """Of all sequences and heads."""
+    """Query tiles of all sequences and heads."""
     tokens, beside = tiles_of(config, batch)
     return beside * sum(-(-query // tokens) for query in batch.query_lens)
 
 
 def tile_keys(config: Config, batch: Batch) -> float:
-    """Keys that all query tiles go over."""
+    """Keys that all query tiles read, counted once for each tile."""
     tokens, beside = tiles_of(config, batch)
     lens = zip(batch.query_lens, batch.context_lens, strict=True)
     return beside * sum(
@@ -241,7 +232,7 @@ def tile_keys(config: Config, batch: Batch) -> float:
 
 
 def partials_bytes(config: Config, batch: Batch) -> int:
-    """Of the segments' partial results."""
+    """Bytes of the segments' partial results."""
     layout = batch.layout
     states = batch.num_query_tokens * layout.num_query_heads * config.num_segments
     return 4 * states * (head_padded(layout.head_size) + 2)

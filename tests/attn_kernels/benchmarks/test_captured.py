@@ -38,7 +38,7 @@ def test_joins_are_bit_equal_whatever_the_order_of_programs(order, monkeypatch):
     server = Server(make_config("stream_k", programs_per_sm=5))
     first = server.replay(batch)
     joined = []
-    monkeypatch.setattr(stream_k, "join", count_calls(stream_k.join, joined))
+    monkeypatch.setattr(stream_k, "join_fragments", count_calls(stream_k.join_fragments, joined))
     programs = list(range(15))
     programs.reverse() if order == "reversed" else random.Random(0).shuffle(programs)
     builder = interpreter.interpreter_builder

@@ -41,28 +41,11 @@ def test_every_parameter_has_a_letter():
     assert len(set(LETTERS.values())) == len(LETTERS)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "qblock",
-        "qblock_M64",
-        "qblock_T64_W4",
-        "qblock_M64_T32_W4_S2_",
-        "_M64_T32",
-        "qblock_M64_T32_M64",
-        "qblock_M64_T32_X1",
-        "qblock_M64_T-2",
-        "qblock_M64_T3.2",
-        "qblock_m64_t32",
-        "qblock_M64_T32\n",
-        "QBLOCK_M64_T32",
-        "qblock_M64_T",
-        "qblock M64 T32",
-        "qblock_M64_T9999999",
-        "qblock_M64_T3\u0662",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "", "qblock", "qblock_M64", "qblock_T64_W4", "qblock_M64_T32_W4_S2_", "_M64_T32", "qblock_M64_T32_M64",
+    "qblock_M64_T32_X1", "qblock_M64_T-2", "qblock_M64_T3.2", "qblock_m64_t32", "qblock_M64_T32\n",
+    "QBLOCK_M64_T32", "qblock_M64_T", "qblock M64 T32", "qblock_M64_T9999999", "qblock_M64_T3\u0662",
+])  # fmt: skip
 def test_other_text_is_refused(text):
     with pytest.raises(ValueError) as caught:
         Config.parse(text)
@@ -72,7 +55,7 @@ def test_other_text_is_refused(text):
     )
 
 
-def test_what_is_left_out_has_its_default():
+def test_an_omitted_parameter_has_its_default():
     assert Config.parse("qblock_M64_T32") == Config("qblock", 64, 32)
     assert Config.parse("segmented_S3_N8_T32_M64") == Config(
         "segmented", 64, 32, num_segments=8, num_stages=3
@@ -90,10 +73,11 @@ def test_a_generated_config_is_completed():
     assert complete(config) == config
 
 
-@pytest.mark.parametrize("variant", NAMES)
-def test_every_variant_accepts_its_parameters(variant):
-    config = make_config(variant, num_segments=5, programs_per_sm=2)
-    check_config(config._replace(bypass_l1=1, max_registers=128, waves_per_eu=2, matrix_size=32))
+@pytest.mark.parametrize("name, variant", VARIANTS.items())
+def test_a_variant_accepts_its_samples_and_the_parameters_of_all(name, variant):
+    for config in variant.samples:
+        assert config.variant == variant.name == name
+        check_config(config._replace(bypass_l1=1, max_registers=128, waves_per_eu=2, matrix_size=32))
 
 
 @pytest.mark.parametrize("variant", NAMES)
@@ -108,35 +92,39 @@ def test_a_parameter_that_a_variant_lacks(variant, name):
         check_config(config)
 
 
+BLOCK = "a power of two from 16 to 1024 is needed"
+
+
+@pytest.mark.parametrize("name, value, needed", [
+    ("block_m", 1, BLOCK), ("block_m", 48, BLOCK), ("block_m", 2048, BLOCK),
+    ("tile_size", 0, BLOCK), ("tile_size", -16, BLOCK),
+    ("num_warps", 3, "a power of two from 1 to 32 is needed"),
+    ("num_warps", 64, "a power of two from 1 to 32 is needed"),
+    ("num_stages", 0, "at least 1 is needed"),
+    ("num_segments", 0, "1 to 1024 is needed"), ("num_segments", 1025, "1 to 1024 is needed"),
+    ("programs_per_sm", 0, "1 to 32 is needed"),
+    ("descriptors", 2, "0 or 1 is needed"),
+    ("bypass_l1", 2, "0 or 1 is needed"),
+    ("max_registers", 256, "0 to 255 is needed"),
+    ("waves_per_eu", -1, "0 to 8 is needed"),
+    ("matrix_size", 8, "0, 16 or 32 is needed"),
+])  # fmt: skip
+def test_impossible_parameters(name, value, needed):
+    with pytest.raises(ValueError) as caught:
+        check_config(Config("static_grid", 16, 16, num_segments=2)._replace(**{name: value}))
+    assert str(caught.value) == f"config.{name} is {value}, but {needed}"
+
+
 @pytest.mark.parametrize(
-    "changes, message",
+    "variant, message",
     [
-        (
-            {"variant": "magic"},
-            "config.variant is 'magic', but the variants are: " + ", ".join(sorted(NAMES)),
-        ),
-        ({"variant": "naive"}, "config.block_m is 16, but 1 is needed by naive"),
-        ({"block_m": 1}, "config.block_m is 1, but a power of two from 16 to 1024 is needed"),
-        ({"block_m": 48}, "config.block_m is 48, but a power of two from 16 to 1024 is needed"),
-        ({"block_m": 2048}, "config.block_m is 2048, but a power of two from 16 to 1024 is needed"),
-        ({"tile_size": 0}, "config.tile_size is 0, but a power of two from 16 to 1024 is needed"),
-        ({"tile_size": -16}, "config.tile_size is -16, but a power of two from 16 to 1024 is needed"),
-        ({"num_warps": 3}, "config.num_warps is 3, but a power of two from 1 to 32 is needed"),
-        ({"num_warps": 64}, "config.num_warps is 64, but a power of two from 1 to 32 is needed"),
-        ({"num_stages": 0}, "config.num_stages is 0, but at least 1 is needed"),
-        ({"num_segments": 0}, "config.num_segments is 0, but 1 to 1024 is needed"),
-        ({"num_segments": 1025}, "config.num_segments is 1025, but 1 to 1024 is needed"),
-        ({"programs_per_sm": 0}, "config.programs_per_sm is 0, but 1 to 32 is needed"),
-        ({"descriptors": 2}, "config.descriptors is 2, but 0 or 1 is needed"),
-        ({"bypass_l1": 2}, "config.bypass_l1 is 2, but 0 or 1 is needed"),
-        ({"max_registers": 256}, "config.max_registers is 256, but 0 to 255 is needed"),
-        ({"waves_per_eu": -1}, "config.waves_per_eu is -1, but 0 to 8 is needed"),
-        ({"matrix_size": 8}, "config.matrix_size is 8, but 0, 16 or 32 is needed"),
+        ("magic", "config.variant is 'magic', but the variants are: " + ", ".join(sorted(NAMES))),
+        ("naive", "config.block_m is 16, but 1 is needed by naive"),
     ],
 )
-def test_impossible_configs(changes, message):
+def test_impossible_variants(variant, message):
     with pytest.raises(ValueError) as caught:
-        check_config(Config("static_grid", 16, 16, num_segments=2)._replace(**changes))
+        check_config(Config(variant, 16, 16))
     assert str(caught.value) == message
 
 
@@ -151,6 +139,6 @@ def test_a_parameter_is_a_plain_int(name, value):
 
 
 @pytest.mark.parametrize("config", ["qblock_M16_T32", None, ["qblock", 16, 16]])
-def test_what_is_no_config(config):
+def test_objects_without_the_parameters_of_a_config(config):
     with pytest.raises(TypeError, match=r"^config is .*, but an object with variant, block_m and tile_size"):
         complete(config)

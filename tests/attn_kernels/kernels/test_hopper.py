@@ -1,4 +1,4 @@
-"""The Hopper kernel without a Hopper GPU: what it refuses, how it views caches, and that all else goes on."""
+"""The Hopper kernel without a Hopper GPU: what it refuses, how it views caches, and the fallback."""
 
 import dataclasses
 import subprocess
@@ -41,7 +41,7 @@ def why_not(head_size=64, block_size=16, ratio=4, config=DESCRIPTORS, change=lam
 
 
 @pytest.mark.parametrize("head_size, block_size, ratio", [(64, 16, 4), (128, 48, 7), (256, 256, 1)])
-def test_takes_what_it_computes(head_size, block_size, ratio):
+def test_shapes_that_it_supports(head_size, block_size, ratio):
     assert why_not(head_size, block_size, ratio) is None
 
 
@@ -64,7 +64,7 @@ def test_takes_what_it_computes(head_size, block_size, ratio):
         ({"change": lambda batch: {"v_cache": pages_apart(batch.v_cache)}}, "not a whole number of slots"),
     ],
 )
-def test_says_what_it_does_not_compute(arguments, reason):
+def test_reasons_against_a_layer(arguments, reason):
     assert reason in why_not(**arguments)
 
 
@@ -111,7 +111,7 @@ def test_without_a_hopper_gpu_the_config_runs_through_pointers():
 
 
 def test_attn_kernels_needs_no_gluon():
-    """Gluon is experimental: a Triton without it must not take the other kernels along."""
+    """Gluon is experimental: the other kernels work with a Triton that lacks it."""
     code = (
         "import sys; sys.modules['triton.experimental'] = None\n"
         "import torch, attn_kernels\n"

@@ -15,6 +15,12 @@ def take_new(batch):
     return [new.to(batch.q.dtype) for new in batch.new_keys_and_values()]
 
 
+def check_new(batch, new, expected, config, **options):
+    """The result with new keys and values, which are poisoned in the cache."""
+    out = run_poisoned(batch, batch.plan(config=config), k_new=new[0], v_new=new[1], **options)
+    assert_close(out, expected)
+
+
 @pytest.mark.parametrize(
     "names, tile_size, block_m, fp8",
     [
@@ -31,19 +37,15 @@ def test_prefix_prefill_reads_new_tokens_from_the_new_tensors_only(names, tile_s
     batch = random_batch(MIXED, ratio=2, kv_heads=2, head_size=16, cache_dtype=FP8 if fp8 else None)
     options = score_options(4, names)
     expected = batch.reference(**options)
-    k_new, v_new = take_new(batch)
-    plan = batch.plan(config=make_config("prefix_prefill", block_m, tile_size))
-    assert_close(run_poisoned(batch, plan, k_new=k_new, v_new=v_new, **options), expected)
+    check_new(batch, take_new(batch), expected, make_config("prefix_prefill", block_m, tile_size), **options)
 
 
 def test_prompts_longer_than_a_block_and_a_tile():
     batch = random_batch(((40, 20), (40, 61)), ratio=1, kv_heads=1, head_size=16)
     expected = {window: batch.reference(sliding_window=window) for window in (None, 18, 33)}
-    k_new, v_new = take_new(batch)
-    plan = batch.plan(config=make_config("prefix_prefill"))
+    new = take_new(batch)
     for window, reference in expected.items():
-        out = run_poisoned(batch, plan, k_new=k_new, v_new=v_new, sliding_window=window)
-        assert_close(out, reference)
+        check_new(batch, new, reference, make_config("prefix_prefill"), sliding_window=window)
 
 
 @pytest.mark.parametrize("scales", ["scales", "scales=tensor"])
@@ -52,9 +54,8 @@ def test_scales_are_of_cached_keys_and_values_only(scales):
     options = score_options(2, scales)
     expected = batch.reference(**options)
     k_new, v_new = take_new(batch)
-    k_new, v_new = k_new * 0.4, v_new * 3.0  # what the cache would have held of them
-    plan = batch.plan(config=make_config("prefix_prefill"))
-    assert_close(run_poisoned(batch, plan, k_new=k_new, v_new=v_new, **options), expected)
+    new = (k_new * 0.4, v_new * 3.0)  # scaled, as the cache's would be
+    check_new(batch, new, expected, make_config("prefix_prefill"), **options)
 
 
 @pytest.mark.parametrize("padding", [1, 8])
@@ -64,8 +65,7 @@ def test_strided_new_tensors(padding):
     k_new, v_new = take_new(batch)
     k_new = strided(strided(k_new, 1, 2), 2, padding)
     v_new = strided(v_new.transpose(0, 1).contiguous(), 2, padding).transpose(0, 1)
-    plan = batch.plan(config=make_config("prefix_prefill"))
-    assert_close(run_poisoned(batch, plan, k_new=k_new, v_new=v_new), expected)
+    check_new(batch, (k_new, v_new), expected, make_config("prefix_prefill"))
 
 
 def test_split_reads_them_in_its_prefill_kernel_only():
@@ -77,8 +77,7 @@ def test_split_reads_them_in_its_prefill_kernel_only():
     for cache, before, new in zip((batch.k_cache, batch.v_cache), caches, (k_new, v_new), strict=True):
         cache[page, slot] = before[page, slot]
         new[token] = torch.nan
-    plan = batch.plan(config=make_config("split"))
-    assert_close(run_poisoned(batch, plan, k_new=k_new, v_new=v_new), expected)
+    check_new(batch, (k_new, v_new), expected, make_config("split"))
 
 
 @pytest.mark.parametrize("variant", [name for name in NAMES if name not in ("prefix_prefill", "split")])

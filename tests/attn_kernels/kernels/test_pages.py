@@ -1,4 +1,4 @@
-"""Device functions on their own, where the kernels' results would not show a mistake."""
+"""Single device functions whose mistakes the kernels' results would not show."""
 
 import pytest
 import torch
@@ -49,7 +49,9 @@ def test_page_ids_are_read_from_the_first_to_the_last_key_only(page_size, first_
     table[owned] = 100 + owned.to(torch.int32)
     config = make_config("qblock", tile_size=TILE)
     shape = {"head_size": 16, "block_size": page_size, "queries_per_kv": 1}
-    const = arguments.make_compile_params(config, **shape, windowed=first_key > 0)
+    const = arguments.launch_constants(
+        config, "nvidia", (16,), (16,) * 6, 2, **shape, windowed=first_key > 0
+    )[2]
     begin = first_key // TILE * TILE
     for tile_start in range(begin, last_key + 2 * TILE, TILE):  # the kernel looks one tile ahead
         out = torch.zeros(TILE, dtype=torch.int32)

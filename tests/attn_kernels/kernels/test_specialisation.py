@@ -1,9 +1,10 @@
-"""No step of a server recompiles a kernel: what reaches Triton falls into one specialisation a kernel.
+"""No step of a server compiles a kernel again: the arguments of all steps give one specialisation a kernel.
 
 The key is computed as Triton's launcher does, by a JITFunction of the same source and options, without a GPU.
 """
 
 import random
+from collections import Counter
 from itertools import accumulate
 
 import pytest
@@ -104,7 +105,7 @@ def test_a_thousand_steps_compile_each_kernel_once(variant, features, steps, buf
 
 
 def differences(keys):
-    """What differs among the keys of one kernel, to be read by whoever sees the test fail."""
+    """What differs among the keys of one kernel, for the message of a failed test."""
     by_kernel = {}
     for name, specialisation, options in keys:
         by_kernel.setdefault(name, []).append((*specialisation, options))
@@ -118,7 +119,7 @@ def differences(keys):
 
 
 @pytest.mark.parametrize("variant", NAMES)
-def test_numbers_of_layers_compile_nothing(variant, steps, buffer, monkeypatch):
+def test_layers_of_other_numbers_share_kernels(variant, steps, buffer, monkeypatch):
     """Layers whose windows, scales and caps differ, and the alignment of per-head vectors."""
     launches = record_launches(monkeypatch, execute=False)
     config = make_config(variant, num_segments=4)
@@ -143,8 +144,7 @@ def test_numbers_of_layers_compile_nothing(variant, steps, buffer, monkeypatch):
 
 
 @pytest.mark.parametrize("variant", NAMES)
-def test_what_does_compile_anew(variant, steps, buffer, monkeypatch):
-    """The test above can fail: kernels without and with a window are two."""
+def test_a_window_compiles_another_kernel(variant, steps, buffer, monkeypatch):
     launches = record_launches(monkeypatch, execute=False)
     for options in ({}, {"sliding_window": 3}):
         run_step(steps[0], make_config(variant, num_segments=4), buffer, **options)
@@ -155,23 +155,34 @@ def test_what_does_compile_anew(variant, steps, buffer, monkeypatch):
 
 
 @pytest.mark.parametrize("variant", ["segmented", "static_grid"])
-def test_what_looks_at_batches_is_compiled_once(variant, steps, monkeypatch):
-    """Whatever the batch and the model; but for heads that share a KV head, which decide how Q-Blocks are
-    counted."""
+def test_configs_of_other_tiles_share_the_reduce_kernel(variant, steps, buffer, monkeypatch):
+    launches = record_launches(monkeypatch, execute=False)
+    tiles = [(16, 32, 2), (16, 64, 2), (16, 64, 3), (64, 64, 3)]
+    for block_m, tile_size, num_stages in tiles:
+        config = make_config(variant, block_m, tile_size, num_segments=4, num_stages=num_stages)
+        run_step(steps[0], config, buffer)
+    for vendor in TARGETS:
+        keys = {key(launch, vendor) for launch in launches}
+        assert Counter(name for name, *_ in keys) == {f"{variant}_kernel": len(tiles), "reduce_kernel": 1}
+
+
+@pytest.mark.parametrize("variant", ["segmented", "static_grid"])
+def test_kernels_of_a_plan_are_compiled_once_for_every_model(variant, steps, monkeypatch):
     launches = record_launches(monkeypatch, execute=False, once_a_plan=True)
     chance = random.Random(0)
     for tensors, sizes in steps[:200]:
         kv_heads = chance.choice(NUMBERS[:6])
         model = {
-            "num_query_heads": 2 * kv_heads,
+            "num_query_heads": chance.choice((1, 2, 5, 40)) * kv_heads,
             "num_kv_heads": kv_heads,
             "head_size": chance.choice((1, 16, 80, 256)),
             "cache_dtype": chance.choice((None, FP8)),
         }
-        segments = chance.choice((2, 3, 16))
-        config = make_config(variant, num_segments=segments, device_segments=1)
+        config = make_config(
+            variant, chance.choice((16, 64)), num_segments=chance.choice((2, 3, 16)), device_segments=1
+        )
         attn_kernels.plan(*tensors, **(sizes | model), config=config, check=False)
-    expected = set(ONCE_A_PLAN) if variant == "static_grid" else {"decide_kernel"}
+    expected = set(ONCE_A_PLAN) if variant == "static_grid" else {"count_segments_kernel"}
     for vendor in TARGETS:
         keys = {key(launch, vendor) for launch in launches}
         assert {name for name, *_ in keys} == expected

@@ -1,17 +1,17 @@
-"""What lies left of a sliding window is neither read nor done."""
+"""Keys before a sliding window are neither read nor computed."""
 
 import pytest
 import torch
 from kernel_cases import NAMES, assert_close, make_config, number, random_batch
 
-from attn_kernels.kernels import attend
+from attn_kernels.kernels import online_softmax
 from attn_kernels.testing.poisoned import GARBAGE_PAGE, run_poisoned
 
 LENS = ((3, 1), (150, 101))
 
 
 def forget(batch, window):
-    """Poison the keys, values and page ids left of all windows of a sequence."""
+    """Poison the keys, values and page ids before all windows of a sequence."""
     block_size = batch.k_cache.shape[1]
     forgotten = 0
     for seq, (query_len, context_len) in enumerate(zip(batch.query_lens, batch.context_lens, strict=True)):
@@ -56,14 +56,14 @@ def test_edges_of_windows_around_a_tile(variant, window):
 @pytest.mark.parametrize("variant", NAMES)
 def test_no_tile_is_visited_that_no_row_sees(variant, monkeypatch):
     visits = []
-    original = attend.tile_pointers
+    original = online_softmax.tile_pointers
 
     def tile_pointers(*arguments):
         tile = dict(zip(original.arg_names, arguments, strict=True))["tile_start"]
         visits.append(number(tile))
         return original(*arguments)
 
-    monkeypatch.setattr(attend, "tile_pointers", tile_pointers)
+    monkeypatch.setattr(online_softmax, "tile_pointers", tile_pointers)
     batch = random_batch(((1,), (100,)), ratio=1, head_size=16)
     for window, tiles in (
         (1, [96]),

@@ -1,6 +1,6 @@
-"""A launch compiles exactly what offline compilation does: Triton's own dispatch shows it, without a GPU.
+"""A launch compiles exactly what offline compilation does, as Triton's own dispatch shows without a GPU.
 
-In a process of its own: this one runs the interpreter.
+It runs in another process: this one runs the interpreter.
 """
 
 import os
@@ -22,7 +22,7 @@ from attn_kernels.kernels import arguments
 from attn_kernels.kernels.stream_k import why_not
 from attn_kernels.offline.__main__ import ALL
 from attn_kernels.offline.resources import TARGETS
-from attn_kernels.offline.sources import CACHE_POINTERS, FEATURES, Shape, sources
+from attn_kernels.offline.sources import CACHE_POINTERS, FEATURES, CompileShape, sources
 from attn_kernels.testing.poisoned import make_batch
 from attn_kernels.kernels.registry import VARIANTS
 
@@ -71,19 +71,19 @@ for (name, gpu.target), config, features in product(TARGETS.items(), ALL, SETS):
     if config.variant == "stream_k" and why_not() is not None:
         continue
     arguments.converts_e4m3 = lambda device: name != "sm_80"
-    binding.forget()  # what was bound for another target
+    binding.forget()  # launches bound for another target
     for kernel in VARIANTS[config.variant].kernels:
         kernel.device_caches.clear()
     cache_dtype = torch.float8_e4m3fn if "fp8" in features else None
     batch = make_batch((1, 3), (7, 20), cache_dtype=cache_dtype, **shape)
     choices = {key: value for feature in features for key, value in CHOICES[feature].items()}
     run(batch.plan(config=config), batch.q, batch.k_cache, batch.v_cache, **choices)
-    expected = sources(config, Shape(name, 20, 16, 6, batch.q.dtype, features)).values()
+    expected = sources(config, CompileShape(name, 20, 16, 6, batch.q.dtype, features)).values()
     assert [kernel for kernel, *_ in compiled] == [source.kernel for source in expected], (config, compiled)
     for (kernel, signature, constants, options, attributes), source in zip(compiled, expected):
         assert signature == source.signature, (kernel, signature, source.signature)
         constants = {kernel.arg_names[place[0]]: value for place, value in constants.items()}
-        if "num_segments" in constants:  # asked of a tree, which nobody names offline
+        if "num_segments" in constants:  # a tree's function, of which there is none offline
             constants["num_segments"] = source.constants["num_segments"]
         assert constants == source.constants, (kernel, constants, source.constants)
         attributes = filled(without_sizes(kernel, attributes))
@@ -104,5 +104,5 @@ def test_launches_compile_what_is_compiled_offline(tmp_path):
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr[-4000:]
-    nvidia, amd = 2 * 5 * 17, 2 * 5 * 16  # targets, sets of features, kernels
+    nvidia, amd = (2 * 5 * kernels for kernels in (17, 16))  # targets, sets of features, kernels
     assert len(result.stdout.split()) == nvidia + amd

@@ -8,7 +8,7 @@ from launch_recorder import run as run_layer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_kernels import Workspace
-from attn_kernels.kernels.scratch import Needs
+from attn_kernels.kernels.scratch import ScratchSizes
 from attn_kernels.testing.poisoned import run_poisoned
 
 VARIANTS = ("segmented", "static_grid", "stream_k")
@@ -142,7 +142,7 @@ def test_a_workspace_of_another_device_is_refused():
 
 def test_its_memory_is_what_its_maxima_need():
     workspace = Workspace.for_maxima("cpu", **MAXIMA, max_segments=5)
-    needs = Needs(num_seqs=2, num_query_tokens=1, num_query_heads=1, head_padded=16, num_segments=2)
+    needs = ScratchSizes(num_seqs=2, num_query_tokens=1, num_query_heads=1, head_padded=16, num_segments=2)
     assert workspace.cu_q_blocks(needs).shape == (5,)
     sizes = [tensor.numel() for tensor in workspace.partials(needs)]
     assert sizes == [9 * 8 * 5 * 32, 9 * 8 * 5, 9 * 8 * 5]

@@ -205,7 +205,7 @@ def test_graphs_launch_only_what_was_compiled(device_key, hopper, monkeypatch, m
             attn_kernels.run(plan, *layer(step, memory, chance))
     met = keys(launches, "nvidia")
     assert met <= ready, sorted(met - ready, key=str)[:1]
-    assert {"decide_kernel", "segmented_kernel", "stream_k_kernel"} <= {name for name, *_ in met}
+    assert {"count_segments_kernel", "segmented_kernel", "stream_k_kernel"} <= {name for name, *_ in met}
 
 
 HEADS = Heads(8, 2, 64)

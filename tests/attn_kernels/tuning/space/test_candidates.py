@@ -51,7 +51,7 @@ def test_a_problem_knows_features_variants_and_seed() -> None:
 
 
 @pytest.mark.parametrize("facts", [H100, MI300X], ids=lambda facts: str(facts["arch"]))
-def test_the_rivals_choice_is_kept_and_always_measured(facts: dict[str, str | int]) -> None:
+def test_vllms_choice_is_kept_and_always_measured(facts: dict[str, str | int]) -> None:
     gpu, possible = possible_on(facts)
     for scenario in QUICK:
         fixed = str(baselines(scenario.batch, gpu.vendor))
@@ -59,7 +59,7 @@ def test_the_rivals_choice_is_kept_and_always_measured(facts: dict[str, str | in
         assert fixed in possible.problem.candidates[scenario.id]
 
 
-def test_a_choice_that_is_not_in_the_space_is_not_asked_for() -> None:
+def test_a_fixed_choice_outside_the_space_is_not_measured() -> None:
     only = [config for config in declared("nvidia") if config.variant == "naive"]
     problem = find_possible(QUICK, only, gpu_of(H100)).problem
     assert set(problem.always.values()) == {()}

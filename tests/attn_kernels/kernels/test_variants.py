@@ -51,18 +51,7 @@ CASES = {
     "capped window": (PROMPT, 2, 2, 33, 64, 16, 128, None, False, "softcap window=4"),
     "capped alibi": (DECODE, 3, 2, 16, 16, 64, 16, BF16, False, "softcap alibi sinks"),
     "all": (MIXED, 4, 1, 24, 24, 16, 16, None, True, "window=13 softcap alibi sinks=half scales=tensor"),
-    "all, other sizes": (
-        SPECULATIVE,
-        7,
-        1,
-        64,
-        8,
-        32,
-        64,
-        BF16,
-        True,
-        "window=20 softcap alibi sinks scales",
-    ),
+    "all, again": (SPECULATIVE, 7, 1, 64, 8, 32, 64, BF16, True, "window=20 softcap alibi sinks scales"),
 }
 
 
@@ -95,53 +84,45 @@ def test_tiles_and_lengths_of_several_sizes(variant, block_m, tile_size):
     check(batch, make_config(variant, block_m, tile_size))
 
 
+EDGES = {
+    "no query tokens": ((0, 0, 0), (5, 0, 17)),
+    "empty": ((0,), (0,)),
+    "no sequences": ((), ()),
+    "holes": ((0, 1, 0, 0, 1, 0), (0, 40, 3, 0, 1, 33)),
+    "decode": ((1,) * 9, tuple(range(1, 34, 4))),
+    "one sequence": ((4,), (21,)),
+    "no decode": ((2, 2), (2, 21)),
+    "around a tile": ((2, 2, 2, 2), (15, 16, 17, 18)),
+}
+
+
 @pytest.mark.parametrize("variant", NAMES)
-@pytest.mark.parametrize(
-    "query_lens, context_lens",
-    [
-        ((0, 0, 0), (5, 0, 17)),
-        ((0,), (0,)),
-        ((), ()),
-        ((0, 1, 0, 0, 1, 0), (0, 40, 3, 0, 1, 33)),
-        ((1,) * 9, tuple(range(1, 34, 4))),
-        ((4,), (21,)),
-        ((2, 2), (2, 21)),
-        ((2, 2, 2, 2), (15, 16, 17, 18)),
-    ],
-    ids=[
-        "no query tokens",
-        "empty",
-        "no sequences",
-        "holes",
-        "decode",
-        "one sequence",
-        "no decode",
-        "around a tile",
-    ],
-)
-def test_batches_at_the_edge(variant, query_lens, context_lens):
-    check(random_batch((query_lens, context_lens), ratio=1, kv_heads=2, head_size=16), make_config(variant))
+@pytest.mark.parametrize("lens", EDGES.values(), ids=EDGES)
+def test_batches_at_the_edge(variant, lens):
+    check(random_batch(lens, ratio=1, kv_heads=2, head_size=16), make_config(variant))
 
 
 @pytest.mark.parametrize("variant", Q_BLOCKS)
-def test_one_group_of_heads_after_another_when_they_would_not_share_the_cache(variant, monkeypatch):
+def test_groups_of_heads_run_in_turn_where_the_cache_does_not_hold_all(variant, monkeypatch):
     monkeypatch.setattr("attn_kernels.kernels.qblock.L2_BYTES", 3 * 2 * 50 * 16 * 2)
     check(random_batch(((9, 1, 0), (9, 50, 3)), ratio=2, kv_heads=4, head_size=16), make_config(variant))
 
 
 @pytest.mark.parametrize("variant", NAMES)
-@pytest.mark.parametrize("softmax_scale, factor", [(0.5, 1), (1e-3, 1), (None, 300), (1, 1)])
-def test_scores_of_any_magnitude(variant, softmax_scale, factor):
+@pytest.mark.parametrize(
+    "factor, options",
+    [
+        (1, {"softmax_scale": 0.5}),
+        (1, {"softmax_scale": 1e-3}),
+        (1, {"softmax_scale": 1}),
+        (300, {}),
+        (300, {"softcap": 30.0}),
+    ],
+)
+def test_scores_of_any_magnitude(variant, factor, options):
     batch = random_batch(((1, 1), (19, 40)), ratio=1, head_size=16)
     batch.q.mul_(factor)
-    check(batch, make_config(variant), softmax_scale=softmax_scale)
-
-
-@pytest.mark.parametrize("variant", NAMES)
-def test_soft_caps_of_large_scores_are_the_cap(variant):
-    batch = random_batch(((1, 1), (19, 40)), ratio=1, head_size=16)
-    batch.q.mul_(300)
-    check(batch, make_config(variant), softcap=30.0)
+    check(batch, make_config(variant), **options)
 
 
 @pytest.mark.parametrize("variant", NAMES)

@@ -1,4 +1,4 @@
-"""Segments that the device decides about: what it decides, and that results are right whatever that is."""
+"""Segments that the device counts: what it counts, and that results are right whatever the count."""
 
 import random
 import sys
@@ -16,7 +16,7 @@ from attn_kernels.testing.poisoned import run_poisoned
 from generated.unified_attention import MODULES
 
 SEGMENTS = 5
-DECIDING = ("segmented", "static_grid")
+VARIANTS = ("segmented", "static_grid")
 
 
 @triton.jit
@@ -53,76 +53,68 @@ def by_length(
     return max_seq_len % 2 * 6 + 1
 
 
-@pytest.fixture
-def decided_by(monkeypatch):
-    """A function that puts another in place of every tree."""
-
-    def put(function):
-        monkeypatch.setattr(plan, "segments_function", lambda device, device_key: function)
-
-    return put
-
-
-@pytest.fixture
-def decided_by_length(decided_by):
-    decided_by(by_length)
-
-
 pytestmark = pytest.mark.usefixtures("new_process")
 
 
-def deciding(variant, **parameters):
+def count_by(function, monkeypatch):
+    """Let a function count segments in place of every tree."""
+    monkeypatch.setattr(plan, "segments_function", lambda device, device_key: function)
+
+
+def counting(variant, **parameters):
     return make_config(variant, **{"num_segments": SEGMENTS, "device_segments": 1, **parameters})
 
 
 @pytest.mark.parametrize(
     "names, fp8", [("", False), ("window=37 sinks", False), ("softcap alibi scales=tensor", True)]
 )
-@pytest.mark.parametrize("variant", DECIDING)
-def test_replays_are_right_whatever_is_decided(variant, names, fp8, decided_by_length):
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_replays_are_right_whatever_the_count(variant, names, fp8, monkeypatch):
+    count_by(by_length, monkeypatch)
     rng = random.Random(f"{variant}/{names}")
     options, cache_dtype = scores(HEADS, names), FP8 if fp8 else None
-    server = Server(deciding(variant), cache_dtype, **options)
-    decided = set()
+    server = Server(counting(variant), cache_dtype, **options)
+    counts = set()
     for seed in range(20):
         batch = batch_of(*random_lens(rng), seed, cache_dtype)
         if len(batch.q):
             assert_close(server.replay(batch), batch.reference(**options))
             longest = max(k for q, k in zip(batch.query_lens, batch.context_lens, strict=True) if q)
             assert server.plan.workspace[-1].tolist() == [min(longest % 2 * 6 + 1, SEGMENTS)]
-            decided.update(server.plan.workspace[-1].tolist())
-    assert decided == {1, SEGMENTS}
+            counts.update(server.plan.workspace[-1].tolist())
+    assert counts == {1, SEGMENTS}
 
 
-@pytest.mark.parametrize("variant", DECIDING)
-def test_as_many_segments_as_there_are_give_the_bits_of_a_fixed_number(variant, decided_by_length):
-    batch = random_batch(((1, 1, 2), (91, 34, 40)))  # for 91, 7 are decided
-    fixed = run_poisoned(batch, batch.plan(config=deciding(variant, device_segments=0)))
-    assert run_poisoned(batch, batch.plan(config=deciding(variant))).equal(fixed)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_all_segments_give_the_bits_of_a_fixed_number(variant, monkeypatch):
+    count_by(by_length, monkeypatch)
+    batch = random_batch(((1, 1, 2), (91, 34, 40)))  # for 91 the function returns 7
+    fixed = run_poisoned(batch, batch.plan(config=counting(variant, device_segments=0)))
+    assert run_poisoned(batch, batch.plan(config=counting(variant))).equal(fixed)
 
 
-def test_features_are_handed_on_by_name_and_at_least_one_segment_is_used(decided_by):
+def test_features_are_passed_by_name_and_the_count_is_at_least_one(monkeypatch):
     """By plans that share all but the caches' element."""
-    decided_by(by_element_size)
-    for cache_dtype, decided in ((None, 4), (FP8, 1), (None, 4)):
+    count_by(by_element_size, monkeypatch)
+    for cache_dtype, count in ((None, 4), (FP8, 1), (None, 4)):
         batch = random_batch(((1, 2), (40, 9)), cache_dtype=cache_dtype)
-        plan = batch.plan(config=deciding("segmented"))
-        assert plan.workspace[-1].tolist() == [decided]
+        plan = batch.plan(config=counting("segmented"))
+        assert plan.workspace[-1].tolist() == [count]
         assert_close(run_poisoned(batch, plan), batch.reference())
 
 
 @pytest.mark.parametrize("lens", [((), ()), ((0, 0), (0, 90))])
-@pytest.mark.parametrize("variant", DECIDING)
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_batches_without_tokens_use_one_segment(variant, lens):
     batch = random_batch(lens)
-    plan = batch.plan(config=deciding(variant), device_key="nvidia_h100")
+    plan = batch.plan(config=counting(variant), device_key="nvidia_h100")
     assert plan.workspace[-1].tolist() == [1]
     assert run_poisoned(batch, plan).shape == batch.q.shape
 
 
-def test_the_tree_that_is_named_is_asked():
-    """On the device as `choose` is on the host, for plans that share all but the tree."""
-    rng, many = random.Random(0), set()
+def test_the_tree_of_the_device_key_counts():
+    """As many as `choose` on the host, for plans that share all but the tree."""
+    rng, counts = random.Random(0), set()
     config = Config("segmented", 16, 64, num_segments=16, device_segments=1)
     for _ in range(40):
         lens = [(1, rng.choice((64, 300, 1000, 4000))) for _ in range(rng.choice((1, 2, 20)))]
@@ -131,8 +123,8 @@ def test_the_tree_that_is_named_is_asked():
             plan = batch.plan(config=config, device_key=key)
             (found,) = plan.workspace[-1].tolist()
             assert found == min(16, MODULES[key].choose(**features_of(plan)).num_segments)
-            many.add((key, found))
-    assert len(many) > 3
+            counts.add((key, found))
+    assert len(counts) > 3
 
 
 def features_of(plan):
@@ -151,7 +143,7 @@ def features_of(plan):
     }
 
 
-def test_the_device_s_own_tree_is_asked_whatever_config_is_forced(monkeypatch):
+def test_the_tree_of_the_device_counts_for_a_forced_config(monkeypatch):
     monkeypatch.setenv("ATTN_KERNELS_CONFIG", "segmented_M16_T16_N4_W4_S2_G1")
     batch = random_batch(((1,), (90,)))
     plan = batch.plan()
@@ -172,7 +164,7 @@ def test_modules_without_triton_functions_are_named(functions, monkeypatch):
     with pytest.raises(
         ValueError, match=r"device_segments is 1, but generated modules with 'in_kernel: \[num_"
     ):
-        random_batch(((1,), (90,))).plan(config=deciding("segmented"))
+        random_batch(((1,), (90,))).plan(config=counting("segmented"))
 
 
 @pytest.mark.parametrize(
@@ -184,6 +176,6 @@ def test_modules_without_triton_functions_are_named(functions, monkeypatch):
         (Config("qblock", 16, 16, device_segments=1), "device_segments is 1, but qblock has no such"),
     ],
 )
-def test_configs_that_have_nothing_to_decide_are_refused(config, complaint):
+def test_configs_without_segments_to_count_are_refused(config, complaint):
     with pytest.raises(ValueError, match=complaint):
         random_batch(((1,), (90,))).plan(config=config)

@@ -1,0 +1,221 @@
+"""Device functions that find a program's Q-Block, load its queries and store its results."""
+
+import triton
+import triton.language as tl
+
+from attn_kernels.kernels.compile_params import CacheScales, QBlock, QueryTile, Scoring
+from attn_kernels.kernels.online_softmax import attend_keys
+from attn_kernels.kernels.pages import find_sequence, row_mask, sequence_keys
+
+
+@triton.jit
+def in_base_2(scores):
+    """Scores as float32 powers of 2 instead of e.
+
+    The constant has no global name. Triton 3.6 hashes constexpr globals of called functions only if these
+    were compiled before the kernel, and a kernel of another hash misses the cache on disk.
+    """
+    return scores.to(tl.float32) * 1.4426950408889634
+
+
+@triton.jit
+def make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head_in_group, block_q):
+    """The QBlock number ``block_in_seq`` of a sequence; ``block_q`` query tokens make a block."""
+    seq_start = tl.load(cu_seqlens_q_ptr + seq)
+    query_len = tl.load(cu_seqlens_q_ptr + seq + 1) - seq_start
+    first_query = block_in_seq * block_q
+    return QBlock(
+        seq,
+        first_query,
+        tl.minimum(query_len - first_query, block_q),
+        (seq_start + first_query).to(tl.int64),
+        tl.load(seqused_k_ptr + seq) - query_len,
+        kv_head.to(tl.int64),
+        head_in_group,
+    )
+
+
+@triton.jit
+def find_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, const: tl.constexpr):
+    """The QBlock number ``q_block`` of the batch, as ``find_sequence`` counts.
+
+    Programs along the grid's third axis share the query heads of a KV head.
+    """
+    BLOCK_Q: tl.constexpr = const.block_q
+    seq = find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q)
+    block_in_seq = q_block - (tl.load(cu_seqlens_q_ptr + seq) // BLOCK_Q + seq)
+    head = tl.program_id(2) * const.heads
+    return make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, BLOCK_Q)
+
+
+@triton.jit
+def row_heads(block, const: tl.constexpr):
+    """Each row's query head [block_m], among those of the KV head."""
+    return block.head_in_group + tl.arange(0, const.block_m) % const.heads
+
+
+@triton.jit
+def query_heads(block, const: tl.constexpr):
+    """Each row's query head [block_m]."""
+    return block.kv_head * const.queries_per_kv + row_heads(block, const)
+
+
+@triton.jit
+def valid_rows(block, const: tl.constexpr):
+    """Which rows [block_m] hold a query token and a head."""
+    valid = tl.arange(0, const.block_m) < block.num_queries * const.heads
+    if const.queries_per_kv % const.heads != 0:
+        valid = valid & (row_heads(block, const) < const.queries_per_kv)
+    return valid
+
+
+@triton.jit
+def row_offsets(block, stride_token, stride_head, const: tl.constexpr):
+    """Element offset of the first row (int64) in q or out, and of each row from there (int32 [block_m])."""
+    rows = tl.arange(0, const.block_m)
+    first_head = block.kv_head * const.queries_per_kv + block.head_in_group
+    first = (block.first_token * stride_token + first_head * stride_head) * const.query_unit
+    each = ((rows // const.heads) * stride_token + (rows % const.heads) * stride_head) * const.query_unit
+    return first, each
+
+
+@triton.jit
+def load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const: tl.constexpr):
+    """The QueryTile of a QBlock."""
+    columns = tl.arange(0, const.head_padded)
+    valid = valid_rows(block, const)
+    first, each = row_offsets(block, stride_q_token, stride_q_head, const)
+    q_ptrs = q_ptr + first + (each[:, None] + columns[None, :])
+    q = tl.load(q_ptrs, mask=row_mask(valid, const), other=0.0)
+    first_position = block.context_len + block.first_query
+    slopes = valid.to(tl.float32)  # unused without ALiBi
+    if const.alibi:
+        slopes = in_base_2(tl.load(scoring.slopes_ptr + query_heads(block, const), mask=valid, other=0.0))
+    return QueryTile(
+        q,
+        first_position + tl.arange(0, const.block_m) // const.heads,
+        first_position,
+        first_position + block.num_queries - 1,
+        slopes,
+    )
+
+
+@triton.jit
+def initial_state(block, scoring, WITH_SINKS: tl.constexpr, const: tl.constexpr):
+    """The softmax state before the first key. A sink counts as a key without a value.
+
+    The maximum begins below every score, but finite. So a tile that is masked for a row adds weights of
+    exp2(-inf) = 0, and exp2(-inf + inf) never occurs.
+    """
+    BLOCK_M: tl.constexpr = const.block_m
+    HEAD_PADDED: tl.constexpr = const.head_padded
+    acc = tl.zeros([BLOCK_M, HEAD_PADDED], dtype=tl.float32)
+    row_max = tl.full([BLOCK_M], -1e38, dtype=tl.float32)
+    row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
+    if WITH_SINKS and scoring.sinks_ptr is not None:
+        heads = query_heads(block, const)
+        sinks = tl.load(scoring.sinks_ptr + heads, mask=valid_rows(block, const), other=0.0)
+        row_max = tl.maximum(in_base_2(sinks), row_max)  # a sink may be -inf
+        row_sum += 1.0
+    return acc, row_max, row_sum
+
+
+@triton.jit
+def first_key(first_position, window, WINDOWED: tl.constexpr):
+    """The first key that a query at ``first_position`` sees."""
+    key = first_position * 0
+    if WINDOWED:
+        key = tl.maximum(first_position - window + 1, 0)
+    return key
+
+
+@triton.jit
+def first_tile(first_position, window, tile_size, WINDOWED: tl.constexpr):
+    """Where the tile of ``first_key`` begins, in keys."""
+    return first_key(first_position, window, WINDOWED) // tile_size * tile_size
+
+
+@triton.jit
+def load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr):
+    """The CacheScales: each is a number times what its pointer holds, if there is one."""
+    if k_scale_ptr is not None:
+        k_scale *= tl.load(k_scale_ptr)
+    if v_scale_ptr is not None:
+        v_scale *= tl.load(v_scale_ptr)
+    return CacheScales(k_scale, v_scale)
+
+
+@triton.jit
+def attend_cache(
+    block, queries, cache, scoring, scales, start, stop, WITH_SINKS: tl.constexpr, const: tl.constexpr
+):
+    """The softmax state of a query tile after the cached keys ``start .. stop - 1``."""
+    acc, row_max, row_sum = initial_state(block, scoring, WITH_SINKS, const)
+    # A sequence without cached keys uses none, but the id of its first page is looked up.
+    last = tl.maximum(stop - 1, 0)
+    first = tl.minimum(first_key(queries.first_position, scoring.window, const.windowed), last)
+    keys = sequence_keys(cache, block.seq, block.kv_head, first, last, const)
+    scaled = Scoring(
+        scoring.factor * scales.k, scoring.cap, scoring.window, scoring.slopes_ptr, scoring.sinks_ptr
+    )
+    acc, row_max, row_sum = attend_keys(acc, row_max, row_sum, queries, keys, scaled, start, stop, const)
+    return acc * scales.v, row_max, row_sum
+
+
+@triton.jit
+def store_output(out_ptr, stride_out_token, stride_out_head, block, values, const: tl.constexpr):
+    """Write results [block_m, head_padded] to the output, in its dtype."""
+    columns = tl.arange(0, const.head_padded)
+    first, each = row_offsets(block, stride_out_token, stride_out_head, const)
+    out_ptrs = out_ptr + first + (each[:, None] + columns[None, :])
+    mask = row_mask(valid_rows(block, const), const)
+    tl.store(out_ptrs, values.to(out_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def store_normalised(
+    out_ptr,
+    stride_out_token,
+    stride_out_head,
+    block,
+    scoring,
+    acc,
+    row_max,
+    row_sum,
+    const: tl.constexpr,
+):
+    """Write the results of a softmax state that has seen all keys, but no sinks yet.
+
+    Rows that saw no key are zero.
+    """
+    if scoring.sinks_ptr is not None:
+        valid = valid_rows(block, const)
+        sinks = in_base_2(tl.load(scoring.sinks_ptr + query_heads(block, const), mask=valid, other=0.0))
+        largest = tl.maximum(row_max, sinks)
+        rescale = tl.exp2(row_max - largest)
+        row_sum = row_sum * rescale + tl.exp2(sinks - largest)
+        acc = acc * rescale[:, None]
+    row_sum = tl.where(row_sum == 0.0, 1.0, row_sum)
+    store_output(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], const)
+
+
+@triton.jit
+def attend_and_store(
+    q_ptr,
+    stride_q_token,
+    stride_q_head,
+    out_ptr,
+    stride_out_token,
+    stride_out_head,
+    block,
+    cache,
+    scoring,
+    scales,
+    const: tl.constexpr,
+):
+    """Compute a whole QBlock: its queries over all cached keys that they see, to the output."""
+    queries = load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
+    start = first_tile(queries.first_position, scoring.window, const.tile_size, const.windowed)
+    stop = queries.last_position + 1
+    acc, _, row_sum = attend_cache(block, queries, cache, scoring, scales, start, stop, True, const)
+    store_output(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], const)
