@@ -2,6 +2,7 @@
 
 from attn_kernels.choose.untuned import AttnKernelsWarning
 from attn_kernels.core.config import Config, LaunchConfig
+from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
@@ -13,6 +14,7 @@ __all__ = [
     "AttnKernelsWarning",
     "Config",
     "LaunchConfig",
+    "Model",
     "Plan",
     "Workspace",
     "compile_ahead",

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from attn_kernels.core.config import Config
+from attn_kernels.core.model import Model
 
 
 @dataclass(slots=True, eq=False)  # frozen, it would take three times as long to make, at every step
@@ -19,9 +20,9 @@ class Plan:
     signature the launches that were bound for it, and is shared by all plans of this config, these heads and
     this device; ``ready`` remembers by the options of the scores those that were filled in for this plan, and
     for which layers. ``placed``: what ``signature.read`` has to find of a layer's shapes and devices.
-    ``decides``: where the GPU decides, the generated Triton function that it asks, and the bytes of a
-    cache's element. ``for_capture``: the lengths are upper bounds, as a graph is replayed for smaller
-    batches.
+    ``segments_function``: the generated Triton function that decides on the GPU how many segments are used;
+    None where the config decides. ``for_capture``: the lengths are upper bounds, as a
+    graph is replayed for smaller batches.
     """
 
     cu_seqlens_q: Tensor
@@ -33,11 +34,7 @@ class Plan:
     num_kv_tokens: int
     max_query_len: int
     max_seq_len: int
-    num_query_heads: int
-    num_kv_heads: int
-    head_size: int
-    block_size: int
-    dtype: torch.dtype
+    model: Model
     config: Config
     max_page_id: int | None
     placed: tuple[Any, ...]
@@ -45,12 +42,8 @@ class Plan:
     bound: dict[Hashable, Any] = field(repr=False)
     values: dict[Callable[["Plan"], Any], int] = field(repr=False)
     for_capture: bool = False
-    decides: tuple[Any, int] | None = None
+    segments_function: Any = None
     ready: dict[Hashable, Any] = field(default_factory=dict, repr=False)
-
-    @property
-    def queries_per_kv(self) -> int:
-        return self.num_query_heads // self.num_kv_heads
 
 
 @dataclass(frozen=True, slots=True, eq=False)

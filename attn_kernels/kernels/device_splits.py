@@ -122,20 +122,19 @@ def specialise_decide(config: Config) -> tuple[Specialisation, ...]:
 
 def bind_decide(plan: Plan, decided: OfPlan) -> tuple[Launch, ...]:
     """The launch that decides for a plan, into an int32 tensor of one element; none where nothing does."""
-    if plan.decides is None:
+    if plan.segments_function is None:
         return ()
-    function, kv_element_size = plan.decides
     arguments = (
         decided,
         CU_SEQLENS_Q,
         SEQUSED_K,
         NUM_SEQS,
-        plan.num_query_heads,
-        plan.num_kv_heads,
-        plan.head_size,
-        plan.block_size,
-        kv_element_size,
+        plan.model.num_query_heads,
+        plan.model.num_kv_heads,
+        plan.model.head_size,
+        plan.model.block_size,
+        plan.model.kv_element_size,
         plan.config.num_segments,
-        function,
+        plan.segments_function,
     )
     return (Launch(decide_kernel, one_program, arguments, ONE_PROGRAM_OPTIONS),)

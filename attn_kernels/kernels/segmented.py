@@ -125,12 +125,12 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """Two kernels, the second of which joins the segments."""
     arguments, const, options = common(plan, layer)
     block_q, segments = const.block_m // const.heads, plan.config.num_segments
-    head_splits = -(-plan.queries_per_kv // const.heads)
+    head_splits = -(-plan.model.queries_per_kv // const.heads)
 
     def programs(plan: Plan) -> tuple[int, int, int]:
-        return q_blocks_bound(plan, block_q) * plan.num_kv_heads, segments, head_splits
+        return q_blocks_bound(plan, block_q) * plan.model.num_kv_heads, segments, head_splits
 
-    decided = DECIDED if plan.decides else None
-    arguments = (*arguments, *PARTIALS, decided, plan.num_kv_heads, const)
+    decided = DECIDED if plan.segments_function else None
+    arguments = (*arguments, *PARTIALS, decided, plan.model.num_kv_heads, const)
     first = Launch(segmented_kernel, programs, arguments, options)
     return first, bind_reduce(layer, PARTIALS, decided, const)

@@ -112,11 +112,11 @@ def has_decode(plan: Plan) -> bool:
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """Two kernels, of which a batch needs one or both. ``block_m`` is the prefill's."""
     prefill = bind_prefill(plan, layer, SHORTEST_PREFILL, has_prefill)
-    heads, block_m = decode_tile(plan.queries_per_kv)
+    heads, block_m = decode_tile(plan.model.queries_per_kv)
     arguments, const, options = common(plan, layer, heads=heads, block_m=block_m)
-    head_splits = -(-plan.queries_per_kv // heads)
+    head_splits = -(-plan.model.queries_per_kv // heads)
 
     def programs(plan: Plan) -> tuple[int, int, int]:
-        return plan.num_seqs, plan.num_kv_heads, head_splits
+        return plan.num_seqs, plan.model.num_kv_heads, head_splits
 
     return prefill, Launch(decode_kernel, programs, (*arguments, const), options, has_decode)

@@ -192,7 +192,7 @@ def count_constants(config: Config, queries_per_kv: int) -> dict[str, int]:
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
     """The kernel that fills the cumulative Q-Block tensor, once a plan."""
-    constants = count_constants(plan.config, plan.queries_per_kv)
+    constants = count_constants(plan.config, plan.model.queries_per_kv)
     arguments = (CU_Q_BLOCKS, CU_SEQLENS_Q, NUM_SEQS, *constants.values())
     count = Launch(count_q_blocks_kernel, one_program, arguments, ONE_PROGRAM_OPTIONS)
     return (count, *bind_decide(plan, DECIDED))
@@ -203,7 +203,7 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     arguments, const, options = common(plan, layer)
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     segmented = plan.config.num_segments > 1
-    decided = DECIDED if plan.decides else None
+    decided = DECIDED if plan.segments_function else None
     first = Launch(
         static_grid_kernel,
         lambda plan: grid,
@@ -212,7 +212,7 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
             CU_Q_BLOCKS,
             *(PARTIALS if segmented else NO_PARTIALS.values()),
             decided,
-            plan.num_kv_heads,
+            plan.model.num_kv_heads,
             OfPlan(bind_group(plan, layer)),
             const,
         ),

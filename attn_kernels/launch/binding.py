@@ -12,6 +12,7 @@ from torch import Tensor
 from triton.runtime.jit import JITFunction
 
 from attn_kernels.core.config import Config
+from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Described, Launch, Layer, OfLayer, OfPlan, Plan
 from attn_kernels.launch import signature
 from attn_kernels.launch.direct import observe
@@ -33,16 +34,8 @@ class Bound:
 
 
 @lru_cache(maxsize=1024)
-def bound_of(
-    config: Config,
-    num_query_heads: int,
-    num_kv_heads: int,
-    head_size: int,
-    block_size: int,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> dict[Hashable, tuple[Bound, ...]]:
-    """What plans of the same config, heads and device share: bound launches by signature."""
+def bound_of(config: Config, model: Model, device: torch.device) -> dict[Hashable, tuple[Bound, ...]]:
+    """What plans of the same config, model and device share: bound launches by signature."""
     return {}
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attn_kernels.core import checks
+from attn_kernels.core import layer_checks
 from attn_kernels.core.structures import Layer, Plan
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.launch import binding, signature
@@ -141,8 +141,8 @@ def _run_anew(
     addresses, key, bound, same = _find(plan, scoring, tensors, others)
     out, q, k_cache, v_cache = tensors[:ALWAYS]
     if bound is None or (plan.max_page_id is not None and plan.max_page_id >= k_cache.shape[0]):
-        checks.check_run(plan, q, k_cache, v_cache, out, *others[:2])
-        checks.check_scoring(plan, *numbers, *others[2:])
+        layer_checks.check_run(plan, q, k_cache, v_cache, out, *others[:2])
+        layer_checks.check_scoring(plan, *numbers, *others[2:])
     if plan.num_query_tokens == 0:
         return
     launches = None if bound is None or hooked() else binding.fill_in(plan, bound)
@@ -160,7 +160,7 @@ def _run_anew(
         out=out,
         k_new=k_new,
         v_new=v_new,
-        softmax_scale=plan.head_size**-0.5 if softmax_scale is None else softmax_scale,
+        softmax_scale=plan.model.head_size**-0.5 if softmax_scale is None else softmax_scale,
         sliding_window=sliding_window,
         softcap=softcap,
         alibi_slopes=alibi_slopes,

@@ -25,7 +25,7 @@ def forget() -> None:
 
 def of_plan(plan: Plan) -> Hashable:
     """The key of what is launched for a plan and for no layer."""
-    return "plan", plan.decides, generation
+    return "plan", plan.segments_function, generation
 
 
 def read(out: Tensor, q: Tensor, k_cache: Tensor, v_cache: Tensor) -> Facts:
@@ -85,7 +85,7 @@ def key_of(plan: Plan, facts: Facts, others: tuple[Any, ...], scoring: Hashable)
                 return None
             shape: tuple[int, ...] = other.shape
             if name in ("k_new", "v_new"):
-                if shape != (plan.num_query_tokens, plan.num_kv_heads, plan.head_size):
+                if shape != (plan.num_query_tokens, plan.model.num_kv_heads, plan.model.head_size):
                     return None
                 shape = (other.data_ptr() % ALIGNMENT,)
             key.append((other.dtype, other.stride(), shape))

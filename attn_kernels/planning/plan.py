@@ -1,12 +1,12 @@
 """The plan of one step: batch metadata and the chosen config, made once for all layers."""
 
-import torch
 from torch import Tensor
 
 from attn_kernels.choose.capture import choose_for_capture
 from attn_kernels.choose.heuristic import choose_for_device, choose_for_key, segments_function
 from attn_kernels.core import checks
 from attn_kernels.core.config import Config, LaunchConfig, complete
+from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.kernels.arguments import BLOCK_TABLE, CU_SEQLENS_Q, NUM_SEQS, SEQUSED_K, head_padded
 from attn_kernels.kernels.config_check import check_config
@@ -21,17 +21,12 @@ def plan(
     cu_seqlens_q: Tensor,
     seqused_k: Tensor,
     block_table: Tensor,
+    model: Model,
     *,
     num_query_tokens: int,
     max_query_len: int,
     max_seq_len: int,
-    num_query_heads: int,
-    num_kv_heads: int,
-    head_size: int,
-    block_size: int,
-    dtype: torch.dtype,
     num_kv_tokens: int | None = None,
-    cache_dtype: torch.dtype | None = None,
     config: LaunchConfig | None = None,
     device_key: str | None = None,
     check: bool | None = None,
@@ -51,12 +46,9 @@ def plan(
         seqused_k: int32 [num_seqs], keys of each sequence, its query tokens included.
         block_table: int32 [num_seqs, max_blocks_per_seq], page ids; entries past a sequence's keys are
             never read. Its rows may be strided.
+        model: the constants of the layers; its ``cache_dtype`` is used to choose only.
         num_query_tokens, max_query_len, max_seq_len: what the host knows of the batch, in tokens.
-        num_query_heads, num_kv_heads: any integer ratio (multi-head, grouped-query, multi-query).
-        head_size: 1 to 256. block_size: tokens a page holds, any size.
-        dtype: ``torch.float16`` or ``torch.bfloat16``, of the queries, the caches and the output.
         num_kv_tokens: sum of ``seqused_k`` where the host knows it; else ``num_seqs * max_seq_len``.
-        cache_dtype: the caches' type if it is another, ``torch.float8_e4m3fn``; used to choose only.
         config: launch with this instead of what the generated module chooses.
         device_key: choose by the generated module of this name instead of the device's; beside ``config``,
             which segments are used, if the config leaves that to the GPU.
@@ -71,11 +63,12 @@ def plan(
         ValueError: a shape, device, size, config or content that cannot be right.
     """
     checks.check_index_tensors(cu_seqlens_q, seqused_k, block_table)
-    checks.check_heads(num_query_heads, num_kv_heads, head_size)
-    checks.check_dtype(dtype)
-    checks.check_cache_dtype(cache_dtype, dtype)
+    if not isinstance(model, Model):
+        raise TypeError(f"model is a {type(model).__name__}, but an attn_kernels.Model is needed")
     num_seqs, blocks_per_seq = block_table.shape
-    checks.check_lengths(num_seqs, blocks_per_seq, block_size, num_query_tokens, max_query_len, max_seq_len)
+    checks.check_lengths(
+        num_seqs, blocks_per_seq, model.block_size, num_query_tokens, max_query_len, max_seq_len
+    )
     if num_kv_tokens is None:
         num_kv_tokens = num_seqs * max_seq_len
     else:
@@ -91,7 +84,7 @@ def plan(
             num_query_tokens=num_query_tokens,
             max_query_len=max_query_len,
             max_seq_len=max_seq_len,
-            block_size=block_size,
+            block_size=model.block_size,
         )
 
     if config is None:
@@ -105,26 +98,29 @@ def plan(
             num_kv_tokens=num_kv_tokens,
             max_query_len=max_query_len,
             max_seq_len=max_seq_len,
-            num_query_heads=num_query_heads,
-            num_kv_heads=num_kv_heads,
-            head_size=head_size,
-            block_size=block_size,
-            kv_element_size=(cache_dtype or dtype).itemsize,
+            num_query_heads=model.num_query_heads,
+            num_kv_heads=model.num_kv_heads,
+            head_size=model.head_size,
+            block_size=model.block_size,
+            kv_element_size=model.kv_element_size,
         )
     elif device_key is not None and not complete(config).device_segments:
         raise ValueError(f"device_key is {device_key!r}, but config was given too: only one can choose")
     full_config = _complete_and_checked(config)
     if workspace is not None and workspace.device != device:
         raise ValueError(f"workspace is on {workspace.device}, but cu_seqlens_q is on {device}")
-    padded, segments = head_padded(head_size), full_config.num_segments
+    padded, segments = head_padded(model.head_size), full_config.num_segments
     launched = (full_config.block_m, full_config.programs_per_sm)
     needs = Needs(
-        num_seqs, num_query_tokens, num_query_heads, padded, segments, *launched, full_config.device_segments
+        num_seqs,
+        num_query_tokens,
+        model.num_query_heads,
+        padded,
+        segments,
+        *launched,
+        full_config.device_segments,
     )
-    decides = None
-    if full_config.device_segments:
-        decides = segments_function(device, device_key), (cache_dtype or dtype).itemsize
-    query_shape = (num_query_tokens, num_query_heads, head_size)
+    query_shape = (num_query_tokens, model.num_query_heads, model.head_size)
     made = Plan(
         cu_seqlens_q=cu_seqlens_q,
         seqused_k=seqused_k,
@@ -135,16 +131,12 @@ def plan(
         num_kv_tokens=num_kv_tokens,
         max_query_len=max_query_len,
         max_seq_len=max_seq_len,
-        num_query_heads=num_query_heads,
-        num_kv_heads=num_kv_heads,
-        head_size=head_size,
-        block_size=block_size,
-        dtype=dtype,
+        model=model,
         config=full_config,
         max_page_id=max_page_id,
         placed=(query_shape, query_shape, device, device, device, device),
         workspace=VARIANTS[full_config.variant].workspace(workspace or Fresh(device), needs),
-        bound=bound_of(full_config, num_query_heads, num_kv_heads, head_size, block_size, dtype, device),
+        bound=bound_of(full_config, model, device),
         values={
             BLOCK_TABLE.value: block_table.data_ptr(),
             CU_SEQLENS_Q.value: cu_seqlens_q.data_ptr(),
@@ -152,7 +144,7 @@ def plan(
             NUM_SEQS.value: num_seqs,
         },
         for_capture=for_capture,
-        decides=decides,
+        segments_function=segments_function(device, device_key) if full_config.device_segments else None,
     )
     begin(made)
     return made

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from attn_kernels.core.checks import FP8
+from attn_kernels.core.model import Model
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
 
@@ -61,19 +62,15 @@ def flash_attn_varlen_func(
         needed = "(num_blocks, block_size, num_kv_heads, head_size)"
         raise ValueError(f"k has shape {tuple(k.shape)}, but {needed} is needed: a paged cache")
     num_query_tokens, num_query_heads, head_size = q.shape
+    cache_dtype = FP8 if k.dtype == FP8 else None  # run checks the caches' dtypes
     batch = plan(
         cu_seqlens_q,
         seqused_k,
         block_table,
+        Model(num_query_heads, k.shape[2], head_size, k.shape[1], q.dtype, cache_dtype),
         num_query_tokens=num_query_tokens,
         max_query_len=max_seqlen_q,
         max_seq_len=max_seqlen_k,
-        num_query_heads=num_query_heads,
-        num_kv_heads=k.shape[2],
-        head_size=head_size,
-        block_size=k.shape[1],
-        dtype=q.dtype,
-        cache_dtype=k.dtype if k.dtype == FP8 else None,  # what it may be is checked by run
     )
     return run(
         batch,

@@ -10,6 +10,7 @@ from torch import Tensor
 from attn_kernels.choose.capture import configs_for_capture
 from attn_kernels.core import checks
 from attn_kernels.core.config import LaunchConfig, complete
+from attn_kernels.core.model import Model
 from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.registry import fragment_rows, segments_of
 from attn_kernels.kernels.scratch import Fragments, Fresh, Needs, Partials
@@ -44,11 +45,10 @@ class Workspace:
     def for_maxima(
         cls,
         device: torch.device | str,
+        models: Model | Iterable[Model],
         *,
         max_query_tokens: int,
         max_num_seqs: int,
-        num_query_heads: int,
-        head_size: int,
         configs: Iterable[LaunchConfig] | None = None,
         max_segments: int | None = None,
         for_capture: bool = False,
@@ -56,10 +56,10 @@ class Workspace:
         """Allocate for every plan up to these sizes.
 
         Args:
+            models: the model, or one for each kind of layer where layers differ.
             max_query_tokens: query tokens of a batch whose config keeps partial results (``segmented``, or
                 ``static_grid`` with segments); other variants may have more, ``stream_k`` among them.
             max_num_seqs: sequences of a batch.
-            num_query_heads, head_size: of the model; the largest, where its layers differ.
             configs: all that will be launched, to find ``max_segments`` and ``max_fragment_rows``; or give
                 the former itself where none is of ``stream_k``.
             for_capture: also for all that plans ``for_capture`` can choose on this device; ``configs`` may be
@@ -83,8 +83,10 @@ class Workspace:
         assert max_segments is not None
         checks.check_int("max_query_tokens", max_query_tokens, 1)
         checks.check_int("max_num_seqs", max_num_seqs, 1)
-        checks.check_heads(num_query_heads, 1, head_size)
         checks.check_int("max_segments", max_segments, 0)
+        models = [models] if isinstance(models, Model) else list(models)
+        num_query_heads = max(model.num_query_heads for model in models)
+        head_size = max(model.head_size for model in models)
         most = Needs(max_num_seqs, max_query_tokens, num_query_heads, head_padded(head_size), max_segments)
         fresh = Fresh(device)
         cu_q_blocks = fresh.cu_q_blocks(most)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
@@ -35,6 +36,13 @@ class Batch:
         caches = (self.k_cache, self.v_cache)
         return (self.q, *caches, self.cu_seqlens_q, self.seqused_k, self.block_table)
 
+    @property
+    def model(self) -> Model:
+        """The constants that the tensors' shapes and dtypes show."""
+        _, block_size, num_kv_heads, head_size = self.k_cache.shape
+        heads = (self.q.shape[1], num_kv_heads, head_size)
+        return Model(*heads, block_size, self.q.dtype, self.k_cache.dtype)
+
     def plan(self, **options: Any) -> Plan:
         """``attn_kernels.plan`` of this batch; ``options`` are its keyword arguments, or replace them."""
         arguments: dict[str, Any] = {
@@ -42,12 +50,7 @@ class Batch:
             "num_kv_tokens": sum(self.context_lens),
             "max_query_len": max(self.query_lens, default=0),
             "max_seq_len": max(self.context_lens, default=0),
-            "num_query_heads": self.q.shape[1],
-            "num_kv_heads": self.k_cache.shape[2],
-            "head_size": self.q.shape[2],
-            "block_size": self.k_cache.shape[1],
-            "dtype": self.q.dtype,
-            "cache_dtype": self.k_cache.dtype,
+            "model": self.model,
         }
         return plan(self.cu_seqlens_q, self.seqused_k, self.block_table, **(arguments | options))
 

@@ -12,6 +12,7 @@ from attn_kernels.choose.capture import heuristic_for_capture
 from attn_kernels.choose.heuristic import heuristic_for
 from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.errors import brief
+from attn_kernels.core.model import Model
 from attn_kernels.warmup.dummy_launch import LARGE, DummyLaunch
 from attn_kernels.warmup.enumerate_launches import enumerate_launches
 from attn_kernels.warmup.jobs import minimal
@@ -49,11 +50,8 @@ class CompiledAhead:
 
 def compile_ahead(
     device: torch.device | str,
-    head_layouts: Iterable[tuple[int, int, int]],
+    models: Iterable[Model],
     *,
-    dtype: torch.dtype,
-    cache_dtypes: Iterable[torch.dtype | None] = (None,),
-    block_sizes: Iterable[int] = (16,),
     features: Iterable[Iterable[str]] = ((),),
     device_key: str | None = None,
     configs: Iterable[LaunchConfig] = (),
@@ -73,10 +71,7 @@ def compile_ahead(
 
     Args:
         device: the GPU. A process that uses several calls this once for each.
-        head_layouts: ``(num_query_heads, num_kv_heads, head_size)``, as ``plan`` is given them.
-        dtype: of the queries and the output.
-        cache_dtypes: of the caches, as ``plan`` is given them; None for ``dtype``.
-        block_sizes: tokens a page holds.
+        models: as ``plan`` is given them.
         features: what launches have, words of ``attn_kernels.warmup.dummy_launch.FEATURES``, for each kind of
             layer. Every other layer of Gemma 2 has a window: ``[("softcap",), ("softcap", "window")]``.
         device_key: the generated module that chooses, if ``plan`` is given one.
@@ -99,10 +94,7 @@ def compile_ahead(
     launches = minimal(
         enumerate_launches(
             chooses,
-            head_layouts,
-            dtype=dtype,
-            cache_dtypes=cache_dtypes,
-            block_sizes=block_sizes,
+            models,
             features=features,
             configs=configs,
             sizes=(False, True) if torch.version.hip else (False,),

@@ -19,13 +19,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
-from attn_kernels import run
+from attn_kernels import Model, run
 from attn_kernels.measure.batches import (
     Batch,
     HeadLayout,
@@ -78,6 +79,11 @@ def _lengths(rng: random.Random, longest: int, kv_tokens: int, query_tokens: int
     return rng.choice(makers)()
 
 
+def models(layouts: Iterable[HeadLayout]) -> list[Model]:
+    """Of each layout, one model for each type of caches."""
+    return [layout.model(16, torch.bfloat16, cache) for layout, cache in product(layouts, CACHE_DTYPES)]
+
+
 def count_compiled(device: torch.device) -> int:
     """How many variants of our kernels this process has compiled or loaded."""
     return sum(compiled(kernel, device) for kernel in kernels(device).values())
@@ -124,9 +130,7 @@ def part(name: str, args: argparse.Namespace) -> Result:
     layouts = LAYOUTS if on_gpu else CPU_LAYOUTS
     done = compile_ahead(
         device,
-        [dataclasses.astuple(layout) for layout in layouts],
-        dtype=torch.bfloat16,
-        cache_dtypes=CACHE_DTYPES,
+        models(layouts),
         workers=args.compile_workers,
     )
     print(f"{name} cache: {done}", flush=True)

@@ -25,7 +25,7 @@ from attn_kernels import Config, Workspace
 from attn_kernels.choose.heuristic import choose_for_device
 from attn_kernels.core.config import complete
 from attn_kernels.core.errors import brief
-from attn_kernels.measure.batches import Batch, decode
+from attn_kernels.measure.batches import decode
 from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise, plan_for, stand_in
 from attn_kernels.measure.timing import Launch, capture
 from benchmarks.common import environment
@@ -39,11 +39,7 @@ KEEP_PARTIALS = ("segmented", "static_grid", "static_grid N4")
 THOROUGH = ("qblock", "qblock hopper", "segmented")  # tried with every change
 
 
-def plan_options(batch: Batch) -> dict[str, Any]:
-    features = dict(batch.features)
-    for name in ("num_seqs", "kv_element_size"):
-        features.pop(name)
-    return features | {"dtype": batch.dtype, "cache_dtype": batch.cache_dtype}
+LENGTHS = ("num_query_tokens", "num_kv_tokens", "max_query_len", "max_seq_len")
 
 
 def choosing(bench: Bench) -> None:
@@ -70,10 +66,9 @@ def planning(bench: Bench) -> None:
     most = bench.batch(decode(max(sizes), 32))
     workspace = Workspace.for_maxima(
         bench.device,
+        most.model,
         max_query_tokens=max(sizes),
         max_num_seqs=max(sizes),
-        num_query_heads=most.layout.num_query_heads,
-        head_size=most.layout.head_size,
         max_segments=32,
     )
     for name, config in rows.items():
@@ -82,8 +77,9 @@ def planning(bench: Bench) -> None:
             for size in sizes:
                 batch = bench.batch(decode(size, 32 if bench.smoke else 2048))
                 tensors = stand_in(batch, bench.device)
-                index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table)
-                options = plan_options(batch) | {"config": config, "check": False, "workspace": room}
+                index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table, batch.model)
+                options: dict[str, Any] = {name: batch.features[name] for name in LENGTHS}
+                options |= {"config": config, "check": False, "workspace": room}
                 found.append(bench.cpu_us(partial(attn_kernels.plan, *index, **options)))
             bench.row(name + (" + workspace" if room else ""), *found)
 

@@ -8,12 +8,13 @@ import math
 import torch
 
 import attn_kernels
-from attn_kernels import Workspace
+from attn_kernels import Model, Workspace
 from attn_kernels.launch.run import begin
 from attn_kernels.testing.poisoned import GARBAGE_PAGE, make_batch, poison_workspace
 
 MAX_SEQS, MAX_TOKENS, MAX_CONTEXT, BLOCK_SIZE = 6, 12, 200, 16
 HEADS, KV_HEADS, HEAD_SIZE = 6, 2, 16
+MODEL = Model(HEADS, KV_HEADS, HEAD_SIZE, BLOCK_SIZE, torch.float16)
 
 
 class Server:
@@ -31,24 +32,19 @@ class Server:
         self.caches = [torch.zeros(shape, dtype=cache_dtype or torch.float16) for _ in range(2)]
         workspace = Workspace.for_maxima(
             "cpu",
+            MODEL,
             max_query_tokens=MAX_TOKENS,
             max_num_seqs=MAX_SEQS,
-            num_query_heads=HEADS,
-            head_size=HEAD_SIZE,
             configs=[config],
         )
         self.plan = attn_kernels.plan(
             self.cu_seqlens_q,
             self.seqused_k,
             self.block_table,
+            MODEL,
             num_query_tokens=MAX_TOKENS if query_len is None else MAX_SEQS * query_len,
             max_query_len=MAX_TOKENS if query_len is None else query_len,
             max_seq_len=MAX_CONTEXT,
-            num_query_heads=HEADS,
-            num_kv_heads=KV_HEADS,
-            head_size=HEAD_SIZE,
-            block_size=BLOCK_SIZE,
-            dtype=torch.float16,
             config=config,
             for_capture=True,
             workspace=workspace,

@@ -9,7 +9,7 @@ import torch
 from captured_server import MAX_SEQS, Server, batch_of, random_lens
 from kernel_cases import NAMES, assert_close, make_config
 
-from attn_kernels import Config, Workspace, plan
+from attn_kernels import Config, Model, Workspace, plan
 from attn_kernels.choose import capture, heuristic
 from attn_kernels.choose.capture import DECIDED, STREAM_K, choose_for_capture, configs_for_capture
 from generated.unified_attention import MODULES
@@ -166,20 +166,19 @@ def test_everything_that_can_be_chosen_is_listed(gpu):
     assert {DECIDED, STREAM_K} <= set(listed)
 
 
+MODEL = Model(32, 8, 128, 16, torch.bfloat16)
+
+
 def planned(num_seqs, config=None, for_capture=True, workspace=None, query_len=1, **options):
     """A plan of a server that has captured nothing yet: its buffers are empty."""
     return plan(
         torch.zeros(num_seqs + 1, dtype=torch.int32),
         torch.zeros(num_seqs, dtype=torch.int32),
         torch.zeros(num_seqs, 512, dtype=torch.int32),
+        MODEL,
         num_query_tokens=num_seqs * query_len,
         max_query_len=query_len,
         max_seq_len=8192,
-        num_query_heads=32,
-        num_kv_heads=8,
-        head_size=128,
-        block_size=16,
-        dtype=torch.bfloat16,
         config=config,
         for_capture=for_capture,
         workspace=workspace,
@@ -201,8 +200,8 @@ def test_plans_for_capture_take_that_choice_unless_a_config_is_given(gpu):
 
 def test_a_workspace_holds_what_every_capture_size_needs(gpu):
     gpu("nvidia_h100")
-    sizes = {"max_query_tokens": 16, "max_num_seqs": 256, "num_query_heads": 32, "head_size": 128}
-    workspace = Workspace.for_maxima(CPU, for_capture=True, **sizes)
+    sizes = {"max_query_tokens": 16, "max_num_seqs": 256}
+    workspace = Workspace.for_maxima(CPU, MODEL, for_capture=True, **sizes)
     variants = set()
     for num_seqs in (256, 64, 16, 8, 4, 1):  # from 17 on none keeps partial results: 16 tokens suffice
         made = planned(num_seqs, workspace=workspace)
@@ -211,9 +210,9 @@ def test_a_workspace_holds_what_every_capture_size_needs(gpu):
         assert all(mine.numel() >= each.numel() for mine, each in zip(made.workspace, own, strict=True))
     assert variants == {"segmented", "stream_k"}
     with pytest.raises(ValueError, match="one of configs and max_segments is needed"):
-        Workspace.for_maxima(CPU, for_capture=True, max_segments=4, **sizes)
+        Workspace.for_maxima(CPU, MODEL, for_capture=True, max_segments=4, **sizes)
     further = Config("stream_k", 64, 16, programs_per_sm=4)
-    rows = Workspace.for_maxima(CPU, for_capture=True, configs=[further], **sizes).max_fragment_rows
+    rows = Workspace.for_maxima(CPU, MODEL, for_capture=True, configs=[further], **sizes).max_fragment_rows
     assert rows == 3 * 4 * 64  # of the interpreter's three multiprocessors
     assert workspace.max_fragment_rows == 3 * STREAM_K.programs_per_sm * STREAM_K.block_m
 

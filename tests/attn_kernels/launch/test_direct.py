@@ -150,14 +150,10 @@ def test_a_table_wider_than_32_bits_goes_through_triton(recorder):
             batch.cu_seqlens_q,
             batch.seqused_k,
             table,
+            batch.model,
             num_query_tokens=4,
             max_query_len=3,
             max_seq_len=50,
-            num_query_heads=8,
-            num_kv_heads=2,
-            head_size=32,
-            block_size=16,
-            dtype=torch.float16,
             config=config,
             check=False,
         )
@@ -331,9 +327,7 @@ def test_layers_of_another_batch_are_refused(recorder):
 def test_partial_results_off_go_through_triton(recorder):
     """A kernel is compiled for the alignment of their addresses."""
     batch, config = batch_of(), make_config("segmented")
-    workspace = Workspace.for_maxima(
-        "cpu", max_query_tokens=4, max_num_seqs=3, num_query_heads=8, head_size=32, configs=[config]
-    )
+    workspace = Workspace.for_maxima("cpu", batch.model, max_query_tokens=4, max_num_seqs=3, configs=[config])
     partials, *others = workspace._partials
     off = dataclasses.replace(workspace, _partials=(shifted(partials), *others))
     for _ in range(3):

@@ -67,8 +67,8 @@ def test_a_forked_child_binds_anew(recorder):
 
 
 def test_devices_have_kernels_of_their_own():
-    config, dtype = make_config("qblock"), torch.float16
-    found = [binding.bound_of(config, 8, 2, 32, 16, dtype, torch.device("cuda", i)) for i in (0, 1, 0)]
+    config, model = make_config("qblock"), batch_of().model
+    found = [binding.bound_of(config, model, torch.device("cuda", i)) for i in (0, 1, 0)]
     assert found[0] is found[2]
     assert found[0] is not found[1]
 

@@ -7,12 +7,13 @@ from launch_recorder import layer_of
 from launch_recorder import run as run_layer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attn_kernels import Workspace
+from attn_kernels import Model, Workspace
 from attn_kernels.kernels.scratch import Needs
 from attn_kernels.testing.poisoned import run_poisoned
 
 VARIANTS = ("segmented", "static_grid", "stream_k")
-MAXIMA = {"max_query_tokens": 9, "max_num_seqs": 4, "num_query_heads": 8, "head_size": 32}
+MODEL = Model(8, 2, 32, 16, torch.float16)
+MAXIMA = {"max_query_tokens": 9, "max_num_seqs": 4}
 LENS = ((3, 1, 0, 5), (20, 50, 7, 5))
 
 
@@ -25,7 +26,7 @@ def config_of(variant, num_segments=3):
 
 
 def workspace_for(*configs, **changes):
-    return Workspace.for_maxima("cpu", **(MAXIMA | changes), configs=configs)
+    return Workspace.for_maxima("cpu", MODEL, **(MAXIMA | changes), configs=configs)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -123,7 +124,6 @@ def test_a_graph_captures_kernels_and_nothing_else(variant, recorder):
     [
         ({"max_query_tokens": 0}, ValueError, "max_query_tokens is 0, but at least 1"),
         ({"max_num_seqs": True}, TypeError, "max_num_seqs is a bool, but a plain int"),
-        ({"head_size": 300}, ValueError, "head_size is 300, but at most 256"),
         ({"max_segments": 3}, ValueError, "one of configs and max_segments is needed"),
         ({"configs": None}, ValueError, "one of configs and max_segments is needed"),
         ({"configs": None, "max_segments": -1}, ValueError, "max_segments is -1, but at least 0"),
@@ -131,17 +131,20 @@ def test_a_graph_captures_kernels_and_nothing_else(variant, recorder):
 )
 def test_maxima_that_cannot_be_are_refused(changes, error, message):
     with pytest.raises(error, match=message):
-        Workspace.for_maxima("cpu", **(MAXIMA | {"configs": [config_of("segmented")]} | changes))
+        Workspace.for_maxima("cpu", MODEL, **(MAXIMA | {"configs": [config_of("segmented")]} | changes))
 
 
 def test_a_workspace_of_another_device_is_refused():
-    workspace = Workspace.for_maxima("meta", **MAXIMA, max_segments=3)
+    workspace = Workspace.for_maxima("meta", MODEL, **MAXIMA, max_segments=3)
     with pytest.raises(ValueError, match="workspace is on meta, but cu_seqlens_q is on cpu"):
         batch_of().plan(config=config_of("segmented"), workspace=workspace)
 
 
-def test_its_memory_is_what_its_maxima_need():
-    workspace = Workspace.for_maxima("cpu", **MAXIMA, max_segments=5)
+@pytest.mark.parametrize(
+    "models", [MODEL, [Model(4, 1, 32, 16, torch.float16), Model(8, 4, 16, 16, torch.float16)]]
+)
+def test_its_memory_is_what_its_maxima_need(models):
+    workspace = Workspace.for_maxima("cpu", models, **MAXIMA, max_segments=5)
     needs = Needs(num_seqs=2, num_query_tokens=1, num_query_heads=1, head_padded=16, num_segments=2)
     assert workspace.cu_q_blocks(needs).shape == (5,)
     sizes = [tensor.numel() for tensor in workspace.partials(needs)]
