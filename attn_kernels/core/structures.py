@@ -13,17 +13,7 @@ from attn_kernels.core.model import Model
 
 @dataclass(slots=True, eq=False)  # frozen, it would take three times as long to make, at every step
 class Plan:
-    """What every layer of one step shares; nobody changes it.
-
-    ``max_page_id`` is known only if contents were checked. ``workspace`` holds the tensors that the config's
-    variant needs beside the batch's own; layers use it one after the other. ``bound`` remembers by a layer's
-    signature the launches that were bound for it, and is shared by all plans of this config, these heads and
-    this device; ``ready`` remembers by the options of the scores those that were filled in for this plan, and
-    for which layers. ``placed``: what ``signature.read`` has to find of a layer's shapes and devices.
-    ``segments_function``: the generated Triton function that decides on the GPU how many segments are used;
-    None where the config decides. ``for_capture``: the lengths are upper bounds, as a
-    graph is replayed for smaller batches.
-    """
+    """What every layer of one step shares; nobody changes it."""
 
     cu_seqlens_q: Tensor
     seqused_k: Tensor
@@ -36,14 +26,14 @@ class Plan:
     max_seq_len: int
     model: Model
     config: Config
-    max_page_id: int | None
-    placed: tuple[Any, ...]
-    workspace: tuple[Tensor, ...]
-    bound: dict[Hashable, Any] = field(repr=False)
-    values: dict[Callable[["Plan"], Any], int] = field(repr=False)
-    for_capture: bool = False
-    segments_function: Any = None
-    ready: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    max_page_id: int | None  # the largest in use; None if contents were not checked
+    workspace: tuple[Tensor, ...]  # what the variant needs beside the batch; layers use it one after another
+    launch_cache: dict[Hashable, Any] = field(
+        repr=False
+    )  # by signature; all plans of config and model share it
+    for_capture: bool = False  # the lengths are upper bounds: a graph is replayed for smaller batches
+    segments_function: Any = None  # a generated Triton function, asked on the GPU how many segments are used
+    launches: dict[Hashable, Any] = field(default_factory=dict, repr=False)  # filled in for this plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,7 +1,6 @@
 """One layer's attention, by the launches that the planned variant describes."""
 
-from collections.abc import Hashable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,12 +8,13 @@ from torch import Tensor
 from attn_kernels.core import layer_checks
 from attn_kernels.core.structures import Layer, Plan
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.launch import binding, signature
-from attn_kernels.launch.binding import Bound
-from attn_kernels.launch.direct import hooked
-from attn_kernels.launch.layout_guard import Same, same_as
-from attn_kernels.launch.ready import launch_all
-from attn_kernels.launch.signature import ALIGNMENT, ALWAYS, key_of, kinds, of_plan, read
+from attn_kernels.launch import direct
+from attn_kernels.launch.direct import ALIGNMENT, BoundLaunch, hooked, launch_filled
+
+# A layer's tensors in the order of their addresses. The first four are always there.
+REQUIRED = ("out", "q", "k_cache", "v_cache")
+OPTIONAL = ("k_new", "v_new", "alibi_slopes", "sinks", "k_scale", "v_scale")
+PLACED = 6  # the first entries of a signature, which have to be as the plan says
 
 
 def run(
@@ -68,132 +68,121 @@ def run(
     # Once a layer: everything up to the first return is what a server pays for 32 to 80 times a step.
     if out is None:
         out = torch.empty_like(q, memory_format=torch.contiguous_format) if isinstance(q, Tensor) else q
+    optional = (k_new, v_new, alibi_slopes, sinks, k_scale, v_scale)
     tensors: tuple[Tensor, ...] = (out, q, k_cache, v_cache)
-    others = (k_new, v_new, alibi_slopes, sinks, k_scale, v_scale)
-    scoring: tuple[Any, ...] = (  # with types, as 1, 1.0 and True are equal
-        signature.generation,
-        softmax_scale,
-        type(softmax_scale),
-        sliding_window,
-        type(sliding_window),
-        softcap,
-        k_scale,
-        v_scale,
-    )
-    if not (
-        k_new is v_new is alibi_slopes is sinks is None
-        and type(softcap) is type(k_scale) is type(v_scale) is float
-    ):
-        scoring = (*scoring[:6], type(softcap), kinds(others))
-        tensors += tuple(other for other in others if isinstance(other, Tensor))
     try:
-        known = plan.ready.get(scoring)
-    except TypeError:  # something has no hash; the checks say what
-        known = None
-    if known is not None and known.same(*tensors) and not hooked():
         a, b, c, d = out.data_ptr(), q.data_ptr(), k_cache.data_ptr(), v_cache.data_ptr()
-        if not (a | b | c | d) % ALIGNMENT:
-            addresses: tuple[int, ...] = (a, b, c, d)
-            if len(tensors) > ALWAYS:
-                addresses += tuple([other.data_ptr() for other in tensors[ALWAYS:]])
-            launch_all(plan.device.index, known.launches, addresses, tensors)
-            return out
-    _run_anew(plan, scoring, tensors, others, (softmax_scale, sliding_window, softcap))
+        addresses: tuple[int, ...] = (a, b, c, d)
+        # All that checks read and Triton compiles for, read anew at each call: a tensor's shape, strides,
+        # dtype and memory may change in place (``resize_``, ``set_``, ``t_``, ``data``).
+        signature: tuple[Any, ...] = (
+            out.shape,
+            q.shape,
+            out.device,
+            q.device,
+            k_cache.device,
+            v_cache.device,
+            k_cache.shape,
+            v_cache.shape,
+            out.stride(),
+            q.stride(),
+            k_cache.stride(),
+            v_cache.stride(),
+            out.dtype,
+            q.dtype,
+            k_cache.dtype,
+            v_cache.dtype,
+            (a | b | c | d) % ALIGNMENT and (a % ALIGNMENT, b % ALIGNMENT, c % ALIGNMENT, d % ALIGNMENT),
+            direct.generation,
+            softmax_scale,
+            sliding_window,
+            type(sliding_window),  # 1, 1.0 and True are equal, but only the first is a window
+            softcap,
+            k_scale,
+            v_scale,
+        )
+        if not (k_new is v_new is alibi_slopes is sinks is None and type(k_scale) is type(v_scale) is float):
+            present = tuple(other for other in optional if isinstance(other, Tensor))
+            tensors += present
+            addresses += tuple(other.data_ptr() for other in present)
+            signature = (*signature[:-2], *_optional_signature(plan, optional))
+        launches = plan.launches.get(signature)
+    except (AttributeError, TypeError, RuntimeError):
+        # Something is no tensor, has no memory or no hash: the checks say what.
+        layer_checks.check_run(plan, q, k_cache, v_cache, out, k_new, v_new)
+        layer_checks.check_scoring(plan, softmax_scale, sliding_window, softcap, *optional[2:])
+        raise
+    if launches is not None and not hooked():
+        launch_filled(plan.device.index, launches, addresses, tensors)
+        return out
+    _launch_anew(plan, signature, addresses, tensors, optional, (softmax_scale, sliding_window, softcap))
     return out
 
 
-class Known(NamedTuple):
-    """What is launched for layers whose tensors are the ``same``: of one plan, or bound for many."""
-
-    same: Same
-    launches: tuple[Any, ...]
-
-
-class Found(NamedTuple):
-    """What is known of a plan's first layer of a kind.
-
-    Attributes:
-        addresses: of its tensors; none where one is no tensor.
-        key: to bind launches by; None where none may be bound or nobody needs it.
-        bound: the launches that plans like this one have for such layers; None if unknown.
-        same: tells layers like this one of plans of as many query tokens; None if nothing does.
-    """
-
-    addresses: tuple[int, ...] = ()
-    key: Hashable = None
-    bound: tuple[Bound, ...] | None = None
-    same: Same | None = None
+def _optional_signature(plan: Plan, optional: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a signature has of each optional argument; a number stands for itself."""
+    found: list[Any] = []
+    for name, other in zip(OPTIONAL, optional, strict=True):
+        if not isinstance(other, Tensor):
+            found.append(other)
+            continue
+        shape: tuple[Any, ...] = other.shape
+        aligned = True  # Triton compiles nothing for the alignment of other tensors
+        if name in ("k_new", "v_new"):  # as many rows as the plan has tokens, whatever their number
+            aligned = other.data_ptr() % ALIGNMENT == 0
+            shape = ("tokens" if shape[:1] == (plan.num_query_tokens,) else shape[:1], shape[1:])
+        found.append((other.dtype, other.device, other.stride(), shape, aligned))
+    return tuple(found)
 
 
-def _run_anew(
+def _launch_anew(
     plan: Plan,
-    scoring: Hashable,
+    signature: tuple[Any, ...],
+    addresses: tuple[int, ...],
     tensors: tuple[Tensor, ...],
-    others: tuple[Any, ...],
-    numbers: tuple[Any, ...],
+    optional: tuple[Any, ...],
+    scoring: tuple[Any, ...],
 ) -> None:
-    """``run`` for a plan's first layer of a kind.
+    """``run`` for a plan's first layer of a signature.
 
     Args:
-        scoring: what the plan knows the kind by. tensors: in the order of ``TENSORS``, those that there are.
-        others: what was given for the optional ones. numbers: softmax scale, window and soft cap.
+        signature: of the layer. addresses: of ``tensors``, which are in the order of REQUIRED and OPTIONAL.
+        optional: what was given for each of OPTIONAL. scoring: softmax scale, window and soft cap.
     """
-    addresses, key, bound, same = _find(plan, scoring, tensors, others)
-    out, q, k_cache, v_cache = tensors[:ALWAYS]
+    model = plan.model
+    rows = (plan.num_query_tokens, model.num_query_heads, model.head_size)
+    as_planned = signature[:PLACED] == (rows, rows, *(4 * (plan.device,)))
+    bound: tuple[BoundLaunch, ...] | None = plan.launch_cache.get(signature[PLACED:]) if as_planned else None
+    out, q, k_cache, v_cache = tensors[: len(REQUIRED)]
     if bound is None or (plan.max_page_id is not None and plan.max_page_id >= k_cache.shape[0]):
-        layer_checks.check_run(plan, q, k_cache, v_cache, out, *others[:2])
-        layer_checks.check_scoring(plan, *numbers, *others[2:])
+        layer_checks.check_run(plan, q, k_cache, v_cache, out, *optional[:2])
+        layer_checks.check_scoring(plan, *scoring, *optional[2:])
     if plan.num_query_tokens == 0:
         return
-    launches = None if bound is None or hooked() else binding.fill_in(plan, bound)
+    launches = None if bound is None else direct.fill(plan, bound)
     if launches is not None:
-        if same is not None:
-            binding.remember(plan.ready, scoring, Known(same, launches))
-        launch_all(plan.device.index, launches, addresses, tensors)
+        direct.remember(plan.launches, signature, launches)
+        launch_filled(plan.device.index, launches, addresses, tensors)
         return
-    k_new, v_new, alibi_slopes, sinks, k_scale, v_scale = others
-    softmax_scale, sliding_window, softcap = numbers
-    layer = Layer(
-        q=q,
-        k_cache=k_cache,
-        v_cache=v_cache,
-        out=out,
-        k_new=k_new,
-        v_new=v_new,
-        softmax_scale=plan.model.head_size**-0.5 if softmax_scale is None else softmax_scale,
-        sliding_window=sliding_window,
-        softcap=softcap,
-        alibi_slopes=alibi_slopes,
-        sinks=sinks,
-        k_scale=k_scale,
-        v_scale=v_scale,
-    )
+    names = [name for name, other in zip(OPTIONAL, optional, strict=True) if isinstance(other, Tensor)]
+    named = dict(zip((*REQUIRED, *names), tensors, strict=True))
     if bound is None:
-        bound = binding.bind(plan, key, VARIANTS[plan.config.variant].bind(plan, layer))
-    binding.launch_through_triton(plan, bound, layer)
-
-
-def _find(plan: Plan, scoring: Hashable, tensors: tuple[Tensor, ...], others: tuple[Any, ...]) -> Found:
-    """Nothing where something is wrong: the checks say what."""
-    try:
-        addresses = tuple([tensor.data_ptr() for tensor in tensors])
-        usual = others[0] is None and not (
-            (addresses[0] | addresses[1] | addresses[2] | addresses[3]) % ALIGNMENT
+        softmax_scale, sliding_window, softcap = scoring
+        layer = Layer(
+            q=q,
+            k_cache=k_cache,
+            v_cache=v_cache,
+            out=out,
+            softmax_scale=model.head_size**-0.5 if softmax_scale is None else softmax_scale,
+            sliding_window=sliding_window,
+            softcap=softcap,
+            **dict(zip(OPTIONAL, optional, strict=True)),
         )
-        alike = scoring, plan.num_query_tokens
-        known = plan.bound.get(alike) if usual else None
-        if known is not None and known.same(*tensors):
-            return Found(addresses, None, known.launches, known.same)
-        facts = read(*tensors[:ALWAYS])
-        key = key_of(plan, facts, others, scoring)
-        bound = plan.bound.get(key)
-    except (AttributeError, TypeError, RuntimeError):
-        return Found()
-    if bound is None or not usual:
-        return Found(addresses, key, bound)
-    same = same_as(tensors, facts)
-    binding.remember(plan.bound, alike, Known(same, bound))
-    return Found(addresses, key, bound, same)
+        bound = tuple(
+            BoundLaunch(launch, named) for launch in VARIANTS[plan.config.variant].bind(plan, layer)
+        )
+        direct.remember(plan.launch_cache, signature[PLACED:], bound)
+    direct.launch_through_triton(plan, bound, named)
 
 
 def begin(plan: Plan) -> None:
@@ -201,14 +190,15 @@ def begin(plan: Plan) -> None:
     bind_once = VARIANTS[plan.config.variant].bind_once
     if bind_once is None:
         return
-    key = of_plan(plan)
-    bound = plan.bound.get(key)
+    key = ("plan", plan.segments_function, direct.generation)
+    bound = plan.launch_cache.get(key)
     if bound is None:
-        bound = binding.bind(plan, key, bind_once(plan))
+        bound = tuple(BoundLaunch(launch, {}) for launch in bind_once(plan))
+        direct.remember(plan.launch_cache, key, bound)
     if not bound:
         return
-    ready = None if hooked() else binding.fill_in(plan, bound)
-    if ready is None:
-        binding.launch_through_triton(plan, bound)
+    launches = direct.fill(plan, bound)
+    if launches is None:
+        direct.launch_through_triton(plan, bound, {})
     else:
-        launch_all(plan.device.index, ready, (), ())
+        launch_filled(plan.device.index, launches, (), ())

@@ -8,11 +8,11 @@ from attn_kernels.core import checks
 from attn_kernels.core.config import Config, LaunchConfig, complete
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
-from attn_kernels.kernels.arguments import BLOCK_TABLE, CU_SEQLENS_Q, NUM_SEQS, SEQUSED_K, head_padded
+from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.scratch import Fresh, Needs
-from attn_kernels.launch.binding import bound_of
+from attn_kernels.launch.direct import launch_cache_for
 from attn_kernels.launch.run import begin
 from attn_kernels.planning.workspace import Workspace
 
@@ -120,7 +120,6 @@ def plan(
         *launched,
         full_config.device_segments,
     )
-    query_shape = (num_query_tokens, model.num_query_heads, model.head_size)
     made = Plan(
         cu_seqlens_q=cu_seqlens_q,
         seqused_k=seqused_k,
@@ -134,15 +133,8 @@ def plan(
         model=model,
         config=full_config,
         max_page_id=max_page_id,
-        placed=(query_shape, query_shape, device, device, device, device),
         workspace=VARIANTS[full_config.variant].workspace(workspace or Fresh(device), needs),
-        bound=bound_of(full_config, model, device),
-        values={
-            BLOCK_TABLE.value: block_table.data_ptr(),
-            CU_SEQLENS_Q.value: cu_seqlens_q.data_ptr(),
-            SEQUSED_K.value: seqused_k.data_ptr(),
-            NUM_SEQS.value: num_seqs,
-        },
+        launch_cache=launch_cache_for(full_config, model, device),
         for_capture=for_capture,
         segments_function=segments_function(device, device_key) if full_config.device_segments else None,
     )

@@ -103,7 +103,7 @@ def running(bench: Bench) -> None:
             plan = plan_for(tensors, config)
             (launch,) = launches_of(plan, tensors)
             found = [bench.cpu_us(launch), bench.first_us(launch)]
-            note = f"  {plan.config}" + ("" if plan.ready or bench.smoke else "  NOT LAUNCHED DIRECTLY")
+            note = f"  {plan.config}" + ("" if plan.launches or bench.smoke else "  NOT LAUNCHED DIRECTLY")
         with launching("public"):
             found.append(bench.cpu_us(launch))
         if config is None:

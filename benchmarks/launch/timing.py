@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from attn_kernels.launch import binding
+from attn_kernels.launch import direct
 from attn_kernels.launch.direct import VARIABLE
 
 BURST = 10  # calls before the GPU catches up
@@ -66,11 +66,11 @@ def launching(way: str) -> Iterator[None]:
     """Launch this way, ``direct`` or ``public``, whatever was bound before; and afterwards as before."""
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = way
-    binding.forget()
+    direct.forget()
     try:
         yield
     finally:
         os.environ.pop(VARIABLE)
         if before is not None:
             os.environ[VARIABLE] = before
-        binding.forget()
+        direct.forget()

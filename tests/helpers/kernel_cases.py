@@ -12,7 +12,7 @@ from attn_kernels import Config
 from attn_kernels.choose import capture, heuristic
 from attn_kernels.choose.overrides import overrides
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.launch import binding
+from attn_kernels.launch import direct
 from attn_kernels.testing.poisoned import Batch, make_batch, relative_error, run_poisoned
 
 NAMES = tuple(VARIANTS)
@@ -106,7 +106,7 @@ def record_launches(
     """A list that every launch of every kernel for a layer is recorded in, and of those for a plan if so
     wished."""
     recorded: list[SimpleNamespace] = []
-    launch_kernel = binding.launch_kernel
+    launch_kernel = direct.launch_kernel
 
     def launch(kernel: Any, grid: tuple[int, ...], arguments: list[Any], options: Any) -> None:
         name = kernel.fn.__name__
@@ -116,7 +116,7 @@ def record_launches(
         if execute:
             launch_kernel(kernel, grid, arguments, options)
 
-    monkeypatch.setattr(binding, "launch_kernel", launch)
+    monkeypatch.setattr(direct, "launch_kernel", launch)
     return recorded
 
 

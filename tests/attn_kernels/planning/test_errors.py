@@ -402,6 +402,6 @@ def test_heads_far_apart_are_no_reason_to_refuse(batch):
 
 
 def test_the_cpu_needs_the_interpreter(batch, monkeypatch):
-    monkeypatch.setattr("attn_kernels.launch.binding.JITFunction", type(VARIANTS["qblock"].kernels[0]))
+    monkeypatch.setattr("attn_kernels.launch.direct.JITFunction", type(VARIANTS["qblock"].kernels[0]))
     with pytest.raises(ValueError, match="q is on cpu, but a GPU is needed"):
         attn_kernels.run(plan(batch), batch.q, batch.k_cache, batch.v_cache)

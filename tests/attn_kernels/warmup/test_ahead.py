@@ -18,7 +18,7 @@ from attn_kernels import Config, Model
 from attn_kernels.choose import capture, heuristic
 from attn_kernels.choose.heuristic import choose_for_key
 from attn_kernels.kernels import qblock
-from attn_kernels.launch import binding
+from attn_kernels.launch import direct
 from attn_kernels.warmup.compile_ahead import compile_ahead
 from attn_kernels.warmup.dummy_launch import LARGE
 from attn_kernels.warmup.enumerate_launches import enumerate_launches
@@ -46,10 +46,10 @@ def as_vendor(monkeypatch):
 
     def become(vendor):
         monkeypatch.setattr(torch.version, "hip", "7.0" if vendor == "amd" else None)
-        binding.forget()
+        direct.forget()
 
     yield become
-    binding.forget()
+    direct.forget()
 
 
 def keys(launches, vendor):
@@ -176,7 +176,7 @@ PLAIN = [Model(*heads, 16, BF16) for heads in LAYOUTS]
 def test_graphs_launch_only_what_was_compiled(device_key, hopper, monkeypatch, memory):
     """What looks at the batch for all layers, too, which asks the tree that chose."""
     launches = record_launches(monkeypatch, execute=False, once_a_plan=True)
-    binding.forget()
+    direct.forget()
     done = compile_ahead("cpu", PLAIN, device_key=device_key, for_capture=True)
     assert not done.failures
     ready = keys(launches, "nvidia")
