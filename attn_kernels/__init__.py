@@ -1,4 +1,4 @@
-"""Unified paged attention in Triton, launched with the configs that the ``generated`` package chooses."""
+"""Unified paged attention in Triton, launched with configs that the ``generated`` package chooses."""
 
 from attn_kernels.choose.untuned import AttnKernelsWarning
 from attn_kernels.core.config import Config, LaunchConfig

@@ -1,4 +1,4 @@
-"""Validation of what users hand in. Host-only, except where a function says that it reads tensor contents."""
+"""Validation of ``plan``'s arguments. Only ``check_contents`` reads tensors; all else stays on the host."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ INT32_LIMIT = 2**31
 
 
 def check_int(name: str, value: object, minimum: int) -> None:
-    """Only plain ints: anything else might hide a device synchronisation."""
+    """Accept only plain ints: reading anything else might synchronise with the device."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} is a {type(value).__name__}, but a plain int is needed")
     if value < minimum:
@@ -18,15 +18,15 @@ def check_int(name: str, value: object, minimum: int) -> None:
 
 
 def check_index_tensor(name: str, tensor: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
-    """int32, of this shape (the first size may be given, -1 is any), on this device, the last stride 1."""
+    """Demand int32, this device, a last stride of 1, and this shape; a first size of -1 stands for any."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}, but an int32 torch.Tensor is needed")
     if tensor.dtype != torch.int32:
         raise TypeError(f"{name} has dtype {tensor.dtype}, but torch.int32 is needed")
     got = tensor.shape
     if len(got) != len(shape) or shape[0] not in (-1, got[0]):
-        wanted = str(shape).replace("-1", "any")
-        raise ValueError(f"{name} has shape {tuple(got)}, but {wanted} is needed")
+        needed = str(shape).replace("-1", "any")
+        raise ValueError(f"{name} has shape {tuple(got)}, but {needed} is needed")
     if tensor.device != device:
         raise ValueError(f"{name} is on {tensor.device}, but cu_seqlens_q is on {device}")
     if got[-1] > 1 and tensor.stride(-1) != 1:
@@ -73,7 +73,7 @@ def check_lengths(
     max_query_len: int,
     max_seq_len: int,
 ) -> None:
-    """What the host knows of a batch's lengths must be possible."""
+    """Check the lengths that the host states against each other."""
     check_int("num_query_tokens", num_query_tokens, 0)
     check_int("max_query_len", max_query_len, 0)
     check_int("max_seq_len", max_seq_len, 0)
@@ -103,9 +103,9 @@ def check_contents(
     max_seq_len: int,
     block_size: int,
 ) -> int:
-    """Check what the index tensors hold, and return the largest page id in use (-1 when there is none).
+    """Check the contents of the index tensors and return the largest page id in use, -1 if there is none.
 
-    Reads the tensors, so on a GPU it synchronises.
+    Reads the tensors, so it synchronises with a GPU.
     """
     starts = cu_seqlens_q.to("cpu", torch.int64)
     context_lens = seqused_k.to("cpu", torch.int64)

@@ -19,21 +19,21 @@ def check_run(
     k_new: Tensor | None,
     v_new: Tensor | None,
 ) -> None:
-    """Shapes, dtypes, devices and strides of one launch; cheap, as it runs once a layer."""
+    """Check the tensors of a layer: shapes, dtypes, devices, strides, page ids against the caches' size."""
     query_shape = (plan.num_query_tokens, plan.model.num_query_heads, plan.model.head_size)
     dtype = plan.model.dtype
     for name, tensor in (("q", q),) if out is None else (("q", q), ("out", out)):
         _check_data(plan, name, tensor, query_shape, dtype)
         token, head, _ = tensor.stride()
         rows, heads = plan.config.block_m, plan.model.queries_per_kv
-        _check_reach(name, tensor, (rows - 1) * token + (heads - 1) * head)
+        _check_offset(name, tensor, (rows - 1) * token + (heads - 1) * head)
     _check_tensor("k_cache", k_cache)
     num_blocks = k_cache.shape[0] if k_cache.ndim else 0
     cache_shape = (num_blocks, plan.model.block_size, plan.model.num_kv_heads, plan.model.head_size)
     cache_dtype = FP8 if k_cache.dtype == FP8 else dtype
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
         _check_data(plan, name, cache, cache_shape, cache_dtype)
-        _check_reach(name, cache, plan.model.block_size * cache.stride(1))
+        _check_offset(name, cache, plan.model.block_size * cache.stride(1))
     if plan.max_page_id is not None and plan.max_page_id >= num_blocks:
         raise ValueError(
             f"block_table uses page id {plan.max_page_id}, but k_cache holds only {num_blocks} pages"
@@ -60,9 +60,9 @@ def _check_data(plan: Plan, name: str, tensor: Tensor, shape: tuple[int, ...], d
         raise ValueError(f"{name} has stride {stride[-1]} in its last dimension, but 1 is needed")
 
 
-def _check_reach(name: str, tensor: Tensor, far: int) -> None:
-    """Offsets inside a page of keys and inside a tile of queries are int32 in the kernels."""
-    if far >= INT32_LIMIT:
+def _check_offset(name: str, tensor: Tensor, offset: int) -> None:
+    """Check an offset inside a page of keys or a tile of queries: it is int32 in the kernels."""
+    if offset >= INT32_LIMIT:
         strides = tensor.stride()
         raise ValueError(f"{name} has strides {strides}, which reach past 2^31 elements inside one tile")
 
@@ -77,7 +77,7 @@ def check_scoring(
     k_scale: float | Tensor,
     v_scale: float | Tensor,
 ) -> None:
-    """How one launch turns products into scores, and its scales."""
+    """Check a layer's score options and scales."""
     if softmax_scale is not None:
         _check_positive("softmax_scale", softmax_scale)
     if sliding_window is not None:
@@ -121,8 +121,8 @@ def _check_vector(
     if tensor.shape != shape:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {shape} is needed")
     if tensor.dtype not in dtypes:
-        wanted = " or ".join(map(str, dict.fromkeys(dtypes)))
-        raise TypeError(f"{name} has dtype {tensor.dtype}, but {wanted} is needed")
+        needed = " or ".join(map(str, dict.fromkeys(dtypes)))
+        raise TypeError(f"{name} has dtype {tensor.dtype}, but {needed} is needed")
     if tensor.device != plan.device:
         raise ValueError(f"{name} is on {tensor.device}, but the plan was made for {plan.device}")
     if tensor.stride(0) != 1 and shape[0] > 1:

@@ -53,7 +53,7 @@ def new_process(monkeypatch):
 
     for name in ("DEVICE", "CONFIG", "LOG"):
         monkeypatch.delenv(f"ATTN_KERNELS_{name}", raising=False)
-    monkeypatch.setattr(untuned, "_told", {})
+    monkeypatch.setattr(untuned, "_warned", {})
     monkeypatch.setattr(choice_log, "_seen", {})
     logger = logging.getLogger("attn_kernels")
     level, handlers = logger.level, logger.handlers[:]

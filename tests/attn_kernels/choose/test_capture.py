@@ -11,7 +11,7 @@ from kernel_cases import NAMES, assert_close, make_config
 
 from attn_kernels import Config, Model, Workspace, plan
 from attn_kernels.choose import capture, heuristic
-from attn_kernels.choose.capture import DECIDED, STREAM_K, choose_for_capture, configs_for_capture
+from attn_kernels.choose.capture import ON_DEVICE, STREAM_K, choose_for_capture, configs_for_capture
 from generated.unified_attention import MODULES
 
 CPU = torch.device("cpu")
@@ -58,16 +58,16 @@ def maxima(num_seqs, num_kv_heads=8, query_len=1, queries_per_kv=4, head_size=12
     [
         (maxima(1), None),
         (maxima(8), None),  # 64 programs on 132 multiprocessors
-        (maxima(9), DECIDED),
-        (maxima(16), DECIDED),
+        (maxima(9), ON_DEVICE),
+        (maxima(16), ON_DEVICE),
         (maxima(17), STREAM_K),
         (maxima(256), STREAM_K),
         (maxima(66, num_kv_heads=1), None),
-        (maxima(67, num_kv_heads=1), DECIDED),
-        (maxima(132, num_kv_heads=1), DECIDED),
+        (maxima(67, num_kv_heads=1), ON_DEVICE),
+        (maxima(132, num_kv_heads=1), ON_DEVICE),
         (maxima(133, num_kv_heads=1), STREAM_K),
         (maxima(2, num_kv_heads=32), None),
-        (maxima(4, num_kv_heads=32), DECIDED),
+        (maxima(4, num_kv_heads=32), ON_DEVICE),
         (maxima(5, num_kv_heads=32), STREAM_K),
         (maxima(64, query_len=4), STREAM_K),  # 16 rows
         (maxima(64, query_len=5), None),
@@ -77,10 +77,10 @@ def maxima(num_seqs, num_kv_heads=8, query_len=1, queries_per_kv=4, head_size=12
         (maxima(16, head_size=32), STREAM_K),  # whose contexts the tree never splits
         (maxima(16, queries_per_kv=32), STREAM_K),
         (maxima(16, context=512), STREAM_K),
-        (maxima(64, head_size=129), DECIDED),
+        (maxima(64, head_size=129), ON_DEVICE),
         (maxima(64, head_size=129, queries_per_kv=32), None),
         (maxima(64, head_size=129, context=512), None),
-        (maxima(1, head_size=256), DECIDED),
+        (maxima(1, head_size=256), ON_DEVICE),
         (maxima(1, query_len=5, head_size=256), None),
     ],
 )
@@ -105,13 +105,13 @@ def test_modules_without_triton_functions_choose_for_graphs_as_well(most, taken,
     monkeypatch.setitem(sys.modules, "generated.unified_attention.in_kernel", None)
     gpu("nvidia_h100")
     assert choose_for_capture(CPU)(**most) == (taken or MODULES["nvidia_h100"].choose(**most))
-    assert DECIDED not in configs_for_capture(CPU)
+    assert ON_DEVICE not in configs_for_capture(CPU)
     assert planned(16).config == STREAM_K
 
 
 def test_many_is_by_the_multiprocessors(gpu):
     gpu("nvidia_h100", multiprocessors=128)
-    assert choose_for_capture(CPU)(**maxima(16)) == DECIDED
+    assert choose_for_capture(CPU)(**maxima(16)) == ON_DEVICE
     choose_for_capture.cache_clear()
     gpu("nvidia_h100", multiprocessors=126)
     assert choose_for_capture(CPU)(**maxima(16)) == STREAM_K
@@ -121,7 +121,7 @@ def test_many_is_by_the_multiprocessors(gpu):
 def test_where_nothing_was_timed_the_tree_chooses(key, gpu):
     gpu(key)
     assert choose_for_capture(CPU) is MODULES[key].choose
-    assert not {DECIDED, STREAM_K} & set(configs_for_capture(CPU))
+    assert not {ON_DEVICE, STREAM_K} & set(configs_for_capture(CPU))
 
 
 def test_a_tree_of_another_device_is_asked_where_it_is_named(gpu):
@@ -163,7 +163,7 @@ def test_everything_that_can_be_chosen_is_listed(gpu):
             rng.choice((512, 8192, 131072)),
         )
         assert capture.complete(chosen(**most)) in listed
-    assert {DECIDED, STREAM_K} <= set(listed)
+    assert {ON_DEVICE, STREAM_K} <= set(listed)
 
 
 MODEL = Model(32, 8, 128, 16, torch.bfloat16)

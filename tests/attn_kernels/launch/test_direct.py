@@ -147,6 +147,8 @@ MISTAKES = {
     "q": lambda layer: {"q": layer["q"].bfloat16()},
     "tokens": lambda layer: {"q": layer["q"][1:]},
     "out": lambda layer: {"out": layer["out"][:, :2]},
+    "out's dtype": lambda layer: {"out": layer["out"].bfloat16()},
+    "values alone in fp8": lambda layer: {"v_cache": layer["v_cache"].to(FP8)},
     "meta": lambda layer: {"q": layer["q"].to("meta")},
     "values on meta": lambda layer: {"v_cache": layer["v_cache"].to("meta")},
     "pages": lambda layer: {"v_cache": layer["v_cache"][1:]},
