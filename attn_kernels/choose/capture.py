@@ -4,8 +4,8 @@ A tree asks about a batch, but a graph is replayed for batches that it was not c
 programs (sequences times KV heads) are few, only splitting contexts fills the GPU, and the tree's choice for
 the maxima splits them for any lengths. Where they are many, the tree's choice for the longest contexts is
 wrong for short ones. Then the GPU decides at each replay: ``ON_DEVICE`` calls the tree for the number of
-segments that this batch needs, ``STREAM_K`` shares out whatever work there is. ``ON_DEVICE`` is left out where
-no module has the tree as a Triton function, or the tree does not even split the longest contexts.
+segments that this batch needs, ``STREAM_K`` shares out whatever work there is. ``ON_DEVICE`` is left out
+where no module has the tree as a Triton function, or the tree does not even split the longest contexts.
 docs/graphs.md has the figures.
 """
 

@@ -25,8 +25,10 @@ class Heuristic:
 
 
 def describe_device(device: torch.device) -> tuple[str, str, str]:
-    """Return ``(name, arch, vendor)``, e.g. ``("NVIDIA H100 80GB HBM3", "sm_90", "nvidia")`` or ``("AMD Instinct
-    MI300X", "gfx942", "amd")``. The CPU, on which Triton's interpreter runs kernels, is ``("cpu",) * 3``.
+    """Return ``(name, arch, vendor)``, e.g. ``("NVIDIA H100 80GB HBM3", "sm_90", "nvidia")``.
+
+    AMD: ``("AMD Instinct MI300X", "gfx942", "amd")``. The CPU, where Triton's interpreter runs kernels:
+    ``("cpu",) * 3``.
     """
     if device.type == "cpu":
         return "cpu", "cpu", "cpu"

@@ -82,7 +82,7 @@ class BoundLaunch:
         self.of_plan = tuple((place, one.value) for place, one in behind if isinstance(one, OfPlan))
 
     def fill(self, plan: Plan) -> FilledLaunch | None:
-        """None where the kernel is unknown, or the plan has a value that it was not compiled for."""
+        """Fill in a plan's values; None where the kernel is unknown or was not compiled for such values."""
         if self.compiled is None:
             return None
         rest = self._rest(plan)
@@ -112,23 +112,24 @@ def _is_tensor(argument: Any, name: str) -> bool:
 
 
 def _template(argument: OfLayer | Described, tensors: Tensors) -> Any:
-    """A descriptor without its tensor, which later layers of the signature fill in; None for a pointer."""
+    """Return a descriptor without its tensor, as layers of one signature share it; None for a pointer."""
     if isinstance(argument, OfLayer):
         return None
     return with_base(argument.describe(tensors[argument.name]), None)
 
 
 def with_base(descriptor: Any, tensor: Tensor | None) -> Any:
-    """A copy of a tensor descriptor for another tensor of the same shape and strides."""
+    """Copy a tensor descriptor for another tensor of the same shape and strides."""
     other = object.__new__(type(descriptor))
     other.__dict__.update(descriptor.__dict__, base=tensor)
     return other
 
 
 def as_argument(value: Any) -> int | None:
-    """A plan's value as a kernel's argument; None unless it has 32 bits or is an aligned address.
+    """Return a plan's integer, or its tensor's address, as a kernel argument.
 
-    Index tensors (int32) may begin anywhere.
+    None where Triton would compile another kernel: for an integer of more than 32 bits, and for an address
+    that is no multiple of ALIGNMENT, but for index tensors (int32).
     """
     if type(value) is int:
         return value if -INT32_LIMIT <= value < INT32_LIMIT else None
@@ -140,18 +141,19 @@ def as_argument(value: Any) -> int | None:
 def launch_cache_for(
     config: Config, model: Model, device: torch.device
 ) -> dict[Hashable, tuple[BoundLaunch, ...]]:
-    """What plans of the same config, model and device share: launches by signature."""
+    """Return the launches by signature that plans of one config, model and device share."""
     return {}
 
 
 def remember(cache: dict[Hashable, Any], signature: Hashable, launches: Any) -> None:
+    """Keep launches in a cache of bounded size."""
     if len(cache) >= MAX_SIGNATURES:
         cache.clear()
     cache[signature] = launches
 
 
 def fill(plan: Plan, bound: tuple[BoundLaunch, ...]) -> tuple[FilledLaunch, ...] | None:
-    """The launches that the plan's batch needs; None if Triton's dispatch has to make one of them."""
+    """Fill in the launches that a plan's batch needs; None if Triton's dispatch has to make one of them."""
     if hooked():
         return None
     filled = []
@@ -167,7 +169,7 @@ def fill(plan: Plan, bound: tuple[BoundLaunch, ...]) -> tuple[FilledLaunch, ...]
 def launch_filled(
     device: int, launches: tuple[FilledLaunch, ...], addresses: tuple[int, ...], tensors: Sequence[Tensor]
 ) -> None:
-    """Launch on this thread's current stream of a GPU; never writes to what other threads may use."""
+    """Launch on this thread's current stream of a GPU. Writes nothing that threads share."""
     if current_device() != device:
         with torch.cuda.device(device):
             launch_filled(device, launches, addresses, tensors)
@@ -185,7 +187,7 @@ def launch_filled(
 
 
 def launch_through_triton(plan: Plan, bound: tuple[BoundLaunch, ...], tensors: Tensors) -> None:
-    """Launch what the plan's batch needs by Triton's dispatch, and learn the compiled kernels.
+    """Let Triton's dispatch make the launches that a plan's batch needs, and keep the compiled kernels.
 
     Raises:
         ValueError: the tensors are on the CPU and Triton compiles, or the environment variable is wrong.
@@ -216,7 +218,7 @@ def _resolve(argument: Any, plan: Plan, tensors: Tensors) -> Any:
 
 
 def launch_kernel(kernel: Any, grid: tuple[int, ...], arguments: list[Any], options: Any) -> Any:
-    """The one place where Triton is asked to launch. Returns its compiled kernel, or None if interpreted."""
+    """Launch by Triton's dispatch; return the compiled kernel, or None from the interpreter."""
     return kernel[grid](*arguments, **options)
 
 
@@ -254,9 +256,9 @@ def hooked() -> bool:
 
 
 def forget() -> None:
-    """Bind everything anew from now on, also for plans that exist already."""
+    """Drop all compiled kernels, also those of plans that exist already."""
     global _compiling, generation
-    _compiling = threading.RLock()  # a fork may have copied it while another thread held it
+    _compiling = threading.RLock()  # at a fork, another thread may hold the old one
     generation += 1
     launch_cache_for.cache_clear()
 

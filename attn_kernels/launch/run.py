@@ -1,4 +1,4 @@
-"""One layer's attention, by the launches that the planned variant describes."""
+"""One layer's attention: find the launches of the layer's signature, and make them."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from attn_kernels.launch.direct import ALIGNMENT, BoundLaunch, hooked, launch_fi
 # A layer's tensors in the order of their addresses. The first four are always there.
 REQUIRED = ("out", "q", "k_cache", "v_cache")
 OPTIONAL = ("k_new", "v_new", "alibi_slopes", "sinks", "k_scale", "v_scale")
-PLACED = 6  # the first entries of a signature, which have to be as the plan says
+PLACED = 6  # entries of a signature, its first, that must match the plan: shapes of rows, and devices
 
 
 def run(
@@ -41,31 +41,32 @@ def run(
     biased.
 
     Args:
-        q: [num_query_tokens, num_query_heads, head_size].
+        q: [num_query_tokens, num_query_heads, head_size] of the model's dtype. Like the caches, ``out``,
+            ``k_new`` and ``v_new``, it may be strided in any dimension but the last.
         k_cache, v_cache: [num_blocks, block_size, num_kv_heads, head_size], of q's dtype or
             ``torch.float8_e4m3fn``; they hold the query tokens' keys and values as well.
-        out: like q, written in place; allocated if None. These and the next may be strided in any dimension
-            but the last.
-        k_new, v_new: [num_query_tokens, num_kv_heads, head_size] of q's dtype, the query tokens' own keys and
-            values: ``prefix_prefill`` and the prefill kernel of ``split`` read them from here if given, all
-            others from the cache.
+        out: like q, written in place; allocated if None.
+        k_new, v_new: [num_query_tokens, num_kv_heads, head_size] of q's dtype, the query tokens' keys and
+            values. ``prefix_prefill`` and the prefill kernel of ``split`` read them from here if given; all
+            other kernels read the caches.
         softmax_scale: a positive factor of the scores; ``head_size ** -0.5`` if None.
-        sliding_window: how many keys a query sees, its own included; None means all.
+        sliding_window: number of keys that a query sees, its own included; None means all.
         softcap: scores become ``softcap * tanh(score / softcap)`` (Gemma 2); 0 means none; at most 1000.
         alibi_slopes: float32 [num_query_heads]; adds ``slope * (key position - query position)`` (Press et
             al., arXiv 2108.12409).
         sinks: [num_query_heads], float32 or of q's dtype: a score per head that takes part in the softmax
             without a value (attention sinks as in gpt-oss).
-        k_scale, v_scale: what the cached keys and values are multiplied by, positive: a number, or a float32
-            tensor of one element on the device, which is not read on the host.
+        k_scale, v_scale: positive factors of the cached keys and values: a number, or a float32 tensor of
+            one element on the device, which is not read on the host.
 
     Returns:
         out.
 
     Raises:
-        TypeError: a wrong dtype. ValueError: a shape, device, stride, page id or number that cannot be right.
+        TypeError: a wrong type or dtype.
+        ValueError: a wrong shape, device, stride, page id or number.
     """
-    # Once a layer: everything up to the first return is what a server pays for 32 to 80 times a step.
+    # A server runs everything up to the first return 32 to 80 times a step.
     if out is None:
         out = torch.empty_like(q, memory_format=torch.contiguous_format) if isinstance(q, Tensor) else q
     optional = (k_new, v_new, alibi_slopes, sinks, k_scale, v_scale)
@@ -108,34 +109,34 @@ def run(
             signature = (*signature[:-2], *_optional_signature(plan, optional))
         launches = plan.launches.get(signature)
     except (AttributeError, TypeError, RuntimeError):
-        # Something is no tensor, has no memory or no hash: the checks say what.
+        # Something is no tensor, has no memory or no hash. The checks raise an error that names it.
         layer_checks.check_run(plan, q, k_cache, v_cache, out, k_new, v_new)
         layer_checks.check_scoring(plan, softmax_scale, sliding_window, softcap, *optional[2:])
         raise
     if launches is not None and not hooked():
         launch_filled(plan.device.index, launches, addresses, tensors)
         return out
-    _launch_anew(plan, signature, addresses, tensors, optional, (softmax_scale, sliding_window, softcap))
+    _launch_first(plan, signature, addresses, tensors, optional, (softmax_scale, sliding_window, softcap))
     return out
 
 
 def _optional_signature(plan: Plan, optional: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a signature has of each optional argument; a number stands for itself."""
+    """Return a signature's entry for each optional argument; a number stands for itself."""
     found: list[Any] = []
     for name, other in zip(OPTIONAL, optional, strict=True):
         if not isinstance(other, Tensor):
             found.append(other)
             continue
         shape: tuple[Any, ...] = other.shape
-        aligned = True  # Triton compiles nothing for the alignment of other tensors
-        if name in ("k_new", "v_new"):  # as many rows as the plan has tokens, whatever their number
+        aligned = True  # Triton compiles only k_new and v_new for their alignment
+        if name in ("k_new", "v_new"):  # plans of other numbers of tokens share the entry
             aligned = other.data_ptr() % ALIGNMENT == 0
             shape = ("tokens" if shape[:1] == (plan.num_query_tokens,) else shape[:1], shape[1:])
         found.append((other.dtype, other.device, other.stride(), shape, aligned))
     return tuple(found)
 
 
-def _launch_anew(
+def _launch_first(
     plan: Plan,
     signature: tuple[Any, ...],
     addresses: tuple[int, ...],
@@ -143,11 +144,14 @@ def _launch_anew(
     optional: tuple[Any, ...],
     scoring: tuple[Any, ...],
 ) -> None:
-    """``run`` for a plan's first layer of a signature.
+    """Check and launch a plan's first layer of a signature, and remember the launches for the next.
 
     Args:
-        signature: of the layer. addresses: of ``tensors``, which are in the order of REQUIRED and OPTIONAL.
-        optional: what was given for each of OPTIONAL. scoring: softmax scale, window and soft cap.
+        signature: of the layer.
+        addresses: of ``tensors``.
+        tensors: those that were given, in the order of REQUIRED and OPTIONAL.
+        optional: the arguments that OPTIONAL names.
+        scoring: softmax scale, window and soft cap.
     """
     model = plan.model
     rows = (plan.num_query_tokens, model.num_query_heads, model.head_size)
@@ -186,7 +190,7 @@ def _launch_anew(
 
 
 def begin(plan: Plan) -> None:
-    """Launch what the planned variant launches once a plan, before any layer."""
+    """Launch the kernels that a variant launches once a plan, before any layer."""
     bind_once = VARIANTS[plan.config.variant].bind_once
     if bind_once is None:
         return

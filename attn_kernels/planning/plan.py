@@ -1,4 +1,4 @@
-"""The plan of one step: batch metadata and the chosen config, made once for all layers."""
+"""Plans: the batch metadata and the config of one step, made once for all layers."""
 
 from torch import Tensor
 
@@ -35,10 +35,10 @@ def plan(
 ) -> Plan:
     """Validate a batch, choose its config and return the plan that ``run`` takes, once a step.
 
-    Never synchronises with the device unless ``check=True``, so it may be called while a CUDA graph is
-    captured. A graph that is replayed for other batches is captured with ``for_capture``, and must hold the
-    plan as well (docs/graphs.md): some configs look at the batch once for all layers, in a kernel that this
-    launches. Layers that use one plan must run one after the other: they share its workspace.
+    Synchronises with the device only if ``check=True``, so it may be called while a CUDA graph is captured.
+    Capture a graph that is replayed for other batches with ``for_capture``, and keep the plan as long as the
+    graph (docs/graphs.md). For some configs this launches a kernel that looks at the batch once for all
+    layers. Run the layers of one plan one after another: they share its workspace.
 
     Args:
         cu_seqlens_q: int32 [num_seqs + 1], where each sequence's query tokens begin; ends at
@@ -46,21 +46,22 @@ def plan(
         seqused_k: int32 [num_seqs], keys of each sequence, its query tokens included.
         block_table: int32 [num_seqs, max_blocks_per_seq], page ids; entries past a sequence's keys are
             never read. Its rows may be strided.
-        model: the constants of the layers; its ``cache_dtype`` is used to choose only.
-        num_query_tokens, max_query_len, max_seq_len: what the host knows of the batch, in tokens.
-        num_kv_tokens: sum of ``seqused_k`` where the host knows it; else ``num_seqs * max_seq_len``.
-        config: launch with this instead of what the generated module chooses.
-        device_key: choose by the generated module of this name instead of the device's; beside ``config``,
-            which segments are used, if the config leaves that to the GPU.
-        check: also check the index tensors' contents: None = when they are on the CPU and the plan is not
-            ``for_capture``, True = always (synchronises), False = never.
-        for_capture: a graph of this plan will be replayed for other batches, in the same index tensors;
-            all lengths given here are the maxima. ``capture`` says what is chosen then.
-        workspace: take scratch memory from here instead of allocating it; one plan after another.
+        model: the constants of the layers. Only the choice of the config depends on its ``cache_dtype``.
+        num_query_tokens: of all sequences together.
+        max_query_len, max_seq_len: the longest query and context, in tokens.
+        num_kv_tokens: sum of ``seqused_k``; ``num_seqs * max_seq_len`` if the host does not know it.
+        config: launch with this instead of the choice of the generated module.
+        device_key: choose by the generated module of this name instead of the device's. Beside a ``config``
+            with ``device_segments``, the GPU calls this module for the number of segments.
+        check: also check the contents of the index tensors. None: if they are on the CPU and the plan is not
+            ``for_capture``. True: always, which synchronises. False: never.
+        for_capture: a graph of this plan will be replayed for other batches in the same index tensors. All
+            lengths given here are maxima; ``choose.capture`` chooses the config.
+        workspace: scratch memory for one plan after another; allocated if None.
 
     Raises:
         TypeError: an argument of the wrong type or dtype.
-        ValueError: a shape, device, size, config or content that cannot be right.
+        ValueError: a wrong shape, device, size, config or content.
     """
     checks.check_index_tensors(cu_seqlens_q, seqused_k, block_table)
     if not isinstance(model, Model):
@@ -109,15 +110,14 @@ def plan(
     full_config = _complete_and_checked(config)
     if workspace is not None and workspace.device != device:
         raise ValueError(f"workspace is on {workspace.device}, but cu_seqlens_q is on {device}")
-    padded, segments = head_padded(model.head_size), full_config.num_segments
-    launched = (full_config.block_m, full_config.programs_per_sm)
     needs = Needs(
         num_seqs,
         num_query_tokens,
         model.num_query_heads,
-        padded,
-        segments,
-        *launched,
+        head_padded(model.head_size),
+        full_config.num_segments,
+        full_config.block_m,
+        full_config.programs_per_sm,
         full_config.device_segments,
     )
     made = Plan(
@@ -142,18 +142,18 @@ def plan(
     return made
 
 
-_checked: dict[int, tuple[LaunchConfig, Config]] = {}
-MOST_CHECKED = 4096
+_completed: dict[int, tuple[LaunchConfig, Config]] = {}
+MAX_REMEMBERED = 4096
 
 
 def _complete_and_checked(config: LaunchConfig) -> Config:
-    """Remembered by identity, as 32.0 would pass for 32; generated modules return constants."""
-    known = _checked.get(id(config))
+    """Complete and check a config; remembered by identity, as 32.0 == 32, and modules return constants."""
+    known = _completed.get(id(config))
     if known is not None and known[0] is config:
         return known[1]
     full_config = complete(config)
     check_config(full_config)
-    if len(_checked) >= MOST_CHECKED:
-        _checked.clear()
-    _checked[id(config)] = (config, full_config)
+    if len(_completed) >= MAX_REMEMBERED:
+        _completed.clear()
+    _completed[id(config)] = (config, full_config)
     return full_config
