@@ -1,4 +1,4 @@
-"""The launches that batches of a model can lead to."""
+"""The launches that batches of a model can need."""
 
 from collections.abc import Callable, Iterable
 from itertools import product
@@ -21,12 +21,13 @@ def enumerate_launches(
     sizes: tuple[bool, ...] = (False,),
     device_key: str | None = None,
 ) -> list[DummyLaunch]:
-    """Launches with every config of ``configs`` and that one of ``chooses`` can return for a model.
+    """List a launch of each config in ``configs`` and each that one of ``chooses`` can return for a model.
 
-    ``sizes``: whether caches take more than 2 GiB. The others are as ``compile_ahead`` takes them.
+    Args:
+        sizes: whether caches take more than 2 GiB. The other arguments are those of ``compile_ahead``.
     """
     chooses = list(chooses)
-    kinds = [_words(words) for words in features]
+    kinds = [_checked_kind(words) for words in features]
     given = [complete(config) for config in configs]
     for config in given:
         check_config(config)
@@ -42,7 +43,7 @@ def enumerate_launches(
     return found
 
 
-def _words(words: Iterable[str]) -> frozenset[str]:
+def _checked_kind(words: Iterable[str]) -> frozenset[str]:
     if isinstance(words, str):
         raise TypeError(f"features holds {words!r}, but a kind of layer is needed, such as ({words!r},)")
     kind = frozenset(words)

@@ -1,4 +1,4 @@
-"""What a direct ``run`` is made of: Triton's launchers, and what Python does before them."""
+"""The parts of a direct ``run``: Triton's launchers, and this package's Python before them."""
 
 from functools import partial
 
@@ -53,7 +53,7 @@ def _break_down(bench: Bench, name: str, tensors: BatchTensors, config: Config) 
 def _launcher_call(
     launch: FilledLaunch, index: int, addresses: tuple[int, ...], layer: tuple[Tensor, ...]
 ) -> partial[None]:
-    """The call with which ``launch_filled`` ends."""
+    """Return the call of Triton's launcher that ``launch_filled`` makes."""
     called: list[partial[None]] = []
 
     def keep(*arguments: object) -> None:

@@ -66,7 +66,15 @@ def test_a_section_that_breaks_off_is_the_verdict(monkeypatch, capsys):
     def fail(bench):
         raise RuntimeError("no GPU today")
 
-    for section in ("equality", "choosing", "planning", "running", "one_call", "rivals", "step"):
+    for section in (
+        "equality",
+        "choosing",
+        "planning",
+        "running",
+        "one_call",
+        "other_implementations",
+        "step",
+    ):
         monkeypatch.setattr(launch_cost, section, lambda *arguments: True)
     monkeypatch.setattr(launch_cost, "breakdown", fail)
     monkeypatch.setattr(sys, "argv", ["launch_cost", "--smoke"])
