@@ -32,6 +32,7 @@ CHANGES = {
     "keys off": lambda batch: {"k_cache": shifted(batch.k_cache)},
     "values off": lambda batch: {"v_cache": shifted(batch.v_cache)},
     "q and values off": lambda batch: {"q": shifted(batch.q), "v_cache": shifted(batch.v_cache)},
+    "q and out off": lambda batch: {"q": shifted(batch.q), "out": shifted(batch.q)},
     "pages 2^31 apart": lambda batch: {
         "k_cache": far(batch.k_cache[:2], 0, 2**31 + 1),
         "v_cache": batch.v_cache[:2],
@@ -53,6 +54,9 @@ CHANGES = {
     "all": lambda batch: score_options(8, "window=5 softcap alibi sinks scales=tensor"),
     "softmax scale": lambda batch: {"softmax_scale": 0.3},
     "new": lambda batch: dict.fromkeys(("k_new", "v_new"), torch.zeros(4, 2, 32, dtype=batch.q.dtype)),
+    "new in wider rows": lambda batch: dict.fromkeys(
+        ("k_new", "v_new"), strided(torch.zeros(4, 2, 32, dtype=batch.q.dtype), 1, 8)
+    ),
     "new off": lambda batch: dict.fromkeys(
         ("k_new", "v_new"), shifted(torch.zeros(4, 2, 32, dtype=batch.q.dtype))
     ),
@@ -246,11 +250,12 @@ def test_mistakes_after_direct_launches_are_still_found(mistake, recorder):
 def test_a_smaller_cache_lacks_pages_for_another_plan(recorder):
     """The bound launch is known, but not to be enough: page ids are the plan's."""
     batch = batch_of()
-    few = layer_of(batch, k_cache=batch.k_cache[:1], v_cache=batch.v_cache[:1])
+    pages = batch.plan(config=make_config("qblock")).max_page_id
+    few = layer_of(batch, k_cache=batch.k_cache[:pages], v_cache=batch.v_cache[:pages])
     careless = batch.plan(config=make_config("qblock"), check=False)
     for _ in range(2):
         run(careless, few)
-    with pytest.raises(ValueError, match="k_cache holds only 1 pages"):
+    with pytest.raises(ValueError, match=f"k_cache holds only {pages} pages"):
         run(batch.plan(config=make_config("qblock")), few)
 
 
