@@ -101,7 +101,7 @@ class BoundLaunch:
                 return None
         return tuple(rest)
 
-    def learn(self, compiled: Any, plan: Plan) -> None:
+    def set_compiled(self, compiled: Any, plan: Plan) -> None:
         """Keep the compiled kernel that Triton launched for a plan, if it serves other plans as well."""
         if self._rest(plan) is not None:
             self.compiled, self.tried = compiled, True
@@ -195,15 +195,15 @@ def launch_through_triton(plan: Plan, bound: tuple[BoundLaunch, ...], tensors: T
     _prepare(bound[0].launch.kernel, plan.device)
     needed = [one for one in bound if one.launch.needed(plan)]
     on_device = torch.cuda.device(plan.device) if plan.device.type == "cuda" else nullcontext()
-    learning = any(not one.tried for one in needed)
-    direct = learning and _is_direct()
-    with on_device, _compiling if learning else nullcontext():  # Triton itself has no lock
+    untried = any(not one.tried for one in needed)
+    direct = untried and _is_direct()
+    with on_device, _compiling if untried else nullcontext():  # Triton itself has no lock
         for one in needed:
             launch = one.launch
             arguments = [_resolve(argument, plan, tensors) for argument in launch.arguments]
             compiled = launch_kernel(launch.kernel, launch.grid(plan), arguments, launch.options)
             if not one.tried:
-                one.learn(compiled if direct else None, plan)
+                one.set_compiled(compiled if direct else None, plan)
 
 
 def _resolve(argument: Any, plan: Plan, tensors: Tensors) -> Any:

@@ -52,8 +52,8 @@ def paged_attention_reference(
             # [kv heads, queries per KV head x queries, head size]
             queries = q[first:last].double().transpose(0, 1).reshape(len(keys), -1, q.shape[2])
             scores = (queries @ keys * scale).view(num_heads, last - first, context_len)
-            own = torch.arange(first, last, device=q.device) - tokens.stop + context_len
-            distances = positions[None, :] - own[:, None]
+            query_positions = torch.arange(first, last, device=q.device) - tokens.stop + context_len
+            distances = positions[None, :] - query_positions[:, None]
             if softcap:
                 scores = (scores / softcap).tanh_() * softcap
             if alibi_slopes is not None:

@@ -161,8 +161,8 @@ class CompileAhead:
         # Submit no more jobs than run at once: each submitted job is waited for, so nothing compiles later.
         while running or ((waiting or suspects) and in_time()):
             alone = bool(suspects)
-            queue, most = (suspects, 1) if alone else (waiting, self.workers)
-            while queue and len(running) < most and in_time():
+            queue, limit = (suspects, 1) if alone else (waiting, self.workers)
+            while queue and len(running) < limit and in_time():
                 group = queue.popleft()
                 running[self._submit(group)] = group
             ended, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -198,7 +198,7 @@ class CompileAhead:
         with without_interrupts():  # processes are started as jobs come in
             try:
                 return self._start().submit(_compile, group, str(self._device))
-            except BrokenExecutor:  # a process died since the last call, for which nobody waited any more
+            except BrokenExecutor:  # a process died since the last call
                 self.close()
                 return self._start().submit(_compile, group, str(self._device))
 

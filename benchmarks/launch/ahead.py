@@ -61,8 +61,8 @@ def trace(count: int, seed: int, layouts: tuple[HeadLayout, ...], scale: int = 1
 
 
 def _lengths(rng: random.Random, longest: int, kv_tokens: int, query_tokens: int) -> Batch:
-    def log_uniform(most: int) -> int:
-        return round(math.exp(rng.random() * math.log(max(1, most))))
+    def log_uniform(maximum: int) -> int:
+        return round(math.exp(rng.random() * math.log(max(1, maximum))))
 
     context = log_uniform(longest)
     n = log_uniform(min(256, kv_tokens // context))

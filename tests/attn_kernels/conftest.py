@@ -12,8 +12,10 @@ from triton.runtime import interpreter
 
 @pytest.fixture(autouse=True, scope="session")
 def quick_interpreter():
-    """Without what takes most of the interpreter's time: it replaces triton.language's functions again at
-    every call of a device function, and examines all sums and products of integers (see ``overflow_checks``).
+    """Skip the slowest parts of the interpreter.
+
+    It replaces triton.language's functions at every call of a device function, and checks all sums and
+    products of integers (see ``overflow_checks``).
     """
     replace_functions, builder = interpreter._patch_lang, interpreter.interpreter_builder
     options = builder.options
@@ -46,7 +48,7 @@ def overflow_checks(monkeypatch):
 
 @pytest.fixture
 def new_process(monkeypatch):
-    """As if nothing had been chosen yet in this process, nor said, and no variable were set."""
+    """Forget all choices, warnings and log lines of this process, and unset the variables."""
     from kernel_cases import forget_choices
 
     from attn_kernels.choose import choice_log, untuned

@@ -1,6 +1,6 @@
-"""A server that captures: persistent buffers, one plan for their maxima, and batches that it is replayed for.
+"""A server with persistent buffers and one plan for their maxima, which it replays for smaller batches.
 
-Without a GPU a replay launches again what was bound for the maxima.
+Without a GPU, a replay makes the launches of that plan again.
 """
 
 import math
@@ -18,7 +18,7 @@ MODEL = Model(HEADS, KV_HEADS, HEAD_SIZE, BLOCK_SIZE, torch.float16)
 
 
 class Server:
-    """Persistent buffers, and a plan for their maxima that is launched for whatever they hold."""
+    """Persistent buffers, and a plan for their maxima."""
 
     def __init__(self, config, cache_dtype=None, query_len=None, **options):
         """``query_len``: the longest query of the maxima; None where one sequence may have all tokens."""
@@ -51,7 +51,7 @@ class Server:
         )
 
     def replay(self, batch):
-        """Fill the buffers in place and launch; the batch's own rows of the output. No other is written."""
+        """Fill the buffers in place, launch, and return the batch's rows of the output. Checks the others."""
         n, tokens = len(batch.query_lens), len(batch.q)
         self.cu_seqlens_q.fill_(tokens)
         self.cu_seqlens_q[: n + 1] = batch.cu_seqlens_q
@@ -59,16 +59,16 @@ class Server:
         self.seqused_k[:n] = batch.seqused_k
         self.block_table.fill_(GARBAGE_PAGE)
         self.block_table[:n, : batch.block_table.shape[1]] = batch.block_table
-        for mine, given in zip(self.caches, (batch.k_cache, batch.v_cache), strict=True):
-            mine.fill_(math.nan)
-            mine[: len(given)] = given
+        for cache, filled in zip(self.caches, (batch.k_cache, batch.v_cache), strict=True):
+            cache.fill_(math.nan)
+            cache[: len(filled)] = filled
         self.q.fill_(math.nan)
         self.q[:tokens] = batch.q
         self.out.fill_(math.nan)
         poison_workspace(self.plan)
         begin(self.plan)
-        most = self.plan.num_query_tokens
-        attn_kernels.run(self.plan, self.q[:most], *self.caches, out=self.out[:most], **self.options)
+        rows = self.plan.num_query_tokens
+        attn_kernels.run(self.plan, self.q[:rows], *self.caches, out=self.out[:rows], **self.options)
         if self.plan.config.variant == "stream_k":
             assert not self.plan.workspace[0].any(), "counters are zero between launches"
         assert self.out[tokens:].isnan().all()

@@ -1,4 +1,4 @@
-"""What the kernels' tests share: configs of every variant, score options, strided copies and spies."""
+"""Helpers of kernel tests: configs of every variant, score options, strided copies and spies."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ FP8 = torch.float8_e4m3fn
 
 
 def make_config(variant: str, block_m: int = 16, tile_size: int = 16, **parameters: Any) -> Config:
-    """A config of any variant: ``block_m`` and ``parameters`` are dropped where it has no such thing."""
+    """Make a config of any variant, without the parameters that the variant does not have."""
     kind = VARIANTS[variant]
-    heeded = {name: value for name, value in parameters.items() if name in kind.parameters}
+    supported = {name: value for name, value in parameters.items() if name in kind.parameters}
     if "num_segments" in kind.parameters:
-        heeded.setdefault("num_segments", 3)
-    heeded |= {name: value for name, value in parameters.items() if name in ("num_warps", "num_stages")}
-    return Config(variant, 1 if kind.one_row else block_m, tile_size, **heeded)
+        supported.setdefault("num_segments", 3)
+    supported |= {name: value for name, value in parameters.items() if name in ("num_warps", "num_stages")}
+    return Config(variant, 1 if kind.one_row else block_m, tile_size, **supported)
 
 
 def forget_choices() -> None:
-    """As if nothing had been chosen yet in this process."""
+    """Forget all choices of this process."""
     overrides.cache_clear()
     for remembered in (heuristic.choose_for_device, heuristic.choose_for_key, heuristic.segments_function):
         remembered.cache_clear()

@@ -1,4 +1,4 @@
-"""The benchmark that counts compilations on a GPU asks enough, and can fail."""
+"""The batches of the warmup benchmark need nearly all configs, and its verdict can fail."""
 
 import sys
 

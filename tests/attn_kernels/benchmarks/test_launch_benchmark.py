@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def spoil_direct(monkeypatch):
-    """A bit of each output is wrong where direct launches are asked for."""
+    """A bit of each output is wrong in direct mode."""
     launch_kernel = direct.launch_kernel
 
     def launch(kernel, grid, arguments, options):

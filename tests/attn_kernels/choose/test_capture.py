@@ -54,7 +54,7 @@ def maxima(num_seqs, num_kv_heads=8, query_len=1, queries_per_kv=4, head_size=12
 
 
 @pytest.mark.parametrize(
-    "most, taken",
+    "features, expected",
     [
         (maxima(1), None),
         (maxima(8), None),  # 64 programs on 132 multiprocessors
@@ -85,14 +85,14 @@ def maxima(num_seqs, num_kv_heads=8, query_len=1, queries_per_kv=4, head_size=12
     ],
 )
 @pytest.mark.parametrize("key", ["nvidia_h100", "nvidia_h200"])
-def test_the_gpu_decides_for_many_decode_programs_and_else_the_tree(most, taken, key, gpu):
+def test_the_gpu_decides_for_many_decode_programs_and_else_the_tree(features, expected, key, gpu):
     gpu(key)
-    chosen = choose_for_capture(CPU)(**most)
-    assert chosen == (taken or MODULES[key].choose(**most))
+    chosen = choose_for_capture(CPU)(**features)
+    assert chosen == (expected or MODULES[key].choose(**features))
 
 
 @pytest.mark.parametrize(
-    "most, taken",
+    "features, expected",
     [
         (maxima(8), None),
         (maxima(9), STREAM_K),
@@ -101,10 +101,10 @@ def test_the_gpu_decides_for_many_decode_programs_and_else_the_tree(most, taken,
         (maxima(64, head_size=256), None),
     ],
 )
-def test_modules_without_triton_functions_choose_for_graphs_as_well(most, taken, gpu, monkeypatch):
+def test_modules_without_triton_functions_choose_for_graphs_as_well(features, expected, gpu, monkeypatch):
     monkeypatch.setitem(sys.modules, "generated.unified_attention.in_kernel", None)
     gpu("nvidia_h100")
-    assert choose_for_capture(CPU)(**most) == (taken or MODULES["nvidia_h100"].choose(**most))
+    assert choose_for_capture(CPU)(**features) == (expected or MODULES["nvidia_h100"].choose(**features))
     assert ON_DEVICE not in configs_for_capture(CPU)
     assert planned(16).config == STREAM_K
 
@@ -126,8 +126,8 @@ def test_where_nothing_was_timed_the_tree_chooses(key, gpu):
 
 def test_a_tree_of_another_device_is_asked_where_it_is_named(gpu):
     gpu("nvidia_h100")
-    most = maxima(4)
-    assert choose_for_capture(CPU, "amd_mi300x")(**most) == MODULES["amd_mi300x"].choose(**most)
+    features = maxima(4)
+    assert choose_for_capture(CPU, "amd_mi300x")(**features) == MODULES["amd_mi300x"].choose(**features)
     with pytest.raises(ValueError, match="device_key is 'none', but the generated modules are"):
         choose_for_capture(CPU, "none")
 
@@ -154,7 +154,7 @@ def test_everything_that_can_be_chosen_is_listed(gpu):
     listed, rng = configs_for_capture(CPU), random.Random(0)
     chosen = choose_for_capture(CPU)
     for _ in range(3000):
-        most = maxima(
+        features = maxima(
             rng.choice((1, 4, 16, 64, 256)),
             rng.choice((1, 2, 8, 32)),
             rng.choice((1, 1, 2, 8, 512)),
@@ -162,7 +162,7 @@ def test_everything_that_can_be_chosen_is_listed(gpu):
             rng.choice((32, 64, 128, 256)),
             rng.choice((512, 8192, 131072)),
         )
-        assert capture.complete(chosen(**most)) in listed
+        assert capture.complete(chosen(**features)) in listed
     assert {ON_DEVICE, STREAM_K} <= set(listed)
 
 
@@ -206,8 +206,8 @@ def test_a_workspace_holds_what_every_capture_size_needs(gpu):
     for num_seqs in (256, 64, 16, 8, 4, 1):  # from 17 on none keeps partial results: 16 tokens suffice
         made = planned(num_seqs, workspace=workspace)
         variants.add(made.config.variant)
-        own = planned(num_seqs).workspace
-        assert all(mine.numel() >= each.numel() for mine, each in zip(made.workspace, own, strict=True))
+        fresh = planned(num_seqs).workspace
+        assert all(shared.numel() >= each.numel() for shared, each in zip(made.workspace, fresh, strict=True))
     assert variants == {"segmented", "stream_k"}
     with pytest.raises(ValueError, match="one of configs and max_segments is needed"):
         Workspace.for_maxima(CPU, MODEL, for_capture=True, max_segments=4, **sizes)

@@ -92,8 +92,8 @@ def test_queries_of_another_dtype(recorder):
 
 
 @pytest.mark.parametrize("variant", NAMES)
-def test_a_new_plan_launches_what_another_bound(variant, recorder):
-    """Of another batch, with other queries: nothing goes through Triton."""
+def test_a_new_plan_launches_directly_at_once(variant, recorder):
+    """Another plan of the same config and model has compiled the kernels."""
     first, second = batch_of(), batch_of(((3, 2, 0, 7), (20, 50, 7, 9)))
     plan = first.plan(config=make_config(variant), check=False)
     for _ in range(2):
@@ -125,7 +125,7 @@ def test_a_table_wider_than_32_bits_goes_through_triton(recorder):
 
 
 def test_integers_of_a_plan_never_specialise(recorder):
-    """What a bound launch takes from each plan anew is in no kernel's specialisation."""
+    """Arguments that are read from each plan are in no kernel's specialisation."""
     for name in NAMES:
         batch = batch_of()
         plan = batch.plan(config=make_config(name), check=False)
@@ -199,7 +199,7 @@ IN_PLACE = {
 
 @pytest.mark.parametrize("change", IN_PLACE)
 def test_a_tensor_that_changes_in_place_is_read_again(change, recorder):
-    """Launched as Triton would launch it now, or refused as if it were new."""
+    """It is launched as Triton would launch it now, or refused as a new tensor would be."""
     batch = batch_of()
     plan = batch.plan(config=make_config("segmented"))
     layer = layer_of(
@@ -248,7 +248,7 @@ def test_mistakes_after_direct_launches_are_still_found(mistake, recorder):
 
 
 def test_a_smaller_cache_lacks_pages_for_another_plan(recorder):
-    """The bound launch is known, but not to be enough: page ids are the plan's."""
+    """Page ids are checked anew where another plan has launched the signature."""
     batch = batch_of()
     pages = batch.plan(config=make_config("qblock")).max_page_id
     few = layer_of(batch, k_cache=batch.k_cache[:pages], v_cache=batch.v_cache[:pages])
@@ -260,7 +260,7 @@ def test_a_smaller_cache_lacks_pages_for_another_plan(recorder):
 
 
 def test_layers_of_another_batch_are_refused(recorder):
-    """Although a plan of their own launched them, directly and often."""
+    """Even after a plan for that batch has launched them directly."""
     first, second = batch_of(), batch_of(((3, 2), (20, 50)))
     plans = [batch.plan(config=make_config("qblock"), check=False) for batch in (first, second)]
     for batch, plan in zip((first, second), plans, strict=True):
@@ -275,7 +275,7 @@ def test_layers_of_another_batch_are_refused(recorder):
     assert not recorder.direct
 
 
-def test_partial_results_off_go_through_triton(recorder):
+def test_unaligned_partial_results_go_through_triton(recorder):
     """A kernel is compiled for the alignment of their addresses."""
     batch, config = batch_of(), make_config("segmented")
     workspace = Workspace.for_maxima("cpu", batch.model, max_query_tokens=4, max_num_seqs=3, configs=[config])

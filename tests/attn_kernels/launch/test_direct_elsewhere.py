@@ -12,8 +12,8 @@ from launch_recorder import batch_of, check_direct, layer_of, run
 from attn_kernels.launch import direct
 
 
-def test_threads_share_what_is_bound_and_nothing_else(recorder, monkeypatch):
-    """Many threads, plans and layers at once: each launch has one thread's addresses and its stream."""
+def test_threads_share_compiled_kernels_and_nothing_else(recorder, monkeypatch):
+    """Each launch of many threads has one thread's addresses and its stream."""
     streams = threading.local()
     monkeypatch.setattr(direct, "current_stream", lambda device: streams.mine)
     config, seen = make_config("segmented"), {}
@@ -48,8 +48,8 @@ def test_threads_share_what_is_bound_and_nothing_else(recorder, monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_child_binds_anew(recorder):
-    """Kernels of its parent are none of its own, not even those that a plan holds ready."""
+def test_a_forked_child_drops_compiled_kernels(recorder):
+    """It launches no kernel of its parent, not even by a plan of its parent."""
     batch = batch_of()
     plan = batch.plan(config=make_config("qblock"))
     for _ in range(2):

@@ -58,8 +58,10 @@ def test_a_larger_batch_is_refused_by_the_name_of_its_maximum(variant, lens, opt
 
 def test_a_config_that_a_workspace_was_not_made_for_is_refused():
     config, workspace = config_of("stream_k"), workspace_for(config_of("segmented"))
-    told = r"stream_k's programs \* block_m is \d+, but the workspace was made for configs of at most 0 and"
-    with pytest.raises(ValueError, match=told):
+    message = (
+        r"stream_k's programs \* block_m is \d+, but the workspace was made for configs of at most 0 and"
+    )
+    with pytest.raises(ValueError, match=message):
         batch_of().plan(config=config, workspace=workspace)
 
 
@@ -75,7 +77,7 @@ def test_a_batch_without_partial_results_may_be_larger():
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_plans_use_the_same_memory_one_after_another(variant):
-    """Smaller and larger batches, whatever the plan before left behind."""
+    """Smaller and larger batches follow one another."""
     config = config_of(variant)
     workspace = workspace_for(config)
     addresses = set()
@@ -88,7 +90,7 @@ def test_plans_use_the_same_memory_one_after_another(variant):
 
 
 class Operations(TorchDispatchMode):
-    """Which of torch's operations run: whatever allocates or waits for a GPU is one."""
+    """Records torch's operations; allocating and waiting for a GPU are such."""
 
     def __init__(self):
         super().__init__()

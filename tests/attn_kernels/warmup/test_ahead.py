@@ -1,7 +1,6 @@
-"""What a server compiles before it is ready is all that its batches ever launch.
+"""Batches launch only kernels that ``compile_ahead`` compiled.
 
-Keys are what Triton's launcher computes, as in test_specialisation, here for
-what committed modules choose.
+Keys are those that Triton's dispatch computes, for the choices of committed modules.
 """
 
 import random
@@ -174,7 +173,7 @@ PLAIN = [Model(*heads, 16, BF16) for heads in LAYOUTS]
 
 @pytest.mark.parametrize("device_key", [None, "nvidia_h200"])
 def test_graphs_launch_only_what_was_compiled(device_key, hopper, monkeypatch, memory):
-    """What looks at the batch for all layers, too, which asks the tree that chose."""
+    """Including kernels that look at the batch for all layers, which call the tree that chose."""
     launches = record_launches(monkeypatch, execute=False, once_a_plan=True)
     direct.forget()
     done = compile_ahead("cpu", PLAIN, device_key=device_key, for_capture=True)
@@ -200,7 +199,7 @@ CONFIG = Config("qblock", 16, 32)
 
 @pytest.fixture
 def compiled(launches, as_vendor):
-    """The keys of what is compiled ahead for kinds of layers, on AMD, where they depend on most."""
+    """A function that compiles ahead and returns keys; on AMD, where they depend on more than elsewhere."""
     as_vendor("amd")
 
     def compile_kinds(features, configs=(CONFIG,)):
@@ -224,7 +223,7 @@ def cache(pages=4):
 
 
 def large_cache():
-    """In a tensor of over 2 GiB, which nobody touches."""
+    """In an untouched tensor of over 2 GiB."""
     page = cache(1).numel()
     pages = LARGE // (BF16.itemsize * page) + 1
     return torch.empty(pages * page, dtype=BF16).view(pages, *cache(1).shape[1:])

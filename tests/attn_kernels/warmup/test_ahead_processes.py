@@ -1,4 +1,4 @@
-"""Where things are compiled ahead, what fails, and what is wrong use."""
+"""``compile_ahead``: its processes, failures and wrong use."""
 
 import logging
 import multiprocessing
@@ -99,7 +99,7 @@ def test_what_it_lacks_is_compiled_in_processes_and_then_loaded(ran, pool):
     assert seen == sorted(set(seen))
 
 
-def test_progress_is_told_without_processes_too(ran):
+def test_progress_is_reported_without_processes_too(ran):
     ran.slow_tiles |= {32, 64, 128}
     seen = []
     done = compile_h100(progress=lambda *counts: seen.append(counts))
@@ -107,7 +107,7 @@ def test_progress_is_told_without_processes_too(ran):
     assert seen == [(count, 20) for count in range(1, 21)]
 
 
-def test_a_failure_is_told_and_costs_only_itself(ran, monkeypatch, caplog):
+def test_a_failure_is_reported_and_stops_nothing_else(ran, monkeypatch, caplog):
     made = DummyLaunch.run
 
     def run(job, device):
@@ -118,8 +118,8 @@ def test_a_failure_is_told_and_costs_only_itself(ran, monkeypatch, caplog):
     monkeypatch.setattr(DummyLaunch, "run", run)
     done = compile_h100(features=[(), ("window",)])
     assert len(ran.jobs) == done.launches == 40
-    told = "segmented_M64_T64_N8_W4_S3 heads {} page 16 bfloat16 window: RuntimeError: no such instruction"
-    assert sorted(done.failures) == sorted(told.format(heads) for heads in ("32/8/128", "28/4/128"))
+    message = "segmented_M64_T64_N8_W4_S3 heads {} page 16 bfloat16 window: RuntimeError: no such instruction"
+    assert sorted(done.failures) == sorted(message.format(heads) for heads in ("32/8/128", "28/4/128"))
     warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert warnings == [f"compile_ahead: {line}" for line in done.failures]
     assert str(done).splitlines()[0].startswith("38 of 40 launches ready")
@@ -167,7 +167,7 @@ def test_a_handler_of_interrupts_that_is_not_python_s_stays(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "changed, error, told",
+    "changed, error, message",
     [
         ({"models": [(32, 8)]}, TypeError, r"models holds \(32, 8\), but an attn_kernels.Model is needed"),
         ({"features": ["window"]}, TypeError, r"features holds 'window', .* such as \('window',\)"),
@@ -176,8 +176,8 @@ def test_a_handler_of_interrupts_that_is_not_python_s_stays(monkeypatch):
         ({"configs": [Config("qblock", 17, 16)]}, ValueError, "config.block_m is 17"),
     ],
 )
-def test_wrong_use_is_an_error_before_anything_is_launched(changed, error, told, ran):
+def test_wrong_use_is_an_error_before_anything_is_launched(changed, error, message, ran):
     arguments = {"models": MODELS, "device_key": "nvidia_h100"} | changed
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         compile_ahead("cpu", **arguments)
     assert ran.jobs == []
