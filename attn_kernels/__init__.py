@@ -1,7 +1,8 @@
-"""Unified paged attention in Triton, launched with the configs that the ``generated`` package chooses."""
+"""Unified paged attention in Triton, launched with configs that the ``generated`` package chooses."""
 
 from attn_kernels.choose.untuned import AttnKernelsWarning
 from attn_kernels.core.config import Config, LaunchConfig
+from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
@@ -13,6 +14,7 @@ __all__ = [
     "AttnKernelsWarning",
     "Config",
     "LaunchConfig",
+    "Model",
     "Plan",
     "Workspace",
     "compile_ahead",

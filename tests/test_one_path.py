@@ -39,8 +39,8 @@ cu = torch.tensor([0, 3, 4], dtype=torch.int32)
 used = torch.tensor([40, 17], dtype=torch.int32)
 table = torch.arange(6, dtype=torch.int32).reshape(2, 3)
 plan = attn_kernels.plan(
-    cu, used, table, num_query_tokens=4, max_query_len=3, max_seq_len=40, num_query_heads=8, num_kv_heads=2,
-    head_size=64, block_size=16, dtype=q.dtype, device_key="nvidia_h100",
+    cu, used, table, attn_kernels.Model(8, 2, 64, 16, q.dtype), num_query_tokens=4, max_query_len=3,
+    max_seq_len=40, device_key="nvidia_h100",
 )
 qblock.qblock_kernel = Recorder()
 out = attn_kernels.run(plan, q, k, v, out=torch.full_like(q, float("nan")))

@@ -1,11 +1,12 @@
-"""What a captured graph launches: one config for every batch up to the maxima that it is captured for.
+"""The config of a captured graph: one for every batch up to the maxima that the graph is captured for.
 
-A tree asks about the batch, but a graph is replayed for others than it was captured for. With few decode
-programs (sequences times KV heads) the GPU is filled only by splitting contexts, and the tree's choice for
-the maxima splits them for any lengths. With many, what it chooses for the longest contexts is wrong for
-short ones. Then the GPU decides when the graph is replayed: ``DECIDED`` asks the tree how many segments this
-batch needs, ``STREAM_K`` shares out whatever work there is. ``DECIDED`` is left out where the tree was not
-printed as a Triton function, or does not even split the longest contexts. docs/graphs.md has the figures.
+A tree asks about a batch, but a graph is replayed for batches that it was not captured for. Where decode
+programs (sequences times KV heads) are few, only splitting contexts fills the GPU, and the tree's choice for
+the maxima splits them for any lengths. Where they are many, the tree's choice for the longest contexts is
+wrong for short ones. Then the GPU decides at each replay: ``ON_DEVICE`` calls the tree for the number of
+segments that this batch needs, ``STREAM_K`` shares out whatever work there is. ``ON_DEVICE`` is left out
+where no module has the tree as a Triton function, or the tree does not even split the longest contexts.
+docs/graphs.md has the figures.
 """
 
 from collections.abc import Mapping
@@ -29,37 +30,40 @@ from attn_kernels.kernels.static_grid import multiprocessors
 STREAM_K = Config(
     "stream_k", block_m=16, tile_size=64, num_warps=4, num_stages=3, programs_per_sm=3, max_registers=168
 )
-DECIDED = Config("segmented", block_m=16, tile_size=64, num_segments=16, num_stages=3, device_segments=1)
-TIMED_ON = ("sm_90",)  # elsewhere nobody knows which is faster, nor that these fit
-LARGEST_HEAD = 128  # above, STREAM_K's registers would spill
-# Decode programs a multiprocessor. Timed on 132 multiprocessors: up to 64 programs are few, 128 are some, 256
-# many.
+ON_DEVICE = Config("segmented", block_m=16, tile_size=64, num_segments=16, num_stages=3, device_segments=1)
+TIMED_ON = ("sm_90",)  # elsewhere these configs are untimed, and may not fit
+MAX_HEAD_SIZE = 128  # above, STREAM_K spills registers
+# Decode programs a multiprocessor, timed on 132 multiprocessors: up to FEW the tree's choice is best, up to
+# SOME splitting on the device, above STREAM_K.
 FEW, SOME = 0.5, 1.0
 
 
-def for_decode(processors: int, can_decide: bool, maxima: Mapping[str, int]) -> Config | None:
-    """What a graph for these maxima takes in place of the tree's choice; None where that is best.
+def for_decode(multiprocessors: int, can_split_on_device: bool, maxima: Mapping[str, int]) -> Config | None:
+    """The config of a decode graph in place of the tree's choice; None where the tree's choice is best.
 
-    processors: multiprocessors of the GPU. can_decide: whether it is of use that the GPU asks the tree.
-    maxima: the features of a ``choose``. A batch is of decode programs, one for each sequence and KV head,
-    where a sequence has one query token, or so few that with all heads of a KV head they fit the rows of one
-    query tile.
+    A decode graph has one query token a sequence, or so few that they fit the rows of one query tile with all
+    query heads of a KV head. It has one program for each sequence and KV head.
+
+    Args:
+        multiprocessors: of the GPU.
+        can_split_on_device: whether the tree is there as a Triton function, and splits the longest contexts.
+        maxima: the features of a ``choose``.
     """
     query_len, num_kv_heads = maxima["max_query_len"], maxima["num_kv_heads"]
     rows = query_len * (maxima["num_query_heads"] // num_kv_heads)
     if query_len != 1 and rows > STREAM_K.block_m:
         return None
-    if maxima["head_size"] > LARGEST_HEAD:
-        return DECIDED if can_decide else None
+    if maxima["head_size"] > MAX_HEAD_SIZE:
+        return ON_DEVICE if can_split_on_device else None
     programs = maxima["num_seqs"] * num_kv_heads
-    if programs <= FEW * processors:
+    if programs <= FEW * multiprocessors:
         return None
-    return DECIDED if can_decide and programs <= SOME * processors else STREAM_K
+    return ON_DEVICE if can_split_on_device and programs <= SOME * multiprocessors else STREAM_K
 
 
 @cache
 def choose_for_capture(device: torch.device, device_key: str | None = None) -> Choose:
-    """What chooses for plans ``for_capture``, from maxima; ``device_key`` as ``plan`` takes it.
+    """Return what chooses configs of plans ``for_capture``; ``device_key`` as ``plan`` takes it.
 
     Raises ValueError about ``device_key`` or an environment variable.
     """
@@ -67,14 +71,16 @@ def choose_for_capture(device: torch.device, device_key: str | None = None) -> C
 
 
 def heuristic_for_capture(device: torch.device, device_key: str | None = None) -> Heuristic:
-    """As ``choose_for_capture``, and logs nothing."""
+    """As ``choose_for_capture``, without logging."""
     heuristic = heuristic_for(device, device_key)
     return Heuristic(f"{heuristic.key} for capture", _for_device(heuristic, device))
 
 
 def configs_for_capture(device: torch.device | str, device_key: str | None = None) -> list[Config]:
-    """All that plans ``for_capture`` can choose on a device, whatever the heads. Raises ValueError as
-    ``choose_for_capture``."""
+    """List the configs that plans ``for_capture`` can choose on a device, for any model.
+
+    Raises ValueError as ``choose_for_capture``.
+    """
     from generated import unified_attention  # late, as in heuristic_for_device
 
     device = torch.device(device)
@@ -84,8 +90,8 @@ def configs_for_capture(device: torch.device | str, device_key: str | None = Non
     configs = configs_of(unified_attention.MODULES[heuristic.key])
     if not _is_timed_on(device):
         return configs
-    decided = [DECIDED] if _has_function(heuristic) else []
-    return [*configs, *decided, STREAM_K]
+    on_device = [ON_DEVICE] if _has_function(heuristic) else []
+    return [*configs, *on_device, STREAM_K]
 
 
 def _is_timed_on(device: torch.device) -> bool:
@@ -100,11 +106,11 @@ def _for_device(heuristic: Heuristic, device: torch.device) -> Choose:
     tree = heuristic.choose
     if heuristic.key == CONFIG or not _is_timed_on(device):
         return tree
-    processors, has_function = multiprocessors(device), _has_function(heuristic)
+    count, has_function = multiprocessors(device), _has_function(heuristic)
 
     def choose(**maxima: int) -> LaunchConfig:
         by_tree = tree(**maxima)
-        can_decide = has_function and complete(by_tree).num_segments > 1
-        return for_decode(processors, can_decide, maxima) or by_tree
+        can_split_on_device = has_function and complete(by_tree).num_segments > 1
+        return for_decode(count, can_split_on_device, maxima) or by_tree
 
     return choose

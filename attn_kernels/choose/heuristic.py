@@ -18,15 +18,17 @@ Choose = Callable[..., LaunchConfig]
 
 @dataclass(frozen=True)
 class Heuristic:
-    """A ``choose``, and the name of the generated module or the environment variable that it is from."""
+    """A ``choose`` and where it is from."""
 
-    key: str
+    key: str  # the generated module or environment variable
     choose: Choose
 
 
 def describe_device(device: torch.device) -> tuple[str, str, str]:
-    """``(name, arch, vendor)``, e.g. ``("NVIDIA H100 80GB HBM3", "sm_90", "nvidia")`` or ``("AMD Instinct
-    MI300X", "gfx942", "amd")``. The CPU, on which Triton's interpreter runs kernels, is ``("cpu",) * 3``.
+    """Return ``(name, arch, vendor)``, e.g. ``("NVIDIA H100 80GB HBM3", "sm_90", "nvidia")``.
+
+    AMD: ``("AMD Instinct MI300X", "gfx942", "amd")``. The CPU, where Triton's interpreter runs kernels:
+    ``("cpu",) * 3``.
     """
     if device.type == "cpu":
         return "cpu", "cpu", "cpu"
@@ -37,9 +39,9 @@ def describe_device(device: torch.device) -> tuple[str, str, str]:
 
 
 def heuristic_for_device(device: torch.device) -> Heuristic:
-    """What environment variables force, else the generated module nearest to ``device``.
+    """Return what environment variables force, else the generated module nearest to ``device``.
 
-    Warns of a GPU without a module of its own, once. Raises ValueError where a variable's value is wrong.
+    Warns once of a GPU without a module of its own. Raises ValueError about an environment variable.
     """
     config = overrides().config
     if config is not None:
@@ -48,7 +50,7 @@ def heuristic_for_device(device: torch.device) -> Heuristic:
 
 
 def _module_for_device(device: torch.device) -> Heuristic:
-    # Imported late, so that whichever `generated` is first on sys.path at the first plan is used.
+    # Imported at the first plan, to use the `generated` that is first on sys.path then.
     from generated import unified_attention
 
     forced = overrides().device_key
@@ -63,7 +65,7 @@ def _module_for_device(device: torch.device) -> Heuristic:
 
 
 def heuristic_for_key(device_key: str, named: str = "device_key") -> Heuristic:
-    """The generated module of this name, whatever the device. Raises ValueError about ``named``."""
+    """Return the generated module of this name, whatever the device. Raises ValueError about ``named``."""
     from generated import unified_attention
 
     try:
@@ -74,31 +76,33 @@ def heuristic_for_key(device_key: str, named: str = "device_key") -> Heuristic:
 
 
 def heuristic_for(device: torch.device, device_key: str | None) -> Heuristic:
-    """Of the module that is named, or else of the device. Raises ValueError."""
+    """Return the named module, or the device's if None. Raises ValueError."""
     return heuristic_for_device(device) if device_key is None else heuristic_for_key(device_key)
 
 
 def choose_of(heuristic: Heuristic) -> Choose:
-    """Its ``choose`` itself, unless choices are logged."""
+    """Return its ``choose``, which logs if the environment asks for that."""
     return logged(heuristic.key, heuristic.choose) if overrides().log else heuristic.choose
 
 
 @cache
 def choose_for_device(device: torch.device) -> Choose:
-    """What chooses on a device; asked once. Raises ValueError."""
+    """Return the ``choose`` that serves a device. Raises ValueError."""
     return choose_of(heuristic_for_device(device))
 
 
 @cache
 def choose_for_key(device_key: str) -> Choose:
-    """What the generated module of this name chooses, whatever the device; asked once. Raises ValueError."""
+    """Return the ``choose`` of the generated module of this name. Raises ValueError."""
     return choose_of(heuristic_for_key(device_key))
 
 
 @cache
 def segments_function(device: torch.device, device_key: str | None = None) -> Any:
-    """The Triton function that tells kernels how many segments to use: ``num_segments`` of the module that
-    serves this device, or that is named. Raises ValueError."""
+    """Return the Triton function ``num_segments`` of the module that is named, or that serves this device.
+
+    Raises ValueError where no module has one, and about ``device_key`` or an environment variable.
+    """
     module = _module_for_device(device) if device_key is None else heuristic_for_key(device_key)
     function = segments_function_of(module.key)
     if function is None:
@@ -108,7 +112,7 @@ def segments_function(device: torch.device, device_key: str | None = None) -> An
 
 
 def segments_function_of(key: str) -> Any | None:
-    """As ``segments_function``, of the module of this name; None where the spec asked for no such thing."""
+    """Return ``num_segments`` of the module of this name; None where the spec does not ask for it."""
     try:
         from generated.unified_attention.in_kernel import MODULES
     except ImportError:  # no such folder, or one without modules
@@ -117,7 +121,7 @@ def segments_function_of(key: str) -> Any | None:
 
 
 def configs_of(module: ModuleType) -> list[Config]:
-    """What a generated module can choose: its config constants, each once."""
+    """List the configs that a generated module can choose, each once."""
     constants = vars(module).items()
     found = [value for name, value in constants if name.isupper() and hasattr(value, "variant")]
     return list(dict.fromkeys(map(complete, found)))

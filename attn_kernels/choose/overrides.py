@@ -1,4 +1,4 @@
-"""What environment variables say about choosing. They are read once a process, at its first choice."""
+"""Environment variables that override choices; read once a process, at its first choice."""
 
 import os
 from dataclasses import dataclass
@@ -14,17 +14,16 @@ LOG = "ATTN_KERNELS_LOG"
 
 @dataclass(frozen=True)
 class Overrides:
-    """``device_key``: the generated module that chooses, whatever the GPU. ``config``: chosen always.
-    ``log``: each distinct choice is logged."""
+    """The variables' values."""
 
-    device_key: str | None = None
-    config: Config | None = None
-    log: bool = False
+    device_key: str | None = None  # the generated module that chooses, whatever the GPU
+    config: Config | None = None  # the choice for every batch
+    log: bool = False  # whether each distinct choice is logged
 
 
 @cache
 def overrides() -> Overrides:
-    """An empty variable counts as none. Raises ValueError."""
+    """Read the variables; an empty one counts as unset. Raises ValueError."""
     device_key, config, log = (os.environ.get(name, "") for name in (DEVICE, CONFIG, LOG))
     if device_key and config:
         raise ValueError(

@@ -1,11 +1,11 @@
-"""The warning about a GPU that nobody tuned."""
+"""The warning about a GPU that was not tuned."""
 
 import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
 
-_told: dict[tuple[str, str, str], object] = {}
+_warned: dict[tuple[str, str, str], object] = {}
 
 
 class AttnKernelsWarning(UserWarning):
@@ -17,16 +17,18 @@ def warn_if_untuned(
 ) -> None:
     """Warn, once a process and GPU model, where a module of another device serves this one.
 
-    described: name, architecture and vendor. key: of the module that serves it. for_device: of the generated
-    package, which here is asked again by the name, the architecture and the vendor alone.
+    Args:
+        described: name, architecture and vendor.
+        key: the module that serves the device.
+        for_device: the generated function; here it is called with each of the three words alone.
     """
     name, arch, vendor = described
     default = for_device("", "", "")
     if for_device(name, "", "") is not default:
         return
     ticket = object()
-    # Of several threads one gets in, without a lock that a fork could copy while it is held.
-    if _told.setdefault(described, ticket) is not ticket:
+    # setdefault lets one of several threads in, without a lock that a fork could copy while it is held.
+    if _warned.setdefault(described, ticket) is not ticket:
         return
     if for_device("", arch, "") is not default:
         serving = f"{key}, of the same architecture ({arch}), chooses its configs"
@@ -38,12 +40,12 @@ def warn_if_untuned(
         f"{name} has no heuristic of its own: {serving}. To tune it, run 'attn-tune --budget 600', then "
         "'treegen build' (docs/tuning.md).",
         AttnKernelsWarning,
-        stacklevel=_frames_of_ours() + 1,
+        stacklevel=_frames_in_package() + 1,
     )
 
 
-def _frames_of_ours() -> int:
-    """How many calls of this package's functions there are, from this function's caller to the user's."""
+def _frames_in_package() -> int:
+    """Count this package's frames between this function and the user's."""
     frame, count = inspect.currentframe(), -1
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "attn_kernels":
         frame, count = frame.f_back, count + 1

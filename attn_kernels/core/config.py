@@ -39,43 +39,28 @@ class LaunchConfig(Protocol):
 
 
 class Config(NamedTuple):
-    """Every launch parameter there is.
+    """A variant and all launch parameters."""
 
-    Attributes:
-        variant: which kernel, a key of ``attn_kernels.kernels.registry.VARIANTS``.
-        block_m: rows of a query tile; 1 in ``naive``, where a program has one query token and one head.
-        tile_size: keys of one step of the inner loop, independent of the page size.
-        num_segments: parts of a context that run in parallel (``segmented``, ``static_grid``).
-        num_warps, num_stages: as Triton means them; the stages are those of the loop over full tiles.
-        programs_per_sm: programs a multiprocessor of a launch of fixed size (``static_grid``, ``stream_k``).
-        descriptors: 1 lets ``qblock`` load keys and values through tensor descriptors (TMA) where the GPU
-            is a Hopper and the layer allows it (``kernels.hopper.why_not``), else as with 0.
-        bypass_l1: 1 loads keys and values past the L1 cache.
-        max_registers: of a thread; NVIDIA only, ignored elsewhere. 0 leaves it to the compiler.
-        waves_per_eu: occupancy hint; AMD only, ignored elsewhere. 0 leaves it to the compiler.
-        matrix_size: 16 or 32, the matrix instruction; AMD only, ignored elsewhere. 0 leaves it to the
-            compiler.
-        device_segments: 1 lets the GPU decide, for the lengths that it finds, how many of ``num_segments``
-            are used (``segmented``, ``static_grid``): ``kernels.decide``.
-    """
-
-    variant: str
-    block_m: int
-    tile_size: int
-    num_segments: int = 1
-    num_warps: int = 4
-    num_stages: int = 2
-    programs_per_sm: int = 1
+    variant: str  # which kernel, a key of ``attn_kernels.kernels.registry.VARIANTS``
+    block_m: int  # rows of a query tile; 1 in ``naive``, whose programs have one query token and one head
+    tile_size: int  # keys of one step of the inner loop, independent of the page size
+    num_segments: int = 1  # parts of a context that run in parallel (``segmented``, ``static_grid``)
+    num_warps: int = 4  # as Triton means it
+    num_stages: int = 2  # of the loop over full tiles
+    programs_per_sm: int = 1  # programs a multiprocessor of ``static_grid`` and ``stream_k``
+    # 1 lets ``qblock`` load keys and values through tensor descriptors (TMA) where the GPU is a Hopper and
+    # the layer allows it (``kernels.hopper.why_not``); elsewhere it launches as with 0.
     descriptors: int = 0
-    bypass_l1: int = 0
-    max_registers: int = 0
-    waves_per_eu: int = 0
-    matrix_size: int = 0
+    bypass_l1: int = 0  # 1 loads keys and values past the L1 cache
+    max_registers: int = 0  # of a thread; NVIDIA only, ignored elsewhere. 0 leaves it to the compiler
+    waves_per_eu: int = 0  # occupancy hint; AMD only, ignored elsewhere. 0 leaves it to the compiler
+    matrix_size: int = 0  # 16 or 32, the matrix instruction; AMD only, likewise
+    # 1 lets the GPU decide, for the lengths that it finds, how many of ``num_segments`` are used
+    # (``segmented``, ``static_grid``; ``kernels.device_splits``).
     device_segments: int = 0
 
     def __str__(self) -> str:
-        """``qblock_M64_T32_W4_S2``: the fields' letters; those at their defaults are left out but M, T, W,
-        S."""
+        """``qblock_M64_T32_W4_S2``: letters of the fields that are not at their defaults, and M, T, W, S."""
         always = ("block_m", "tile_size", "num_warps", "num_stages")
         defaults = self._field_defaults
         values = self._asdict()
@@ -88,7 +73,7 @@ class Config(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what ``str`` writes, such as ``segmented_M16_T64_N8_W4_S3``; raises ValueError."""
+        """Read what ``str`` writes, such as ``segmented_M16_T64_N8_W4_S3``. Raises ValueError."""
         names = {letter: name for name, letter in LETTERS.items()}
         found = re.fullmatch(r"([a-z_]+?)((?:_[A-Z][0-9]{1,6})+)", text)
         parts = found[2][1:].split("_") if found else []

@@ -1,4 +1,4 @@
-"""What went wrong in a launch."""
+"""Errors of launches."""
 
 from triton.runtime.errors import OutOfResources
 

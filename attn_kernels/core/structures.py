@@ -1,4 +1,4 @@
-"""What one step's layers share, what one layer brings, and what a variant makes of both: launches."""
+"""What one step's layers share, what one layer brings, and the launches that a variant makes of both."""
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
@@ -8,21 +8,12 @@ import torch
 from torch import Tensor
 
 from attn_kernels.core.config import Config
+from attn_kernels.core.model import Model
 
 
-@dataclass(slots=True, eq=False)  # frozen, it would take three times as long to make, at every step
+@dataclass(slots=True, eq=False)  # not frozen: that would take three times as long to make, at every step
 class Plan:
-    """What every layer of one step shares; nobody changes it.
-
-    ``max_page_id`` is known only if contents were checked. ``workspace`` holds the tensors that the config's
-    variant needs beside the batch's own; layers use it one after the other. ``bound`` remembers by a layer's
-    signature the launches that were bound for it, and is shared by all plans of this config, these heads and
-    this device; ``ready`` remembers by the options of the scores those that were filled in for this plan, and
-    for which layers. ``placed``: what ``signature.read`` has to find of a layer's shapes and devices.
-    ``decides``: where the GPU decides, the generated Triton function that it asks, and the bytes of a
-    cache's element. ``for_capture``: the lengths are upper bounds, as a graph is replayed for smaller
-    batches.
-    """
+    """What all layers of one step share. Nobody changes it."""
 
     cu_seqlens_q: Tensor
     seqused_k: Tensor
@@ -33,29 +24,21 @@ class Plan:
     num_kv_tokens: int
     max_query_len: int
     max_seq_len: int
-    num_query_heads: int
-    num_kv_heads: int
-    head_size: int
-    block_size: int
-    dtype: torch.dtype
+    model: Model
     config: Config
-    max_page_id: int | None
-    placed: tuple[Any, ...]
-    workspace: tuple[Tensor, ...]
-    bound: dict[Hashable, Any] = field(repr=False)
-    values: dict[Callable[["Plan"], Any], int] = field(repr=False)
-    for_capture: bool = False
-    decides: tuple[Any, int] | None = None
-    ready: dict[Hashable, Any] = field(default_factory=dict, repr=False)
-
-    @property
-    def queries_per_kv(self) -> int:
-        return self.num_query_heads // self.num_kv_heads
+    max_page_id: int | None  # the largest in use; None if contents were not checked
+    workspace: tuple[Tensor, ...]  # what the variant needs beside the batch; layers use it one after another
+    launch_cache: dict[Hashable, Any] = field(repr=False)  # by signature; shared by plans of config and model
+    for_capture: bool = False  # the lengths are upper bounds: a graph is replayed for smaller batches
+    segments_function: Any = None  # the generated Triton function that the GPU calls for a number of segments
+    launches: dict[Hashable, Any] = field(
+        default_factory=dict, repr=False
+    )  # by signature; of this plan alone
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """The tensors and the score options of one launch, as ``run`` describes them."""
+    """The tensors and the score options of one call of ``run``, which describes them."""
 
     q: Tensor
     k_cache: Tensor
@@ -73,14 +56,14 @@ class Layer:
 
 
 class OfLayer(NamedTuple):
-    """A kernel argument that is a tensor of the layer; ``view``: seen as another dtype of the same size."""
+    """A kernel argument that is a tensor of the layer."""
 
     name: str
-    view: torch.dtype | None = None
+    view: torch.dtype | None = None  # another dtype of the same size, as which the kernel takes it
 
 
 class Described(NamedTuple):
-    """A kernel argument that describes a tensor of the layer: a tensor descriptor, made by ``describe``."""
+    """A kernel argument that is a tensor descriptor of a tensor of the layer."""
 
     name: str
     describe: Callable[[Tensor], Any]
@@ -98,18 +81,10 @@ def always(plan: Plan) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
-    """One kernel launch of every layer of one signature, whatever the batch.
+    """One kernel launch of all layers of one signature, whatever the batch."""
 
-    Attributes:
-        kernel: what ``triton.jit`` made.
-        grid: programs in each of one to three dimensions, for a plan.
-        arguments: by position; whatever is no ``OfLayer``, ``Described`` or ``OfPlan`` stands for itself.
-        options: Triton's.
-        needed: whether a plan's batch has any work for it.
-    """
-
-    kernel: Any
-    grid: Callable[[Plan], tuple[int, ...]]
-    arguments: tuple[Any, ...]
-    options: Mapping[str, int | bool]
-    needed: Callable[[Plan], bool] = always
+    kernel: Any  # what ``triton.jit`` made
+    grid: Callable[[Plan], tuple[int, ...]]  # programs in each of one to three dimensions
+    arguments: tuple[Any, ...]  # by position; OfLayer, Described and OfPlan are replaced at each launch
+    options: Mapping[str, int | bool]  # Triton's
+    needed: Callable[[Plan], bool] = always  # whether a plan's batch has work for it

@@ -122,20 +122,19 @@ def specialise_count_segments(config: Config) -> tuple[Specialisation, ...]:
 
 def bind_count_segments(plan: Plan, num_segments: OfPlan) -> tuple[Launch, ...]:
     """The launch that counts segments into an int32 [1]; none where the device counts none."""
-    if plan.decides is None:
+    if plan.segments_function is None:
         return ()
-    function, kv_element_size = plan.decides
     arguments = (
         num_segments,
         CU_SEQLENS_Q,
         SEQUSED_K,
         NUM_SEQS,
-        plan.num_query_heads,
-        plan.num_kv_heads,
-        plan.head_size,
-        plan.block_size,
-        kv_element_size,
+        plan.model.num_query_heads,
+        plan.model.num_kv_heads,
+        plan.model.head_size,
+        plan.model.block_size,
+        plan.model.kv_element_size,
         plan.config.num_segments,
-        function,
+        plan.segments_function,
     )
     return (Launch(count_segments_kernel, one_program_grid, arguments, ONE_PROGRAM_OPTIONS),)

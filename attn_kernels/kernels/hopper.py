@@ -196,9 +196,14 @@ def why_not(plan: Plan, layer: Layer) -> str | None:
         return "the cached keys or values are scaled"
     if any(tensor.data_ptr() % 16 for tensor in (q, out, k_cache, v_cache)):
         return "a tensor does not begin at a multiple of 16 bytes"
-    why = why_not_shape(plan.config, plan.head_size, plan.block_size, plan.queries_per_kv)
+    why = why_not_shape(plan.config, plan.model.head_size, plan.model.block_size, plan.model.queries_per_kv)
     return why or why_not_strides(
-        q.stride(), out.stride(), k_cache.stride(), v_cache.stride(), k_cache.shape[0], plan.num_kv_heads
+        q.stride(),
+        out.stride(),
+        k_cache.stride(),
+        v_cache.stride(),
+        k_cache.shape[0],
+        plan.model.num_kv_heads,
     )
 
 
@@ -230,9 +235,9 @@ def bind(plan: Plan, layer: Layer, group: Callable[[Plan], int]) -> Launch:
     group: as ``qblock.bind_group`` makes it.
     """
     q, out = layer.q, layer.out
-    heads = plan.queries_per_kv
+    heads = plan.model.queries_per_kv
     block_q = BLOCK_M.value // heads
-    chosen = constants(plan.config, plan.head_size, plan.block_size, heads)
+    chosen = constants(plan.config, plan.model.head_size, plan.model.block_size, heads)
     box = chosen["BOX"]
     assert not isinstance(layer.k_scale, Tensor)
 
@@ -241,7 +246,7 @@ def bind(plan: Plan, layer: Layer, group: Callable[[Plan], int]) -> Launch:
 
     def programs(plan: Plan) -> tuple[int, int]:
         num_q_blocks = plan.num_query_tokens // block_q + plan.num_seqs  # an upper bound
-        return num_q_blocks * group(plan), plan.num_kv_heads // group(plan)
+        return num_q_blocks * group(plan), plan.model.num_kv_heads // group(plan)
 
     arguments = (
         OfLayer("out"),

@@ -90,7 +90,7 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 
 
 def programs(plan: Plan) -> tuple[int, int]:
-    return plan.num_query_tokens, plan.num_query_heads
+    return plan.num_query_tokens, plan.model.num_query_heads
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:

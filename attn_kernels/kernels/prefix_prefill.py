@@ -151,7 +151,7 @@ def bind_prefill(
     block_m = const.block_m
 
     def programs(plan: Plan) -> tuple[int, int]:
-        return -(-plan.max_query_len // block_m) * plan.num_seqs, plan.num_query_heads
+        return -(-plan.max_query_len // block_m) * plan.num_seqs, plan.model.num_query_heads
 
     arguments = (*arguments, *new, shortest_query, const)
     return Launch(prefix_prefill_kernel, programs, arguments, options, needed)

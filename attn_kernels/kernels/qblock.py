@@ -106,12 +106,12 @@ def heads_per_group(num_kv_heads: int, head_bytes: int, one_block_per_sequence: 
 
 def bind_group(plan: Plan, layer: Layer) -> Callable[[Plan], int]:
     """A function from a plan to ``heads_per_group``, for layers like this one."""
-    block_q = plan.config.block_m // min(plan.queries_per_kv, plan.config.block_m)
-    key_bytes = 2 * plan.head_size * layer.k_cache.element_size()
+    block_q = plan.config.block_m // min(plan.model.queries_per_kv, plan.config.block_m)
+    key_bytes = 2 * plan.model.head_size * layer.k_cache.element_size()
 
     def group(plan: Plan) -> int:
         one_block = plan.max_query_len <= block_q
-        return heads_per_group(plan.num_kv_heads, plan.max_seq_len * key_bytes, one_block)
+        return heads_per_group(plan.model.num_kv_heads, plan.max_seq_len * key_bytes, one_block)
 
     return group
 
@@ -152,7 +152,7 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
 
     def programs(plan: Plan) -> tuple[int, int, int]:
         heads = group(plan)
-        return max_q_blocks(plan, const.block_q) * heads, plan.num_kv_heads // heads, const.head_splits
+        return max_q_blocks(plan, const.block_q) * heads, plan.model.num_kv_heads // heads, const.head_splits
 
     return (Launch(qblock_kernel, programs, (*arguments, OfPlan(group), const), options),)
 

@@ -188,7 +188,7 @@ def specialise_reduce(config: Config) -> Specialisation:
 
 
 def tokens_and_heads(plan: Plan) -> tuple[int, int]:
-    return plan.num_query_tokens, plan.num_query_heads
+    return plan.num_query_tokens, plan.model.num_query_heads
 
 
 def bind_reduce(

@@ -113,11 +113,11 @@ def has_decode(plan: Plan) -> bool:
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """Two launches, of which a batch needs one or both; ``block_m`` is that of the prefill kernel."""
     prefill = bind_prefill(plan, layer, SHORTEST_PREFILL, has_prefill)
-    heads, block_m = decode_tile(plan.queries_per_kv)
+    heads, block_m = decode_tile(plan.model.queries_per_kv)
     arguments, const, options = common_arguments(plan, layer, heads=heads, block_m=block_m)
 
     def programs(plan: Plan) -> tuple[int, int, int]:
-        return plan.num_seqs, plan.num_kv_heads, const.head_splits
+        return plan.num_seqs, plan.model.num_kv_heads, const.head_splits
 
     return prefill, Launch(decode_kernel, programs, (*arguments, const), options, has_decode)
 

@@ -200,7 +200,7 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
     """The launch that fills the cumulative Q-Block tensor, and the one that counts segments, if any."""
     block_m = plan.config.block_m
-    arguments = (CU_Q_BLOCKS, CU_SEQLENS_Q, NUM_SEQS, block_m // min(plan.queries_per_kv, block_m))
+    arguments = (CU_Q_BLOCKS, CU_SEQLENS_Q, NUM_SEQS, block_m // min(plan.model.queries_per_kv, block_m))
     count = Launch(count_q_blocks_kernel, one_program_grid, arguments, ONE_PROGRAM_OPTIONS)
     return (count, *bind_count_segments(plan, NUM_SEGMENTS))
 
@@ -210,7 +210,7 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     arguments, const, options = common_arguments(plan, layer)
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     segmented = plan.config.num_segments > 1
-    num_segments = NUM_SEGMENTS if plan.decides else None
+    num_segments = NUM_SEGMENTS if plan.segments_function else None
     first = Launch(
         static_grid_kernel,
         lambda plan: grid,
@@ -219,7 +219,7 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
             CU_Q_BLOCKS,
             *(PARTIALS if segmented else NO_PARTIALS.values()),
             num_segments,
-            plan.num_kv_heads,
+            plan.model.num_kv_heads,
             OfPlan(bind_group(plan, layer)),
             const,
         ),

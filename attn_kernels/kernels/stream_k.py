@@ -148,7 +148,7 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """One launch, of ``programs_per_sm`` programs a multiprocessor."""
     arguments, const, options = common_arguments(plan, layer)
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
-    arguments = (*arguments, *FRAGMENTS, plan.num_kv_heads, const)
+    arguments = (*arguments, *FRAGMENTS, plan.model.num_kv_heads, const)
     return (Launch(stream_k_kernel, lambda plan: grid, arguments, options),)
 
 

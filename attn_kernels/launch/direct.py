@@ -1,38 +1,35 @@
-"""A compiled Triton kernel called directly, without what Triton does around it at every launch.
+"""Launches of compiled kernels, made as Triton's own dispatch makes them in its last line.
 
-A compiled kernel's launcher is a Python object that adds a few arguments of its own and hands everything to
-one C function. That is Triton's private business, and differs between versions. So ``observe`` runs the
-launcher's Python half once with a recorder in the C function's place: what arrives there is the template of
-all later launches, in which only the grid, the stream, the pointers and some integers change. The C function
-takes integers for pointers and None for hooks in all versions known (3.6 to 3.9). Where anything is not as
-expected there is no template, and ``kernel[grid](...)`` launches, as it does where
-``ATTN_KERNELS_LAUNCH=public`` asks for it and while a launch hook (a profiler) is set.
+``kernel[grid](*arguments)`` finds the compiled kernel for its arguments, then calls ``compiled.run``. The
+search takes ten times as long as the call. Its result follows from the signature of a layer's tensors, so it
+is done once a signature; later launches call ``compiled.run`` themselves. Triton's dispatch still makes every
+launch while a launch hook (a profiler) is set, on AMD GPUs, and if ``ATTN_KERNELS_LAUNCH=public`` is set.
 """
 
-import copy
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from types import CellType, FunctionType
-from typing import Any
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from triton import knobs
+from triton.runtime.jit import JITFunction
+
+from attn_kernels.core.config import Config
+from attn_kernels.core.model import Model
+from attn_kernels.core.structures import Described, Launch, OfLayer, OfPlan, Plan
 
 VARIABLE = "ATTN_KERNELS_LAUNCH"
 CHOICES = ("direct", "public")
-GRID_AND_STREAM = (object(), object(), object(), object())
+ALIGNMENT = 16  # bytes; Triton compiles a kernel for pointers that are multiples of it, or not
+INT32_LIMIT = 2**31
+MAX_SIGNATURES = 4096  # of one config; the cache is emptied when there are more
+NO_HOOKS = (None, None, None)  # launch metadata, enter hook, exit hook
 
-
-def hooked() -> bool:
-    """Whether anybody wants to hear of launches."""
-    runtime = knobs.runtime
-    try:
-        return bool(runtime.launch_enter_hook.calls or runtime.launch_exit_hook.calls)
-    except AttributeError:  # a function or None in a chain's place
-        return any(
-            getattr(hook, "calls", hook) for hook in (runtime.launch_enter_hook, runtime.launch_exit_hook)
-        )
+Tensors = Mapping[str, Tensor]  # a layer's tensors by their names in ``Layer``
 
 
 def _current_stream(index: int) -> int:
@@ -44,120 +41,227 @@ def _current_stream(index: int) -> int:
 current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _current_stream)
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Direct:
-    """A compiled kernel's C function, and what it takes beside the grid and the stream.
-
-    Attributes:
-        compiled: Triton's compiled kernel, which owns what the C function launches.
-        function: takes three numbers of programs, the stream, ``fixed``, and the kernel's arguments, one by
-            one or, if ``nested``, as one sequence.
-        arguments: the kernel's arguments in the launch that was observed, but for its tensors.
-        places: where each argument of the kernel's Python function is among ``arguments``.
-        descriptors: which arguments of the Python function are tensor descriptors.
-    """
-
-    compiled: Any
-    function: Callable[..., None]
-    fixed: tuple[Any, ...]
-    arguments: tuple[Any, ...]
-    places: tuple[int, ...]
-    nested: bool
-    descriptors: frozenset[int]
-
-    def tensor_map(self, descriptor: Any, place: int) -> Any:
-        """What the C function takes at ``place`` for another tensor's descriptor."""
-        others = [descriptor if i in self.descriptors else None for i in range(len(self.places))]
-        received = _record(self.compiled, others)
-        found = received[-1] if self.nested else received[len(GRID_AND_STREAM) + len(self.fixed) :]
-        return found[place]
+generation = 0  # part of every signature: a forked child must not launch kernels that its parent loaded
+_compiling = threading.RLock()
 
 
-def observe(compiled: Any, arguments: Sequence[Any]) -> Direct | None:
-    """How to launch ``compiled``, which was just launched with ``arguments``, directly; None if unknown.
+class FilledLaunch(NamedTuple):
+    """A launch with all values of a plan; only the layer's tensors are missing."""
 
-    Raises ValueError where the environment variable is neither ``direct`` nor ``public``.
-    """
-    wish = os.environ.get(VARIABLE, CHOICES[0])
-    if wish not in CHOICES:
-        raise ValueError(f"{VARIABLE} is {wish!r}, but {' or '.join(CHOICES)} is needed")
-    if wish == "public" or compiled is None or torch.version.hip:
-        return None  # AMD: Triton specialises kernels on the sizes of tensors there, which nobody compares
-    try:
-        return _observe(compiled, arguments)
-    except Exception:  # whatever a private interface of another version may raise
-        return None
+    launcher: Callable[..., None]  # ``compiled.run``
+    grid: tuple[int, int, int]
+    fixed: tuple[Any, ...]  # what the launcher takes between the stream and the kernel's arguments
+    leading: int  # how many of the layer's tensors come first among the arguments
+    rest: tuple[Any, ...]  # the arguments behind those
+    places: tuple[tuple[int, int, Any], ...]  # as in ``BoundLaunch``
 
 
-def _observe(compiled: Any, arguments: Sequence[Any]) -> Direct | None:
-    launcher = compiled.run
-    if launcher.global_scratch_size or launcher.profile_scratch_size:
-        return None  # memory that Triton allocates at each launch
-    received = _record(compiled, arguments)
-    nested = type(received[-1]) in (list, tuple)
-    end = len(received) - 1 if nested else _index(received, arguments[0])
-    fixed = received[len(GRID_AND_STREAM) : end]
-    found = tuple(received[-1]) if nested else received[end:]
-    if received[: len(GRID_AND_STREAM)] != GRID_AND_STREAM:
-        return None
-    if _index(fixed, compiled.function) < 0:
-        return None
-    place, places, descriptors = 0, [], set()
-    for index, argument in enumerate(arguments):
-        places.append(place)
-        if hasattr(argument, "block_shape"):
-            if type(found[place]).__name__ != "PyCUtensorMap":
-                return None
-            descriptors.add(index)
-            place += 1 + len(argument.shape) + len(argument.strides)
-        elif found[place] is argument:
-            place += 1
-        else:
+class BoundLaunch:
+    """One kernel launch of all layers of one signature, and its compiled kernel once that is known."""
+
+    def __init__(self, launch: Launch, tensors: Tensors) -> None:
+        self.launch = launch
+        self.compiled: Any = None  # None where Triton's dispatch has to make the launch
+        self.tried = False  # whether a launch has shown which kernel Triton compiles
+        names = list(tensors)
+        arguments = launch.arguments
+        self.leading = 0
+        while self.leading < len(names) and _is_tensor(arguments[self.leading], names[self.leading]):
+            self.leading += 1
+        self.rest = tuple(
+            None if isinstance(one, OfLayer | Described | OfPlan) else one
+            for one in arguments[self.leading :]
+        )
+        behind = list(enumerate(arguments[self.leading :]))
+        # Where in ``rest`` the layer's other tensors belong, which they are, and how they are described.
+        self.places = tuple(
+            (place, names.index(one.name), _template(one, tensors))
+            for place, one in behind
+            if isinstance(one, OfLayer | Described)
+        )
+        self.of_plan = tuple((place, one.value) for place, one in behind if isinstance(one, OfPlan))
+
+    def fill(self, plan: Plan) -> FilledLaunch | None:
+        """Fill in a plan's values; None where the kernel is unknown or was not compiled for such values."""
+        if self.compiled is None:
             return None
-    if place != len(found):
+        rest = self._rest(plan)
+        if rest is None:
+            return None
+        x, y, z = (*self.launch.grid(plan), 1, 1)[:3]
+        compiled = self.compiled
+        fixed = (compiled.function, compiled.packed_metadata, *NO_HOOKS)
+        return FilledLaunch(compiled.run, (x, y, z), fixed, self.leading, rest, self.places)
+
+    def _rest(self, plan: Plan) -> tuple[Any, ...] | None:
+        rest = list(self.rest)
+        for place, value_of in self.of_plan:
+            value = rest[place] = as_argument(value_of(plan))
+            if value is None:
+                return None
+        return tuple(rest)
+
+    def set_compiled(self, compiled: Any, plan: Plan) -> None:
+        """Keep the compiled kernel that Triton launched for a plan, if it serves other plans as well."""
+        if self._rest(plan) is not None:
+            self.compiled, self.tried = compiled, True
+
+
+def _is_tensor(argument: Any, name: str) -> bool:
+    return isinstance(argument, OfLayer) and argument.name == name
+
+
+def _template(argument: OfLayer | Described, tensors: Tensors) -> Any:
+    """Return a descriptor without its tensor, as layers of one signature share it; None for a pointer."""
+    if isinstance(argument, OfLayer):
         return None
-    return Direct(
-        compiled=compiled,
-        function=_with_recorder(launcher.launch, _ignore)[0],
-        fixed=fixed,
-        arguments=tuple(None if isinstance(value, torch.Tensor) else value for value in found),
-        places=tuple(places),
-        nested=nested,
-        descriptors=frozenset(descriptors),
-    )
+    return with_base(argument.describe(tensors[argument.name]), None)
 
 
-def _record(compiled: Any, arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """What reaches the C function in a launch with ``arguments`` and without hooks."""
-    recorded: list[tuple[Any, ...]] = []
-    shadow = copy.copy(compiled.run)
-    _, shadow.launch = _with_recorder(shadow.launch, lambda *received: recorded.append(received))
-    no_hooks = (None, None, None)
-    shadow(*GRID_AND_STREAM, compiled.function, compiled.packed_metadata, *no_hooks, *arguments)
-    (received,) = recorded
-    return received
+def with_base(descriptor: Any, tensor: Tensor | None) -> Any:
+    """Copy a tensor descriptor for another tensor of the same shape and strides."""
+    other = object.__new__(type(descriptor))
+    other.__dict__.update(descriptor.__dict__, base=tensor)
+    return other
 
 
-def _with_recorder(launch: Any, recorder: Callable[..., None]) -> tuple[Any, Any]:
-    """The C function in ``launch``, and ``launch`` with the recorder in its place.
+def as_argument(value: Any) -> int | None:
+    """Return a plan's integer, or its tensor's address, as a kernel argument.
 
-    Where a kernel has tensor descriptors, ``launch`` is a Python function that unpacks them for ``launcher``.
+    None where Triton would compile another kernel: for an integer of more than 32 bits, and for an address
+    that is no multiple of ALIGNMENT, but for index tensors (int32).
     """
-    names = launch.__code__.co_freevars if isinstance(launch, FunctionType) else ()
-    if "launcher" not in names:
-        return launch, recorder
-    cells = list(launch.__closure__ or ())
-    index = names.index("launcher")
-    function, cells[index] = cells[index].cell_contents, CellType(recorder)
-    code, scope = launch.__code__, launch.__globals__
-    return function, FunctionType(code, scope, launch.__name__, launch.__defaults__, tuple(cells))
+    if type(value) is int:
+        return value if -INT32_LIMIT <= value < INT32_LIMIT else None
+    address: int = value.data_ptr()
+    return None if address % ALIGNMENT and value.dtype != torch.int32 else address
 
 
-def _ignore(*received: Any) -> None:
-    pass
+@lru_cache(maxsize=1024)
+def launch_cache_for(
+    config: Config, model: Model, device: torch.device
+) -> dict[Hashable, tuple[BoundLaunch, ...]]:
+    """Return the launches by signature that plans of one config, model and device share."""
+    return {}
 
 
-def _index(items: Sequence[Any], wanted: Any) -> int:
-    """Where an object itself is, not its equal; -1 if nowhere."""
-    return next((i for i, item in enumerate(items) if item is wanted), -1)
+def remember(cache: dict[Hashable, Any], signature: Hashable, launches: Any) -> None:
+    """Keep launches in a cache of bounded size."""
+    if len(cache) >= MAX_SIGNATURES:
+        cache.clear()
+    cache[signature] = launches
+
+
+def fill(plan: Plan, bound: tuple[BoundLaunch, ...]) -> tuple[FilledLaunch, ...] | None:
+    """Fill in the launches that a plan's batch needs; None if Triton's dispatch has to make one of them."""
+    if hooked():
+        return None
+    filled = []
+    for one in bound:
+        if one.launch.needed(plan):
+            launch = one.fill(plan)
+            if launch is None:
+                return None
+            filled.append(launch)
+    return tuple(filled)
+
+
+def launch_filled(
+    device: int, launches: tuple[FilledLaunch, ...], addresses: tuple[int, ...], tensors: Sequence[Tensor]
+) -> None:
+    """Launch on this thread's current stream of a GPU. Writes nothing that threads share."""
+    if current_device() != device:
+        with torch.cuda.device(device):
+            launch_filled(device, launches, addresses, tensors)
+        return
+    stream = current_stream(device)
+    for launcher, grid, fixed, leading, rest, places in launches:
+        if places:
+            arguments = list(rest)
+            for place, index, template in places:
+                arguments[place] = (
+                    addresses[index] if template is None else with_base(template, tensors[index])
+                )
+            rest = tuple(arguments)
+        launcher(*grid, stream, *fixed, *addresses[:leading], *rest)
+
+
+def launch_through_triton(plan: Plan, bound: tuple[BoundLaunch, ...], tensors: Tensors) -> None:
+    """Let Triton's dispatch make the launches that a plan's batch needs, and keep the compiled kernels.
+
+    Raises:
+        ValueError: the tensors are on the CPU and Triton compiles, or the environment variable is wrong.
+    """
+    _prepare(bound[0].launch.kernel, plan.device)
+    needed = [one for one in bound if one.launch.needed(plan)]
+    on_device = torch.cuda.device(plan.device) if plan.device.type == "cuda" else nullcontext()
+    untried = any(not one.tried for one in needed)
+    direct = untried and _is_direct()
+    with on_device, _compiling if untried else nullcontext():  # Triton itself has no lock
+        for one in needed:
+            launch = one.launch
+            arguments = [_resolve(argument, plan, tensors) for argument in launch.arguments]
+            compiled = launch_kernel(launch.kernel, launch.grid(plan), arguments, launch.options)
+            if not one.tried:
+                one.set_compiled(compiled if direct else None, plan)
+
+
+def _resolve(argument: Any, plan: Plan, tensors: Tensors) -> Any:
+    if isinstance(argument, OfPlan):
+        return argument.value(plan)
+    if isinstance(argument, OfLayer):
+        tensor = tensors[argument.name]
+        return tensor if argument.view is None else tensor.view(argument.view)
+    if isinstance(argument, Described):
+        return argument.describe(tensors[argument.name])
+    return argument
+
+
+def launch_kernel(kernel: Any, grid: tuple[int, ...], arguments: list[Any], options: Any) -> Any:
+    """Launch by Triton's dispatch; return the compiled kernel, or None from the interpreter."""
+    return kernel[grid](*arguments, **options)
+
+
+def _prepare(kernel: Any, device: torch.device) -> None:
+    if isinstance(kernel, JITFunction):
+        if device.type == "cpu":
+            needed = "a GPU is needed (or TRITON_INTERPRET=1 before triton is imported)"
+            raise ValueError(f"q is on cpu, but {needed}")
+        return
+    from attn_kernels.launch.interpreter import mend_bfloat16_dot
+
+    mend_bfloat16_dot()
+
+
+def _is_direct() -> bool:
+    """Whether compiled kernels may be launched without Triton's dispatch.
+
+    Not on AMD GPUs: there, Triton also specialises kernels on the sizes of tensors, which no signature holds.
+    """
+    mode = os.environ.get(VARIABLE, CHOICES[0])
+    if mode not in CHOICES:
+        raise ValueError(f"{VARIABLE} is {mode!r}, but {' or '.join(CHOICES)} is needed")
+    return mode == "direct" and not torch.version.hip
+
+
+def hooked() -> bool:
+    """Whether a launch hook is set, which Triton's dispatch has to call."""
+    runtime = knobs.runtime
+    try:
+        return bool(runtime.launch_enter_hook.calls or runtime.launch_exit_hook.calls)
+    except AttributeError:  # a function or None in a chain's place
+        return any(
+            getattr(hook, "calls", hook) for hook in (runtime.launch_enter_hook, runtime.launch_exit_hook)
+        )
+
+
+def forget() -> None:
+    """Drop all compiled kernels, also those of plans that exist already."""
+    global _compiling, generation
+    _compiling = threading.RLock()  # at a fork, another thread may hold the old one
+    generation += 1
+    launch_cache_for.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forget)

@@ -1,4 +1,4 @@
-"""What Triton's CPU interpreter needs to run these kernels (``TRITON_INTERPRET=1``)."""
+"""A fix of Triton's CPU interpreter (``TRITON_INTERPRET=1``) that these kernels need."""
 
 from functools import cache
 from typing import Any

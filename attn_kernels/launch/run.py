@@ -1,20 +1,20 @@
-"""One layer's attention, by the launches that the planned variant describes."""
+"""One layer's attention: find the launches of the layer's signature, and make them."""
 
-from collections.abc import Hashable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from attn_kernels.core import checks
+from attn_kernels.core import layer_checks
 from attn_kernels.core.structures import Layer, Plan
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.launch import binding, signature
-from attn_kernels.launch.binding import Bound
-from attn_kernels.launch.direct import hooked
-from attn_kernels.launch.layout_guard import Same, same_as
-from attn_kernels.launch.ready import launch_all
-from attn_kernels.launch.signature import ALIGNMENT, ALWAYS, key_of, kinds, of_plan, read
+from attn_kernels.launch import direct
+from attn_kernels.launch.direct import ALIGNMENT, BoundLaunch, hooked, launch_filled
+
+# A layer's tensors in the order of their addresses. The first four are always there.
+REQUIRED = ("out", "q", "k_cache", "v_cache")
+OPTIONAL = ("k_new", "v_new", "alibi_slopes", "sinks", "k_scale", "v_scale")
+PLACED = 6  # entries of a signature, its first, that must match the plan: shapes of rows, and devices
 
 
 def run(
@@ -41,174 +41,168 @@ def run(
     biased.
 
     Args:
-        q: [num_query_tokens, num_query_heads, head_size].
+        q: [num_query_tokens, num_query_heads, head_size] of the model's dtype. Like the caches, ``out``,
+            ``k_new`` and ``v_new``, it may be strided in any dimension but the last.
         k_cache, v_cache: [num_blocks, block_size, num_kv_heads, head_size], of q's dtype or
             ``torch.float8_e4m3fn``; they hold the query tokens' keys and values as well.
-        out: like q, written in place; allocated if None. These and the next may be strided in any dimension
-            but the last.
-        k_new, v_new: [num_query_tokens, num_kv_heads, head_size] of q's dtype, the query tokens' own keys and
-            values: ``prefix_prefill`` and the prefill kernel of ``split`` read them from here if given, all
-            others from the cache.
+        out: like q, written in place; allocated if None.
+        k_new, v_new: [num_query_tokens, num_kv_heads, head_size] of q's dtype, the query tokens' keys and
+            values. ``prefix_prefill`` and the prefill kernel of ``split`` read them from here if given; all
+            other kernels read the caches.
         softmax_scale: a positive factor of the scores; ``head_size ** -0.5`` if None.
-        sliding_window: how many keys a query sees, its own included; None means all.
+        sliding_window: number of keys that a query sees, its own included; None means all.
         softcap: scores become ``softcap * tanh(score / softcap)`` (Gemma 2); 0 means none; at most 1000.
         alibi_slopes: float32 [num_query_heads]; adds ``slope * (key position - query position)`` (Press et
             al., arXiv 2108.12409).
         sinks: [num_query_heads], float32 or of q's dtype: a score per head that takes part in the softmax
             without a value (attention sinks as in gpt-oss).
-        k_scale, v_scale: what the cached keys and values are multiplied by, positive: a number, or a float32
-            tensor of one element on the device, which is not read on the host.
+        k_scale, v_scale: positive factors of the cached keys and values: a number, or a float32 tensor of
+            one element on the device, which is not read on the host.
 
     Returns:
         out.
 
     Raises:
-        TypeError: a wrong dtype. ValueError: a shape, device, stride, page id or number that cannot be right.
+        TypeError: a wrong type or dtype.
+        ValueError: a wrong shape, device, stride, page id or number.
     """
-    # Once a layer: everything up to the first return is what a server pays for 32 to 80 times a step.
+    # A server runs everything up to the first return 32 to 80 times a step.
     if out is None:
         out = torch.empty_like(q, memory_format=torch.contiguous_format) if isinstance(q, Tensor) else q
+    optional = (k_new, v_new, alibi_slopes, sinks, k_scale, v_scale)
     tensors: tuple[Tensor, ...] = (out, q, k_cache, v_cache)
-    others = (k_new, v_new, alibi_slopes, sinks, k_scale, v_scale)
-    scoring: tuple[Any, ...] = (  # with types, as 1, 1.0 and True are equal
-        signature.generation,
-        softmax_scale,
-        type(softmax_scale),
-        sliding_window,
-        type(sliding_window),
-        softcap,
-        k_scale,
-        v_scale,
-    )
-    if not (
-        k_new is v_new is alibi_slopes is sinks is None
-        and type(softcap) is type(k_scale) is type(v_scale) is float
-    ):
-        scoring = (*scoring[:6], type(softcap), kinds(others))
-        tensors += tuple(other for other in others if isinstance(other, Tensor))
     try:
-        known = plan.ready.get(scoring)
-    except TypeError:  # something has no hash; the checks say what
-        known = None
-    if known is not None and known.same(*tensors) and not hooked():
         a, b, c, d = out.data_ptr(), q.data_ptr(), k_cache.data_ptr(), v_cache.data_ptr()
-        if not (a | b | c | d) % ALIGNMENT:
-            addresses: tuple[int, ...] = (a, b, c, d)
-            if len(tensors) > ALWAYS:
-                addresses += tuple([other.data_ptr() for other in tensors[ALWAYS:]])
-            launch_all(plan.device.index, known.launches, addresses, tensors)
-            return out
-    _run_anew(plan, scoring, tensors, others, (softmax_scale, sliding_window, softcap))
+        addresses: tuple[int, ...] = (a, b, c, d)
+        # All that checks read and Triton compiles for, read anew at each call: a tensor's shape, strides,
+        # dtype and memory may change in place (``resize_``, ``set_``, ``t_``, ``data``).
+        signature: tuple[Any, ...] = (
+            out.shape,
+            q.shape,
+            out.device,
+            q.device,
+            k_cache.device,
+            v_cache.device,
+            k_cache.shape,
+            v_cache.shape,
+            out.stride(),
+            q.stride(),
+            k_cache.stride(),
+            v_cache.stride(),
+            out.dtype,
+            q.dtype,
+            k_cache.dtype,
+            v_cache.dtype,
+            (a | b | c | d) % ALIGNMENT and (a % ALIGNMENT, b % ALIGNMENT, c % ALIGNMENT, d % ALIGNMENT),
+            direct.generation,
+            softmax_scale,
+            sliding_window,
+            type(sliding_window),  # 1, 1.0 and True are equal, but only the first is a window
+            softcap,
+            k_scale,
+            v_scale,
+        )
+        if not (k_new is v_new is alibi_slopes is sinks is None and type(k_scale) is type(v_scale) is float):
+            present = tuple(other for other in optional if isinstance(other, Tensor))
+            tensors += present
+            addresses += tuple(other.data_ptr() for other in present)
+            signature = (*signature[:-2], *_optional_signature(plan, optional))
+        launches = plan.launches.get(signature)
+    except (AttributeError, TypeError, RuntimeError):
+        # Something is no tensor, has no memory or no hash. The checks raise an error that names it.
+        layer_checks.check_run(plan, q, k_cache, v_cache, out, k_new, v_new)
+        layer_checks.check_scoring(plan, softmax_scale, sliding_window, softcap, *optional[2:])
+        raise
+    if launches is not None and not hooked():
+        launch_filled(plan.device.index, launches, addresses, tensors)
+        return out
+    _launch_first(plan, signature, addresses, tensors, optional, (softmax_scale, sliding_window, softcap))
     return out
 
 
-class Known(NamedTuple):
-    """What is launched for layers whose tensors are the ``same``: of one plan, or bound for many."""
-
-    same: Same
-    launches: tuple[Any, ...]
-
-
-class Found(NamedTuple):
-    """What is known of a plan's first layer of a kind.
-
-    Attributes:
-        addresses: of its tensors; none where one is no tensor.
-        key: to bind launches by; None where none may be bound or nobody needs it.
-        bound: the launches that plans like this one have for such layers; None if unknown.
-        same: tells layers like this one of plans of as many query tokens; None if nothing does.
-    """
-
-    addresses: tuple[int, ...] = ()
-    key: Hashable = None
-    bound: tuple[Bound, ...] | None = None
-    same: Same | None = None
+def _optional_signature(plan: Plan, optional: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a signature's entry for each optional argument; a number stands for itself."""
+    found: list[Any] = []
+    for name, other in zip(OPTIONAL, optional, strict=True):
+        if not isinstance(other, Tensor):
+            found.append(other)
+            continue
+        shape: tuple[Any, ...] = other.shape
+        aligned = True  # Triton compiles only k_new and v_new for their alignment
+        if name in ("k_new", "v_new"):  # plans of other numbers of tokens share the entry
+            aligned = other.data_ptr() % ALIGNMENT == 0
+            shape = ("tokens" if shape[:1] == (plan.num_query_tokens,) else shape[:1], shape[1:])
+        found.append((other.dtype, other.device, other.stride(), shape, aligned))
+    return tuple(found)
 
 
-def _run_anew(
+def _launch_first(
     plan: Plan,
-    scoring: Hashable,
+    signature: tuple[Any, ...],
+    addresses: tuple[int, ...],
     tensors: tuple[Tensor, ...],
-    others: tuple[Any, ...],
-    numbers: tuple[Any, ...],
+    optional: tuple[Any, ...],
+    scoring: tuple[Any, ...],
 ) -> None:
-    """``run`` for a plan's first layer of a kind.
+    """Check and launch a plan's first layer of a signature, and remember the launches for the next.
 
     Args:
-        scoring: what the plan knows the kind by. tensors: in the order of ``TENSORS``, those that there are.
-        others: what was given for the optional ones. numbers: softmax scale, window and soft cap.
+        signature: of the layer.
+        addresses: of ``tensors``.
+        tensors: those that were given, in the order of REQUIRED and OPTIONAL.
+        optional: the arguments that OPTIONAL names.
+        scoring: softmax scale, window and soft cap.
     """
-    addresses, key, bound, same = _find(plan, scoring, tensors, others)
-    out, q, k_cache, v_cache = tensors[:ALWAYS]
+    model = plan.model
+    rows = (plan.num_query_tokens, model.num_query_heads, model.head_size)
+    as_planned = signature[:PLACED] == (rows, rows, *(4 * (plan.device,)))
+    bound: tuple[BoundLaunch, ...] | None = plan.launch_cache.get(signature[PLACED:]) if as_planned else None
+    out, q, k_cache, v_cache = tensors[: len(REQUIRED)]
     if bound is None or (plan.max_page_id is not None and plan.max_page_id >= k_cache.shape[0]):
-        checks.check_run(plan, q, k_cache, v_cache, out, *others[:2])
-        checks.check_scoring(plan, *numbers, *others[2:])
+        layer_checks.check_run(plan, q, k_cache, v_cache, out, *optional[:2])
+        layer_checks.check_scoring(plan, *scoring, *optional[2:])
     if plan.num_query_tokens == 0:
         return
-    launches = None if bound is None or hooked() else binding.fill_in(plan, bound)
+    launches = None if bound is None else direct.fill(plan, bound)
     if launches is not None:
-        if same is not None:
-            binding.remember(plan.ready, scoring, Known(same, launches))
-        launch_all(plan.device.index, launches, addresses, tensors)
+        direct.remember(plan.launches, signature, launches)
+        launch_filled(plan.device.index, launches, addresses, tensors)
         return
-    k_new, v_new, alibi_slopes, sinks, k_scale, v_scale = others
-    softmax_scale, sliding_window, softcap = numbers
-    layer = Layer(
-        q=q,
-        k_cache=k_cache,
-        v_cache=v_cache,
-        out=out,
-        k_new=k_new,
-        v_new=v_new,
-        softmax_scale=plan.head_size**-0.5 if softmax_scale is None else softmax_scale,
-        sliding_window=sliding_window,
-        softcap=softcap,
-        alibi_slopes=alibi_slopes,
-        sinks=sinks,
-        k_scale=k_scale,
-        v_scale=v_scale,
-    )
+    names = [name for name, other in zip(OPTIONAL, optional, strict=True) if isinstance(other, Tensor)]
+    named = dict(zip((*REQUIRED, *names), tensors, strict=True))
     if bound is None:
-        bound = binding.bind(plan, key, VARIANTS[plan.config.variant].bind(plan, layer))
-    binding.launch_through_triton(plan, bound, layer)
-
-
-def _find(plan: Plan, scoring: Hashable, tensors: tuple[Tensor, ...], others: tuple[Any, ...]) -> Found:
-    """Nothing where something is wrong: the checks say what."""
-    try:
-        addresses = tuple([tensor.data_ptr() for tensor in tensors])
-        usual = others[0] is None and not (
-            (addresses[0] | addresses[1] | addresses[2] | addresses[3]) % ALIGNMENT
+        softmax_scale, sliding_window, softcap = scoring
+        layer = Layer(
+            q=q,
+            k_cache=k_cache,
+            v_cache=v_cache,
+            out=out,
+            softmax_scale=model.head_size**-0.5 if softmax_scale is None else softmax_scale,
+            sliding_window=sliding_window,
+            softcap=softcap,
+            **dict(zip(OPTIONAL, optional, strict=True)),
         )
-        alike = scoring, plan.num_query_tokens
-        known = plan.bound.get(alike) if usual else None
-        if known is not None and known.same(*tensors):
-            return Found(addresses, None, known.launches, known.same)
-        facts = read(*tensors[:ALWAYS])
-        key = key_of(plan, facts, others, scoring)
-        bound = plan.bound.get(key)
-    except (AttributeError, TypeError, RuntimeError):
-        return Found()
-    if bound is None or not usual:
-        return Found(addresses, key, bound)
-    same = same_as(tensors, facts)
-    binding.remember(plan.bound, alike, Known(same, bound))
-    return Found(addresses, key, bound, same)
+        bound = tuple(
+            BoundLaunch(launch, named) for launch in VARIANTS[plan.config.variant].bind(plan, layer)
+        )
+        direct.remember(plan.launch_cache, signature[PLACED:], bound)
+    direct.launch_through_triton(plan, bound, named)
 
 
 def begin(plan: Plan) -> None:
-    """Launch what the planned variant launches once a plan, before any layer."""
+    """Launch the kernels that a variant launches once a plan, before any layer."""
     bind_once = VARIANTS[plan.config.variant].bind_once
     if bind_once is None:
         return
-    key = of_plan(plan)
-    bound = plan.bound.get(key)
+    key = ("plan", plan.segments_function, direct.generation)
+    bound = plan.launch_cache.get(key)
     if bound is None:
-        bound = binding.bind(plan, key, bind_once(plan))
+        bound = tuple(BoundLaunch(launch, {}) for launch in bind_once(plan))
+        direct.remember(plan.launch_cache, key, bound)
     if not bound:
         return
-    ready = None if hooked() else binding.fill_in(plan, bound)
-    if ready is None:
-        binding.launch_through_triton(plan, bound)
+    launches = direct.fill(plan, bound)
+    if launches is None:
+        direct.launch_through_triton(plan, bound, {})
     else:
-        launch_all(plan.device.index, ready, (), ())
+        launch_filled(plan.device.index, launches, (), ())

@@ -4,8 +4,11 @@ import dataclasses
 import math
 import random
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
+
+from attn_kernels.core.model import Model
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,11 @@ class HeadLayout:
         if min(dataclasses.astuple(layout)) < 1 or layout.num_query_heads % layout.num_kv_heads:
             raise ValueError(f"head layout {text!r}: query heads must be a positive multiple of KV heads")
         return layout
+
+    def model(self, block_size: int, dtype: torch.dtype, cache_dtype: torch.dtype | None = None) -> Model:
+        """The constants of layers with these heads, as `attn_kernels.plan` takes them."""
+        heads = (self.num_query_heads, self.num_kv_heads, self.head_size)
+        return Model(*heads, block_size, dtype, cache_dtype)
 
     def __str__(self) -> str:
         return f"{self.num_query_heads}/{self.num_kv_heads}/{self.head_size}"
@@ -112,6 +120,11 @@ class Batch:
     def kv_element_size(self) -> int:
         """Bytes of an element of the KV caches."""
         return (self.cache_dtype or self.dtype).itemsize
+
+    @cached_property
+    def model(self) -> Model:
+        """The layers' constants, as `attn_kernels.plan` takes them. Raises ValueError, TypeError."""
+        return self.layout.model(self.block_size, self.dtype, self.cache_dtype)
 
     @property
     def dtype_name(self) -> str:

@@ -144,21 +144,16 @@ def stand_in(batch: Batch, device: torch.device) -> BatchTensors:
 
 def plan_for(tensors: BatchTensors, config: LaunchConfig | None = None) -> Plan:
     """`attn_kernels.plan` of the batch."""
-    batch, layout = tensors.batch, tensors.batch.layout
+    batch = tensors.batch
     return plan(
         tensors.cu_seqlens_q,
         tensors.seqused_k,
         tensors.block_table,
+        batch.model,
         num_query_tokens=batch.num_query_tokens,
         num_kv_tokens=batch.num_kv_tokens,
         max_query_len=batch.max_query_len,
         max_seq_len=batch.max_seq_len,
-        num_query_heads=layout.num_query_heads,
-        num_kv_heads=layout.num_kv_heads,
-        head_size=layout.head_size,
-        block_size=batch.block_size,
-        dtype=batch.dtype,
-        cache_dtype=batch.cache_dtype,
         config=config,
     )
 

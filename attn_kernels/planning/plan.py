@@ -1,18 +1,18 @@
-"""The plan of one step: batch metadata and the chosen config, made once for all layers."""
+"""Plans: the batch metadata and the config of one step, made once for all layers."""
 
-import torch
 from torch import Tensor
 
 from attn_kernels.choose.capture import choose_for_capture
 from attn_kernels.choose.heuristic import choose_for_device, choose_for_key, segments_function
 from attn_kernels.core import checks
 from attn_kernels.core.config import Config, LaunchConfig, complete
+from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
-from attn_kernels.kernels.arguments import BLOCK_TABLE, CU_SEQLENS_Q, NUM_SEQS, SEQUSED_K, head_padded
+from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.scratch import Fresh, ScratchSizes
-from attn_kernels.launch.binding import bound_of
+from attn_kernels.launch.direct import launch_cache_for
 from attn_kernels.launch.run import begin
 from attn_kernels.planning.workspace import Workspace
 
@@ -21,17 +21,12 @@ def plan(
     cu_seqlens_q: Tensor,
     seqused_k: Tensor,
     block_table: Tensor,
+    model: Model,
     *,
     num_query_tokens: int,
     max_query_len: int,
     max_seq_len: int,
-    num_query_heads: int,
-    num_kv_heads: int,
-    head_size: int,
-    block_size: int,
-    dtype: torch.dtype,
     num_kv_tokens: int | None = None,
-    cache_dtype: torch.dtype | None = None,
     config: LaunchConfig | None = None,
     device_key: str | None = None,
     check: bool | None = None,
@@ -40,10 +35,10 @@ def plan(
 ) -> Plan:
     """Validate a batch, choose its config and return the plan that ``run`` takes, once a step.
 
-    Never synchronises with the device unless ``check=True``, so it may be called while a CUDA graph is
-    captured. A graph that is replayed for other batches is captured with ``for_capture``, and must hold the
-    plan as well (docs/graphs.md): some configs look at the batch once for all layers, in a kernel that this
-    launches. Layers that use one plan must run one after the other: they share its workspace.
+    Synchronises with the device only if ``check=True``, so it may be called while a CUDA graph is captured.
+    Capture a graph that is replayed for other batches with ``for_capture``, and keep the plan as long as the
+    graph (docs/graphs.md). For some configs this launches a kernel that looks at the batch once for all
+    layers. Run the layers of one plan one after another: they share its workspace.
 
     Args:
         cu_seqlens_q: int32 [num_seqs + 1], where each sequence's query tokens begin; ends at
@@ -51,31 +46,30 @@ def plan(
         seqused_k: int32 [num_seqs], keys of each sequence, its query tokens included.
         block_table: int32 [num_seqs, max_blocks_per_seq], page ids; entries past a sequence's keys are
             never read. Its rows may be strided.
-        num_query_tokens, max_query_len, max_seq_len: what the host knows of the batch, in tokens.
-        num_query_heads, num_kv_heads: any integer ratio (multi-head, grouped-query, multi-query).
-        head_size: 1 to 256. block_size: tokens a page holds, any size.
-        dtype: ``torch.float16`` or ``torch.bfloat16``, of the queries, the caches and the output.
-        num_kv_tokens: sum of ``seqused_k`` where the host knows it; else ``num_seqs * max_seq_len``.
-        cache_dtype: the caches' type if it is another, ``torch.float8_e4m3fn``; used to choose only.
-        config: launch with this instead of what the generated module chooses.
-        device_key: choose by the generated module of this name instead of the device's; beside ``config``,
-            which segments are used, if the config leaves that to the GPU.
-        check: also check the index tensors' contents: None = when they are on the CPU and the plan is not
-            ``for_capture``, True = always (synchronises), False = never.
-        for_capture: a graph of this plan will be replayed for other batches, in the same index tensors;
-            all lengths given here are the maxima. ``capture`` says what is chosen then.
-        workspace: take scratch memory from here instead of allocating it; one plan after another.
+        model: the constants of the layers. Only the choice of the config depends on its ``cache_dtype``.
+        num_query_tokens: of all sequences together.
+        max_query_len, max_seq_len: the longest query and context, in tokens.
+        num_kv_tokens: sum of ``seqused_k``; ``num_seqs * max_seq_len`` if the host does not know it.
+        config: launch with this instead of the choice of the generated module.
+        device_key: choose by the generated module of this name instead of the device's. Beside a ``config``
+            with ``device_segments``, the GPU calls this module for the number of segments.
+        check: also check the contents of the index tensors. None: if they are on the CPU and the plan is not
+            ``for_capture``. True: always, which synchronises. False: never.
+        for_capture: a graph of this plan will be replayed for other batches in the same index tensors. All
+            lengths given here are maxima; ``choose.capture`` chooses the config.
+        workspace: scratch memory for one plan after another; allocated if None.
 
     Raises:
         TypeError: an argument of the wrong type or dtype.
-        ValueError: a shape, device, size, config or content that cannot be right.
+        ValueError: a wrong shape, device, size, config or content.
     """
     checks.check_index_tensors(cu_seqlens_q, seqused_k, block_table)
-    checks.check_heads(num_query_heads, num_kv_heads, head_size)
-    checks.check_dtype(dtype)
-    checks.check_cache_dtype(cache_dtype, dtype)
+    if not isinstance(model, Model):
+        raise TypeError(f"model is a {type(model).__name__}, but an attn_kernels.Model is needed")
     num_seqs, blocks_per_seq = block_table.shape
-    checks.check_lengths(num_seqs, blocks_per_seq, block_size, num_query_tokens, max_query_len, max_seq_len)
+    checks.check_lengths(
+        num_seqs, blocks_per_seq, model.block_size, num_query_tokens, max_query_len, max_seq_len
+    )
     if num_kv_tokens is None:
         num_kv_tokens = num_seqs * max_seq_len
     else:
@@ -91,7 +85,7 @@ def plan(
             num_query_tokens=num_query_tokens,
             max_query_len=max_query_len,
             max_seq_len=max_seq_len,
-            block_size=block_size,
+            block_size=model.block_size,
         )
 
     if config is None:
@@ -105,26 +99,27 @@ def plan(
             num_kv_tokens=num_kv_tokens,
             max_query_len=max_query_len,
             max_seq_len=max_seq_len,
-            num_query_heads=num_query_heads,
-            num_kv_heads=num_kv_heads,
-            head_size=head_size,
-            block_size=block_size,
-            kv_element_size=(cache_dtype or dtype).itemsize,
+            num_query_heads=model.num_query_heads,
+            num_kv_heads=model.num_kv_heads,
+            head_size=model.head_size,
+            block_size=model.block_size,
+            kv_element_size=model.kv_element_size,
         )
     elif device_key is not None and not complete(config).device_segments:
         raise ValueError(f"device_key is {device_key!r}, but config was given too: only one can choose")
     full_config = _complete_and_checked(config)
     if workspace is not None and workspace.device != device:
         raise ValueError(f"workspace is on {workspace.device}, but cu_seqlens_q is on {device}")
-    padded, segments = head_padded(head_size), full_config.num_segments
-    launched = (full_config.block_m, full_config.programs_per_sm)
     sizes = ScratchSizes(
-        num_seqs, num_query_tokens, num_query_heads, padded, segments, *launched, full_config.device_segments
+        num_seqs,
+        num_query_tokens,
+        model.num_query_heads,
+        head_padded(model.head_size),
+        full_config.num_segments,
+        full_config.block_m,
+        full_config.programs_per_sm,
+        full_config.device_segments,
     )
-    decides = None
-    if full_config.device_segments:
-        decides = segments_function(device, device_key), (cache_dtype or dtype).itemsize
-    query_shape = (num_query_tokens, num_query_heads, head_size)
     made = Plan(
         cu_seqlens_q=cu_seqlens_q,
         seqused_k=seqused_k,
@@ -135,41 +130,30 @@ def plan(
         num_kv_tokens=num_kv_tokens,
         max_query_len=max_query_len,
         max_seq_len=max_seq_len,
-        num_query_heads=num_query_heads,
-        num_kv_heads=num_kv_heads,
-        head_size=head_size,
-        block_size=block_size,
-        dtype=dtype,
+        model=model,
         config=full_config,
         max_page_id=max_page_id,
-        placed=(query_shape, query_shape, device, device, device, device),
         workspace=VARIANTS[full_config.variant].scratch(workspace or Fresh(device), sizes),
-        bound=bound_of(full_config, num_query_heads, num_kv_heads, head_size, block_size, dtype, device),
-        values={
-            BLOCK_TABLE.value: block_table.data_ptr(),
-            CU_SEQLENS_Q.value: cu_seqlens_q.data_ptr(),
-            SEQUSED_K.value: seqused_k.data_ptr(),
-            NUM_SEQS.value: num_seqs,
-        },
+        launch_cache=launch_cache_for(full_config, model, device),
         for_capture=for_capture,
-        decides=decides,
+        segments_function=segments_function(device, device_key) if full_config.device_segments else None,
     )
     begin(made)
     return made
 
 
-_checked: dict[int, tuple[LaunchConfig, Config]] = {}
-MOST_CHECKED = 4096
+_completed: dict[int, tuple[LaunchConfig, Config]] = {}
+MAX_REMEMBERED = 4096
 
 
 def _complete_and_checked(config: LaunchConfig) -> Config:
-    """Remembered by identity, as 32.0 would pass for 32; generated modules return constants."""
-    known = _checked.get(id(config))
+    """Complete and check a config; remembered by identity, as 32.0 == 32, and modules return constants."""
+    known = _completed.get(id(config))
     if known is not None and known[0] is config:
         return known[1]
     full_config = complete(config)
     check_config(full_config)
-    if len(_checked) >= MOST_CHECKED:
-        _checked.clear()
-    _checked[id(config)] = (config, full_config)
+    if len(_completed) >= MAX_REMEMBERED:
+        _completed.clear()
+    _completed[id(config)] = (config, full_config)
     return full_config

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from attn_kernels.core.checks import FP8
+from attn_kernels.core.model import Model
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
 
@@ -27,7 +28,7 @@ def flash_attn_varlen_func(
     v_descale: float | Tensor = 1.0,
     out: Tensor | None = None,
 ) -> Tensor:
-    """``plan`` and ``run`` in one call; where several layers share a batch, calling them apart is cheaper.
+    """Call ``plan`` and ``run`` for one layer. Where layers share a batch, calling them apart is cheaper.
 
     Args:
         q: [num_query_tokens, num_query_heads, head_size]; ``out`` likewise.
@@ -35,13 +36,13 @@ def flash_attn_varlen_func(
         max_seqlen_q, max_seqlen_k: the longest query and context of the batch, in tokens.
         cu_seqlens_q: int32 [num_seqs + 1]. seqused_k: int32 [num_seqs].
         block_table: int32 [num_seqs, max_blocks_per_seq].
-        window_size: how many keys before its own a query sees, -1 for all; and after, where 0 and -1 are
-            the same in causal attention.
+        window_size: number of keys that a query sees before its own and after it; -1 means all. In causal
+            attention, 0 and -1 are the same after it.
         softcap, alibi_slopes: as ``run``. s_aux: its ``sinks``. k_descale, v_descale: its scales.
 
     Raises:
-        NotImplementedError: ``causal=False``, or a window that looks ahead. TypeError, ValueError: as
-        ``plan`` and ``run``.
+        NotImplementedError: ``causal=False``, or a window that looks ahead.
+        TypeError, ValueError: as ``plan`` and ``run``.
     """
     if not causal:
         raise NotImplementedError("causal is False, but only causal attention is implemented")
@@ -61,19 +62,15 @@ def flash_attn_varlen_func(
         needed = "(num_blocks, block_size, num_kv_heads, head_size)"
         raise ValueError(f"k has shape {tuple(k.shape)}, but {needed} is needed: a paged cache")
     num_query_tokens, num_query_heads, head_size = q.shape
+    cache_dtype = FP8 if k.dtype == FP8 else None  # run checks the caches' dtypes
     batch = plan(
         cu_seqlens_q,
         seqused_k,
         block_table,
+        Model(num_query_heads, k.shape[2], head_size, k.shape[1], q.dtype, cache_dtype),
         num_query_tokens=num_query_tokens,
         max_query_len=max_seqlen_q,
         max_seq_len=max_seqlen_k,
-        num_query_heads=num_query_heads,
-        num_kv_heads=k.shape[2],
-        head_size=head_size,
-        block_size=k.shape[1],
-        dtype=q.dtype,
-        cache_dtype=k.dtype if k.dtype == FP8 else None,  # what it may be is checked by run
     )
     return run(
         batch,

@@ -1,4 +1,4 @@
-"""Scratch memory that is allocated once for stated maxima and serves one plan after another."""
+"""Scratch memory, allocated once for stated maxima."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from torch import Tensor
 from attn_kernels.choose.capture import configs_for_capture
 from attn_kernels.core import checks
 from attn_kernels.core.config import LaunchConfig, complete
+from attn_kernels.core.model import Model
 from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.registry import VARIANTS
@@ -18,15 +19,10 @@ from attn_kernels.kernels.scratch import Fragments, Fresh, Partials, ScratchMaxi
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Workspace:
-    """What ``plan`` takes its scratch memory from instead of allocating it; it never grows.
+    """The scratch memory of plans that follow one another; it never grows.
 
-    Plans that share one may not be in use at the same time: making a plan overwrites what the plan before
-    left here. Inside a captured graph that is so as well, in the order in which the graph was captured.
-
-    Attributes:
-        max_query_tokens, max_num_seqs, max_query_heads, max_head_size: of any plan. max_segments: of any
-            config that keeps partial results; 0 where none does. max_fragment_rows: likewise of ``stream_k``,
-            programs times ``block_m``.
+    Plans that share one may not be in use at the same time: making a plan overwrites the results of the plan
+    before. That holds inside a captured graph as well, in the order of the capture.
     """
 
     device: torch.device
@@ -34,8 +30,8 @@ class Workspace:
     max_num_seqs: int
     max_query_heads: int
     max_head_size: int
-    max_segments: int
-    max_fragment_rows: int
+    max_segments: int  # of any config that keeps partial results; 0 where none does
+    max_fragment_rows: int  # programs times ``block_m`` of any ``stream_k`` config; 0 where there is none
     _cu_q_blocks: Tensor = field(repr=False)
     _partials: Partials = field(repr=False)
     _fragments: Fragments = field(repr=False)
@@ -45,11 +41,10 @@ class Workspace:
     def for_maxima(
         cls,
         device: torch.device | str,
+        models: Model | Iterable[Model],
         *,
         max_query_tokens: int,
         max_num_seqs: int,
-        num_query_heads: int,
-        head_size: int,
         configs: Iterable[LaunchConfig] | None = None,
         max_segments: int | None = None,
         for_capture: bool = False,
@@ -57,18 +52,18 @@ class Workspace:
         """Allocate for every plan up to these sizes.
 
         Args:
+            models: the model, or one for each kind of layer where layers differ.
             max_query_tokens: query tokens of a batch whose config keeps partial results (``segmented``, or
-                ``static_grid`` with segments); other variants may have more, ``stream_k`` among them.
+                ``static_grid`` with segments). Batches of other variants may have more.
             max_num_seqs: sequences of a batch.
-            num_query_heads, head_size: of the model; the largest, where its layers differ.
-            configs: all that will be launched, to find ``max_segments`` and ``max_fragment_rows``; or give
-                the former itself where none is of ``stream_k``.
-            for_capture: also for all that plans ``for_capture`` can choose on this device; ``configs`` may be
-                left out then.
+            configs: all that will be launched; ``max_segments`` and ``max_fragment_rows`` follow from them.
+            max_segments: in place of ``configs``, where none is of ``stream_k``.
+            for_capture: add the configs that plans ``for_capture`` can choose on this device; ``configs``
+                may be left out.
 
         Raises:
-            TypeError, ValueError: a size, or the device, cannot be right, or neither or both of ``configs``
-            and ``max_segments`` are given.
+            TypeError, ValueError: a wrong size or device, or not exactly one of ``configs`` and
+            ``max_segments``.
         """
         if for_capture:
             configs = [*(configs or ()), *configs_for_capture(device)]
@@ -87,13 +82,15 @@ class Workspace:
         assert max_segments is not None
         checks.check_int("max_query_tokens", max_query_tokens, 1)
         checks.check_int("max_num_seqs", max_num_seqs, 1)
-        checks.check_heads(num_query_heads, 1, head_size)
         checks.check_int("max_segments", max_segments, 0)
-        most = ScratchSizes(
+        models = [models] if isinstance(models, Model) else list(models)
+        num_query_heads = max(model.num_query_heads for model in models)
+        head_size = max(model.head_size for model in models)
+        sizes = ScratchSizes(
             max_num_seqs, max_query_tokens, num_query_heads, head_padded(head_size), max_segments
         )
         fresh = Fresh(device)
-        cu_q_blocks = fresh.cu_q_blocks(most)
+        cu_q_blocks = fresh.cu_q_blocks(sizes)
         return cls(
             cu_q_blocks.device,
             max_query_tokens,
@@ -103,8 +100,8 @@ class Workspace:
             max_segments,
             fragments,
             cu_q_blocks,
-            fresh.partials(most),
-            fresh.fragments(fragments, most._replace(block_m=1)),
+            fresh.partials(sizes),
+            fresh.fragments(fragments, sizes._replace(block_m=1)),
             fresh.num_segments(),
         )
 
@@ -133,6 +130,8 @@ class Workspace:
         return self._fragments
 
 
-def _check(name: str, needed: int, limit: str, most: int) -> None:
-    if needed > most:
-        raise ValueError(f"{name} is {needed}, but the workspace was made for {limit} {most} and never grows")
+def _check(name: str, needed: int, limit: str, maximum: int) -> None:
+    if needed > maximum:
+        raise ValueError(
+            f"{name} is {needed}, but the workspace was made for {limit} {maximum} and never grows"
+        )

@@ -1,4 +1,4 @@
-"""Random paged batches whose unused memory is poisoned, for tests and for checking a config on its GPU."""
+"""Random paged batches whose unused memory is poisoned, for tests and for checks of a config on its GPU."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
@@ -31,9 +32,16 @@ class Batch:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """In the order that the references take."""
+        """The tensors in the order that the references take."""
         caches = (self.k_cache, self.v_cache)
         return (self.q, *caches, self.cu_seqlens_q, self.seqused_k, self.block_table)
+
+    @property
+    def model(self) -> Model:
+        """The constants that the tensors' shapes and dtypes show."""
+        _, block_size, num_kv_heads, head_size = self.k_cache.shape
+        heads = (self.q.shape[1], num_kv_heads, head_size)
+        return Model(*heads, block_size, self.q.dtype, self.k_cache.dtype)
 
     def plan(self, **options: Any) -> Plan:
         """``attn_kernels.plan`` of this batch; ``options`` are its keyword arguments, or replace them."""
@@ -42,21 +50,16 @@ class Batch:
             "num_kv_tokens": sum(self.context_lens),
             "max_query_len": max(self.query_lens, default=0),
             "max_seq_len": max(self.context_lens, default=0),
-            "num_query_heads": self.q.shape[1],
-            "num_kv_heads": self.k_cache.shape[2],
-            "head_size": self.q.shape[2],
-            "block_size": self.k_cache.shape[1],
-            "dtype": self.q.dtype,
-            "cache_dtype": self.k_cache.dtype,
+            "model": self.model,
         }
         return plan(self.cu_seqlens_q, self.seqused_k, self.block_table, **(arguments | options))
 
     def reference(self, **scoring: Any) -> Tensor:
-        """The float64 result; ``scoring`` as ``attn_kernels.run`` takes it."""
+        """Return the float64 result; ``scoring`` as ``attn_kernels.run`` takes it."""
         return paged_attention_reference(*self.tensors, **scoring)
 
     def new_keys_and_values(self) -> tuple[Tensor, Tensor]:
-        """The query tokens' own keys and values, taken out of the caches: NaN is left there."""
+        """Move the query tokens' keys and values out of the caches, and leave NaN there."""
         block_size = self.k_cache.shape[1]
         positions = [
             (seq, position)
@@ -86,11 +89,15 @@ def make_batch(
     device: str | torch.device = "cpu",
     seed: int = 0,
 ) -> Batch:
-    """A batch of normally distributed values in randomly ordered pages.
+    """Make a batch of normally distributed values in randomly ordered pages.
 
-    ``context_lens`` include the query tokens. ``cache_dtype`` is ``dtype`` if None. NaN fills the pages that
-    no sequence owns and the end of every last page; block-table entries past a sequence's last page hold an
-    id far outside the cache.
+    NaN fills the pages that no sequence owns, and the end of each last page. Block-table entries past a
+    sequence's last page hold an id far outside the cache.
+
+    Args:
+        query_lens: query tokens of each sequence.
+        context_lens: keys of each sequence, its query tokens included.
+        cache_dtype: of the caches; ``dtype`` if None.
     """
     generator = torch.Generator(device).manual_seed(seed)
     num_pages = [-(-length // block_size) for length in context_lens]
@@ -132,14 +139,14 @@ def poison_workspace(batch_plan: Plan) -> None:
 
 
 def run_poisoned(batch: Batch, batch_plan: Plan, **options: Any) -> Tensor:
-    """``run`` into an output and a workspace that hold NaN beforehand, so that nothing unwritten can pass."""
+    """Call ``run`` with an output and a workspace that hold NaN, so that unwritten elements show."""
     out = torch.full_like(batch.q, torch.nan)
     poison_workspace(batch_plan)
     return run(batch_plan, batch.q, batch.k_cache, batch.v_cache, out=out, **options)
 
 
 def relative_error(out: Tensor, reference: Tensor) -> float:
-    """Largest absolute difference over the largest absolute value; NaN if any output is."""
+    """Return the largest absolute difference over the largest absolute value; NaN if any output is NaN."""
     if reference.numel() == 0:
         return 0.0
     return float((out.double() - reference).abs().max() / reference.abs().max())

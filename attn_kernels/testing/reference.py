@@ -1,4 +1,4 @@
-"""Paged attention in plain torch: a simple float64 one that judges the kernels, and one on SDPA."""
+"""Paged attention in plain torch: a simple reference in float64, and one on SDPA."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ def paged_attention_reference(
     v_scale: float | Tensor = 1.0,
     max_scores: int = 2**25,
 ) -> Tensor:
-    """Causal attention of every sequence in turn, in float64, on the device of ``q``.
+    """Compute causal attention of one sequence after another, in float64, on the device of ``q``.
 
     Args:
         q: [num_query_tokens, num_query_heads, head_size], any floating dtype.
@@ -32,7 +32,7 @@ def paged_attention_reference(
         cu_seqlens_q: [num_seqs + 1]. seqused_k: [num_seqs]. block_table: [num_seqs, max_blocks_per_seq].
         softmax_scale, sliding_window, softcap, alibi_slopes, sinks, k_scale, v_scale: as
             ``attn_kernels.run``.
-        max_scores: scores held at a time, which bounds the memory: queries are done in chunks.
+        max_scores: scores held at a time. Queries are done in chunks, to bound the memory.
 
     Returns:
         float64, shaped as q. Query i of n, of a sequence with L keys, sees keys 0 .. L - n + i, or the last
@@ -52,8 +52,8 @@ def paged_attention_reference(
             # [kv heads, queries per KV head x queries, head size]
             queries = q[first:last].double().transpose(0, 1).reshape(len(keys), -1, q.shape[2])
             scores = (queries @ keys * scale).view(num_heads, last - first, context_len)
-            own = torch.arange(first, last, device=q.device) - tokens.stop + context_len
-            distances = positions[None, :] - own[:, None]
+            query_positions = torch.arange(first, last, device=q.device) - tokens.stop + context_len
+            distances = positions[None, :] - query_positions[:, None]
             if softcap:
                 scores = (scores / softcap).tanh_() * softcap
             if alibi_slopes is not None:
@@ -82,7 +82,7 @@ def paged_attention_sdpa(
     softmax_scale: float | None = None,
     sliding_window: int | None = None,
 ) -> Tensor:
-    """Causal attention by ``scaled_dot_product_attention``, a call per sequence, in the dtype of ``q``.
+    """Compute causal attention by ``scaled_dot_product_attention``, a call a sequence, in the dtype of ``q``.
 
     Args:
         as ``paged_attention_reference``; the caches have q's dtype.
@@ -108,8 +108,7 @@ def paged_attention_sdpa(
 def _sequences(
     k_cache: Tensor, v_cache: Tensor, cu_seqlens_q: Tensor, seqused_k: Tensor, block_table: Tensor
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """For each sequence that has queries: its query tokens, and its keys and values [keys, kv heads,
-    size]."""
+    """Yield the query tokens, keys and values [keys, kv heads, size] of each sequence with queries."""
     block_size = k_cache.shape[1]
     starts = cu_seqlens_q.tolist()
     for seq, context_len in enumerate(seqused_k.tolist()):
@@ -121,7 +120,7 @@ def _sequences(
 
 
 def _rows(cache: Tensor, pages: Tensor) -> Tensor:
-    """Pages one after the other. Torch cannot gather fp8 on every device, so its bytes are gathered."""
+    """Join pages; fp8 as bytes, since torch cannot gather fp8 on every device."""
     if cache.element_size() == 1:
         return cache.view(torch.uint8)[pages].view(cache.dtype).flatten(0, 1)
     return cache[pages].flatten(0, 1)

@@ -12,6 +12,7 @@ from attn_kernels.choose.capture import heuristic_for_capture
 from attn_kernels.choose.heuristic import heuristic_for
 from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.errors import brief
+from attn_kernels.core.model import Model
 from attn_kernels.warmup.dummy_launch import LARGE, DummyLaunch
 from attn_kernels.warmup.enumerate_launches import enumerate_launches
 from attn_kernels.warmup.jobs import minimal
@@ -19,41 +20,31 @@ from attn_kernels.warmup.processes import CompileAhead, Failure, default_workers
 
 logger = logging.getLogger("attn_kernels")
 
-CONTEXT_BYTES = 1 << 30  # of GPU memory, that a process takes at most
-QUICK_S = 0.5  # a compiled kernel is loaded in less, and none is compiled in less
-MOST_SLOW = 2  # launches that may take longer before processes are started: a process's first always does
+CONTEXT_BYTES = 1 << 30  # GPU memory that a process takes at most
+QUICK_S = 0.5  # loading a compiled kernel takes less, compiling one takes more
+MAX_SLOW = 2  # launches that may take longer before processes start; the first in a process always does
 
 
 @dataclass(frozen=True)
 class CompiledAhead:
-    """What ``compile_ahead`` did.
+    """The outcome of ``compile_ahead``."""
 
-    Attributes:
-        launches: that differ in what is compiled for them.
-        failures: a line for each of those that cannot be made, with the reason: batches that need it fail.
-        processes: that compiled; 0 if Triton's cache held nearly all, or none could be started.
-        seconds: that it took.
-    """
-
-    launches: int
-    failures: tuple[str, ...]
-    processes: int
+    launches: int  # launches that differ in their compiled kernels
+    failures: tuple[str, ...]  # a line with the reason for each that fails, as will batches that need it
+    processes: int  # that compiled; 0 if Triton's cache held nearly all, or none could be started
     seconds: float
 
     def __str__(self) -> str:
         ready = self.launches - len(self.failures)
         compiled = f"compiled in {self.processes} processes" if self.processes else "no process started"
-        told = f"{ready} of {self.launches} launches ready in {self.seconds:.1f} s, {compiled}"
-        return "\n".join([told, *(f"failed: {failure}" for failure in self.failures)])
+        summary = f"{ready} of {self.launches} launches ready in {self.seconds:.1f} s, {compiled}"
+        return "\n".join([summary, *(f"failed: {failure}" for failure in self.failures)])
 
 
 def compile_ahead(
     device: torch.device | str,
-    head_layouts: Iterable[tuple[int, int, int]],
+    models: Iterable[Model],
     *,
-    dtype: torch.dtype,
-    cache_dtypes: Iterable[torch.dtype | None] = (None,),
-    block_sizes: Iterable[int] = (16,),
     features: Iterable[Iterable[str]] = ((),),
     device_key: str | None = None,
     configs: Iterable[LaunchConfig] = (),
@@ -63,33 +54,31 @@ def compile_ahead(
 ) -> CompiledAhead:
     """Compile and load every kernel that a model's batches can launch on a device.
 
-    Afterwards no ``plan`` and ``run`` of such batches compiles or loads a kernel in this process. Kernels
+    Afterwards, ``plan`` and ``run`` of such batches compile and load no kernel in this process. Kernels
     compile in parallel processes that share Triton's cache on disk; then each is launched here, on a few
-    tokens. What the cache holds already is only loaded.
+    tokens. Kernels that the cache holds already are only loaded.
 
-    Not to be called while a CUDA graph is captured. Processes import ``__main__`` as those of
-    ``multiprocessing`` do, so a script needs ``if __name__ == "__main__"``. A process that may have no
-    children (a daemon) compiles alone.
+    Do not call this while a CUDA graph is captured. Processes import ``__main__`` as those of
+    ``multiprocessing`` do, so a script needs ``if __name__ == "__main__"``. A daemonic process, which may
+    have no children, compiles alone.
 
     Args:
-        device: the GPU. A process that uses several calls this once for each.
-        head_layouts: ``(num_query_heads, num_kv_heads, head_size)``, as ``plan`` is given them.
-        dtype: of the queries and the output.
-        cache_dtypes: of the caches, as ``plan`` is given them; None for ``dtype``.
-        block_sizes: tokens a page holds.
-        features: what launches have, words of ``attn_kernels.warmup.dummy_launch.FEATURES``, for each kind of
-            layer. Every other layer of Gemma 2 has a window: ``[("softcap",), ("softcap", "window")]``.
+        device: the GPU. A process that uses several GPUs calls this once for each.
+        models: as ``plan`` is given them.
+        features: for each kind of layer, the features of its launches, words of
+            ``attn_kernels.warmup.dummy_launch.FEATURES``. Every other layer of Gemma 2 has a window:
+            ``[("softcap",), ("softcap", "window")]``.
         device_key: the generated module that chooses, if ``plan`` is given one.
-        configs: further ones, such as ``plan`` is given.
-        for_capture: also what plans ``for_capture`` can choose.
-        workers: processes that compile, 0 for none; as many as there are processors and memory for if None.
+        configs: further configs, if ``plan`` is given any.
+        for_capture: add the configs that plans ``for_capture`` can choose.
+        workers: processes that compile, 0 for none. None: as many as there are processors and memory for.
         progress: called with the number of launches done and of all.
 
     Returns:
-        What was done. A launch that fails raises nothing; it is listed there and logged as a warning.
+        The outcome. A launch that fails raises nothing; it is listed there and logged as a warning.
 
     Raises:
-        TypeError, ValueError: as ``plan``; a feature that is none; a wrong environment variable.
+        TypeError, ValueError: as ``plan``; an unknown feature; a wrong environment variable.
     """
     began = time.monotonic()
     device = _indexed(torch.device(device))
@@ -99,10 +88,7 @@ def compile_ahead(
     launches = minimal(
         enumerate_launches(
             chooses,
-            head_layouts,
-            dtype=dtype,
-            cache_dtypes=cache_dtypes,
-            block_sizes=block_sizes,
+            models,
             features=features,
             configs=configs,
             sizes=(False, True) if torch.version.hip else (False,),
@@ -114,7 +100,7 @@ def compile_ahead(
         logger.info("compile_ahead: %d of %d launches", done, len(launches))
         progress(done, len(launches))
 
-    failures, processes = _make(launches, device, workers, advance)
+    failures, processes = _compile_and_load(launches, device, workers, advance)
     for failure in failures:
         logger.warning("compile_ahead: %s", failure)
     return CompiledAhead(len(launches), tuple(failures), processes, time.monotonic() - began)
@@ -126,15 +112,15 @@ def _indexed(device: torch.device) -> torch.device:
     return device
 
 
-def _make(
+def _compile_and_load(
     launches: list[DummyLaunch], device: torch.device, workers: int | None, advance: Callable[[int], None]
 ) -> tuple[list[str], int]:
-    """Compile and load; what cannot be, and how many processes compiled."""
+    """Compile and load; return a line for each failure, and how many processes compiled."""
     failures: list[Failure] = []
     waiting, slow, workers = list(launches), 0, _workers(device, workers)
-    while waiting and (slow < MOST_SLOW or not workers):
+    while waiting and (slow < MAX_SLOW or not workers):
         began = time.monotonic()
-        failures += run_jobs([waiting.pop()], device)  # the last is what would compile fastest
+        failures += run_jobs([waiting.pop()], device)  # the last would compile fastest
         slow += time.monotonic() - began > QUICK_S
         advance(len(launches) - len(waiting))
     if not waiting:

@@ -1,8 +1,8 @@
-"""A config launched as a model's layers launch it, on a few tokens: compiles and loads the kernels they need.
+"""Launches on a few tokens, which compile and load the kernels that a model's layers need.
 
 Triton compiles a kernel once for each config, number of query heads to a KV head, head size, page size, type
 of the queries, type of the caches and set of score options; on AMD, also for caches of up to and of over
-2 GiB. Lengths, numbers and numbers of heads compile nothing, nor do strides and addresses as long as
+2 GiB. Other lengths, numbers and numbers of heads compile nothing new, nor do strides and addresses, if
 
 - tensors begin at multiples of 16 bytes, and rows and heads are multiples of 16 bytes apart if a head is,
 - keys are strided as values are, and both scales are tensors or both are numbers,
@@ -12,18 +12,19 @@ of the queries, type of the caches and set of score options; on AMD, also for ca
 import dataclasses
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from attn_kernels.core.config import Config
+from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
 
-# What a layer's launch may have beside q and the caches, as keyword arguments of ``run``. "scales": tensors,
-# not numbers; "sinks": of either type; "new_kv": the query tokens' own keys and values.
+# Keyword arguments of ``run`` that a kind of layer has. "scales": as tensors, not numbers; "sinks": of either
+# dtype; "new_kv": ``k_new`` and ``v_new``.
 FEATURES = ("window", "softcap", "alibi", "sinks", "scales", "new_kv")
 
 LENGTHS = (1, 2)  # a decode and a prompt: both kernels of ``split``
@@ -31,37 +32,25 @@ ALIGNMENT = 256  # bytes, of each cache
 LARGE = 2**31  # bytes; AMD kernels address less with 32-bit offsets
 
 
-class Heads(NamedTuple):
-    """A model's attention heads; ``head_size`` in elements."""
-
-    num_query_heads: int
-    num_kv_heads: int
-    head_size: int
-
-
 @dataclass(frozen=True)
 class DummyLaunch:
-    """A launch on tensors that stand in for a model's; a ``Job``. ``large``: caches take more than 2 GiB.
-    ``device_key``: whose tree the GPU asks, if the config lets it decide."""
+    """A launch on dummy tensors of a model's layout; a ``Job``."""
 
     config: Config
-    heads: Heads
-    block_size: int
-    dtype: torch.dtype
-    cache_dtype: torch.dtype
+    model: Model
     features: frozenset[str] = frozenset()
-    large: bool = False
-    device_key: str | None = None
+    large: bool = False  # whether caches take more than 2 GiB
+    device_key: str | None = None  # the module that the GPU calls for a number of segments
 
     @property
     def needs(self) -> frozenset[Hashable]:
-        compiled = self.config._replace(programs_per_sm=1)  # a launch's size, not a kernel's
-        alike = Heads(self.heads.num_query_heads // self.heads.num_kv_heads, 1, self.heads.head_size)
-        return frozenset({dataclasses.replace(self, config=compiled, heads=alike)})
+        compiled = self.config._replace(programs_per_sm=1)  # no kernel depends on it
+        model = dataclasses.replace(self.model, num_query_heads=self.model.queries_per_kv, num_kv_heads=1)
+        return frozenset({dataclasses.replace(self, config=compiled, model=model)})
 
     @property
     def cost(self) -> int:
-        return self.config.block_m * self.config.tile_size * self.heads.head_size
+        return self.config.block_m * self.config.tile_size * self.model.head_size
 
     @property
     def group(self) -> None:
@@ -69,81 +58,78 @@ class DummyLaunch:
 
     def __str__(self) -> str:
         """``qblock_M64_T64_W4_S3 heads 32/8/128 page 16 bfloat16 window``."""
-        dtypes = dict.fromkeys(str(dtype).removeprefix("torch.") for dtype in (self.dtype, self.cache_dtype))
+        model = self.model
+        dtypes = [str(dtype).removeprefix("torch.") for dtype in (model.dtype, model.cache_dtype) if dtype]
         words = [*sorted(self.features), *["large caches"] * self.large]
-        heads = "/".join(map(str, self.heads))
-        return " ".join([f"{self.config} heads {heads} page {self.block_size}", "/".join(dtypes), *words])
+        heads = f"{model.num_query_heads}/{model.num_kv_heads}/{model.head_size}"
+        return " ".join([f"{self.config} heads {heads} page {model.block_size}", "/".join(dtypes), *words])
 
     def run(self, device: torch.device) -> None:
-        """Raises what ``plan`` and ``run`` do, and Triton where it cannot compile."""
-        step, caches = _plan(self, device), _caches(self, device)
-        q = _rows(self, self.heads.num_query_heads, device)
+        """Compile and load the kernels. Raises as ``plan`` and ``run``, and Triton's own errors."""
+        step, caches = _plan(self, device), _caches(self.model, self.large, device)
+        q = _rows(self.model, self.model.num_query_heads, device)
         for options in _options(self, device):
             run(step, q, *caches, **options)
 
 
-def _rows(job: DummyLaunch, heads: int, device: torch.device) -> Tensor:
-    return torch.zeros(sum(LENGTHS), heads, job.heads.head_size, dtype=job.dtype, device=device)
+def _rows(model: Model, heads: int, device: torch.device) -> Tensor:
+    return torch.zeros(sum(LENGTHS), heads, model.head_size, dtype=model.dtype, device=device)
 
 
-def _caches(job: DummyLaunch, device: torch.device) -> tuple[Tensor, Tensor]:
-    """A page each, side by side: only large caches take memory."""
-    shape = (1, job.block_size, job.heads.num_kv_heads, job.heads.head_size)
-    size = torch.Size(shape).numel() * job.cache_dtype.itemsize
+def _caches(model: Model, large: bool, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Make caches of one page each, side by side; only large caches take memory."""
+    shape = (1, model.block_size, model.num_kv_heads, model.head_size)
+    size = torch.Size(shape).numel() * model.kv_element_size
     apart = -(-size // ALIGNMENT) * ALIGNMENT
-    least = LARGE if job.large else 0
-    memory = torch.empty(max(2 * apart, least), dtype=torch.uint8, device=device)
+    size_in_memory = max(2 * apart, LARGE if large else 0)
+    memory = torch.empty(size_in_memory, dtype=torch.uint8, device=device)
     memory[: 2 * apart].zero_()
     k_cache, v_cache = (
-        memory[start : start + size].view(job.cache_dtype).view(shape) for start in (0, apart)
+        memory[start : start + size].view(model.cache_dtype or model.dtype).view(shape)
+        for start in (0, apart)
     )
     return k_cache, v_cache
 
 
-def _plan(job: DummyLaunch, device: torch.device) -> Plan:
-    """All sequences share the one page."""
+def _plan(launch: DummyLaunch, device: torch.device) -> Plan:
+    """Plan sequences that all share the one page."""
 
     def indices(values: object) -> Tensor:
         return torch.tensor(values, dtype=torch.int32, device=device)
 
-    pages = -(-max(LENGTHS) // job.block_size)
+    pages = -(-max(LENGTHS) // launch.model.block_size)
     return plan(
         indices([0, LENGTHS[0], sum(LENGTHS)]),
         indices(LENGTHS),
         indices([[0] * pages] * len(LENGTHS)),
+        launch.model,
         num_query_tokens=sum(LENGTHS),
         num_kv_tokens=sum(LENGTHS),
         max_query_len=max(LENGTHS),
         max_seq_len=max(LENGTHS),
-        num_query_heads=job.heads.num_query_heads,
-        num_kv_heads=job.heads.num_kv_heads,
-        head_size=job.heads.head_size,
-        block_size=job.block_size,
-        dtype=job.dtype,
-        cache_dtype=job.cache_dtype,
-        config=job.config,
-        device_key=job.device_key,
+        config=launch.config,
+        device_key=launch.device_key,
         check=False,
     )
 
 
-def _options(job: DummyLaunch, device: torch.device) -> Iterator[dict[str, Any]]:
-    """Keyword arguments of ``run``, once for each that compiles other kernels."""
-    heads, features = job.heads, job.features
+def _options(launch: DummyLaunch, device: torch.device) -> Iterator[dict[str, Any]]:
+    """Yield keyword arguments of ``run``, for each set of kernels that the features need."""
+    model, features = launch.model, launch.features
     options: dict[str, Any] = {}
     if "window" in features:
         options["sliding_window"] = 1
     if "softcap" in features:
         options["softcap"] = 1.0
     if "alibi" in features:
-        options["alibi_slopes"] = torch.zeros(heads.num_query_heads, dtype=torch.float32, device=device)
+        options["alibi_slopes"] = torch.zeros(model.num_query_heads, dtype=torch.float32, device=device)
     if "scales" in features:
         options["k_scale"] = options["v_scale"] = torch.ones(1, dtype=torch.float32, device=device)
     if "new_kv" in features:
-        options["k_new"] = options["v_new"] = _rows(job, heads.num_kv_heads, device)
+        options["k_new"] = options["v_new"] = _rows(model, model.num_kv_heads, device)
     if "sinks" in features:
-        options["sinks"] = torch.zeros(heads.num_query_heads, dtype=job.dtype, device=device)
+        options["sinks"] = torch.zeros(model.num_query_heads, dtype=model.dtype, device=device)
         yield options | {"sinks": options["sinks"].float()}
     yield options
-    if job.config.descriptors and "scales" not in features:
-        yield options | {"v_scale": 2.0}  # which the kernel with descriptors leaves to the one without
+    if launch.config.descriptors and "scales" not in features:
+        yield options | {"v_scale": 2.0}  # the kernel with descriptors leaves it to the one without

@@ -1,4 +1,4 @@
-"""What is compiled ahead: launches, of which only those that compile something new are worth making."""
+"""Jobs: launches to compile ahead, and which of them compile something new."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Protocol, TypeVar
@@ -7,19 +7,19 @@ import torch
 
 
 class Job(Protocol):
-    """A launch whose kernels are to be compiled; processes get it pickled."""
+    """A launch whose kernels are to be compiled. It is pickled for another process."""
 
     @property
     def needs(self) -> frozenset[Hashable]:
-        """The kernels that it launches, each with all that it is compiled for."""
+        """Keys of the kernels that it launches."""
 
     @property
     def cost(self) -> int:
-        """Larger for what compiles longer."""
+        """A number that is larger for kernels that compile longer."""
 
     @property
     def group(self) -> Hashable:
-        """Jobs of one group run in one process; None: alone."""
+        """Jobs of one group run in one process; a job of the group None runs alone."""
 
     def run(self, device: torch.device) -> None: ...
 
@@ -28,7 +28,7 @@ AnyJob = TypeVar("AnyJob", bound=Job)
 
 
 def minimal(jobs: Iterable[AnyJob], known: frozenset[Hashable] = frozenset()) -> list[AnyJob]:
-    """Jobs that together compile all that `jobs` do, none of it twice nor of `known`, longest first."""
+    """Return jobs that compile all that ``jobs`` need but ``known``, nothing twice, longest first."""
     seen = set(known)
     kept = []
     for job in sorted(jobs, key=lambda job: len(job.needs), reverse=True):

@@ -1,7 +1,7 @@
-"""Compile Triton kernels ahead in parallel processes that share Triton's cache on disk.
+"""Parallel processes that compile Triton kernels ahead and share Triton's cache on disk.
 
-Kernels compile on their first launch, one after the other, for a second or more each; a run over many shapes
-and configs would spend most of its time there.
+A kernel compiles at its first launch, for a second or more. A run over many shapes and configs would spend
+most of its time there.
 """
 
 import contextlib
@@ -25,20 +25,20 @@ MAX_WORKERS = 30
 
 
 def default_workers() -> int:
-    """One a processor but one, up to 30: each has a context on the GPU, which takes memory there."""
+    """Return one less than there are processors, at most 30: each has a context in the GPU's memory."""
     return min(MAX_WORKERS, max(1, (os.cpu_count() or 2) - 1))
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A job, and what it raised."""
+    """A job and the error that it raised."""
 
     job: Job
     error: Exception
 
 
 def run_jobs(jobs: Iterable[Job], device: torch.device) -> list[Failure]:
-    """Run all jobs in this process; those that raise are told."""
+    """Run all jobs in this process and return those that raise."""
     failures = []
     on_gpu = device.type == "cuda"
     with torch.cuda.device(device) if on_gpu else contextlib.nullcontext():
@@ -53,16 +53,17 @@ def run_jobs(jobs: Iterable[Job], device: torch.device) -> list[Failure]:
 
 
 def _compile(jobs: list[Job], device: str) -> int:
-    """Run jobs in a worker; a failure here shows again, with its message, where the result matters."""
+    """Run jobs in a worker and count failures; the caller's own launch shows their messages."""
     failures = run_jobs(jobs, torch.device(device))
     return sum(not exceeds_device(failure.error) for failure in failures)
 
 
 @contextlib.contextmanager
 def without_interrupts() -> Iterator[None]:
-    """What is started here does not hear a terminal's interrupts, not even before `follow_parent`.
+    """Shield processes that are started in this context from a terminal's interrupts.
 
-    Only the main thread can see to that, and only where the handler is Python's: others cannot be put back.
+    Does nothing outside the main thread, nor where the handler of interrupts is not Python's: Python cannot
+    restore such a handler.
     """
     before = signal.getsignal(signal.SIGINT)
     if before is None or threading.current_thread() is not threading.main_thread():
@@ -76,8 +77,7 @@ def without_interrupts() -> Iterator[None]:
 
 
 def follow_parent() -> None:
-    """End this process when its parent does, however that ends; a terminal's interrupts reach neither it nor
-    the compilers that it runs."""
+    """End this process when its parent ends, and keep a terminal's interrupts from it and its compilers."""
     os.setsid()
     parent = multiprocessing.parent_process()
 
@@ -90,18 +90,17 @@ def follow_parent() -> None:
 
 
 @dataclass
-class Compiled:
-    """How compiling went: jobs that ran, of these failed, groups of jobs that killed their process, jobs left
-    out as the time was over."""
+class CompileCounts:
+    """The outcome of ``CompileAhead.compile``."""
 
-    jobs: int = 0
-    failed: int = 0
-    broken: list[list[Job]] = field(default_factory=list)
-    left_out: int = 0
+    jobs: int = 0  # that ran
+    failed: int = 0  # of these
+    broken: list[list[Job]] = field(default_factory=list)  # groups that killed their process
+    left_out: int = 0  # jobs that did not start before the deadline
 
 
 class CompileAhead:
-    """Processes that compile; kept from call to call, as each takes seconds to start.
+    """Processes that compile. They are kept from call to call, as each takes seconds to start.
 
     Does nothing without a GPU, or with no workers.
     """
@@ -119,7 +118,7 @@ class CompileAhead:
         self.close()
 
     def close(self) -> None:
-        """Stop the processes; what they are compiling is given up."""
+        """Stop the processes, and give up what they are compiling."""
         if self._pool is not None:
             processes = list(self._pool._processes.values())
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -128,7 +127,7 @@ class CompileAhead:
             self._pool = None
 
     def has(self, job: Job) -> bool:
-        """Whether what the job needs was compiled, or nothing is compiled ahead here."""
+        """Whether the job's kernels were compiled, or nothing is compiled ahead here."""
         return self._idle or job.needs <= self._known
 
     @property
@@ -141,27 +140,29 @@ class CompileAhead:
         *,
         deadline: float | None = None,
         progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> Compiled:
-        """Compile what `jobs` need and no earlier call did, until `deadline` (of `time.monotonic`).
+    ) -> CompileCounts:
+        """Compile what ``jobs`` need and no earlier call compiled.
 
-        `progress` is called with the number of jobs done and of all.
+        Args:
+            deadline: on ``time.monotonic``; no job starts after it.
+            progress: called with the number of jobs done and of all.
         """
-        done = Compiled()
+        done = CompileCounts()
         if self._idle:
             return done
         waiting = deque(grouped(minimal(jobs, self._known)))
         total = sum(map(len, waiting))
-        suspects: deque[list[Job]] = deque()  # a process died while these ran: each again, alone
+        suspects: deque[list[Job]] = deque()  # a process died while these ran; each runs again alone
         running: dict[Future[int], list[Job]] = {}
 
         def in_time() -> bool:
             return deadline is None or time.monotonic() < deadline
 
-        # No more at a time than run at once: what has begun is waited for, so that nothing compiles later.
+        # Submit no more jobs than run at once: each submitted job is waited for, so nothing compiles later.
         while running or ((waiting or suspects) and in_time()):
             alone = bool(suspects)
-            queue, most = (suspects, 1) if alone else (waiting, self.workers)
-            while queue and len(running) < most and in_time():
+            queue, limit = (suspects, 1) if alone else (waiting, self.workers)
+            while queue and len(running) < limit and in_time():
                 group = queue.popleft()
                 running[self._submit(group)] = group
             ended, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -187,7 +188,7 @@ class CompileAhead:
         return done
 
     def _finish(
-        self, group: list[Job], done: Compiled, total: int, progress: Callable[[int, int], None]
+        self, group: list[Job], done: CompileCounts, total: int, progress: Callable[[int, int], None]
     ) -> None:
         done.jobs += len(group)
         self._known |= frozenset().union(*(job.needs for job in group))
@@ -197,7 +198,7 @@ class CompileAhead:
         with without_interrupts():  # processes are started as jobs come in
             try:
                 return self._start().submit(_compile, group, str(self._device))
-            except BrokenExecutor:  # a process died since the last call, for which nobody waited any more
+            except BrokenExecutor:  # a process died since the last call
                 self.close()
                 return self._start().submit(_compile, group, str(self._device))
 
@@ -209,7 +210,7 @@ class CompileAhead:
 
 
 def compile_in_parallel(jobs: Iterable[Job], device: torch.device, workers: int | None = None) -> str:
-    """Compile what `jobs` need; returns one line that says how it went. Does nothing without a GPU."""
+    """Compile what ``jobs`` need and return a line about it. Does nothing without a GPU."""
     start = time.monotonic()
     with CompileAhead(device, workers) as processes:
         done = processes.compile(jobs)

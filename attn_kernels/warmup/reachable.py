@@ -1,8 +1,8 @@
-"""Which configs a generated ``choose`` can return where only some of its features are known.
+"""The configs that a generated ``choose`` can return where only some of its features are known.
 
-The function is called with values that stand for any integer, once for each sequence of answers that their
-comparisons can have: symbolic execution by operator overloading, without a solver. Answers that contradict
-each other are not told from others, so a config too many may be found, but never one too few.
+The function is called with symbolic integers, once for each sequence of results that their comparisons can
+have: symbolic execution by operator overloading, without a solver. Contradictory results are not recognised,
+so the search may find a config too many, but never one too few.
 """
 
 from collections.abc import Callable, Hashable
@@ -15,7 +15,7 @@ Choice = TypeVar("Choice", bound=Hashable)
 
 
 class AnyInt:
-    """An integer that may be any, and so may all that is computed from it: ``decide`` answers comparisons."""
+    """A symbolic integer. Expressions of it are symbolic too; ``decide`` returns what comparisons give."""
 
     def __init__(self, decide: Callable[[], bool]) -> None:
         self._decide = decide
@@ -38,26 +38,26 @@ class AnyInt:
 
 
 def reachable(choose: Callable[..., Choice], **known: int) -> list[Choice]:
-    """What ``choose`` may return for batches of a model; ``known``: the features that are not a batch's."""
+    """List what ``choose`` can return for batches of a model; ``known`` are the model's features."""
     found: dict[Choice, None] = {}
     pending: list[tuple[bool, ...]] = [()]
     while pending:
-        given = pending.pop()
-        choice, answers = _follow(choose, given, known)
+        prefix = pending.pop()
+        choice, results = _follow(choose, prefix, known)
         found[choice] = None
-        pending += [(*answers[:place], False) for place in range(len(given), len(answers))]
+        pending += [(*results[:place], False) for place in range(len(prefix), len(results))]
     return list(found)
 
 
 def _follow(
-    choose: Callable[..., Choice], given: tuple[bool, ...], known: dict[str, int]
+    choose: Callable[..., Choice], prefix: tuple[bool, ...], known: dict[str, int]
 ) -> tuple[Choice, list[bool]]:
-    """What ``choose`` returns if its comparisons have the answers ``given``, then True; and all answers."""
-    answers: list[bool] = []
+    """Call ``choose`` with comparisons that give ``prefix``, then True; return the choice and all results."""
+    results: list[bool] = []
 
     def decide() -> bool:
-        place = len(answers)
-        answers.append(given[place] if place < len(given) else True)
-        return answers[-1]
+        place = len(results)
+        results.append(prefix[place] if place < len(prefix) else True)
+        return results[-1]
 
-    return choose(**dict.fromkeys(BATCH_FEATURES, AnyInt(decide)), **known), answers
+    return choose(**dict.fromkeys(BATCH_FEATURES, AnyInt(decide)), **known), results

@@ -1,11 +1,10 @@
-"""Does anything compile once a server is ready? And how long does it take to get ready?
+"""Warmup time, and whether anything compiles after it.
 
 python -m benchmarks.launch.ahead [--batches 1000]
 
-`compile_ahead` for two models and two types of caches, in a
-process with an empty Triton cache, then in another with the cache that the first left. The second goes on to
-serve random batches by the device's own choice, while what Triton compiles or loads is counted: it may be
-nothing.
+Calls `compile_ahead` for two models and two types of caches: in a process with an empty Triton cache, then in
+another process with the cache that the first left. The second process then serves random batches with the
+configs that the device's tree chooses, and counts kernels that Triton compiles or loads: there may be none.
 """
 
 import argparse
@@ -19,13 +18,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
-from attn_kernels import run
+from attn_kernels import Model, run
 from attn_kernels.measure.batches import (
     Batch,
     HeadLayout,
@@ -44,7 +44,8 @@ from verification.recompile import compiled, kernels
 LAYOUTS = (HeadLayout(32, 8), HeadLayout(28, 4))
 CPU_LAYOUTS = (HeadLayout(4, 2, 16),)
 CACHE_DTYPES = (torch.bfloat16, torch.float8_e4m3fn)
-LONGEST, KV_TOKENS, QUERY_TOKENS = 64 * 1024, 256 * 1024, 16 * 1024  # of a context; about the most of a batch
+LONGEST = 64 * 1024  # tokens of a context
+KV_TOKENS, QUERY_TOKENS = 256 * 1024, 16 * 1024  # about the most of a batch
 CPU_SCALE = 4096
 PARTS = ("cold", "warm")
 
@@ -52,7 +53,7 @@ Result = dict[str, Any]
 
 
 def trace(count: int, seed: int, layouts: tuple[HeadLayout, ...], scale: int = 1) -> Iterator[Batch]:
-    """Steps of a server: every kind of batch, at any layout and type of caches, 1/scale as large."""
+    """Yield steps of a server: every kind of batch, at any layout and type of caches, 1/scale as large."""
     for i in range(count):
         rng = random.Random(f"ahead/{seed}/{i}")
         lengths = _lengths(rng, LONGEST // scale, KV_TOKENS // scale, QUERY_TOKENS // scale)
@@ -60,8 +61,8 @@ def trace(count: int, seed: int, layouts: tuple[HeadLayout, ...], scale: int = 1
 
 
 def _lengths(rng: random.Random, longest: int, kv_tokens: int, query_tokens: int) -> Batch:
-    def log_uniform(most: int) -> int:
-        return round(math.exp(rng.random() * math.log(max(1, most))))
+    def log_uniform(maximum: int) -> int:
+        return round(math.exp(rng.random() * math.log(max(1, maximum))))
 
     context = log_uniform(longest)
     n = log_uniform(min(256, kv_tokens // context))
@@ -78,13 +79,18 @@ def _lengths(rng: random.Random, longest: int, kv_tokens: int, query_tokens: int
     return rng.choice(makers)()
 
 
+def models(layouts: Iterable[HeadLayout]) -> list[Model]:
+    """Return a model for each layout and type of caches."""
+    return [layout.model(16, torch.bfloat16, cache) for layout, cache in product(layouts, CACHE_DTYPES)]
+
+
 def count_compiled(device: torch.device) -> int:
-    """How many variants of our kernels this process has compiled or loaded."""
+    """Count the compiled kernels of this package that this process has compiled or loaded."""
     return sum(compiled(kernel, device) for kernel in kernels(device).values())
 
 
 def serve(batches: Iterable[Batch], device: torch.device) -> Result:
-    """Plan and run each batch once, by the device's own choice."""
+    """Plan and run each batch once, with the configs that the device's tree chooses."""
     before, configs, times, reported = count_compiled(device), set(), [], []
     for batch in batches:
         tensors = stand_in(batch, device)
@@ -109,7 +115,7 @@ def serve(batches: Iterable[Batch], device: torch.device) -> Result:
 
 
 def control(batch: Batch, device: torch.device) -> int:
-    """Kernels that a layer with a window compiles, which nobody asked for ahead: the count can rise."""
+    """Count kernels that a layer with a window compiles, which was not compiled ahead: the count can rise."""
     tensors = stand_in(batch, device)
     (kv,) = tensors.sets
     before = count_compiled(device)
@@ -118,15 +124,13 @@ def control(batch: Batch, device: torch.device) -> int:
 
 
 def part(name: str, args: argparse.Namespace) -> Result:
-    """What one process does."""
+    """Do the work of one process."""
     device = environment.device_from(args.device)
     on_gpu = device.type == "cuda"
     layouts = LAYOUTS if on_gpu else CPU_LAYOUTS
     done = compile_ahead(
         device,
-        [dataclasses.astuple(layout) for layout in layouts],
-        dtype=torch.bfloat16,
-        cache_dtypes=CACHE_DTYPES,
+        models(layouts),
         workers=args.compile_workers,
     )
     print(f"{name} cache: {done}", flush=True)
@@ -140,8 +144,8 @@ def part(name: str, args: argparse.Namespace) -> Result:
 
 
 def in_process(name: str, arguments: list[str], folder: Path) -> Result:
-    """`part` in a process of its own, which shares Triton's cache in `folder` with the others."""
-    told = folder / f"{name}.json"
+    """Run `part` in a process of its own, which shares Triton's cache in `folder`."""
+    result_path = folder / f"{name}.json"
     command = [
         sys.executable,
         "-m",
@@ -149,16 +153,16 @@ def in_process(name: str, arguments: list[str], folder: Path) -> Result:
         *arguments,
         "--part",
         name,
-        "--tell",
-        str(told),
+        "--result",
+        str(result_path),
     ]
     subprocess.run(command, env=os.environ | {"TRITON_CACHE_DIR": str(folder / "cache")}, check=True)
-    result: Result = json.loads(told.read_text())
+    result: Result = json.loads(result_path.read_text())
     return result
 
 
 def table(cold: Result, warm: Result) -> str:
-    """What was found, in a few lines."""
+    """Format both results as a few lines."""
     rows = [
         ("", *PARTS),
         *(
@@ -171,32 +175,32 @@ def table(cold: Result, warm: Result) -> str:
     lines = ["{:16}{:>8}{:>8}".format(*row) for row in rows]
     lines.append(
         f"{warm['batches']} batches, {warm['configs']} configs chosen: {warm['compiled']} kernels compiled"
-        f" or loaded (control, a window that nobody asked for: {warm['control']})"
+        f" or loaded (control, a window that was not compiled ahead: {warm['control']})"
     )
     lines.append(f"plan and run: typically {warm['typical_us']:.0f} us, slowest {warm['slowest_us']:.0f} us")
     return "\n".join([*lines, *warm["compiled by"][:10]])
 
 
 def verdict(cold: Result, warm: Result, counts: bool) -> int:
-    """0 if all is as promised; `counts`: whether anything can be counted on this device."""
+    """Return the exit code; `counts`: whether compiled kernels can be counted on this device."""
     failed = cold["ahead"]["failures"] or warm["ahead"]["failures"]
     return 1 if failed or warm["compiled"] or (counts and not warm["control"]) else 0
 
 
 def main() -> int:
-    """Returns 0, or 1 where a batch compiled something or a launch failed."""
+    """Return 0, or 1 where a batch compiled something or a launch failed."""
     parser = argparse.ArgumentParser(prog="benchmarks.launch.ahead", description=__doc__)
     parser.add_argument("--batches", type=int, help="of the trace (default 1000; 5 on cpu)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compile-workers", type=int, help="processes that compile (0: none)")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu (interpreter, plumbing only)")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
-    parser.add_argument("--tell", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.batches is not None and args.batches < 1:
         environment.stop(f"--batches {args.batches}: at least 1 is needed")
     if args.part is not None:
-        args.tell.write_text(json.dumps(part(args.part, args)))
+        args.result.write_text(json.dumps(part(args.part, args)))
         return 0
     device = environment.device_from(args.device)
     print(environment.headline(environment.describe(device)), flush=True)

@@ -1,4 +1,4 @@
-"""What the sections of ``launch_cost`` share: configs, batches, how long to measure, where figures go."""
+"""Configs, batches, timers and output that the sections of ``launch_cost`` share."""
 
 import timeit
 from collections.abc import Callable, Mapping
@@ -20,21 +20,21 @@ CONFIGS = {
     "static_grid N4": Config("static_grid", 16, 64, num_segments=4),
     "stream_k": Config("stream_k", 16, 64),
 }
-SMOKED = ("qblock", "static_grid N4")  # tried in the interpreter, which is slow
+SMOKE_CONFIGS = ("qblock", "static_grid N4")  # two only, as the interpreter is slow
 SMALL = HeadLayout(4, 2, 16)
 
 
 class Bench:
-    """``configs``: by name. ``lines``: of the table at the end."""
+    """Timers and a table of their figures."""
 
     def __init__(self, device: torch.device, smoke: bool) -> None:
         self.device, self.smoke = device, smoke
         self.bursts = 1 if smoke else 60
-        self.configs = {name: CONFIGS[name] for name in SMOKED} if smoke else CONFIGS
-        self.lines: list[str] = []
+        self.configs = {name: CONFIGS[name] for name in SMOKE_CONFIGS} if smoke else CONFIGS
+        self.lines: list[str] = []  # of the table at the end
 
     def batch(self, batch: Batch) -> Batch:
-        """A batch as small as the interpreter needs it."""
+        """Return the batch, or a small layout of it for the interpreter."""
         return batch.at(SMALL, dtype=torch.float16) if self.smoke else batch
 
     @property
@@ -64,12 +64,12 @@ class Bench:
         return first_us(call, self.device, self.bursts)
 
     def ns(self, call: Callable[[], object]) -> float:
-        """Nanoseconds of a call that launches nothing."""
+        """Time a call that launches nothing, in nanoseconds."""
         number = 10 if self.smoke else 20_000
         return min(timeit.repeat(call, number=number, repeat=5)) / number * 1e9
 
     def call_ns(self, function: Callable[..., object], values: Mapping[str, int]) -> float:
-        """Nanoseconds of a call with keyword arguments, which the caller has in variables, as `plan` does."""
+        """Time a call with keyword arguments that are variables, as in `plan`, in nanoseconds."""
         number = 10 if self.smoke else 20_000
         call = f"function({', '.join(f'{name}={name}' for name in values)})"
         setup = "; ".join(f"{name} = {value}" for name, value in values.items())

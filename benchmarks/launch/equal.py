@@ -1,4 +1,4 @@
-"""Whether direct launches give the very bits that Triton's own dispatch does, whatever changes in between."""
+"""Bit-equality of direct launches and launches by Triton's dispatch, whatever changes between them."""
 
 import contextlib
 import threading
@@ -25,13 +25,13 @@ Change = Callable[[Batch], dict[str, Any]]
 
 
 def shifted(tensor: Tensor, elements: int) -> Tensor:
-    """The same values, beginning so many elements into their memory."""
+    """Copy a tensor into memory where it begins so many elements in."""
     room = torch.empty(tensor.numel() + elements, dtype=tensor.dtype, device=tensor.device)
     return room[elements:].view(tensor.shape).copy_(tensor)
 
 
 def gapped(tensor: Tensor, gap: int) -> Tensor:
-    """The same values with ``gap`` elements behind each head."""
+    """Copy a tensor with ``gap`` elements behind each head."""
     *rows, size = tensor.shape
     room = torch.zeros(*rows, size + gap, dtype=tensor.dtype, device=tensor.device)
     room[..., :size] = tensor
@@ -39,7 +39,7 @@ def gapped(tensor: Tensor, gap: int) -> Tensor:
 
 
 def heads_first(cache: Tensor) -> Tensor:
-    """The same values in pages that hold one head's tokens after another's."""
+    """Copy a cache into pages that hold one head's tokens after another's."""
     return cache.transpose(1, 2).contiguous().transpose(1, 2)
 
 
@@ -83,8 +83,8 @@ TENSORS = ("q", "k_cache", "v_cache")
 
 
 @dataclass(frozen=True)
-class Case:
-    """A config, a batch, and what a layer has beside it or in place of its tensors."""
+class LaunchCase:
+    """A config, a batch, and the arguments of ``run`` that replace or join its tensors."""
 
     config: Config
     name: str
@@ -95,7 +95,7 @@ class Case:
         return self.batch.plan(config=self.config, check=False)
 
     def run(self, plan: Plan) -> Tensor:
-        """``run`` into an output of NaN, strided as the case has it."""
+        """Call ``run`` with an output of NaN, strided as the case has it."""
         options = {name: getattr(self.batch, name) for name in TENSORS} | self.options
         like = options.pop("out", self.batch.q)
         room = torch.full(
@@ -110,8 +110,8 @@ class Case:
 
 def cases(
     configs: Iterable[Config], devices: Iterable[torch.device], names: Iterable[str], small: bool = False
-) -> list[Case]:
-    """Every change in bf16 and the plain layer in all dtypes, for two batches, on every device."""
+) -> list[LaunchCase]:
+    """List every change in bf16 and the plain layer in all dtypes, for two batches, on every device."""
     found = []
     every_lens, head_size = (SMOKE_LENS, 16) if small else (LENS, 128)
     for config, name, lens, kind, device in product(configs, names, every_lens, DTYPES, devices):
@@ -128,15 +128,15 @@ def cases(
             cache_dtype=cache_dtype,
             device=device,
         )
-        found.append(Case(config, f"{name}, {kind}", batch, CHANGES[name](batch)))
+        found.append(LaunchCase(config, f"{name}, {kind}", batch, CHANGES[name](batch)))
     return found
 
 
-def compare(every: list[Case]) -> tuple[int, list[str]]:
-    """How many outputs were compared, and a line for each that is not as Triton's own dispatch has it.
+def compare(every: list[LaunchCase]) -> tuple[int, list[str]]:
+    """Return how many outputs were compared, and a line for each that differs from Triton's dispatch.
 
-    Each plan serves three rounds over all cases: the first binds what is new, the others launch what was
-    bound, directly where that is possible. New plans then launch what those before them bound.
+    Each plan serves three rounds over all cases. The first round launches new signatures through Triton; the
+    others launch directly where that is possible. New plans then launch kernels that earlier plans compiled.
     """
     with launching("public"):
         expected = [case.run(case.plan()) for case in every]
@@ -154,9 +154,9 @@ def compare(every: list[Case]) -> tuple[int, list[str]]:
 
 
 def stress(
-    every: list[Case], device: torch.device, seconds: float, threads: int, at_a_time: int = 8
+    every: list[LaunchCase], device: torch.device, seconds: float, threads: int, at_a_time: int = 8
 ) -> tuple[int, list[str]]:
-    """Launch from many threads on two streams at once; how many launches, and what was not bit-equal."""
+    """Launch from many threads on two streams; return the number of launches and a line a difference."""
     with launching("public"):
         expected = [case.run(case.plan()) for case in every]
     synchronise(device)
@@ -167,7 +167,7 @@ def stress(
     deadline = time.monotonic() + seconds
 
     def launch_some(number: int, turn: int) -> None:
-        """Some cases, four layers each, every case with a plan of its own; then compare."""
+        """Run four layers of some cases, each case with a plan of its own; then compare."""
         indices = [(turn * 7 + step) % len(every) for step in range(at_a_time)]
         found = []
         for index in indices:
@@ -200,7 +200,7 @@ def stress(
 
 
 def warm_up(configs: tuple[Config, ...], names: tuple[str, ...]) -> None:
-    """Compile what ``compare`` needs, in a process of its own: Triton's cache on disk has it afterwards."""
+    """Compile what ``compare`` needs, in a process of its own, into Triton's cache on disk."""
     with launching("public"):
         for case in cases(configs, [torch.device("cuda", 0)], names):
             case.run(case.plan())

@@ -2,9 +2,9 @@
 
 python -m benchmarks.launch.launch_cost [--stress 10] [--smoke]
 
-Also checks that direct launches give the bits that
-Triton's own dispatch gives, whatever changes between them and from many threads at once, and times a decode
-step of 32 layers, launch by launch and as a CUDA graph. Exit code 1 if any bit differs.
+Also checks that direct launches give the same bits as Triton's dispatch, whatever changes between them and
+from many threads at once, and times a decode step of 32 layers, launch by launch and as a CUDA graph. Exits
+with 1 if any bit differs.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from attn_kernels import Config, Workspace
 from attn_kernels.choose.heuristic import choose_for_device
 from attn_kernels.core.config import complete
 from attn_kernels.core.errors import brief
-from attn_kernels.measure.batches import Batch, decode
+from attn_kernels.measure.batches import decode
 from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise, plan_for, stand_in
 from attn_kernels.measure.timing import Launch, capture
 from benchmarks.common import environment
@@ -39,15 +39,11 @@ KEEP_PARTIALS = ("segmented", "static_grid", "static_grid N4")
 THOROUGH = ("qblock", "qblock hopper", "segmented")  # tried with every change
 
 
-def plan_options(batch: Batch) -> dict[str, Any]:
-    features = dict(batch.features)
-    for name in ("num_seqs", "kv_element_size"):
-        features.pop(name)
-    return features | {"dtype": batch.dtype, "cache_dtype": batch.cache_dtype}
+LENGTHS = ("num_query_tokens", "num_kv_tokens", "max_query_len", "max_seq_len")
 
 
 def choosing(bench: Bench) -> None:
-    """Choosing as `plan` does it, beside a function of the same arguments that does nothing."""
+    """Time the choice of `plan`, beside a function of the same arguments that does nothing."""
     choose = choose_for_device(bench.device)
     for name, batch in bench.named.items():
         features = batch.features
@@ -57,23 +53,22 @@ def choosing(bench: Bench) -> None:
 
 
 def nothing_of(features: Iterable[str]) -> Callable[..., None]:
-    """A function of these keyword arguments that does nothing."""
+    """Return a function of these keyword arguments that does nothing."""
     found: Callable[..., None] = eval(f"lambda *, {', '.join(features)}: None")
     return found
 
 
 def planning(bench: Bench) -> None:
-    """`plan` without and with a workspace, over the batch size."""
+    """Time `plan` without and with a workspace, over the batch size."""
     sizes = (1, 2) if bench.smoke else (1, 8, 64, 256)
     bench.head("plan, us", *(f"batch {size}" for size in sizes))
     rows: dict[str, Config | None] = {"chosen": None, **bench.configs}
-    most = bench.batch(decode(max(sizes), 32))
+    largest = bench.batch(decode(max(sizes), 32))
     workspace = Workspace.for_maxima(
         bench.device,
+        largest.model,
         max_query_tokens=max(sizes),
         max_num_seqs=max(sizes),
-        num_query_heads=most.layout.num_query_heads,
-        head_size=most.layout.head_size,
         max_segments=32,
     )
     for name, config in rows.items():
@@ -82,14 +77,15 @@ def planning(bench: Bench) -> None:
             for size in sizes:
                 batch = bench.batch(decode(size, 32 if bench.smoke else 2048))
                 tensors = stand_in(batch, bench.device)
-                index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table)
-                options = plan_options(batch) | {"config": config, "check": False, "workspace": room}
+                index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table, batch.model)
+                options: dict[str, Any] = {name: batch.features[name] for name in LENGTHS}
+                options |= {"config": config, "check": False, "workspace": room}
                 found.append(bench.cpu_us(partial(attn_kernels.plan, *index, **options)))
             bench.row(name + (" + workspace" if room else ""), *found)
 
 
 def runs(bench: Bench) -> Iterator[tuple[str, BatchTensors, Config | None]]:
-    """What `run` is timed for: every variant in decode, and what is chosen for each batch."""
+    """Yield the cases of `run`: every variant in decode, and the chosen config for each batch."""
     first, *others = bench.named.values()
     tensors = materialise(first, bench.device)
     for name, config in bench.configs.items():
@@ -100,14 +96,14 @@ def runs(bench: Bench) -> Iterator[tuple[str, BatchTensors, Config | None]]:
 
 
 def running(bench: Bench) -> None:
-    """`run`; of what is chosen, again with the same config given: no more than noise may lie between."""
+    """Time `run`. A chosen config is timed again as a given one; only noise may lie between."""
     bench.head("run, us", "direct", "first", "public", "given")
     for name, tensors, config in runs(bench):
         with launching("direct"):
             plan = plan_for(tensors, config)
             (launch,) = launches_of(plan, tensors)
             found = [bench.cpu_us(launch), bench.first_us(launch)]
-            note = f"  {plan.config}" + ("" if plan.ready or bench.smoke else "  NOT LAUNCHED DIRECTLY")
+            note = f"  {plan.config}" + ("" if plan.launches or bench.smoke else "  NOT LAUNCHED DIRECTLY")
         with launching("public"):
             found.append(bench.cpu_us(launch))
         if config is None:
@@ -117,7 +113,7 @@ def running(bench: Bench) -> None:
 
 
 def one_call(bench: Bench) -> None:
-    """`flash_attn_varlen_func`, which plans and runs, beside the two apart."""
+    """Time `flash_attn_varlen_func`, beside `plan` and `run` apart."""
     bench.head("one call, us", "direct", "first", "public", "plan+run")
     for batch in bench.named.values():
         tensors = materialise(batch, bench.device)
@@ -150,14 +146,14 @@ def plan_and_run(tensors: BatchTensors) -> None:
 
 
 def peers_of(folder: Path, bench: Bench) -> list[Implementation]:
-    """Those that can be loaded; a line for each other."""
+    """Load the peers; print a line for each that cannot be loaded."""
     peers, problems = load_peers(folder, ("fa3", "vllm_triton")) if not bench.smoke else ([], [])
     for problem in problems:
         bench.say(problem)
     return peers
 
 
-def rivals(bench: Bench, peers: list[Implementation]) -> None:
+def other_implementations(bench: Bench, peers: list[Implementation]) -> None:
     bench.head("others' calls, us", "steady", "first")
     for peer in peers:
         for batch in bench.named.values():
@@ -169,7 +165,7 @@ def rivals(bench: Bench, peers: list[Implementation]) -> None:
 
 
 def step(bench: Bench, peers: list[Implementation], layers: int) -> None:
-    """A decode step: plan once, launch every layer; eager, the CPU's share of that, and as a graph."""
+    """Time a decode step of all layers: eager, the CPU's share of that, and as a graph."""
     batch = next(iter(bench.named.values()))
     tensors = materialise(batch, bench.device, num_sets=layers)
     bench.head(f"{layers} layers, {batch.name}, us", "eager", "of CPU", "graph")
@@ -202,7 +198,7 @@ def one_step(bench: Bench, name: str, call: Callable[[], None]) -> None:
 
 
 def compile_ahead(bench: Bench, scopes: list[tuple[Config, tuple[str, ...]]]) -> None:
-    """Compile what `compare` launches in many processes."""
+    """Compile the kernels of `compare` in many processes."""
     started = time.monotonic()
     jobs = [(config, names[start::3]) for config, names in scopes for start in range(3)]
     with ProcessPoolExecutor(12, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -212,7 +208,7 @@ def compile_ahead(bench: Bench, scopes: list[tuple[Config, tuple[str, ...]]]) ->
 
 
 def equality(bench: Bench, seconds: float, threads: int) -> bool:
-    """Whether all direct launches gave the bits of public ones."""
+    """Return whether all direct launches gave the bits of public ones."""
     few = FEW[:1] if bench.smoke else FEW
     every = few if bench.smoke else tuple(CHANGES)
     scopes = [(config, every if name in THOROUGH else few) for name, config in bench.configs.items()]
@@ -233,7 +229,7 @@ def equality(bench: Bench, seconds: float, threads: int) -> bool:
 
 
 def main() -> int:
-    """Returns 0, or 1 where an output differs or a section broke off."""
+    """Return 0, or 1 where an output differs or a section broke off."""
     started = time.monotonic()
     parser = argparse.ArgumentParser(prog="benchmarks.launch.launch_cost", description=__doc__)
     parser.add_argument("--stress", type=float, default=10.0, help="seconds of launches from 8 threads")
@@ -253,7 +249,7 @@ def main() -> int:
         "plan": partial(planning, bench),
         "run": partial(running, bench),
         "one call": partial(one_call, bench),
-        "peers": partial(rivals, bench, peers),
+        "peers": partial(other_implementations, bench, peers),
         "breakdown": partial(breakdown, bench),
         "step": partial(step, bench, peers, layers),
     }

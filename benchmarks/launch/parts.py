@@ -1,10 +1,11 @@
-"""What a direct ``run`` is made of: the C functions that launch, and what Python does before them."""
+"""The parts of a direct ``run``: Triton's launchers, and this package's Python before them."""
 
 from functools import partial
 
+from torch import Tensor
+
 from attn_kernels import Config
-from attn_kernels.launch.direct import current_device, current_stream, hooked
-from attn_kernels.launch.ready import Ready, launch_all
+from attn_kernels.launch.direct import FilledLaunch, current_device, current_stream, hooked, launch_filled
 from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise, plan_for
 from benchmarks.launch.bench import Bench
 
@@ -24,39 +25,40 @@ def _break_down(bench: Bench, name: str, tensors: BatchTensors, config: Config) 
     (run,) = launches_of(plan, tensors)
     for _ in range(3):
         run()
-    if not plan.ready:
+    if not plan.launches:
         bench.say(f"run of {name} is not direct")
         return
-    (known,) = plan.ready.values()
+    ((signature, launches),) = plan.launches.items()
     layer = (kv.out, kv.q, kv.k_cache, kv.v_cache)
     addresses = tuple(tensor.data_ptr() for tensor in layer)
     index = bench.device.index
     parts = {
-        "same tensors": bench.ns(lambda: known.same(*layer)),
+        "lookup": bench.ns(partial(plan.launches.get, signature)),
         "addresses": bench.ns(lambda: tuple([tensor.data_ptr() for tensor in layer])),
         "hooks": bench.ns(hooked),
         "device": bench.ns(current_device),
         "stream": bench.ns(partial(current_stream, index)),
     }
-    c_us = 0.0
-    for number, one in enumerate(known.launches):
-        parts[f"kernel {number}"] = 1e3 * bench.cpu_us(partial(launch_all, index, (one,), addresses, layer))
-        c_us += bench.cpu_us(_c_function(one, current_stream(index), addresses, layer))
+    triton_us = 0.0
+    for number, one in enumerate(launches):
+        call = partial(launch_filled, index, (one,), addresses, layer)
+        parts[f"kernel {number}"] = 1e3 * bench.cpu_us(call)
+        triton_us += bench.cpu_us(_launcher_call(one, index, addresses, layer))
     run_us = bench.cpu_us(run)
-    bench.say(f"run of {name}: {run_us:.1f} us = C functions {c_us:.1f} us + Python {run_us - c_us:.1f} us")
+    rest = run_us - triton_us
+    bench.say(f"run of {name}: {run_us:.1f} us = Triton's launchers {triton_us:.1f} us + ours {rest:.1f} us")
     bench.say("  ns: " + ", ".join(f"{part} {ns:.0f}" for part, ns in parts.items()))
 
 
-def _c_function(
-    ready: Ready, stream: int, addresses: tuple[int, ...], layer: tuple[object, ...]
+def _launcher_call(
+    launch: FilledLaunch, index: int, addresses: tuple[int, ...], layer: tuple[Tensor, ...]
 ) -> partial[None]:
-    """The last call of ``launch_all`` alone."""
+    """Return the call of Triton's launcher that ``launch_filled`` makes."""
     called: list[partial[None]] = []
 
     def keep(*arguments: object) -> None:
-        called.append(partial(ready.form.function, *arguments))
+        called.append(partial(launch.launcher, *arguments))
 
-    kept = ready._replace(form=ready.form._replace(function=keep))
-    launch_all(current_device(), (kept,), addresses, layer)  # type: ignore[arg-type]
+    launch_filled(index, (launch._replace(launcher=keep),), addresses, layer)
     (call,) = called
     return call

@@ -1,4 +1,4 @@
-"""CPU time of a call that launches on a GPU, with a queue so short that the CPU never waits for it."""
+"""CPU time of calls that launch on a GPU, with a queue so short that the CPU never waits for it."""
 
 import os
 import statistics
@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import torch
 
-from attn_kernels.launch import binding
+from attn_kernels.launch import direct
 from attn_kernels.launch.direct import VARIABLE
 
 BURST = 10  # calls before the GPU catches up
-LEAD = 3  # calls before those: the first after a wait find cold caches, and the more so the longer it was
+LEAD = 3  # untimed calls before those: the first calls after a wait find cold caches
 Call = Callable[[], object]
 
 
@@ -22,7 +22,7 @@ def synchronise(device: torch.device) -> None:
 
 
 def cpu_us(call: Call, device: torch.device, bursts: int) -> float:
-    """Median microseconds of a call over so many bursts of calls."""
+    """Return the median microseconds of a call over so many bursts of calls."""
     on_gpu = device.type == "cuda"
     samples, burst, lead = [], BURST if on_gpu else 1, LEAD if on_gpu else 0
     for _ in range(bursts):
@@ -38,7 +38,7 @@ def cpu_us(call: Call, device: torch.device, bursts: int) -> float:
 
 
 def first_us(call: Call, device: torch.device, repeats: int) -> float:
-    """Median microseconds of the first call after the CPU waited for the GPU."""
+    """Return the median microseconds of the first call after the CPU waited for the GPU."""
     samples = []
     for _ in range(repeats):
         synchronise(device)
@@ -50,7 +50,7 @@ def first_us(call: Call, device: torch.device, repeats: int) -> float:
 
 
 def wall_us(call: Call, device: torch.device, repeats: int) -> float:
-    """Median microseconds from a call to the end of what it launched."""
+    """Return the median microseconds from a call to the end of its kernels."""
     samples = []
     for _ in range(repeats):
         synchronise(device)
@@ -63,14 +63,14 @@ def wall_us(call: Call, device: torch.device, repeats: int) -> float:
 
 @contextmanager
 def launching(way: str) -> Iterator[None]:
-    """Launch this way, ``direct`` or ``public``, whatever was bound before; and afterwards as before."""
+    """Launch this way, ``direct`` or ``public``, with no kernels known yet; then restore the variable."""
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = way
-    binding.forget()
+    direct.forget()
     try:
         yield
     finally:
         os.environ.pop(VARIABLE)
         if before is not None:
             os.environ[VARIABLE] = before
-        binding.forget()
+        direct.forget()

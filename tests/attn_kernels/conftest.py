@@ -12,8 +12,10 @@ from triton.runtime import interpreter
 
 @pytest.fixture(autouse=True, scope="session")
 def quick_interpreter():
-    """Without what takes most of the interpreter's time: it replaces triton.language's functions again at
-    every call of a device function, and examines all sums and products of integers (see ``overflow_checks``).
+    """Skip the slowest parts of the interpreter.
+
+    It replaces triton.language's functions at every call of a device function, and checks all sums and
+    products of integers (see ``overflow_checks``).
     """
     replace_functions, builder = interpreter._patch_lang, interpreter.interpreter_builder
     options = builder.options
@@ -46,14 +48,14 @@ def overflow_checks(monkeypatch):
 
 @pytest.fixture
 def new_process(monkeypatch):
-    """As if nothing had been chosen yet in this process, nor said, and no variable were set."""
+    """Forget all choices, warnings and log lines of this process, and unset the variables."""
     from kernel_cases import forget_choices
 
     from attn_kernels.choose import choice_log, untuned
 
     for name in ("DEVICE", "CONFIG", "LOG"):
         monkeypatch.delenv(f"ATTN_KERNELS_{name}", raising=False)
-    monkeypatch.setattr(untuned, "_told", {})
+    monkeypatch.setattr(untuned, "_warned", {})
     monkeypatch.setattr(choice_log, "_seen", {})
     logger = logging.getLogger("attn_kernels")
     level, handlers = logger.level, logger.handlers[:]
@@ -64,10 +66,10 @@ def new_process(monkeypatch):
     logger.handlers[:] = handlers
 
 
-@pytest.fixture(params=["flat", "nested"])
-def recorder(request, monkeypatch):
-    """What would have been launched, as Triton 3.6 and as 3.9 launch."""
-    from launch_recorder import Recorder, recording
+@pytest.fixture
+def recorder(monkeypatch):
+    """What would have been launched on a Hopper GPU."""
+    from launch_recorder import recording
 
-    with recording(monkeypatch, Recorder(request.param == "nested")) as found:
+    with recording(monkeypatch) as found:
         yield found

@@ -1,6 +1,6 @@
-"""A server that captures: persistent buffers, one plan for their maxima, and batches that it is replayed for.
+"""A server with persistent buffers and one plan for their maxima, which it replays for smaller batches.
 
-Without a GPU a replay launches again what was bound for the maxima.
+Without a GPU, a replay makes the launches of that plan again.
 """
 
 import math
@@ -8,16 +8,17 @@ import math
 import torch
 
 import attn_kernels
-from attn_kernels import Workspace
+from attn_kernels import Model, Workspace
 from attn_kernels.launch.run import begin
 from attn_kernels.testing.poisoned import GARBAGE_PAGE, make_batch, poison_workspace
 
 MAX_SEQS, MAX_TOKENS, MAX_CONTEXT, BLOCK_SIZE = 6, 12, 200, 16
 HEADS, KV_HEADS, HEAD_SIZE = 6, 2, 16
+MODEL = Model(HEADS, KV_HEADS, HEAD_SIZE, BLOCK_SIZE, torch.float16)
 
 
 class Server:
-    """Persistent buffers, and a plan for their maxima that is launched for whatever they hold."""
+    """Persistent buffers, and a plan for their maxima."""
 
     def __init__(self, config, cache_dtype=None, query_len=None, **options):
         """``query_len``: the longest query of the maxima; None where one sequence may have all tokens."""
@@ -31,31 +32,26 @@ class Server:
         self.caches = [torch.zeros(shape, dtype=cache_dtype or torch.float16) for _ in range(2)]
         workspace = Workspace.for_maxima(
             "cpu",
+            MODEL,
             max_query_tokens=MAX_TOKENS,
             max_num_seqs=MAX_SEQS,
-            num_query_heads=HEADS,
-            head_size=HEAD_SIZE,
             configs=[config],
         )
         self.plan = attn_kernels.plan(
             self.cu_seqlens_q,
             self.seqused_k,
             self.block_table,
+            MODEL,
             num_query_tokens=MAX_TOKENS if query_len is None else MAX_SEQS * query_len,
             max_query_len=MAX_TOKENS if query_len is None else query_len,
             max_seq_len=MAX_CONTEXT,
-            num_query_heads=HEADS,
-            num_kv_heads=KV_HEADS,
-            head_size=HEAD_SIZE,
-            block_size=BLOCK_SIZE,
-            dtype=torch.float16,
             config=config,
             for_capture=True,
             workspace=workspace,
         )
 
     def replay(self, batch):
-        """Fill the buffers in place and launch; the batch's own rows of the output. No other is written."""
+        """Fill the buffers in place, launch, and return the batch's rows of the output. Checks the others."""
         n, tokens = len(batch.query_lens), len(batch.q)
         self.cu_seqlens_q.fill_(tokens)
         self.cu_seqlens_q[: n + 1] = batch.cu_seqlens_q
@@ -63,16 +59,16 @@ class Server:
         self.seqused_k[:n] = batch.seqused_k
         self.block_table.fill_(GARBAGE_PAGE)
         self.block_table[:n, : batch.block_table.shape[1]] = batch.block_table
-        for mine, given in zip(self.caches, (batch.k_cache, batch.v_cache), strict=True):
-            mine.fill_(math.nan)
-            mine[: len(given)] = given
+        for cache, filled in zip(self.caches, (batch.k_cache, batch.v_cache), strict=True):
+            cache.fill_(math.nan)
+            cache[: len(filled)] = filled
         self.q.fill_(math.nan)
         self.q[:tokens] = batch.q
         self.out.fill_(math.nan)
         poison_workspace(self.plan)
         begin(self.plan)
-        most = self.plan.num_query_tokens
-        attn_kernels.run(self.plan, self.q[:most], *self.caches, out=self.out[:most], **self.options)
+        rows = self.plan.num_query_tokens
+        attn_kernels.run(self.plan, self.q[:rows], *self.caches, out=self.out[:rows], **self.options)
         if self.plan.config.variant == "stream_k":
             assert not self.plan.workspace[0].any(), "counters are zero between launches"
         assert self.out[tokens:].isnan().all()

@@ -1,4 +1,4 @@
-"""What the kernels' tests share: configs of every variant, score options, strided copies and spies."""
+"""Helpers of kernel tests: configs of every variant, score options, strided copies and spies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attn_kernels import Config
 from attn_kernels.choose import capture, heuristic
 from attn_kernels.choose.overrides import overrides
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.launch import binding
+from attn_kernels.launch import direct
 from attn_kernels.testing.poisoned import Batch, make_batch, relative_error, run_poisoned
 
 NAMES = tuple(VARIANTS)
@@ -22,17 +22,17 @@ FP8 = torch.float8_e4m3fn
 
 
 def make_config(variant: str, block_m: int = 16, tile_size: int = 16, **parameters: Any) -> Config:
-    """A config of any variant: ``block_m`` and ``parameters`` are dropped where it has no such thing."""
+    """Make a config of any variant, without the parameters that the variant does not have."""
     kind = VARIANTS[variant]
-    known = {name: value for name, value in parameters.items() if name in kind.parameters}
+    supported = {name: value for name, value in parameters.items() if name in kind.parameters}
     if "num_segments" in kind.parameters:
-        known.setdefault("num_segments", 3)
-    known |= {name: value for name, value in parameters.items() if name in ("num_warps", "num_stages")}
-    return Config(variant, 1 if kind.one_row else block_m, tile_size, **known)
+        supported.setdefault("num_segments", 3)
+    supported |= {name: value for name, value in parameters.items() if name in ("num_warps", "num_stages")}
+    return Config(variant, 1 if kind.one_row else block_m, tile_size, **supported)
 
 
 def forget_choices() -> None:
-    """As if nothing had been chosen yet in this process."""
+    """Forget all choices of this process."""
     overrides.cache_clear()
     for remembered in (heuristic.choose_for_device, heuristic.choose_for_key, heuristic.segments_function):
         remembered.cache_clear()
@@ -106,7 +106,7 @@ def record_launches(
     """A list that every launch of every kernel for a layer is recorded in, and of those for a plan if so
     wished."""
     recorded: list[SimpleNamespace] = []
-    launch_kernel = binding.launch_kernel
+    launch_kernel = direct.launch_kernel
 
     def launch(kernel: Any, grid: tuple[int, ...], arguments: list[Any], options: Any) -> None:
         name = kernel.fn.__name__
@@ -116,7 +116,7 @@ def record_launches(
         if execute:
             launch_kernel(kernel, grid, arguments, options)
 
-    monkeypatch.setattr(binding, "launch_kernel", launch)
+    monkeypatch.setattr(direct, "launch_kernel", launch)
     return recorded
 
 

@@ -1,97 +1,103 @@
-"""Stand-ins for compiled kernels, which record what would have been launched instead of launching it."""
+"""Compiled kernels that record what they would launch, below Triton's own dispatch."""
 
 import contextlib
+import dataclasses
+import functools
 from types import SimpleNamespace
 
 import torch
+import triton
 from kernel_cases import random_batch
-from specialisation_key import key
+from specialisation_key import TARGETS, jit_function
 from torch import Tensor
 from triton import knobs
 
 import attn_kernels
-from attn_kernels.launch import binding, direct, ready
+from attn_kernels.launch import direct
 
 STREAM = 77
 LENS = ((3, 1, 0), (20, 50, 7))
+DISPATCHED = object()  # the launch metadata of launches that Triton's dispatch makes
 
 
-class Launcher:
-    """Triton's, as version 3.6 has it or, ``nested``, as 3.9 does."""
+class RecordingKernel:
+    """In place of Triton's ``CompiledKernel``."""
 
-    def __init__(self, launch, nested):
-        self.launch, self.nested = launch, nested
-        self.global_scratch_size = self.profile_scratch_size = 0
+    packed_metadata = (4, 1, 0)
 
-    def __call__(self, x, y, z, stream, function, metadata, launch_metadata, enter, leave, *arguments):
-        hooks = (launch_metadata, enter, leave)
-        if self.nested:
-            self.launch(x, y, z, stream, function, False, False, metadata, *hooks, None, None, b"", arguments)
-        else:
-            self.launch(x, y, z, stream, function, False, False, None, None, metadata, *hooks, *arguments)
+    def __init__(self, recorder, name, key):
+        self.recorder, self.name, self.function = recorder, name, key
+
+    def launch_metadata(self, grid, stream, *arguments):
+        return DISPATCHED
+
+    def run(self, x, y, z, stream, function, metadata, launch_metadata, enter, leave, *arguments):
+        assert (function, metadata) == (self.function, self.packed_metadata)
+        for hook in (enter, leave):
+            if hook is not None:
+                hook(launch_metadata)
+        launch = SimpleNamespace(
+            kernel=self.name, key=function, grid=(x, y, z), stream=stream, arguments=arguments
+        )
+        self.recorder.launches.append((launch_metadata, launch))
 
 
 class Recorder:
-    """Compiles nothing and launches nothing; keeps what either way of launching would have launched."""
+    """Triton's dispatch with kernels that compile nothing; keeps all launches, dispatched or direct."""
 
-    def __init__(self, nested=False, launcher=Launcher):
-        self.nested, self.launcher = nested, launcher
-        self.public, self.direct, self.functions = [], [], 0
+    def __init__(self):
+        self.launches = []
+
+    @functools.cache  # noqa: B019
+    def jit_function(self, kernel):
+        function = jit_function(kernel)
+
+        def compile_kernel(key, signature, device, *rest):
+            made = RecordingKernel(self, function.__name__, key)
+            function.device_caches[device][0][key] = made
+            return made
+
+        function._do_compile = compile_kernel
+        return function
 
     def launch_kernel(self, kernel, grid, arguments, options):
-        """In place of ``binding.launch_kernel``."""
-        names = kernel.arg_names
-        launch = SimpleNamespace(
-            kernel=kernel.fn.__name__,
-            grid=(*grid, 1, 1)[:3],
-            arguments=dict(zip(names, arguments, strict=True)),
-            options=options,
-        )
-        launch.key = self.key(launch)
-        self.public.append(launch)
-        self.functions += 1
-        return self.compiled(launch, self.functions)
+        """In place of ``direct.launch_kernel``."""
+        return self.jit_function(kernel)[grid](*arguments, **options)
 
-    def key(self, launch):
-        """What Triton would compile the kernel for."""
-        return key(launch)
+    @property
+    def public(self):
+        return [launch for metadata, launch in self.launches if metadata is DISPATCHED]
 
-    def compiled(self, launch, function):
-        start = 8 if self.nested else 13
-
-        def c_function(x, y, z, stream, *rest):
-            assert rest[0] == function
-            arguments = rest[-1] if self.nested else rest[start - 4 :]
-            self.direct.append(
-                SimpleNamespace(key=launch.key, grid=(x, y, z), stream=stream, arguments=tuple(arguments))
-            )
-
-        run = self.launcher(c_function, self.nested)
-        return SimpleNamespace(run=run, function=function, packed_metadata=(4, 1, 0))
+    @property
+    def direct(self):
+        return [launch for metadata, launch in self.launches if metadata is not DISPATCHED]
 
     def clear(self):
-        self.public.clear()
-        self.direct.clear()
+        self.launches.clear()
 
 
 @contextlib.contextmanager
-def recording(monkeypatch, found):
-    """While ``found`` stands in for Triton."""
-    binding.forget()
+def recording(monkeypatch):
+    """A recorder between this package and a Hopper GPU that does not exist."""
+    found = Recorder()
+    driver = SimpleNamespace(
+        get_current_device=lambda: 0,
+        get_current_stream=lambda device: STREAM,
+        get_current_target=lambda: TARGETS["nvidia"],
+    )
+    direct.forget()
     monkeypatch.delenv(direct.VARIABLE, raising=False)
-    monkeypatch.setattr(binding, "launch_kernel", found.launch_kernel)
-    monkeypatch.setattr(ready, "current_device", lambda: None)
-    monkeypatch.setattr(ready, "current_stream", lambda device: STREAM)
+    monkeypatch.setattr(triton.runtime.driver, "_active", driver)
+    monkeypatch.setattr(direct, "launch_kernel", found.launch_kernel)
+    monkeypatch.setattr(direct, "current_device", lambda: None)
+    monkeypatch.setattr(direct, "current_stream", lambda device: STREAM)
     yield found
-    binding.forget()
+    direct.forget()
 
 
 def run(plan, layer):
-    return attn_kernels.run(plan, layer["q"], layer["k_cache"], layer["v_cache"], **rest(layer))
-
-
-def rest(layer):
-    return {name: value for name, value in layer.items() if name not in ("q", "k_cache", "v_cache")}
+    rest = {name: value for name, value in layer.items() if name not in ("q", "k_cache", "v_cache")}
+    return attn_kernels.run(plan, layer["q"], layer["k_cache"], layer["v_cache"], **rest)
 
 
 def layer_of(batch, **changes):
@@ -99,45 +105,40 @@ def layer_of(batch, **changes):
     return tensors | {"out": torch.empty_like(batch.q)} | changes
 
 
-def as_triton_would(recorder, plan, layer):
-    """What Triton would have launched, asked for with a hook set."""
-    with hooked():
-        recorder.public.clear()
-        run(plan, layer)
-    return list(recorder.public)
-
-
 @contextlib.contextmanager
-def hooked():
+def hooked(hook=lambda metadata: None):
     chain = knobs.runtime.launch_enter_hook
-    chain.add(print)
+    chain.add(hook)
     try:
         yield
     finally:
-        chain.remove(print)
+        chain.remove(hook)
 
 
-def assert_same(found, expected):
-    """A direct launch and what Triton would have launched."""
-    assert found.key == expected.key
-    assert found.grid == expected.grid
-    assert found.stream == STREAM
-    values = [
-        value.data_ptr() if isinstance(value, Tensor) else value for value in expected.arguments.values()
-    ]
-    assert list(found.arguments) == values
-    assert list(map(type, found.arguments)) == list(map(type, values))
+def as_numbers(launch):
+    """A launch with the address of each tensor in its place, also of those that descriptors describe."""
+
+    def number(value):
+        if hasattr(value, "block_shape"):
+            return vars(value) | {"base": value.base.data_ptr()}
+        return value.data_ptr() if isinstance(value, Tensor) else value
+
+    return SimpleNamespace(**vars(launch) | {"arguments": list(map(number, launch.arguments))})
 
 
 def check_direct(recorder, plan, layer):
-    """The layer's next launch is direct, and as Triton's would be."""
-    expected = as_triton_would(recorder, plan, layer)
+    """The layer's next launch is direct, and as Triton's dispatch would make it."""
+    recorder.clear()
+    run(dataclasses.replace(plan, launch_cache={}, launches={}), layer)
+    expected = recorder.public
+    assert expected
+    assert not recorder.direct
     recorder.clear()
     run(plan, layer)
     assert not recorder.public
-    assert expected
-    for one, other in zip(recorder.direct, expected, strict=True):
-        assert_same(one, other)
+    for one, other in zip(map(as_numbers, recorder.direct), map(as_numbers, expected), strict=True):
+        assert one == other
+        assert list(map(type, one.arguments)) == list(map(type, other.arguments))
 
 
 def shifted(tensor, elements=1):
@@ -152,4 +153,4 @@ def far(tensor, dimension, stride):
 
 
 def batch_of(lens=LENS, **options):
-    return random_batch(lens, ratio=4, kv_heads=2, head_size=32, **options)
+    return random_batch(lens, **({"ratio": 4, "kv_heads": 2, "head_size": 32} | options))

@@ -1,4 +1,4 @@
-"""The cache key that Triton's launcher computes for a launch, without a GPU."""
+"""The cache key that Triton's dispatch computes for a launch, without a GPU."""
 
 import functools
 
@@ -12,12 +12,18 @@ from attn_kernels.kernels.arguments import JIT_OPTIONS
 TARGETS = {"nvidia": GPUTarget("cuda", 90, 32), "amd": GPUTarget("hip", "gfx942", 64)}
 
 
-@functools.cache
-def binder(name, vendor):
-    kernel = kernels()[name]
+def jit_function(kernel):
+    """What Triton compiles of a kernel; the interpreter has something else in its place."""
+    if isinstance(kernel, JITFunction):
+        return type(kernel)(kernel.fn, **{option: getattr(kernel, option) for option in JIT_OPTIONS})
     declared = {option: kernel.kwargs[option] for option in JIT_OPTIONS}
     assert declared == JIT_OPTIONS
-    function = JITFunction(kernel.fn, **declared)
+    return JITFunction(kernel.fn, **declared)
+
+
+@functools.cache
+def binder(name, vendor):
+    function = jit_function(kernels()[name])
     return create_function_from_signature(function.signature, function.params, make_backend(TARGETS[vendor]))
 
 

@@ -49,7 +49,7 @@ def test_mixed_batches_decode_beside_chunks_and_short_ones_are_short():
 
 
 def test_steps_are_filled_in_behind_one_another():
-    """Nothing of a larger batch is left, and every sequence has pages of its own."""
+    """Nothing of a larger batch is left, and no sequences share pages."""
     buffers = Buffers(SMOKE, torch.device("cpu"), torch.float16)
     buffers.fill(Batch("large", "", (4, 4, 4), (90, 80, 70), SMOKE.layout), 0)
     batch = Batch("small", "", (1, 5), (90, 20), SMOKE.layout)

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from attn_kernels.launch import binding
+from attn_kernels.launch import direct
 from attn_kernels.launch.direct import VARIABLE
 from benchmarks.launch import equal, launch_cost
 from benchmarks.launch.bench import CONFIGS, Bench
@@ -16,15 +16,15 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def spoil_direct(monkeypatch):
-    """A bit of each output is wrong where direct launches are asked for."""
-    launch_kernel = binding.launch_kernel
+    """A bit of each output is wrong in direct mode."""
+    launch_kernel = direct.launch_kernel
 
     def launch(kernel, grid, arguments, options):
         launch_kernel(kernel, grid, arguments, options)
         if os.environ.get(VARIABLE) == "direct" and kernel.fn.__name__ == "qblock_kernel":
             arguments[0].view(torch.int16).flatten()[-1] ^= 1
 
-    monkeypatch.setattr(binding, "launch_kernel", launch)
+    monkeypatch.setattr(direct, "launch_kernel", launch)
 
 
 def cases():
@@ -66,7 +66,15 @@ def test_a_section_that_breaks_off_is_the_verdict(monkeypatch, capsys):
     def fail(bench):
         raise RuntimeError("no GPU today")
 
-    for section in ("equality", "choosing", "planning", "running", "one_call", "rivals", "step"):
+    for section in (
+        "equality",
+        "choosing",
+        "planning",
+        "running",
+        "one_call",
+        "other_implementations",
+        "step",
+    ):
         monkeypatch.setattr(launch_cost, section, lambda *arguments: True)
     monkeypatch.setattr(launch_cost, "breakdown", fail)
     monkeypatch.setattr(sys, "argv", ["launch_cost", "--smoke"])

@@ -9,9 +9,9 @@ import torch
 from captured_server import MAX_SEQS, Server, batch_of, random_lens
 from kernel_cases import NAMES, assert_close, make_config
 
-from attn_kernels import Config, Workspace, plan
+from attn_kernels import Config, Model, Workspace, plan
 from attn_kernels.choose import capture, heuristic
-from attn_kernels.choose.capture import DECIDED, STREAM_K, choose_for_capture, configs_for_capture
+from attn_kernels.choose.capture import ON_DEVICE, STREAM_K, choose_for_capture, configs_for_capture
 from generated.unified_attention import MODULES
 
 CPU = torch.device("cpu")
@@ -54,20 +54,20 @@ def maxima(num_seqs, num_kv_heads=8, query_len=1, queries_per_kv=4, head_size=12
 
 
 @pytest.mark.parametrize(
-    "most, taken",
+    "features, expected",
     [
         (maxima(1), None),
         (maxima(8), None),  # 64 programs on 132 multiprocessors
-        (maxima(9), DECIDED),
-        (maxima(16), DECIDED),
+        (maxima(9), ON_DEVICE),
+        (maxima(16), ON_DEVICE),
         (maxima(17), STREAM_K),
         (maxima(256), STREAM_K),
         (maxima(66, num_kv_heads=1), None),
-        (maxima(67, num_kv_heads=1), DECIDED),
-        (maxima(132, num_kv_heads=1), DECIDED),
+        (maxima(67, num_kv_heads=1), ON_DEVICE),
+        (maxima(132, num_kv_heads=1), ON_DEVICE),
         (maxima(133, num_kv_heads=1), STREAM_K),
         (maxima(2, num_kv_heads=32), None),
-        (maxima(4, num_kv_heads=32), DECIDED),
+        (maxima(4, num_kv_heads=32), ON_DEVICE),
         (maxima(5, num_kv_heads=32), STREAM_K),
         (maxima(64, query_len=4), STREAM_K),  # 16 rows
         (maxima(64, query_len=5), None),
@@ -77,22 +77,22 @@ def maxima(num_seqs, num_kv_heads=8, query_len=1, queries_per_kv=4, head_size=12
         (maxima(16, head_size=32), STREAM_K),  # whose contexts the tree never splits
         (maxima(16, queries_per_kv=32), STREAM_K),
         (maxima(16, context=512), STREAM_K),
-        (maxima(64, head_size=129), DECIDED),
+        (maxima(64, head_size=129), ON_DEVICE),
         (maxima(64, head_size=129, queries_per_kv=32), None),
         (maxima(64, head_size=129, context=512), None),
-        (maxima(1, head_size=256), DECIDED),
+        (maxima(1, head_size=256), ON_DEVICE),
         (maxima(1, query_len=5, head_size=256), None),
     ],
 )
 @pytest.mark.parametrize("key", ["nvidia_h100", "nvidia_h200"])
-def test_the_gpu_decides_for_many_decode_programs_and_else_the_tree(most, taken, key, gpu):
+def test_the_gpu_decides_for_many_decode_programs_and_else_the_tree(features, expected, key, gpu):
     gpu(key)
-    chosen = choose_for_capture(CPU)(**most)
-    assert chosen == (taken or MODULES[key].choose(**most))
+    chosen = choose_for_capture(CPU)(**features)
+    assert chosen == (expected or MODULES[key].choose(**features))
 
 
 @pytest.mark.parametrize(
-    "most, taken",
+    "features, expected",
     [
         (maxima(8), None),
         (maxima(9), STREAM_K),
@@ -101,17 +101,17 @@ def test_the_gpu_decides_for_many_decode_programs_and_else_the_tree(most, taken,
         (maxima(64, head_size=256), None),
     ],
 )
-def test_modules_without_triton_functions_choose_for_graphs_as_well(most, taken, gpu, monkeypatch):
+def test_modules_without_triton_functions_choose_for_graphs_as_well(features, expected, gpu, monkeypatch):
     monkeypatch.setitem(sys.modules, "generated.unified_attention.in_kernel", None)
     gpu("nvidia_h100")
-    assert choose_for_capture(CPU)(**most) == (taken or MODULES["nvidia_h100"].choose(**most))
-    assert DECIDED not in configs_for_capture(CPU)
+    assert choose_for_capture(CPU)(**features) == (expected or MODULES["nvidia_h100"].choose(**features))
+    assert ON_DEVICE not in configs_for_capture(CPU)
     assert planned(16).config == STREAM_K
 
 
 def test_many_is_by_the_multiprocessors(gpu):
     gpu("nvidia_h100", multiprocessors=128)
-    assert choose_for_capture(CPU)(**maxima(16)) == DECIDED
+    assert choose_for_capture(CPU)(**maxima(16)) == ON_DEVICE
     choose_for_capture.cache_clear()
     gpu("nvidia_h100", multiprocessors=126)
     assert choose_for_capture(CPU)(**maxima(16)) == STREAM_K
@@ -121,13 +121,13 @@ def test_many_is_by_the_multiprocessors(gpu):
 def test_where_nothing_was_timed_the_tree_chooses(key, gpu):
     gpu(key)
     assert choose_for_capture(CPU) is MODULES[key].choose
-    assert not {DECIDED, STREAM_K} & set(configs_for_capture(CPU))
+    assert not {ON_DEVICE, STREAM_K} & set(configs_for_capture(CPU))
 
 
 def test_a_tree_of_another_device_is_asked_where_it_is_named(gpu):
     gpu("nvidia_h100")
-    most = maxima(4)
-    assert choose_for_capture(CPU, "amd_mi300x")(**most) == MODULES["amd_mi300x"].choose(**most)
+    features = maxima(4)
+    assert choose_for_capture(CPU, "amd_mi300x")(**features) == MODULES["amd_mi300x"].choose(**features)
     with pytest.raises(ValueError, match="device_key is 'none', but the generated modules are"):
         choose_for_capture(CPU, "none")
 
@@ -154,7 +154,7 @@ def test_everything_that_can_be_chosen_is_listed(gpu):
     listed, rng = configs_for_capture(CPU), random.Random(0)
     chosen = choose_for_capture(CPU)
     for _ in range(3000):
-        most = maxima(
+        features = maxima(
             rng.choice((1, 4, 16, 64, 256)),
             rng.choice((1, 2, 8, 32)),
             rng.choice((1, 1, 2, 8, 512)),
@@ -162,8 +162,11 @@ def test_everything_that_can_be_chosen_is_listed(gpu):
             rng.choice((32, 64, 128, 256)),
             rng.choice((512, 8192, 131072)),
         )
-        assert capture.complete(chosen(**most)) in listed
-    assert {DECIDED, STREAM_K} <= set(listed)
+        assert capture.complete(chosen(**features)) in listed
+    assert {ON_DEVICE, STREAM_K} <= set(listed)
+
+
+MODEL = Model(32, 8, 128, 16, torch.bfloat16)
 
 
 def planned(num_seqs, config=None, for_capture=True, workspace=None, query_len=1, **options):
@@ -172,14 +175,10 @@ def planned(num_seqs, config=None, for_capture=True, workspace=None, query_len=1
         torch.zeros(num_seqs + 1, dtype=torch.int32),
         torch.zeros(num_seqs, dtype=torch.int32),
         torch.zeros(num_seqs, 512, dtype=torch.int32),
+        MODEL,
         num_query_tokens=num_seqs * query_len,
         max_query_len=query_len,
         max_seq_len=8192,
-        num_query_heads=32,
-        num_kv_heads=8,
-        head_size=128,
-        block_size=16,
-        dtype=torch.bfloat16,
         config=config,
         for_capture=for_capture,
         workspace=workspace,
@@ -201,19 +200,19 @@ def test_plans_for_capture_take_that_choice_unless_a_config_is_given(gpu):
 
 def test_a_workspace_holds_what_every_capture_size_needs(gpu):
     gpu("nvidia_h100")
-    sizes = {"max_query_tokens": 16, "max_num_seqs": 256, "num_query_heads": 32, "head_size": 128}
-    workspace = Workspace.for_maxima(CPU, for_capture=True, **sizes)
+    sizes = {"max_query_tokens": 16, "max_num_seqs": 256}
+    workspace = Workspace.for_maxima(CPU, MODEL, for_capture=True, **sizes)
     variants = set()
     for num_seqs in (256, 64, 16, 8, 4, 1):  # from 17 on none keeps partial results: 16 tokens suffice
         made = planned(num_seqs, workspace=workspace)
         variants.add(made.config.variant)
-        own = planned(num_seqs).workspace
-        assert all(mine.numel() >= each.numel() for mine, each in zip(made.workspace, own, strict=True))
+        fresh = planned(num_seqs).workspace
+        assert all(shared.numel() >= each.numel() for shared, each in zip(made.workspace, fresh, strict=True))
     assert variants == {"segmented", "stream_k"}
     with pytest.raises(ValueError, match="one of configs and max_segments is needed"):
-        Workspace.for_maxima(CPU, for_capture=True, max_segments=4, **sizes)
+        Workspace.for_maxima(CPU, MODEL, for_capture=True, max_segments=4, **sizes)
     further = Config("stream_k", 64, 16, programs_per_sm=4)
-    rows = Workspace.for_maxima(CPU, for_capture=True, configs=[further], **sizes).max_fragment_rows
+    rows = Workspace.for_maxima(CPU, MODEL, for_capture=True, configs=[further], **sizes).max_fragment_rows
     assert rows == 3 * 4 * 64  # of the interpreter's three multiprocessors
     assert workspace.max_fragment_rows == 3 * STREAM_K.programs_per_sm * STREAM_K.block_m
 

@@ -1,4 +1,4 @@
-"""Whose heuristic serves a device, what is said about it, and what environment variables force."""
+"""Which module serves a device, its warning and log lines, and the environment variables."""
 
 import os
 import subprocess
@@ -77,7 +77,7 @@ def test_a_device_with_its_own_table_is_served_without_a_word(gpu, described, ke
         (ARC, "default", "the same one for every batch"),
     ],
 )
-def test_a_gpu_that_nobody_tuned_is_told_of_once(gpu, described, key, why):
+def test_an_untuned_gpu_is_warned_of_once(gpu, described, key, why):
     gpu(described)
     (warning,) = warned(lambda: batch().plan())
     text = str(warning.message)
@@ -91,7 +91,7 @@ def test_a_gpu_that_nobody_tuned_is_told_of_once(gpu, described, key, why):
     assert not warned(lambda: choose_for_device(torch.device("cuda", 1)))  # another one of that model
 
 
-def test_each_model_is_told_of(gpu):
+def test_each_model_is_warned_of(gpu):
     models = {}
     for index, described in enumerate((GH200, A100, GH200)):
         gpu(described)
@@ -105,7 +105,7 @@ def test_threads_that_plan_first_at_once_warn_once(gpu, monkeypatch):
     described = heuristic.describe_device
 
     def describe(device):
-        barrier.wait(10)  # all are inside, as nobody's answer is remembered yet
+        barrier.wait(10)  # all are inside: no choice is cached yet
         return described(device)
 
     monkeypatch.setattr(heuristic, "describe_device", describe)
@@ -141,7 +141,7 @@ def test_a_variable_forces_a_config(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "values, told",
+    "values, message",
     [
         ({"DEVICE": "h100"}, "ATTN_KERNELS_DEVICE is 'h100', but the generated modules are: amd, amd_mi300x"),
         ({"CONFIG": "fast"}, "ATTN_KERNELS_CONFIG is 'fast', which is no config: .* qblock_M64_T32_W4_S2"),
@@ -155,11 +155,11 @@ def test_a_variable_forces_a_config(monkeypatch):
         ),
     ],
 )
-def test_a_wrong_value_is_an_error_of_every_plan(values, told, monkeypatch):
+def test_a_wrong_value_is_an_error_of_every_plan(values, message, monkeypatch):
     for name, value in values.items():
         monkeypatch.setenv(f"ATTN_KERNELS_{name}", value)
     for _ in range(2):
-        with pytest.raises(ValueError, match=f"^{told}"):
+        with pytest.raises(ValueError, match=f"^{message}"):
             batch().plan()
 
 
@@ -238,7 +238,7 @@ if child:
 """
 
 
-@pytest.mark.parametrize("logs, start", [("nobody", "attn_kernels: "), ("configured", "mine: ")])
+@pytest.mark.parametrize("logs, start", [("unconfigured", "attn_kernels: "), ("configured", "mine: ")])
 def test_lines_reach_stderr_once_and_after_a_fork(logs, start):
     environment = os.environ | {"ATTN_KERNELS_LOG": "1", "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "ignore", "-c", LOGGING, logs]

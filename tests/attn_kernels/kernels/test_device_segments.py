@@ -135,11 +135,11 @@ def features_of(plan):
         "num_kv_tokens": int(plan.seqused_k.sum()),
         "max_query_len": max(b - a for a, b in pairwise(lens)),
         "max_seq_len": int(plan.seqused_k.max()),
-        "num_query_heads": plan.num_query_heads,
-        "num_kv_heads": plan.num_kv_heads,
-        "head_size": plan.head_size,
-        "block_size": plan.block_size,
-        "kv_element_size": plan.dtype.itemsize,
+        "num_query_heads": plan.model.num_query_heads,
+        "num_kv_heads": plan.model.num_kv_heads,
+        "head_size": plan.model.head_size,
+        "block_size": plan.model.block_size,
+        "kv_element_size": plan.model.kv_element_size,
     }
 
 

@@ -13,6 +13,7 @@ from kernel_cases import FP8, NAMES, ONCE_A_PLAN, kernels, make_config, record_l
 from specialisation_key import TARGETS, key
 
 import attn_kernels
+from attn_kernels import Model
 from attn_kernels.kernels import qblock
 
 HEADS, KV_HEADS, HEAD_SIZE, PAGE = 8, 2, 64, 16
@@ -47,11 +48,7 @@ def serving_steps(count, seed=0):
                 "num_query_tokens": sum(query_lens),
                 "max_query_len": max(query_lens),
                 "max_seq_len": max(context_lens),
-                "num_query_heads": HEADS,
-                "num_kv_heads": KV_HEADS,
-                "head_size": HEAD_SIZE,
-                "block_size": PAGE,
-                "dtype": torch.bfloat16,
+                "model": Model(HEADS, KV_HEADS, HEAD_SIZE, PAGE, torch.bfloat16),
             },
         )
 
@@ -172,16 +169,12 @@ def test_kernels_of_a_plan_are_compiled_once_for_every_model(variant, steps, mon
     chance = random.Random(0)
     for tensors, sizes in steps[:200]:
         kv_heads = chance.choice(NUMBERS[:6])
-        model = {
-            "num_query_heads": chance.choice((1, 2, 5, 40)) * kv_heads,
-            "num_kv_heads": kv_heads,
-            "head_size": chance.choice((1, 16, 80, 256)),
-            "cache_dtype": chance.choice((None, FP8)),
-        }
+        heads = (2 * kv_heads, kv_heads, chance.choice((1, 16, 80, 256)))
+        model = Model(*heads, PAGE, torch.bfloat16, chance.choice((None, FP8)))
         config = make_config(
             variant, chance.choice((16, 64)), num_segments=chance.choice((2, 3, 16)), device_segments=1
         )
-        attn_kernels.plan(*tensors, **(sizes | model), config=config, check=False)
+        attn_kernels.plan(*tensors, **(sizes | {"model": model}), config=config, check=False)
     expected = set(ONCE_A_PLAN) if variant == "static_grid" else {"count_segments_kernel"}
     for vendor in TARGETS:
         keys = {key(launch, vendor) for launch in launches}

@@ -9,13 +9,13 @@ import torch
 from kernel_cases import make_config
 from launch_recorder import batch_of, check_direct, layer_of, run
 
-from attn_kernels.launch import binding, ready
+from attn_kernels.launch import direct
 
 
-def test_threads_share_what_is_bound_and_nothing_else(recorder, monkeypatch):
-    """Many threads, plans and layers at once: each launch has one thread's addresses and its stream."""
+def test_threads_share_compiled_kernels_and_nothing_else(recorder, monkeypatch):
+    """Each launch of many threads has one thread's addresses and its stream."""
     streams = threading.local()
-    monkeypatch.setattr(ready, "current_stream", lambda device: streams.mine)
+    monkeypatch.setattr(direct, "current_stream", lambda device: streams.mine)
     config, seen = make_config("segmented"), {}
     batches = [batch_of() for _ in range(4)]
     together = threading.Barrier(4)
@@ -38,7 +38,7 @@ def test_threads_share_what_is_bound_and_nothing_else(recorder, monkeypatch):
         thread.join()
     assert len(recorder.direct) + len(recorder.public) == 4 * 50 * 3 * 2
     assert len(recorder.public) <= 4 * 2 + 2
-    main = [launch for launch in recorder.direct if launch.key[0] == "segmented_kernel"]
+    main = [launch for launch in recorder.direct if launch.kernel == "segmented_kernel"]
     for launch in main:
         q, k = launch.arguments[1:3]
         batch = batches[launch.stream]
@@ -48,8 +48,8 @@ def test_threads_share_what_is_bound_and_nothing_else(recorder, monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_child_binds_anew(recorder):
-    """Kernels of its parent are none of its own, not even those that a plan holds ready."""
+def test_a_forked_child_drops_compiled_kernels(recorder):
+    """It launches no kernel of its parent, not even by a plan of its parent."""
     batch = batch_of()
     plan = batch.plan(config=make_config("qblock"))
     for _ in range(2):
@@ -67,8 +67,8 @@ def test_a_forked_child_binds_anew(recorder):
 
 
 def test_devices_have_kernels_of_their_own():
-    config, dtype = make_config("qblock"), torch.float16
-    found = [binding.bound_of(config, 8, 2, 32, 16, dtype, torch.device("cuda", i)) for i in (0, 1, 0)]
+    config, model = make_config("qblock"), batch_of().model
+    found = [direct.launch_cache_for(config, model, torch.device("cuda", i)) for i in (0, 1, 0)]
     assert found[0] is found[2]
     assert found[0] is not found[1]
 
@@ -83,7 +83,7 @@ def test_another_current_device_is_left_as_it_was(recorder, monkeypatch):
         yield
         current.pop()
 
-    monkeypatch.setattr(ready, "current_device", lambda: current[-1])
+    monkeypatch.setattr(direct, "current_device", lambda: current[-1])
     monkeypatch.setattr(torch.cuda, "device", device)
     batch = batch_of()
     plan = batch.plan(config=make_config("qblock"))

@@ -1,4 +1,4 @@
-"""From a chosen config to the launch: exactly what the generated module returned."""
+"""The launched config is exactly the config that the generated module returned."""
 
 import dataclasses
 import sys
@@ -21,7 +21,7 @@ HEADS = {"num_query_heads": 8, "num_kv_heads": 2, "head_size": 32, "block_size":
 
 
 class GeneratedConfig(NamedTuple):
-    """As a generated module defines it: a type of its own."""
+    """A config type as generated modules define it."""
 
     variant: str
     block_m: int
@@ -32,12 +32,12 @@ class GeneratedConfig(NamedTuple):
 
 @pytest.fixture
 def generated(monkeypatch):
-    """A stand-in for the generated package that records what it is asked."""
-    asked = SimpleNamespace(devices=[], features=[])
+    """A fake generated package that records its calls."""
+    calls = SimpleNamespace(devices=[], features=[])
 
     def module(config):
         def choose(**features):
-            asked.features.append(features)
+            calls.features.append(features)
             return config
 
         return SimpleNamespace(choose=choose)
@@ -48,13 +48,13 @@ def generated(monkeypatch):
     }
 
     def for_device(name, arch, vendor):
-        asked.devices.append((name, arch, vendor))
+        calls.devices.append((name, arch, vendor))
         return modules["default"].choose
 
     unified_attention = SimpleNamespace(MODULES=modules, for_device=for_device)
     monkeypatch.setitem(sys.modules, "generated", SimpleNamespace(unified_attention=unified_attention))
     forget_choices()
-    yield asked
+    yield calls
     forget_choices()
 
 
@@ -119,10 +119,10 @@ def test_options_of_each_vendor():
 
 
 def test_the_variant_describes_the_launches(monkeypatch, launches):
-    asked = []
+    calls = []
 
     def bind(plan, layer):
-        asked.append((plan.config, layer.sliding_window))
+        calls.append((plan.config, layer.sliding_window))
         return VARIANTS["naive"].bind(plan, layer)
 
     other = dataclasses.replace(VARIANTS["qblock"], bind=bind)
@@ -130,20 +130,18 @@ def test_the_variant_describes_the_launches(monkeypatch, launches):
     batch = make_batch((3, 1), (20, 50), **HEADS)
     chosen = Config("other", 16, 16, num_warps=1, num_stages=1)
     attn_kernels.run(batch.plan(config=chosen), batch.q, batch.k_cache, batch.v_cache, sliding_window=7)
-    assert asked == [(chosen, 7)]
+    assert calls == [(chosen, 7)]
     assert [launch.kernel for launch in launches] == ["naive_kernel"]
 
 
 def test_the_choice_knows_of_fp8_caches(generated):
     batch = make_batch((3, 1), (20, 50), **HEADS, cache_dtype=torch.float8_e4m3fn)
     batch.plan()
-    batch.plan(cache_dtype=None)
+    batch.plan(model=dataclasses.replace(batch.model, cache_dtype=None))
     assert [features["kv_element_size"] for features in generated.features] == [1, 2]
-    with pytest.raises(TypeError, match=r"cache_dtype is torch.int8, but torch.\w+ or torch.float8_e4m3fn"):
-        batch.plan(cache_dtype=torch.int8)
 
 
-def test_a_device_is_asked_for_once(generated):
+def test_a_device_is_looked_up_once(generated):
     batch = make_batch((3, 1), (20, 50), **HEADS)
     batch.plan()
     batch.plan()

@@ -16,7 +16,7 @@ import torch
 from triton.compiler import make_backend
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
-from attn_kernels.launch import binding
+from attn_kernels.launch import direct
 from attn_kernels import run
 from attn_kernels.kernels import arguments
 from attn_kernels.kernels.stream_k import why_not
@@ -40,7 +40,7 @@ def record(kernel, key, signature, device, constants, options, attributes, warmu
 
 compiled, gpu = [], AbsentGPU()
 driver.set_active(gpu)
-JITFunction._do_compile, binding._prepare = record, lambda kernel, device: None
+JITFunction._do_compile, direct._prepare = record, lambda kernel, device: None
 
 CHOICES = {
     "window": {"sliding_window": 5},
@@ -71,7 +71,7 @@ for (name, gpu.target), config, features in product(TARGETS.items(), ALL, SETS):
     if config.variant == "stream_k" and why_not() is not None:
         continue
     arguments.converts_e4m3 = lambda device: name != "sm_80"
-    binding.forget()  # launches bound for another target
+    direct.forget()  # launches bound for another target
     for kernel in VARIANTS[config.variant].kernels:
         kernel.device_caches.clear()
     cache_dtype = torch.float8_e4m3fn if "fp8" in features else None

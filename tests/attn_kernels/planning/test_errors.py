@@ -5,7 +5,7 @@ import torch
 from kernel_cases import FP8
 
 import attn_kernels
-from attn_kernels import Config
+from attn_kernels import Config, Model
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.testing.poisoned import make_batch
 
@@ -24,15 +24,20 @@ def plan(batch, **changes):
     tensors = [
         changes.pop(name, getattr(batch, name)) for name in ("cu_seqlens_q", "seqused_k", "block_table")
     ]
-    arguments = {
-        "num_query_tokens": 4,
-        "max_query_len": 3,
-        "max_seq_len": 20,
+    constants = {
         "num_query_heads": 4,
         "num_kv_heads": 2,
         "head_size": 32,
         "block_size": 16,
         "dtype": torch.float16,
+        "cache_dtype": None,
+    }
+    model = Model(**{name: changes.pop(name, value) for name, value in constants.items()})
+    arguments = {
+        "model": model,
+        "num_query_tokens": 4,
+        "max_query_len": 3,
+        "max_seq_len": 20,
         "config": CONFIG,
     }
     return attn_kernels.plan(*tensors, **(arguments | changes))
@@ -85,6 +90,12 @@ def int32(*values):
         ({"head_size": 0}, ValueError, "head_size is 0, but at least 1 is needed"),
         ({"head_size": 257}, ValueError, "head_size is 257, but at most 256 is supported"),
         ({"block_size": 0}, ValueError, "block_size is 0, but at least 1 is needed"),
+        (
+            {"cache_dtype": torch.int8},
+            TypeError,
+            "cache_dtype is torch.int8, but torch.float16 or torch.float8",
+        ),
+        ({"model": (4, 2, 32)}, TypeError, "model is a tuple, but an attn_kernels.Model is needed"),
         ({"dtype": torch.float32}, TypeError, "dtype is torch.float32, but torch.float16 or torch.bfloat16"),
         (
             {"config": CONFIG._replace(variant="magic")},
@@ -391,6 +402,6 @@ def test_heads_far_apart_are_no_reason_to_refuse(batch):
 
 
 def test_the_cpu_needs_the_interpreter(batch, monkeypatch):
-    monkeypatch.setattr("attn_kernels.launch.binding.JITFunction", type(VARIANTS["qblock"].kernels[0]))
+    monkeypatch.setattr("attn_kernels.launch.direct.JITFunction", type(VARIANTS["qblock"].kernels[0]))
     with pytest.raises(ValueError, match="q is on cpu, but a GPU is needed"):
         attn_kernels.run(plan(batch), batch.q, batch.k_cache, batch.v_cache)

@@ -7,12 +7,13 @@ from launch_recorder import layer_of
 from launch_recorder import run as run_layer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attn_kernels import Workspace
+from attn_kernels import Model, Workspace
 from attn_kernels.kernels.scratch import ScratchSizes
 from attn_kernels.testing.poisoned import run_poisoned
 
 VARIANTS = ("segmented", "static_grid", "stream_k")
-MAXIMA = {"max_query_tokens": 9, "max_num_seqs": 4, "num_query_heads": 8, "head_size": 32}
+MODEL = Model(8, 2, 32, 16, torch.float16)
+MAXIMA = {"max_query_tokens": 9, "max_num_seqs": 4}
 LENS = ((3, 1, 0, 5), (20, 50, 7, 5))
 
 
@@ -25,7 +26,7 @@ def config_of(variant, num_segments=3):
 
 
 def workspace_for(*configs, **changes):
-    return Workspace.for_maxima("cpu", **(MAXIMA | changes), configs=configs)
+    return Workspace.for_maxima("cpu", MODEL, **(MAXIMA | changes), configs=configs)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -57,8 +58,10 @@ def test_a_larger_batch_is_refused_by_the_name_of_its_maximum(variant, lens, opt
 
 def test_a_config_that_a_workspace_was_not_made_for_is_refused():
     config, workspace = config_of("stream_k"), workspace_for(config_of("segmented"))
-    told = r"stream_k's programs \* block_m is \d+, but the workspace was made for configs of at most 0 and"
-    with pytest.raises(ValueError, match=told):
+    message = (
+        r"stream_k's programs \* block_m is \d+, but the workspace was made for configs of at most 0 and"
+    )
+    with pytest.raises(ValueError, match=message):
         batch_of().plan(config=config, workspace=workspace)
 
 
@@ -74,7 +77,7 @@ def test_a_batch_without_partial_results_may_be_larger():
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_plans_use_the_same_memory_one_after_another(variant):
-    """Smaller and larger batches, whatever the plan before left behind."""
+    """Smaller and larger batches follow one another."""
     config = config_of(variant)
     workspace = workspace_for(config)
     addresses = set()
@@ -87,7 +90,7 @@ def test_plans_use_the_same_memory_one_after_another(variant):
 
 
 class Operations(TorchDispatchMode):
-    """Which of torch's operations run: whatever allocates or waits for a GPU is one."""
+    """Records torch's operations; allocating and waiting for a GPU are such."""
 
     def __init__(self):
         super().__init__()
@@ -123,7 +126,6 @@ def test_a_graph_captures_kernels_and_nothing_else(variant, recorder):
     [
         ({"max_query_tokens": 0}, ValueError, "max_query_tokens is 0, but at least 1"),
         ({"max_num_seqs": True}, TypeError, "max_num_seqs is a bool, but a plain int"),
-        ({"head_size": 300}, ValueError, "head_size is 300, but at most 256"),
         ({"max_segments": 3}, ValueError, "one of configs and max_segments is needed"),
         ({"configs": None}, ValueError, "one of configs and max_segments is needed"),
         ({"configs": None, "max_segments": -1}, ValueError, "max_segments is -1, but at least 0"),
@@ -131,17 +133,20 @@ def test_a_graph_captures_kernels_and_nothing_else(variant, recorder):
 )
 def test_maxima_that_cannot_be_are_refused(changes, error, message):
     with pytest.raises(error, match=message):
-        Workspace.for_maxima("cpu", **(MAXIMA | {"configs": [config_of("segmented")]} | changes))
+        Workspace.for_maxima("cpu", MODEL, **(MAXIMA | {"configs": [config_of("segmented")]} | changes))
 
 
 def test_a_workspace_of_another_device_is_refused():
-    workspace = Workspace.for_maxima("meta", **MAXIMA, max_segments=3)
+    workspace = Workspace.for_maxima("meta", MODEL, **MAXIMA, max_segments=3)
     with pytest.raises(ValueError, match="workspace is on meta, but cu_seqlens_q is on cpu"):
         batch_of().plan(config=config_of("segmented"), workspace=workspace)
 
 
-def test_its_memory_is_what_its_maxima_need():
-    workspace = Workspace.for_maxima("cpu", **MAXIMA, max_segments=5)
+@pytest.mark.parametrize(
+    "models", [MODEL, [Model(4, 1, 32, 16, torch.float16), Model(8, 4, 16, 16, torch.float16)]]
+)
+def test_its_memory_is_what_its_maxima_need(models):
+    workspace = Workspace.for_maxima("cpu", models, **MAXIMA, max_segments=5)
     needs = ScratchSizes(num_seqs=2, num_query_tokens=1, num_query_heads=1, head_padded=16, num_segments=2)
     assert workspace.cu_q_blocks(needs).shape == (5,)
     sizes = [tensor.numel() for tensor in workspace.partials(needs)]

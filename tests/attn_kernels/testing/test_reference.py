@@ -21,7 +21,7 @@ def dense(batch, softmax_scale, sliding_window=None, softcap=0.0, alibi_slopes=N
         positions = torch.arange(context_len)
         pages, slots = batch.block_table[seq, positions // block_size].long(), positions % block_size
         tokens = slice(int(batch.cu_seqlens_q[seq]), int(batch.cu_seqlens_q[seq]) + query_len)
-        own = positions[context_len - query_len :]
+        query_positions = positions[context_len - query_len :]
         for head in range(batch.q.shape[1]):
             k = batch.k_cache.float()[pages, slots, head // ratio].double() * scales.get("k_scale", 1.0)
             v = batch.v_cache.float()[pages, slots, head // ratio].double() * scales.get("v_scale", 1.0)
@@ -29,10 +29,10 @@ def dense(batch, softmax_scale, sliding_window=None, softcap=0.0, alibi_slopes=N
             if softcap:
                 scores = softcap * torch.tanh(scores / softcap)
             if alibi_slopes is not None:
-                scores = scores - alibi_slopes[head].double() * (own[:, None] - positions)
+                scores = scores - alibi_slopes[head].double() * (query_positions[:, None] - positions)
             visible = torch.ones(query_len, context_len, dtype=torch.bool).tril(context_len - query_len)
             if sliding_window is not None:
-                visible &= own[:, None] < positions + sliding_window
+                visible &= query_positions[:, None] < positions + sliding_window
             scores = torch.where(visible, scores, -torch.inf)
             if sinks is not None:
                 scores = torch.cat([scores, sinks[head].double().expand(query_len, 1)], 1)

@@ -1,12 +1,11 @@
-"""What a server compiles before it is ready is all that its batches ever launch.
+"""Batches launch only kernels that ``compile_ahead`` compiled.
 
-Keys are what Triton's launcher computes, as in test_specialisation, here for
-what committed modules choose.
+Keys are those that Triton's dispatch computes, for the choices of committed modules.
 """
 
 import random
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, product
 
 import pytest
 import torch
@@ -14,18 +13,19 @@ from kernel_cases import FP8, record_launches
 from specialisation_key import key
 
 import attn_kernels
-from attn_kernels import Config
+from attn_kernels import Config, Model
 from attn_kernels.choose import capture, heuristic
 from attn_kernels.choose.heuristic import choose_for_key
 from attn_kernels.kernels import qblock
-from attn_kernels.launch import binding
+from attn_kernels.launch import direct
 from attn_kernels.warmup.compile_ahead import compile_ahead
-from attn_kernels.warmup.dummy_launch import LARGE, Heads
+from attn_kernels.warmup.dummy_launch import LARGE
 from attn_kernels.warmup.enumerate_launches import enumerate_launches
 
 BF16 = torch.bfloat16
 LAYOUTS = ((8, 2, 64), (14, 2, 128), (4, 2, 256), (34, 1, 64))  # the last is beyond the trees' guards
 PAGES = (16, 32)
+MODELS = [Model(*heads, page, BF16, cache) for heads, page, cache in product(LAYOUTS, PAGES, (None, FP8))]
 KINDS = ((), ("window", "softcap", "sinks"))
 BATCHES = 1000
 MOST_TOKENS = 32 * 1024
@@ -45,10 +45,10 @@ def as_vendor(monkeypatch):
 
     def become(vendor):
         monkeypatch.setattr(torch.version, "hip", "7.0" if vendor == "amd" else None)
-        binding.forget()
+        direct.forget()
 
     yield become
-    binding.forget()
+    direct.forget()
 
 
 def keys(launches, vendor):
@@ -61,27 +61,22 @@ class Step:
 
     query_lens: tuple[int, ...]
     context_lens: tuple[int, ...]
-    heads: Heads
-    page: int
-    cache_dtype: torch.dtype
+    model: Model
 
     def plan(self, **how):
         """The index tensors begin anywhere, and the table's rows are as far apart as it comes."""
         chance = random.Random(str(self))
-        width = -(-max(self.context_lens) // self.page) + chance.choice((0, 1, 7, 16))
+        width = -(-max(self.context_lens) // self.model.block_size) + chance.choice((0, 1, 7, 16))
         table = torch.zeros(len(self.query_lens), width + chance.randrange(3), dtype=torch.int32)[:, :width]
         return attn_kernels.plan(
             indices([0, *accumulate(self.query_lens)], chance.randrange(4)),
             indices(self.context_lens, chance.randrange(4)),
             table,
+            self.model,
             num_query_tokens=sum(self.query_lens),
             num_kv_tokens=chance.choice((None, sum(self.context_lens))),
             max_query_len=max(self.query_lens),
             max_seq_len=max(self.context_lens),
-            **self.heads._asdict(),
-            block_size=self.page,
-            dtype=BF16,
-            cache_dtype=self.cache_dtype,
             check=False,
             **how,
         )
@@ -101,8 +96,7 @@ def steps(count, seed=0):
         query_lens = [chance.randint(0 if num_seqs > 1 else 1, longest) for _ in range(num_seqs)]
         query_lens[0] = max(1, query_lens[0])
         context_lens = tuple(length + chance.randint(past // 2, past) for length in query_lens)
-        heads, page = Heads(*chance.choice(LAYOUTS)), chance.choice(PAGES)
-        yield Step(tuple(query_lens), context_lens, heads, page, chance.choice((BF16, FP8)))
+        yield Step(tuple(query_lens), context_lens, chance.choice(MODELS))
 
 
 @pytest.fixture(scope="module")
@@ -114,22 +108,16 @@ def memory():
 def layer(step, memory, chance):
     """Queries and caches as servers keep them: queries alone or beside keys and values, caches in one tensor,
     side by side, one behind the other, or with slots behind heads."""
-    heads = step.heads
-    width = heads.num_query_heads + 2 * heads.num_kv_heads * chance.randrange(2)
-    tokens, size = sum(step.query_lens), heads.head_size
-    q = memory[: tokens * width * size].view(tokens, width, size)[:, : heads.num_query_heads]
-    shape = (4, 2, step.page, heads.num_kv_heads, size)
+    model, dtype = step.model, step.model.cache_dtype or BF16
+    width = model.num_query_heads + 2 * model.num_kv_heads * chance.randrange(2)
+    tokens, size = sum(step.query_lens), model.head_size
+    q = memory[: tokens * width * size].view(tokens, width, size)[:, : model.num_query_heads]
+    shape = (4, 2, model.block_size, model.num_kv_heads, size)
     caches = chance.choice(
         (
-            lambda: torch.zeros(shape, dtype=step.cache_dtype).unbind(1),
-            lambda: torch.zeros(shape, dtype=step.cache_dtype).transpose(0, 1).contiguous().unbind(),
-            lambda: (
-                torch.zeros(shape, dtype=step.cache_dtype)
-                .transpose(2, 3)
-                .contiguous()
-                .transpose(2, 3)
-                .unbind(1)
-            ),
+            lambda: torch.zeros(shape, dtype=dtype).unbind(1),
+            lambda: torch.zeros(shape, dtype=dtype).transpose(0, 1).contiguous().unbind(),
+            lambda: torch.zeros(shape, dtype=dtype).transpose(2, 3).contiguous().transpose(2, 3).unbind(1),
         )
     )()
     return q, *caches
@@ -139,15 +127,7 @@ def layer(step, memory, chance):
 def test_a_thousand_batches_launch_only_what_was_compiled(device_key, launches, as_vendor, memory):
     vendor = VENDORS[device_key]
     as_vendor(vendor)
-    done = compile_ahead(
-        "cpu",
-        LAYOUTS,
-        dtype=BF16,
-        cache_dtypes=(None, FP8),
-        block_sizes=PAGES,
-        features=KINDS,
-        device_key=device_key,
-    )
+    done = compile_ahead("cpu", MODELS, features=KINDS, device_key=device_key)
     assert not done.failures
     ready = keys(launches, vendor)
     launches.clear()
@@ -163,20 +143,21 @@ def test_a_thousand_batches_launch_only_what_was_compiled(device_key, launches, 
                     "sliding_window": chance.choice((1, 2, 16, 1000)),
                     "softcap": number,
                     "sinks": torch.zeros(
-                        step.heads.num_query_heads, dtype=chance.choice((BF16, torch.float32))
+                        step.model.num_query_heads, dtype=chance.choice((BF16, torch.float32))
                     ),
                 },
             )
         )
         attn_kernels.run(plan, q, k_cache, v_cache, **options)
-        chosen.add((plan.config, step.heads))
+        chosen.add((plan.config, step.model.num_query_heads))
         met |= keys(launches, vendor)
         launches.clear()
     assert met <= ready, sorted(met - ready, key=str)[:1]
     # Nor is much compiled for nothing: nearly all that the tree can return was met.
-    wanted = enumerate_launches([choose_for_key(device_key)], LAYOUTS, dtype=BF16, cache_dtypes=(BF16, FP8))
-    assert {(job.config, job.heads) for job in wanted} >= chosen
-    assert len(chosen) >= 0.9 * len({(job.config, job.heads) for job in wanted})
+    jobs = enumerate_launches([choose_for_key(device_key)], MODELS)
+    compiled = {(job.config, job.model.num_query_heads) for job in jobs}
+    assert compiled >= chosen
+    assert len(chosen) >= 0.9 * len(compiled)
 
 
 @pytest.fixture
@@ -187,20 +168,23 @@ def hopper(new_process, monkeypatch):
     monkeypatch.setattr(capture, "multiprocessors", lambda device: 132)
 
 
+PLAIN = [Model(*heads, 16, BF16) for heads in LAYOUTS]
+
+
 @pytest.mark.parametrize("device_key", [None, "nvidia_h200"])
 def test_graphs_launch_only_what_was_compiled(device_key, hopper, monkeypatch, memory):
-    """What looks at the batch for all layers, too, which asks the tree that chose."""
+    """Including kernels that look at the batch for all layers, which call the tree that chose."""
     launches = record_launches(monkeypatch, execute=False, once_a_plan=True)
-    binding.forget()
-    done = compile_ahead("cpu", LAYOUTS, dtype=BF16, device_key=device_key, for_capture=True)
+    direct.forget()
+    done = compile_ahead("cpu", PLAIN, device_key=device_key, for_capture=True)
     assert not done.failures
     ready = keys(launches, "nvidia")
     launches.clear()
     chance = random.Random(2)
     for num_seqs in (1, 2, 4, 16, 17, 33, 64, 132, 133, 256):
-        for heads in map(Heads._make, LAYOUTS):
+        for model in PLAIN:
             context = chance.choice((100, 10_000))
-            step = Step((1,) * num_seqs, (context,) * num_seqs, heads, 16, BF16)
+            step = Step((1,) * num_seqs, (context,) * num_seqs, model)
             plan = step.plan(device_key=device_key, for_capture=True)
             attn_kernels.run(plan, *layer(step, memory, chance))
     met = keys(launches, "nvidia")
@@ -208,20 +192,18 @@ def test_graphs_launch_only_what_was_compiled(device_key, hopper, monkeypatch, m
     assert {"count_segments_kernel", "segmented_kernel", "stream_k_kernel"} <= {name for name, *_ in met}
 
 
-HEADS = Heads(8, 2, 64)
-DECODE = Step((1, 1), (40, 50), HEADS, 16, BF16)
+MODEL = Model(8, 2, 64, 16, BF16)
+DECODE = Step((1, 1), (40, 50), MODEL)
 CONFIG = Config("qblock", 16, 32)
 
 
 @pytest.fixture
 def compiled(launches, as_vendor):
-    """The keys of what is compiled ahead for kinds of layers, on AMD, where they depend on most."""
+    """A function that compiles ahead and returns keys; on AMD, where they depend on more than elsewhere."""
     as_vendor("amd")
 
     def compile_kinds(features, configs=(CONFIG,)):
-        done = compile_ahead(
-            "cpu", [HEADS], dtype=BF16, configs=configs, device_key="default", features=features
-        )
+        done = compile_ahead("cpu", [MODEL], configs=configs, device_key="default", features=features)
         assert not done.failures
         found = keys(launches, "amd")
         launches.clear()
@@ -231,17 +213,17 @@ def compiled(launches, as_vendor):
 
 
 def run_decode(q=None, caches=None, config=CONFIG, **options):
-    q = torch.zeros(2, HEADS.num_query_heads, HEADS.head_size, dtype=BF16) if q is None else q
+    q = torch.zeros(2, MODEL.num_query_heads, MODEL.head_size, dtype=BF16) if q is None else q
     k_cache, v_cache = caches or (cache(), cache())
     attn_kernels.run(DECODE.plan(config=config), q, k_cache, v_cache, **options)
 
 
 def cache(pages=4):
-    return torch.zeros(pages, DECODE.page, HEADS.num_kv_heads, HEADS.head_size, dtype=BF16)
+    return torch.zeros(pages, MODEL.block_size, MODEL.num_kv_heads, MODEL.head_size, dtype=BF16)
 
 
 def large_cache():
-    """In a tensor of over 2 GiB, which nobody touches."""
+    """In an untouched tensor of over 2 GiB."""
     page = cache(1).numel()
     pages = LARGE // (BF16.itemsize * page) + 1
     return torch.empty(pages * page, dtype=BF16).view(pages, *cache(1).shape[1:])
@@ -253,7 +235,7 @@ def large_out():
 
 
 def per_head(dtype):
-    return torch.zeros(HEADS.num_query_heads, dtype=dtype)
+    return torch.zeros(MODEL.num_query_heads, dtype=dtype)
 
 
 def odd(tensor):
@@ -294,7 +276,7 @@ def test_new_keys_and_values(compiled, launches):
     ready = compiled([("new_kv",)], [config])
     fused = torch.zeros(5, 8 + 2 + 2, 64, dtype=BF16)
     q, k_new, v_new = fused.split((8, 2, 2), 1)
-    plan = Step((4, 1), (40, 50), HEADS, 16, BF16).plan(config=config)
+    plan = Step((4, 1), (40, 50), MODEL).plan(config=config)
     attn_kernels.run(plan, q, cache(), cache(), k_new=k_new, v_new=v_new)
     assert {launch.kernel for launch in launches} == {"prefix_prefill_kernel", "decode_kernel"}
     assert keys(launches, "amd") <= ready

@@ -1,4 +1,4 @@
-"""Where things are compiled ahead, what fails, and what is wrong use."""
+"""``compile_ahead``: its processes, failures and wrong use."""
 
 import logging
 import multiprocessing
@@ -10,7 +10,7 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 import torch
 
-from attn_kernels import Config
+from attn_kernels import Config, Model
 from attn_kernels.choose import heuristic
 from attn_kernels.warmup import compile_ahead as ahead
 from attn_kernels.warmup import processes
@@ -18,7 +18,7 @@ from attn_kernels.warmup.compile_ahead import compile_ahead
 from attn_kernels.warmup.dummy_launch import DummyLaunch
 
 BF16 = torch.bfloat16
-LAYOUTS = [(32, 8, 128), (28, 4, 128)]
+MODELS = [Model(32, 8, 128, 16, BF16), Model(28, 4, 128, 16, BF16)]
 DEADLY = "segmented_M64_T64_N16_W4_S3"
 
 
@@ -70,7 +70,7 @@ def pool(monkeypatch):
 
 
 def compile_h100(**how):
-    return compile_ahead("cpu", LAYOUTS, dtype=BF16, device_key="nvidia_h100", **how)
+    return compile_ahead("cpu", MODELS, device_key="nvidia_h100", **how)
 
 
 def test_what_the_cache_holds_is_loaded_without_processes(ran, pool):
@@ -99,7 +99,7 @@ def test_what_it_lacks_is_compiled_in_processes_and_then_loaded(ran, pool):
     assert seen == sorted(set(seen))
 
 
-def test_progress_is_told_without_processes_too(ran):
+def test_progress_is_reported_without_processes_too(ran):
     ran.slow_tiles |= {32, 64, 128}
     seen = []
     done = compile_h100(progress=lambda *counts: seen.append(counts))
@@ -107,7 +107,7 @@ def test_progress_is_told_without_processes_too(ran):
     assert seen == [(count, 20) for count in range(1, 21)]
 
 
-def test_a_failure_is_told_and_costs_only_itself(ran, monkeypatch, caplog):
+def test_a_failure_is_reported_and_stops_nothing_else(ran, monkeypatch, caplog):
     made = DummyLaunch.run
 
     def run(job, device):
@@ -118,8 +118,8 @@ def test_a_failure_is_told_and_costs_only_itself(ran, monkeypatch, caplog):
     monkeypatch.setattr(DummyLaunch, "run", run)
     done = compile_h100(features=[(), ("window",)])
     assert len(ran.jobs) == done.launches == 40
-    told = "segmented_M64_T64_N8_W4_S3 heads {} page 16 bfloat16 window: RuntimeError: no such instruction"
-    assert sorted(done.failures) == sorted(told.format(heads) for heads in ("32/8/128", "28/4/128"))
+    message = "segmented_M64_T64_N8_W4_S3 heads {} page 16 bfloat16 window: RuntimeError: no such instruction"
+    assert sorted(done.failures) == sorted(message.format(heads) for heads in ("32/8/128", "28/4/128"))
     warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert warnings == [f"compile_ahead: {line}" for line in done.failures]
     assert str(done).splitlines()[0].startswith("38 of 40 launches ready")
@@ -127,15 +127,17 @@ def test_a_failure_is_told_and_costs_only_itself(ran, monkeypatch, caplog):
 
 
 def test_models_that_share_kernels_compile_them_once(ran):
-    alike = [(32, 8, 128), (16, 4, 128), (64, 16, 128)]
-    done = compile_ahead("cpu", alike, dtype=BF16, device_key="nvidia_h100", block_sizes=(16, 16))
+    alike = [
+        Model(8 * heads, 2 * heads, 128, 16, BF16, cache) for heads in (4, 2, 8) for cache in (None, BF16)
+    ]
+    done = compile_ahead("cpu", alike, device_key="nvidia_h100")
     assert len(ran.jobs) == done.launches == 10
 
 
 def test_a_forced_config_is_what_is_compiled(ran, new_process, monkeypatch):
     monkeypatch.setenv("ATTN_KERNELS_CONFIG", "qblock_M16_T16_W4_S2")
     monkeypatch.setattr(heuristic, "describe_device", lambda device: ("NVIDIA H100", "sm_90", "nvidia"))
-    compile_ahead("cpu", [(32, 8, 128)], dtype=BF16)
+    compile_ahead("cpu", MODELS[:1])
     assert {str(job.config) for job in ran.jobs} == {"qblock_M16_T16_W4_S2"}
 
 
@@ -165,22 +167,17 @@ def test_a_handler_of_interrupts_that_is_not_python_s_stays(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "changed, error, told",
+    "changed, error, message",
     [
-        ({"head_layouts": [(32, 8)]}, ValueError, r"head_layouts holds \(32, 8\), but \(num_query_heads"),
-        ({"head_layouts": [(32, 5, 128)]}, ValueError, "a multiple of num_kv_heads"),
-        ({"head_layouts": [(32, 8, 512)]}, ValueError, "head_size is 512"),
-        ({"dtype": torch.float32}, TypeError, "dtype is torch.float32"),
-        ({"cache_dtypes": [torch.int8]}, TypeError, "cache_dtype is torch.int8"),
-        ({"block_sizes": [0]}, ValueError, "block_size is 0"),
+        ({"models": [(32, 8)]}, TypeError, r"models holds \(32, 8\), but an attn_kernels.Model is needed"),
         ({"features": ["window"]}, TypeError, r"features holds 'window', .* such as \('window',\)"),
         ({"features": [("windows",)]}, ValueError, "features holds 'windows', but the features are: window"),
         ({"device_key": "h100"}, ValueError, "device_key is 'h100', but the generated modules are: amd"),
         ({"configs": [Config("qblock", 17, 16)]}, ValueError, "config.block_m is 17"),
     ],
 )
-def test_wrong_use_is_an_error_before_anything_is_launched(changed, error, told, ran):
-    arguments = {"head_layouts": LAYOUTS, "dtype": BF16, "device_key": "nvidia_h100"} | changed
-    with pytest.raises(error, match=told):
-        compile_ahead("cpu", arguments.pop("head_layouts"), **arguments)
+def test_wrong_use_is_an_error_before_anything_is_launched(changed, error, message, ran):
+    arguments = {"models": MODELS, "device_key": "nvidia_h100"} | changed
+    with pytest.raises(error, match=message):
+        compile_ahead("cpu", **arguments)
     assert ran.jobs == []

@@ -1,4 +1,4 @@
-"""Which configs a tree can return for a model, found by following all its paths."""
+"""The configs that a tree can return for a model, found by following all its paths."""
 
 from itertools import product
 
@@ -43,7 +43,7 @@ def test_no_batch_is_given_another_config(key, model, batch):
 
 @pytest.mark.parametrize("key", MODULES)
 def test_only_what_a_guard_leaves(key):
-    """Nothing but the fallback beyond a guard, which asks about the model alone."""
+    """Beyond a guard on the model there is only the fallback."""
     choose, every = MODULES[key].choose, names(configs_of(MODULES[key]))
     assert names(reachable(choose, **MODEL | {"num_kv_heads": 1})) == {FALLBACK}
     assert names(reachable(choose, **MODEL | {"head_size": 32})) == {FALLBACK}

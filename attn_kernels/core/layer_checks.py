@@ -1,0 +1,129 @@
+"""Validation of one layer's tensors and score options; host-only, never synchronises."""
+
+import torch
+from torch import Tensor
+
+from attn_kernels.core.checks import FP8, INT32_LIMIT, check_int
+from attn_kernels.core.structures import Plan
+
+FLOAT32_LIMIT = 3.4e38
+MAX_SOFTCAP = 1000.0  # a score's error in float32 grows with it: 1e-4 here
+
+
+def check_run(
+    plan: Plan,
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    out: Tensor | None,
+    k_new: Tensor | None,
+    v_new: Tensor | None,
+) -> None:
+    """Check the tensors of a layer: shapes, dtypes, devices, strides, page ids against the caches' size."""
+    query_shape = (plan.num_query_tokens, plan.model.num_query_heads, plan.model.head_size)
+    dtype = plan.model.dtype
+    for name, tensor in (("q", q),) if out is None else (("q", q), ("out", out)):
+        _check_data(plan, name, tensor, query_shape, dtype)
+        token, head, _ = tensor.stride()
+        rows, heads = plan.config.block_m, plan.model.queries_per_kv
+        _check_offset(name, tensor, (rows - 1) * token + (heads - 1) * head)
+    _check_tensor("k_cache", k_cache)
+    num_blocks = k_cache.shape[0] if k_cache.ndim else 0
+    cache_shape = (num_blocks, plan.model.block_size, plan.model.num_kv_heads, plan.model.head_size)
+    cache_dtype = FP8 if k_cache.dtype == FP8 else dtype
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        _check_data(plan, name, cache, cache_shape, cache_dtype)
+        _check_offset(name, cache, plan.model.block_size * cache.stride(1))
+    if plan.max_page_id is not None and plan.max_page_id >= num_blocks:
+        raise ValueError(
+            f"block_table uses page id {plan.max_page_id}, but k_cache holds only {num_blocks} pages"
+        )
+    if (k_new is None) != (v_new is None):
+        given, absent = ("k_new", "v_new") if v_new is None else ("v_new", "k_new")
+        raise ValueError(f"{given} is given without {absent}, but both or neither are needed")
+    if k_new is not None and v_new is not None:
+        new_shape = (plan.num_query_tokens, plan.model.num_kv_heads, plan.model.head_size)
+        _check_data(plan, "k_new", k_new, new_shape, dtype)
+        _check_data(plan, "v_new", v_new, new_shape, dtype)
+
+
+def _check_data(plan: Plan, name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    _check_tensor(name, tensor)
+    if tensor.shape != shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {shape} is needed")
+    if tensor.dtype != dtype:
+        raise TypeError(f"{name} has dtype {tensor.dtype}, but {dtype} is needed")
+    if tensor.device != plan.device:
+        raise ValueError(f"{name} is on {tensor.device}, but the plan was made for {plan.device}")
+    stride = tensor.stride()
+    if stride[-1] != 1 and shape[-1] > 1:
+        raise ValueError(f"{name} has stride {stride[-1]} in its last dimension, but 1 is needed")
+
+
+def _check_offset(name: str, tensor: Tensor, offset: int) -> None:
+    """Check an offset inside a page of keys or a tile of queries: it is int32 in the kernels."""
+    if offset >= INT32_LIMIT:
+        strides = tensor.stride()
+        raise ValueError(f"{name} has strides {strides}, which reach past 2^31 elements inside one tile")
+
+
+def check_scoring(
+    plan: Plan,
+    softmax_scale: float | None,
+    sliding_window: int | None,
+    softcap: float,
+    alibi_slopes: Tensor | None,
+    sinks: Tensor | None,
+    k_scale: float | Tensor,
+    v_scale: float | Tensor,
+) -> None:
+    """Check a layer's score options and scales."""
+    if softmax_scale is not None:
+        _check_positive("softmax_scale", softmax_scale)
+    if sliding_window is not None:
+        check_int("sliding_window", sliding_window, 1)
+        if sliding_window >= INT32_LIMIT:
+            raise ValueError(f"sliding_window is {sliding_window}, but less than 2^31 is needed")
+    if softcap != 0.0:
+        _check_positive("softcap", softcap)
+        if softcap > MAX_SOFTCAP:
+            raise ValueError(f"softcap is {softcap}, but at most {MAX_SOFTCAP} is supported, or 0 for none")
+    heads = (plan.model.num_query_heads,)
+    if alibi_slopes is not None:
+        _check_vector(plan, "alibi_slopes", alibi_slopes, heads, (torch.float32,))
+    if sinks is not None:
+        _check_vector(plan, "sinks", sinks, heads, (torch.float32, plan.model.dtype))
+    for name, scale in (("k_scale", k_scale), ("v_scale", v_scale)):
+        if isinstance(scale, Tensor):
+            if scale.numel() != 1:
+                raise ValueError(f"{name} has shape {tuple(scale.shape)}, but one element is needed")
+            _check_vector(plan, name, scale.flatten(), (1,), (torch.float32,))
+        else:
+            _check_positive(name, scale)
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name} is a {type(value).__name__}, but a number is needed")
+    if not 0.0 < value < FLOAT32_LIMIT:
+        raise ValueError(f"{name} is {value}, but a positive finite number is needed")
+
+
+def _check_tensor(name: str, tensor: object) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} is a {type(tensor).__name__}, but a torch.Tensor is needed")
+
+
+def _check_vector(
+    plan: Plan, name: str, tensor: Tensor, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...]
+) -> None:
+    _check_tensor(name, tensor)
+    if tensor.shape != shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {shape} is needed")
+    if tensor.dtype not in dtypes:
+        needed = " or ".join(map(str, dict.fromkeys(dtypes)))
+        raise TypeError(f"{name} has dtype {tensor.dtype}, but {needed} is needed")
+    if tensor.device != plan.device:
+        raise ValueError(f"{name} is on {tensor.device}, but the plan was made for {plan.device}")
+    if tensor.stride(0) != 1 and shape[0] > 1:
+        raise ValueError(f"{name} has stride {tensor.stride(0)}, but 1 is needed")

@@ -1,0 +1,42 @@
+"""The constants of a model's attention layers."""
+
+from dataclasses import dataclass
+
+import torch
+
+from attn_kernels.core.checks import check_cache_dtype, check_dtype, check_heads, check_int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The constants of attention layers, of one GPU's share under tensor parallelism.
+
+    Raises:
+        TypeError: a constant of the wrong type, or an unsupported dtype.
+        ValueError: a size that is unsupported, or query heads that are no multiple of the KV heads.
+    """
+
+    num_query_heads: int  # a multiple of num_kv_heads (multi-head, grouped-query, multi-query)
+    num_kv_heads: int
+    head_size: int  # elements, 1 to 256
+    block_size: int  # tokens a page of the caches holds, any number
+    dtype: torch.dtype  # torch.float16 or torch.bfloat16: of the queries, the output and the caches
+    cache_dtype: torch.dtype | None = None  # torch.float8_e4m3fn if the caches are fp8; else None
+
+    def __post_init__(self) -> None:
+        check_heads(self.num_query_heads, self.num_kv_heads, self.head_size)
+        check_dtype(self.dtype)
+        check_cache_dtype(self.cache_dtype, self.dtype)
+        check_int("block_size", self.block_size, 1)
+        if self.cache_dtype == self.dtype:  # two spellings of one model must be equal
+            object.__setattr__(self, "cache_dtype", None)
+
+    @property
+    def queries_per_kv(self) -> int:
+        """Query heads that share a KV head."""
+        return self.num_query_heads // self.num_kv_heads
+
+    @property
+    def kv_element_size(self) -> int:
+        """Bytes of an element of the caches."""
+        return (self.cache_dtype or self.dtype).itemsize
