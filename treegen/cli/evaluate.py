@@ -9,7 +9,7 @@ from treegen.cli.parsers import FINE, Commands, add_spec
 
 
 def add(commands: Commands) -> None:
-    parser = commands.add_parser("eval", help="judge trees on scenarios they have not seen, beside peers")
+    parser = commands.add_parser("eval", help="score trees on scenarios they have not seen, beside peers")
     add_spec(parser)
     parser.add_argument("--kernel", metavar="NAME", help="only this kernel (default: all of the spec)")
     parser.add_argument("--device", metavar="KEY", help="only this device (default: all with a table)")
@@ -21,7 +21,7 @@ def add(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="FOLDER",
-        help="another table that judges the tree of the whole table; may be repeated",
+        help="another table that scores the tree of the whole table; may be repeated",
     )
     parser.add_argument("--no-curves", action="store_true", help="skip the learning curves")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write eval.md and eval.json there")
@@ -30,13 +30,20 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from treegen.review.eval import command
-    from treegen.review.eval.assess import Plan
-    from treegen.review.eval.request import Request
+    from treegen.review.eval.command import run as evaluate
+    from treegen.review.eval.tables import EvalSettings
 
-    plan = Plan(options.folds, options.repeats, not options.no_curves)
-    against = tuple(dict.fromkeys(options.against))
-    command.run(
-        Request(options.spec, options.kernel, options.device, plan, against, options.out, options.jobs)
+    evaluate(
+        EvalSettings(
+            options.spec,
+            options.kernel,
+            options.device,
+            options.folds,
+            options.repeats,
+            not options.no_curves,
+            tuple(dict.fromkeys(options.against)),
+            options.out,
+            options.jobs,
+        )
     )
     return FINE
