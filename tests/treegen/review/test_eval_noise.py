@@ -8,12 +8,12 @@ import pytest
 from treegen_builders import Cell, write_table, write_winners
 
 from treegen.read.table_file import read_table
-from treegen.review.eval.noise import Noise, noise_floor
+from treegen.review.eval.noise import NoiseFloor, noise_floor
 
 SHAPES = [(1, 1, 2), (8, 8, 2)]
 
 
-def _floor(folder: Path, *rows: list[Cell]) -> Noise | None:
+def _floor(folder: Path, *rows: list[Cell]) -> NoiseFloor | None:
     return noise_floor(read_table(write_table(folder, shapes=SHAPES, rows=rows)))
 
 
@@ -21,7 +21,7 @@ def test_repeats_that_agree_lose_nothing(tmp_path: Path) -> None:
     found = _floor(
         tmp_path, ["s001", 1, 1, 2, 3], ["s001", 2, 5, 6, 7], ["s002", 1, 3, 2, 1], ["s002", 2, 3, 2, 1]
     )
-    assert found == Noise(2, 1.0, 0.0)
+    assert found == NoiseFloor(2, 1.0, 0.0)
 
 
 def test_each_repeat_chooses_and_the_others_judge(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_only_configs_that_both_timed_take_part(tmp_path: Path) -> None:
 
 def test_a_config_that_failed_once_takes_no_part(tmp_path: Path) -> None:
     found = _floor(tmp_path, ["s001", 1, 1, 4, 9], ["s001", 2, "inf", 3, 4])
-    assert found == Noise(1, 1.0, 0.0)
+    assert found == NoiseFloor(1, 1.0, 0.0)
 
 
 @pytest.mark.parametrize(

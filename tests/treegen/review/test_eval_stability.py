@@ -18,7 +18,7 @@ from treegen.crossval.parallel import in_order
 from treegen.read.build_problem import build_problem
 from treegen.read.table_file import read_table
 from treegen.review.eval import stability
-from treegen.review.eval.stability import Difference, against, bootstrap, difference, refit
+from treegen.review.eval.stability import ChoiceDifference, bootstrap, difference, refit, refits
 
 SHAPES = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
 
@@ -42,7 +42,7 @@ def test_the_share_that_changes(tmp_path: Path) -> None:
     posed = problem(tmp_path, times=_slow_below_64)
     narrow, medium, _ = posed.configs
     assert difference((narrow,) * 9, (narrow,) * 6 + (medium,) * 3, posed).changed == pytest.approx(3 / 9)
-    assert difference((narrow,) * 9, (narrow,) * 9, posed) == Difference(9, 0, 1, 1)
+    assert difference((narrow,) * 9, (narrow,) * 9, posed) == ChoiceDifference(9, 0, 1, 1)
 
 
 def test_a_choice_without_a_time_is_charged_as_twice_the_best(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_winners_tell_which_decisions_differ_and_not_what_that_costs(tmp_path: P
     table = read_table(write_winners(tmp_path / "winners", times=winners))
     posed = build_problem(measured.kernel, measured.device, table)
     narrow, _, wide = posed.configs
-    assert difference((narrow,) * 9, (wide,) * 9, posed) == Difference(9, 1, None, None)
+    assert difference((narrow,) * 9, (wide,) * 9, posed) == ChoiceDifference(9, 1, None, None)
 
 
 def test_a_build_keeps_the_tree_where_fresh_ones_differ(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_another_table_over_our_tree(tmp_path: Path) -> None:
         tmp_path / "c", shapes=SHAPES, times=lambda row: [10.0, 20.0, 80.0 if row[0] < 64 else 2.5]
     )
     ours = fit_tree(here)
-    (kept, changed) = against(here, ours, [same, other], fit_tree, in_order, "")
-    assert kept is not None and kept.build.here == kept.fresh.here == Difference(16, 0, 1, 1)
+    (kept, changed) = refits(here, ours, [same, other], fit_tree, in_order, "")
+    assert kept is not None and kept.build.here == kept.fresh.here == ChoiceDifference(16, 0, 1, 1)
     assert changed is not None and changed.build.there.changed == pytest.approx(1 / 2)
     assert changed.build.there.slower == pytest.approx(2, rel=1e-5)
 
@@ -110,12 +110,12 @@ def test_a_table_of_other_scenarios_says_so(tmp_path: Path, monkeypatch: pytest.
     here, there = problem(tmp_path / "a"), problem(tmp_path / "b", shapes=SHAPES)
     told: list[bool] = []
 
-    def build_again(task: stability.Task) -> stability.Again:
+    def build_again(task: stability.RebuildTask) -> stability.Again:
         told.append(task.other_scenarios)
         return stability.Again(task.old, task.old)
 
     monkeypatch.setattr(stability, "build_again", build_again)
-    against(here, fit_tree(here), [here, there], fit_tree, in_order, "")
+    refits(here, fit_tree(here), [here, there], fit_tree, in_order, "")
     assert told == [False, True]
 
 

@@ -35,9 +35,8 @@ from treegen.cli.parsers import Parser
 from treegen.core.errors import InputError
 from treegen.review.explain.explanation import explain
 from treegen.review.explain.figures import figures_text
-from treegen.review.explain.request import Request
-from treegen.review.explain.show import show_explanation
-from treegen.review.explain.subject import Subject, read_subject
+from treegen.review.explain.terminal import show_explanation
+from treegen.review.explain.tuned_module import TunedModule, read_tuned_module
 
 Explain = Callable[..., str]
 
@@ -192,15 +191,15 @@ def test_json_of_winners_has_no_times(tmp_path: Path, explained: Explain) -> Non
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+def built(tmp_path_factory: pytest.TempPathFactory) -> TunedModule:
     path = write_project(tmp_path_factory.mktemp("built"))
     assert build(path) == 0
-    return read_subject(Request(path, KERNEL, None, {}, 2))
+    return read_tuned_module(path, KERNEL, None)
 
 
 @examples(60)
 @given(st.dictionaries(st.sampled_from(FEATURES), st.integers(1 - 2**62, 2**62 - 1), min_size=1))
-def test_any_integers_are_explained_or_refused_in_one_line(built: Subject, values: dict[str, int]) -> None:
+def test_any_integers_are_explained_or_refused_in_one_line(built: TunedModule, values: dict[str, int]) -> None:
     try:
         found = explain(built, values, 2)
     except InputError as error:

@@ -26,9 +26,8 @@ from treegen_builders import (
 from treegen.cli import explain as command
 from treegen.cli.parsers import Parser
 from treegen.review.explain.explanation import explain
-from treegen.review.explain.request import Request
-from treegen.review.explain.show import show_explanation
-from treegen.review.explain.subject import read_subject
+from treegen.review.explain.terminal import show_explanation
+from treegen.review.explain.tuned_module import read_tuned_module
 
 SHAPES: list[Row] = [(rows, columns, heads) for rows in SIDES for columns in SIDES for heads in (2, 8)]
 SECTIONS = {
@@ -243,7 +242,7 @@ def test_a_table_of_winners_knows_no_times(tmp_path: Path) -> None:
 
 
 def test_colours_are_for_terminals_only(project: Path) -> None:
-    found = explain(read_subject(Request(project, KERNEL, DEVICE, {}, 2)), {"rows": 4096}, 2)
+    found = explain(read_tuned_module(project, KERNEL, DEVICE), {"rows": 4096}, 2)
     for terminal in (False, True):
         out = io.StringIO()
         show_explanation(

@@ -28,7 +28,7 @@ from treegen_builders import (
 )
 
 from treegen.cli import main, report
-from treegen.review.report.command import Ask, run
+from treegen.review.report.command import ReportSettings, run
 
 HOSTILE = """<script>alert("1")</script>&amp;'$\\frac{1}{2}$ {{ 7 * 7 }}"""
 SHAPES: list[Row] = [(1 << a, 1 << b, 2) for a in range(9) for b in range(9)]
@@ -62,7 +62,7 @@ def _copy(project: Path, folder: Path) -> Path:
 
 def _page(path: Path, **asked: Any) -> str:
     out = path.parent / "out" / "report.html"
-    run(Ask(**{"spec": path, "kernel": None, "device": None, "out": out, "images": None, "jobs": 1, **asked}))
+    run(ReportSettings(**{"spec": path, "kernel": None, "device": None, "out": out, "images": None, "jobs": 1, **asked}))
     return out.read_text()
 
 

@@ -11,7 +11,7 @@ from treegen_builders import Row, problem
 
 from treegen.core.problem import Problem
 from treegen.crossval.choices import Decisions
-from treegen.review.report.places import places
+from treegen.review.report.log_axis import positions
 from treegen.review.report.planes import planes
 
 _CYCLE = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -73,7 +73,7 @@ def test_axes_are_those_in_which_nearest_neighbours_most_often_agree(tmp_path: P
     launched = tuple(posed.configs[k] for k in random.randint(0, 3, len(posed.cost)))
     agreed = {}
     for one, other in (("rows", "columns"), ("rows", "heads"), ("columns", "heads")):
-        points = np.rint(1000 * np.stack([places(posed.column(one)), places(posed.column(other))], axis=1))
+        points = np.rint(1000 * np.stack([positions(posed.column(one)), positions(posed.column(other))], axis=1))
         agreed[one, other] = 0
         for i, point in enumerate(points):
             distance = [((point - p) ** 2).sum() if j != i else np.inf for j, p in enumerate(points)]

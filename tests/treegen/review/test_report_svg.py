@@ -11,11 +11,10 @@ pytest.importorskip("matplotlib")
 
 from matplotlib.axes import Axes
 
-from treegen.review.report import theme
 from treegen.review.report.figures import picture
 
 HOSTILE = """<script>alert("1")</script>&amp;'$\\frac{1}{2}$ ]]>"""
-COLOURS = {light: variable for variable, (light, _) in theme.VARIABLES.items()}
+COLOURS = {light: variable for variable, (light, _) in VARIABLES.items()}
 
 
 def _hostile(axes: Axes) -> None:

@@ -12,7 +12,7 @@ from treegen_strategies import examples
 from treegen.core.problem import Problem
 from treegen.core.tree import Leaf, Split, Tree, depth, size
 from treegen.crossval.choices import decide, judge
-from treegen.review.report.drawntree import Branch, Drawn, Launch, Question, drawn
+from treegen.review.report.drawn_tree import DrawnNode, DrawnTree, drawn_tree
 
 WORDS = {"words": {"area": "cells", "heads": "query heads"}, "regimes": {"flat": "rows <= 1"}}
 
