@@ -46,6 +46,14 @@ def _extrapolation(reach: TargetReach, scenarios: int | None = None) -> Extrapol
     return Extrapolation(reach, scenarios, PowerLaw(2.0, 0.25))
 
 
+def _curve(way: str, first: float, last: float, extrapolation: Extrapolation) -> LearningCurve:
+    return LearningCurve(way, (CurvePoint(6, first, 0.25), CurvePoint(12.5, last, 0.5)), extrapolation)
+
+
+def _differ(changed: float, slower: float) -> ChoiceDifference:
+    return ChoiceDifference(16, changed, slower, slower + 0.001)
+
+
 MEASURED = Assessment(
     "scale",
     "nvidia_h100",
@@ -57,16 +65,8 @@ MEASURED = Assessment(
     ),
     NoiseFloor(16, 1.00234, 0.125),
     (
-        LearningCurve(
-            OURS,
-            (CurvePoint(6, 1.25, 0.25), CurvePoint(12.5, 1.0625, 0.5)),
-            _extrapolation(TargetReach.NEVER),
-        ),
-        LearningCurve(
-            FOREST,
-            (CurvePoint(6, 1.125, 0.5), CurvePoint(12.5, 1.03125, 0.5)),
-            _extrapolation(TargetReach.MORE, 1234),
-        ),
+        _curve(OURS, 1.25, 1.0625, _extrapolation(TargetReach.NEVER)),
+        _curve(FOREST, 1.125, 1.03125, _extrapolation(TargetReach.MORE, 1234)),
     ),
     BootstrapDifferences(
         (ChoiceDifference(16, 0.0, 1.0, 1.0), ChoiceDifference(16, 0.125, 1.001, 1.002)),
@@ -77,12 +77,8 @@ MEASURED = Assessment(
             AGAIN,
             (WayScore(OURS, _quality(1.04), 0.9, 8.0, 3.0), WayScore(SINGLE, _quality(1.5), 0.0, 1.0, 1.0)),
             RefitDifferences(
-                RefitDifference(
-                    ChoiceDifference(16, 0.0625, 1.006, 1.007), ChoiceDifference(16, 0.0625, 1.008, 1.009)
-                ),
-                RefitDifference(
-                    ChoiceDifference(16, 0.125, 1.002, 1.003), ChoiceDifference(16, 0.125, 1.004, 1.005)
-                ),
+                RefitDifference(_differ(0.0625, 1.006), _differ(0.0625, 1.008)),
+                RefitDifference(_differ(0.125, 1.002), _differ(0.125, 1.004)),
             ),
         ),
     ),
@@ -198,7 +194,5 @@ def test_json_holds_every_figure() -> None:
 
 def test_json_does_not_depend_on_the_last_bits_of_a_logarithm() -> None:
     floors = NoiseFloor(16, 1.00234, 0.125), NoiseFloor(16, 1.00234 + 1e-15, 0.125)
-    texts = {
-        figures_text(replace(REPORT, assessments=(replace(MEASURED, noise=one), WINNERS))) for one in floors
-    }
-    assert len(texts) == 1
+    one, other = (figures_text(replace(REPORT, assessments=(replace(MEASURED, noise=f),))) for f in floors)
+    assert one == other
