@@ -26,16 +26,21 @@ from treegen_strategies import examples
 
 from treegen.core.problem import Problem
 from treegen.core.tree import Leaf, Split, choose
-from treegen.review.explain.outside import Between, Beyond, Far, outside
-from treegen.review.explain.tree_path import TRUSTED, trace
 from treegen.review.explain.completed_shape import complete, parse_features
 from treegen.review.explain.feature_space import feature_space
+from treegen.review.explain.outside import Between, Beyond, Far, outside
+from treegen.review.explain.tree_path import TRUSTED, trace
 from treegen.review.explain.tuned_module import TunedModule, read_tuned_module
 from treegen.review.regions import holds
 
 
 def test_integers_are_read_as_python_writes_them() -> None:
-    assert parse_features(["a=4_096", "b=-1", "c=0", f"d={2**62 - 1}"]) == {"a": 4096, "b": -1, "c": 0, "d": 2**62 - 1}
+    assert parse_features(["a=4_096", "b=-1", "c=0", f"d={2**62 - 1}"]) == {
+        "a": 4096,
+        "b": -1,
+        "c": 0,
+        "d": 2**62 - 1,
+    }
 
 
 NO_INTEGERS = [
@@ -71,8 +76,8 @@ SHAPES: list[Row] = [(1 + r**2, 3 + c**2, h) for r in range(20) for c in range(2
 
 
 @pytest.fixture(scope="module")
-def problem_(tmp_path_factory: pytest.TempPathFactory) -> Problem:
-    return problem(tmp_path_factory.mktemp("problem_"), shapes=SHAPES)
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+    return problem(tmp_path_factory.mktemp("measured"), shapes=SHAPES)
 
 
 @pytest.mark.parametrize(
@@ -85,15 +90,15 @@ def problem_(tmp_path_factory: pytest.TempPathFactory) -> Problem:
     ],
 )
 def test_features_that_may_not_be_given_are_refused(
-    problem_: Problem, given_: dict[str, int], what: str
+    measured: Problem, given_: dict[str, int], what: str
 ) -> None:
-    assert what in error_of(complete, given_, problem_)
+    assert what in error_of(complete, given_, measured)
 
 
 @examples(60)
 @given(st.dictionaries(st.sampled_from(FEATURES), st.integers(-5, 500), min_size=1))
-def test_what_is_not_given_comes_from_a_nearest_scenario(problem_: Problem, known: dict[str, int]) -> None:
-    shape = complete(known, problem_)
+def test_what_is_not_given_comes_from_a_nearest_scenario(measured: Problem, known: dict[str, int]) -> None:
+    shape = complete(known, measured)
     assert {name: shape.values[name] for name in known} == known
     assert shape.values["area"] == shape.values["rows"] * shape.values["columns"]
     assert set(shape.given) | set(shape.assumed) == set(FEATURES) and not set(shape.given) & set(
@@ -107,21 +112,23 @@ def test_what_is_not_given_comes_from_a_nearest_scenario(problem_: Problem, know
     )
 
     def away(scenario: str) -> float:
-        row = problem_.scenarios.index(scenario)
+        row = measured.scenarios.index(scenario)
         logs = [
-            math.log2(max(1, value)) - math.log2(max(1, problem_.column(name)[row]))
+            math.log2(max(1, value)) - math.log2(max(1, measured.column(name)[row]))
             for name, value in implied.items()
         ]
         return math.hypot(*logs)
 
     assert shape.source is not None
-    assert away(shape.source) == pytest.approx(min(away(scenario) for scenario in problem_.scenarios), abs=1e-5)
-    row = problem_.scenarios.index(shape.source)
-    assert all(shape.values[name] == problem_.column(name)[row] for name in shape.assumed)
+    assert away(shape.source) == pytest.approx(
+        min(away(scenario) for scenario in measured.scenarios), abs=1e-5
+    )
+    row = measured.scenarios.index(shape.source)
+    assert all(shape.values[name] == measured.column(name)[row] for name in shape.assumed)
 
 
-def test_of_scenarios_as_near_the_middle_one_is_taken(problem_: Problem) -> None:
-    shape = complete({"heads": 2}, problem_)
+def test_of_scenarios_as_near_the_middle_one_is_taken(measured: Problem) -> None:
+    shape = complete({"heads": 2}, measured)
     assert 50 < shape.values["rows"] < 150 and 50 < shape.values["columns"] < 150
 
 
@@ -218,26 +225,26 @@ def test_guards_say_what_they_stand_for(tuned: TunedModule, tmp_path: Path) -> N
         assert first.fell == fell
 
 
-def _outside(problem_: Problem, row: Row) -> list[object]:
-    space = feature_space(problem_)
-    values = complete(dict(zip(FEATURES, row, strict=True)), problem_).values
-    return list(outside(values, problem_, float(space.distances(space.at(values)).min()), space.usual()))
+def _outside(measured: Problem, row: Row) -> list[object]:
+    space = feature_space(measured)
+    values = complete(dict(zip(FEATURES, row, strict=True)), measured).values
+    return list(outside(values, measured, float(space.distances(space.at(values)).min()), space.usual()))
 
 
-def test_a_measured_shape_and_one_between_sizes_lie_inside(problem_: Problem) -> None:
-    assert _outside(problem_, (101, 103, 2)) == []
-    assert _outside(problem_, (100, 99, 2)) == []
+def test_a_measured_shape_and_one_between_sizes_lie_inside(measured: Problem) -> None:
+    assert _outside(measured, (101, 103, 2)) == []
+    assert _outside(measured, (100, 99, 2)) == []
 
 
-def test_values_beyond_and_between_the_measured_ones_are_named(problem_: Problem) -> None:
-    assert _outside(problem_, (101, 103, 3))[0] == Between("heads", 3, 2, 8)
-    assert _outside(problem_, (101, 103, 1))[0] == Beyond("heads", 1, 2, 8)
-    found = _outside(problem_, (363, 364, 2))
+def test_values_beyond_and_between_the_measured_ones_are_named(measured: Problem) -> None:
+    assert _outside(measured, (101, 103, 3))[0] == Between("heads", 3, 2, 8)
+    assert _outside(measured, (101, 103, 1))[0] == Beyond("heads", 1, 2, 8)
+    found = _outside(measured, (363, 364, 2))
     assert found == [Beyond("rows", 363, 1, 362), Beyond("area", 363 * 364, 3, 362 * 364)]
 
 
-def test_far_is_farther_than_nearly_all_scenarios_are_from_their_nearest_other(problem_: Problem) -> None:
-    space = feature_space(problem_)
+def test_far_is_farther_than_nearly_all_scenarios_are_from_their_nearest_other(measured: Problem) -> None:
+    space = feature_space(measured)
     points = space.points.tolist()
     nearest = sorted(min(math.dist(one, other) for other in points if other != one) for one in points)
     usual = nearest[math.ceil(0.99 * len(nearest)) - 1]
@@ -245,7 +252,7 @@ def test_far_is_farther_than_nearly_all_scenarios_are_from_their_nearest_other(p
     for rows in (400, 500, 700, 1000, 4000):
         here = [math.log2(value) for value in (rows, 103, 2, 103 * rows)]
         away = min(math.dist(here, one) for one in points)
-        far = [reason for reason in _outside(problem_, (rows, 103, 2)) if isinstance(reason, Far)]
+        far = [reason for reason in _outside(measured, (rows, 103, 2)) if isinstance(reason, Far)]
         assert [reason.distance for reason in far] == pytest.approx([away] if away > usual else [], abs=1e-5)
     assert far
 

@@ -15,8 +15,8 @@ from treegen_strategies import examples
 from treegen.core.problem import UNIT, UNMEASURED
 from treegen.core.spec import Config
 from treegen.review.explain.estimate import TimeEstimate, estimate
-from treegen.review.explain.kriging import FEWEST, NEAR, Floats, predict
 from treegen.review.explain.feature_space import feature_space
+from treegen.review.explain.kriging import FEWEST, NEAR, Floats, predict
 from treegen.review.explain.tuned_module import TunedModule, read_tuned_module
 
 NARROW, MEDIUM, WIDE = (
@@ -112,7 +112,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> TunedModule:
     return read_tuned_module(path, KERNEL, DEVICE)
 
 
-def test_times_are_those_of_the_problem_s_costs(tuned: TunedModule) -> None:
+def test_times_are_those_of_the_measureds_costs(tuned: TunedModule) -> None:
     cost = tuned.problem.cost
     timed = cost < UNMEASURED
     assert (np.isfinite(tuned.times) == timed).all()
