@@ -132,8 +132,8 @@ def groups(problem: Problem) -> dict[str, list[int]]:
     labels = [(f"kind {kind(id, values)}", f"shape {shape(values)}") for id, values in scenarios(problem)]
     shapes = Counter(label for _, label in labels)
     names = [*(f"kind {name}" for name in KINDS), *sorted(shapes, key=lambda name: (-shapes[name], name))]
-    rows = {name: [row for row, own in enumerate(labels) if name in own] for name in names}
-    return {"all": list(range(len(labels)))} | {name: own for name, own in rows.items() if own}
+    rows = {name: [row for row, of in enumerate(labels) if name in of] for name in names}
+    return {"all": list(range(len(labels)))} | {name: found for name, found in rows.items() if found}
 
 
 def share_of_gap(chosen: Floats, single: Floats) -> float | None:
@@ -154,8 +154,8 @@ def entries(table: TimedTable, chosen: Mapping[str, Decisions]) -> list[dict[str
         entry: dict[str, Any] = {"id": id, "kind": kind(id, values), "shape": shape(values)}
         entry["best"] = str(launch_config(best)), float(table.best[row])
         entry["choices"] = {
-            name: (str(launch_config(chosen[name][row])), None if np.isnan(own[row]) else float(own[row]))
-            for name, own in times.items()
+            name: (str(launch_config(chosen[name][row])), None if np.isnan(taken[row]) else float(taken[row]))
+            for name, taken in times.items()
         }
         found.append(entry)
     return found
@@ -187,7 +187,7 @@ def scenarios(problem: Problem) -> list[tuple[str, dict[str, int]]]:
 def kind(id: str, features: Mapping[str, int]) -> str:
     """A batch's kind: decode, prefill, chunk, spec or mixed.
 
-    Features do not always tell chunks from mixed batches, as they do not hold the shortest query. The
+    Features do not always separate chunks from mixed batches, as they do not hold the shortest query. The
     scenario's id decides, if it names one of the two.
     """
     longest, tokens = features["max_query_len"], features["num_query_tokens"]

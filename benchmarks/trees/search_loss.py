@@ -90,8 +90,10 @@ def portfolio(tuned: TimedTable) -> list[Config] | None:
 
 def best_of(configs: Sequence[Config], table: TimedTable) -> Slowdowns:
     """The slowdowns of the best of these configs in each scenario."""
-    own = table.times[:, [column for column, config in enumerate(table.problem.configs) if config in configs]]
-    least = np.where(np.isnan(own), np.inf, own).min(axis=1, initial=np.inf)
+    times = table.times[
+        :, [column for column, config in enumerate(table.problem.configs) if config in configs]
+    ]
+    least = np.where(np.isnan(times), np.inf, times).min(axis=1, initial=np.inf)
     return summary(np.where(np.isinf(least), np.nan, least / table.best))
 
 
@@ -107,8 +109,8 @@ def replay(folder: Path, budgets: Sequence[float]) -> list[ReplayedRace]:
         tune(Race(problem, RULES), bench, times, lambda visit: None, Silent(), budget=budget)
         ratios = []
         for scenario in problem.scenarios:
-            own = times.medians(scenario)
-            best = min(own, key=own.__getitem__, default=None)
+            medians = times.medians(scenario)
+            best = min(medians, key=medians.__getitem__, default=None)
             ratios.append(math.nan if best is None else every.slowdowns(scenario).get(best, math.nan))
         found.append(ReplayedRace(budget, times.num_measured() / problem.possible, summary(np.array(ratios))))
     return found

@@ -30,13 +30,13 @@ def lines(results: TunedResults, worst: int) -> list[str]:
     return found
 
 
-def cells(own: Slowdowns) -> str:
-    mean, p95, most = figure(own.geomean, ".3f"), figure(own.p95, ".3f"), figure(own.most, ".2f")
-    return f"{mean:>7} {p95:>6} {most:>6} {own.untimed or '-':>7}"
+def cells(found: Slowdowns) -> str:
+    mean, p95, most = figure(found.geomean, ".3f"), figure(found.p95, ".3f"), figure(found.most, ".2f")
+    return f"{mean:>7} {p95:>6} {most:>6} {found.untimed or '-':>7}"
 
 
-def row(label: str, own: Slowdowns) -> str:
-    return f"{label:58} {cells(own)}"
+def row(label: str, found: Slowdowns) -> str:
+    return f"{label:58} {cells(found)}"
 
 
 def table_lines(scores: TableScores, worst: int) -> list[str]:
@@ -93,18 +93,18 @@ def device_lines(pair: DeviceComparison) -> list[str]:
             row(f"module of {there} on {here} (other choice in {modules.differ})", modules.other),
             row("    its time over that of the own module", modules.other_over_own),
         ]
-    for name, own in spreads(best):
-        found.append(f"{second} over {first}, {name} ({own.cells}): median {own.shift:.3f}")
+    for name, spread in spreads(best):
+        found.append(f"{second} over {first}, {name} ({spread.cells}): median {spread.shift:.3f}")
     return found
 
 
 def run_lines(noise: RunComparison) -> list[str]:
     pair = noise.pair
     found = ["", f"{noise.device}, two runs: relative difference of a cell's medians"]
-    for name, own in spreads(pair):
+    for name, spread in spreads(pair):
         found.append(
-            f"{name:24} {own.cells:6} cells: {own.median:.1%} median, {own.p90:.1%} 90%, {own.p99:.1%} 99%; "
-            f"second over first, median: {own.shift:.4f}"
+            f"{name:24} {spread.cells:6} cells: {spread.median:.1%} median, {spread.p90:.1%} 90%, {spread.p99:.1%} 99%; "
+            f"second over first, median: {spread.shift:.4f}"
         )
     found += [
         f"the winner differs in {pair.differ} of {pair.scenarios} scenarios",

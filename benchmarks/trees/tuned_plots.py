@@ -35,15 +35,15 @@ def sorted_entries(tables: Sequence[Entry]) -> list[Entry]:
 def scatter(axes: Any, entries: Sequence[Entry], name: str, *, relative: bool) -> None:
     """Small marks of tuned scenarios, larger ones with an edge of those that were not tuned."""
     label, colour, marker = STYLES[name]
-    for own in SETS:
+    for set_name in SETS:
         points = [
             (place, time / entry["best"][1] if relative else time)
             for place, entry in enumerate(entries)
-            if entry["set"] == own and (time := entry["choices"][name][1]) is not None
+            if entry["set"] == set_name and (time := entry["choices"][name][1]) is not None
         ]
         if points:
             look: dict[str, Any] = {"s": 13, "alpha": 0.7, "edgecolors": "none", "zorder": 3, "label": label}
-            if own == "untuned":
+            if set_name == "untuned":
                 look = {"s": 42, "edgecolors": "black", "linewidths": 0.8, "zorder": 4}
                 look["label"] = f"{label}, untuned scenario"
             axes.scatter(*zip(*points, strict=True), color=colour, marker=marker, **look)
@@ -62,8 +62,8 @@ def draw_device(plt: Any, tables: Sequence[Entry]) -> Any:
             scatter(axes, entries, name, relative=axes is above)
     above.axhline(1.0, color="black", linewidth=1.4, zorder=2, label="best config measured")
     start = 0
-    for kind, own in groupby(entries, key=lambda entry: entry["kind"]):
-        best = [entry["best"][1] for entry in own]
+    for kind, same in groupby(entries, key=lambda entry: entry["kind"]):
+        best = [entry["best"][1] for entry in same]
         below.plot(range(start, start + len(best)), best, color="black", linewidth=1.4, zorder=2)
         if start:
             for axes in (above, below):

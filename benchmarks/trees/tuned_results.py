@@ -125,7 +125,7 @@ def table_scores(table: TimedTable, single: Config, state: State) -> TableScores
         share_of_gap(slowdowns["chosen"], slowdowns["single"]),
         optimism(table.problem),
         {
-            group: {name: summary(own[rows]) for name, own in slowdowns.items()}
+            group: {name: summary(ratios[rows]) for name, ratios in slowdowns.items()}
             for group, rows in groups(table.problem).items()
         },
         entries(table, chosen),

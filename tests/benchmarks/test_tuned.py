@@ -86,7 +86,7 @@ def timed(folder: Path, *rows: Times, drawn: Sequence[Scenario] = TINY) -> Timed
     for one, times in zip(drawn, rows, strict=False):
         repeats = {c: time if isinstance(time, tuple) else (time,) for c, time in times.items()}
         for number in range(max(map(len, repeats.values()))):
-            cells = {str(c): own[number] for c, own in repeats.items() if number < len(own)}
+            cells = {str(c): of[number] for c, of in repeats.items() if number < len(of)}
             visits.append(Visit(one.id, number + 1, cells))
     table = write_table(folder, visits, drawn=drawn[: len(rows)])
     return read_timed_table(table, "nvidia_h100", "tuned", STATE)
@@ -243,11 +243,11 @@ def test_the_portfolio_is_timed_wherever_it_may_be_launched(tmp_path: Path) -> N
     everywhere, left_out = [Config.parse(id) for id in possible[TINY[0].id]][:2]
     cells = {one.id: dict.fromkeys(possible[one.id], 1.0) for one in TINY}
     del cells[TINY[0].id][str(left_out)]
-    visits = [Visit(id, 1, own) for id, own in cells.items()]
+    visits = [Visit(id, 1, times) for id, times in cells.items()]
 
     tiny = write_table(tmp_path / "tiny", visits, configs)
     found = portfolio(read_timed_table(tiny, "nvidia_h100", "tuned", STATE))
-    assert found is not None and len(found) == len({id for own in possible.values() for id in own}) - 1
+    assert found is not None and len(found) == len({id for ids in possible.values() for id in ids}) - 1
     assert everywhere in map(launch_config, found) and left_out not in map(launch_config, found)
     mine = write_table(tmp_path / "mine", visits, configs, name="recorded")
     assert portfolio(read_timed_table(mine, "nvidia_h100", "tuned", STATE)) is None

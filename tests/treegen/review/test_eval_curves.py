@@ -17,7 +17,7 @@ from treegen.crossval.folds import split
 from treegen.crossval.parallel import in_order
 from treegen.read.build_problem import build_problem
 from treegen.read.table_file import read_table
-from treegen.review.eval.curves import HORIZON, PowerLaw, TargetReach, extrapolate, fit_law, learning_curves
+from treegen.review.eval.curves import HORIZON, PowerLaw, TargetStatus, extrapolate, fit_law, learning_curves
 from treegen.review.eval.ways import FOREST, OURS, held_out
 
 SIZES = (10, 20, 40, 80)
@@ -34,28 +34,28 @@ def test_a_law_is_found_again(scale: float, exponent: float) -> None:
 def test_the_number_of_scenarios_by_hand() -> None:
     """loss = 1 / n: a hundredth takes a hundred."""
     found = extrapolate([(n, 1 / n) for n in SIZES], 1 / 100.5)
-    assert (found.reach, found.scenarios) == (TargetReach.MORE, 101)
+    assert (found.reach, found.scenarios) == (TargetStatus.MORE, 101)
     assert found.law == PowerLaw(pytest.approx(1), pytest.approx(1))
 
 
 def test_just_within_the_horizon_and_just_beyond() -> None:
     points, edge = [(n, 1 / n) for n in SIZES], 1 / (HORIZON * SIZES[-1])
-    assert extrapolate(points, edge * 1.001).reach is TargetReach.MORE
-    assert extrapolate(points, edge * 0.999).reach is TargetReach.NEVER
+    assert extrapolate(points, edge * 1.001).reach is TargetStatus.MORE
+    assert extrapolate(points, edge * 0.999).reach is TargetStatus.NEVER
 
 
 @pytest.mark.parametrize(
     ("points", "reach"),
     [
-        ([(n, 0.5) for n in SIZES], TargetReach.NEVER),
-        ([(n, n / 100) for n in SIZES], TargetReach.NEVER),
-        ([(10, 0.5), (20, 0.1)], TargetReach.THERE),
-        ([(10, 0.5), (20, 0.0)], TargetReach.THERE),
-        ([(10, 0.5)], TargetReach.TOO_FEW),
-        ([(10, 0.0), (20, 0.5)], TargetReach.TOO_FEW),
+        ([(n, 0.5) for n in SIZES], TargetStatus.NEVER),
+        ([(n, n / 100) for n in SIZES], TargetStatus.NEVER),
+        ([(10, 0.5), (20, 0.1)], TargetStatus.THERE),
+        ([(10, 0.5), (20, 0.0)], TargetStatus.THERE),
+        ([(10, 0.5)], TargetStatus.TOO_FEW),
+        ([(10, 0.0), (20, 0.5)], TargetStatus.TOO_FEW),
     ],
 )
-def test_targets_without_a_number(points: list[tuple[float, float]], reach: TargetReach) -> None:
+def test_targets_without_a_number(points: list[tuple[float, float]], reach: TargetStatus) -> None:
     found = extrapolate(points, 0.1)
     assert (found.reach, found.scenarios) == (reach, None)
 
@@ -64,7 +64,7 @@ def test_at_least_as_many_scenarios_are_needed_as_were_measured() -> None:
     """The law reaches the target before the last point, which has not reached it."""
     found = extrapolate([(10, 1.0), (20, 0.05), (40, 0.11)], 0.1)
     assert found.law is not None and found.law.at(40) < 0.1
-    assert (found.reach, found.scenarios) == (TargetReach.MORE, 40)
+    assert (found.reach, found.scenarios) == (TargetStatus.MORE, 40)
 
 
 def _problem(folder: Path) -> Problem:
@@ -72,12 +72,12 @@ def _problem(folder: Path) -> Problem:
 
 
 def _by_count(known: Problem) -> Tree:
-    """The first config everywhere if it learns from eight scenarios, the second from fewer, the third from
+    """The first config everywhere if it is fitted to eight scenarios, the second from fewer, the third from
     fewer than six."""
     return Leaf(known.configs[0 if len(known.cost) >= 8 else 1 if len(known.cost) >= 6 else 2])
 
 
-def test_points_are_judged_on_the_folds_of_the_whole(tmp_path: Path) -> None:
+def test_points_are_scored_on_the_folds_of_the_whole(tmp_path: Path) -> None:
     problem_ = _problem(tmp_path)
     folds = split(16, 2, 2)
     full = held_out(problem_, folds, _by_count, in_order, "")
@@ -107,4 +107,4 @@ def test_few_scenarios_give_a_curve_of_one_point(tmp_path: Path) -> None:
     full = held_out(problem_, folds, _by_count, in_order, "")
     for curve in learning_curves(problem_, folds, full, _by_count, in_order, ""):
         assert len(curve.points) == 1 and curve.extrapolation is not None
-        assert curve.extrapolation.reach in (TargetReach.TOO_FEW, TargetReach.THERE)
+        assert curve.extrapolation.reach in (TargetStatus.TOO_FEW, TargetStatus.THERE)

@@ -14,7 +14,7 @@ from treegen.core.table import Cells
 from treegen.crossval.heldout import Quality
 from treegen.review.eval.assess import Assessment, EvalReport, OtherTable
 from treegen.review.eval.command import figures_text
-from treegen.review.eval.curves import CurvePoint, Extrapolation, LearningCurve, PowerLaw, TargetReach
+from treegen.review.eval.curves import CurvePoint, Extrapolation, LearningCurve, PowerLaw, TargetStatus
 from treegen.review.eval.noise import NoiseFloor
 from treegen.review.eval.page import page
 from treegen.review.eval.stability import (
@@ -42,7 +42,7 @@ def _share(agreement: float) -> Quality:
     return Quality(18, agreement, None, None, None, None, None, 0, 0)
 
 
-def _extrapolation(reach: TargetReach, scenarios: int | None = None) -> Extrapolation:
+def _extrapolation(reach: TargetStatus, scenarios: int | None = None) -> Extrapolation:
     return Extrapolation(reach, scenarios, PowerLaw(2.0, 0.25))
 
 
@@ -65,8 +65,8 @@ MEASURED = Assessment(
     ),
     NoiseFloor(16, 1.00234, 0.125),
     (
-        _curve(OURS, 1.25, 1.0625, _extrapolation(TargetReach.NEVER)),
-        _curve(FOREST, 1.125, 1.03125, _extrapolation(TargetReach.MORE, 1234)),
+        _curve(OURS, 1.25, 1.0625, _extrapolation(TargetStatus.NEVER)),
+        _curve(FOREST, 1.125, 1.03125, _extrapolation(TargetStatus.MORE, 1234)),
     ),
     BootstrapDifferences(
         (ChoiceDifference(16, 0.0, 1.0, 1.0), ChoiceDifference(16, 0.125, 1.001, 1.002)),
@@ -155,15 +155,15 @@ def test_the_terminal_on_a_table_of_winners() -> None:
 @pytest.mark.parametrize(
     ("reach", "scenarios", "shown"),
     [
-        (TargetReach.THERE, None, "there already"),
-        (TargetReach.TOO_FEW, None, "too few points"),
-        (TargetReach.MORE, 9, "about 9"),
-        (TargetReach.MORE, 95, "about 95"),
-        (TargetReach.MORE, 349, "about 350"),
-        (TargetReach.MORE, 99_999, "about 100,000"),
+        (TargetStatus.THERE, None, "there already"),
+        (TargetStatus.TOO_FEW, None, "too few points"),
+        (TargetStatus.MORE, 9, "about 9"),
+        (TargetStatus.MORE, 95, "about 95"),
+        (TargetStatus.MORE, 349, "about 350"),
+        (TargetStatus.MORE, 99_999, "about 100,000"),
     ],
 )
-def test_extrapolations(reach: TargetReach, scenarios: int | None, shown: str) -> None:
+def test_extrapolations(reach: TargetStatus, scenarios: int | None, shown: str) -> None:
     curve = LearningCurve(OURS, (CurvePoint(6, 1.25, 0.25),), _extrapolation(reach, scenarios))
     assert curves_grid([curve]).rows == (("treegen", "1.250", shown),)
 

@@ -69,7 +69,7 @@ def test_a_build_keeps_the_tree_where_fresh_ones_differ(tmp_path: Path) -> None:
     assert any(sample.changed for sample in found.fresh)
 
 
-def test_bootstrap_refits_to_its_samples_and_judges_in_the_whole_table(tmp_path: Path) -> None:
+def test_bootstrap_refits_to_its_samples_and_scores_in_the_whole_table(tmp_path: Path) -> None:
     """Trees of a single leaf: medium is kept; narrow is as good, wide eight times slower."""
     problem_ = problem(tmp_path, shapes=SHAPES, times=lambda row: [10.0, 10.0, 80.0])
     seen: dict[tuple[str, ...], Config] = {}

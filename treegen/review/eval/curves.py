@@ -20,7 +20,7 @@ _PARTS = (Fraction(1, 8), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4))
 _FEWEST = 4  # a point of a curve needs this many training scenarios
 
 
-class TargetReach(StrEnum):
+class TargetStatus(StrEnum):
     """Whether more scenarios would reach a target slowdown."""
 
     THERE = "there already"
@@ -44,16 +44,16 @@ class PowerLaw:
 class Extrapolation:
     """What a power law says about the target."""
 
-    reach: TargetReach
-    scenarios: int | None  # about how many are needed, for TargetReach.MORE
+    reach: TargetStatus
+    scenarios: int | None  # about how many are needed, for TargetStatus.MORE
     law: PowerLaw | None
 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """Held-out figures of a way that learnt from part of the scenarios, as in Quality."""
+    """Held-out figures of a way that was trained on part of the scenarios, as in Quality."""
 
-    scenarios: float  # that it learnt from, mean over the folds
+    scenarios: float  # for training, mean over the folds
     slowdown: float | None
     agreement: float
 
@@ -72,7 +72,7 @@ def learning_curves(
 ) -> tuple[LearningCurve, ...]:
     """The curves of our tree and of the forest.
 
-    full: the scores on the same folds after learning from all training scenarios.
+    full: the scores on the same folds after training on all training scenarios.
     """
     fewest = min(len(fold.train) for fold in folds)
     parts = [part for part in _PARTS if fewest * part >= _FEWEST]
@@ -117,15 +117,15 @@ def fit_law(points: Sequence[tuple[float, float]]) -> PowerLaw | None:
 def extrapolate(points: Sequence[tuple[float, float]], target: float) -> Extrapolation:
     """At about which n the loss reaches `target`, by the law through the points (n, loss), ascending by n.
 
-    The law knows nothing of noise, nor of what the features cannot tell.
+    The law ignores noise, and differences that the features do not describe.
     """
     law = fit_law(points)
     last, loss = points[-1]
     if loss <= target:
-        return Extrapolation(TargetReach.THERE, None, law)
+        return Extrapolation(TargetStatus.THERE, None, law)
     if law is None:
-        return Extrapolation(TargetReach.TOO_FEW, None, None)
+        return Extrapolation(TargetStatus.TOO_FEW, None, None)
     if law.at(HORIZON * last) > target:
-        return Extrapolation(TargetReach.NEVER, None, law)
+        return Extrapolation(TargetStatus.NEVER, None, law)
     needed = math.exp(math.log(law.scale / target) / law.exponent)
-    return Extrapolation(TargetReach.MORE, math.ceil(max(needed, last)), law)
+    return Extrapolation(TargetStatus.MORE, math.ceil(max(needed, last)), law)

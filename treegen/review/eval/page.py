@@ -26,9 +26,9 @@ _WAYS = (
     "Helion's keeps its own defaults.\n"
 )
 _SLOWDOWN = "A slowdown is the time of the chosen config over the best time measured there; 1 is the best.\n"
-_WON_CURVES = "Share of held-out winners found, by the number of scenarios that were learnt from.\n"
+_WON_CURVES = "Share of held-out winners found, by the number of training scenarios.\n"
 _CURVES = (
-    "Held-out geomean by the number of scenarios that were learnt from. "
+    "Held-out geomean by the number of training scenarios. "
     "The last column extrapolates a power law through the points; it is not a measurement.\n"
 )
 _STABILITY = (
@@ -78,7 +78,7 @@ def _assessment(assessment: Assessment, report: EvalReport) -> Iterator[str]:
     yield from _table(stability_grid(assessment))
     for other in assessment.against:
         yield f"### Scored by `{other.source.path}`\n"
-        yield f"All ways learnt from the whole table. {other_line(other)}\n"
+        yield f"All ways were trained on the whole table. {other_line(other)}\n"
         yield from _table(ways_grid(other.rows, other.source.cells, name_worst=True))
 
 

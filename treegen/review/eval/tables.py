@@ -1,4 +1,4 @@
-"""What a user asks `treegen eval` for, and the tables that this takes."""
+"""The options of `treegen eval`, and the tables that they select."""
 
 from __future__ import annotations
 

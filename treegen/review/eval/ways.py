@@ -1,4 +1,4 @@
-"""All ways of choosing configs: each learns from the same scenarios and is scored on the same others."""
+"""All ways of choosing configs: each is trained on the same scenarios and scored on the same others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class WayScore:
 
 @dataclass(frozen=True)
 class WayChoices:
-    """What one way chose after learning once."""
+    """What one way chose after training once."""
 
     choices: Choices
     leaves: int | None
@@ -65,14 +65,14 @@ def peers() -> Mapping[str, Way]:
 
 
 def learn(known: Problem, tree: Tree, ways: Sequence[str] | None = None) -> dict[str, Rule]:
-    """Our tree's rule, then the peers' rules with at most as many leaves and the same maximum depth."""
+    """Our tree's rule, then the peers' rules, trained with at most as many leaves and the same maximum depth."""
     budget = Budget(known.kernel.budget.max_depth, size(tree))
     names = [name for name in peers() if ways is None or name in ways]
     return {OURS: tree_rule(tree), **{name: peers()[name](known, budget) for name in names}}
 
 
 def score_fold(task: FoldTask) -> dict[str, WayChoices]:
-    """Learn from the fold's training scenarios, and choose in its held-out ones."""
+    """Train on the fold's training scenarios, and choose in its held-out ones."""
     known, unseen = task.problem.rows(task.fold.train), task.problem.rows(task.fold.test)
     rules = learn(known, task.fit(known), task.ways)
     return {name: _choices(rule, unseen, task.problem) for name, rule in rules.items()}
@@ -85,7 +85,7 @@ def held_out(problem: Problem, folds: Sequence[Fold], fit: Fit, run: Run, what: 
 
 
 def on_others(problem: Problem, tree: Tree, others: Sequence[Problem]) -> list[tuple[WayScore, ...]]:
-    """For each other table the scores of all ways that learnt from the whole of `problem`."""
+    """For each other table the scores of all ways, trained on the whole of `problem`."""
     rules = learn(problem, tree) if others else {}
     found = [{name: _choices(rule, other, other) for name, rule in rules.items()} for other in others]
     return [scores([one], other.table.cells) for one, other in zip(found, others, strict=True)]

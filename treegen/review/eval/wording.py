@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from treegen.core.table import Cells
 from treegen.review.eval.assess import Assessment, EvalReport, OtherTable
-from treegen.review.eval.curves import TARGET, Extrapolation, LearningCurve, TargetReach
+from treegen.review.eval.curves import TARGET, Extrapolation, LearningCurve, TargetStatus
 from treegen.review.eval.noise import NoiseFloor
 from treegen.review.eval.stability import ChoiceDifference
 from treegen.review.eval.tables import TableSource
@@ -121,7 +121,7 @@ def source_line(source: TableSource, report: EvalReport) -> str:
 def other_line(other: OtherTable) -> str:
     """How large another table is, and whether its scenarios are held out."""
     shared = other.refits.fresh.here.scenarios if other.refits else 0
-    known = f"{shared} of them learnt from: those are not held out" if shared else "none of them learnt from"
+    known = f"{shared} of them trained on: those are not held out" if shared else "none of them trained on"
     return f"{_size_words(other.source)}, {known}."
 
 
@@ -172,7 +172,7 @@ def _curve_row(curve: LearningCurve) -> tuple[str, ...]:
 
 
 def _needed(extrapolation: Extrapolation) -> str:
-    if extrapolation.reach is not TargetReach.MORE or extrapolation.scenarios is None:
+    if extrapolation.reach is not TargetStatus.MORE or extrapolation.scenarios is None:
         return str(extrapolation.reach)
     digits = 1 - int(math.log10(extrapolation.scenarios))
     return f"about {round(extrapolation.scenarios, digits):,}"

@@ -111,4 +111,4 @@ def _why_no_time(tuned: TunedModule, config: Config) -> str:
     timed = int(np.isfinite(tuned.times[:, column]).sum())
     if timed < FEWEST:
         return f"the table times this config in {timed} scenarios only"
-    return "its range would reach from a sixteenth to sixteen times the time, or farther"
+    return "its 80% range would span a sixteenth to sixteen times the time, or more"

@@ -56,7 +56,7 @@ def run(settings: ReportSettings, fit: Fit = fit_tree) -> None:
         studies = spread("studying", study, tasks)
     styles = _styles(spec, state)
     sections = [section(one, styles[one.problem.kernel.name], place) for place, one in enumerate(studies)]
-    text = page(sections, [style for own in styles.values() for style in own.values()])
+    text = page(sections, [style for of_kernel in styles.values() for style in of_kernel.values()])
     if settings.images is not None:
         images = [image(one, styles[one.problem.kernel.name]) for one in studies]
         write_files(settings.images, dict(zip(names, images, strict=True)))
@@ -88,6 +88,6 @@ def _styles(spec: Spec, state: State) -> Mapping[str, Mapping[Config, ConfigStyl
     for (name, _), module in state.modules.items():
         configs[name].update(leaf.config for leaf, _ in leaves(module.tree))
     return {
-        name: config_styles(spec.kernels[name], own, place)
-        for place, (name, own) in enumerate(configs.items())
+        name: config_styles(spec.kernels[name], launched, place)
+        for place, (name, launched) in enumerate(configs.items())
     }

@@ -71,7 +71,7 @@ def _node(tree: Tree, words: str, problem: Problem, rows: Ints, cost: Ints) -> D
         bound = range_words(None, tree.threshold) if is_low else range_words(tree.threshold + 1, None)
         bounds.setdefault(problem.kernel.words.get(tree.feature, tree.feature), []).append(bound)
         tree, _, rows = high if is_low else low
-    guards = tuple(f"{word} {' or '.join(own)}" for word, own in bounds.items())
+    guards = tuple(f"{word} {' or '.join(parts)}" for word, parts in bounds.items())
     if isinstance(tree, Leaf):
         return DrawnNode(words, guards, DrawnLeaf(tree.config, cost[rows]))
     sides = (_node(side, text, problem, at, cost) for side, text, at in _sides(tree, problem, rows))
