@@ -68,7 +68,9 @@ def test_it_prints_and_writes_nothing_unasked(project: Path, tmp_path: Path, cap
     before = contents(tmp_path)
     assert _eval(project) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"scale on {DEVICE}\n9 scenarios x 3 configs, measured; 2 folds, 1 shuffle:")
+    assert out.startswith(
+        f"scale on {DEVICE}\n\n`tables/h100`: 9 scenarios x 3 configs, measured; 2 folds, 1 shuffle:"
+    )
     assert contents(tmp_path) == before
 
 
@@ -159,7 +161,7 @@ def test_another_table_scores_the_tree(project: Path, tmp_path: Path, capsys: Ca
     (against,) = assessment["against"]
     assert against["source"]["path"] == "other" and against["source"]["scenarios"] == 16
     assert all(row["quality"]["choices"] == 16 for row in against["rows"])
-    assert "scored by other" in capsys.readouterr().out
+    assert "Scored by `other`" in capsys.readouterr().out
 
 
 def test_a_table_scores_the_trees_of_its_own_gpu(two_devices: Path, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def peers() -> Mapping[str, Way]:
 
 
 def learn(known: Problem, tree: Tree, ways: Sequence[str] | None = None) -> dict[str, Rule]:
-    """Our tree's rule, then the peers' rules, trained with at most as many leaves and the same maximum depth."""
+    """Our tree's rule, then the peers' rules, with at most as many leaves and the same maximum depth."""
     budget = Budget(known.kernel.budget.max_depth, size(tree))
     names = [name for name in peers() if ways is None or name in ways]
     return {OURS: tree_rule(tree), **{name: peers()[name](known, budget) for name in names}}

@@ -1,9 +1,9 @@
-"""The text of an evaluation, the same on a terminal and on a page: grids, sentences and what columns mean."""
+"""The text of an evaluation, the same on a terminal and on a page."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -44,12 +44,63 @@ _COST = (
 )
 
 
+_WON_CURVES = "Share of held-out winners found, by the number of training scenarios."
+_CURVES = (
+    "Held-out geomean by the number of training scenarios. "
+    "The last column extrapolates a power law through the points; it is not a measurement."
+)
+_STABILITY = (
+    "The tree is built again from other data and compared with the tree of the whole table. `build` keeps "
+    "the previous tree where that is as good, as `treegen build` does; `fresh` does not."
+)
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading of an assessment."""
+
+    level: int
+    text: str
+
+
 @dataclass(frozen=True)
 class TextGrid:
     """A table of text. The first column is aligned left, the others right."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+Block = Heading | str | TextGrid
+"""A heading, a paragraph or a table."""
+
+
+def assessment_blocks(assessment: Assessment, report: EvalReport, *, name_worst: bool) -> Iterator[Block]:
+    """Everything about one kernel on one device; name_worst: with scenarios' ids in the tables."""
+    source = assessment.source
+    yield Heading(2, assessment.title)
+    yield f"`{source.path}`: {source_line(source, report)}"
+    yield from _ways_blocks(assessment.rows, source.cells, name_worst)
+    if assessment.noise is not None:
+        yield noise_line(assessment.noise)
+    if assessment.curves:
+        yield Heading(3, "Learning curves")
+        yield _WON_CURVES if source.cells is Cells.WINNERS else _CURVES
+        yield curves_grid(assessment.curves)
+    yield Heading(3, "Stability")
+    yield _STABILITY
+    yield stability_grid(assessment)
+    for other in assessment.against:
+        yield Heading(3, f"Scored by `{other.source.path}`")
+        yield f"All ways were trained on the whole table. {other_line(other)}"
+        yield from _ways_blocks(other.rows, other.source.cells, name_worst)
+
+
+def _ways_blocks(scores: Sequence[WayScore], cells: Cells, name_worst: bool) -> Iterator[Block]:
+    yield ways_grid(scores, cells, name_worst=name_worst)
+    ours = next(score.quality for score in scores if score.way == OURS)
+    if not name_worst and ours.worst is not None:
+        yield f"treegen's worst: {ours.worst:.2f} in {ours.worst_scenario}."
 
 
 def legend(report: EvalReport) -> tuple[tuple[str, str], ...]:
