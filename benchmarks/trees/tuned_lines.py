@@ -102,10 +102,9 @@ def run_lines(noise: RunComparison) -> list[str]:
     pair = noise.pair
     found = ["", f"{noise.device}, two runs: relative difference of a cell's medians"]
     for name, spread in spreads(pair):
-        found.append(
-            f"{name:24} {spread.cells:6} cells: {spread.median:.1%} median, {spread.p90:.1%} 90%, {spread.p99:.1%} 99%; "
-            f"second over first, median: {spread.shift:.4f}"
-        )
+        percentiles = f"{spread.median:.1%} median, {spread.p90:.1%} 90%, {spread.p99:.1%} 99%"
+        shift = f"second over first, median: {spread.shift:.4f}"
+        found.append(f"{name:24} {spread.cells:6} cells: {percentiles}; {shift}")
     found += [
         f"the winner differs in {pair.differ} of {pair.scenarios} scenarios",
         f"{'':58} {HEAD}",

@@ -29,7 +29,6 @@ from treegen.review.report.planes import FeaturePlane
 from treegen.review.report.study import ModuleStudy
 
 _WORST = 10  # slowest choices that are shown
-_FEW = 8  # a feature with no more values shows them all
 
 Styles = Mapping[Config, ConfigStyle]
 
@@ -78,19 +77,6 @@ class WorstChoice:
 
 
 @dataclass(frozen=True)
-class FeatureRange:
-    """The measured range of a feature."""
-
-    word: str
-    name: str  # in the code
-    derived: bool
-    least: str
-    greatest: str
-    distinct: int
-    values: str  # empty where there are many
-
-
-@dataclass(frozen=True)
 class PlanePictures:
     """Two pictures over the same features: the launched configs, and the number of scenarios."""
 
@@ -114,7 +100,6 @@ class PageSection:
     maps: tuple[PlanePictures, ...]
     worst: tuple[WorstChoice, ...]
     untimed: tuple[str, ...]
-    ranges: tuple[FeatureRange, ...]
 
 
 def section(study: ModuleStudy, styles: Styles, place: int) -> PageSection:
@@ -141,7 +126,6 @@ def section(study: ModuleStudy, styles: Styles, place: int) -> PageSection:
         ),
         worst=_worst(study, styles),
         untimed=tuple(problem.scenarios[row] for row in np.flatnonzero(untimed)),
-        ranges=_ranges(study),
     )
 
 
@@ -261,16 +245,4 @@ def _worst(study: ModuleStudy, styles: Styles) -> tuple[WorstChoice, ...]:
                 slowdown,
             )
         )
-    return tuple(found)
-
-
-def _ranges(study: ModuleStudy) -> tuple[FeatureRange, ...]:
-    problem = study.problem
-    found = []
-    for name in problem.names:
-        values = np.unique(problem.column(name)).tolist()
-        listed = ", ".join(f"{value:,}" for value in values) if len(values) <= _FEW else ""
-        word, derived = problem.kernel.words.get(name, name), name not in problem.kernel.features
-        ends = f"{values[0]:,}", f"{values[-1]:,}"
-        found.append(FeatureRange(word, name, derived, *ends, len(values), listed))
     return tuple(found)

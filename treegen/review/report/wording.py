@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from treegen.core.problem import UNIT, Problem
 from treegen.core.spec import Config, KernelSpec, Regime
 from treegen.core.table import Table
@@ -145,6 +147,11 @@ def share_timed(study: ModuleStudy) -> str:
         return f"{timed:,} of {cells:,} cells hold a time: that of each scenario's winner."
     text = f"{timed:,} of {cells:,} cells were timed ({percent(timed / cells, 1)})"
     return f"{text}, {failed:,} failed." if failed else f"{text}."
+
+
+def measured_values(problem: Problem, name: str) -> list[int]:
+    """The different values of a feature, ascending."""
+    return [int(value) for value in np.unique(problem.column(name))]
 
 
 def _mapping(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
