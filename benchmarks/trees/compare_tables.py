@@ -46,7 +46,7 @@ class ModuleComparison:
 
 
 def compare_tables(first: TimedTable, second: TimedTable) -> TableComparison:
-    """Raises ValueError where one id names two different scenarios."""
+    """Compare two tables. Raises ValueError where one id names two different scenarios."""
     one, other = first.problem, second.problem
     here, there = common_rows(one, other)
     same_id = set(one.scenarios) & set(other.scenarios)

@@ -95,7 +95,7 @@ def single_best(table: TimedTable) -> Config:
 
 
 def choices(table: TimedTable, single: Config, state: State) -> dict[str, Decisions]:
-    """What each way launches in each scenario. Raises InputError for a device without a module."""
+    """Each way's config in each scenario. Raises InputError for a device without a module."""
     modules = {key: module for (kernel, key), module in state.modules.items() if kernel == KERNEL}
     if table.device not in modules:
         raise InputError(table.device, f"has no module; the generated modules are {', '.join(modules)}")

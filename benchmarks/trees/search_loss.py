@@ -1,4 +1,4 @@
-"""What a search missed, by a full sweep of scenarios that it did not tune."""
+"""The loss of a search, by a full sweep of scenarios that it did not tune."""
 
 import math
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ RULES = RaceRules(explore=(3, 1, 1), refine=2)  # for sweeps of 48 scenarios; th
 
 @dataclass(frozen=True)
 class ReplayedRace:
-    """A race on a recorded sweep: the share of cells that it timed, and what its best configs lose."""
+    """A race on a recorded sweep: the share of cells that it timed, and the loss of its best configs."""
 
     seconds: float
     share: float
@@ -35,7 +35,7 @@ class ReplayedRace:
 
 @dataclass(frozen=True)
 class SearchLoss:
-    """What a device's tuning run timed, and what it missed."""
+    """The cells that a device's tuning run timed, and the loss of its search."""
 
     device: str
     seconds: float
@@ -47,7 +47,7 @@ class SearchLoss:
 
 
 def search_loss(tuned: TimedTable, untuned: TimedTable) -> SearchLoss | None:
-    """None where the tuned table is not a run's of a named scenario set. Raises TuningError."""
+    """The loss of a run's search; None for a run without a named scenario set. Raises TuningError."""
     configs = portfolio(tuned)
     course = tuned.problem.table.provenance.get("summary", {})
     if configs is None or "cells_possible" not in course:

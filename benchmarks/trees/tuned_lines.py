@@ -1,4 +1,4 @@
-"""What `benchmarks.trees.tuned` prints."""
+"""The printed lines of `benchmarks.trees.tuned`."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -93,8 +93,11 @@ def read_tables(root: Path, devices: Sequence[str], state: State) -> tuple[Table
 
 
 def results_of(tables: Tables, devices: Sequence[str], state: State) -> TunedResults:
-    """Raises InputError for a device without a module, ValueError for tables that contradict each other,
-    TuningError for a sweep that cannot be replayed."""
+    """Score and compare all tables.
+
+    Raises InputError for a device without a module, ValueError for tables that contradict each other, and
+    TuningError for a sweep that cannot be replayed.
+    """
     singles = {device: single_best(tables[device, "tuned"]) for device in devices}
     scores = [table_scores(table, singles[table.device], state) for table in tables.values()]
     pairs, noise, searches = [], [], []

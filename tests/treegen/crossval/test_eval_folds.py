@@ -23,7 +23,7 @@ from treegen.crossval.parallel import in_order
 from treegen.crossval.peers import Rule
 from treegen.fit.significance import copies
 from treegen.review.eval import ways
-from treegen.review.eval.ways import OURS, FoldTask, score_fold, peers
+from treegen.review.eval.ways import OURS, FoldTask, peers, score_fold
 
 SHAPES = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
 

@@ -42,7 +42,7 @@ class PowerLaw:
 
 @dataclass(frozen=True)
 class Extrapolation:
-    """What a power law says about the target."""
+    """The result of following a power law to the target."""
 
     reach: TargetStatus
     scenarios: int | None  # about how many are needed, for TargetStatus.MORE

@@ -13,7 +13,7 @@ from treegen.core.table import Cells, Table
 
 @dataclass(frozen=True)
 class NoiseFloor:
-    """What choosing by one repeat loses in the others. No way of choosing can do better."""
+    """The loss of choosing by one repeat, in the others. No way of choosing can do better."""
 
     scenarios: int  # with two repeats that have two configs in common
     slowdown: float  # geometric mean: time of one repeat's fastest config in the others over the best there

@@ -72,7 +72,7 @@ class RebuildTask:
 
 
 def build_again(task: RebuildTask) -> tuple[Tree, Tree]:
-    """What `treegen build` makes over the previous tree, and the fresh tree."""
+    """The tree that `treegen build` makes over the previous tree, and the fresh tree."""
     found = rebuild(task.problem, task.previous, task.fit, other_scenarios=task.other_scenarios)
     return found.kept.tree, found.fresh
 
@@ -123,7 +123,7 @@ def refit(problem: Problem, tree: Tree, other: Problem, again: Tree) -> RefitDif
 
 
 def difference(first: Decisions, second: Decisions, problem: Problem) -> ChoiceDifference:
-    """What the second's choices cost instead of the first's, by the problem's table."""
+    """Compare two trees' choices by the problem's table."""
     changed = sum(a != b for a, b in zip(first, second, strict=True)) / len(first)
     if problem.table.cells is Cells.WINNERS:
         return ChoiceDifference(len(first), changed, None, None)

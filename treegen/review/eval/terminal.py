@@ -1,4 +1,4 @@
-"""What `treegen eval` prints."""
+"""The terminal output of `treegen eval`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WIDTH = 110
 
 
 def show_report(report: EvalReport, console: Console | None = None) -> None:
-    """Print the assessments of a report, and below what their columns mean."""
+    """Print the assessments of a report, and the legend of their columns."""
     console = console or Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
     for assessment in report.assessments:
         for block in assessment_blocks(assessment, report, name_worst=False):

@@ -33,7 +33,7 @@ class WayScore:
 
 @dataclass(frozen=True)
 class WayChoices:
-    """What one way chose after training once."""
+    """The choices of one way after training once."""
 
     choices: Choices
     leaves: int | None

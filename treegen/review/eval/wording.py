@@ -104,7 +104,7 @@ def _ways_blocks(scores: Sequence[WayScore], cells: Cells, name_worst: bool) -> 
 
 
 def legend(report: EvalReport) -> tuple[tuple[str, str], ...]:
-    """Each column's name, and what it means."""
+    """Each column's name and meaning."""
     sources = [a.source for a in report.assessments]
     sources += [other.source for a in report.assessments for other in a.against]
     cells = {source.cells for source in sources}
@@ -160,7 +160,7 @@ def summary_grid(assessments: Sequence[Assessment]) -> TextGrid:
 
 
 def source_line(source: TableSource, report: EvalReport) -> str:
-    """What was evaluated, and how often."""
+    """The size of a table, the folds and the number of choices."""
     kind = "winners only" if source.cells is Cells.WINNERS else "measured"
     shuffles = f"{report.repeats} {'shuffle' if report.repeats == 1 else 'shuffles'}"
     choices = source.scenarios * report.repeats

@@ -40,7 +40,7 @@ class RunnerUp:
 
 @dataclass(frozen=True)
 class TimeEstimate:
-    """What the table says about the launched config at a shape."""
+    """The launched config's time at a shape, by the table."""
 
     time: RangedValue  # microseconds
     slowdown: RangedValue

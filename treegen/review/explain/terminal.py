@@ -1,4 +1,4 @@
-"""What `treegen explain` prints."""
+"""The terminal output of `treegen explain`."""
 
 from __future__ import annotations
 

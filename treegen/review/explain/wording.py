@@ -57,7 +57,7 @@ def config_words(config: Config, kernel: KernelSpec) -> str:
 
 
 def path_row(step: PathStep, kernel: KernelSpec) -> list[str]:
-    """A split, the shape's value, the answer, and what the split comes from."""
+    """A split, the shape's value, the answer, and the origin of the split."""
     question = f"{_word(step.feature, kernel)} {range_words(None, step.threshold)}?"
     return [question, f"{step.value:,}", "yes" if step.answer else "no", _kind(step)]
 
