@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from attn_kernels import Model
 from attn_kernels.core.config import Config
 from attn_kernels.offline import hook as module
 from attn_kernels.offline.hook import HOOK, CompileJob, CompileOutcome
@@ -56,7 +57,12 @@ def test_pyprojects_entry_point_is_a_hook() -> None:
 
 def test_its_features_are_those_that_a_plan_passes() -> None:
     """All of them are keywords of the one call, and arguments of `plan` or of the batch it is given."""
-    given = {*inspect.signature(plan.plan).parameters, "num_seqs", "kv_element_size"}
+    given = {
+        *inspect.signature(plan.plan).parameters,
+        *inspect.signature(Model).parameters,
+        "num_seqs",
+        "kv_element_size",
+    }
     assert set(HOOK.features) == set(KERNEL.features)
     assert set(HOOK.features) <= given
 

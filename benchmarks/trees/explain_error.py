@@ -2,12 +2,10 @@
 
     python -m benchmarks.trees.explain_error
 
-Leave-one-out: the time of each scenario, under the config that the device's committed module launches there,
-is predicted from all other scenarios of the table, and so are the ratios of the runners-up. Then the
-scenarios of a table that no tuning run saw, from the whole table. Needs no GPU and no torch.
+Leave-one-out: for each scenario, the time of the config that the device's committed module launches is
+predicted from all other scenarios of the table, and so are the ratios of the runners-up. Then a table that no
+tuning run saw is predicted from the whole table. Needs no GPU and no torch.
 """
-
-from __future__ import annotations
 
 import argparse
 import math
@@ -20,95 +18,83 @@ import numpy as np
 from treegen.crossval.choices import decide
 from treegen.read.build_problem import build_problem
 from treegen.read.table_file import read_table
-from treegen.review.explain.estimate import Figure, estimate
-from treegen.review.explain.request import Request
-from treegen.review.explain.space import space_of
-from treegen.review.explain.subject import Subject, read_subject, subject_of
+from treegen.review.explain.estimate import RangedValue, estimate
+from treegen.review.explain.feature_space import feature_space
+from treegen.review.explain.tuned_module import TunedModule, read_tuned_module, with_times
 
 KERNEL = "unified_attention"
 DEVICES = ("nvidia_h100", "nvidia_h200")
 UNSEEN = "tuning_data/unified_attention/untuned_{device}"
 TOP = 5  # runners-up, as `treegen explain` shows
 
+Pair = tuple[RangedValue, float]
+"""A prediction and the measured value."""
+
 
 @dataclass(frozen=True)
-class Outcome:
-    """A scenario. time: its prediction and the truth, None where either is missing; ratios: of runners-up."""
+class PredictedScenario:
+    """The predictions for one scenario."""
 
-    scenario: str
-    time: tuple[Figure, float] | None
-    ratios: tuple[tuple[Figure, float], ...]
+    kind: str  # of batch: the second word of the scenario's id
+    time: Pair | None  # None where the prediction or the measurement is missing
+    ratios: tuple[Pair, ...] = ()  # of runners-up
 
 
 def main() -> None:
-    """Print a line a device and kind of scenario."""
+    """Print a line for each device and kind of scenario."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--devices", nargs="+", default=DEVICES)
-    print(
-        "error: |log(predicted / measured)|; held: measured ones within the range that is meant to hold 80%"
-    )
+    print("error: |log(predicted / measured)|; held: measured ones within the range that should hold 80%")
     print(f"{'':46}     of  missing  median     90%    held  median range")
     for device in parser.parse_args().devices:
-        subject = read_subject(Request(None, KERNEL, device, {}, TOP))
-        left_out = list(_left_out(subject))
-        _lines(f"{device}, left out", left_out)
-        for kind in sorted({_kind(outcome) for outcome in left_out}):
-            _line(f"{device}, left out, {kind}", [o.time for o in left_out if _kind(o) == kind])
-        unseen = subject_of(
-            subject.spec,
-            subject.module,
-            (),
-            build_problem(
-                subject.kernel, subject.problem.device, read_table(Path(UNSEEN.format(device=device)))
-            ),
-        )
-        _lines(f"{device}, unseen", list(_predictions(subject, unseen, range(len(unseen.times)))))
+        tuned = read_tuned_module(None, KERNEL, device)
+        left_out = [found for row in range(len(tuned.times)) for found in _left_out(tuned, row)]
+        _print_lines(f"{device}, left out", left_out)
+        for kind in sorted({found.kind for found in left_out}):
+            _print_line(f"{device}, left out, {kind}", [f.time for f in left_out if f.kind == kind])
+        table = read_table(Path(UNSEEN.format(device=device)))
+        problem = build_problem(tuned.kernel, tuned.problem.device, table)
+        unseen = with_times(tuned.spec, tuned.module, (), problem)
+        _print_lines(f"{device}, unseen", list(_predictions(tuned, unseen, range(len(unseen.times)))))
 
 
-def _left_out(subject: Subject) -> Iterator[Outcome]:
-    every = np.arange(len(subject.times))
-    for row in every:
-        others = every[every != row]
-        rest = replace(subject, problem=subject.problem.rows(others), times=subject.times[others])
-        yield from _predictions(rest, subject, [int(row)])
+def _left_out(tuned: TunedModule, row: int) -> Iterator[PredictedScenario]:
+    others = np.delete(np.arange(len(tuned.times)), row)
+    rest = replace(tuned, problem=tuned.problem.rows(others), times=tuned.times[others])
+    yield from _predictions(rest, tuned, [row])
 
 
-def _predictions(known: Subject, judge: Subject, rows: Sequence[int]) -> Iterator[Outcome]:
-    """Scenarios of `judge` as predicted from those of `known`."""
-    space = space_of(known.problem)
-    decisions = decide(known.module.tree, judge.problem.rows(np.array(rows)))
+def _predictions(known: TunedModule, truth: TunedModule, rows: Sequence[int]) -> Iterator[PredictedScenario]:
+    """Predict scenarios of `truth` from those of `known`."""
+    space = feature_space(known.problem)
+    decisions = decide(known.module.tree, truth.problem.rows(np.array(rows)))
     for row, config in zip(rows, decisions, strict=True):
-        values = dict(zip(judge.problem.names, judge.problem.features[row].tolist(), strict=True))
-        scenario = judge.problem.scenarios[row]
+        values = dict(zip(truth.problem.names, truth.problem.features[row].tolist(), strict=True))
+        kind = truth.problem.scenarios[row].split("-")[1]
         found = estimate(known, config, values, space.points, space.at(values), None)
-        column = judge.column(config)
-        truth = math.nan if column is None else float(judge.times[row, column])
-        if found is None or math.isnan(truth):
-            yield Outcome(scenario, None, ())
+        columns = {config: column for column, config in enumerate(truth.problem.configs)}
+        time = float(truth.times[row, columns[config]]) if config in columns else math.nan
+        if found is None or math.isnan(time):
+            yield PredictedScenario(kind, None)
             continue
-        ratios = []
-        for runner in found.runners_up[:TOP]:
-            other = judge.column(runner.config)
-            if other is not None and np.isfinite(judge.times[row, other]):
-                ratios.append((runner.ratio, float(judge.times[row, other]) / truth))
-        yield Outcome(scenario, (found.time, truth), tuple(ratios))
+        ratios = [
+            (runner.ratio, float(truth.times[row, columns[runner.config]]) / time)
+            for runner in found.runners_up[:TOP]
+            if runner.config in columns and np.isfinite(truth.times[row, columns[runner.config]])
+        ]
+        yield PredictedScenario(kind, (found.time, time), tuple(ratios))
 
 
-def _kind(outcome: Outcome) -> str:
-    """What the tuning run calls such batches: the second word of the id."""
-    return outcome.scenario.split("-")[1]
+def _print_lines(title: str, found: Sequence[PredictedScenario]) -> None:
+    _print_line(title, [one.time for one in found])
+    _print_line(f"{title}, runners-up", [pair for one in found for pair in one.ratios])
 
 
-def _lines(title: str, outcomes: Sequence[Outcome]) -> None:
-    _line(title, [outcome.time for outcome in outcomes])
-    _line(f"{title}, runners-up", [pair for outcome in outcomes for pair in outcome.ratios])
-
-
-def _line(title: str, pairs: Sequence[tuple[Figure, float] | None]) -> None:
+def _print_line(title: str, pairs: Sequence[Pair | None]) -> None:
     known = [pair for pair in pairs if pair is not None]
-    errors = [abs(math.log(figure.value / truth)) for figure, truth in known]
-    held = np.mean([figure.low <= truth <= figure.high for figure, truth in known])
-    width = np.median([figure.high / figure.value for figure, _ in known])
+    errors = [abs(math.log(predicted.value / truth)) for predicted, truth in known]
+    held = np.mean([predicted.low <= truth <= predicted.high for predicted, truth in known])
+    width = np.median([predicted.high / predicted.value for predicted, _ in known])
     print(
         f"{title:46}{len(pairs):7}{len(pairs) - len(known):9}{np.median(errors):8.3f}"
         f"{np.quantile(errors, 0.9):8.3f}{held:8.1%}      / and x {width:.2f}",

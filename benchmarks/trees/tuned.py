@@ -1,142 +1,34 @@
-"""Judge the generated modules by measured tables, without a GPU.
+"""Score the choices of the generated modules by measured tables, without a GPU.
 
     python -m benchmarks.trees.tuned --out results/
 
-
-Of each device it reads the table that its module is compiled from, and where there are such the full sweep of
-scenarios that were not tuned (`untuned_DEVICE`) and a second run (`DEVICE_second`).
+For each device it reads the table that its module is compiled from. Where they exist, it also reads the full
+sweep of scenarios that were not tuned (`untuned_DEVICE`) and a second run (`DEVICE_second`). `treegen eval`
+scores fresh trees on held-out scenarios; this scores the committed modules.
 """
 
 import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from collections.abc import Sequence
 from pathlib import Path
 
-from attn_kernels.choose.heuristic import choose_for_key
-from attn_kernels.core.config import Config, complete
 from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.space.rules import fixed_choice
 from benchmarks.common.environment import stop, write_atomically
-from benchmarks.trees import tuned_lines, tuned_plots
-from benchmarks.trees.judge import (
-    Choice,
-    Features,
-    Measured,
-    gap_closed,
-    groups,
-    judge,
-    measured,
-    single_best,
-    summary,
-)
-from benchmarks.trees.judge_pairs import compare, cross
-from benchmarks.trees.judge_search import best_of, optimism, portfolio_of, replay
-from benchmarks.trees.tuned_results import CHOICES, Devices, Noise, Results, Search, Verdict
+from benchmarks.trees import tuned_plots
+from benchmarks.trees.score_choices import CommittedTrees
+from benchmarks.trees.tuned_lines import lines
+from benchmarks.trees.tuned_results import TunedResults, read_tables, results_of
 from treegen.core.errors import InputError
-from treegen.core.table import Table
+from treegen.read.spec_file import find_spec, read_spec
+from treegen.review.compiled_trees import read_trees
 
 DEVICES = "nvidia_h100,nvidia_h200"
-SETS = {"tuned": "{}", "untuned": "untuned_{}", "second run": "{}_second"}  # folders of a device
-BUDGETS = (100.0, 150.0, 200.0, 250.0, 300.0)  # seconds of the replay's clock
 
 
-@dataclass(frozen=True)
-class Source:
-    """A table as it was read."""
-
-    device: str
-    set: str
-    table: Table
-    scenarios: tuple[Measured, ...]
-
-
-def module_choice(key: str) -> Choice:
-    """What the generated module of this key chooses. Raises ValueError."""
-    choose = choose_for_key(key)
-
-    def chosen(features: Features) -> Config:
-        return complete(choose(**features))
-
-    return chosen
-
-
-def read_sources(root: Path, devices: Sequence[str]) -> tuple[dict[tuple[str, str], Source], list[str]]:
-    """The tables by device and set, and a line for each that is not there. Raises InputError."""
-    found, missing = {}, []
-    for device in devices:
-        for name, pattern in SETS.items():
-            folder = root / pattern.format(device)
-            if name == "tuned" or folder.is_dir():
-                found[device, name] = Source(device, name, *measured(folder))
-            else:
-                missing.append(f"no table {folder}: left out")
-    return found, missing
-
-
-def verdict(source: Source, single: Config) -> Verdict:
-    choices: dict[str, Choice] = {
-        "chosen": module_choice(source.device),
-        "vllm": fixed_choice,
-        "single": lambda features: single,
-        "fallback": module_choice("default"),
-    }
-    judged = judge(source.scenarios, choices)
-    figures = {
-        group: {name: summary(entry.slowdown(name) for entry in own) for name in CHOICES}
-        for group, own in groups(judged).items()
-    }
-    run = {name: value for name, value in source.table.provenance.items() if name != "configs"}
-    gap = gap_closed(judged, "chosen", "single")
-    folder = source.table.folder.as_posix()
-    look = optimism(source.scenarios)
-    return Verdict(source.device, source.set, folder, run, str(single), gap, look, figures, judged)
-
-
-def search(tuned: Source, untuned: Source) -> Search | None:
-    """None where the tuned table is not a run's of a named scenario set."""
-    portfolio = portfolio_of(tuned.table, tuned.scenarios)
-    course = tuned.table.provenance.get("summary", {})
-    if portfolio is None or "cells_possible" not in course:
-        return None
-    return Search(
-        tuned.device,
-        course["seconds"],
-        course["cells_measured"],
-        course["cells_possible"],
-        [str(config) for config in portfolio],
-        best_of(portfolio, untuned.scenarios),
-        replay(untuned.table.folder, BUDGETS),
-    )
-
-
-def results_of(sources: Mapping[tuple[str, str], Source], devices: Sequence[str]) -> Results:
-    """Raises ValueError for a device without a module, TuningError for a sweep that cannot be replayed."""
-    singles = {device: single_best(sources[device, "tuned"].scenarios) for device in devices}
-    verdicts = [verdict(source, singles[source.device]) for source in sources.values()]
-    pairs, noise, searches = [], [], []
-    for first, second in combinations(devices, 2):
-        for name in ("tuned", "untuned"):
-            if (first, name) in sources and (second, name) in sources:
-                one, other = sources[first, name].scenarios, sources[second, name].scenarios
-                mine, theirs = module_choice(first), module_choice(second)
-                crossed = cross(one, mine, theirs), cross(other, theirs, mine)
-                pairs.append(Devices(first, second, name, compare(one, other), *crossed))
-    for device in devices:
-        tuned = sources[device, "tuned"]
-        if again := sources.get((device, "second run")):
-            timing = str(tuned.table.provenance["timing"]), str(again.table.provenance["timing"])
-            noise.append(Noise(device, timing, compare(tuned.scenarios, again.scenarios)))
-        if untuned := sources.get((device, "untuned")):
-            searches.append(search(tuned, untuned))
-    return Results(verdicts, pairs, noise, [found for found in searches if found])
-
-
-def write(out: Path, results: Results) -> str:
-    """Write tuned.json and draw it; says what is there now."""
+def write(out: Path, results: TunedResults) -> str:
+    """Write tuned.json and draw it; returns a line that names the files."""
     source = out / "tuned.json"
     write_atomically(source, json.dumps(dataclasses.asdict(results), indent=1, allow_nan=False) + "\n")
     try:
@@ -161,11 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not devices or args.worst < 0:
         stop("--devices needs a device key, --worst a count")
     try:
-        sources, missing = read_sources(args.tables, devices)
-        results = results_of(sources, devices)
+        spec = read_spec(find_spec(None))
+        trees = CommittedTrees(spec, read_trees(spec))
+        tables, missing = read_tables(args.tables, devices, trees)
+        results = results_of(tables, devices, trees)
     except (InputError, TuningError, ValueError) as error:
         stop(str(error))
-    for line in [*missing, *tuned_lines.lines(results, args.worst)]:
+    for line in [*missing, *lines(results, args.worst)]:
         print(line)
     if args.out:
         try:

@@ -1,77 +1,148 @@
-"""What `benchmarks.trees.tuned` finds; tuned.json holds just this."""
+"""Everything that `benchmarks.trees.tuned` finds, as data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
-from benchmarks.trees.judge import Judged, Summary
-from benchmarks.trees.judge_pairs import Crossing, Pair
-from benchmarks.trees.judge_search import Optimism, Replayed
+from benchmarks.trees.compare_tables import ModuleComparison, TableComparison, compare_modules, compare_tables
+from benchmarks.trees.score_choices import (
+    KERNEL,
+    CommittedTrees,
+    Optimism,
+    Slowdowns,
+    TimedTable,
+    choices,
+    entries,
+    groups,
+    launch_config,
+    optimism,
+    read_timed_table,
+    share_of_gap,
+    single_best,
+    summary,
+)
+from benchmarks.trees.search_loss import SearchLoss, search_loss
+from treegen.core.spec import Config
+from treegen.crossval.choices import decide
 
-CHOICES = {
-    "chosen": "chosen",
-    "vllm": "vLLM's fixed choice",
-    "single": "single best",
-    "fallback": "fallback",
-}
+SETS = {"tuned": "{}", "untuned": "untuned_{}", "second run": "{}_second"}  # folders of a device
+
+Tables = Mapping[tuple[str, str], TimedTable]
+"""By device and set."""
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """One table's judgement. `figures`: by group of scenarios and choice. `single`: the single best config
-    of the device's tuned table, which stands for one config for all shapes in every set."""
+class TableScores:
+    """All choices, scored by one table."""
 
     device: str
     set: str
     folder: str
-    run: Mapping[str, Any]
-    single: str
+    run: Mapping[str, Any]  # run.yaml without its configs
+    single: str  # the single best config of the device's tuned table, in every set
     gap_closed: float | None
     optimism: Optimism | None
-    figures: Mapping[str, Mapping[str, Summary]]
-    scenarios: Sequence[Judged]
+    figures: Mapping[str, Mapping[str, Slowdowns]]  # by group of scenarios and way of choosing
+    scenarios: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Devices:
-    """Two devices in scenarios of one set: their best configs, and each one's module on both."""
+class DeviceComparison:
+    """Two devices in scenarios of one set: their best configs, and both modules on each device."""
 
     first: str
     second: str
     set: str
-    best: Pair
-    on_first: Crossing
-    on_second: Crossing
+    best: TableComparison
+    on_first: ModuleComparison
+    on_second: ModuleComparison
 
 
 @dataclass(frozen=True)
-class Noise:
+class RunComparison:
     """Two runs on one device."""
 
     device: str
-    timing: tuple[str, str]
-    pair: Pair
+    timing: tuple[str, str]  # each run's rules of timing
+    pair: TableComparison
 
 
 @dataclass(frozen=True)
-class Search:
-    """What a device's tuning run timed, and what it missed by the sweep of scenarios that were not tuned.
+class TunedResults:
+    """Everything that is printed; tuned.json holds just this."""
 
-    `portfolio`: the configs timed everywhere, whose best loses `lost`.
+    tables: Sequence[TableScores]
+    devices: Sequence[DeviceComparison]
+    noise: Sequence[RunComparison]
+    searches: Sequence[SearchLoss]
+
+
+def read_tables(root: Path, devices: Sequence[str], trees: CommittedTrees) -> tuple[Tables, list[str]]:
+    """The tables that exist, and a line for each that does not. Raises InputError."""
+    found, missing = {}, []
+    for device in devices:
+        for name, pattern in SETS.items():
+            folder = root / pattern.format(device)
+            if name == "tuned" or folder.is_dir():
+                found[device, name] = read_timed_table(folder, device, name, trees)
+            else:
+                missing.append(f"no table {folder}: left out")
+    return found, missing
+
+
+def results_of(tables: Tables, devices: Sequence[str], trees: CommittedTrees) -> TunedResults:
+    """Score and compare all tables.
+
+    Raises InputError for a device without a module, ValueError for tables that contradict each other, and
+    TuningError for a sweep that cannot be replayed.
     """
+    singles = {device: single_best(tables[device, "tuned"]) for device in devices}
+    scores = [table_scores(table, singles[table.device], trees) for table in tables.values()]
+    pairs, noise, searches = [], [], []
+    for first, second in combinations(devices, 2):
+        for name in ("tuned", "untuned"):
+            if (first, name) in tables and (second, name) in tables:
+                pairs.append(compare_devices(tables[first, name], tables[second, name], trees))
+    for device in devices:
+        tuned = tables[device, "tuned"]
+        if again := tables.get((device, "second run")):
+            one, two = (str(table.problem.table.provenance["timing"]) for table in (tuned, again))
+            noise.append(RunComparison(device, (one, two), compare_tables(tuned, again)))
+        if untuned := tables.get((device, "untuned")):
+            searches.append(search_loss(tuned, untuned))
+    return TunedResults(scores, pairs, noise, [search for search in searches if search])
 
-    device: str
-    seconds: float
-    cells_measured: int
-    cells_possible: int
-    portfolio: Sequence[str]
-    lost: Summary
-    replayed: Sequence[Replayed]
+
+def table_scores(table: TimedTable, single: Config, trees: CommittedTrees) -> TableScores:
+    """Score all choices by one table."""
+    source, chosen = table.problem.table, choices(table, single, trees)
+    slowdowns = {name: table.times_of(decisions) / table.best for name, decisions in chosen.items()}
+    return TableScores(
+        table.device,
+        table.set,
+        source.folder.as_posix(),
+        {name: value for name, value in source.provenance.items() if name != "configs"},
+        str(launch_config(single)),
+        share_of_gap(slowdowns["chosen"], slowdowns["single"]),
+        optimism(table.problem),
+        {
+            group: {name: summary(ratios[rows]) for name, ratios in slowdowns.items()}
+            for group, rows in groups(table.problem).items()
+        },
+        entries(table, chosen),
+    )
 
 
-@dataclass(frozen=True)
-class Results:
-    tables: Sequence[Verdict]
-    devices: Sequence[Devices]
-    noise: Sequence[Noise]
-    searches: Sequence[Search]
+def compare_devices(first: TimedTable, second: TimedTable, trees: CommittedTrees) -> DeviceComparison:
+    """Compare two devices in the scenarios of one set."""
+    one, other = (trees.modules[KERNEL, table.device].tree for table in (first, second))
+    return DeviceComparison(
+        first.device,
+        second.device,
+        first.set,
+        compare_tables(first, second),
+        compare_modules(first, decide(one, first.problem), decide(other, first.problem)),
+        compare_modules(second, decide(other, second.problem), decide(one, second.problem)),
+    )

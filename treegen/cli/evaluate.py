@@ -39,13 +39,20 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from treegen.review.eval import command
-    from treegen.review.eval.assess import Plan
-    from treegen.review.eval.request import Request
+    from treegen.review.eval.command import run as evaluate
+    from treegen.review.eval.tables import EvalSettings
 
-    plan = Plan(options.folds, options.repeats, not options.no_curves)
-    against = tuple(dict.fromkeys(options.against))
-    command.run(
-        Request(options.spec, options.kernel, options.device, plan, against, options.out, options.jobs)
+    evaluate(
+        EvalSettings(
+            options.spec,
+            options.kernel,
+            options.device,
+            options.folds,
+            options.repeats,
+            not options.no_curves,
+            tuple(dict.fromkeys(options.against)),
+            options.out,
+            options.jobs,
+        )
     )
     return FINE

@@ -37,16 +37,16 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from treegen.review.explain.completed_shape import parse_features
     from treegen.review.explain.explanation import explain
     from treegen.review.explain.figures import figures_text
-    from treegen.review.explain.request import Request, parse
-    from treegen.review.explain.show import show_explanation
-    from treegen.review.explain.subject import read_subject
+    from treegen.review.explain.terminal import show_explanation
+    from treegen.review.explain.tuned_module import read_tuned_module
 
     if options.top < 1:
         raise InputError(f"--top {options.top}", "must be at least 1")
-    request = Request(options.spec, options.kernel, options.device, parse(options.features), options.top)
-    found = explain(read_subject(request), request.given, request.top)
+    given = parse_features(options.features)
+    found = explain(read_tuned_module(options.spec, options.kernel, options.device), given, options.top)
     if options.json:
         print(figures_text(found), end="")
     else:

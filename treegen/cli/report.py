@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from treegen.cli.parsers import FINE, Commands, add_selection, add_spec
@@ -30,8 +29,8 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from treegen.review.report.command import Ask, run
+    from treegen.review.report.command import ReportSettings
+    from treegen.review.report.command import run as report
 
-    jobs = os.cpu_count() or 1
-    run(Ask(options.spec, options.kernel, options.device, options.out, options.png, jobs))
+    report(ReportSettings(options.spec, options.kernel, options.device, options.out, options.png))
     return FINE

@@ -22,8 +22,8 @@ from treegen.crossval.folds import nested, resampled, split, split_copies
 from treegen.crossval.parallel import in_order
 from treegen.crossval.peers import Rule
 from treegen.fit.significance import copies
-from treegen.review.eval import compare
-from treegen.review.eval.compare import OURS, FoldTask, judge_fold, peers
+from treegen.review.eval import ways
+from treegen.review.eval.ways import OURS, FoldTask, peers, score_fold
 
 SHAPES = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
 
@@ -93,7 +93,7 @@ def test_all_ways_learn_and_choose_in_the_same_scenarios(
     posed = problem(tmp_path, shapes=SHAPES)
     seen: dict[str, list[tuple[object, ...]]] = {}
 
-    def spy(name: str) -> compare.Way:
+    def spy(name: str) -> ways.Way:
         def way(known: Problem, budget: Budget) -> Rule:
             def choose(unseen: Problem) -> Decisions:
                 if len(unseen.cost) < len(posed.cost):
@@ -109,9 +109,9 @@ def test_all_ways_learn_and_choose_in_the_same_scenarios(
         return Leaf(known.configs[0])
 
     spies = {name: spy(name) for name in peers()}
-    monkeypatch.setattr(compare, "peers", lambda: spies)
+    monkeypatch.setattr(ways, "peers", lambda: spies)
     folds = split(len(posed.cost), 4, 2)
-    rows = compare.held_out(posed, folds, fit, in_order, "")
+    rows = ways.held_out(posed, folds, fit, in_order, "")
     assert [row.way for row in rows] == [OURS, *spies]
     for row in rows:
         assert row.quality.choices == 2 * len(SHAPES)
@@ -127,5 +127,5 @@ def test_all_ways_learn_and_choose_in_the_same_scenarios(
 def test_only_the_ways_asked_for_are_judged(tmp_path: Path) -> None:
     posed = problem(tmp_path)
     (fold, *_) = split(len(posed.cost), 3, 1)
-    found = judge_fold(FoldTask(posed, fold, lambda known: Leaf(known.configs[0]), ("single_best",)))
+    found = score_fold(FoldTask(posed, fold, lambda known: Leaf(known.configs[0]), ("single_best",)))
     assert list(found) == [OURS, "single_best"]

@@ -23,7 +23,7 @@ from treegen.crossval.choices import decide, judge
 from treegen.crossval.peers import classifier, forest, greedy, regressor, single_best
 from treegen.fit.search import greedy as grown
 from treegen.fit.tree_costs import costs
-from treegen.review.eval.compare import FOREST, OURS, learn, peers
+from treegen.review.eval.ways import FOREST, OURS, learn, peers
 
 ROOMY = Budget(4, 8)
 SHAPES = [(rows, columns, 2) for rows in SIDES for columns in SIDES]

@@ -28,9 +28,8 @@ from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.tree import Leaf, Tree
 from treegen.crossval.parallel import processes
-from treegen.review.eval.assess import Plan
-from treegen.review.eval.command import command, run
-from treegen.review.eval.request import Request, read_subjects
+from treegen.review.eval.command import command_line, run
+from treegen.review.eval.tables import EvalSettings, read_tables
 
 Capture = pytest.CaptureFixture[str]
 Refuse = Callable[..., str]
@@ -38,61 +37,64 @@ FAST = ("--folds", "2", "--repeats", "1", "--no-curves", "--jobs", "1")
 SHAPES: list[Row] = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
 
 
-def _eval(path: Path, *options: object, fast: tuple[str, ...] = FAST) -> int:
-    return main(["eval", "--spec", str(path), *fast, *map(str, options)])
+def _eval(path: Path, *options: object) -> int:
+    return main(["eval", "--spec", str(path), *FAST, *map(str, options)])
+
+
+def _settings(path: Path, *against: Path, **options: Any) -> EvalSettings:
+    return EvalSettings(path, folds=2, repeats=1, curves=False, against=against, jobs=1, **options)
 
 
 def _figures(out: Path) -> Any:
     return json.loads((out / "eval.json").read_text())
 
 
-def _two_devices(folder: Path) -> Path:
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return write_project(tmp_path)
+
+
+@pytest.fixture
+def two_devices(tmp_path: Path) -> Path:
     """A measured H100 and a MI300X of which only the winners are known."""
     content = spec(tables={DEVICE: "tables/h100", "amd_mi300x": "tables/mi300x"})
-    content["devices"]["amd_mi300x"] = {
-        "names": ["MI300X"],
-        "vendor": "amd",
-        "limits": {"shared_memory": 65536},
-    }
-    write_winners(folder / "tables/mi300x", device={"name": "AMD Instinct MI300X"})
-    return write_project(folder, content)
+    mi300x = {"names": ["MI300X"], "vendor": "amd", "limits": {"shared_memory": 65536}}
+    content["devices"]["amd_mi300x"] = mi300x
+    write_winners(tmp_path / "tables/mi300x", device={"name": "AMD Instinct MI300X"})
+    return write_project(tmp_path, content)
 
 
-def test_it_prints_and_writes_nothing_unasked(tmp_path: Path, capsys: Capture) -> None:
-    path = write_project(tmp_path)
+def test_it_prints_and_writes_nothing_unasked(project: Path, tmp_path: Path, capsys: Capture) -> None:
     before = contents(tmp_path)
-    assert _eval(path) == 0
+    assert _eval(project) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"scale on {DEVICE}\n9 scenarios x 3 configs, measured; 2 folds, 1 shuffle:")
+    assert out.startswith(
+        f"scale on {DEVICE}\n\n`tables/h100`: 9 scenarios x 3 configs, measured; 2 folds, 1 shuffle:"
+    )
     assert contents(tmp_path) == before
 
 
-def test_it_writes_both_files(tmp_path: Path, capsys: Capture) -> None:
-    path = write_project(tmp_path)
+def test_it_writes_both_files_and_the_command_that_writes_the_same(
+    project: Path, tmp_path: Path, capsys: Capture
+) -> None:
     out = tmp_path / "results/deep"
-    assert _eval(path, "--out", out) == 0
+    assert _eval(project, "--device", DEVICE, "--out", out) == 0
     assert capsys.readouterr().out.endswith(f"{out}: eval.md and eval.json, 2 changed\n")
-    assert sorted(contents(out)) == ["eval.json", "eval.md"]
-    page = (out / "eval.md").read_text()
-    again = f"treegen eval --spec {path} --folds 2 --repeats 1 --no-curves --out {out}"
-    assert f"\n    {again}\n" in page and _figures(out)["command"] == again
-    (assessment,) = _figures(out)["assessments"]
+    first = contents(out)
+    assert sorted(first) == ["eval.json", "eval.md"]
+    figures = _figures(out)
+    options = f"--device {DEVICE} --folds 2 --repeats 1 --no-curves --out {out}"
+    assert figures["command"] == f"treegen eval --spec {project} {options}"
+    assert f"\n    {figures['command']}\n" in (out / "eval.md").read_text()
+    (assessment,) = figures["assessments"]
     ways = [row["way"] for row in assessment["rows"] if row["way"] != "helion"]
     assert ways == ["ours", "single_best", "greedy", "classifier", "regressor", "forest"]
     assert all(row["quality"]["choices"] == 9 for row in assessment["rows"])
     assert [len(assessment["bootstrap"][way]) for way in ("build", "fresh")] == [10, 10]
     assert assessment["curves"] == []
     assert assessment["noise"] == {"scenarios": 9, "slowdown": 1.0, "changed": 0.0}
-
-
-def test_the_stated_command_does_the_same_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_project(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    assert main(["eval", *FAST, "--device", DEVICE, "--out", "results"]) == 0
-    first = contents(tmp_path / "results")
-    words = _figures(tmp_path / "results")["command"].split()
-    assert words[:2] == ["treegen", "eval"] and main(words[1:]) == 0
-    assert contents(tmp_path / "results") == first
+    assert main(figures["command"].split()[1:]) == 0
+    assert contents(out) == first
 
 
 def test_two_runs_are_identical_in_any_number_of_processes(
@@ -112,9 +114,8 @@ def test_two_runs_are_identical_in_any_number_of_processes(
     assert runs[0] == runs[1]
 
 
-def test_all_tables_of_the_spec_by_default(tmp_path: Path, capsys: Capture) -> None:
-    path = _two_devices(tmp_path)
-    assert _eval(path, "--out", tmp_path / "out") == 0
+def test_all_tables_of_the_spec_by_default(two_devices: Path, tmp_path: Path, capsys: Capture) -> None:
+    assert _eval(two_devices, "--out", tmp_path / "out") == 0
     measured, won = _figures(tmp_path / "out")["assessments"]
     assert (measured["device"], won["device"]) == (DEVICE, "amd_mi300x")
     assert won["noise"] is None and won["source"]["cells"] == "winners"
@@ -122,9 +123,8 @@ def test_all_tables_of_the_spec_by_default(tmp_path: Path, capsys: Capture) -> N
     assert "won: " in capsys.readouterr().out
 
 
-def test_only_the_device_that_is_asked_for(tmp_path: Path, capsys: Capture) -> None:
-    path = _two_devices(tmp_path)
-    assert _eval(path, "--device", "amd_mi300x", "--kernel", "scale") == 0
+def test_only_the_selected_device(two_devices: Path, capsys: Capture) -> None:
+    assert _eval(two_devices, "--device", "amd_mi300x", "--kernel", "scale") == 0
     out = capsys.readouterr().out
     assert "scale on amd_mi300x" in out and DEVICE not in out
 
@@ -140,8 +140,7 @@ def test_failed_and_unmeasured_choices_are_counted(tmp_path: Path) -> None:
         shapes=[(rows, columns, 2) for rows in (1, 8, 64, 512) for columns in SIDES],
     )
     out = tmp_path / "out"
-    request = Request(path, None, None, Plan(4, 2, False), (), out, 1)
-    run(request, _always_wide)
+    run(EvalSettings(path, folds=4, curves=False, out=out, jobs=1), _always_wide)
     ours = _figures(out)["assessments"][0]["rows"][0]["quality"]
     assert (ours["choices"], ours["failed"], ours["unmeasured"]) == (32, 8, 8)
     assert ours["slowdown"] == pytest.approx(2**0.5, abs=1e-5)
@@ -155,47 +154,43 @@ def _always_wide(known: Problem) -> Tree:
 # --against
 
 
-def test_another_table_judges_the_tree(tmp_path: Path, capsys: Capture) -> None:
-    path = write_project(tmp_path)
+def test_another_table_scores_the_tree(project: Path, tmp_path: Path, capsys: Capture) -> None:
     other = write_table(tmp_path / "other", shapes=SHAPES)
-    assert _eval(path, "--against", other, "--against", other, "--out", tmp_path / "out") == 0
+    assert _eval(project, "--against", other, "--against", other, "--out", tmp_path / "out") == 0
     (assessment,) = _figures(tmp_path / "out")["assessments"]
     (against,) = assessment["against"]
     assert against["source"]["path"] == "other" and against["source"]["scenarios"] == 16
     assert all(row["quality"]["choices"] == 16 for row in against["rows"])
-    assert "judged by other" in capsys.readouterr().out
+    assert "Scored by `other`" in capsys.readouterr().out
 
 
-def test_a_table_judges_the_trees_of_its_own_gpu(tmp_path: Path) -> None:
-    path = _two_devices(tmp_path)
+def test_a_table_scores_the_trees_of_its_own_gpu(two_devices: Path, tmp_path: Path) -> None:
     again = write_table(tmp_path / "again")
     won = write_winners(tmp_path / "won", device={"name": "AMD Instinct MI300X"})
-    request = Request(path, None, None, Plan(2, 1, False), (again, won), None, 1)
-    h100, mi300x = read_subjects(request)
-    assert [posed.source.path for posed in h100.others] == ["again"]
-    assert [posed.source.path for posed in mi300x.others] == ["won"]
+    h100, mi300x = read_tables(_settings(two_devices, again, won))
+    assert [other.source.path for other in h100.others] == ["again"]
+    assert [other.source.path for other in mi300x.others] == ["won"]
 
 
-def test_a_single_tree_is_judged_by_any_gpu(tmp_path: Path) -> None:
-    path = _two_devices(tmp_path)
+def test_a_single_tree_is_scored_by_any_gpu(two_devices: Path, tmp_path: Path, refusal: Refuse) -> None:
     foreign = write_table(tmp_path / "foreign", device={"name": "NVIDIA B200"})
-    request = Request(path, None, DEVICE, Plan(2, 1, False), (foreign,), None, 1)
-    (subject,) = read_subjects(request)
-    assert [posed.source.path for posed in subject.others] == ["foreign"]
+    (table,) = read_tables(_settings(two_devices, foreign, device=DEVICE))
+    assert [other.source.path for other in table.others] == ["foreign"]
+    line = refusal(tmp_path, "eval", "--spec", two_devices, "--against", foreign)
+    assert line.startswith(f"{foreign}: measured scale on NVIDIA B200, as no evaluated table did")
 
 
-def test_a_table_of_no_gpu_that_is_judged(tmp_path: Path, refusal: Refuse) -> None:
-    path = _two_devices(tmp_path)
-    foreign = write_table(tmp_path / "foreign", device={"name": "NVIDIA B200"})
-    line = refusal(tmp_path, "eval", "--spec", path, "--against", foreign)
-    assert line.startswith(f"{foreign}: measured scale on NVIDIA B200, as no table that is evaluated did")
-
-
-def test_a_table_without_a_feature_that_trees_ask(tmp_path: Path, refusal: Refuse) -> None:
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"features": ["rows", "columns"], "shapes": [(1, 2), (3, 4)]}, "does not hold heads"),
+        ({"kernel": "gemm"}, "measured the kernel 'gemm'"),
+    ],
+)
+def test_another_table_that_does_not_fit(tmp_path: Path, refusal: Refuse, table: Any, says: str) -> None:
     path = write_project(tmp_path, spec(constraints=[]))
-    other = tmp_path / "other"
-    write_table(other, features=["rows", "columns"], shapes=[(1, 2), (3, 4)], times=planted)
-    assert f"{other}: does not hold heads" in refusal(tmp_path, "eval", "--spec", path, "--against", other)
+    other = write_table(tmp_path / "other", times=planted, **table)
+    assert f"{other}: {says}" in refusal(tmp_path, "eval", "--spec", path, "--against", other)
 
 
 # refusals
@@ -205,60 +200,53 @@ def test_a_table_without_a_feature_that_trees_ask(tmp_path: Path, refusal: Refus
     ("options", "says"),
     [
         (["--kernel", "gemm"], "has no kernel 'gemm'; it has scale"),
-        (
-            ["--device", "nvidia_b200"],
-            "names no table of any kernel for the device 'nvidia_b200'; there are:",
-        ),
+        (["--device", "b200"], "names no table of any kernel for the device 'b200'; there are:"),
         (["--kernel", "scale", "--device", "x\n"], "of kernel scale for the device 'x\\n'"),
         (["--folds", "1"], "--folds 1: must be at least 2"),
-        (["--folds", "-5"], "--folds -5: must be at least 2"),
-        (["--folds", "10"], "has 9 scenarios to choose in, fewer than 10 folds"),
+        (["--folds", "10"], "has 9 different scenarios, fewer than 10 folds"),
         (["--repeats", "0"], "--repeats 0: must be at least 1"),
         (["--jobs", "0"], "--jobs 0: must be at least 1"),
         (["--against", "none"], "none: no such table folder"),
         (["--against", "treegen.yaml"], "no such table folder"),
         (["--spec", "none.yaml"], "no such spec"),
         (["--out", "a" * 300], "cannot be read"),
+        (["--out", "a\0b"], ""),
+        (["--out", "file"], "file: is a file, but a folder belongs there"),
+        (["--out", "file/below/it"], "file: is a file, but a folder belongs there"),
+        (["--out", "page"], "page/eval.md: is a folder, but a file belongs there"),
+        (
+            ["--out", "notes"],
+            "notes/eval.md: was not written by `treegen eval`; remove it, or write elsewhere",
+        ),
+        (
+            ["--out", "data"],
+            "data/eval.json: was not written by `treegen eval`; remove it, or write elsewhere",
+        ),
     ],
 )
 def test_refusals(
-    tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch, options: list[str], says: str
+    project: Path,
+    tmp_path: Path,
+    refusal: Refuse,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    says: str,
 ) -> None:
-    write_project(tmp_path)
     monkeypatch.chdir(tmp_path)
+    Path("file").write_text("mine")
+    Path("page/eval.md").mkdir(parents=True)
+    for name in ("notes/eval.md", "data/eval.json"):
+        Path(name).parent.mkdir()
+        Path(name).write_text('{"mine": 1}')
     assert says in refusal(tmp_path, "eval", "--out", "results", *options)
 
 
-def test_as_many_folds_as_scenarios_are_fine(tmp_path: Path) -> None:
-    path = write_project(tmp_path, shapes=[(1, 1, 2), (64, 64, 2)])
-    assert _eval(path) == 0
-
-
 def test_copies_of_a_scenario_are_one_to_fold(tmp_path: Path, refusal: Refuse) -> None:
+    """As many folds as different scenarios are fine, and no more."""
     path = write_project(tmp_path, shapes=[(1, 1, 2)] * 3 + [(64, 64, 2)])
     assert _eval(path) == 0
     line = refusal(tmp_path, "eval", "--spec", path, "--folds", "3")
-    assert line.endswith("has 2 scenarios to choose in, fewer than 3 folds")
-
-
-@pytest.mark.parametrize("out", ["file", "file/below/it"])
-def test_an_output_folder_that_is_a_file(tmp_path: Path, refusal: Refuse, out: str) -> None:
-    path = write_project(tmp_path)
-    (tmp_path / "file").write_text("mine")
-    line = refusal(tmp_path, "eval", "--spec", path, "--out", tmp_path / out)
-    assert line == f"{tmp_path / 'file'}: is a file, but a folder belongs there"
-
-
-def test_an_output_folder_that_cannot_be(tmp_path: Path, refusal: Refuse) -> None:
-    refusal(tmp_path, "eval", "--spec", write_project(tmp_path), *FAST, "--out", "a\0b")
-
-
-@pytest.mark.parametrize("name", ["eval.md", "eval.json"])
-def test_a_folder_in_place_of_a_file(tmp_path: Path, refusal: Refuse, name: str) -> None:
-    path = write_project(tmp_path)
-    (tmp_path / "out" / name).mkdir(parents=True)
-    line = refusal(tmp_path, "eval", "--spec", path, "--out", tmp_path / "out")
-    assert line == f"{tmp_path / 'out' / name}: is a folder, but a file belongs there"
+    assert line.endswith("has 2 different scenarios, fewer than 3 folds")
 
 
 def test_a_table_that_does_not_fit_the_spec(tmp_path: Path, refusal: Refuse) -> None:
@@ -266,36 +254,25 @@ def test_a_table_that_does_not_fit_the_spec(tmp_path: Path, refusal: Refuse) -> 
     assert "holds none of the features" in refusal(tmp_path, "eval", "--spec", path)
 
 
-def test_a_judging_table_that_does_not_fit_the_spec(tmp_path: Path, refusal: Refuse) -> None:
-    path = write_project(tmp_path)
-    other = write_table(tmp_path / "other", kernel="gemm")
-    line = refusal(tmp_path, "eval", "--spec", path, "--against", other)
-    assert line.startswith(f"{other}: measured the kernel 'gemm'")
-
-
-def test_a_kernel_without_tables(tmp_path: Path, refusal: Refuse) -> None:
-    path = write_spec(tmp_path, spec(tables={}))
-    assert "tables" in refusal(tmp_path, "eval", "--spec", path)
-
-
-def test_a_device_of_the_spec_without_a_table(tmp_path: Path, refusal: Refuse) -> None:
+def test_devices_without_tables(tmp_path: Path, refusal: Refuse) -> None:
     content = spec()
     content["devices"]["spare"] = {"vendor": "nvidia"}
     path = write_project(tmp_path, content)
     line = refusal(tmp_path, "eval", "--spec", path, "--device", "spare")
     assert line.endswith(f"for the device 'spare'; there are: {DEVICE}")
+    path = write_spec(tmp_path, spec(tables={}))
+    assert "tables" in refusal(tmp_path, "eval", "--spec", path)
 
 
-def test_nothing_is_fitted_before_all_input_is_read(tmp_path: Path) -> None:
+def test_nothing_is_fitted_before_all_input_is_read(two_devices: Path, tmp_path: Path) -> None:
     """The last of several tables is broken."""
-    path = _two_devices(tmp_path)
     (tmp_path / "tables/mi300x/times.csv").write_text("")
 
     def fit(known: Problem) -> Tree:
         raise AssertionError("was fitted")
 
     with pytest.raises(InputError):
-        run(Request(path, None, None, Plan(2, 1, False), (), None, 1), fit)
+        run(_settings(two_devices), fit)
 
 
 def test_wrong_use(capsys: Capture) -> None:
@@ -305,8 +282,7 @@ def test_wrong_use(capsys: Capture) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_nothing_is_written_when_nothing_can_be_printed(tmp_path: Path) -> None:
-    write_project(tmp_path)
+def test_nothing_is_written_when_nothing_can_be_printed(project: Path, tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = treegen_command("eval", *FAST, "--out", "results", cwd=tmp_path, stdout=full)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
@@ -324,15 +300,13 @@ def _square(task: int) -> int:
     return task * task
 
 
-def test_results_keep_their_order_and_problems_travel(tmp_path: Path) -> None:
-    told: list[tuple[str, int, int]] = []
-    write_project(tmp_path)
-    (subject,) = read_subjects(Request(tmp_path / "treegen.yaml", None, None, Plan(2, 1, False), (), None, 1))
-    posed = subject.main.problem
-    with processes(2, lambda what, done, total: told.append((what, done, total))) as spread:
+def test_results_keep_their_order_and_problems_travel(project: Path) -> None:
+    progress: list[tuple[str, int, int]] = []
+    (table,) = read_tables(_settings(project))
+    with processes(2, lambda what, done, total: progress.append((what, done, total))) as spread:
         assert spread("squares", _square, range(20)) == [task * task for task in range(20)]
-        assert spread("fits", fit_tree, [posed, posed]) == [fit_tree(posed)] * 2
-    assert told[:2] == [("squares", 0, 20), ("squares", 1, 20)] and told[-1] == ("fits", 2, 2)
+        assert spread("fits", fit_tree, [table.problem] * 2) == [fit_tree(table.problem)] * 2
+    assert progress[:2] == [("squares", 0, 20), ("squares", 1, 20)] and progress[-1] == ("fits", 2, 2)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -342,10 +316,9 @@ def test_a_refusal_in_another_process_is_the_same_line(jobs: int) -> None:
 
 
 def test_the_command_quotes_what_a_shell_would_split() -> None:
-    request = Request(
-        Path("my spec.yaml"), "scale", DEVICE, Plan(5, 2, True), (Path("a b"), Path("c")), Path("out\n"), 3
-    )
-    assert command(request) == (
+    against = (Path("a b"), Path("c"))
+    settings = EvalSettings(Path("my spec.yaml"), "scale", DEVICE, against=against, out=Path("out\n"), jobs=3)
+    assert command_line(settings) == (
         "treegen eval --spec 'my spec.yaml' --kernel scale --device nvidia_h100 --folds 5 --repeats 2 "
         "--against 'a b' --against c --out 'out\\n'"
     )

@@ -8,12 +8,12 @@ import pytest
 from treegen_builders import Cell, write_table, write_winners
 
 from treegen.read.table_file import read_table
-from treegen.review.eval.noise import Noise, noise_floor
+from treegen.review.eval.noise import NoiseFloor, noise_floor
 
 SHAPES = [(1, 1, 2), (8, 8, 2)]
 
 
-def _floor(folder: Path, *rows: list[Cell]) -> Noise | None:
+def _floor(folder: Path, *rows: list[Cell]) -> NoiseFloor | None:
     return noise_floor(read_table(write_table(folder, shapes=SHAPES, rows=rows)))
 
 
@@ -21,10 +21,10 @@ def test_repeats_that_agree_lose_nothing(tmp_path: Path) -> None:
     found = _floor(
         tmp_path, ["s001", 1, 1, 2, 3], ["s001", 2, 5, 6, 7], ["s002", 1, 3, 2, 1], ["s002", 2, 3, 2, 1]
     )
-    assert found == Noise(2, 1.0, 0.0)
+    assert found == NoiseFloor(2, 1.0, 0.0)
 
 
-def test_each_repeat_chooses_and_the_others_judge(tmp_path: Path) -> None:
+def test_each_repeat_chooses_and_the_others_score(tmp_path: Path) -> None:
     """s001: the first finds narrow, which takes 3/2 of the best in the second; the second finds medium, which
     takes 4/1 in the first."""
     found = _floor(
@@ -34,7 +34,7 @@ def test_each_repeat_chooses_and_the_others_judge(tmp_path: Path) -> None:
     assert found.slowdown == pytest.approx((1.5 * 4) ** (1 / 4))
 
 
-def test_three_repeats_are_judged_by_the_median_of_the_other_two(tmp_path: Path) -> None:
+def test_three_repeats_are_scored_by_the_median_of_the_other_two(tmp_path: Path) -> None:
     found = _floor(
         tmp_path, ["s001", 1, 1, 2, 9], ["s001", 2, 4, 2, 9], ["s001", 3, 2, 1, 9], ["s002", 1, 1, 1, 1]
     )
@@ -55,7 +55,7 @@ def test_only_configs_that_both_timed_take_part(tmp_path: Path) -> None:
 
 def test_a_config_that_failed_once_takes_no_part(tmp_path: Path) -> None:
     found = _floor(tmp_path, ["s001", 1, 1, 4, 9], ["s001", 2, "inf", 3, 4])
-    assert found == Noise(1, 1.0, 0.0)
+    assert found == NoiseFloor(1, 1.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_a_config_that_failed_once_takes_no_part(tmp_path: Path) -> None:
     ],
     ids=["one repeat", "one config in common", "none in common"],
 )
-def test_nothing_to_compare(tmp_path: Path, rows: list[list[Cell]]) -> None:
+def test_no_scenario_can_be_compared(tmp_path: Path, rows: list[list[Cell]]) -> None:
     assert _floor(tmp_path, *rows) is None
 
 
-def test_a_table_of_winners_tells_no_noise(tmp_path: Path) -> None:
+def test_a_table_of_winners_has_no_noise_floor(tmp_path: Path) -> None:
     assert noise_floor(read_table(write_winners(tmp_path))) is None

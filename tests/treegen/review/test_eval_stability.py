@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +14,11 @@ from treegen.build import fit_tree
 from treegen.core.problem import Problem
 from treegen.core.spec import Config
 from treegen.core.tree import Leaf, Split, Tree
-from treegen.crossval.choices import decide
 from treegen.crossval.parallel import in_order
 from treegen.read.build_problem import build_problem
 from treegen.read.table_file import read_table
 from treegen.review.eval import stability
-from treegen.review.eval.stability import Difference, against, bootstrap, difference, refit
+from treegen.review.eval.stability import ChoiceDifference, bootstrap, difference, refit, refits
 
 SHAPES = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
 
@@ -30,34 +30,29 @@ def _slow_below_64(row: Row) -> list[float]:
 
 def test_two_decisions_by_hand(tmp_path: Path) -> None:
     """narrow against wide in nine scenarios: six become eight times slower, three twice as fast."""
-    posed = problem(tmp_path, times=_slow_below_64)
-    narrow, _, wide = posed.configs
-    found = difference((narrow,) * 9, (wide,) * 9, posed)
+    problem_ = problem(tmp_path, times=_slow_below_64)
+    narrow, _, wide = problem_.configs
+    found = difference((narrow,) * 9, (wide,) * 9, problem_)
     assert (found.scenarios, found.changed) == (9, 1)
     assert found.slower == pytest.approx((8**6 * 0.5**3) ** (1 / 9), rel=1e-5)
     assert found.apart == pytest.approx((8**6 * 2**3) ** (1 / 9), rel=1e-5)
+    assert difference((narrow,) * 9, (narrow,) * 6 + (wide,) * 3, problem_).changed == pytest.approx(3 / 9)
+    assert difference((narrow,) * 9, (narrow,) * 9, problem_) == ChoiceDifference(9, 0, 1, 1)
 
 
-def test_the_share_that_changes(tmp_path: Path) -> None:
-    posed = problem(tmp_path, times=_slow_below_64)
-    narrow, medium, _ = posed.configs
-    assert difference((narrow,) * 9, (narrow,) * 6 + (medium,) * 3, posed).changed == pytest.approx(3 / 9)
-    assert difference((narrow,) * 9, (narrow,) * 9, posed) == Difference(9, 0, 1, 1)
-
-
-def test_a_choice_without_a_time_is_charged_as_twice_the_best(tmp_path: Path) -> None:
-    posed = problem(tmp_path, times=lambda row: [10.0, "", "inf"])
-    narrow, medium, wide = posed.configs
+def test_an_untimed_choice_scores_as_2x_slower_than_the_best(tmp_path: Path) -> None:
+    problem_ = problem(tmp_path, times=lambda row: [10.0, "", "inf"])
+    narrow, medium, wide = problem_.configs
     for other in (medium, wide):
-        assert difference((narrow,) * 9, (other,) * 9, posed).slower == pytest.approx(2, rel=1e-5)
+        assert difference((narrow,) * 9, (other,) * 9, problem_).slower == pytest.approx(2, rel=1e-5)
 
 
 def test_winners_tell_which_decisions_differ_and_not_what_that_costs(tmp_path: Path) -> None:
     measured = problem(tmp_path)
     table = read_table(write_winners(tmp_path / "winners", times=winners))
-    posed = build_problem(measured.kernel, measured.device, table)
-    narrow, _, wide = posed.configs
-    assert difference((narrow,) * 9, (wide,) * 9, posed) == Difference(9, 1, None, None)
+    problem_ = build_problem(measured.kernel, measured.device, table)
+    narrow, _, wide = problem_.configs
+    assert difference((narrow,) * 9, (wide,) * 9, problem_) == ChoiceDifference(9, 1, None, None)
 
 
 def test_a_build_keeps_the_tree_where_fresh_ones_differ(tmp_path: Path) -> None:
@@ -67,24 +62,24 @@ def test_a_build_keeps_the_tree_where_fresh_ones_differ(tmp_path: Path) -> None:
     def times(row: Row) -> list[float]:
         return [10.0, 15.0, 30.0] if row[0] * row[1] <= 64 else [rng.uniform(10, 10.4), 20.0, 10.2]
 
-    posed = problem(tmp_path, shapes=SHAPES, times=times)
-    tree = fit_tree(posed)
-    found = bootstrap(posed, tree, fit_tree, in_order, "", samples=6)
+    problem_ = problem(tmp_path, shapes=SHAPES, times=times)
+    tree = fit_tree(problem_)
+    found = bootstrap(problem_, tree, fit_tree, in_order, "", samples=6)
     assert [sample.changed for sample in found.build] == [0] * 6
     assert any(sample.changed for sample in found.fresh)
 
 
-def test_bootstrap_refits_to_its_samples_and_judges_in_the_whole_table(tmp_path: Path) -> None:
+def test_bootstrap_refits_to_its_samples_and_scores_in_the_whole_table(tmp_path: Path) -> None:
     """Trees of a single leaf: medium is kept; narrow is as good, wide eight times slower."""
-    posed = problem(tmp_path, shapes=SHAPES, times=lambda row: [10.0, 10.0, 80.0])
+    problem_ = problem(tmp_path, shapes=SHAPES, times=lambda row: [10.0, 10.0, 80.0])
     seen: dict[tuple[str, ...], Config] = {}
 
     def fit(known: Problem) -> Tree:
         if len(known.cost) < 16:  # a fold
-            return Leaf(posed.configs[0])
-        return Leaf(seen.setdefault(known.scenarios, posed.configs[2 * (len(seen) % 2)]))
+            return Leaf(problem_.configs[0])
+        return Leaf(seen.setdefault(known.scenarios, problem_.configs[2 * (len(seen) % 2)]))
 
-    found = bootstrap(posed, Leaf(posed.configs[1]), fit, in_order, "", samples=4)
+    found = bootstrap(problem_, Leaf(problem_.configs[1]), fit, in_order, "", samples=4)
     assert [sample.changed for sample in found.fresh] == [1, 1, 1, 1]
     assert [sample.slower for sample in found.fresh] == pytest.approx([1, 8, 1, 8], rel=1e-5)
     assert [sample.changed for sample in found.build] == [0, 0, 0, 0]
@@ -100,23 +95,23 @@ def test_another_table_over_our_tree(tmp_path: Path) -> None:
         tmp_path / "c", shapes=SHAPES, times=lambda row: [10.0, 20.0, 80.0 if row[0] < 64 else 2.5]
     )
     ours = fit_tree(here)
-    (kept, changed) = against(here, ours, [same, other], fit_tree, in_order, "")
-    assert kept is not None and kept.build.here == kept.fresh.here == Difference(16, 0, 1, 1)
+    (kept, changed) = refits(here, ours, [same, other], fit_tree, in_order, "")
+    assert kept is not None and kept.build.here == kept.fresh.here == ChoiceDifference(16, 0, 1, 1)
     assert changed is not None and changed.build.there.changed == pytest.approx(1 / 2)
     assert changed.build.there.slower == pytest.approx(2, rel=1e-5)
 
 
-def test_a_table_of_other_scenarios_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_other_scenarios_is_rebuilt_as_such(tmp_path: Path) -> None:
     here, there = problem(tmp_path / "a"), problem(tmp_path / "b", shapes=SHAPES)
-    told: list[bool] = []
+    tree = fit_tree(here)
+    tasks: list[stability.RebuildTask] = []
 
-    def build_again(task: stability.Task) -> stability.Again:
-        told.append(task.other_scenarios)
-        return stability.Again(task.old, task.old)
+    def run(what: str, function: Any, given: Any) -> list[Any]:
+        tasks.extend(given)
+        return [(tree, tree)] * len(given)
 
-    monkeypatch.setattr(stability, "build_again", build_again)
-    against(here, fit_tree(here), [here, there], fit_tree, in_order, "")
-    assert told == [False, True]
+    refits(here, tree, [here, there], fit_tree, run, "")
+    assert [task.other_scenarios for task in tasks] == [False, True]
 
 
 def _measured_again(row: Row) -> list[float]:
@@ -159,11 +154,3 @@ def test_the_same_id_of_another_scenario_is_not_the_same(tmp_path: Path) -> None
     partly = problem(tmp_path / "c", shapes=[*grid()[:4], *moved[4:]])
     found = refit(here, Leaf(here.configs[0]), partly, Leaf(partly.configs[0]))
     assert found is not None and found.here.scenarios == 4
-
-
-def test_decisions_in_a_table_that_the_tree_was_not_fitted_to(tmp_path: Path) -> None:
-    here, there = problem(tmp_path / "a"), problem(tmp_path / "b", shapes=SHAPES)
-    tree = Split("area", 64, Leaf(here.configs[0]), Leaf(here.configs[2]))
-    assert [c.parameters[0][1] for c in decide(tree, there)] == [
-        16 if area <= 64 else 128 for area in there.column("area")
-    ]

@@ -19,8 +19,6 @@ from treegen_builders import (
     KERNEL,
     REPOSITORY,
     build,
-    contents,
-    error_of,
     grid,
     spec,
     winners,
@@ -30,30 +28,21 @@ from treegen_builders import (
 )
 from treegen_strategies import examples
 
-from treegen.cli import explain as command
-from treegen.cli.parsers import Parser
+from treegen.cli.main import main
 from treegen.core.errors import InputError
 from treegen.review.explain.explanation import explain
 from treegen.review.explain.figures import figures_text
-from treegen.review.explain.request import Request
-from treegen.review.explain.show import show_explanation
-from treegen.review.explain.subject import Subject, read_subject
+from treegen.review.explain.terminal import show_explanation
+from treegen.review.explain.tuned_module import TunedModule, read_tuned_module
 
 Explain = Callable[..., str]
-
-
-def _run(path: Path, *words: str) -> int:
-    parser = Parser(prog="treegen")
-    command.add(parser.add_subparsers())
-    options = parser.parse_args(["explain", *words, "--spec", str(path)])
-    return int(options.run(options))
 
 
 @pytest.fixture
 def explained(capsys: pytest.CaptureFixture[str]) -> Explain:
     def text(path: Path, *words: str) -> str:
         capsys.readouterr()
-        assert _run(path, KERNEL, *words) == 0
+        assert main(["explain", KERNEL, *words, "--spec", str(path)]) == 0
         return capsys.readouterr().out
 
     return text
@@ -66,31 +55,27 @@ def project(tmp_path: Path) -> Path:
     return path
 
 
-REFUSED = [
-    (["nothing", "rows=1"], "has no kernel 'nothing'; it has scale"),
-    ([KERNEL, "rows=1", "--device", "amd"], "for the device 'amd'; there are: nvidia_h100"),
-    ([KERNEL, "rows=1", "--top", "0"], "--top 0: must be at least 1"),
-    ([KERNEL, "rows=4k"], "rows=4k: the value must be an integer"),
-    ([KERNEL, "rows=1", "colums=1"], "'colums': unknown feature; known: rows, columns, heads"),
-    ([KERNEL, "\x1b[31m=1"], "unknown feature"),
-]
-
-
-@pytest.mark.parametrize(("words", "what"), REFUSED, ids=[what[:20] for _, what in REFUSED])
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["nothing", "rows=1"], "has no kernel 'nothing'; it has scale"),
+        ([KERNEL, "rows=1", "--device", "amd"], "for the device 'amd'; there are: nvidia_h100"),
+        ([KERNEL, "rows=1", "--top", "0"], "--top 0: must be at least 1"),
+        ([KERNEL, "rows=4k"], "rows=4k: the value must be an integer"),
+        ([KERNEL, "rows=1", "colums=1"], "'colums': unknown feature; known: rows, columns, heads"),
+        ([KERNEL, "\x1b[31m=1"], "unknown feature"),
+    ],
+)
 def test_wrong_use_is_one_line_and_writes_nothing(
-    project: Path, capsys: pytest.CaptureFixture[str], words: list[str], what: str
+    project: Path, refusal: Callable[..., str], words: list[str], what: str
 ) -> None:
-    before = contents(project.parent)
-    capsys.readouterr()
-    message = error_of(_run, project, *words)
+    message = refusal(project.parent, "explain", "--spec", project, *words)
     assert what in message and message.isprintable()
-    assert capsys.readouterr().out == ""
-    assert contents(project.parent) == before
 
 
 def test_at_least_one_feature_must_be_given(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        _run(project, KERNEL)
+        main(["explain", KERNEL, "--spec", str(project)])
     assert left.value.code == 2 and len(capsys.readouterr().err.splitlines()) == 1
 
 
@@ -99,7 +84,7 @@ def test_options_may_stand_before_the_features(project: Path, explained: Explain
 
 
 def test_a_device_without_module_is_refused_by_name_and_passed_over_otherwise(
-    tmp_path: Path, explained: Explain
+    tmp_path: Path, explained: Explain, refusal: Callable[..., str]
 ) -> None:
     content: dict[str, Any] = spec(tables={DEVICE: "tables/h100", "gpu_b": "tables/h100"})
     content["devices"]["gpu_b"] = {"names": ["B"], "vendor": "nvidia", "limits": {"shared_memory": 1}}
@@ -110,11 +95,11 @@ def test_a_device_without_module_is_refused_by_name_and_passed_over_otherwise(
     (tmp_path / f"generated/{KERNEL}/{DEVICE}.py").unlink()
     assert "scale on gpu_b" in (text := explained(path, "rows=8"))
     assert "other devices" not in text
-    message = error_of(_run, path, KERNEL, "rows=8", "--device", DEVICE)
+    message = refusal(tmp_path, "explain", KERNEL, "rows=8", "--device", DEVICE, "--spec", path)
     assert message.endswith(f"{DEVICE}.py: no such module; `treegen build` writes it")
 
 
-def test_text_from_outside_neither_steers_the_terminal_nor_counts_as_markup(
+def test_text_from_outside_is_neither_a_terminal_escape_nor_markup(
     tmp_path: Path, explained: Explain
 ) -> None:
     path = write_project(tmp_path, device={"name": "GPU \x1b[2J\u202e[bold]x[/bold] :smile:"})
@@ -131,16 +116,10 @@ def _keys(value: Any, place: str = "") -> set[str]:
         return set().union(*(_keys(item, place) for item in value)) if value else set()
     if not isinstance(value, Mapping):
         return set()
-    free = place.rpartition(".")[2] in ("values", "parameters", "region", "differs")
-    return (
-        set()
-        if free
-        else {
-            key
-            for name, item in value.items()
-            for key in {f"{place}.{name}".lstrip("."), *_keys(item, f"{place}.{name}".lstrip("."))}
-        }
-    )
+    if place.rpartition(".")[2] in ("values", "parameters", "region", "differs"):
+        return set()
+    named = {f"{place}.{name}".lstrip("."): item for name, item in value.items()}
+    return set(named).union(*(_keys(item, name) for name, item in named.items()))
 
 
 def _documented() -> set[str]:
@@ -166,7 +145,7 @@ def test_the_keys_of_the_json_are_those_documented(project: Path, explained: Exp
     assert found <= documented and documented - found <= optional
 
 
-def test_json_and_text_tell_the_same(project: Path, explained: Explain) -> None:
+def test_json_and_text_agree(project: Path, explained: Explain) -> None:
     words = ("rows=8", "columns=64", "heads=2")
     text, figures = explained(project, *words), json.loads(explained(project, *words, "--json"))
     assert f"launches {figures['config']['name']}\n" in text
@@ -192,15 +171,17 @@ def test_json_of_winners_has_no_times(tmp_path: Path, explained: Explain) -> Non
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+def built(tmp_path_factory: pytest.TempPathFactory) -> TunedModule:
     path = write_project(tmp_path_factory.mktemp("built"))
     assert build(path) == 0
-    return read_subject(Request(path, KERNEL, None, {}, 2))
+    return read_tuned_module(path, KERNEL, None)
 
 
 @examples(60)
 @given(st.dictionaries(st.sampled_from(FEATURES), st.integers(1 - 2**62, 2**62 - 1), min_size=1))
-def test_any_integers_are_explained_or_refused_in_one_line(built: Subject, values: dict[str, int]) -> None:
+def test_any_integers_are_explained_or_refused_in_one_line(
+    built: TunedModule, values: dict[str, int]
+) -> None:
     try:
         found = explain(built, values, 2)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""treegen report: what the page says, what it refuses, that it asks for nothing and trusts nothing."""
+"""treegen report: the page, refusals, and that the page loads nothing and escapes everything."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import html
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from treegen_builders import (
     Row,
     build,
     contents,
-    error_of,
     planted,
     spec,
     write_project,
@@ -27,9 +27,10 @@ from treegen_builders import (
     write_winners,
 )
 
-from treegen.cli import main, report
-from treegen.review.report.command import Ask, run
+from treegen.cli.main import main
+from treegen.review.report.command import ReportSettings, run
 
+Refuse = Callable[..., str]
 HOSTILE = """<script>alert("1")</script>&amp;'$\\frac{1}{2}$ {{ 7 * 7 }}"""
 SHAPES: list[Row] = [(1 << a, 1 << b, 2) for a in range(9) for b in range(9)]
 WINNERS = "amd_mi300x"
@@ -41,8 +42,10 @@ def _noisy(row: Row) -> list[float]:
     return [time * (1.3 if row == (256, 256, 2) and column == 2 else 1) for column, time in enumerate(times)]
 
 
-def _project(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A measured H100 and a MI300X of which only the winners are known, built."""
+    folder = tmp_path_factory.mktemp("report")
     content = spec(
         tables={DEVICE: "tables/h100", WINNERS: "tables/mi300x"},
         words={"area": "cells", "rows": "row count"},
@@ -55,14 +58,16 @@ def _project(folder: Path) -> Path:
     return path
 
 
-def _copy(project: Path, folder: Path) -> Path:
-    shutil.copytree(project.parent, folder / "copy")
-    return folder / "copy" / project.name
+@pytest.fixture
+def copy(project: Path, tmp_path: Path) -> Path:
+    shutil.copytree(project.parent, tmp_path / "copy")
+    return tmp_path / "copy" / project.name
 
 
-def _page(path: Path, **asked: Any) -> str:
+def _page(path: Path, **options: Any) -> str:
     out = path.parent / "out" / "report.html"
-    run(Ask(**{"spec": path, "kernel": None, "device": None, "out": out, "images": None, "jobs": 1, **asked}))
+    defaults = {"kernel": None, "device": None, "out": out, "images": None, "jobs": 1}
+    run(ReportSettings(path, **{**defaults, **options}))
     return out.read_text()
 
 
@@ -84,11 +89,6 @@ class _Reader(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _project(tmp_path_factory.mktemp("report"))
-
-
-@pytest.fixture(scope="module")
 def page(project: Path) -> _Reader:
     return _Reader(_page(project))
 
@@ -99,7 +99,7 @@ def _section(page: _Reader, device: str) -> str:
     return next(part for part in parts if part.startswith(f"scale on {device} "))
 
 
-def test_it_says_how_good_the_module_is(page: _Reader) -> None:
+def test_the_headline_and_the_slowest_choices(page: _Reader) -> None:
     # 80 choices are the best; one takes 26 us where 25 us are possible.
     text = _section(page, DEVICE)
     assert "Takes 1.000x the best measured time on average over 81 scenarios;" in text
@@ -118,7 +118,7 @@ def test_it_draws_the_tree_with_counts_and_guards(page: _Reader) -> None:
     assert "Outside what was tuned (heads over" in text
 
 
-def test_fitted_and_held_out_are_told_apart(page: _Reader) -> None:
+def test_fitted_and_held_out_figures_are_labelled(page: _Reader) -> None:
     text = _section(page, DEVICE)
     for label in (
         "geometric mean, fitted",
@@ -127,31 +127,31 @@ def test_fitted_and_held_out_are_told_apart(page: _Reader) -> None:
         "worst, fitted",
     ):
         assert label in text
-    assert "this module judged by the table it is built from: fitted, not held out" in text
+    assert "this module scored by the table it is built from: fitted, not held out" in text
 
 
 def test_a_table_of_winners_shows_no_slowdown(page: _Reader) -> None:
     text = _section(page, WINNERS)
     assert "Launches the measured winner in 100.0% of 81 scenarios." in text
-    assert "keeps only the fastest config of each scenario" in text
+    assert "holds only the fastest config of each scenario" in text
     assert not re.search(r"\d\.\d+x", text)
     assert "How far from the best" not in text
 
 
-def test_it_tells_what_was_measured(page: _Reader) -> None:
+def test_it_says_how_much_was_measured(page: _Reader) -> None:
     assert "243 of 243 cells were timed (100.0%)." in _section(page, DEVICE)
     assert "81 of 243 cells hold a time" in _section(page, WINNERS)
     assert "row count rows 1 256 9 …" in page.text and "heads heads 2 2 1 2" in page.text
 
 
-def test_every_link_has_its_place_and_no_two_places_one_name(page: _Reader) -> None:
+def test_every_link_has_a_target_and_ids_are_unique(page: _Reader) -> None:
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     links = {str(attributes["href"]) for _, attributes in page.tags if "href" in attributes}
     assert len(ids) == len(set(ids))
     assert links and all(link.startswith("#") and link[1:] in ids for link in links)
 
 
-def test_it_asks_for_nothing_and_runs_nothing(page: _Reader) -> None:
+def test_it_loads_nothing_and_runs_nothing(page: _Reader) -> None:
     tags = {tag for tag, _ in page.tags}
     assert not tags & {"script", "link", "img", "iframe", "object", "embed", "form", "base", "image"}
     for _, attributes in page.tags:
@@ -160,11 +160,10 @@ def test_it_asks_for_nothing_and_runs_nothing(page: _Reader) -> None:
     assert policy == "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-def test_nothing_from_a_table_is_markup(project: Path, tmp_path: Path, page: _Reader) -> None:
-    path = _copy(project, tmp_path)
-    told = {"device": {"name": HOSTILE}, "timing": HOSTILE, "driver": HOSTILE, "date": HOSTILE}
-    write_table(path.parent / "tables/h100", shapes=SHAPES, times=_noisy, **told)
-    text = _page(path)
+def test_nothing_from_a_table_is_markup(copy: Path, page: _Reader) -> None:
+    run = {"device": {"name": HOSTILE}, "timing": HOSTILE, "driver": HOSTILE, "date": HOSTILE}
+    write_table(copy.parent / "tables/h100", shapes=SHAPES, times=_noisy, **run)
+    text = _page(copy)
     found = _Reader(text)
     assert found.text.count(" ".join(HOSTILE.split())) == 4
     assert "<script" not in text and text.count(html.escape("<script>")) == 4
@@ -190,56 +189,62 @@ def test_a_config_has_one_colour_whatever_is_reported(project: Path, page: _Read
     assert one <= every and len({name for name, _ in every}) == len(every) >= 2
 
 
-def test_the_command_writes_a_page(project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(main, "_COMMANDS", (report,))
+def test_the_command_writes_a_page_and_replaces_it(project: Path, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
-    arguments = ["report", "--spec", project, "--kernel", "scale", "--device", WINNERS, "--out", out]
-    assert main.main([str(argument) for argument in arguments]) == 0
+    out.touch()
+    options = ["--kernel", "scale", "--device", WINNERS, "--out", out]
+    for _ in range(2):
+        assert main(["report", "--spec", str(project), *map(str, options)]) == 0
     assert sorted(contents(tmp_path)) == ["page.html"]
     assert f"scale on {DEVICE}" not in out.read_text()
 
 
-def _error(project: Path, **asked: Any) -> str:
-    before = contents(project.parent)
-    message = error_of(lambda: _page(project, **asked))
-    assert contents(project.parent) == before
-    return message
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--kernel", "other"], "has no kernel 'other'; it has scale"),
+        (["--device", "tpu"], "for the device 'tpu'; there are: nvidia_h100, amd_mi300x"),
+        (["--out", "tables"], "tables: is a folder, but a file belongs there"),
+        (["--png", "treegen.yaml"], "is a file, but a folder belongs there"),
+        (["--out", "treegen.yaml"], "treegen.yaml: was not written by `treegen report`; remove it, or write"),
+        (["--out", "tables/h100/times.csv"], "times.csv: was not written by `treegen report`; remove it"),
+        (["--out", f"generated/scale/{DEVICE}.py"], f"{DEVICE}.py: was not written by `treegen report`"),
+        (["--out", "/dev/null"], "/dev/null: is not an ordinary file, so nothing is written there"),
+        (["--png", "drawings"], f"report_{DEVICE}.png: was not written by `treegen report`"),
+    ],
+)
+def test_refusals(
+    copy: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch, options: list[str], says: str
+) -> None:
+    monkeypatch.chdir(copy.parent)
+    Path("drawings").mkdir()
+    Path(f"drawings/report_{DEVICE}.png").write_text("mine")
+    assert says in refusal(copy.parent, "report", *options)
 
 
-def test_bad_requests_are_refused_before_anything_is_written(project: Path) -> None:
-    assert "has no kernel 'other'; it has scale" in _error(project, kernel="other")
-    assert "for the device 'tpu'; there are: nvidia_h100, amd_mi300x" in _error(project, device="tpu")
-    tables = project.parent / "tables"
-    assert f"{tables}: is a folder, but a file belongs there" in _error(project, out=tables)
-    assert "is a file, but a folder belongs there" in _error(project, images=project)
+def test_a_missing_module_is_refused(copy: Path, refusal: Refuse) -> None:
+    (copy.parent / f"generated/scale/{DEVICE}.py").unlink()
+    line = refusal(copy.parent, "report", "--spec", copy, "--out", copy.parent / "report.html")
+    assert line.endswith(f"{DEVICE}.py: no such module; run `treegen build`")
 
 
-def test_a_missing_module_is_told(project: Path, tmp_path: Path) -> None:
-    path = _copy(project, tmp_path)
-    (path.parent / f"generated/scale/{DEVICE}.py").unlink()
-    assert f"{DEVICE}.py: no such module; run `treegen build`" in _error(path)
-
-
-def test_a_module_that_asks_what_the_table_lacks_is_told(tmp_path: Path) -> None:
+def test_a_module_that_splits_on_a_feature_not_in_the_table_is_refused(
+    tmp_path: Path, refusal: Refuse
+) -> None:
     content = spec(constraints=[])
-    path = write_project(tmp_path, content, shapes=SHAPES)
-    assert build(path) == 0
     content["kernels"]["scale"]["features"].append("depth")
     path = write_project(tmp_path, content, shapes=SHAPES)
     assert build(path) == 0
     module = tmp_path / f"generated/scale/{DEVICE}.py"
-    text = module.read_text()
-    text = re.sub(r"(    area = .*\n)?    if area <= (\d+):", r"    if depth <= \2:", text)
-    module.write_text(text)
-    assert f"asks for depth, which {tmp_path / 'tables/h100'} does not hold" in _error(path)
+    split = re.sub(r"(    area = .*\n)?    if area <= (\d+):", r"    if depth <= \2:", module.read_text())
+    module.write_text(split)
+    line = refusal(tmp_path, "report", "--spec", path, "--out", tmp_path / "report.html")
+    assert f"splits on depth, which {tmp_path / 'tables/h100'} does not hold" in line
 
 
 def test_without_matplotlib_it_is_one_line(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, monkeypatch: pytest.MonkeyPatch, refusal: Refuse
 ) -> None:
-    monkeypatch.setattr(main, "_COMMANDS", (report,))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    before = contents(project.parent)
-    assert main.main(["report", "--spec", str(project), "--out", str(project.parent / "other.html")]) == 2
-    assert capsys.readouterr().err.startswith("treegen: needs matplotlib: pip install 'attn-kernels[")
-    assert contents(project.parent) == before
+    line = refusal(project.parent, "report", "--spec", project, "--out", project.parent / "other.html")
+    assert line.startswith("needs matplotlib: pip install 'attn-kernels[")

@@ -1,70 +1,74 @@
-"""From one table to everything that is said about its tree."""
+"""Everything that is known about one table's tree, as data; eval.json holds just this."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from treegen.core.problem import Problem
 from treegen.crossval.choices import Fit
 from treegen.crossval.folds import split_copies
 from treegen.crossval.parallel import Run
 from treegen.fit.significance import copies
-from treegen.review.eval.compare import held_out, on_others
-from treegen.review.eval.curves import curves
-from treegen.review.eval.noise import noise_floor
-from treegen.review.eval.results import Against, Assessment, Source
-from treegen.review.eval.stability import against, bootstrap
+from treegen.review.eval.curves import LearningCurve, learning_curves
+from treegen.review.eval.noise import NoiseFloor, noise_floor
+from treegen.review.eval.stability import BootstrapDifferences, RefitDifferences, bootstrap, refits
+from treegen.review.eval.tables import EvalSettings, EvalTable, TableSource
+from treegen.review.eval.ways import WayScore, held_out, on_others
 
 
 @dataclass(frozen=True)
-class Posed:
-    """A table as a problem, and what to call it."""
+class OtherTable:
+    """The tree of a whole table, scored by another table."""
 
-    problem: Problem
-    source: Source
+    source: TableSource
+    rows: tuple[WayScore, ...]
+    refits: RefitDifferences | None  # None where the tables share no scenario: then all are held out
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A table to assess, and others that judge its tree: posed for the same kernel and device, with the same
-    features to split on."""
+class Assessment:
+    """Everything about one kernel on one device."""
 
-    main: Posed
-    others: tuple[Posed, ...]
+    kernel: str
+    device: str
+    source: TableSource
+    rows: tuple[WayScore, ...]
+    noise: NoiseFloor | None
+    curves: tuple[LearningCurve, ...]  # empty with --no-curves
+    bootstrap: BootstrapDifferences
+    against: tuple[OtherTable, ...]
 
     @property
     def title(self) -> str:
-        return f"{self.main.problem.kernel.name} on {self.main.problem.device.key}"
+        return f"{self.kernel} on {self.device}"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """folds: at least 2, no more than there are scenarios. curves: whether learning curves are wanted."""
+class EvalReport:
+    """All assessments, and how they were made."""
 
+    command: str  # ready for a shell
+    versions: Mapping[str, str]  # of packages that move figures; helion only where it is installed
     folds: int
     repeats: int
-    curves: bool
+    assessments: tuple[Assessment, ...]
 
 
-def assess(subject: Subject, plan: Plan, fit: Fit, run: Run) -> Assessment:
-    """Judge the trees that `fit` makes of a table and of parts of it."""
-    title, problem = subject.title, subject.main.problem
-    folds = split_copies(copies(problem.features), plan.folds, plan.repeats)
+def assess(table: EvalTable, settings: EvalSettings, fit: Fit, run: Run) -> Assessment:
+    """Score the trees that `fit` makes of a table and of parts of it."""
+    problem, others = table.problem, [other.problem for other in table.others]
+    kernel, device = problem.kernel.name, problem.device.key
+    title = f"{kernel} on {device}"
+    folds = split_copies(copies(problem.features), settings.folds, settings.repeats)
     rows = held_out(problem, folds, fit, run, f"{title}: folds")
-    learning = curves(problem, folds, rows, fit, run, f"{title}: learning curves") if plan.curves else ()
+    curves: tuple[LearningCurve, ...] = ()
+    if settings.curves:
+        curves = learning_curves(problem, folds, rows, fit, run, f"{title}: learning curves")
     (tree,) = run(f"{title}: whole table", fit, [problem])
-    shaken = bootstrap(problem, tree, fit, run, f"{title}: bootstrap samples")
-    others = [other.problem for other in subject.others]
-    judged = on_others(problem, tree, others)
-    refits = against(problem, tree, others, fit, run, f"{title}: other tables")
-    judges = tuple(map(Against, (other.source for other in subject.others), judged, refits))
+    samples = bootstrap(problem, tree, fit, run, f"{title}: bootstrap samples")
+    scored = on_others(problem, tree, others)
+    refitted = refits(problem, tree, others, fit, run, f"{title}: other tables")
+    against = tuple(map(OtherTable, (other.source for other in table.others), scored, refitted))
     return Assessment(
-        problem.kernel.name,
-        problem.device.key,
-        subject.main.source,
-        rows,
-        noise_floor(problem.table),
-        learning,
-        shaken,
-        judges,
+        kernel, device, table.source, rows, noise_floor(problem.table), curves, samples, against
     )

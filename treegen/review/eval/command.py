@@ -1,7 +1,8 @@
-"""treegen eval: evaluate what was asked for, print it, write it."""
+"""treegen eval: evaluate the selected tables, print the figures, write them."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
 import sys
@@ -14,63 +15,69 @@ from treegen.core.errors import InputError, one_line
 from treegen.crossval import helion
 from treegen.crossval.choices import Fit
 from treegen.crossval.parallel import processes
-from treegen.review.eval.assess import assess
-from treegen.review.eval.figures import figures_text
-from treegen.review.eval.page import page
+from treegen.review.eval.assess import EvalReport, assess
+from treegen.review.eval.figures import json_text
+from treegen.review.eval.page import TITLE, page
 from treegen.review.eval.progress import progress
-from treegen.review.eval.request import Request, read_subjects
-from treegen.review.eval.results import Report
-from treegen.review.eval.show import show_report
+from treegen.review.eval.tables import EvalSettings, read_tables
+from treegen.review.eval.terminal import show_report
+from treegen.review.overwrite import check_replaceable
 from treegen.write.files import check_writable, write_files
 
 PAGE, FIGURES = "eval.md", "eval.json"
+FORMAT = 1
+_MARKS = {PAGE: TITLE.encode(), FIGURES: b'"command": "treegen eval '}
 
 
-def run(request: Request, fit: Fit = fit_tree) -> None:
-    """Evaluate, print, and write where the request says so. Raises InputError before anything is fitted."""
-    _check(request)
-    report = evaluate(request, fit)
+def run(settings: EvalSettings, fit: Fit = fit_tree) -> None:
+    """Evaluate and print; write where the settings say so. Raises InputError before anything is fitted."""
+    _check(settings)
+    report = evaluate(settings, fit)
     show_report(report)
-    sys.stdout.flush()  # nothing is written when nothing can be said
-    if request.out is not None:
-        changed = write_files(request.out, {PAGE: page(report), FIGURES: figures_text(report)})
-        print(f"{request.out}: {PAGE} and {FIGURES}, {len(changed)} changed")
+    sys.stdout.flush()  # where printing fails, nothing is written
+    if settings.out is not None:
+        changed = write_files(settings.out, {PAGE: page(report), FIGURES: figures_text(report)})
+        print(f"{settings.out}: {PAGE} and {FIGURES}, {len(changed)} changed")
 
 
-def evaluate(request: Request, fit: Fit) -> Report:
-    """All that is asked for, as data."""
-    subjects = read_subjects(request)
-    with progress() as tell, processes(request.jobs or os.cpu_count() or 1, tell) as spread:
-        assessments = tuple(assess(subject, request.plan, fit, spread) for subject in subjects)
+def evaluate(settings: EvalSettings, fit: Fit) -> EvalReport:
+    """The assessments of all selected tables."""
+    tables = read_tables(settings)
+    with progress() as tell, processes(settings.jobs or os.cpu_count() or 1, tell) as spread:
+        assessments = tuple(assess(table, settings, fit, spread) for table in tables)
     versions = {"treegen": __version__, "scikit-learn": sklearn.__version__}
     if (found := helion.version()) is not None:
         versions["helion"] = found
-    return Report(command(request), versions, request.plan.folds, request.plan.repeats, assessments)
+    return EvalReport(command_line(settings), versions, settings.folds, settings.repeats, assessments)
 
 
-def command(request: Request) -> str:
-    """The command line that asks for the same. It leaves out `--jobs`, on which nothing depends."""
+def figures_text(report: EvalReport) -> str:
+    """The report as JSON; the keys are the names of its dataclasses' fields."""
+    return json_text({"format": FORMAT, **dataclasses.asdict(report)})
+
+
+def command_line(settings: EvalSettings) -> str:
+    """The command that evaluates the same. It leaves out `--jobs`, on which no figure depends."""
+    options = (("--spec", settings.spec), ("--kernel", settings.kernel), ("--device", settings.device))
     words = ["treegen", "eval"]
-    for option, value in (
-        ("--spec", request.spec),
-        ("--kernel", request.kernel),
-        ("--device", request.device),
-    ):
-        words += [option, str(value)] if value is not None else []
-    words += ["--folds", str(request.plan.folds), "--repeats", str(request.plan.repeats)]
-    words += [word for folder in request.against for word in ("--against", str(folder))]
-    words += [] if request.plan.curves else ["--no-curves"]
-    words += ["--out", str(request.out)] if request.out is not None else []
+    words += [word for name, value in options if value is not None for word in (name, str(value))]
+    words += ["--folds", str(settings.folds), "--repeats", str(settings.repeats)]
+    words += [word for folder in settings.against for word in ("--against", str(folder))]
+    words += [] if settings.curves else ["--no-curves"]
+    words += ["--out", str(settings.out)] if settings.out is not None else []
     return one_line(shlex.join(words))
 
 
-def _check(request: Request) -> None:
-    for option, value, least in (
-        ("--folds", request.plan.folds, 2),
-        ("--repeats", request.plan.repeats, 1),
-        ("--jobs", request.jobs, 1),
-    ):
+def _check(settings: EvalSettings) -> None:
+    limits = (
+        ("--folds", settings.folds, 2),
+        ("--repeats", settings.repeats, 1),
+        ("--jobs", settings.jobs, 1),
+    )
+    for option, value, least in limits:
         if value is not None and value < least:
             raise InputError(f"{option} {value}", f"must be at least {least}")
-    if request.out is not None:
-        check_writable(request.out, (PAGE, FIGURES))
+    if settings.out is not None:
+        check_writable(settings.out, (PAGE, FIGURES))
+        for name, mark in _MARKS.items():
+            check_replaceable(settings.out / name, "treegen eval", mark)

@@ -1,4 +1,4 @@
-"""What no way of choosing can tell: how far the repeats of a table disagree about the fastest config."""
+"""The noise floor: how far the repeats of a table disagree about the fastest config."""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ from treegen.core.table import Cells, Table
 
 
 @dataclass(frozen=True)
-class Noise:
-    """scenarios: that have two repeats with two configs in common. slowdown: geometric mean of what the
-    fastest config of one repeat takes in the others, over the best there. changed: how often it is not the
-    fastest in the others."""
+class NoiseFloor:
+    """The loss of choosing by one repeat, in the others. No way of choosing can do better."""
 
-    scenarios: int
-    slowdown: float
-    changed: float
+    scenarios: int  # with two repeats that have two configs in common
+    slowdown: float  # geometric mean: time of one repeat's fastest config in the others over the best there
+    changed: float  # share in which that config is not the fastest in the others
 
 
-def noise_floor(table: Table) -> Noise | None:
-    """Choose by each repeat, judge by the median of the others, among the configs that both timed.
+def noise_floor(table: Table) -> NoiseFloor | None:
+    """Choose by each repeat and score by the median of the others, among the configs that both timed.
 
-    A scenario counts once however many repeats it has. None where no scenario has what it takes, and
-    for a table of winners.
+    Each scenario counts once, however many repeats it has. None for a table of winners, and where no
+    scenario has enough repeats and configs.
     """
     if table.cells is Cells.WINNERS:
         return None
@@ -38,11 +36,11 @@ def noise_floor(table: Table) -> Noise | None:
     if not found:
         return None
     slowdown = math.exp(math.fsum(loss for loss, _ in found) / len(found))
-    return Noise(len(found), slowdown, math.fsum(changed for _, changed in found) / len(found))
+    return NoiseFloor(len(found), slowdown, math.fsum(changed for _, changed in found) / len(found))
 
 
 def _losses(times: npt.NDArray[np.float64]) -> list[float]:
-    """Of each repeat that can be judged: log slowdown of its winner. times: [repeats, configs]."""
+    """The log slowdown of each comparable repeat's winner in the other repeats. times: [repeats, configs]."""
     times = np.where(np.isinf(times).any(axis=0), np.nan, times)
     losses = []
     for repeat in range(len(times)):
@@ -50,6 +48,6 @@ def _losses(times: npt.NDArray[np.float64]) -> list[float]:
         both = ~np.isnan(times[repeat]) & ~np.isnan(others).all(axis=0)
         if both.sum() < 2:
             continue
-        judged = np.nanmedian(others[:, both], axis=0)
-        losses.append(math.log(judged[times[repeat, both].argmin()] / judged.min()))
+        medians = np.nanmedian(others[:, both], axis=0)
+        losses.append(math.log(medians[times[repeat, both].argmin()] / medians.min()))
     return losses

@@ -1,4 +1,4 @@
-"""How far an evaluation is: one line on a terminal, nothing elsewhere."""
+"""How far a long command is: one line on a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from treegen.crossval.parallel import Tell
 
 @contextlib.contextmanager
 def progress() -> Iterator[Tell]:
-    """What to tell about the work while the block runs; the line is gone afterwards."""
+    """A function that shows progress while the block runs; the line is gone afterwards."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         yield lambda what, done, total: None

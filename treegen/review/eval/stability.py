@@ -1,4 +1,4 @@
-"""How much a tree's decisions depend on which scenarios were measured, and when."""
+"""How much a tree's choices depend on which scenarios were measured, and when."""
 
 from __future__ import annotations
 
@@ -22,125 +22,118 @@ Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Difference:
-    """Two ways of deciding in the same scenarios.
+class ChoiceDifference:
+    """Two trees' choices in the same scenarios; an untimed choice scores as 2x slower than the best.
 
-    changed: the share of scenarios in which they launch different configs. slower: geometric mean of the
-    second's time over the first's; apart: geometric mean of the slower's time over the faster's. Both charge
-    what has no time as twice the best, and are None where no times are known.
+    Both ratios are geometric means of times, None for a table of winners.
     """
 
     scenarios: int
-    changed: float
-    slower: float | None
-    apart: float | None
+    changed: float  # share of scenarios in which the two launch different configs
+    slower: float | None  # second tree over first
+    apart: float | None  # slower choice over faster
 
 
 @dataclass(frozen=True)
-class Refit:
-    """The tree of another table against ours, in the scenarios that both hold. here, there: judged by our
-    table and by the other; the second of the Difference is the one that was not fitted to that table."""
+class RefitDifference:
+    """The tree of another table against ours, in the scenarios that both tables hold.
 
-    here: Difference
-    there: Difference
+    The second tree of each difference is the one that was not fitted to the scoring table.
+    """
 
-
-@dataclass(frozen=True)
-class Bootstrap:
-    """Our tree against those of each sample. build: as a build over our tree takes them; fresh: as fitted."""
-
-    build: tuple[Difference, ...]
-    fresh: tuple[Difference, ...]
+    here: ChoiceDifference  # scored by our table
+    there: ChoiceDifference  # scored by the other
 
 
 @dataclass(frozen=True)
-class Refits:
-    """Our tree against those of another table. build, fresh: as in Bootstrap."""
+class BootstrapDifferences:
+    """Our tree against those of each sample."""
 
-    build: Refit
-    fresh: Refit
+    build: tuple[ChoiceDifference, ...]  # as a build over our tree makes them
+    fresh: tuple[ChoiceDifference, ...]  # as fitted
 
 
 @dataclass(frozen=True)
-class Task:
-    """A problem to build again over an `old` tree, for another process."""
+class RefitDifferences:
+    """Our tree against those of another table; as in BootstrapDifferences."""
+
+    build: RefitDifference
+    fresh: RefitDifference
+
+
+@dataclass(frozen=True)
+class RebuildTask:
+    """A problem to build again over a previous tree, for another process."""
 
     problem: Problem
-    old: Tree
+    previous: Tree
     fit: Fit
     other_scenarios: bool = False
 
 
-@dataclass(frozen=True)
-class Again:
-    """The trees of a task. build: of the old one what is as good; fresh: as fitted."""
-
-    build: Tree
-    fresh: Tree
-
-
-def build_again(task: Task) -> Again:
-    """What `treegen build` would do if the old tree were yesterday's."""
-    found = rebuild(task.problem, task.old, task.fit, other_scenarios=task.other_scenarios)
-    return Again(found.kept.tree, found.fresh)
+def build_again(task: RebuildTask) -> tuple[Tree, Tree]:
+    """The tree that `treegen build` makes over the previous tree, and the fresh tree."""
+    found = rebuild(task.problem, task.previous, task.fit, other_scenarios=task.other_scenarios)
+    return found.kept.tree, found.fresh
 
 
 def bootstrap(
     problem: Problem, tree: Tree, fit: Fit, run: Run, what: str, samples: int = SAMPLES
-) -> Bootstrap:
-    """`tree` against those of bootstrap samples of the scenarios, in all scenarios of the table.
+) -> BootstrapDifferences:
+    """Compare `tree` with the trees of bootstrap samples of the scenarios, in all scenarios of the table.
 
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 6.
     """
-    tasks = [Task(problem.rows(rows), tree, fit) for rows in resampled(len(problem.cost), samples)]
+    tasks = [RebuildTask(problem.rows(rows), tree, fit) for rows in resampled(len(problem.cost), samples)]
     ours = decide(tree, problem)
     found = [
-        [difference(ours, decide(one, problem), problem) for one in (again.build, again.fresh)]
-        for again in run(what, build_again, tasks)
+        [difference(ours, decide(one, problem), problem) for one in trees]
+        for trees in run(what, build_again, tasks)
     ]
     build, fresh = zip(*found, strict=True)
-    return Bootstrap(build, fresh)
+    return BootstrapDifferences(build, fresh)
 
 
-def against(
+def refits(
     problem: Problem, tree: Tree, others: Sequence[Problem], fit: Fit, run: Run, what: str
-) -> list[Refits | None]:
-    """For each of the others, `tree` against those of that table; None where it holds no common scenario."""
-    tasks = [
-        Task(other, tree, fit, len(common_rows(problem, other)[1]) < len(other.cost)) for other in others
-    ]
+) -> list[RefitDifferences | None]:
+    """Compare `tree` with the trees of each other table; None where that has no scenario in common."""
+    tasks = []
+    for other in others:
+        has_more = len(common_rows(problem, other)[1]) < len(other.cost)
+        tasks.append(RebuildTask(other, tree, fit, has_more))
     found = []
-    for other, again in zip(others, run(what, build_again, tasks), strict=True):
-        build, fresh = (refit(problem, tree, other, one) for one in (again.build, again.fresh))
-        found.append(Refits(build, fresh) if build and fresh else None)
+    for other, trees in zip(others, run(what, build_again, tasks), strict=True):
+        build, fresh = (refit(problem, tree, other, one) for one in trees)
+        found.append(RefitDifferences(build, fresh) if build and fresh else None)
     return found
 
 
-def refit(problem: Problem, tree: Tree, other: Problem, again: Tree) -> Refit | None:
-    """`tree` was fitted to `problem`, `again` to `other`; None where the two hold no common scenario.
+def refit(problem: Problem, tree: Tree, other: Problem, again: Tree) -> RefitDifference | None:
+    """Compare `tree`, fitted to `problem`, with `again`, fitted to `other`, in their common scenarios.
 
-    Common are scenarios of the same id and the same features.
+    None where there are none.
     """
     here, there = common_rows(problem, other)
     if not len(here):
         return None
     ours, theirs = problem.rows(here), other.rows(there)
     first, second = decide(tree, ours), decide(again, ours)
-    return Refit(difference(first, second, ours), difference(second, first, theirs))
+    return RefitDifference(difference(first, second, ours), difference(second, first, theirs))
 
 
-def difference(first: Decisions, second: Decisions, problem: Problem) -> Difference:
-    """What it costs to decide as the second does instead of the first, by the problem's table."""
+def difference(first: Decisions, second: Decisions, problem: Problem) -> ChoiceDifference:
+    """Compare two trees' choices by the problem's table."""
     changed = sum(a != b for a, b in zip(first, second, strict=True)) / len(first)
     if problem.table.cells is Cells.WINNERS:
-        return Difference(len(first), changed, None, None)
+        return ChoiceDifference(len(first), changed, None, None)
     before, after = (without_gaps(judge(decisions, problem).cost) for decisions in (first, second))
     more = after - before
-    return Difference(len(first), changed, geomean(more), geomean(np.abs(more)))
+    return ChoiceDifference(len(first), changed, geomean(more), geomean(np.abs(more)))
 
 
 def common_rows(problem: Problem, other: Problem) -> tuple[Rows, Rows]:
-    """The rows of both, beside each other, of the scenarios that both hold: of the same id and features."""
+    """The rows of each, in the same order, of the scenarios with the same id and features in both."""
     shared = [name for name in problem.names if name in other.names]
     if not shared:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)

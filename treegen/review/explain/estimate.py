@@ -9,146 +9,131 @@ from dataclasses import dataclass
 import numpy as np
 
 from treegen.core import expr
-from treegen.core.problem import Problem, holds
+from treegen.core.problem import holds
 from treegen.core.spec import Config
-from treegen.review.explain.kriging import NEAR, Floats, Forecast, forecast
-from treegen.review.explain.subject import Subject
+from treegen.review.explain.feature_space import Floats
+from treegen.review.explain.kriging import NEAR, LogPrediction, predict
+from treegen.review.explain.tuned_module import TunedModule
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A time or a ratio, with the ends of its range.
-
-    measured: it was; the range is then that of the repeats. Else it is predicted, and the range is one of
-    80%. of: how many repeats, or scenarios, it comes from.
-    """
+class RangedValue:
+    """A time or a ratio with its range: of the repeats where it was measured, else of 80%."""
 
     value: float
     low: float
     high: float
     measured: bool
-    of: int
+    of: int  # repeats or scenarios that it comes from
 
 
 @dataclass(frozen=True)
 class RunnerUp:
-    """Another config. ratio: its time over that of the launched config; time: in microseconds. near, of: in
-    how many of the `of` nearest scenarios that timed the launched config it was timed as well."""
+    """Another config than the launched one."""
 
     config: Config
-    ratio: Figure
-    time: float
-    near: int
+    ratio: RangedValue  # its time over that of the launched config
+    time: float  # microseconds
+    near: int  # of the `of` nearest scenarios that timed the launched config, those that timed it as well
     of: int
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """time: of the launched config in microseconds. slowdown: over the best time in the table.
+class TimeEstimate:
+    """The launched config's time at a shape, by the table."""
 
-    runners_up: the fastest first. sparse: how many configs were timed too rarely around here to compare.
-    """
-
-    time: Figure
-    slowdown: Figure
-    runners_up: tuple[RunnerUp, ...]
-    sparse: int
+    time: RangedValue  # microseconds
+    slowdown: RangedValue
+    runners_up: tuple[RunnerUp, ...]  # fastest first
+    not_compared: int  # other configs that were timed too rarely around here
 
 
 def estimate(
-    subject: Subject, config: Config, values: Mapping[str, int], points: Floats, at: Floats, exact: int | None
-) -> Estimate | None:
-    """What the table tells of a config at a shape; None where it was timed in too few scenarios.
+    tuned: TunedModule,
+    config: Config,
+    values: Mapping[str, int],
+    points: Floats,
+    at: Floats,
+    measured_row: int | None,
+) -> TimeEstimate | None:
+    """Measure or predict a config's time at a shape; None where it was timed in too few scenarios.
 
-    points: [scenarios, features] and at: [features] of one Space. exact: the scenario that is this shape.
+    points: [scenarios, features] and at: [features] of one FeatureSpace. measured_row: the scenario that is
+    this very shape.
     """
-    column = subject.column(config)
+    column = tuned.column(config)
     if column is None:
         return None
-    if exact is not None and np.isfinite(subject.times[exact, column]):
-        return _measured(subject, column, exact)
-    return _predicted(subject, column, values, points, at)
+    if measured_row is not None and np.isfinite(tuned.times[measured_row, column]):
+        return _measured(tuned, column, measured_row)
+    return _predicted(tuned, column, values, points, at)
 
 
-def _measured(subject: Subject, column: int, row: int) -> Estimate:
-    times = subject.times[row]
-    repeats = _repeats(subject.problem, row, column)
+def _measured(tuned: TunedModule, column: int, row: int) -> TimeEstimate:
+    table, problem, times = tuned.problem.table, tuned.problem, tuned.times[row]
+    rows = table.row_scenario == table.scenarios.index(problem.scenarios[row])
+    repeats = table.times[rows, problem.table_columns[column]]
+    repeats = repeats[np.isfinite(repeats)]
+    time = float(times[column])
     others = [other for other in np.flatnonzero(np.isfinite(times)).tolist() if other != column]
     runners_up = [
-        RunnerUp(
-            subject.problem.configs[other],
-            _certain(float(times[other] / times[column])),
-            float(times[other]),
-            1,
-            1,
-        )
+        RunnerUp(problem.configs[other], _exact(float(times[other]) / time), float(times[other]), 1, 1)
         for other in others
     ]
-    time = Figure(float(times[column]), float(repeats.min()), float(repeats.max()), True, len(repeats))
-    slowdown = _certain(float(times[column] / np.nanmin(times)))
-    return Estimate(time, slowdown, _ranked(runners_up), len(times) - 1 - len(others))
+    return TimeEstimate(
+        RangedValue(time, float(repeats.min()), float(repeats.max()), True, len(repeats)),
+        _exact(time / float(np.nanmin(times))),
+        _ranked(runners_up),
+        len(times) - 1 - len(others),
+    )
 
 
-def _repeats(problem: Problem, row: int, column: int) -> Floats:
-    """All times of a config in a scenario."""
-    table = problem.table
-    rows = table.row_scenario == table.scenarios.index(problem.scenarios[row])
-    times = table.times[rows, problem.table_columns[column]]
-    return np.asarray(times[np.isfinite(times)])
-
-
-def _certain(value: float) -> Figure:
-    return Figure(value, value, value, True, 1)
+def _exact(value: float) -> RangedValue:
+    return RangedValue(value, value, value, True, 1)
 
 
 def _predicted(
-    subject: Subject, column: int, values: Mapping[str, int], points: Floats, at: Floats
-) -> Estimate | None:
-    logarithms = np.log(subject.times)
-    own = logarithms[:, column]
-    time = forecast(points, own, at)
-    slowdown = forecast(points, own - np.nanmin(logarithms, axis=1), at)
+    tuned: TunedModule, column: int, values: Mapping[str, int], points: Floats, at: Floats
+) -> TimeEstimate | None:
+    logarithms = np.log(tuned.times)
+    launched = logarithms[:, column]
+    time = predict(points, launched, at)
+    slowdown = predict(points, launched - np.nanmin(logarithms, axis=1), at)
     if time is None or slowdown is None:
         return None
-    timed = np.flatnonzero(np.isfinite(own))
+    timed = np.flatnonzero(np.isfinite(launched))
     near = timed[np.argsort(((points[timed] - at) ** 2).sum(axis=1).round(6), kind="stable")[:NEAR]]
-    runners_up, sparse = [], 0
-    for other, config in enumerate(subject.problem.configs):
-        if other == column or not _may_run(config, values, subject):
+    runners_up, not_compared = [], 0
+    for other, config in enumerate(tuned.problem.configs):
+        if other == column or not _may_run(config, values, tuned):
             continue
         both = int(np.isfinite(logarithms[near, other]).sum())
-        ratio = forecast(points, logarithms[:, other] - own, at) if 2 * both >= len(near) else None
+        ratio = predict(points, logarithms[:, other] - launched, at) if 2 * both >= len(near) else None
         if ratio is None:
-            sparse += 1
+            not_compared += 1
             continue
-        figure = _figure(ratio)
-        runners_up.append(RunnerUp(config, figure, math.exp(time.value) * figure.value, both, len(near)))
-    return Estimate(_figure(time), _at_least_one(_figure(slowdown)), _ranked(runners_up), sparse)
+        ranged = _ranged(ratio)
+        runners_up.append(RunnerUp(config, ranged, math.exp(time.value) * ranged.value, both, len(near)))
+    return TimeEstimate(_ranged(time), _ranged(slowdown, least=1.0), _ranked(runners_up), not_compared)
 
 
-def _figure(found: Forecast) -> Figure:
-    low, high = (math.exp(found.value + side * found.margin) for side in (-1, 1))
-    return Figure(math.exp(found.value), low, high, False, found.scenarios)
-
-
-def _at_least_one(figure: Figure) -> Figure:
-    """No config is faster than the best one."""
-    value, low, high = (max(1.0, end) for end in (figure.value, figure.low, figure.high))
-    return Figure(value, low, high, figure.measured, figure.of)
+def _ranged(found: LogPrediction, least: float = 0.0) -> RangedValue:
+    low, value, high = (max(least, math.exp(found.value + side * found.margin)) for side in (-1, 0, 1))
+    return RangedValue(value, low, high, False, found.scenarios)
 
 
 def _ranked(runners_up: list[RunnerUp]) -> tuple[RunnerUp, ...]:
     return tuple(sorted(runners_up, key=lambda one: (round(one.ratio.value, 9), one.config)))
 
 
-def _may_run(config: Config, values: Mapping[str, int], subject: Subject) -> bool:
-    """Whether every constraint that can be told holds for a config at a shape."""
-    if config == subject.kernel.fallback:
+def _may_run(config: Config, values: Mapping[str, int], tuned: TunedModule) -> bool:
+    """Whether a config breaks no constraint at a shape, as far as the features are known."""
+    if config == tuned.kernel.fallback:
         return True
-    known = {**subject.problem.device.limits, **values, **dict(config.parameters)}
+    known = {**tuned.problem.device.limits, **values, **dict(config.parameters)}
     return all(
         holds(constraint, known)
-        for constraint in subject.kernel.constraints
+        for constraint in tuned.kernel.constraints
         if constraint.binds(config)
         and expr.names(constraint.left) | expr.names(constraint.right) <= set(known)
     )

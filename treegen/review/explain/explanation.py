@@ -1,4 +1,4 @@
-"""Why a shape launches what it launches, how long that takes, and what else there is."""
+"""Why a shape launches its config, how long that takes, and which others there are."""
 
 from __future__ import annotations
 
@@ -7,75 +7,108 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treegen.core.problem import UNMEASURED
 from treegen.core.spec import Config
-from treegen.review.explain.estimate import Estimate, estimate
-from treegen.review.explain.kriging import LEAST, NEAR
-from treegen.review.explain.neighbours import Neighbour, neighbours
+from treegen.review.explain.completed_shape import CompletedShape, complete, independent
+from treegen.review.explain.estimate import TimeEstimate, estimate
+from treegen.review.explain.feature_space import feature_space
+from treegen.review.explain.kriging import FEWEST, NEAR
 from treegen.review.explain.outside import Outside, outside
-from treegen.review.explain.path import Path, trace
-from treegen.review.explain.shape import Shape, complete
-from treegen.review.explain.space import space_of
-from treegen.review.explain.subject import Subject
+from treegen.review.explain.tree_path import TreePath, trace
+from treegen.review.explain.tuned_module import TunedModule
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A measured scenario near the shape. Times are microseconds, None for a table of winners."""
+
+    scenario: str
+    distance: float  # doublings
+    differs: tuple[tuple[str, int], ...]  # features with another value there, of those that imply the rest
+    best: Config
+    wins: bool  # whether the launched config is as fast as the best
+    time: float | None  # of the launched config; None where it has none
+    best_time: float | None
+    failed: bool  # whether the launched config failed there or breaks a constraint
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """estimate: None for a table of winners, and where `untimed` says why. won: in how many of the nearest
-    `won_of` scenarios the launched config is the best one. top: of how many runners-up a reader is told."""
+    """Everything about one shape."""
 
-    subject: Subject
-    shape: Shape
-    path: Path
+    tuned: TunedModule
+    shape: CompletedShape
+    path: TreePath
     outside: tuple[Outside, ...]
-    exact: str | None
-    estimate: Estimate | None
-    untimed: str | None
-    neighbours: tuple[Neighbour, ...]
-    won: int
+    measured_scenario: str | None  # the one that is this shape
+    estimate: TimeEstimate | None  # None for a table of winners, and where `no_time` says why
+    no_time: str | None
+    neighbours: tuple[Neighbour, ...]  # nearest first, at most `top`
+    won: int  # in how many of the nearest `won_of` scenarios the launched config is the best
     won_of: int
-    top: int
+    top: int  # how many runners-up to show
 
 
-def explain(subject: Subject, given: Mapping[str, int], top: int) -> Explanation:
-    """All there is to say of a shape. Raises InputError where the features do not describe one."""
-    problem = subject.problem
+def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanation:
+    """Explain the shape of the given features. Raises InputError where they do not describe one."""
+    problem = tuned.problem
     shape = complete(given, problem)
-    path = trace(subject.module.tree, shape.values, problem)
-    space = space_of(problem)
+    path = trace(tuned.module.tree, shape.values, problem)
+    space = feature_space(problem)
     at = space.at(shape.values)
     distances = space.distances(at)
     order = np.argsort(distances, kind="stable").tolist()
-    found = outside(shape.values, problem, float(distances.min()), space.usual())
     same = (problem.features == [shape.values[name] for name in problem.names]).all(axis=1)
-    exact = int(np.argmax(same)) if same.any() else None
-    if exact is not None:  # before others as near, whose values below 1 differ
-        order = [exact, *(row for row in order if row != exact)]
-    time = None
-    if subject.knows_times:
-        time = estimate(subject, path.config, shape.values, space.points, at, exact)
-    nearest = neighbours(subject, path.config, shape.values, distances, order[: max(top, NEAR)])
+    measured_row = int(np.argmax(same)) if same.any() else None
+    if measured_row is not None:  # before equally near ones, whose values below 1 differ
+        order = [measured_row, *(row for row in order if row != measured_row)]
+    found = None
+    if tuned.knows_times:
+        found = estimate(tuned, path.config, shape.values, space.points, at, measured_row)
+    neighbours = [
+        _neighbour(tuned, path.config, shape, row, distances[row]) for row in order[: max(top, NEAR)]
+    ]
     return Explanation(
-        subject,
+        tuned,
         shape,
         path,
+        outside(shape.values, problem, float(distances.min()), space.usual()),
+        None if measured_row is None else problem.scenarios[measured_row],
         found,
-        None if exact is None else problem.scenarios[exact],
-        time,
-        None if time is not None else _untimed(subject, path.config),
-        nearest[:top],
-        sum(neighbour.wins for neighbour in nearest[:NEAR]),
-        len(nearest[:NEAR]),
+        None if found is not None else _why_no_time(tuned, path.config),
+        tuple(neighbours[:top]),
+        sum(neighbour.wins for neighbour in neighbours[:NEAR]),
+        len(neighbours[:NEAR]),
         top,
     )
 
 
-def _untimed(subject: Subject, config: Config) -> str:
-    if not subject.knows_times:
+def _neighbour(
+    tuned: TunedModule, config: Config, shape: CompletedShape, row: int, distance: float
+) -> Neighbour:
+    problem, column, knows_times = tuned.problem, tuned.column(config), tuned.knows_times
+    there = ((name, int(problem.column(name)[row])) for name in independent(problem))
+    cost = UNMEASURED if column is None else int(problem.cost[row, column])
+    best = column if column is not None and cost == 0 else int(np.argmin(problem.cost[row]))
+    return Neighbour(
+        problem.scenarios[row],
+        float(distance),
+        tuple((name, value) for name, value in there if value != shape.values[name]),
+        problem.configs[best],
+        cost == 0,
+        float(tuned.times[row, column]) if knows_times and cost < UNMEASURED else None,
+        float(tuned.times[row, best]) if knows_times else None,
+        cost > UNMEASURED,
+    )
+
+
+def _why_no_time(tuned: TunedModule, config: Config) -> str:
+    if not tuned.knows_times:
         return "the table holds only the winner of each scenario"
-    column = subject.column(config)
+    column = tuned.column(config)
     if column is None:
         return "the table does not hold this config"
-    timed = int(np.isfinite(subject.times[:, column]).sum())
-    if timed < LEAST:
+    timed = int(np.isfinite(tuned.times[:, column]).sum())
+    if timed < FEWEST:
         return f"the table times this config in {timed} scenarios only"
-    return "its range would reach from a sixteenth to sixteen times the time, or farther"
+    return "its 80% range would span a sixteenth to sixteen times the time, or more"

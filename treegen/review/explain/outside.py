@@ -1,4 +1,4 @@
-"""Where a shape lies outside what was tuned."""
+"""Where a shape lies outside the tuned shapes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from treegen.core.problem import Problem
 
-_FEW = 16  # a feature of so few values is a kind of shape, not a size ...
-_EACH = 10  # ... if each of them has so many scenarios
+_FEW = 16  # a feature with so few values is a kind of shape, not a size ...
+_EACH = 10  # ... if each value has so many scenarios on average
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Beyond:
 
 @dataclass(frozen=True)
 class Between:
-    """A value that was not measured, of a feature with few values; `below` and `above` were."""
+    """A value that was not measured, of a feature with few values; `below` and `above` were measured."""
 
     feature: str
     value: int
@@ -35,11 +35,10 @@ class Between:
 
 @dataclass(frozen=True)
 class Far:
-    """The nearest measured scenario is farther than 99% of the scenarios are from their nearest other;
-    doublings."""
+    """The nearest scenario is farther away than 99% of the scenarios are from their nearest other."""
 
-    distance: float
-    usual: float
+    distance: float  # doublings
+    usual: float  # doublings
 
 
 Outside = Beyond | Between | Far
@@ -48,9 +47,9 @@ Outside = Beyond | Between | Far
 def outside(
     values: Mapping[str, int], problem: Problem, distance: float, usual: float | None
 ) -> tuple[Outside, ...]:
-    """Why a shape is not what was tuned; nothing if it is.
+    """The reasons why a shape lies outside the tuned ones; none if it lies inside.
 
-    distance: to the nearest measured scenario. usual: `Space.usual()`.
+    distance: to the nearest measured scenario. usual: `FeatureSpace.usual()`.
     """
     found: list[Outside] = []
     for name in problem.names:

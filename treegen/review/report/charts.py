@@ -1,9 +1,9 @@
-"""The pictures of a report, each drawn into axes: pages and images share this code."""
+"""The pictures of a report, drawn into axes: the page and the images share them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,182 +12,157 @@ import numpy.typing as npt
 
 from treegen.core.problem import UNIT, UNMEASURED
 from treegen.core.spec import Config
-from treegen.core.table import Cells
-from treegen.review.report import theme
-from treegen.review.report.palette import Ink
-from treegen.review.report.places import label, octaves, places, ticks, value_at
-from treegen.review.report.planes import Plane
-from treegen.review.report.study import Study, Way
+from treegen.review.report import colours
+from treegen.review.report.colours import ConfigStyle
+from treegen.review.report.log_axis import label, octaves, positions, ticks, value_at
+from treegen.review.report.planes import FeaturePlane
+from treegen.review.report.study import ModuleStudy, ScoredChoices
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-SETTINGS: Mapping[str, Any] = {
-    "text.parse_math": False,  # words may come from tables
-    "axes.unicode_minus": False,
-    "font.family": "DejaVu Sans",
-    "font.size": 11.5,
-    "axes.titlesize": 12.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "text.color": theme.INK,
-    "axes.titlecolor": theme.INK,
-    "axes.labelcolor": theme.INK,
-    "axes.edgecolor": theme.MUTED,
-    "axes.facecolor": "none",
-    "xtick.color": theme.MUTED,
-    "ytick.color": theme.MUTED,
-    "grid.color": theme.GRID,
-    "figure.facecolor": theme.PAPER,
-    "savefig.facecolor": theme.PAPER,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "treegen report",
-}
-"""matplotlib's settings under which everything here is drawn."""
-
-CUT = 4.0
-"""Slowdown at which curves leave the picture."""
-
-SLOW = 1.2
-"""Slowdown from which a point is drawn larger."""
+CUT = 4.0  # slowdown at which curves leave the picture
+SLOW = 1.2  # slowdown from which a point is drawn larger
+LISTED = ("slow", "untimed", "missed")  # kinds of points that say which scenario they are
 
 _TICKS = (1, 1.1, 1.25, 1.5, 2, 2.5, 3, 4)
-_SIZES = ((SLOW, 14.0), (1.5, 50.0), (math.inf, 110.0))
-_UNTIMED = 60.0
+_SIZES = ((SLOW, 14.0), (1.5, 50.0), (math.inf, 110.0))  # up to this slowdown, this area
+_MOST_POINTS = 250  # of a curve
 
 
 @dataclass(frozen=True)
-class Curve:
+class SlowdownCurve:
     """A line of the slowdown picture."""
 
     label: str
-    way: Way
+    way: ScoredChoices
     colour: str
     style: str = "-"
     width: float = 2.0
 
 
-def curves(study: Study) -> list[Curve]:
-    """What is compared, worst first as a rule."""
+@dataclass(frozen=True)
+class PointGroup:
+    """Scenarios that are drawn alike. rows: of the problem. style: matplotlib's."""
+
+    kind: str
+    name: str  # of the SVG group
+    rows: npt.NDArray[np.int64]
+    style: Mapping[str, Any]
+
+
+def curves(study: ModuleStudy) -> list[SlowdownCurve]:
+    """The ways that are compared, usually the worst first."""
     lines = [
-        Curve("fallback everywhere", study.fixed, theme.FIXED),
-        Curve("single best config", study.single, theme.SINGLE),
-        Curve("this module", study.ours, theme.OURS, width=4.0),
+        SlowdownCurve("fallback everywhere", study.fixed, colours.FIXED),
+        SlowdownCurve("single best config", study.single, colours.SINGLE),
+        SlowdownCurve("this module", study.ours, colours.OURS, width=4.0),
     ]
     if study.unseen is not None:
-        lines.append(Curve("this fit, held out", study.unseen, theme.UNSEEN, style="--", width=1.4))
+        lines.append(SlowdownCurve("this fit, held out", study.unseen, colours.UNSEEN, "--", 1.4))
     return lines
 
 
-def draw_curves(axes: Axes, lines: Sequence[Curve]) -> None:
-    """Each way's slowdowns in ascending order over the share of scenarios. A way without a time everywhere
-    ends before 100%; what is slower than CUT is not drawn."""
-    shown = [line for line in lines if (line.way.cost < UNMEASURED).any()]
-    for line in shown:
+def draw_curves(axes: Axes, lines: Sequence[SlowdownCurve]) -> None:
+    """Draw each way's slowdowns in ascending order over the share of scenarios.
+
+    A line ends before 100% where choices are untimed; slowdowns above CUT are not drawn.
+    """
+    for line in lines:
         timed = np.sort(line.way.cost[line.way.cost < UNMEASURED]) / UNIT
+        if not len(timed):
+            continue
         share = 100 * np.arange(1, len(timed) + 1) / len(line.way.cost)
         drawn = timed <= math.log(CUT) * 1.02
-        at = _thinned(timed[drawn])
-        axes.plot(
-            share[drawn][at],
-            timed[drawn][at],
-            color=line.colour,
-            linestyle=line.style,
-            linewidth=line.width,
-            label=line.label,
-        )
-    axes.axhline(0, color=theme.MUTED, linewidth=1)
+        share, timed = share[drawn], timed[drawn]
+        # Points at even distances, and all of the steep end.
+        kept = np.zeros(len(timed), dtype=bool)
+        kept[:: max(1, len(timed) // _MOST_POINTS)] = True
+        kept[-_MOST_POINTS // 5 :] = True
+        look: dict[str, Any] = {"color": line.colour, "linestyle": line.style, "linewidth": line.width}
+        axes.plot(share[kept], timed[kept], label=line.label, **look)
+    axes.axhline(0, color=colours.MUTED, linewidth=1)
     axes.set(xlim=(0, 100), ylim=(-0.02, math.log(CUT)))
     axes.set_yticks([math.log(tick) for tick in _TICKS], [f"{tick:g}x" for tick in _TICKS])
     axes.set_xticks([0, 25, 50, 75, 95], ["0", "25", "50", "75", "95%"])
     axes.set_xlabel("share of scenarios, fastest choices first")
     axes.set_ylabel("time over the best time")
     axes.grid(axis="both", linewidth=0.8)
-    axes.legend(loc="upper left", frameon=False, fontsize=11, labelcolor=theme.INK, borderaxespad=0.1)
+    axes.legend(loc="upper left", frameon=False, fontsize=11, labelcolor=colours.INK, borderaxespad=0.1)
 
 
-def _thinned(values: npt.NDArray[np.float64], most: int = 250) -> npt.NDArray[np.bool_]:
-    """Which points of a rising line to keep: at even distances, and all of its steep end."""
-    every = max(1, len(values) // most)
-    keep = np.zeros(len(values), dtype=bool)
-    keep[::every] = True
-    keep[-most // 5 :] = True
-    return keep
-
-
-@dataclass(frozen=True)
-class Points:
-    """Scenarios drawn alike. rows: of the problem."""
-
-    name: str
-    rows: npt.NDArray[np.int64]
-    style: Mapping[str, Any]
-
-
-def points(study: Study, plane: Plane, inks: Mapping[Config, Ink]) -> list[Points]:
+def point_groups(
+    study: ModuleStudy, plane: FeaturePlane, styles: Mapping[Config, ConfigStyle]
+) -> Iterator[PointGroup]:
     """The points of a map, in groups that are drawn alike, slow ones on top."""
     cost = study.ours.cost[plane.rows]
-    found = []
     for place, config in enumerate(sorted({study.launched[row] for row in plane.rows})):
-        ink = inks[config]
-        own = np.array([study.launched[row] == config for row in plane.rows])
-        plain = {"marker": ink.marker, "facecolors": ink.light, "edgecolors": theme.PAPER, "linewidths": 0.4}
-        if study.problem.table.cells is Cells.WINNERS:
-            missed = {**plain, "facecolors": theme.PAPER, "edgecolors": ink.light, "linewidths": 2.0}
-            groups = [(cost == 0, 34.0, plain, "won"), (cost != 0, 60.0, missed, "missed")]
-        else:
-            slow = {**plain, "edgecolors": theme.INK, "linewidths": 1.0}
-            below = -math.inf
-            groups = []
-            for number, (top, area) in enumerate(_SIZES):
-                level = (cost < UNMEASURED) & (cost >= below) & (cost < _steps(top))
-                groups.append((level, area, slow if number else plain, "slow" if number else "good"))
-                below = _steps(top)
-            cross = {"marker": "x", "c": ink.light, "linewidths": 2.0}
-            groups.append((cost >= UNMEASURED, _UNTIMED, cross, "untimed"))
-        for number, (level, area, style, kind) in enumerate(groups):
-            if (level & own).any():
-                name = f"{kind}-{place}-{number}"
-                found.append(
-                    Points(name, plane.rows[level & own], {**style, "s": area, "zorder": 2 + number})
-                )
-    return found
+        launched = np.array([study.launched[row] == config for row in plane.rows])
+        for number, (kind, inside, style) in enumerate(_kinds(study, cost, styles[config])):
+            if (inside & launched).any():
+                look = {**style, "zorder": 2 + number}
+                yield PointGroup(kind, f"{kind}-{place}-{number}", plane.rows[inside & launched], look)
 
 
-def _steps(slowdown: float) -> float:
-    return slowdown if math.isinf(slowdown) else math.log(slowdown) * UNIT
+def _kinds(
+    study: ModuleStudy, cost: npt.NDArray[np.int64], style: ConfigStyle
+) -> Iterator[tuple[str, npt.NDArray[np.bool_], dict[str, Any]]]:
+    """How points of one config are drawn, by their cost."""
+    plain = {
+        "marker": style.marker,
+        "facecolors": style.light,
+        "edgecolors": colours.PAPER,
+        "linewidths": 0.4,
+    }
+    if not study.knows_times:
+        yield "won", cost == 0, {**plain, "s": 34.0}
+        hollow = {"facecolors": colours.PAPER, "edgecolors": style.light, "linewidths": 2.0}
+        yield "missed", cost != 0, {**plain, **hollow, "s": 60.0}
+        return
+    edged = {"edgecolors": colours.INK, "linewidths": 1.0}
+    slowdown = np.exp(np.minimum(cost, UNMEASURED) / UNIT)
+    below = 0.0
+    for top, area in _SIZES:
+        inside = (cost < UNMEASURED) & (slowdown >= below) & (slowdown < top)
+        yield (
+            ("slow", inside, {**plain, **edged, "s": area})
+            if below
+            else ("good", inside, {**plain, "s": area})
+        )
+        below = top
+    yield "untimed", cost >= UNMEASURED, {"marker": "x", "c": style.light, "linewidths": 2.0, "s": 60.0}
 
 
-def draw_map(axes: Axes, study: Study, plane: Plane, inks: Mapping[Config, Ink]) -> None:
-    """A point a scenario, coloured by the config launched there, larger where that is slow."""
-    x, y = (places(study.problem.column(name)) for name in (plane.x, plane.y))
-    for group in points(study, plane, inks):
+def draw_map(
+    axes: Axes, study: ModuleStudy, plane: FeaturePlane, styles: Mapping[Config, ConfigStyle]
+) -> None:
+    """Draw a point for each scenario, coloured by the launched config and larger where that is slow."""
+    x, y = (positions(study.problem.column(name)) for name in (plane.x, plane.y))
+    for group in point_groups(study, plane, styles):
         axes.scatter(x[group.rows], y[group.rows], gid=group.name, **group.style)
     _frame(axes, study, plane, 0.4)
 
 
-def draw_counts(axes: Axes, study: Study, plane: Plane) -> None:
-    """How many scenarios lie in each cell of one octave by one octave; cells without one stay empty."""
+def draw_counts(axes: Axes, study: ModuleStudy, plane: FeaturePlane) -> None:
+    """Draw how many scenarios lie in each cell of one octave by one octave; empty cells stay empty."""
     x, y = (octaves(study.problem.column(name)[plane.rows]) for name in (plane.x, plane.y))
     cells, counts = np.unique(np.stack([x, y], axis=1), axis=0, return_counts=True)
     for (left, bottom), count in zip(cells.tolist(), counts.tolist(), strict=True):
         strength = 0.12 + 0.6 * math.log1p(count) / math.log1p(int(counts.max()))
         box = (left + 0.03, left + 0.97, left + 0.97, left + 0.03)
         side = (bottom + 0.03, bottom + 0.03, bottom + 0.97, bottom + 0.97)
-        axes.fill(box, side, color=theme.COUNT, alpha=strength, linewidth=0)
-        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9, "color": theme.INK}
-        axes.text(left + 0.5, bottom + 0.46, str(count), **style)
+        axes.fill(box, side, color=colours.COUNT, alpha=strength, linewidth=0)
+        centred: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9, "color": colours.INK}
+        axes.text(left + 0.5, bottom + 0.46, str(count), **centred)
     _frame(axes, study, plane, 0)
     axes.set(xlim=(x.min(), x.max() + 1), ylim=(y.min(), y.max() + 1))
 
 
-def _frame(axes: Axes, study: Study, plane: Plane, margin: float) -> None:
+def _frame(axes: Axes, study: ModuleStudy, plane: FeaturePlane, margin: float) -> None:
     words = study.problem.kernel.words
     for axis, name in ((axes.xaxis, plane.x), (axes.yaxis, plane.y)):
-        at = places(study.problem.column(name)[plane.rows])
+        at = positions(study.problem.column(name)[plane.rows])
         low, high = float(at.min()) - margin, float(at.max()) + margin
         marks = ticks(low, high if margin else math.floor(high) + 1)
         axis.set_ticks(marks, [label(value_at(mark)) for mark in marks])
@@ -198,20 +173,14 @@ def _frame(axes: Axes, study: Study, plane: Plane, margin: float) -> None:
     axes.set_axisbelow(True)
 
 
-def legend(study: Study, inks: Mapping[Config, Ink]) -> list[Line2D]:
-    """A handle for each config launched somewhere, those launched most often first."""
+def legend(study: ModuleStudy, styles: Mapping[Config, ConfigStyle]) -> list[Line2D]:
+    """A handle for each launched config, the most often launched first."""
     from matplotlib.lines import Line2D
 
-    counted = {config: study.launched.count(config) for config in sorted(set(study.launched))}
-    return [
-        Line2D(
-            [],
-            [],
-            linestyle="",
-            marker=inks[config].marker,
-            markersize=8,
-            color=inks[config].light,
-            label=f"{study.problem.kernel.constant_name(config)}  {counted[config]}",
-        )
-        for config in sorted(counted, key=lambda config: -counted[config])
-    ]
+    counts = {config: study.launched.count(config) for config in sorted(set(study.launched))}
+    handles = []
+    for config in sorted(counts, key=lambda config: -counts[config]):
+        text = f"{study.problem.kernel.constant_name(config)}  {counts[config]}"
+        look: dict[str, Any] = {"marker": styles[config].marker, "color": styles[config].light}
+        handles.append(Line2D([], [], linestyle="", markersize=8, label=text, **look))
+    return handles

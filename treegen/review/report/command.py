@@ -1,7 +1,8 @@
-"""treegen report: read, study, draw, write."""
+"""treegen report: read the tables and modules, study them, draw, write."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,76 +16,80 @@ from treegen.crossval.choices import Fit
 from treegen.crossval.parallel import processes
 from treegen.read.spec_file import find_spec, read_spec
 from treegen.review.compiled_trees import Module, ModuleKey, read_trees
-from treegen.review.eval.assess import Plan
 from treegen.review.eval.progress import progress
-from treegen.review.eval.request import Request, read_subjects
-from treegen.review.report.figures import image
-from treegen.review.report.page import page
-from treegen.review.report.palette import Ink, palette
+from treegen.review.eval.tables import EvalSettings, read_tables
+from treegen.review.overwrite import check_replaceable
+from treegen.review.report.colours import ConfigStyle, config_styles
+from treegen.review.report.figures import PNG, image
+from treegen.review.report.page import MARK, page
 from treegen.review.report.section import section
-from treegen.review.report.study import Study, Task, study
+from treegen.review.report.study import StudyTask, study
 from treegen.write.files import check_writable, write_files
-
-_NO_FOLDS = Plan(folds=1, repeats=1, curves=False)
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What the user asked for. spec, kernel, device, images: None where nothing was said."""
+class ReportSettings:
+    """The options of `treegen report`."""
 
-    spec: Path | None
-    kernel: str | None
-    device: str | None
+    spec: Path | None  # None: treegen.yaml in this folder
+    kernel: str | None  # None: all
+    device: str | None  # None: all
     out: Path
-    images: Path | None
-    jobs: int
+    images: Path | None  # a folder; None: write none
+    jobs: int | None = None  # None: one process per processor
 
 
-def run(ask: Ask, fit: Fit = fit_tree) -> None:
-    """Write the page, and images where they are asked for. Raises InputError before anything is written."""
-    import_module("matplotlib")  # where it is missing, that is told before the work begins
-    check_writable(ask.out.parent, [ask.out.name])
-    if ask.images is not None:
-        check_writable(ask.images, [])
-    spec = read_spec(find_spec(ask.spec))
+def run(settings: ReportSettings, fit: Fit = fit_tree) -> None:
+    """Write the page, and images into `images`. Raises InputError before anything is written."""
+    import_module("matplotlib")  # a missing package is reported before the work begins
+    check_writable(settings.out.parent, [settings.out.name])
+    check_replaceable(settings.out, "treegen report", MARK.encode())
+    spec = read_spec(find_spec(settings.spec))
     modules = read_trees(spec)
-    studies = _studies(ask, spec, modules, fit)
-    inks = _inks(spec, modules)
-    sections = [section(one, inks[one.problem.kernel.name], place) for place, one in enumerate(studies)]
-    text = page(sections, [ink for own in inks.values() for ink in own.values()])
-    if ask.images is not None:
-        several = len({one.problem.kernel.name for one in studies}) > 1
-        drawn = {_image_name(one, several): image(one, inks[one.problem.kernel.name]) for one in studies}
-        write_files(ask.images, drawn)
-        for name in drawn:
-            print(ask.images / name)
-    write_files(ask.out.parent, {ask.out.name: text})
-    print(f"{ask.out}: {len(sections)} sections, {len(text.encode()):,} bytes")
+    tasks = _tasks(settings, spec, modules, fit)
+    names = _image_names(tasks)
+    if settings.images is not None:
+        check_writable(settings.images, names)
+        for name in names:
+            check_replaceable(settings.images / name, "treegen report", PNG)
+    with progress() as tell, processes(min(settings.jobs or os.cpu_count() or 1, len(tasks)), tell) as spread:
+        studies = spread("studying", study, tasks)
+    styles = _styles(spec, modules)
+    sections = [section(one, styles[one.problem.kernel.name], place) for place, one in enumerate(studies)]
+    text = page(sections, [style for of_kernel in styles.values() for style in of_kernel.values()])
+    if settings.images is not None:
+        images = [image(one, styles[one.problem.kernel.name]) for one in studies]
+        write_files(settings.images, dict(zip(names, images, strict=True)))
+        for name in names:
+            print(settings.images / name)
+    write_files(settings.out.parent, {settings.out.name: text})
+    print(f"{settings.out}: {len(sections)} sections, {len(text.encode()):,} bytes")
 
 
-def _studies(ask: Ask, spec: Spec, modules: Mapping[ModuleKey, Module], fit: Fit) -> list[Study]:
-    subjects = read_subjects(Request(ask.spec, ask.kernel, ask.device, _NO_FOLDS, (), None, None))
+def _tasks(
+    settings: ReportSettings, spec: Spec, modules: Mapping[ModuleKey, Module], fit: Fit
+) -> list[StudyTask]:
     tasks = []
-    for subject in subjects:
-        problem, source = subject.main.problem, subject.main.source
-        name, device = problem.kernel.name, problem.device.key
+    for table in read_tables(EvalSettings(settings.spec, settings.kernel, settings.device, folds=1)):
+        name, device = table.problem.kernel.name, table.problem.device.key
         if (module := modules.get((name, device))) is None:
             raise InputError(spec.output / name / f"{device}.py", "no such module; run `treegen build`")
-        tasks.append(Task(problem, source, module, fit))
-    with progress() as tell, processes(min(ask.jobs, len(tasks)), tell) as spread:
-        return spread("studying", study, tasks)
+        tasks.append(StudyTask(table.problem, table.source, module, fit))
+    return tasks
 
 
-def _inks(spec: Spec, modules: Mapping[ModuleKey, Module]) -> Mapping[str, Mapping[Config, Ink]]:
-    """By kernel, the ink of each config that any of its modules launches, whichever are reported."""
-    found: dict[str, set[Config]] = {name: {kernel.fallback} for name, kernel in spec.kernels.items()}
+def _image_names(tasks: list[StudyTask]) -> list[str]:
+    several = len({task.problem.kernel.name for task in tasks}) > 1
+    problems = [task.problem for task in tasks]
+    return [f"{p.kernel.name if several else 'report'}_{p.device.key}.png" for p in problems]
+
+
+def _styles(spec: Spec, modules: Mapping[ModuleKey, Module]) -> Mapping[str, Mapping[Config, ConfigStyle]]:
+    """By kernel, the style of each config that any of its modules launches, whichever are reported."""
+    configs: dict[str, set[Config]] = {name: {kernel.fallback} for name, kernel in spec.kernels.items()}
     for (name, _), module in modules.items():
-        found[name].update(leaf.config for leaf, _ in leaves(module.tree))
+        configs[name].update(leaf.config for leaf, _ in leaves(module.tree))
     return {
-        name: palette(spec.kernels[name], configs, place)
-        for place, (name, configs) in enumerate(found.items())
+        name: config_styles(spec.kernels[name], launched, place)
+        for place, (name, launched) in enumerate(configs.items())
     }
-
-
-def _image_name(one: Study, several: bool) -> str:
-    return f"{one.problem.kernel.name if several else 'report'}_{one.problem.device.key}.png"

@@ -1,4 +1,4 @@
-"""Figures around the pictures: one a picture for the page, one with all of them for a README."""
+"""Matplotlib figures: one per picture for the page, and one with all pictures as an image."""
 
 from __future__ import annotations
 
@@ -9,72 +9,91 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from treegen.core.spec import Config
-from treegen.core.table import Cells
-from treegen.review.report import theme
-from treegen.review.report.charts import SETTINGS, SLOW, curves, draw_curves, draw_map, legend
-from treegen.review.report.palette import Ink
-from treegen.review.report.study import Study
+from treegen.review.report import colours
+from treegen.review.report.charts import SLOW, curves, draw_curves, draw_map, legend
+from treegen.review.report.colours import ConfigStyle
+from treegen.review.report.study import ModuleStudy
 from treegen.review.report.svg import inline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_POINTS = 72  # of an inch: what the page shows as one pixel at its natural size
+PNG = b"\x89PNG\r\n"
+"""How every image begins."""
+
+_SETTINGS: Mapping[str, Any] = {
+    "text.parse_math": False,  # words may come from tables
+    "axes.unicode_minus": False,
+    "font.family": "DejaVu Sans",
+    "font.size": 11.5,
+    "axes.titlesize": 12.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.color": colours.INK,
+    "axes.titlecolor": colours.INK,
+    "axes.labelcolor": colours.INK,
+    "axes.edgecolor": colours.MUTED,
+    "axes.facecolor": "none",
+    "xtick.color": colours.MUTED,
+    "ytick.color": colours.MUTED,
+    "grid.color": colours.GRID,
+    "figure.facecolor": colours.PAPER,
+    "savefig.facecolor": colours.PAPER,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "treegen report",
+}
+_NO_METADATA: Mapping[str, Any] = {"Date": None, "Creator": None, "Format": None, "Type": None}
+_POINTS = 72  # of an inch: the page shows one as a pixel at natural size
 _PANEL = (400, 300)
-_IMAGE_WIDTH, _ROW, _DOTS = 9.0, 3.9, 160
+_IMAGE_WIDTH, _ROW, _DOTS = 9.0, 3.9, 160  # inches, inches, dots an inch
 
 
 def picture(
     draw: Callable[[Axes], None],
     name: str,
-    colours: Mapping[str, str],
+    variables: Mapping[str, str],
     titles: Mapping[str, list[str]] | None = None,
 ) -> Markup:
-    """One picture as inline SVG; see `svg.inline`."""
+    """Draw one picture as inline SVG; the arguments are those of `svg.inline`."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}):
+    with matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": name}):
         figure = Figure(figsize=(_PANEL[0] / _POINTS, _PANEL[1] / _POINTS), layout="constrained")
         draw(figure.add_subplot())
         out = io.StringIO()
         figure.savefig(out, format="svg", transparent=True, metadata=_NO_METADATA)
-    return inline(out.getvalue(), name, colours, titles or {})
+    return inline(out.getvalue(), name, variables, titles or {})
 
 
-def image(study: Study, inks: Mapping[Config, Ink]) -> bytes:
-    """A PNG of slowdowns, maps and what is launched, to be shown 900 pixels wide."""
+def image(study: ModuleStudy, styles: Mapping[Config, ConfigStyle]) -> bytes:
+    """A PNG of slowdowns, launched configs and maps, to be shown 900 pixels wide."""
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    timed = study.problem.table.cells is Cells.MEASURED
-    maps = list(study.planes)
-    with matplotlib.rc_context({**SETTINGS}):
-        rows = -(-(len(maps) + timed + 1) // 2)
-        figure = Figure(
-            figsize=(_IMAGE_WIDTH, rows * _ROW + 0.7),
-            dpi=_DOTS,
-            layout=ConstrainedLayoutEngine(h_pad=0.12, w_pad=0.12),
-        )
+    panels = len(study.planes) + study.knows_times + 1
+    rows = -(-panels // 2)
+    with matplotlib.rc_context({**_SETTINGS}):
+        engine = ConstrainedLayoutEngine(h_pad=0.12, w_pad=0.12)
+        figure = Figure(figsize=(_IMAGE_WIDTH, rows * _ROW + 0.7), dpi=_DOTS, layout=engine)
         figure.suptitle(_title(study), x=0.02, ha="left", fontsize=13.5, fontweight="bold")
-        places = iter([figure.add_subplot(rows, 2, number + 1) for number in range(len(maps) + timed + 1)])
-        if timed:
+        places = iter([figure.add_subplot(rows, 2, number + 1) for number in range(panels)])
+        if study.knows_times:
             axes = next(places)
             draw_curves(axes, curves(study))
             axes.set_title("How far from the best")
-        _legend(next(places), study, inks)
-        for axes, plane in zip(places, maps, strict=True):
-            draw_map(axes, study, plane, inks)
+        _legend(next(places), study, styles)
+        for axes, plane in zip(places, study.planes, strict=True):
+            draw_map(axes, study, plane, styles)
         out = io.BytesIO()
         figure.savefig(out, format="png", metadata={"Software": None})
     return out.getvalue()
 
 
-_NO_METADATA: Mapping[str, Any] = {"Date": None, "Creator": None, "Format": None, "Type": None}
-
-
-def _title(study: Study) -> str:
+def _title(study: ModuleStudy) -> str:
     found = study.ours.quality
     if found.slowdown is None:
         return f"{study.title}: {found.agreement:.0%} of {found.choices:,} winners launched"
@@ -83,34 +102,21 @@ def _title(study: Study) -> str:
     return f"{study.title}: {found.slowdown:.3f}x the best time{held_out}"
 
 
-def _legend(axes: Axes, study: Study, inks: Mapping[Config, Ink]) -> None:
+def _legend(axes: Axes, study: ModuleStudy, styles: Mapping[Config, ConfigStyle]) -> None:
     from matplotlib.lines import Line2D
 
+    def handle(text: str, marker: str = "o", colour: str = colours.MUTED) -> Line2D:
+        look: dict[str, Any] = {"linestyle": "", "markersize": 7, "markeredgecolor": colours.INK}
+        return Line2D([], [], marker=marker, color=colour, label=text, **look)
+
+    handles = legend(study, styles)
+    if not study.knows_times:
+        handles.append(handle("hollow: another config won", colour=colours.PAPER))
+    else:
+        handles.append(handle(f"larger, edged: {SLOW:g}x the best or slower"))
+        if study.ours.quality.unmeasured + study.ours.quality.failed:
+            handles.append(handle("cross: not timed there", marker="x"))
     axes.set_axis_off()
     axes.set_title("What is launched (scenarios)")
-    style: dict[str, Any] = {
-        "linestyle": "",
-        "marker": "o",
-        "color": theme.MUTED,
-        "markeredgecolor": theme.INK,
-    }
-    if study.problem.table.cells is Cells.MEASURED:
-        more = [Line2D([], [], **style, markersize=7, label=f"larger, edged: {SLOW:g}x the best or slower")]
-        if study.ours.quality.unmeasured + study.ours.quality.failed:
-            more.append(
-                Line2D([], [], **{**style, "marker": "x"}, markersize=7, label="cross: not timed there")
-            )
-    else:
-        more = [
-            Line2D(
-                [], [], **{**style, "color": theme.PAPER}, markersize=7, label="hollow: another config won"
-            )
-        ]
-    axes.legend(
-        handles=[*legend(study, inks), *more],
-        loc="upper left",
-        frameon=False,
-        fontsize=10.5,
-        labelspacing=0.45,
-        borderaxespad=0,
-    )
+    style: dict[str, Any] = {"fontsize": 10.5, "labelspacing": 0.45, "borderaxespad": 0}
+    axes.legend(handles=handles, loc="upper left", frameon=False, **style)

@@ -1,4 +1,4 @@
-"""Everything a report says about one kernel on one device, as data."""
+"""Everything that a report says about one kernel on one device, as data."""
 
 from __future__ import annotations
 
@@ -10,98 +10,104 @@ import numpy.typing as npt
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.spec import Config
+from treegen.core.table import Cells
 from treegen.crossval.choices import Choices, Decisions, Fit, decide, judge
 from treegen.crossval.evaluate import FOLDS, cross_validate, held_out
 from treegen.crossval.heldout import Quality, quality
 from treegen.crossval.peers import single_best
 from treegen.fit.significance import Noise, table_noise
 from treegen.review.compiled_trees import Module
-from treegen.review.eval.noise import Noise as Floor
-from treegen.review.eval.noise import noise_floor
-from treegen.review.eval.results import Source
-from treegen.review.report.drawntree import Drawn, drawn
-from treegen.review.report.planes import Plane, planes
+from treegen.review.eval.noise import NoiseFloor, noise_floor
+from treegen.review.eval.tables import TableSource
+from treegen.review.report.drawn_tree import DrawnTree, drawn_tree
+from treegen.review.report.planes import FeaturePlane, planes
 
 
 @dataclass(frozen=True)
-class Task:
-    """What to study, for another process."""
+class StudyTask:
+    """A module to study, for another process."""
 
     problem: Problem
-    source: Source
+    source: TableSource
     module: Module
     fit: Fit
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way of choosing, judged in every scenario. cost: [scenarios] int64, as in Problem."""
+class ScoredChoices:
+    """One way's choice in every scenario. cost: [scenarios] int64, as in Problem."""
 
     cost: npt.NDArray[np.int64]
     quality: Quality
 
 
 @dataclass(frozen=True)
-class Study:
-    """launched: what the committed module chooses in each scenario, `ours` how good that is. unseen: the same
-    fit, each scenario judged by a tree that has not seen it; None for tables too small for it. single: the
-    one config of least total cost. fixed: the spec's fallback everywhere. times: [scenarios, configs]
-    microseconds, NaN where there is none."""
+class ModuleStudy:
+    """A committed module, scored by its table.
+
+    times: [scenarios, configs] float64, microseconds; NaN not measured, inf failed.
+    """
 
     problem: Problem
-    source: Source
+    source: TableSource
     module: Module
-    launched: Decisions
-    ours: Way
-    unseen: Way | None
-    single_config: Config
-    single: Way
-    fixed: Way
+    launched: Decisions  # by the module, in each scenario
+    ours: ScoredChoices  # the same, scored
+    unseen: ScoredChoices | None  # held out, from fresh trees of the same fit; None for a small table
+    single_config: Config  # of least total cost
+    single: ScoredChoices
+    fixed: ScoredChoices  # the spec's fallback everywhere
     noise: Noise
-    floor: Floor | None
+    floor: NoiseFloor | None
     times: npt.NDArray[np.float64]
-    tree: Drawn
-    planes: tuple[Plane, ...]
+    tree: DrawnTree
+    planes: tuple[FeaturePlane, ...]
 
     @property
     def title(self) -> str:
         return f"{self.problem.kernel.name} on {self.problem.device.key}"
 
+    @property
+    def knows_times(self) -> bool:
+        """Whether the table holds more than each scenario's winner."""
+        return self.problem.table.cells is Cells.MEASURED
 
-def study(task: Task) -> Study:
-    """Judge a committed module by its table. Raises InputError where it asks what the table does not hold."""
+
+def study(task: StudyTask) -> ModuleStudy:
+    """Score a committed module by its table. Raises InputError where that lacks a feature of the tree."""
     problem, module = task.problem, task.module
     try:
         launched = decide(module.tree, problem)
     except KeyError as error:
-        what = f"asks for {error.args[0]}, which {problem.table.folder} does not hold; run `treegen build`"
+        what = f"splits on {error.args[0]}, which {problem.table.folder} does not hold; run `treegen build`"
         raise InputError(module.path, what) from None
     chosen = single_best(problem, problem.kernel.budget).choose(problem)
     ours = judge(launched, problem)
-    return Study(
+    fixed = judge((problem.kernel.fallback,) * len(launched), problem)
+    return ModuleStudy(
         problem,
         task.source,
         module,
         launched,
-        _way(ours, problem),
-        _unseen(problem, task.fit),
+        _scored(ours, problem),
+        _held_out(problem, task.fit),
         chosen[0],
-        _way(judge(chosen, problem), problem),
-        _way(judge((problem.kernel.fallback,) * len(launched), problem), problem),
+        _scored(judge(chosen, problem), problem),
+        _scored(fixed, problem),
         table_noise(problem.table),
         noise_floor(problem.table),
         problem.times(),
-        drawn(module.tree, problem, ours.cost),
+        drawn_tree(module.tree, problem, ours.cost),
         planes(problem, launched),
     )
 
 
-def _unseen(problem: Problem, fit: Fit) -> Way | None:
+def _held_out(problem: Problem, fit: Fit) -> ScoredChoices | None:
     if len(problem.cost) < 2 * FOLDS:
         return None
     cost = held_out(problem, cross_validate(problem, fit))
-    return _way(Choices(cost.ravel(), problem.scenarios * len(cost)), problem) if len(cost) else None
+    return _scored(Choices(cost.ravel(), problem.scenarios * len(cost)), problem) if len(cost) else None
 
 
-def _way(judged: Choices, problem: Problem) -> Way:
-    return Way(judged.cost, quality(judged, problem.table.cells))
+def _scored(choices: Choices, problem: Problem) -> ScoredChoices:
+    return ScoredChoices(choices.cost, quality(choices, problem.table.cells))

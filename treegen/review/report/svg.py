@@ -1,4 +1,4 @@
-"""matplotlib's SVG as part of a page: the page's fonts and colours, names of its own, nothing said twice."""
+"""matplotlib's SVG as part of a page: in the page's fonts and colours, with ids of its own."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ _NUMBER = re.compile(r"-?\d+\.\d+")
 _REFERENCE = re.compile(r"#([\w-]+)")
 _HEX = re.compile(r"#[0-9a-f]{6}")
 _GEOMETRY = ("d", "x", "y", "width", "height", "transform", "viewBox")
-_PAGE_DECIDES = ("font", "font-family")
 
 
-def inline(text: str, name: str, colours: Mapping[str, str], titles: Mapping[str, list[str]]) -> Markup:
+def inline(text: str, name: str, variables: Mapping[str, str], titles: Mapping[str, list[str]]) -> Markup:
     """An SVG document of matplotlib as an element for HTML.
 
-    name: begins every id in it, so that pictures on one page do not share any. colours: `#rrggbb` -> CSS
-    variable. titles: of a group's id, what each of its points shows when pointed at.
+    name: begins every id, so that pictures on one page share none. variables: `#rrggbb` -> CSS variable.
+    titles: of a group's id, the tooltip of each of its points.
     """
     root = ElementTree.fromstring(text)
-    _without(root, ("metadata", "style"))
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag in (f"{_SVG}metadata", f"{_SVG}style"):
+                parent.remove(child)
     for group in root.iter(f"{_SVG}g"):
         for use, title in zip(group.iter(f"{_SVG}use"), titles.get(group.get("id", ""), ()), strict=False):
             ElementTree.SubElement(use, f"{_SVG}title").text = title
     referred = dict.fromkeys(word for element in root.iter() for word in _references(element))
     ids = {word: f"{name}-{number}" for number, word in enumerate(referred)}
     for element in root.iter():
-        _adapt(element, ids, colours)
+        _adapt(element, ids, variables)
     for group in root.iter(f"{_SVG}g"):
-        _say_once(group)
+        _share_style(group)
     for key in ("width", "height", "version"):
         root.attrib.pop(key, None)
     for element in root.iter():
@@ -50,7 +52,8 @@ def _references(element: Element) -> Iterator[str]:
             yield from _REFERENCE.findall(value)
 
 
-def _adapt(element: Element, ids: Mapping[str, str], colours: Mapping[str, str]) -> None:
+def _adapt(element: Element, ids: Mapping[str, str], variables: Mapping[str, str]) -> None:
+    """Rename ids, round numbers, and leave fonts and known colours to the page."""
     attributes = {}
     for key, value in element.attrib.items():
         if key == "id":
@@ -58,9 +61,10 @@ def _adapt(element: Element, ids: Mapping[str, str], colours: Mapping[str, str])
         elif key.endswith("href") or "url(" in value:
             value = _REFERENCE.sub(lambda found: f"#{ids[found.group(1)]}", value)
         elif key == "style":
-            value = _styled(value, colours)
+            value = _style(value, variables)
         elif key in _GEOMETRY:
-            value = " ".join(_NUMBER.sub(_rounded, value).split())
+            value = _NUMBER.sub(lambda found: f"{float(found.group()):.1f}".removesuffix(".0"), value)
+            value = " ".join(value.split())
             value = "" if value.startswith("rotate(-0 ") else value
         if value:
             attributes["href" if key == f"{_XLINK}href" else key] = value
@@ -68,8 +72,12 @@ def _adapt(element: Element, ids: Mapping[str, str], colours: Mapping[str, str])
     element.attrib.update(attributes)
 
 
-def _styled(style: str, colours: Mapping[str, str]) -> str:
-    """Declarations with CSS variables for colours and the page's font."""
+def _style(style: str, variables: Mapping[str, str]) -> str:
+    """CSS declarations with variables for colours and the page's font."""
+
+    def variable(found: re.Match[str]) -> str:
+        return f"var({variables[found.group()]})" if found.group() in variables else found.group()
+
     kept = []
     for declaration in filter(None, (part.strip() for part in style.split(";"))):
         key, _, value = (part.strip() for part in declaration.partition(":"))
@@ -77,21 +85,13 @@ def _styled(style: str, colours: Mapping[str, str]) -> str:
             size = re.search(r"[\d.]+px", value)
             kept += ["font-weight:600"] if re.match(r"(bold|[6-9]00)\b", value) else []
             kept += [f"font-size:{size.group()}"] if size else []
-        if key not in _PAGE_DECIDES:
-            kept.append(f"{key}:{_HEX.sub(lambda found: _variable(found.group(), colours), value)}")
+        elif key != "font-family":
+            kept.append(f"{key}:{_HEX.sub(variable, value)}")
     return ";".join(kept)
 
 
-def _variable(colour: str, colours: Mapping[str, str]) -> str:
-    return f"var({colours[colour]})" if colour in colours else colour
-
-
-def _rounded(number: re.Match[str]) -> str:
-    return f"{float(number.group()):.1f}".removesuffix(".0")
-
-
-def _say_once(group: Element) -> None:
-    """What all points of a group share is said by the group."""
+def _share_style(group: Element) -> None:
+    """Move a style that all points of a group have to the group."""
     points = group.findall(f"{_SVG}use")
     styles = {point.get("style") for point in points}
     if len(points) == len([child for child in group if child.tag != f"{_SVG}defs"]) and len(styles) == 1:
@@ -100,10 +100,3 @@ def _say_once(group: Element) -> None:
             group.set("style", style)
             for point in points:
                 del point.attrib["style"]
-
-
-def _without(root: Element, tags: tuple[str, ...]) -> None:
-    for parent in list(root.iter()):
-        for tag in tags:
-            for child in parent.findall(f"{_SVG}{tag}"):
-                parent.remove(child)

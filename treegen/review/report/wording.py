@@ -1,21 +1,23 @@
-"""How a study reads: figures and sentences."""
+"""The figures and sentences of a report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from treegen.core.problem import UNIT, Problem
 from treegen.core.spec import Config, KernelSpec, Regime
-from treegen.core.table import Cells, Table
+from treegen.core.table import Table
 from treegen.crossval.heldout import Quality
-from treegen.review.report.study import Study
+from treegen.review.report.study import ModuleStudy
 
 NOTHING = "-"
 _TIMES = "\N{MULTIPLICATION SIGN}"
 WINNERS_ONLY = (
-    "The table behind this tree keeps only the fastest config of each scenario: what another config would "
-    "have taken is not known, so this section tells how often the tree launches the winner, and no slowdown."
+    "The table behind this tree holds only the fastest config of each scenario. The other configs' times are "
+    "not known, so this section says how often the tree launches the winner, and no slowdown."
 )
 _PROVENANCE = {"driver": "driver", "torch": "torch", "triton": "Triton", "source_hash": "kernel source"}
 _ORIGIN = {"published_by": "published by", "licence": "licence", "tool": "tool"}
@@ -41,7 +43,7 @@ def config_words(config: Config, kernel: KernelSpec) -> str:
 
 
 def scenario_words(problem: Problem, row: int) -> str:
-    """The regimes that a scenario is in, then those raw features that are not the same everywhere."""
+    """The regimes that a scenario is in, then its raw features, without those that never vary."""
     kernel, values = problem.kernel, dict(zip(problem.names, problem.features[row].tolist(), strict=True))
     parts = [name for name, regime in kernel.regimes.items() if _holds(regime, values)]
     for name in kernel.features:
@@ -52,19 +54,16 @@ def scenario_words(problem: Problem, row: int) -> str:
 
 def _holds(regime: Regime, values: Mapping[str, int]) -> bool:
     value = values.get(regime.feature)
-    return (
-        value is not None
-        and (regime.least is None or value >= regime.least)
-        and (regime.greatest is None or value <= regime.greatest)
-    )
+    if value is None or (regime.least is not None and value < regime.least):
+        return False
+    return regime.greatest is None or value <= regime.greatest
 
 
-def headline(study: Study) -> str:
+def headline(study: ModuleStudy) -> str:
     found = study.ours.quality
     if found.slowdown is None:
-        return (
-            f"Launches the measured winner in {percent(found.agreement, 1)} of {found.choices:,} scenarios."
-        )
+        share = percent(found.agreement, 1)
+        return f"Launches the measured winner in {share} of {found.choices:,} scenarios."
     if found.worst is None:
         return f"None of its choices in {found.choices:,} scenarios was timed."
     return (
@@ -74,96 +73,87 @@ def headline(study: Study) -> str:
 
 
 def without_time(found: Quality) -> str:
-    """What the figures do not hold; empty where they hold everything."""
-    parts = []
-    if found.unmeasured:
-        parts.append(f"{found.unmeasured:,} not timed there")
-    if found.failed:
-        parts.append(f"{found.failed:,} failed or against a constraint")
+    """How many choices have no time; empty where all have one."""
+    parts = [f"{found.unmeasured:,} not timed there"] if found.unmeasured else []
+    parts += [f"{found.failed:,} failed or against a constraint"] if found.failed else []
     return ", ".join(parts)
 
 
-def noise_sentence(study: Study) -> str:
-    """How well the table knows what it says."""
+def noise_sentence(study: ModuleStudy) -> str:
+    """How precise the table's times are."""
     if study.noise.cell == 0 and study.floor is None:
-        return "No cell was timed twice, so nothing is known of its noise."
+        return "No cell was timed twice, so its noise is not known."
     deviation = percent(study.noise.cell / UNIT, 2)
-    cell = f"One measurement of a cell is uncertain by {deviation} (standard deviation)"
+    cell = f"One measurement of a cell is uncertain by {deviation} (standard deviation)."
     if study.floor is None:
-        return f"{cell}."
+        return cell
+    loss = percent(study.floor.slowdown - 1, 2)
     return (
-        f"{cell}. Whoever chooses by one repeat and is judged by the others loses "
-        f"{percent(study.floor.slowdown - 1, 2)}, the noise floor: what is closer than that is equal."
+        f"{cell} The noise floor is {loss}: the fastest config of one repeat is slower by that in the other "
+        "repeats. Configs that differ by less are equal."
     )
 
 
-def tree_sentence(study: Study, launched: int) -> str:
+def tree_sentence(study: ModuleStudy, launched: int) -> str:
     """How large the tree is."""
-    leaves, depth = study.tree.leaves, study.tree.depth
-    size = f"{_counted(leaves, 'leaf', 'leaves')} and a depth of {depth}, guards included"
-    return f"The tree has {size}; it launches {_counted(launched, 'config')}."
+    leaves = _counted(study.tree.leaves, "leaf", "leaves")
+    size = f"{leaves} and a depth of {study.tree.depth}, guards included"
+    return f"The tree has {size}; it launches {_counted(launched, 'config', 'configs')}."
 
 
-def _counted(count: int, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
 
 
-def table_sentence(study: Study) -> str:
-    """What was measured, and where this table stands in for another GPU."""
-    source, problem = study.source, study.problem
+def table_sentence(study: ModuleStudy) -> str:
+    """How much was measured, and on which GPU."""
+    source, table = study.source, study.problem.table
     configs = f"{source.configs:,} configs"
-    tried = _mapping(problem.table.provenance, "origin").get("evaluated_configs")
+    tried = _mapping(table.provenance, "origin").get("evaluated_configs")
     if isinstance(tried, int):
-        configs = f"{source.configs:,} configs that won somewhere, of {tried:,} tried"
-    left = (
-        f" ({source.left_out:,} more left out, as their best config breaks a constraint)"
-        if source.left_out
-        else ""
-    )
-    return (
-        f"{source.scenarios:,} scenarios{left} {_TIMES} {configs}, measured on {problem.table.device_name}."
-    )
+        configs = f"{configs} that won somewhere, of {tried:,} tried"
+    left = ""
+    if source.left_out:
+        left = f" ({source.left_out:,} more left out, as their best config breaks a constraint)"
+    return f"{source.scenarios:,} scenarios{left} {_TIMES} {configs}, measured on {table.device_name}."
 
 
-def stands_in(study: Study) -> bool:
+def stands_in(study: ModuleStudy) -> bool:
     """Whether the table was measured on another GPU than the module is for."""
-    name = study.problem.table.device_name
-    return not any(
-        name == own or name.startswith((f"{own} ", f"{own}-")) for own in study.problem.device.names
-    )
+    measured, names = study.problem.table.device_name, study.problem.device.names
+    return not any(measured == name or measured.startswith((f"{name} ", f"{name}-")) for name in names)
 
 
 def origin(table: Table) -> list[tuple[str, str]]:
-    """Where and when a table was made: what it is called, what it says. All of it is the table's own text."""
-    told = table.provenance
-    rows = [("date", str(told["date"]))] if "date" in told else []
-    rows += [(word, str(told[key])) for key, word in _PROVENANCE.items() if key in told]
-    rows += [
-        (word, str(value)) for key, word in _ORIGIN.items() if (value := _mapping(told, "origin").get(key))
-    ]
-    return [*rows, ("timing", _text(told["timing"]))] if "timing" in told else rows
+    """Names and texts of where and when a table was made. All texts are the table's own."""
+    run = table.provenance
+    rows = [("date", run["date"])] if "date" in run else []
+    rows += [(word, run[key]) for key, word in _PROVENANCE.items() if key in run]
+    made = _mapping(run, "origin")
+    rows += [(word, made[key]) for key, word in _ORIGIN.items() if made.get(key)]
+    if "timing" in run:
+        timing = run["timing"]
+        listed = isinstance(timing, Mapping)
+        rows.append(("timing", ", ".join(f"{k} {v}" for k, v in timing.items()) if listed else timing))
+    return [(word, str(value)) for word, value in rows]
 
 
-def share_timed(study: Study) -> str:
-    """How much of the table is known."""
-    table = study.problem.table
+def share_timed(study: ModuleStudy) -> str:
+    """How many cells hold a time."""
     cells = study.times.size
     timed = int((study.times < float("inf")).sum())
     failed = int((study.times == float("inf")).sum())
-    if table.cells is Cells.WINNERS:
+    if not study.knows_times:
         return f"{timed:,} of {cells:,} cells hold a time: that of each scenario's winner."
     text = f"{timed:,} of {cells:,} cells were timed ({percent(timed / cells, 1)})"
     return f"{text}, {failed:,} failed." if failed else f"{text}."
 
 
+def measured_values(problem: Problem, name: str) -> list[int]:
+    """The different values of a feature, ascending."""
+    return [int(value) for value in np.unique(problem.column(name))]
+
+
 def _mapping(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     inner = value.get(key)
     return inner if isinstance(inner, Mapping) else {}
-
-
-def _text(value: Any) -> str:
-    return ", ".join(_pairs(value)) if isinstance(value, Mapping) else str(value)
-
-
-def _pairs(value: Mapping[str, Any]) -> Iterator[str]:
-    return (f"{key} {inner}" for key, inner in value.items())

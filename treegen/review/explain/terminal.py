@@ -1,4 +1,4 @@
-"""What `treegen explain` prints."""
+"""The terminal output of `treegen explain`."""
 
 from __future__ import annotations
 
@@ -22,51 +22,42 @@ _LOUD, _HEADING = "bold red", "bold"
 def show_explanation(found: Explanation, console: Console | None = None) -> None:
     """Print an explanation; colours only where the console has them."""
     console = console or Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
-    kernel = found.subject.kernel
+    kernel, config = found.tuned.kernel, found.path.config
     title, *sources = wording.source_lines(found)
     console.print(Text(one_line(title), _HEADING))
     _lines(console, sources)
     if found.outside:
-        console.print()
-        console.print(Text("OUTSIDE WHAT WAS TUNED", _LOUD))
+        _heading(console, "OUTSIDE WHAT WAS TUNED", _LOUD)
         _lines(console, (wording.outside_line(reason, kernel) for reason in found.outside), _LOUD)
-    _section(console, "shape", wording.shape_lines(found))
-    config = found.path.config
-    _section(console, f"launches {kernel.constant_name(config)}", [wording.config_words(config, kernel)])
-    _section(console, "time", wording.time_lines(found))
+    _heading(console, "shape")
+    _lines(console, wording.shape_lines(found))
+    _heading(console, f"launches {kernel.constant_name(config)}")
+    _lines(console, [wording.config_words(config, kernel)])
+    _heading(console, "time")
+    _lines(console, wording.time_lines(found))
     _heading(console, "why")
-    if found.path.steps:
-        _grid(console, ["question", "here", "answer", "kind"], wording.path_rows(found), right=[1])
+    steps = [wording.path_row(step, kernel) for step in found.path.steps]
+    _grid(console, ["question", "here", "answer", "kind"], steps, right=[1])
     _lines(console, [wording.region_line(found)], _LOUD if found.path.fell else "")
     if found.estimate is not None:
-        _runners_up(console, found)
+        _heading(console, "runners-up, by their time over the launched config's")
+        rows = [wording.runner_up_row(one, kernel) for one in found.estimate.runners_up[: found.top]]
+        _grid(console, ["config", "ratio", "80% range", "us", "both timed near"], rows, right=[1, 2, 3, 4])
+        if found.estimate.not_compared:
+            where = "not timed here" if found.estimate.time.measured else "timed too rarely near here"
+            _lines(console, [f"{found.estimate.not_compared} other configs were {where} to compare"])
     _heading(console, "nearest measured scenarios")
     for neighbour in found.neighbours:
-        first, *rest = wording.neighbour_lines(neighbour, found)
+        first, *rest = wording.neighbour_lines(neighbour, kernel)
         _lines(console, [first])
         _lines(console, rest, indent=4)
-    won = wording.won_line(found)
-    _lines(console, [won] if won else [])
+    if not found.tuned.knows_times:
+        _lines(console, [f"the launched config won {found.won} of the {found.won_of} nearest scenarios"])
 
 
-def _runners_up(console: Console, found: Explanation) -> None:
-    assert found.estimate is not None
-    _heading(console, "runners-up, by their time over the launched config's")
-    rows = wording.runner_up_rows(found)
-    if rows:
-        _grid(console, ["config", "ratio", "80% range", "us", "both timed near"], rows, right=[1, 2, 3, 4])
-    note = wording.runners_up_note(found)
-    _lines(console, [note] if note else [])
-
-
-def _section(console: Console, title: str, lines: Iterable[str]) -> None:
-    _heading(console, title)
-    _lines(console, lines)
-
-
-def _heading(console: Console, title: str) -> None:
+def _heading(console: Console, title: str, style: str = _HEADING) -> None:
     console.print()
-    console.print(Text(one_line(title), _HEADING))
+    console.print(Text(one_line(title), style))
 
 
 def _lines(console: Console, lines: Iterable[str], style: str = "", indent: int = 2) -> None:
@@ -78,6 +69,9 @@ def _lines(console: Console, lines: Iterable[str], style: str = "", indent: int 
 
 
 def _grid(console: Console, columns: list[str], rows: list[list[str]], right: list[int]) -> None:
+    """Print a table; nothing where it has no rows."""
+    if not rows:
+        return
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for place, column in enumerate(columns):
         table.add_column(column, justify="right" if place in right else "left", overflow="fold")

@@ -1,12 +1,32 @@
-"""A colour and a shape for each config, the same in every picture of a report."""
+"""The colours of a report: drawn light, and switched by CSS on a dark page."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from treegen.core.spec import Config, KernelSpec
+
+INK, MUTED, GRID, PAPER = "#1d2329", "#5e6873", "#dfe3e8", "#fffffe"
+OURS, UNSEEN, SINGLE, FIXED, COUNT = "#3d8fe8", "#0b2a52", "#b56a00", "#8a8f98", "#0a63c3"
+
+VARIABLES = MappingProxyType(
+    {
+        "--ink": (INK, "#e8ebee"),
+        "--muted": (MUTED, "#9aa4af"),
+        "--link": ("#0a5cb8", "#74b3ff"),
+        "--grid": (GRID, "#31373e"),
+        "--paper": (PAPER, "#15181c"),
+        "--ours": (OURS, "#3d8fe9"),
+        "--unseen": (UNSEEN, "#e3f0ff"),
+        "--single": (SINGLE, "#e8a33d"),
+        "--fixed": (FIXED, "#7d848e"),
+        "--count": (COUNT, "#6cb2fe"),
+    }
+)
+"""CSS variable -> its colour on a light and on a dark page. Pictures are recoloured by the light ones."""
 
 _SHAPES = (("o", "●"), ("s", "■"), ("^", "▲"), ("D", "◆"), ("v", "▼"), ("P", "✚"))
 _LIGHT, _DARK = (0.50, 0.62, 0.73), (0.64, 0.74, 0.84)  # lightness of neighbours on white and on black
@@ -15,34 +35,39 @@ _ROUNDED = 1e-3  # a channel this far outside rounds to its end
 
 
 @dataclass(frozen=True)
-class Ink:
-    """How a config is drawn. light, dark: `#rrggbb` on a light and on a dark page; marker: matplotlib's name
-    of the variant's shape, sign: the same shape as text; variable: the CSS variable that holds the colour."""
+class ConfigStyle:
+    """How a config is drawn, the same in every picture of a report."""
 
-    light: str
+    light: str  # `#rrggbb` on a light page
     dark: str
-    marker: str
-    sign: str
-    variable: str
+    marker: str  # matplotlib's name of the variant's shape
+    sign: str  # the same shape as text
+    variable: str  # CSS variable that holds the colour
 
 
-def palette(kernel: KernelSpec, configs: Iterable[Config], place: int) -> dict[Config, Ink]:
-    """Hues go round the circle in the order of variants, so that those of a variant are neighbours; what
-    lies side by side differs in lightness, too. place: of the kernel in the report."""
+def config_styles(kernel: KernelSpec, configs: Iterable[Config], place: int) -> dict[Config, ConfigStyle]:
+    """A style for each config. place: of the kernel in the report.
+
+    Hues go round the circle in the order of variants, so that a variant's configs have neighbouring hues.
+    Neighbours differ in lightness, too.
+    """
     order = {variant: i for i, variant in enumerate(kernel.variants)}
     ordered = sorted(set(configs), key=lambda config: (order[config.variant], config))
-    inks = {}
+    styles = {}
     for i, config in enumerate(ordered):
         hue = _FIRST_HUE + 360 * i / len(ordered)
         marker, sign = _SHAPES[order[config.variant] % len(_SHAPES)]
         light, dark = (oklch(lightness[i % 3], 0.15, hue) for lightness in (_LIGHT, _DARK))
-        inks[config] = Ink(light, dark, marker, sign, f"--k{place}c{i}")
-    return inks
+        styles[config] = ConfigStyle(light, dark, marker, sign, f"--k{place}c{i}")
+    return styles
 
 
 def oklch(lightness: float, chroma: float, hue: float) -> str:
-    """`#rrggbb` of a colour by its perceived lightness (0 to 1), chroma and hue in degrees, with less chroma
-    where a screen cannot show that much (Ottosson, A perceptual color space for image processing, 2020)."""
+    """`#rrggbb` of a colour by its perceived lightness (0 to 1), chroma and hue in degrees.
+
+    Chroma is lowered where a screen cannot show it. Ottosson, A perceptual color space for image
+    processing, 2020.
+    """
     while True:
         a, b = chroma * math.cos(math.radians(hue)), chroma * math.sin(math.radians(hue))
         long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3

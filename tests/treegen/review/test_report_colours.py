@@ -9,8 +9,7 @@ import pytest
 from treegen_builders import device_and_kernel
 
 from treegen.core.spec import Config
-from treegen.review.report import theme
-from treegen.review.report.palette import oklch, palette
+from treegen.review.report.colours import VARIABLES, config_styles, oklch
 
 
 @pytest.mark.parametrize(
@@ -36,22 +35,16 @@ def _configs(count: int) -> list[Config]:
 def test_configs_differ_from_each_other_and_from_all_else_drawn(tmp_path: Path) -> None:
     _, kernel = device_and_kernel(tmp_path)
     kernel = replace(kernel, variants=("plain", "odd"))
-    inks = palette(kernel, _configs(24), 3)
+    styles = config_styles(kernel, _configs(24), 3)
     for look in ("light", "dark", "variable"):
-        assert len({getattr(ink, look) for ink in inks.values()}) == 24
-    assert not {ink.light for ink in inks.values()} & {light for light, _ in theme.VARIABLES.values()}
-    assert all(ink.variable.startswith("--k3") for ink in inks.values())
-    shapes = {(config.variant, ink.marker, ink.sign) for config, ink in inks.items()}
+        assert len({getattr(style, look) for style in styles.values()}) == 24
+    assert not {style.light for style in styles.values()} & {light for light, _ in VARIABLES.values()}
+    assert all(style.variable.startswith("--k3") for style in styles.values())
+    assert styles == config_styles(kernel, [*reversed(_configs(24)), _configs(1)[0]], 3)
+    shapes = {(config.variant, style.marker, style.sign) for config, style in styles.items()}
     assert len(shapes) == 2
 
 
-def test_the_order_of_configs_is_irrelevant(tmp_path: Path) -> None:
-    _, kernel = device_and_kernel(tmp_path)
-    kernel = replace(kernel, variants=("plain", "odd"))
-    configs = _configs(9)
-    assert palette(kernel, configs, 0) == palette(kernel, [*reversed(configs), configs[0]], 0)
-
-
-def test_the_colours_that_pictures_are_told_by_are_all_different() -> None:
-    drawn = [light for light, _ in theme.VARIABLES.values()]
+def test_the_colours_by_which_pictures_are_recoloured_are_all_different() -> None:
+    drawn = [light for light, _ in VARIABLES.values()]
     assert len(set(drawn)) == len(drawn)

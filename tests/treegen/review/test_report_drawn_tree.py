@@ -12,31 +12,30 @@ from treegen_strategies import examples
 from treegen.core.problem import Problem
 from treegen.core.tree import Leaf, Split, Tree, depth, size
 from treegen.crossval.choices import decide, judge
-from treegen.review.report.drawntree import Branch, Drawn, Launch, Question, drawn
+from treegen.review.report.drawn_tree import DrawnNode, DrawnTree, drawn_tree
 
 WORDS = {"words": {"area": "cells", "heads": "query heads"}, "regimes": {"flat": "rows <= 1"}}
 
 
-def _drawn(tree: Tree, posed: Problem) -> Drawn:
-    return drawn(tree, posed, judge(decide(tree, posed), posed).cost)
+def _drawn(tree: Tree, measured: Problem) -> DrawnTree:
+    return drawn_tree(tree, measured, judge(decide(tree, measured), measured).cost)
 
 
-def _lines(branch: Branch, indent: int = 0) -> list[str]:
+def _lines(node: DrawnNode, indent: int = 0) -> list[str]:
     """The drawing as text: words, guards, config and number of scenarios."""
-    text = "  " * indent + branch.words + (f" ({'; '.join(branch.guards)})" if branch.guards else "")
-    if isinstance(branch.then, Launch):
-        return [f"{text} -> {dict(branch.then.config.parameters)['block']}: {len(branch.then.cost)}"]
-    assert isinstance(branch.then, Question)
-    return [text, *_lines(branch.then.low, indent + 1), *_lines(branch.then.high, indent + 1)]
+    text = "  " * indent + node.words + (f" ({'; '.join(node.guards)})" if node.guards else "")
+    if node.leaf is not None:
+        return [f"{text} -> {dict(node.leaf.config.parameters)['block']}: {len(node.leaf.cost)}"]
+    return [text, *(line for side in node.sides for line in _lines(side, indent + 1))]
 
 
-def test_guards_are_told_apart_from_questions(tmp_path: Path) -> None:
-    posed = problem(tmp_path, WORDS)
-    narrow, fallback, wide = map(Leaf, posed.configs)
+def test_guards_are_set_apart_from_fitted_splits(tmp_path: Path) -> None:
+    measured = problem(tmp_path, WORDS)
+    narrow, fallback, wide = map(Leaf, measured.configs)
     inner = Split("columns", 8, Split("heads", 9, narrow, fallback), wide)
     tree = Split("heads", 1, fallback, Split("heads", 64, Split("rows", 1, inner, wide), fallback))
-    assert fallback.config == posed.kernel.fallback
-    found = _drawn(tree, posed)
+    assert fallback.config == measured.kernel.fallback
+    found = _drawn(tree, measured)
     assert _lines(found.root) == [
         " (query heads up to 1 or over 64)",
         "  flat",
@@ -48,17 +47,17 @@ def test_guards_are_told_apart_from_questions(tmp_path: Path) -> None:
 
 
 def test_a_fallback_that_scenarios_reach_is_a_leaf(tmp_path: Path) -> None:
-    posed = problem(tmp_path, WORDS)
-    narrow, fallback, _ = map(Leaf, posed.configs)
-    found = _drawn(Split("area", 64, narrow, fallback), posed)
+    measured = problem(tmp_path, WORDS)
+    narrow, fallback, _ = map(Leaf, measured.configs)
+    found = _drawn(Split("area", 64, narrow, fallback), measured)
     assert _lines(found.root) == ["", "  cells up to 64 -> 16: 6", "  cells over 64 -> 64: 3"]
 
 
 def test_a_feature_that_the_table_lacks_may_guard_what_no_scenario_reaches(tmp_path: Path) -> None:
-    posed = problem(tmp_path)
-    narrow, _, wide = map(Leaf, posed.configs)
+    measured = problem(tmp_path)
+    narrow, _, wide = map(Leaf, measured.configs)
     tree = Split("rows", 0, Split("unknown", 3, narrow, wide), narrow)
-    assert _lines(_drawn(tree, posed).root)[1:] == [
+    assert _lines(_drawn(tree, measured).root)[1:] == [
         "  rows up to 0",
         "    unknown up to 3 -> 16: 0",
         "    unknown over 3 -> 128: 0",
@@ -66,24 +65,24 @@ def test_a_feature_that_the_table_lacks_may_guard_what_no_scenario_reaches(tmp_p
     ]
 
 
-def _trees(posed: Problem) -> st.SearchStrategy[Tree]:
-    leaf = st.sampled_from(posed.configs).map(Leaf)
-    names, bounds = st.sampled_from(posed.names), st.integers(0, 70)
+def _trees(measured: Problem) -> st.SearchStrategy[Tree]:
+    leaf = st.sampled_from(measured.configs).map(Leaf)
+    names, bounds = st.sampled_from(measured.names), st.integers(0, 70)
     return st.recursive(leaf, lambda inner: st.builds(Split, names, bounds, inner, inner), max_leaves=8)
 
 
 def test_leaves_hold_each_scenario_once_with_what_is_launched_there(tmp_path: Path) -> None:
-    posed = problem(tmp_path)
+    measured = problem(tmp_path)
 
-    @given(_trees(posed))
+    @given(_trees(measured))
     @examples(60)
     def check(tree: Tree) -> None:
-        decided = decide(tree, posed)
-        cost = judge(decided, posed).cost
-        wanted = sorted(zip((config.parameters for config in decided), cost.tolist(), strict=True))
+        decided = decide(tree, measured)
+        cost = judge(decided, measured).cost
+        expected = sorted(zip((config.parameters for config in decided), cost.tolist(), strict=True))
         found = [
-            (launch.config.parameters, c) for launch in _drawn(tree, posed).launches() for c in launch.cost
+            (leaf.config.parameters, c) for leaf in _drawn(tree, measured).all_leaves() for c in leaf.cost
         ]
-        assert sorted(found) == wanted
+        assert sorted(found) == expected
 
     check()

@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from treegen_strategies import examples
 
-from treegen.review.report.places import label, octaves, places, ticks, value_at
+from treegen.review.report.log_axis import label, octaves, positions, ticks, value_at
 
 
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=2))
 @examples(50)
 def test_a_greater_value_lies_further_on(values: list[int]) -> None:
     ordered = np.array(sorted(set(values)), dtype=np.int64)
-    assert (np.diff(places(ordered)) > 0).all()
+    assert (np.diff(positions(ordered)) > 0).all()
 
 
 @given(st.integers(-40, 40))
 @examples(50)
 def test_whole_places_are_zero_and_powers_of_two(place: int) -> None:
     value = value_at(place)
-    assert places(np.array([value]))[0] == place
+    assert positions(np.array([value]))[0] == place
     assert abs(value) == (2 ** (abs(place) - 1) if place else 0)
 
 

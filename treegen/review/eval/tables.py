@@ -1,0 +1,117 @@
+"""The options of `treegen eval`, and the tables that they select."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from treegen.core.errors import InputError, shown
+from treegen.core.problem import Problem
+from treegen.core.spec import KernelSpec, Spec
+from treegen.core.table import Cells, Table
+from treegen.fit.significance import copies
+from treegen.read.build_problem import build_problem
+from treegen.read.spec_file import find_spec, read_spec
+from treegen.read.table_file import read_table
+from treegen.write.lock import digests
+
+
+@dataclass(frozen=True)
+class EvalSettings:
+    """The options of `treegen eval`."""
+
+    spec: Path | None = None  # None: treegen.yaml in this folder
+    kernel: str | None = None  # None: all
+    device: str | None = None  # None: all
+    folds: int = 5  # at least 2, and no more than a table has different scenarios
+    repeats: int = 2  # shuffles
+    curves: bool = True  # whether to compute learning curves
+    against: tuple[Path, ...] = ()  # folders of further tables
+    out: Path | None = None  # None: write nothing
+    jobs: int | None = None  # None: one process per processor
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """Which table was evaluated."""
+
+    path: str  # relative to the spec's folder
+    sha256: Mapping[str, str]  # of each file
+    cells: Cells
+    scenarios: int  # those with a config that may be launched
+    left_out: int  # the others
+    configs: int
+
+
+@dataclass(frozen=True)
+class EvalTable:
+    """A table to evaluate, and other tables for the same kernel and device with the same `split_on`."""
+
+    problem: Problem
+    source: TableSource
+    others: tuple[EvalTable, ...] = ()
+
+
+def read_tables(settings: EvalSettings) -> list[EvalTable]:
+    """Read every table that the settings select. Raises InputError."""
+    spec = read_spec(find_spec(settings.spec))
+    selected = list(_selected(spec, settings))
+    folders = sorted({kernel.tables[device] for kernel, device in selected} | set(settings.against))
+    tables = {folder: read_table(folder) for folder in folders}
+    root = spec.path.resolve().parent
+    used: set[Path] = set()
+    found = []
+    for kernel, device in selected:
+        problem = build_problem(kernel, spec.devices[device], tables[kernel.tables[device]])
+        if (distinct := int(copies(problem.features).max()) + 1) < settings.folds:
+            what = f"has {distinct} different scenarios, fewer than {settings.folds} folds"
+            raise InputError(problem.table.folder, what)
+        others = [f for f in settings.against if len(selected) == 1 or _same_gpu(tables[f], problem.table)]
+        used.update(others)
+        read = (_other_problem(problem, tables[folder]) for folder in others)
+        evaluated = tuple(EvalTable(other, _source(other, root)) for other in read)
+        found.append(EvalTable(problem, _source(problem, root), evaluated))
+    for folder in settings.against:
+        if folder not in used:
+            table = tables[folder]
+            what = f"measured {table.kernel} on {table.device_name}, as no evaluated table did"
+            raise InputError(folder, f"{what}; to use it all the same, name one --kernel and --device")
+    return found
+
+
+def _selected(spec: Spec, settings: EvalSettings) -> Iterator[tuple[KernelSpec, str]]:
+    """The selected kernels and devices, in the spec's order."""
+    if settings.kernel is not None and settings.kernel not in spec.kernels:
+        what = f"has no kernel {shown(settings.kernel)}; it has {', '.join(spec.kernels)}"
+        raise InputError(spec.path, what)
+    kernels = [kernel for name, kernel in spec.kernels.items() if settings.kernel in (None, name)]
+    known = dict.fromkeys(device for kernel in kernels for device in kernel.tables)
+    if settings.device is not None and settings.device not in known:
+        of = f"kernel {settings.kernel}" if settings.kernel else "any kernel"
+        what = f"names no table of {of} for the device {shown(settings.device)}"
+        raise InputError(spec.path, f"{what}; there are: {', '.join(known)}")
+    for kernel in kernels:
+        yield from ((kernel, device) for device in kernel.tables if settings.device in (None, device))
+
+
+def _same_gpu(other: Table, table: Table) -> bool:
+    return (other.kernel, other.device_name) == (table.kernel, table.device_name)
+
+
+def _other_problem(problem: Problem, table: Table) -> Problem:
+    """Another table as a problem with the same features to split on."""
+    other = build_problem(problem.kernel, problem.device, table)
+    for name in problem.split_on:
+        if name not in other.names:
+            what = f"does not hold {name}, on which trees of {problem.table.folder} may split"
+            raise InputError(table.folder, what)
+    return replace(other, split_on=problem.split_on)
+
+
+def _source(problem: Problem, root: Path) -> TableSource:
+    table = problem.table
+    path = Path(os.path.relpath(table.folder, root)).as_posix()
+    configs = len(problem.configs)
+    return TableSource(path, digests(table.folder), table.cells, len(problem.cost), problem.left_out, configs)

@@ -1,0 +1,150 @@
+"""The shape to explain: the given features, those that follow, and those taken from a scenario."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from treegen.core import expr
+from treegen.core.errors import InputError, shown
+from treegen.core.problem import Problem
+from treegen.core.spec import DeviceSpec, KernelSpec
+from treegen.review.explain.feature_space import feature_space
+
+BITS = 62  # of the longest integer
+_INTEGER = re.compile(r"-?[0-9]+(_[0-9]+)*")
+_MOST_CHARACTERS = 40  # of an integer within 62 bits, with any grouping
+_QUOTED = 60  # characters of a wrong argument in a message
+
+
+@dataclass(frozen=True)
+class CompletedShape:
+    """A value for every known feature."""
+
+    values: Mapping[str, int]  # in the spec's order
+    given: tuple[str, ...]  # by the user
+    assumed: tuple[str, ...]  # taken from the scenario `source`
+    source: str | None
+    not_in_table: tuple[str, ...]  # features that the table neither holds nor implies
+
+
+def parse_features(words: Sequence[str]) -> dict[str, int]:
+    """The integers that words such as `num_seqs=8` or `max_seq_len=4_096` give to features.
+
+    Raises InputError for a word without `=`, a name given twice, and a value that is not an integer within
+    62 bits. Names are checked by `complete`.
+    """
+    given: dict[str, int] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        place = word if len(word) <= _QUOTED else word[: _QUOTED - 3] + "..."
+        if not equals or not name:
+            raise InputError(place or "''", "must be feature=value, such as num_seqs=8")
+        if not _INTEGER.fullmatch(text):
+            raise InputError(place, "the value must be an integer, such as 4096 or 4_096")
+        if len(text) > _MOST_CHARACTERS or int(text).bit_length() > BITS:
+            raise InputError(place, f"the value must be an integer within {BITS} bits")
+        if name in given:
+            raise InputError(place, "the feature is given twice")
+        given[name] = int(text)
+    return given
+
+
+def complete(given: Mapping[str, int], problem: Problem) -> CompletedShape:
+    """Find a value for at least every feature that the table holds.
+
+    A feature that is neither given nor implied comes from the scenario that is nearest in the known
+    features; of several, from the one nearest to their medians. Raises InputError for a feature that is
+    unknown or follows from others.
+    """
+    kernel, device = problem.kernel, problem.device
+    for name, value in given.items():
+        _check_name(name, value, problem)
+    known = _with_implied(given, kernel, device, "")
+    needed = independent(problem)
+    assumed: list[str] = []
+    source = None
+    if any(name not in known for name in needed):
+        row = _nearest(known, problem)
+        source = problem.scenarios[row]
+        # Raw features first: together with the given ones they may imply a derived column of the table.
+        for part in (kernel.features, tuple(kernel.derived)):
+            added = [name for name in part if name in needed and name not in known]
+            taken = {name: int(problem.column(name)[row]) for name in added}
+            where = f" with the features taken from {source}"
+            known = _with_implied({**known, **taken}, kernel, device, where)
+            assumed += added
+    order = [*kernel.features, *kernel.derived]
+    return CompletedShape(
+        {name: known[name] for name in order if name in known},
+        tuple(name for name in order if name in given),
+        tuple(assumed),
+        source,
+        tuple(name for name in order if name not in problem.names),
+    )
+
+
+def independent(problem: Problem) -> tuple[str, ...]:
+    """The features that the table holds and that do not follow from its others."""
+    kernel, device, held = problem.kernel, problem.device, set(problem.names)
+    return tuple(n for n in problem.names if n not in kernel.derived or not _parts(n, kernel, device) <= held)
+
+
+def raw_parts(name: str, kernel: KernelSpec) -> tuple[str, ...]:
+    """The raw features that a feature comes from, in the spec's order; a raw one comes from itself."""
+    found: set[str] = set()
+    waiting = {name}
+    while waiting:
+        part = waiting.pop()
+        waiting |= expr.names(kernel.derived[part]) if part in kernel.derived else set()
+        found.add(part)
+    return tuple(feature for feature in kernel.features if feature in found)
+
+
+def _parts(name: str, kernel: KernelSpec, device: DeviceSpec) -> frozenset[str]:
+    return expr.names(kernel.derived[name]) - set(device.limits)
+
+
+def _check_name(name: str, value: int, problem: Problem) -> None:
+    kernel, allowed = problem.kernel, independent(problem)
+    if name in kernel.features or name in allowed:
+        return
+    if name not in kernel.derived:
+        known = [*kernel.features, *(n for n in allowed if n in kernel.derived)]
+        raise InputError(shown(name), f"unknown feature; known: {', '.join(known)}")
+    formula = expr.to_text(kernel.derived[name])
+    parts = ", ".join(raw_parts(name, kernel))
+    raise InputError(f"{name}={value}", f"follows from {formula}; give {parts or 'other features'} instead")
+
+
+def _with_implied(
+    known: Mapping[str, int], kernel: KernelSpec, device: DeviceSpec, where: str
+) -> dict[str, int]:
+    """The known features and all that follow from them."""
+    values = dict(known)
+    for name, expression in kernel.derived.items():
+        if not _parts(name, kernel, device) <= set(values):
+            continue
+        value = expr.evaluate(expression, {**device.limits, **values})
+        formula = expr.to_text(expression)
+        if value.bit_length() > BITS:
+            raise InputError(name, f"{formula} grows beyond {BITS} bits{where}")
+        if values.setdefault(name, value) != value:
+            raise InputError(f"{name}={values[name]}", f"{formula} is {value}{where}; give only one of them")
+    return values
+
+
+def _nearest(known: Mapping[str, int], problem: Problem) -> int:
+    names = [name for name in problem.names if name in known]
+    if not names:
+        choice = ", ".join(independent(problem))
+        raise InputError(problem.table.folder, f"holds none of the given features; give one of {choice}")
+    space = feature_space(problem, names)
+    distances = space.distances(space.at(known))
+    tied = np.flatnonzero(distances == distances.min())
+    points = feature_space(problem).points[tied]
+    from_median = ((points - np.median(points, axis=0)) ** 2).sum(axis=1)
+    return int(tied[np.argmin(from_median.round(6))])

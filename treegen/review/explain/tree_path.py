@@ -1,0 +1,120 @@
+"""A shape's path through a committed tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from treegen.core.errors import InputError
+from treegen.core.expr import names
+from treegen.core.problem import Problem
+from treegen.core.spec import Config, Constraint
+from treegen.core.tree import Leaf, Region, Split, Tree, halves, leaves
+from treegen.passes.guards import UnprovableConstraint, bound_of
+from treegen.review.explain.completed_shape import raw_parts
+
+TRUSTED = "only as measured"
+
+
+@dataclass(frozen=True)
+class PathStep:
+    """A split on the path: is `feature <= threshold`?"""
+
+    feature: str
+    threshold: int
+    value: int  # the shape's
+    guards: tuple[str, ...] | None  # of a guard, the constraints that it guards, or TRUSTED; None if fitted
+    fell: bool  # whether this guard sent the shape to the fallback
+
+    @property
+    def answer(self) -> bool:
+        return self.value <= self.threshold
+
+
+@dataclass(frozen=True)
+class TreePath:
+    """The splits from the root to a leaf."""
+
+    steps: tuple[PathStep, ...]
+    config: Config
+    region: Region  # shapes that the leaf serves
+
+    @property
+    def fell(self) -> bool:
+        """Whether a guard sent the shape to the fallback."""
+        return any(step.fell for step in self.steps)
+
+
+def trace(tree: Tree, values: Mapping[str, int], problem: Problem) -> TreePath:
+    """Follow a shape through the tree. Raises InputError where a split needs an unknown feature."""
+    steps = []
+    region: Region = {}
+    rows = np.arange(len(problem.cost))
+    while isinstance(tree, Split):
+        if tree.feature not in values:
+            raw = ", ".join(raw_parts(tree.feature, problem.kernel)) or tree.feature
+            what = f"the committed tree splits on {tree.feature}, which the table of {problem.device.key}"
+            raise InputError(tree.feature, f"{what} does not hold; give {raw}")
+        value = values[tree.feature]
+        low, high = halves(tree, region)
+        is_low = _is_low(tree, problem)[rows]
+        guarded = _guarded_side(tree, problem, is_low)
+        goes_low = value <= tree.threshold
+        side = tree.low if goes_low else tree.high
+        guards = None if guarded is None else _guards(tree, guarded, problem)
+        steps.append(PathStep(tree.feature, tree.threshold, value, guards, side is guarded))
+        region = low if goes_low else high
+        rows = rows[is_low == goes_low]
+        tree = side
+    return TreePath(tuple(steps), tree.config, region)
+
+
+def _is_low(split: Split, problem: Problem) -> np.ndarray:
+    """[scenarios] which go low; none does where the table does not hold the feature."""
+    if split.feature not in problem.names:
+        return np.zeros(len(problem.cost), dtype=bool)
+    return problem.column(split.feature) <= split.threshold
+
+
+def _guarded_side(split: Split, problem: Problem, is_low: np.ndarray) -> Tree | None:
+    """The side of a guard that launches the fallback; None for a fitted split. As in `strip_guards`.
+
+    is_low: [scenarios that reach the split].
+    """
+    fallback = Leaf(problem.kernel.fallback)
+    known = split.feature in problem.names
+    if split.low == fallback and not (known and is_low.any()):
+        return split.low
+    if split.high == fallback and not (known and (~is_low).any()):
+        return split.high
+    return None
+
+
+def _guards(split: Split, guarded: Tree, problem: Problem) -> tuple[str, ...]:
+    """The constraints that end at the threshold for a config behind the guard, and TRUSTED."""
+    inside, is_upper = (split.low, True) if guarded is split.high else (split.high, False)
+    configs = dict.fromkeys(leaf.config for leaf, _ in leaves(inside))
+    constraints = (
+        constraint.text
+        for constraint in problem.kernel.constraints
+        if any(_ends(constraint, config, split, is_upper, problem) for config in configs)
+    )
+    trusted = [TRUSTED] if split.feature in problem.kernel.trusted_as_measured else []
+    return (*trusted, *constraints)
+
+
+def _ends(constraint: Constraint, config: Config, split: Split, is_upper: bool, problem: Problem) -> bool:
+    """Whether a constraint allows a config exactly up to (or from just above) a split's threshold."""
+    if config == problem.kernel.fallback or not constraint.binds(config):
+        return False
+    if split.feature not in names(constraint.left) | names(constraint.right):
+        return False
+    try:
+        bound = bound_of(constraint, config, problem.device)
+    except UnprovableConstraint:
+        return False
+    if bound is None:
+        return False
+    return split.threshold == bound.greatest if is_upper else split.threshold + 1 == bound.least
