@@ -28,7 +28,7 @@ class ConfigJob:
         group = layout.num_query_heads // layout.num_kv_heads
         shape = (group, layout.head_size, batch.block_size, batch.dtype)
         compiled = self.config._replace(programs_per_sm=1)  # sizes a launch and compiles nothing
-        return frozenset((compiled, shape, self.case.features.compiled, part) for part in parts)
+        return frozenset((compiled, shape, str(self.case.features), part) for part in parts)
 
     @property
     def cost(self) -> int:

@@ -26,14 +26,8 @@ class LaunchFeatures:
     new_keys: bool = False  # the query tokens' keys are passed beside the caches
 
     @property
-    def compiled(self) -> tuple[object, ...]:
-        """Return what kernels are compiled for, which includes no number."""
-        numbers = (self.window is not None, self.softcap > 0.0, self.scales == "tensor")
-        return (*numbers, self.alibi, self.sinks, self.strides, self.fp8, self.new_keys)
-
-    @property
     def names(self) -> list[str]:
-        """Return the name of each feature, for tables."""
+        """Return a name for each feature. Equal names share compiled kernels, which depend on no number."""
         flags = {
             "window": self.window is not None,
             "soft cap": self.softcap > 0.0,
