@@ -52,7 +52,6 @@ def compile_jobs(cases: Sequence[VerifyCase], device: torch.device) -> list[Conf
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(prog="verification.verify", description=__doc__)
     add = parser.add_argument
     add("--quick", action="store_true", help="few, smaller batches")

@@ -32,7 +32,6 @@ from verification.compile_jobs import plain_job
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(prog="benchmarks.attention.compare", description=__doc__)
     add = parser.add_argument
     add("--batches", choices=list(BATCH_SETS), help="named set (default: core; tiny on cpu)")
@@ -104,7 +103,7 @@ class VariantSweep:
 
 @dataclass(frozen=True)
 class VllmJob:
-    """A launch of vLLM's kernel on a batch's lengths over one page, since lengths decide what it compiles."""
+    """A launch of vLLM's kernel over one page; it keeps the batch's lengths, for which the kernel compiles."""
 
     batch: Batch
     folder: Path  # holds peers.py
@@ -146,7 +145,7 @@ def compare_batches(
 ) -> tuple[list[Records], int, list[Batch]]:
     """Compare batches until the deadline and call `report` with all records after each.
 
-    Return the records, how many batches raised an error (no memory, say), and those without time left.
+    Return the records, the number of batches that raised (no memory, say), and the batches left out.
     """
     done: list[Records] = []
     broken = 0

@@ -12,7 +12,6 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -30,7 +29,7 @@ from attn_kernels.warmup.processes import compile_in_parallel
 from benchmarks.common import environment
 from benchmarks.common.implementations import PEERS_FOLDER, load_peers, run_fa3
 from benchmarks.graphs.captured_step import CaptureCandidate, CapturedStep, ServerBuffers
-from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, CaptureServer, GraphMaxima, ServerBatch, draw
+from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, CaptureServer, ServerBatch, draw
 from benchmarks.graphs.tables import EXACT, OURS, SAME, CapturedTimes, lines
 from verification.compile_jobs import plain_job
 
@@ -71,42 +70,31 @@ def capture_candidates(
     return [*found, *(CaptureCandidate(peer.name, peer=run_fa3) for peer in loaded)], problems
 
 
-@dataclass(frozen=True)
-class GraphComparison:
-    """Batches whose graphs hold the same candidates."""
-
-    batches: list[ServerBatch]
-    candidates: list[CaptureCandidate]
-
-    def capture(self, buffers: ServerBuffers) -> dict[tuple[str, GraphMaxima], CapturedStep]:
-        """Capture every candidate at each graph's maxima."""
-        return {
-            (candidate.name, maxima): CapturedStep(buffers, candidate, maxima)
-            for maxima in dict.fromkeys(drawn.maxima for drawn in self.batches)
-            for candidate in self.candidates
-        }
-
-
-def compile_all(comparisons: Sequence[GraphComparison], device: torch.device, workers: int | None) -> str:
+def compile_all(
+    batches: Sequence[ServerBatch],
+    candidates: dict[bool, list[CaptureCandidate]],
+    device: torch.device,
+    workers: int | None,
+) -> str:
     """Compile every kernel that will be captured; return a line that sums it up."""
     choose, choose_for_maxima = choose_for_device(device), choose_for_capture(device)
     jobs = []
-    for comparison in comparisons:
-        given = [candidate.config for candidate in comparison.candidates if candidate.config is not None]
-        for drawn in comparison.batches:
-            largest = drawn.maxima.largest(drawn.batch.layout)
-            features = {**largest.features, "max_query_len": drawn.maxima.max_query_len}
-            chosen = (choose_for_maxima(**features), choose(**features))
-            jobs += [plain_job(largest, complete(config)) for config in (*chosen, *given)]
-            exact = (choose(**drawn.batch.features), chosen[0])
-            jobs += [plain_job(drawn.batch, complete(config)) for config in exact]
+    for drawn in batches:
+        largest = drawn.maxima.largest(drawn.batch.layout)
+        features = {**largest.features, "max_query_len": drawn.maxima.max_query_len}
+        for_capture = choose_for_maxima(**features)
+        given = [entry.config for entry in candidates[drawn.maxima.mixed] if entry.config is not None]
+        at_maxima = (for_capture, choose(**features), *given)
+        jobs += [plain_job(largest, complete(config)) for config in at_maxima]
+        exact = (choose(**drawn.batch.features), for_capture)
+        jobs += [plain_job(drawn.batch, complete(config)) for config in exact]
     return str(compile_in_parallel(jobs, device, workers))
 
 
 def time_batch(
     drawn: ServerBatch, buffers: ServerBuffers, steps: dict[str, CapturedStep], seed: int, repeats: int
 ) -> tuple[CapturedTimes, list[str]]:
-    """Check and time `steps`, captured at the maxima, and exact graphs; also return a line per wrong one."""
+    """Check and time `steps`, captured at the maxima, and exact graphs; return also a line per wrong one."""
     batch = drawn.batch
     buffers.fill(batch, seed)
     tensors = buffers.tensors(batch)
@@ -146,7 +134,6 @@ def head_layout(text: str) -> HeadLayout:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(prog="benchmarks.graphs.captured", description=__doc__)
     add = parser.add_argument
     counts = ", ".join(f"{count} {kind}" for kind, count in BATCHES.items())
@@ -181,41 +168,38 @@ def main() -> int:
     dtype = torch.float16 if args.smoke else torch.bfloat16
     facts = environment.describe(device)
     print(environment.headline(facts), flush=True)
-    comparisons = []
-    for mixed in (False, True):
-        batches = [
-            dataclasses.replace(drawn, batch=drawn.batch.at(dtype=dtype))
-            for kind in args.sets
-            if (kind == "mixed") == mixed
-            for drawn in draw(server, kind, args.batches or (2 if args.smoke else BATCHES[kind]), args.seed)
-        ]
-        if batches:
-            candidates, problems = capture_candidates(mixed, args.others, args.peers, args.smoke)
-            comparisons.append(GraphComparison(batches, candidates))
+    batches = [
+        dataclasses.replace(drawn, batch=drawn.batch.at(dtype=dtype))
+        for kind in sorted(args.sets, key=lambda kind: kind == "mixed")
+        for drawn in draw(server, kind, args.batches or (2 if args.smoke else BATCHES[kind]), args.seed)
+    ]
+    candidates: dict[bool, list[CaptureCandidate]] = {}
+    for mixed in dict.fromkeys(drawn.maxima.mixed for drawn in batches):
+        candidates[mixed], problems = capture_candidates(mixed, args.others, args.peers, args.smoke)
     print("\n".join(problems), end="\n" if problems else "")
     if not args.smoke:
-        print(compile_all(comparisons, device, args.compile_workers), flush=True)
+        print(compile_all(batches, candidates, device, args.compile_workers), flush=True)
     buffers = ServerBuffers(server, device, dtype)
-    graphs = [comparison.capture(buffers) for comparison in comparisons]
-    captured = sum(map(len, graphs))
+    graphs = {
+        maxima: {entry.name: CapturedStep(buffers, entry, maxima) for entry in candidates[maxima.mixed]}
+        for maxima in dict.fromkeys(drawn.maxima for drawn in batches)
+    }
+    captured = sum(len(steps) for steps in graphs.values())
     print(f"{captured} graphs captured after {time.monotonic() - started:.0f} s", flush=True)
-    deadline = started + (args.seconds_budget or math.inf)
     times: list[CapturedTimes] = []
     wrong: list[str] = []
-    for comparison, steps in zip(comparisons, graphs, strict=True):
-        done = 0
-        for index, drawn in enumerate(environment.within_deadline(comparison.batches, deadline)):
-            at_maxima = {name: step for (name, maxima), step in steps.items() if maxima == drawn.maxima}
-            try:
-                batch_times, lines_of_wrong = time_batch(drawn, buffers, at_maxima, index, args.repeats)
-                times.append(batch_times)
-                wrong += lines_of_wrong
-            except Exception as error:
-                wrong.append(f"{drawn.batch.name}: {brief(error)}")
-                environment.raise_if_lost(device)
-            done += 1
-        if done < len(comparison.batches):
-            print(f"no time left for {len(comparison.batches) - done} batches")
+    done = 0
+    for drawn in environment.within_deadline(batches, started + (args.seconds_budget or math.inf)):
+        try:
+            batch_times, wrong_steps = time_batch(drawn, buffers, graphs[drawn.maxima], done, args.repeats)
+            times.append(batch_times)
+            wrong += wrong_steps
+        except Exception as error:
+            wrong.append(f"{drawn.batch.name}: {brief(error)}")
+            environment.raise_if_lost(device)
+        done += 1
+    if done < len(batches):
+        print(f"no time left for {len(batches) - done} batches")
     if args.out:
         batches_json = [dataclasses.asdict(batch) for batch in times]
         text = json.dumps({"environment": facts, "batches": batches_json}, indent=1)

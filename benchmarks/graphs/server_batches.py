@@ -75,11 +75,11 @@ class CaptureServer:
 
     sizes: tuple[int, ...]  # sequences of the graphs for decode steps
     contexts: tuple[int, ...]
-    mixed_sizes: tuple[int, ...]  # sequences of the graphs for decodes beside chunks of prompts
+    mixed_sizes: tuple[int, ...]  # sequences of the graphs for decodes together with chunks of prompts
     mixed_tokens: tuple[int, ...]
     mixed_context: int
-    short_size: int  # about the sequences of a short batch: decode with short contexts only
-    short_context: int
+    short_size: int  # sequences of the graphs for short batches, which only decode
+    short_context: int  # longest context of a short batch
     layout: HeadLayout
     num_layers: int
     max_tokens: int  # that the caches hold
