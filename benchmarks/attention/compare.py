@@ -103,7 +103,7 @@ class VariantSweep:
 
 @dataclass(frozen=True)
 class VllmJob:
-    """A launch of vLLM's kernel over one page; it keeps the batch's lengths, for which the kernel compiles."""
+    """A launch of vLLM's kernel over one page; the kernel compiles for more than the head layout."""
 
     batch: Batch
     folder: Path  # holds peers.py

@@ -25,7 +25,7 @@ from benchmarks.attention.compare_batch import ComparisonSettings, compare_batch
 from benchmarks.attention.records import ComparisonRecord, ours_failed, time_ratio, write_records
 from benchmarks.common.environment import within_deadline
 from benchmarks.common.implementations import PreparedLaunches
-from benchmarks.common.space import MOST, candidates
+from benchmarks.common.space import MOST, Candidates, candidates
 from verification import recompile
 from verification.cases import LAYOUTS, PAGES, SETTINGS, huge, random_cases
 from verification.compile_jobs import plain_job
@@ -234,33 +234,64 @@ def test_best_is_the_fastest_right_record_of_ours() -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class ConstantOutput:
-    """An implementation that writes one number everywhere; it raises for infinity."""
+class FakeKernel:
+    """An implementation that writes the reference, plus an error; it raises for an infinite error."""
 
-    value: float
+    config: Config | None = None
     name: str = "ours"
+    error: float = 0.0
 
     def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
-        if math.isinf(self.value):
+        if math.isinf(self.error):
             raise RuntimeError("cannot do this")
+        expected, out = expect(tensors), tensors.sets[0].out
 
         def launch() -> None:
-            for kv in tensors.sets:
-                kv.out.fill_(self.value)
+            out[expected.rows] = expected.values.to(out.dtype) + self.error
 
-        return PreparedLaunches([launch] * len(tensors.sets), lambda i: tensors.sets[i].out, "constant")
+        return PreparedLaunches([launch], lambda i: out, str(self.config))
+
+
+BATCH = prefill(1, 20).at(SMALL, dtype=torch.float32)
 
 
 def test_wrong_and_failed_kernels_are_reported() -> None:
-    implementations = [ConstantOutput(0.5), ConstantOutput(math.inf, "fa3")]
+    implementations = [FakeKernel(error=0.5), FakeKernel(name="fa3", error=math.inf)]
     settings = ComparisonSettings(CPU, implementations, Ceilings(1e12, 1e12), repeats=2)
-    records = compare_batch(prefill(1, 20).at(SMALL, dtype=torch.float32), {}, settings)
+    records = compare_batch(BATCH, {}, settings)
     assert not records["ours"].ok
     assert records["ours"].time_us
     assert ours_failed(records)
     text = tables.batch_line(records, ["fa3"], sweep=False)
     assert "ours: WRONG" in text
     assert "fa3: FAILED: RuntimeError: cannot do this" in text
+
+
+@pytest.mark.parametrize("ours_us", [5.0, 7.0])
+def test_a_variant_is_reported_at_its_faster_config(ours_us: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chosen config stands for its variant where it beats the config that the search found."""
+    us = {"ours": ours_us, "qblock": 6.0, "segmented": 9.0}
+    timings = {name: Timing(value, value, 0.0, 1) for name, value in us.items()}
+    monkeypatch.setattr("benchmarks.attention.compare_batch.Ours", FakeKernel)
+    monkeypatch.setattr("benchmarks.attention.compare_batch.time_together", lambda timed, repeats: timings)
+    space = {
+        "qblock": Candidates((Config("qblock", 64, 64),)),
+        "segmented": Candidates((Config("segmented", 16, 64, num_segments=4),)),
+        "naive": Candidates(skipped="too slow"),
+    }
+    ours = FakeKernel(Config("qblock", 16, 64))
+    records = compare_batch(BATCH, space, ComparisonSettings(CPU, [ours], Ceilings(1e12, 1e12), 2))
+    found = {name: (record.time_us, record.tried) for name, record in records.items()}
+    best = min(ours_us, 6.0)
+    assert found == {
+        "ours": (ours_us, 0),
+        "qblock": (best, 1),
+        "segmented": (9.0, 1),
+        "naive": (None, 0),
+        "best": (best, 0),
+    }
+    assert records["qblock"].config == records["best"].config
+    assert records["naive"].note == "skipped: too slow"
 
 
 def test_rejected_configs_are_failures_and_skipped_variants_are_not() -> None:
