@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from itertools import chain, repeat
 from pathlib import Path
 from unittest.mock import Mock, call
 
@@ -37,17 +38,14 @@ CPU = torch.device("cpu")
 SMALL = HeadLayout(4, 2, 16)
 
 
-@pytest.mark.parametrize("text", ["", "32", "3/2", "8/0/64", "a/b", "1/1/1/1"])
-def test_impossible_head_layouts_are_refused(text: str) -> None:
+def test_impossible_head_layouts_and_batches_are_refused() -> None:
     assert HeadLayout.parse("16/2/64") == HeadLayout(16, 2, 64)
-    with pytest.raises(ValueError, match="head layout"):
-        HeadLayout.parse(text)
-
-
-@pytest.mark.parametrize(("queries", "contexts"), [((), ()), ((1,), (1, 2)), ((3,), (2,)), ((0,), (2,))])
-def test_impossible_batches_are_refused(queries: tuple[int, ...], contexts: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError):
-        Batch("wrong", "decode", queries, contexts)
+    for text in ("", "32", "3/2", "8/0/64", "a/b", "1/1/1/1"):
+        with pytest.raises(ValueError, match="head layout"):
+            HeadLayout.parse(text)
+    for queries, contexts in (((), ()), ((1,), (1, 2)), ((3,), (2,)), ((0,), (2,))):
+        with pytest.raises(ValueError, match="wrong: "):
+            Batch("wrong", "decode", queries, contexts)
 
 
 @pytest.mark.parametrize("name", list(BATCH_SETS))
@@ -189,6 +187,7 @@ def test_ratios_leave_wrong_results_out() -> None:
     ]
     assert time_ratio(batches[0], "fa3") == 2.0
     assert time_ratio(batches[0], "vllm") is None
+    assert time_ratio(batches[0], "fa3", "vllm") is None
     assert tables.mean_tables(batches, ["vllm", "fa3"], [])[-1].split() == ["all", "-", "1.000", "(2)"]
 
 
@@ -235,19 +234,21 @@ def test_best_is_the_fastest_right_record_of_ours() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class FakeKernel:
-    """An implementation that writes the reference, plus an error; it raises for an infinite error."""
+    """An implementation that writes the reference, or that plus an error; an infinite error is raised."""
 
     config: Config | None = None
     name: str = "ours"
     error: float = 0.0
+    right_launches: int = 0  # before the error shows
 
     def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
         if math.isinf(self.error):
             raise RuntimeError("cannot do this")
         expected, out = expect(tensors), tensors.sets[0].out
+        errors = chain([0.0] * self.right_launches, repeat(self.error))
 
         def launch() -> None:
-            out[expected.rows] = expected.values.to(out.dtype) + self.error
+            out[expected.rows] = expected.values.to(out.dtype) + next(errors)
 
         return PreparedLaunches([launch], lambda i: out, str(self.config))
 
@@ -256,7 +257,8 @@ BATCH = prefill(1, 20).at(SMALL, dtype=torch.float32)
 
 
 def test_wrong_and_failed_kernels_are_reported() -> None:
-    implementations = [FakeKernel(error=0.5), FakeKernel(name="fa3", error=math.inf)]
+    wrong_replay = FakeKernel(name="vllm", error=0.5, right_launches=1)
+    implementations = [FakeKernel(error=0.5), FakeKernel(name="fa3", error=math.inf), wrong_replay]
     settings = ComparisonSettings(CPU, implementations, Ceilings(1e12, 1e12), repeats=2)
     records = compare_batch(BATCH, {}, settings)
     assert not records["ours"].ok
@@ -264,6 +266,7 @@ def test_wrong_and_failed_kernels_are_reported() -> None:
     assert ours_failed(records)
     text = tables.batch_line(records, ["fa3"], sweep=False)
     assert "ours: WRONG" in text
+    assert "vllm: WRONG" in text
     assert "fa3: FAILED: RuntimeError: cannot do this" in text
 
 
@@ -366,7 +369,7 @@ def test_tally_counts_each_launch_and_shows_the_largest_error() -> None:
     row = next(line for line in tally.lines() if line.startswith("qblock"))
     assert "2 WRONG" in row
     assert "5.0e-01" in row
-    tally.add(case, config, Check(math.nan, math.nan, 5, 1, 1e-2))
+    tally.add(case, config, Check(math.nan, 0.0, 5, 1, 1e-2))
     assert any("nan" in line for line in tally.lines() if line.startswith("qblock"))
 
 
