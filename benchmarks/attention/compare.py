@@ -8,7 +8,7 @@ benchmarks/README.md describes the measurements.
 import argparse
 import dataclasses
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import torch
 from attn_kernels import Config
 from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import Batch, HeadLayout
-from attn_kernels.measure.tensors import multiprocessors, stand_in
+from attn_kernels.measure.tensors import multiprocessors
 from attn_kernels.warmup.jobs import Job
 from attn_kernels.warmup.processes import compile_in_parallel
 from benchmarks.attention import plots, tables
@@ -25,6 +25,7 @@ from benchmarks.attention.batch_sets import BATCH_SETS, select
 from benchmarks.attention.ceilings import measure_ceilings
 from benchmarks.attention.compare_batch import ComparisonSettings, compare_batch
 from benchmarks.attention.records import RIVALS, Records, ours_failed, write_records
+from benchmarks.attention.vllm_job import VllmJob
 from benchmarks.common import configs, environment
 from benchmarks.common.implementations import PEERS_FOLDER, Implementation, Ours, Sdpa, load_peers
 from benchmarks.common.space import SPACES, Candidates, candidates
@@ -99,31 +100,6 @@ class VariantSweep:
             every = tuple(dict.fromkeys((*first, *space.configs)))
             found[name] = Candidates(every, "" if every else space.skipped)
         return found
-
-
-@dataclass(frozen=True)
-class VllmJob:
-    """A launch of vLLM's kernel over one page; the kernel compiles for more than the head layout."""
-
-    batch: Batch
-    folder: Path  # holds peers.py
-
-    @property
-    def needs(self) -> frozenset[Hashable]:
-        return frozenset({self.batch})
-
-    @property
-    def cost(self) -> int:
-        return 1 << 60
-
-    @property
-    def group(self) -> Hashable:
-        batch = self.batch
-        return (batch.layout, batch.dtype, batch.block_size, batch.max_query_len > 1)
-
-    def run(self, device: torch.device) -> None:
-        (vllm,), _ = load_peers(self.folder, ("vllm_triton",))
-        vllm.prepare(stand_in(self.batch, device)).launches[0]()
 
 
 def compile_jobs(batches: Sequence[Batch], sweep: VariantSweep, vllm: Path | None) -> list[Job]:
