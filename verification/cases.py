@@ -1,4 +1,4 @@
-"""What `verify` runs: random batches and features, real sizes, generated configs, huge caches."""
+"""The cases of `verify`: random batches and features, real sizes, generated configs, huge caches."""
 
 import dataclasses
 import random
@@ -18,9 +18,9 @@ from attn_kernels.measure.batches import (
     speculative,
     varlen,
 )
-from benchmarks.common.configs import distinct
-from benchmarks.common.features import Features, draw
+from benchmarks.common.configs import all_generated
 from benchmarks.common.space import NAIVE_TILES, TILES, candidates, runnable, with_descriptors
+from verification.features import LaunchFeatures, draw
 
 K = 1024
 GQA = (HeadLayout(32, 8), HeadLayout(28, 4), HeadLayout(16, 2))
@@ -29,29 +29,29 @@ SIZES = (HeadLayout(32, 8, 64), HeadLayout(16, 4, 256), HeadLayout(32, 8, 80), H
 LAYOUTS = (*GQA, MULTI_QUERY, HeadLayout(16, 16), *SIZES)
 PAGES = (8, 16, 24, 32, 48, 64, 100, 128, 272, 528, 1024)
 DTYPES = (torch.bfloat16, torch.float16)
-SETTINGS = 36  # distinct sets of compiled kernels among the random batches
+SETTINGS = 36  # of the random batches; a setting is what kernels are compiled for
 MULTIPROCESSORS = 132
-PLAIN = Features()
+PLAIN = LaunchFeatures()
 
 
 @dataclass(frozen=True)
-class Case:
-    """One batch, its features, and the configs to launch it with; None is the heuristic's choice."""
+class VerifyCase:
+    """A batch, its features and the configs to launch it with."""
 
-    part: str
+    part: str  # of the run, such as `random` or `huge`
     batch: Batch
-    configs: tuple[Config | None, ...]
-    features: Features = PLAIN
+    configs: tuple[Config | None, ...]  # None: the generated module's choice
+    features: LaunchFeatures = PLAIN
     query_scale: float = 1.0
     seed: int = 0
-    far: int = 0  # elements of the cache, whose used pages lie at its end; 0: no more than is used
+    far: int = 0  # elements of a cache whose used pages lie at its end; 0: the cache holds no more than these
 
     def __str__(self) -> str:
         return f"{self.part} {self.seed}: {self.batch}, {self.features}"
 
 
 def random_config(variant: str, rng: random.Random, head_size: int) -> Config:
-    """Any tile of the space that the shared memory of a large GPU holds, with any number of segments."""
+    """Draw a tile that fits the shared memory of a large GPU, and the variant's other parameters."""
     if variant == "naive":
         tile, warps = rng.choice(NAIVE_TILES)
         return Config(variant, 1, tile, num_warps=warps, num_stages=2)
@@ -75,7 +75,7 @@ def random_config(variant: str, rng: random.Random, head_size: int) -> Config:
 
 
 def with_empty(batch: Batch, rng: random.Random) -> Batch:
-    """The batch with up to two sequences more that have no query tokens, one of them perhaps no keys."""
+    """Insert up to two sequences that have no query tokens, and perhaps no keys."""
     queries, contexts = list(batch.query_lens), list(batch.context_lens)
     for context in rng.choice(((), (), (50,), (0,), (0, 300))):
         place = rng.randint(0, len(queries))
@@ -86,33 +86,33 @@ def with_empty(batch: Batch, rng: random.Random) -> Batch:
 
 def random_cases(
     count: int, seed: int, layouts: Sequence[HeadLayout] = LAYOUTS, settings: int = SETTINGS, **limits: int
-) -> Iterator[Case]:
-    """`count` batches, each with every variant; all derives from `seed`.
+) -> Iterator[VerifyCase]:
+    """Yield `count` batches with one config of every variant, all drawn from `seed`.
 
-    Kernels are compiled for a layout, a page size, types, features and a config; so that compiling does not
-    take all the time, only `settings` combinations of these are drawn.
+    Each combination of a layout, page size, types, features and configs must be compiled. Therefore only
+    `settings` combinations are drawn. `limits` are those of `varlen`.
     """
     for i in range(count):
-        rng = random.Random(f"verify setting/{seed}/{i % settings}")
-        layout = layouts[i % settings % len(layouts)]
+        number = i % settings
+        rng = random.Random(f"verify setting/{seed}/{number}")
+        layout = layouts[number % len(layouts)]
         features = draw(rng)
         configs = tuple(random_config(name, rng, layout.head_size) for name in runnable())
-        number = i % settings
         setting = (layout, PAGES[number % len(PAGES)], DTYPES[number % 2])
         rng = random.Random(f"verify batch/{seed}/{i}")
-        window = rng.choice((1, 17, 128, 1000)) if features.window else None
+        if features.window:
+            features = dataclasses.replace(features, window=rng.choice((1, 17, 128, 1000)))
         sizes = limits or {
             "max_seqs": 24,
             "max_context": rng.choice((256, 2 * K, 4 * K, 4 * K, 4 * K, 16 * K)),
             "max_tokens": 24 * K,
         }
         batch = with_empty(varlen(seed * 1_000_003 + i, **sizes).at(*setting), rng)
-        features = dataclasses.replace(features, window=window)
-        yield Case("random", batch, configs, features, rng.choice((1.0, 1.0, 4.0)), i)
+        yield VerifyCase("random", batch, configs, features, rng.choice((1.0, 1.0, 4.0)), i)
 
 
-def descriptor_cases(count: int, seed: int) -> Iterator[Case]:
-    """Random batches that the Hopper kernel takes: whole pages of 16, no score options."""
+def descriptor_cases(count: int, seed: int) -> Iterator[VerifyCase]:
+    """Yield random batches that the Hopper kernel supports: pages of whole 16 tokens, no score options."""
     layouts = (*GQA, HeadLayout(32, 32), MULTI_QUERY, *SIZES[:2])
     for i in range(count):
         rng = random.Random(f"verify descriptors/{seed}/{i}")
@@ -120,13 +120,13 @@ def descriptor_cases(count: int, seed: int) -> Iterator[Case]:
         layout = layouts[number % len(layouts)]
         setting = (layout, (16, 128, 48, 256, 64)[number % 5], DTYPES[number % 2])
         batch = with_empty(varlen(seed * 1_000_003 + i, max_seqs=12, max_tokens=24 * K).at(*setting), rng)
-        features = Features(strides=("", "fused")[number % 3 % 2])
+        features = LaunchFeatures(strides=("", "fused")[number % 3 % 2])
         configs = with_descriptors(layout.head_size)
-        yield Case("descriptors", batch, configs, features, rng.choice((1.0, 4.0)), i)
+        yield VerifyCase("descriptors", batch, configs, features, rng.choice((1.0, 4.0)), i)
 
 
-def real_sizes() -> Iterator[Case]:
-    """Contexts to 16K and batches to 64: the heuristic's choice, and the first candidate of each variant."""
+def real_sizes() -> Iterator[VerifyCase]:
+    """Yield contexts to 16K and batches to 64 with the chosen config and each variant's first candidate."""
     batches = (
         decode(64, 16 * K),
         decode(1, 16 * K),
@@ -138,30 +138,29 @@ def real_sizes() -> Iterator[Case]:
     every = [batch.at(layout) for layout in GQA for batch in batches]
     every += [batch.at(GQA[0], 128, torch.float16) for batch in batches]
     for i, batch in enumerate(every):
-        tried = candidates(batch, MULTIPROCESSORS).values()
-        yield Case(
-            "real size", batch, (None, *(found.configs[0] for found in tried if found.configs)), seed=i
-        )
+        spaces = candidates(batch, MULTIPROCESSORS).values()
+        first = [space.configs[0] for space in spaces if space.configs]
+        yield VerifyCase("real size", batch, (None, *first), seed=i)
 
 
-def every_config(batches: Sequence[Batch]) -> Iterator[Case]:
-    """Each batch at every config of this vendor's generated modules."""
+def every_config(batches: Sequence[Batch]) -> Iterator[VerifyCase]:
+    """Yield each batch with every config of this vendor's generated modules."""
     for i, batch in enumerate(batches):
-        yield Case("generated", batch, tuple(distinct()), seed=i)
+        yield VerifyCase("generated", batch, tuple(all_generated()), seed=i)
 
 
-def huge(elements: int = 2**31 + 2**20) -> Iterator[Case]:
-    """Caches of more than 2^31 elements whose used pages lie at the end, in bf16 and fp8."""
-    for i, (layout, page, fp8) in enumerate(
-        ((GQA[0], 16, False), (GQA[1], 528, False), (GQA[0], 16, True), (SIZES[0], 1024, False))
-    ):
+def huge(elements: int = 2**31 + 2**20) -> Iterator[VerifyCase]:
+    """Yield caches of more than 2^31 elements whose used pages lie at the end, in bf16 and fp8."""
+    settings = ((GQA[0], 16, False), (GQA[1], 528, False), (GQA[0], 16, True), (SIZES[0], 1024, False))
+    for i, (layout, page, fp8) in enumerate(settings):
         batch = Batch("far pages", "huge", (1, 70, 1), (700, 500, 33), layout, page)
         rng = random.Random(f"huge/{i}")
         configs = tuple(random_config(name, rng, layout.head_size) for name in runnable())
-        yield Case("huge", batch, configs, Features(fp8=fp8), seed=i, far=elements)
+        yield VerifyCase("huge", batch, configs, LaunchFeatures(fp8=fp8), seed=i, far=elements)
 
 
-def full_cases(count: int, seed: int) -> list[Case]:
+def full_cases(count: int, seed: int) -> list[VerifyCase]:
+    """Return all parts, with `count` random batches."""
     settings = (
         (GQA[0], 16, torch.bfloat16),
         (GQA[1], 128, torch.bfloat16),
@@ -169,7 +168,7 @@ def full_cases(count: int, seed: int) -> list[Case]:
         (SIZES[2], 16, torch.bfloat16),
         (MULTI_QUERY, 16, torch.float16),
     )
-    for_configs = [
+    small = [
         build.at(*setting)
         for setting in settings
         for build in (decode(8, 2000), mixed(16, 0.5, 2000, 700), speculative(8, 7, 777))
@@ -178,12 +177,13 @@ def full_cases(count: int, seed: int) -> list[Case]:
         *random_cases(count, seed),
         *descriptor_cases(count // 5, seed),
         *real_sizes(),
-        *every_config(for_configs),
+        *every_config(small),
         *huge(),
     ]
 
 
-def quick_cases(count: int, seed: int) -> list[Case]:
+def quick_cases(count: int, seed: int) -> list[VerifyCase]:
+    """Return fewer and smaller batches."""
     return [
         *random_cases(min(count, 40), seed, settings=10, max_seqs=16, max_context=2 * K, max_tokens=8 * K),
         *every_config([mixed(8, 0.5, 600, 200).at(GQA[0])]),
@@ -191,8 +191,8 @@ def quick_cases(count: int, seed: int) -> list[Case]:
     ]
 
 
-def cpu_cases(count: int, seed: int) -> list[Case]:
-    """A few tokens each, for Triton's interpreter."""
+def cpu_cases(count: int, seed: int) -> list[VerifyCase]:
+    """Return batches of a few tokens, for Triton's interpreter."""
     layouts = (HeadLayout(4, 2, 32), HeadLayout(6, 2, 40))
     limits = {"max_seqs": 3, "max_context": 48, "max_tokens": 100}
     cases = list(random_cases(min(count, 4), seed, layouts, **limits))
@@ -201,7 +201,7 @@ def cpu_cases(count: int, seed: int) -> list[Case]:
     return [*cases, dataclasses.replace(far, batch=batch, configs=far.configs[3:])]
 
 
-CASE_SETS: dict[str, Callable[[int, int], list[Case]]] = {
+CASE_SETS: dict[str, Callable[[int, int], list[VerifyCase]]] = {
     "full": full_cases,
     "quick": quick_cases,
     "cpu": cpu_cases,

@@ -1,8 +1,8 @@
-"""Do kernels choose on the device what the host chooses? Random batches, measured by the kernel itself.
+"""Check that kernels choose on the device what the host chooses, on batches whose lengths only kernels read.
 
     python -m verification.in_kernel [--batches 10000] [--device KEY] [--seed 0]
 
-Without a GPU: TRITON_INTERPRET=1 and a few hundred batches. Prints one line and exits 1 if anything differs.
+Without a GPU, set TRITON_INTERPRET=1 and draw a few hundred batches. Exit code 1: a choice differs.
 """
 
 import argparse
@@ -24,32 +24,19 @@ LAYOUTS = tuple((kv * group, kv) for kv in (1, 2, 3, 4, 8, 16) for group in (1, 
 HEAD_SIZES = (32, 63, 64, 72, 80, 96, 112, 127, 128, 129, 160, 192, 256, 257, 320)
 MOST_HEADS, MOST_SEQS, MOST_KEYS = 128, 1024, 1 << 20
 KINDS = ("decode", "prefill", "mixed", "tiny", "huge")
+MODEL_FEATURES = ("num_query_heads", "num_kv_heads", "head_size", "block_size", "kv_element_size")
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A batch: query tokens and keys of each sequence, then what kernels are compiled for."""
+class RandomBatch:
+    """The lengths of a batch's sequences, and what kernels are compiled for."""
 
     query_lens: tuple[int, ...]
     context_lens: tuple[int, ...]
-    num_query_heads: int
-    num_kv_heads: int
-    head_size: int
-    block_size: int
-    kv_element_size: int
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (
-            self.num_query_heads,
-            self.num_kv_heads,
-            self.head_size,
-            self.block_size,
-            self.kv_element_size,
-        )
+    model: tuple[int, ...]  # values of MODEL_FEATURES
 
     def features(self) -> dict[str, int]:
-        """Arguments of ``choose``; as in ``batch_features``, sequences without query tokens do not count."""
+        """Return the arguments of `choose`. Like kernels, it leaves out sequences without query tokens."""
         pairs = [(q, k) for q, k in zip(self.query_lens, self.context_lens, strict=True) if q]
         return {
             "num_seqs": len(pairs),
@@ -57,37 +44,32 @@ class Drawn:
             "num_kv_tokens": sum(k for _, k in pairs),
             "max_query_len": max((q for q, _ in pairs), default=0),
             "max_seq_len": max((k for _, k in pairs), default=0),
-            "num_query_heads": self.num_query_heads,
-            "num_kv_heads": self.num_kv_heads,
-            "head_size": self.head_size,
-            "block_size": self.block_size,
-            "kv_element_size": self.kv_element_size,
+            **dict(zip(MODEL_FEATURES, self.model, strict=True)),
         }
 
 
-def draw(rng: random.Random, count: int) -> list[Drawn]:
-    """Random batches of all kinds, sizes spread over their logarithms."""
+def draw(rng: random.Random, count: int) -> list[RandomBatch]:
+    """Draw batches of all kinds in turn; lengths are log-uniform."""
     return [_draw(rng, KINDS[number % len(KINDS)]) for number in range(count)]
 
 
-def _draw(rng: random.Random, kind: str) -> Drawn:
+def _draw(rng: random.Random, kind: str) -> RandomBatch:
     most_seqs, most_keys = {"tiny": (4, 64), "huge": (MOST_SEQS, MOST_KEYS)}.get(kind, (256, 1 << 17))
     longest = _spread(rng, most_keys)
     contexts = [_spread(rng, longest) for _ in range(_spread(rng, most_seqs))]
     queries = [_query_len(rng, kind, keys) for keys in contexts]
     if rng.random() < 0.1:  # padding, as captured batches have it
-        queries[rng.randrange(len(queries)) :] = []
-        queries += [0] * (len(contexts) - len(queries))
+        kept = rng.randrange(len(queries))
+        queries[kept:] = [0] * (len(queries) - kept)
     heads, kv_heads = rng.choice([layout for layout in LAYOUTS if layout[0] <= MOST_HEADS])
-    return Drawn(
-        tuple(queries),
-        tuple(contexts),
+    model = (
         heads,
         kv_heads,
         rng.choice(HEAD_SIZES),
         rng.choice((16, 32, 64, 128)),
         rng.choice((1, 2, 4)),
     )
+    return RandomBatch(tuple(queries), tuple(contexts), model)
 
 
 def _query_len(rng: random.Random, kind: str, keys: int) -> int:
@@ -97,12 +79,12 @@ def _query_len(rng: random.Random, kind: str, keys: int) -> int:
 
 
 def _spread(rng: random.Random, most: int) -> int:
-    """From 1 to `most`, each power of two as likely as the next."""
+    """Draw from 1 to `most`, log-uniformly."""
     return min(most, int(2 ** rng.uniform(0, most.bit_length())))
 
 
-def on_device(function: object, batches: Sequence[Drawn], device: str) -> list[int]:
-    """What a kernel chooses for each batch, from lengths that only the device has read."""
+def on_device(function: object, batches: Sequence[RandomBatch], device: str) -> list[int]:
+    """Return what a kernel chooses for each batch after it has read the lengths."""
 
     def tensor(values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int32, device=device)
@@ -115,7 +97,7 @@ def on_device(function: object, batches: Sequence[Drawn], device: str) -> list[i
         tensor(cu_seqlens),
         tensor([n for batch in batches for n in batch.context_lens]),
         tensor(firsts),
-        tensor([n for batch in batches for n in batch.shape]),
+        tensor([n for batch in batches for n in batch.model]),
         function,
     )
     found: list[int] = chosen.tolist()
@@ -123,9 +105,9 @@ def on_device(function: object, batches: Sequence[Drawn], device: str) -> list[i
 
 
 def differences(
-    modules: Mapping[str, ModuleType], batches: Sequence[Drawn], device: str
-) -> list[tuple[str, Drawn, int, int]]:
-    """Device key, batch, the host's choice and the kernel's, where these differ."""
+    modules: Mapping[str, ModuleType], batches: Sequence[RandomBatch], device: str
+) -> list[tuple[str, RandomBatch, int, int]]:
+    """Return the device key, the batch, the host's choice and the kernel's of each choice that differs."""
     found = []
     for key, module in modules.items():
         choices = on_device(module.num_segments, batches, device)
@@ -137,6 +119,7 @@ def differences(
 
 
 def main(words: Sequence[str] | None = None) -> int:
+    """Return 0, or 1 if any choice differs."""
     parser = argparse.ArgumentParser(prog="python -m verification.in_kernel", description=__doc__)
     parser.add_argument("--batches", type=int, default=10_000, metavar="N")
     parser.add_argument("--device", choices=sorted(in_kernel.MODULES), help="default: all, one after another")

@@ -1,4 +1,4 @@
-"""The kernels that ask generated functions what they choose."""
+"""Kernels that store what generated Triton functions choose."""
 
 import triton
 import triton.language as tl
@@ -15,7 +15,7 @@ def measured_choice_kernel(
     shape_ptr,
     FUNCTION: tl.constexpr,
 ):
-    """A program a batch, whose lengths begin at ``first``; ``batch_features`` measures them."""
+    """Choose for one batch per program, by ``batch_features`` of the lengths that begin at ``first``."""
     batch = tl.program_id(0)
     first = tl.load(first_ptr + batch)
     num_seqs = tl.load(first_ptr + batch + 1) - first
@@ -39,7 +39,7 @@ def measured_choice_kernel(
 
 @triton.jit
 def choice_kernel(out_ptr, features_ptr, stride, count, FUNCTION: tl.constexpr):
-    """What a function of ten arguments chooses for rows of features."""
+    """Choose for rows of ten features."""
     for row in range(tl.program_id(0), count, tl.num_programs(0)):
         at = features_ptr + row * stride
         chosen = FUNCTION(
@@ -59,7 +59,7 @@ def choice_kernel(out_ptr, features_ptr, stride, count, FUNCTION: tl.constexpr):
 
 @triton.jit
 def constant_choice_kernel(out_ptr, FEATURES: tl.constexpr, FUNCTION: tl.constexpr):
-    """What a function chooses for ten features that are known when the kernel is compiled."""
+    """Choose for ten features that are known when the kernel is compiled."""
     chosen = FUNCTION(
         FEATURES[0],
         FEATURES[1],

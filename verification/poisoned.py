@@ -1,4 +1,4 @@
-"""A case of `verify` on a device: what a launch must not read, and what it must write, holds NaN."""
+"""The tensors of a `verify` case: all that a launch must not read or must overwrite holds NaN."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -11,57 +11,54 @@ import attn_kernels
 from attn_kernels import Config
 from attn_kernels.measure.checking import TOLERANCE, Check, Expected, check
 from attn_kernels.testing.poisoned import GARBAGE_PAGE, make_batch, poison_workspace
-from attn_kernels.testing.poisoned import Batch as Tensors
-from benchmarks.common.features import FP8, spread
-from verification.cases import Case
+from attn_kernels.testing.poisoned import Batch as PoisonedBatch
+from verification.cases import VerifyCase
+from verification.features import FP8, with_strides
 
 FP8_TOLERANCE = 5e-2
-MEMORY_SHARE = 0.8
+MEMORY_SHARE = 0.8  # of the free memory, for two huge caches
 
 
 class NoMemory(Exception):
-    """The device cannot hold the case."""
+    """The case does not fit into the device's memory."""
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
-    """A case's tensors; `emptied`: the same without the query tokens' keys in the caches, for `new_keys`."""
+class PoisonedCase:
+    """A case's tensors and score options."""
 
-    case: Case
-    tensors: Tensors
+    case: VerifyCase
+    tensors: PoisonedBatch
     options: dict[str, Any]
-    emptied: Tensors
+    emptied: PoisonedBatch  # `tensors`, but NaN replaces the query tokens' keys if they are passed as `new`
     new: tuple[Tensor, Tensor] | None
 
     def expect(self) -> Expected:
-        """The float64 reference of every row."""
+        """Return the float64 reference of every row."""
         rows = torch.arange(self.case.batch.num_query_tokens, device=self.tensors.q.device)
         tolerance = FP8_TOLERANCE if self.case.features.fp8 else TOLERANCE[self.case.batch.dtype]
         return Expected(rows, self.tensors.reference(**self.options), tolerance)
 
     def launch(self, config: Config | None) -> tuple[Tensor, Config]:
-        """Run onto a poisoned output, with a poisoned workspace; what was launched comes with it."""
+        """Launch with an output and a workspace of NaN; return the output and the launched config."""
         plan = self.tensors.plan(config=config)
         poison_workspace(plan)
         used = self.emptied if plan.config.variant == "prefix_prefill" else self.tensors
-        q = used.q
-        out = spread(torch.full_like(q, torch.nan, memory_format=torch.contiguous_format), self.strides)
+        out = torch.full_like(used.q, torch.nan, memory_format=torch.contiguous_format)
+        out = with_strides(out, self.case.features.strides)
         k_new, v_new = self.new or (None, None)
         caches = (used.k_cache, used.v_cache)
-        attn_kernels.run(plan, q, *caches, out=out, k_new=k_new, v_new=v_new, **self.options)
+        attn_kernels.run(plan, used.q, *caches, out=out, k_new=k_new, v_new=v_new, **self.options)
         return out, plan.config
 
-    @property
-    def strides(self) -> str:
-        return self.case.features.strides
-
     def check(self, config: Config | None, expected: Expected) -> tuple[Check, Config]:
+        """Launch and compare with the reference; return also the launched config."""
         out, launched = self.launch(config)
         return check(out, expected), launched
 
 
-def load(case: Case, device: torch.device) -> Loaded:
-    """Make a case's tensors; raises NoMemory where `far` caches do not fit."""
+def load(case: VerifyCase, device: torch.device) -> PoisonedCase:
+    """Make a case's tensors; raises NoMemory if `far` caches do not fit."""
     batch, layout, features = case.batch, case.batch.layout, case.features
     tensors = make_batch(
         batch.query_lens,
@@ -77,18 +74,18 @@ def load(case: Case, device: torch.device) -> Loaded:
     )
     if case.far:
         tensors = move_far(tensors, case.far)
-    q = spread(tensors.q * case.query_scale, features.strides)
+    q = with_strides(tensors.q * case.query_scale, features.strides)
     tensors = dataclasses.replace(tensors, q=q)
     emptied, new = tensors, None
     if features.new_keys:
         k_cache, v_cache = tensors.k_cache.clone(), tensors.v_cache.clone()
         emptied = dataclasses.replace(tensors, k_cache=k_cache, v_cache=v_cache)
         new = emptied.new_keys_and_values()
-    return Loaded(case, tensors, features.options(layout, batch.dtype, device), emptied, new)
+    return PoisonedCase(case, tensors, features.options(layout, batch.dtype, device), emptied, new)
 
 
-def move_far(tensors: Tensors, elements: int) -> Tensors:
-    """The same pages at the end of caches of at least so many elements, all else NaN."""
+def move_far(tensors: PoisonedBatch, elements: int) -> PoisonedBatch:
+    """Move the pages to the end of caches that have at least `elements` elements; all others are NaN."""
     cache, device = tensors.k_cache, tensors.q.device
     num_blocks = -(-elements // cache[0].numel())
     moved = max(0, num_blocks - cache.shape[0])

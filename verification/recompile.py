@@ -1,7 +1,7 @@
-"""Count what Triton compiles over a serving trace: at most one kernel for each config and head layout.
+"""Check that Triton compiles each kernel at most once for each config and head layout of a serving trace.
 
-python -m verification.recompile [--batches 1000]: random batches of two models, each launched with one config
-of every variant over caches of one page. A launch that compiles stalls a server for a second.
+python -m verification.recompile [--batches 1000] launches random batches of two models with one config of
+every variant, over caches of one page. A launch that compiles would stall a server for a second.
 """
 
 import argparse
@@ -42,35 +42,34 @@ CONFIGS = (
     Config("static_grid", 32, 64, num_segments=4, programs_per_sm=2),
     Config("stream_k", 16, 64, programs_per_sm=2),
 )
-Count = dict[str, int]
+CountByKernel = dict[str, int]
 
 
 def trace(count: int, seed: int, largest: int) -> Iterator[Batch]:
-    """Steps of a server: every kind of batch, up to `largest` sequences and contexts of 8 times `largest`."""
+    """Yield steps of a server, of every kind: up to `largest` sequences, contexts up to 8 times `largest`."""
     for i in range(count):
         rng = random.Random(f"trace/{seed}/{i}")
         n, context = rng.randint(1, largest), rng.randint(2, 8 * largest)
         query = rng.randint(1, context)
-        yield rng.choice(
-            (
-                lambda n=n, context=context: decode(n, context),
-                lambda query=query: prefill(1, query),
-                lambda query=query, context=context: chunked_prefill(1, query, context),
-                lambda n=n, context=context: speculative(n, min(context, 4), context),
-                lambda n=n, context=context, i=i: mixed(n, 0.9, context, max(1, context // 8), seed=i),
-                lambda n=n, context=context, i=i: varlen(i, n, context, 16 * largest),
-            )
-        )()
+        steps = (
+            decode(n, context),
+            prefill(1, query),
+            chunked_prefill(1, query, context),
+            speculative(n, min(context, 4), context),
+            mixed(n, 0.9, context, max(1, context // 8), seed=i),
+            varlen(i, n, context, 16 * largest),
+        )
+        yield rng.choice(steps)
 
 
 def compiled(kernel: object, device: torch.device) -> int:
-    """How many variants Triton holds of a kernel, all loaded by this process."""
+    """Return how many binaries of a kernel this process has loaded."""
     caches = getattr(kernel, "device_caches", None)  # an interpreted kernel has none
     return len(caches[device.index][0]) if caches is not None else 0
 
 
 def kernels(device: torch.device) -> dict[str, Any]:
-    """Every kernel of every variant by its name."""
+    """Return every kernel of every variant by name."""
     found = [kernel for variant in VARIANTS.values() for kernel in variant.kernels]
     hopper = qblock.hopper_kernel(device)
     if hopper is not None:
@@ -78,35 +77,33 @@ def kernels(device: torch.device) -> dict[str, Any]:
     return {kernel.fn.__name__: kernel for kernel in found}
 
 
-def allowed(layouts: tuple[HeadLayout, ...], device: torch.device) -> Count:
-    """How many variants of each kernel the configs and head layouts account for."""
-    wanted: dict[str, set[tuple[Config, HeadLayout]]] = defaultdict(set)
+def allowed(layouts: tuple[HeadLayout, ...], device: torch.device) -> CountByKernel:
+    """Return the most binaries of each kernel: one for each config and head layout that launches it."""
+    users: dict[str, set[tuple[Config, HeadLayout]]] = defaultdict(set)
     for config in CONFIGS:
         for layout in layouts:
             if config.descriptors and qblock.hopper_kernel(device) is not None:
-                wanted["hopper_kernel"].add((config, layout))
+                users["hopper_kernel"].add((config, layout))
                 continue
             group = layout.num_query_heads // layout.num_kv_heads
             for part in VARIANTS[config.variant].specialise(config, group):
-                wanted[part.kernel.fn.__name__].add((config, layout))
-    return {name: len(found) for name, found in wanted.items()}
+                users[part.kernel.fn.__name__].add((config, layout))
+    return {name: len(pairs) for name, pairs in users.items()}
 
 
 def launch_all(batches: list[Batch], device: torch.device) -> int:
-    """Launch every batch with every config; how many launches that were."""
-    launches = 0
+    """Launch every batch with every config; return the number of launches."""
     for batch in batches:
         tensors = stand_in(batch, device)
         for config in CONFIGS:
             Ours(config).prepare(tensors).launches[0]()
-            launches += 1
     if device.type == "cuda":
         torch.cuda.synchronize()
-    return launches
+    return len(batches) * len(CONFIGS)
 
 
-def verdicts(found: Count, limits: Count) -> list[str]:
-    """A line a kernel."""
+def verdicts(found: CountByKernel, limits: CountByKernel) -> list[str]:
+    """Return a line for each kernel."""
     return [
         f"{name:24} {found[name]} compiled, {limit} configs x head layouts"
         + ("  TOO MANY" if found[name] > limit else "")
@@ -115,12 +112,12 @@ def verdicts(found: Count, limits: Count) -> list[str]:
 
 
 def main() -> int:
-    """Returns 0, or 1 where a kernel was compiled more often than configs and head layouts account for."""
+    """Return 0, or 1 if a kernel was compiled more often than once for each config and head layout."""
     started = time.monotonic()
     parser = argparse.ArgumentParser(prog="verification.recompile", description=__doc__)
-    parser.add_argument("--batches", type=int, help="of the trace, a head layout (default 1000; 2 on cpu)")
+    parser.add_argument("--batches", type=int, help="batches of the trace (default 1000; 2 on cpu)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu (interpreter, plumbing only)")
+    parser.add_argument("--device", default="cuda", help=environment.DEVICE_HELP)
     args = parser.parse_args()
     device = environment.device_from(args.device)
     if args.batches is not None and args.batches < 1:
@@ -136,7 +133,7 @@ def main() -> int:
     limits = allowed(layouts, device)
     print("\n".join(verdicts(found, limits)))
     if not on_gpu:
-        print("the interpreter compiles nothing: this run only tests the plumbing")
+        print("the interpreter compiles nothing: this run only tests the command")
     total, most = sum(found.values()), sum(limits.values())
     seconds = time.monotonic() - started
     print(

@@ -1,99 +1,94 @@
-"""What a run of `verify` found, as a table."""
+"""The table of a `verify` run: launches, failures and largest errors by variant, feature and part."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 
 from attn_kernels import Config
 from attn_kernels.measure.checking import Check
-from verification.cases import Case
+from verification.cases import VerifyCase
 
-SHOWN = 20
+SHOWN = 20  # failures that are printed
 
 
 @dataclass
-class Group:
-    """The worst of several checks."""
+class TallyRow:
+    """The launches of one row and the largest error among them."""
 
-    name: str
     launches: int = 0
     failures: int = 0
     worst: Check | None = None
-    worst_case: str = ""
+    worst_launch: str = ""
     worst_head: float = 0.0
 
-    def add(self, found: Check, where: str) -> None:
+    def add(self, found: Check, launch: str) -> None:
+        """Count a checked launch; NaN is the largest error."""
         self.launches += 1
         self.failures += not found.ok
         if not found.worst_head <= self.worst_head:
             self.worst_head = found.worst_head
         if self.worst is None or not found.error <= self.worst.error:
-            self.worst, self.worst_case = found, where
+            self.worst, self.worst_launch = found, launch
 
-    def line(self) -> str:
+    def __str__(self) -> str:
         error, limit = (self.worst.error, self.worst.tolerance) if self.worst else (float("nan"),) * 2
         verdict = f"{self.failures} WRONG" if self.failures else "ok"
         figures = f"{self.launches:>6} {error:>8.1e} {limit:>6.0e} {self.worst_head:>10.1e}"
-        return f"{self.name:32} {figures}  {verdict:8} {self.worst_case}"
-
-
-def kind_of(case: Case) -> str:
-    """`bf16` or `fp16`, and whether the cache is fp8."""
-    short = {"bfloat16": "bf16", "float16": "fp16"}[case.batch.dtype_name]
-    return f"{short}, fp8 cache" if case.features.fp8 else short
+        return f"{figures}  {verdict:8} {self.worst_launch}"
 
 
 @dataclass
 class Tally:
-    """Rows by variant and type, by feature and by part; every launch counts in one row of each at least."""
+    """What a run found. Every launch counts in one row of its variant, of its part and of each feature."""
 
-    rows: dict[str, Group] = field(default_factory=dict)
+    rows: dict[str, TallyRow] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
-    chosen: Counter[str] = field(default_factory=Counter)
+    chosen: Counter[str] = field(default_factory=Counter)  # configs by the generated module
 
-    def names(self, case: Case, config: Config | None) -> list[str]:
+    def rows_of(self, case: VerifyCase, config: Config | None) -> list[TallyRow]:
+        """Return the rows in which a launch counts; `config` is None if choosing or planning failed."""
         variant = config.variant if config else "heuristic"
         if config and config.descriptors:
             variant += " by descriptors"
+        types = {"bfloat16": "bf16", "float16": "fp16"}[case.batch.dtype_name]
+        types += ", fp8 cache" * case.features.fp8
         features = [f"with {name}" for name in case.features.names if name != "none"]
-        return [f"{variant}, {kind_of(case)}", *features, f"part {case.part}"]
+        names = (f"{variant}, {types}", *features, f"part {case.part}")
+        return [self.rows.setdefault(name, TallyRow()) for name in names]
 
-    def row(self, name: str) -> Group:
-        return self.rows.setdefault(name, Group(name))
-
-    def add(self, case: Case, config: Config, found: Check) -> None:
-        for name in self.names(case, config):
-            self.row(name).add(found, f"{case.part} {case.seed} {config}")
+    def add(self, case: VerifyCase, config: Config, found: Check) -> None:
+        """Count a checked launch."""
+        for row in self.rows_of(case, config):
+            row.add(found, f"{case.part} {case.seed} {config}")
         if not found.ok:
             self.failures.append(f"{case} {config}: {found}")
 
-    def fail(self, case: Case, config: Config | None, message: str) -> None:
-        """A launch that raised."""
-        self.failures.append(f"{case} {config or 'by the heuristic'}: {message}")
-        for name in self.names(case, config):
-            self.row(name).launches += 1
-            self.row(name).failures += 1
+    def fail(self, case: VerifyCase, config: Config | None, message: str) -> None:
+        """Count a launch that raised."""
+        self.failures.append(f"{case} {config or 'chosen config'}: {message}")
+        for row in self.rows_of(case, config):
+            row.launches += 1
+            row.failures += 1
 
     @property
     def launches(self) -> int:
-        return sum(group.launches for name, group in self.rows.items() if name.startswith("part "))
+        return sum(row.launches for name, row in self.rows.items() if name.startswith("part "))
 
     def lines(self) -> list[str]:
+        """Return three tables, of variants, features and parts; then what was left out, chosen and failed."""
         titles = f"{'runs':>6} {'error':>8} {'limit':>6} {'worst head':>10}"
         lines = [f"{'':32} {titles}  {'verdict':8} worst batch"]
-        order = ("part ", "with ")
-        by_table = sorted(self.rows.values(), key=lambda group: group.name)
-        tables = [[group for group in by_table if not group.name.startswith(order)]]
-        tables += [[group for group in by_table if group.name.startswith(start)] for start in reversed(order)]
-        for groups in tables:
-            lines += [*(group.line() for group in groups), ""]
+        tables: dict[str, list[str]] = {"": [], "with": [], "part": []}
+        for name, row in sorted(self.rows.items()):
+            first_word = name.split()[0]
+            tables[first_word if first_word in tables else ""].append(f"{name:32} {row}")
+        for table in tables.values():
+            lines += [*table, ""]
         if self.left_out:
             lines.append("left out: " + ", ".join(f"{name} ({n})" for name, n in self.left_out.items()))
         if self.chosen:
-            lines.append(
-                "chosen by the heuristic: "
-                + ", ".join(f"{name} ({n})" for name, n in self.chosen.most_common())
-            )
+            counts = ", ".join(f"{name} ({n})" for name, n in self.chosen.most_common())
+            lines.append(f"chosen by the generated module: {counts}")
         lines += [f"FAILED {failure}" for failure in self.failures[:SHOWN]]
         if len(self.failures) > SHOWN:
             lines.append(f"... and {len(self.failures) - SHOWN} more failures")

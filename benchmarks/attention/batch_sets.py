@@ -1,4 +1,4 @@
-"""Named sets of batches, in the order of importance in which a limited run takes them."""
+"""Named sets of batches. The most important come first, because a time budget may cut a run short."""
 
 from collections.abc import Callable
 
@@ -25,15 +25,16 @@ OTHER_LAYOUTS = (QWEN_7B, MULTI_HEAD, FEW_HEADS, SMALL_HEADS, LARGE_HEADS)
 
 
 def across(layouts: tuple[HeadLayout, ...], batches: list[Batch]) -> list[Batch]:
+    """Return every batch at every head layout."""
     return [batch.at(layout=layout) for layout in layouts for batch in batches]
 
 
 def core() -> list[Batch]:
-    """31 batches of serving, half of them pure decode as most steps are; 21 at Llama-3-8B's heads.
+    """Return 31 batches as servers form them, about half of them decode; 21 have Llama-3-8B's heads.
 
-    Chosen for what servers form, before any was measured: batches of 1 to 256, contexts of 512 to 64K.
+    They have 1 to 256 sequences and contexts of 512 to 64K. They were chosen before any was measured.
     """
-    main = [
+    return [
         decode(64, 8 * K),
         decode(1, 8 * K),
         prefill(1, 2 * K),
@@ -45,8 +46,6 @@ def core() -> list[Batch]:
         prefill(1, 8 * K),
         mixed(64, 0.5, 4 * K, 512),
         prefill(1, 8 * K).at(block_size=128),
-    ]
-    others = [
         decode(64, 4 * K).at(QWEN_7B),
         decode(16, 2 * K).at(MULTI_HEAD),
         decode(64, 4 * K).at(FEW_HEADS),
@@ -57,8 +56,6 @@ def core() -> list[Batch]:
         prefill(1, 4 * K).at(MULTI_HEAD),
         decode(1, 8 * K).at(FEW_HEADS),
         mixed(64, 0.98, 4 * K, 512).at(QWEN_7B),
-    ]
-    more = [
         decode(1, K),
         speculative(32, 4, 4 * K),
         decode(32, 16 * K),
@@ -70,24 +67,23 @@ def core() -> list[Batch]:
         prefill(4, 2 * K),
         decode(1, 64 * K),
     ]
-    return [*main, *others, *more]
 
 
 def decode_grid() -> list[Batch]:
-    """Decode at batch 1 to 256 and contexts of 128 to 64K, at most 2M cached tokens a batch."""
+    """Return decode of 1 to 256 sequences with contexts of 128 to 64K, at most 2M tokens in all."""
     sizes = [(n, context) for context in (128, K, 8 * K, 64 * K) for n in (1, 4, 16, 64, 256)]
     return [decode(n, context) for n, context in sizes if n * context <= 2 * K * K]
 
 
 def prefill_grid() -> list[Batch]:
-    """Whole prompts of 128 to 32K tokens, and chunks over 2K to 64K of context."""
+    """Return whole prompts of 128 to 32K tokens, and chunks of prompts with contexts of 2K to 64K."""
     prompts = [(1, 128), (1, 512), (1, 2 * K), (1, 8 * K), (1, 32 * K), (8, 128), (8, K), (32, 512)]
     chunks = [(1, 512, 2 * K), (1, 2 * K, 8 * K), (1, 2 * K, 64 * K), (8, 256, 8 * K)]
     return [*(prefill(*shape) for shape in prompts), *(chunked_prefill(*shape) for shape in chunks)]
 
 
 def mixed_grid() -> list[Batch]:
-    """Decode shares of 0, 50, 98 and 100% at three sizes, short speculative queries, random batches."""
+    """Return decode shares of 0, 50, 98 and 100% at three sizes, speculative decoding and random batches."""
     sizes = ((48, 8 * K, 2 * K), (64, 4 * K, 512), (256, 2 * K, 512))
     shares = [
         mixed(n, share, context, chunk) for share in (0.0, 0.5, 0.98, 1.0) for n, context, chunk in sizes
@@ -97,25 +93,19 @@ def mixed_grid() -> list[Batch]:
 
 
 def layouts() -> list[Batch]:
-    """Six batches at every other head layout and head size."""
-    again = [
-        decode(1, 8 * K),
-        decode(16, 2 * K),
-        decode(64, 4 * K),
-        prefill(1, 2 * K),
-        chunked_prefill(1, K, 8 * K),
-        mixed(64, 0.98, 4 * K, 512),
-    ]
-    return across(OTHER_LAYOUTS, again)
+    """Return six batches at every head layout but Llama-3-8B's."""
+    decodes = [decode(1, 8 * K), decode(16, 2 * K), decode(64, 4 * K)]
+    others = [prefill(1, 2 * K), chunked_prefill(1, K, 8 * K), mixed(64, 0.98, 4 * K, 512)]
+    return across(OTHER_LAYOUTS, [*decodes, *others])
 
 
 def full() -> list[Batch]:
-    """All three grids at Llama-3-8B's heads, then six batches at every other head layout."""
+    """Return the three grids at Llama-3-8B's heads, then `layouts`."""
     return [*decode_grid(), *prefill_grid(), *mixed_grid(), *layouts()]
 
 
 def quick() -> list[Batch]:
-    """The six batches that show most."""
+    """Return the six most telling batches."""
     return [
         decode(1, 8 * K),
         decode(64, 8 * K),
@@ -127,7 +117,7 @@ def quick() -> list[Batch]:
 
 
 def tiny() -> list[Batch]:
-    """A few tokens each: exercises the plumbing without a GPU."""
+    """Return batches of a few tokens, for Triton's interpreter."""
     shapes = [
         decode(2, 40),
         prefill(1, 24),
@@ -159,12 +149,13 @@ def select(
     block_size: int | None = None,
     dtype: str | None = None,
 ) -> list[Batch]:
-    """The set `name`; `only` keeps batches whose text contains it, `heads` replaces the set's own layouts."""
-    batches = [
-        batch.at(block_size=block_size, dtype=getattr(torch, dtype) if dtype else None)
-        for batch in BATCH_SETS[name]()
-    ]
+    """Return a named set, each batch once.
+
+    `only` keeps the batches whose text contains it. `heads` replaces the set's head layouts. `dtype` is
+    the name of a torch type.
+    """
+    element_type = getattr(torch, dtype) if dtype else None
+    batches = [batch.at(block_size=block_size, dtype=element_type) for batch in BATCH_SETS[name]()]
     if heads:
         batches = across(heads, batches)
-    unique = dict.fromkeys(batches)
-    return [batch for batch in unique if only in str(batch)]
+    return [batch for batch in dict.fromkeys(batches) if only in str(batch)]

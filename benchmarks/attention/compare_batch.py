@@ -1,7 +1,7 @@
-"""One batch, several implementations: check each against the reference, then time them together."""
+"""Check all implementations on one batch against the reference, then time them together."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,94 +13,84 @@ from attn_kernels.measure.checking import Expected, check, expect
 from attn_kernels.measure.roofline import Ceilings
 from attn_kernels.measure.tensors import BatchTensors, materialise, rotation
 from attn_kernels.measure.timing import Timed, prepare, time_briefly, time_together
-from benchmarks.common.implementations import Implementation, NotApplicable, Ours, Prepared
-from benchmarks.common.report import SKIPPED, Result
+from benchmarks.attention.records import SKIPPED, ComparisonRecord, Records, time_ratio
+from benchmarks.common.environment import raise_if_lost
+from benchmarks.common.implementations import Implementation, NotApplicable, Ours, PreparedLaunches
 from benchmarks.common.space import Candidates
 
 TOO_LARGE = "too large for this device"
-GIVE_UP = 1.3  # times the fastest so far: a slower config is timed once only
+GIVE_UP = 1.3  # a config this many times slower than the fastest so far is timed only once
 
 
 @dataclass(frozen=True)
-class Contest:
-    """What a run needs beside the batch and the candidates."""
+class ComparisonSettings:
+    """What all batches of a comparison share."""
 
     device: torch.device
     implementations: Sequence[Implementation]
     ceilings: Ceilings
-    repeats: int
-
-    def hold(self, batch: Batch, space: Mapping[str, Candidates]) -> dict[str, Result]:
-        """Check and time every implementation, and every variant of `space` at its best config, by name."""
-        tensors = materialise(batch, self.device, num_sets=rotation(batch, self.device))
-        expected = expect(tensors)
-        results: dict[str, Result] = {}
-        ready: dict[str, Ready] = {}
-
-        def enter(implementation: Implementation) -> None:
-            got = get_ready(implementation, tensors, expected)
-            if isinstance(got, Ready):
-                ready[implementation.name] = got
-            results[implementation.name] = got.result if isinstance(got, Ready) else got
-
-        for implementation in self.implementations:
-            enter(implementation)
-        finals = {name: search(tensors, expected, name, tried) for name, tried in space.items()}
-        chosen = results["ours"].config
-        for name, found in finals.items():
-            if found.config and str(found.config) != chosen:  # what was chosen is timed already
-                enter(Ours(found.config, name))
-        timings = time_together({name: entry.timed for name, entry in ready.items()}, self.repeats)
-        for name, entry in ready.items():
-            results[name] = entry.check_replay(tensors, expected).timed(batch, timings[name], self.ceilings)
-        for name, found in finals.items():
-            own = results.get(name) or Result.of(batch, len(tensors.sets), name, found.skipped)
-            same = str(found.config) == chosen
-            alike = chosen.startswith(f"{name}_M") and own.ok and faster(results["ours"], own)
-            if same or alike:  # what was chosen is a config of this variant
-                own = dataclasses.replace(results["ours"], implementation=name)
-            rejected = "; ".join(found.rejected)
-            results[name] = dataclasses.replace(own, tried=found.tried, rejected=rejected)
-        return with_best(results, finals)
+    repeats: int  # graph replays that time an implementation
 
 
-def faster(one: Result, other: Result) -> bool:
-    """Whether `one` is right and took less time."""
-    return one.ok and bool(one.time_us and other.time_us and one.time_us < other.time_us)
+def compare_batch(batch: Batch, space: Mapping[str, Candidates], settings: ComparisonSettings) -> Records:
+    """Check and time every implementation, and each variant of `space` at its best config."""
+    device = settings.device
+    tensors = materialise(batch, device, num_sets=rotation(batch, device))
+    expected = expect(tensors)
+    records: Records = {}
+    captured: dict[str, tuple[PreparedLaunches, Timed]] = {}
 
+    def launch_and_capture(implementation: Implementation) -> None:
+        name = implementation.name
+        records[name], prepared = launch_once(implementation, tensors, expected)
+        if prepared is None:
+            return
+        try:
+            captured[name] = prepared, prepare(prepared.launches, device)
+        except Exception as error:
+            records[name] = failed(records[name], error, device)
 
-def with_best(results: dict[str, Result], variants: Mapping[str, object]) -> dict[str, Result]:
-    """Add `best`: the fastest right result of ours, whatever its config came from."""
-    own = [results[name] for name in ("ours", *variants) if name in results]
-    fit = [result for result in own if result.ok and result.time_us]
-    if not variants or not fit:
-        return results
-    fastest = min(fit, key=lambda result: result.time_us or 0.0)
-    best = dataclasses.replace(fastest, implementation="best", note="", tried=0, rejected="")
-    return {**results, "best": best}
-
-
-@dataclass(frozen=True)
-class Ready:
-    """An implementation that was launched on the batch, checked, and captured for timing."""
-
-    result: Result
-    prepared: Prepared
-    timed: Timed
-
-    def check_replay(self, tensors: BatchTensors, expected: Expected) -> Result:
-        """Check again what a replay of the timed launches writes onto a poisoned output."""
+    for implementation in settings.implementations:
+        launch_and_capture(implementation)
+    searches = {name: search(tensors, expected, name, tried) for name, tried in space.items()}
+    chosen = records["ours"].config
+    for name, found in searches.items():
+        if found.config and str(found.config) != chosen:  # the chosen config is captured already
+            launch_and_capture(Ours(found.config, name))
+    timings = time_together({name: timed for name, (_, timed) in captured.items()}, settings.repeats)
+    for name, (prepared, timed) in captured.items():
         tensors.sets[0].out.fill_(torch.nan)
-        self.timed.sample(1)
-        again = judge(self.result, self.prepared, expected)
-        return again if self.result.ok else self.result
+        timed.sample(1)
+        if records[name].ok:
+            records[name] = judge(records[name], prepared, expected)
+        records[name] = records[name].timed(batch, timings[name], settings.ceilings)
+    for name, found in searches.items():
+        record = records.get(name) or ComparisonRecord.of(batch, len(tensors.sets), name, found.skipped)
+        ratio = time_ratio(records, "ours", name)
+        chosen_is_faster = chosen.startswith(f"{name}_M") and ratio is not None and ratio < 1.0
+        if str(found.config) == chosen or chosen_is_faster:
+            record = dataclasses.replace(records["ours"], implementation=name)
+        records[name] = dataclasses.replace(record, tried=found.tried, rejected="; ".join(found.rejected))
+    return with_best(records, searches)
 
 
-def judge(result: Result, prepared: Prepared, expected: Expected) -> Result:
-    """Record how far KV set 0's output is from the reference."""
+def with_best(records: Records, variants: Iterable[str]) -> Records:
+    """Add `best`, the fastest right record of `ours` and of the variants, if there is a variant."""
+    variants = list(variants)
+    ours = [records[name] for name in ("ours", *variants) if name in records]
+    right = [record for record in ours if record.ok and record.time_us]
+    if not variants or not right:
+        return records
+    fastest = min(right, key=lambda record: record.time_us or 0.0)
+    best = dataclasses.replace(fastest, implementation="best", note="", tried=0, rejected="")
+    return {**records, "best": best}
+
+
+def judge(record: ComparisonRecord, prepared: PreparedLaunches, expected: Expected) -> ComparisonRecord:
+    """Return the record with the error of KV set 0's output."""
     found = check(prepared.output(0), expected)
     return dataclasses.replace(
-        result,
+        record,
         error=found.error,
         worst_head=found.worst_head,
         rows_checked=found.rows,
@@ -111,71 +101,60 @@ def judge(result: Result, prepared: Prepared, expected: Expected) -> Result:
 
 def launch_once(
     implementation: Implementation, tensors: BatchTensors, expected: Expected
-) -> tuple[Result, Prepared | None]:
-    """Launch onto a poisoned output and check; without what was prepared, the result says what went wrong."""
-    result = Result.of(tensors.batch, len(tensors.sets), implementation.name)
+) -> tuple[ComparisonRecord, PreparedLaunches | None]:
+    """Launch onto an output of NaN and check it; None and a note if the implementation cannot launch."""
+    record = ComparisonRecord.of(tensors.batch, len(tensors.sets), implementation.name)
     try:
         prepared = implementation.prepare(tensors)
-        result = dataclasses.replace(result, config=prepared.config)
+        record = dataclasses.replace(record, config=prepared.config)
         tensors.sets[0].out.fill_(torch.nan)
         prepared.launches[0]()
-        return judge(result, prepared, expected), prepared
+        return judge(record, prepared, expected), prepared
     except NotApplicable as error:
-        return dataclasses.replace(result, note=str(error)), None
+        return dataclasses.replace(record, note=str(error)), None
     except Exception as error:
         if exceeds_device(error):
-            return dataclasses.replace(result, note=f"{TOO_LARGE}: {brief(error)}"), None
-        return failed(result, error, tensors.device), None
+            return dataclasses.replace(record, note=f"{TOO_LARGE}: {brief(error)}"), None
+        return failed(record, error, tensors.device), None
 
 
-def failed(result: Result, error: Exception, device: torch.device) -> Result:
-    if device.type == "cuda":
-        torch.cuda.synchronize()  # raises again if the device itself is lost, which ends the run
-    return dataclasses.replace(result, ok=False, note=f"FAILED: {brief(error)}")
-
-
-def get_ready(implementation: Implementation, tensors: BatchTensors, expected: Expected) -> Ready | Result:
-    """Launch, check, capture; a Result alone says what went wrong."""
-    result, prepared = launch_once(implementation, tensors, expected)
-    if prepared is None:
-        return result
-    try:
-        return Ready(result, prepared, prepare(prepared.launches, tensors.device))
-    except Exception as error:
-        return failed(result, error, tensors.device)
+def failed(record: ComparisonRecord, error: Exception, device: torch.device) -> ComparisonRecord:
+    """Return the record of a launch that raised; raises if the device itself is lost."""
+    raise_if_lost(device)
+    return dataclasses.replace(record, ok=False, note=f"FAILED: {brief(error)}")
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search among the configs of one variant found."""
+class VariantSearch:
+    """What a search among one variant's configs found."""
 
-    config: Config | None = None
-    tried: int = 0
-    rejected: tuple[str, ...] = ()
-    skipped: str = ""
+    config: Config | None  # the fastest right one
+    tried: int  # configs that were timed
+    rejected: tuple[str, ...]  # configs that failed or were wrong
+    skipped: str  # why there is no config
 
 
-def search(tensors: BatchTensors, expected: Expected, variant: str, candidates: Candidates) -> Found:
-    """The fastest right config by a short timing; a config too large for the device is no failure."""
+def search(tensors: BatchTensors, expected: Expected, variant: str, candidates: Candidates) -> VariantSearch:
+    """Find the fastest right config by a short timing; a config too large for the device is no failure."""
     best: Config | None = None
     best_us = float("inf")
     tried = 0
     rejected: list[str] = []
     notes = [SKIPPED + candidates.skipped] if candidates.skipped else []
     for config in candidates.configs:
-        result, prepared = launch_once(Ours(config, variant), tensors, expected)
-        if prepared is None or not result.ok:
-            if result.note.startswith(TOO_LARGE):
+        record, prepared = launch_once(Ours(config, variant), tensors, expected)
+        if prepared is None or not record.ok:
+            if record.note.startswith(TOO_LARGE):
                 notes.append(f"{config} {TOO_LARGE}")
             else:
-                rejected.append(f"{config} {result.note}")
+                rejected.append(f"{config} {record.note}")
             continue
         try:
             us = time_briefly(prepared.launches, tensors.device, GIVE_UP * best_us)
         except Exception as error:
-            rejected.append(f"{config} {failed(result, error, tensors.device).note}")
+            rejected.append(f"{config} {failed(record, error, tensors.device).note}")
             continue
         tried += 1
         if us < best_us:
             best, best_us = config, us
-    return Found(best, tried, tuple(rejected), "" if best else "; ".join(notes))
+    return VariantSearch(best, tried, tuple(rejected), "" if best else "; ".join(notes))

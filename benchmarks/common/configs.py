@@ -1,28 +1,34 @@
-"""The configs that the generated modules can choose."""
+"""Configs that the generated modules can choose, and configs that a user names."""
+
+from collections.abc import Sequence
 
 import torch
 
 from attn_kernels import Config
 from attn_kernels.choose.heuristic import choose_for_device, configs_of
 from attn_kernels.core.config import complete
+from attn_kernels.kernels.config_check import check_config
 from attn_kernels.measure.batches import Batch
 from generated import unified_attention
 
 
-def vendor() -> str:
-    """`amd` or `nvidia`, as PyTorch was built."""
-    return "amd" if torch.version.hip else "nvidia"
-
-
-def distinct() -> list[Config]:
-    """Every config that a generated module of this vendor or the default one can choose, sorted."""
+def all_generated() -> list[Config]:
+    """Return every config of this vendor's generated modules and of the default one, sorted."""
+    vendor = "amd" if torch.version.hip else "nvidia"
     modules = [
-        module for key, module in unified_attention.MODULES.items() if key.startswith((vendor(), "default"))
+        module for key, module in unified_attention.MODULES.items() if key.startswith((vendor, "default"))
     ]
     return sorted({config for module in modules for config in configs_of(module)}, key=str)
 
 
 def chosen(batch: Batch, device: torch.device) -> Config:
-    """What the generated module of this device chooses for a batch."""
-    choose = choose_for_device(device)
-    return complete(choose(**batch.features))
+    """Return the config that the device's generated module chooses for a batch."""
+    return complete(choose_for_device(device)(**batch.features))
+
+
+def parse_configs(texts: Sequence[str]) -> tuple[Config, ...]:
+    """Read configs such as `segmented_M16_T64_N16_W4_S3`; raises ValueError on an impossible one."""
+    configs = tuple(Config.parse(text) for text in texts)
+    for config in configs:
+        check_config(config)
+    return configs

@@ -1,12 +1,14 @@
-"""Where a run happens: the device, the options all commands share, and the facts that a figure depends on."""
+"""The device, options, time budget and environment facts that all benchmark commands share."""
 
 import argparse
 import datetime
 import os
 import platform
 import sys
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import torch
 import triton
@@ -15,23 +17,25 @@ from attn_kernels.measure.device import driver_version, hash_of
 from attn_kernels.measure.tensors import cache_bytes
 from tuning_table.files import replace_file
 
-Facts = dict[str, str | int | float]
+EnvironmentFacts = dict[str, str | int | float]
+Item = TypeVar("Item")
+DEVICE_HELP = "cuda, cuda:N, or cpu (Triton's interpreter, which tests only the command)"
 
 
 def stop(message: str) -> NoReturn:
-    """Wrong use: one line on stderr, exit code 2."""
+    """Print one line to stderr and exit with code 2, for wrong use."""
     print(message, file=sys.stderr)
     raise SystemExit(2)
 
 
 def device_from(name: str) -> torch.device:
-    """The device to run on; stops when it cannot work."""
+    """Return the device that `--device` names; exit with code 2 if kernels cannot run there."""
     if name == "cpu":
         if os.environ.get("TRITON_INTERPRET") != "1":
             stop("--device cpu runs kernels in Triton's interpreter: set TRITON_INTERPRET=1")
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        stop("no GPU here; TRITON_INTERPRET=1 with --device cpu tests the plumbing")
+        stop("no GPU was found; TRITON_INTERPRET=1 and --device cpu test the command without one")
     device = torch.device(name)
     if device.index is not None:
         torch.cuda.set_device(device)
@@ -39,23 +43,40 @@ def device_from(name: str) -> torch.device:
 
 
 def add_device_options(parser: argparse.ArgumentParser) -> None:
-    """Options that every benchmark command has."""
-    parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu (interpreter, plumbing only)")
-    parser.add_argument("--compile-workers", type=int, help="processes that compile ahead (0: none)")
-    parser.add_argument("--seconds-budget", type=float, help="stop cleanly between batches after this time")
+    """Add the options of every command that compiles and launches kernels."""
+    parser.add_argument("--device", default="cuda", help=DEVICE_HELP)
+    parser.add_argument("--compile-workers", type=int, help="processes that compile before the run (0: none)")
+    parser.add_argument("--seconds-budget", type=float, help="stop between batches before this time is over")
+
+
+def within_deadline(items: Sequence[Item], deadline: float) -> Iterator[Item]:
+    """Yield items while one as slow as the slowest so far would end before `deadline` (`time.monotonic`)."""
+    slowest = 0.0
+    for item in items:
+        before = time.monotonic()
+        if before + slowest > deadline:
+            return
+        yield item
+        slowest = max(slowest, time.monotonic() - before)
+
+
+def raise_if_lost(device: torch.device) -> None:
+    """Raise the device's error again if a failed launch made the whole device unusable."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
 
 
 def source_hash() -> str:
-    """Twelve digits that change when the kernels or the generated heuristics do."""
+    """Return twelve digits that change with the source of the kernels or of the generated modules."""
     root = Path(__file__).resolve().parents[2]
     return hash_of(
         root, [path for folder in ("attn_kernels", "generated") for path in (root / folder).rglob("*.py")]
     )
 
 
-def describe(device: torch.device) -> Facts:
-    """Device, driver, versions and date, for the head of a table and for JSON."""
-    versions: Facts = {
+def describe(device: torch.device) -> EnvironmentFacts:
+    """Return the device, driver, versions, source hash and date, for a table's head and for JSON."""
+    versions: EnvironmentFacts = {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "torch": torch.__version__,
         "triton": triton.__version__,
@@ -78,12 +99,12 @@ def describe(device: torch.device) -> Facts:
     }
 
 
-def headline(facts: Facts) -> str:
-    """The facts in one line."""
+def headline(facts: EnvironmentFacts) -> str:
+    """Return the facts in one line."""
     return ", ".join(f"{name} {value}" for name, value in facts.items())
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace `path` in one step, so that a killed run leaves no half-written file."""
+    """Replace `path` in one step, so that a killed run leaves no incomplete file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, text)

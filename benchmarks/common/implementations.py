@@ -1,90 +1,88 @@
-"""The kernels that are compared, all behind one interface: prepare a batch, get one launch per KV set."""
+"""Attention implementations behind one interface: each prepares one launch per KV set of a batch."""
 
 import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention.bias import causal_lower_right
 
+from attn_kernels import Config
 from attn_kernels.core.errors import brief
 from attn_kernels.measure.tensors import BatchTensors, KVSet, launches_of, plan_for
 from attn_kernels.measure.timing import Launch
 
 PEERS_FOLDER = Path(__file__).resolve().parents[2] / ".peers"
-DENSE_MEMORY_SHARE = 0.6
+DENSE_MEMORY_SHARE = 0.6  # of the free memory, for sdpa's dense copies
 
 
 class NotApplicable(Exception):
-    """The implementation does not do this batch; says why."""
+    """The implementation does not support this batch; the message says why."""
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """One launch per KV set; `output(i)` is set i's result [num_query_tokens, num_query_heads, head_size]."""
+class PreparedLaunches:
+    """One launch per KV set."""
 
     launches: list[Launch]
-    output: Callable[[int], torch.Tensor]
+    output: Callable[[int], torch.Tensor]  # set i's result, [num_query_tokens, num_query_heads, head_size]
     config: str = ""
 
 
 class Implementation(Protocol):
-    """A kernel under comparison."""
+    """An attention kernel that benchmarks time."""
 
     @property
     def name(self) -> str: ...
 
-    def prepare(self, tensors: BatchTensors) -> Prepared: ...
+    def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
+        """Make all that is not timed; raises NotApplicable."""
 
 
 @dataclass(frozen=True)
 class Ours:
-    """This repository's kernel; the generated heuristic chooses the config unless one is given."""
+    """This repository's kernels; the generated module chooses the config unless one is given."""
 
-    config: Any = None
+    config: Config | None = None
     name: str = "ours"
 
-    def prepare(self, tensors: BatchTensors) -> Prepared:
+    def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
         plan = plan_for(tensors, self.config)
-        return Prepared(launches_of(plan, tensors), lambda i: tensors.sets[i].out, str(plan.config))
+        return PreparedLaunches(launches_of(plan, tensors), lambda i: tensors.sets[i].out, str(plan.config))
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Another project's attention, called as run(q, k, v, out, cu, seqused, table, max_q, max_k, scale)."""
+    """Another project's kernel, called with the arguments of `run_fa3`."""
 
     name: str
     run: Callable[..., None]
 
-    def prepare(self, tensors: BatchTensors) -> Prepared:
+    def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
         batch = tensors.batch
+        index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table)
+        limits = (batch.max_query_len, batch.max_seq_len, tensors.softmax_scale)
 
         def launch(kv: KVSet) -> Launch:
-            index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table)
-            limits = (batch.max_query_len, batch.max_seq_len, tensors.softmax_scale)
+            return lambda: self.run(kv.q, kv.k_cache, kv.v_cache, kv.out, *index, *limits)
 
-            def go() -> None:
-                self.run(kv.q, kv.k_cache, kv.v_cache, kv.out, *index, *limits)
-
-            return go
-
-        return Prepared([launch(kv) for kv in tensors.sets], lambda i: tensors.sets[i].out)
+        return PreparedLaunches([launch(kv) for kv in tensors.sets], lambda i: tensors.sets[i].out)
 
 
 @dataclass(frozen=True)
 class Sdpa:
-    """PyTorch's scaled_dot_product_attention on dense copies of the cache, made beforehand and not timed.
+    """PyTorch's scaled_dot_product_attention on dense copies of the cache, whose making is not timed.
 
-    Applies where all sequences are alike; PyTorch picks the backend.
+    It needs sequences of equal lengths. PyTorch picks the backend.
     """
 
     name: str = "sdpa"
 
-    def prepare(self, tensors: BatchTensors) -> Prepared:
+    def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
         batch, layout = tensors.batch, tensors.batch.layout
         n, query_len, context = batch.num_seqs, batch.query_lens[0], batch.context_lens[0]
         if batch.query_lens != (query_len,) * n or batch.context_lens != (context,) * n:
@@ -95,12 +93,8 @@ class Sdpa:
                 raise NotApplicable("no memory for dense copies")
 
         def dense(cache: torch.Tensor) -> torch.Tensor:
-            pages = cache[tensors.block_table.long()]
-            return (
-                pages.reshape(n, -1, layout.num_kv_heads, layout.head_size)[:, :context]
-                .contiguous()
-                .transpose(1, 2)
-            )
+            pages = cache[tensors.block_table.long()].reshape(n, -1, layout.num_kv_heads, layout.head_size)
+            return pages[:, :context].contiguous().transpose(1, 2)
 
         mask = causal_lower_right(query_len, context) if 1 < query_len < context else None
         results: dict[int, torch.Tensor] = {}
@@ -122,7 +116,7 @@ class Sdpa:
 
             return go
 
-        return Prepared(
+        return PreparedLaunches(
             [launch(i, kv) for i, kv in enumerate(tensors.sets)],
             lambda i: results[i].transpose(1, 2).reshape(tensors.sets[i].out.shape),
         )
@@ -131,7 +125,7 @@ class Sdpa:
 def load_peers(
     folder: Path, names: tuple[str, ...] = ("fa3", "vllm_triton")
 ) -> tuple[list[Implementation], list[str]]:
-    """FlashAttention-3 and vLLM's Triton kernel from `folder`; one line for each that could not be loaded."""
+    """Load FlashAttention-3 and vLLM's Triton kernel from `folder`; return a line for each that failed."""
     if not (folder / "peers.py").exists():
         return [], [f"FA3 and vLLM left out: no peers.py in {folder}"]
     sys.path.insert(0, str(folder))
@@ -150,7 +144,7 @@ def load_peers(
     return loaded, problems
 
 
-FA3_ABSENT = (
+FA3_UNUSED = (
     "k_new v_new q_v cu_seqlens_k cu_seqlens_k_new seqused_q kv_batch_idx leftpad_k rotary_cos rotary_sin "
     "seqlens_rotary q_descale k_descale v_descale scheduler_metadata pack_gqa s_aux cp_tot_seqused_k"
 )
@@ -168,8 +162,11 @@ def run_fa3(
     max_seq_len: int,
     softmax_scale: float,
 ) -> None:
-    """FlashAttention-3 as vLLM 0.24 builds it, by keyword: its operator's arguments differ between builds."""
-    absent = dict.fromkeys(FA3_ABSENT.split())
+    """Call FlashAttention-3 as vLLM 0.24 builds it.
+
+    Arguments go by keyword, because their order differs between builds. q and out are [num_query_tokens,
+    num_query_heads, head_size]; the caches are [num_blocks, block_size, num_kv_heads, head_size].
+    """
     torch.ops._vllm_fa3_C.fwd(
         q=q,
         k=k_cache,
@@ -190,5 +187,5 @@ def run_fa3(
         sm_margin=0,
         cp_world_size=1,
         cp_rank=0,
-        **absent,
+        **dict.fromkeys(FA3_UNUSED.split()),
     )

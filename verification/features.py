@@ -1,4 +1,4 @@
-"""What a launch may have beside a plain causal softmax, drawn at random for checks."""
+"""Score options, cache types and strides of a launch, drawn at random for checks."""
 
 import random
 from dataclasses import dataclass
@@ -13,32 +13,21 @@ FP8 = torch.float8_e4m3fn
 
 
 @dataclass(frozen=True)
-class Features:
-    """Score options, the cache's type and the tensors' strides of one launch.
-
-    `sinks` and `scales` say how they are given: "" not at all; sinks as `float32` or in the queries' type;
-    scales as `float` or `tensor`. `strides` of q and out: "" contiguous, `fused` a slice of a QKV product's
-    output, `odd` with gaps of three elements. `new_keys`: the query tokens' keys are handed over as well.
-    """
+class LaunchFeatures:
+    """What one launch has beside a plain causal softmax over contiguous tensors."""
 
     window: int | None = None
     softcap: float = 0.0
     alibi: bool = False
-    sinks: str = ""
-    scales: str = ""
-    strides: str = ""
+    sinks: str = ""  # `float32`, or `half` for the queries' type; "" for none
+    scales: str = ""  # `float` or `tensor`; "" for none
+    strides: str = ""  # q and out: `fused` slices of a QKV product, `odd` gaps of 3 elements; "" contiguous
     fp8: bool = False
-    new_keys: bool = False
-
-    @property
-    def compiled(self) -> tuple[object, ...]:
-        """What of this a kernel is compiled for: no number."""
-        numbers = (self.window is not None, self.softcap > 0.0, self.scales == "tensor")
-        return (*numbers, self.alibi, self.sinks, self.strides, self.fp8, self.new_keys)
+    new_keys: bool = False  # the query tokens' keys are passed beside the caches
 
     @property
     def names(self) -> list[str]:
-        """One word each, for tables."""
+        """Return a name for each feature. Equal names share compiled kernels, which depend on no number."""
         flags = {
             "window": self.window is not None,
             "soft cap": self.softcap > 0.0,
@@ -55,28 +44,29 @@ class Features:
         return "+".join(self.names)
 
     def options(self, layout: HeadLayout, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
-        """The keyword arguments of `attn_kernels.run` and of the reference."""
+        """Return the keyword arguments of `attn_kernels.run` and of the reference."""
         heads = layout.num_query_heads
-        found: dict[str, Any] = {"sliding_window": self.window, "softcap": self.softcap}
+        options: dict[str, Any] = {"sliding_window": self.window, "softcap": self.softcap}
         if self.alibi:
             exponents = torch.arange(1, heads + 1, dtype=torch.float32, device=device)
-            found["alibi_slopes"] = 2.0 ** (-8.0 * exponents / heads)
+            options["alibi_slopes"] = 2.0 ** (-8.0 * exponents / heads)
         if self.sinks:
-            kind = torch.float32 if self.sinks == "float32" else dtype
-            found["sinks"] = torch.linspace(-1.0, 3.0, heads, device=device).to(kind)
-        if self.scales:
-            tensors = self.scales == "tensor"
-            found["k_scale"] = torch.tensor([0.4], device=device) if tensors else 0.4
-            found["v_scale"] = torch.tensor(3.0, device=device) if tensors else 3.0
-        return found
+            sink_type = torch.float32 if self.sinks == "float32" else dtype
+            options["sinks"] = torch.linspace(-1.0, 3.0, heads, device=device).to(sink_type)
+        if self.scales == "float":
+            options |= {"k_scale": 0.4, "v_scale": 3.0}
+        if self.scales == "tensor":
+            options["k_scale"] = torch.tensor([0.4], device=device)
+            options["v_scale"] = torch.tensor(3.0, device=device)
+        return options
 
 
-def draw(rng: random.Random) -> Features:
-    """Each feature in about a third of the draws, none in a sixth; scales only with fp8 caches."""
+def draw(rng: random.Random) -> LaunchFeatures:
+    """Draw each feature in about a third of the calls, none in a sixth; scales need an fp8 cache."""
     if rng.random() < 1 / 6:
-        return Features()
+        return LaunchFeatures()
     fp8 = rng.random() < 0.33
-    return Features(
+    return LaunchFeatures(
         window=rng.choice((1, 17, 128, 1000)) if rng.random() < 0.33 else None,
         softcap=rng.choice((5.0, 30.0)) if rng.random() < 0.25 else 0.0,
         alibi=rng.random() < 0.25,
@@ -88,8 +78,8 @@ def draw(rng: random.Random) -> Features:
     )
 
 
-def spread(tensor: Tensor, strides: str) -> Tensor:
-    """The same values at other strides; NaN lies in the gaps."""
+def with_strides(tensor: Tensor, strides: str) -> Tensor:
+    """Return a tensor of the same values at other strides, with NaN in the gaps."""
     if not strides:
         return tensor
     tokens, heads, size = tensor.shape

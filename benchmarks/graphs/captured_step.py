@@ -1,9 +1,9 @@
-"""A server's persistent buffers, and graphs of one step captured over them."""
+"""A server's persistent buffers, and a step that is captured over them as a graph."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,26 +14,26 @@ from attn_kernels.launch.run import begin
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import BatchTensors, KVSet
 from attn_kernels.measure.timing import capture
-from benchmarks.graphs.batches import Server
+from benchmarks.graphs.server_batches import CaptureServer, GraphMaxima
 
 BLOCK_SIZE = 16
 POOL_BYTES = 12 << 30  # of keys, and as many of values
 
 
-class Buffers:
-    """What a server allocates once: caches of all layers, and tensors that each step fills anew.
+class ServerBuffers:
+    """What a server allocates once: the caches of all layers, and tensors that each step fills anew.
 
     The layers' caches are windows of one pool. They overlap where a batch is larger than the pool has room
-    for, and then a batch is far larger than the L2 cache.
+    for. Such a batch is far larger than the L2 cache.
     """
 
-    def __init__(self, server: Server, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, server: CaptureServer, device: torch.device, dtype: torch.dtype) -> None:
         self.server, self.device, self.dtype = server, device, dtype
         layout, layers = server.layout, server.num_layers
         self.pages = server.max_tokens // BLOCK_SIZE + server.most_seqs + 1
         page = (BLOCK_SIZE, layout.num_kv_heads, layout.head_size)
-        wanted = POOL_BYTES // (torch.Size(page).numel() * dtype.itemsize)
-        pool = max(self.pages, min(wanted, self.pages * layers))
+        affordable = POOL_BYTES // (torch.Size(page).numel() * dtype.itemsize)
+        pool = max(self.pages, min(affordable, self.pages * layers))
         generator = torch.Generator(device).manual_seed(0)
 
         def normal(*shape: int) -> Tensor:
@@ -43,15 +43,8 @@ class Buffers:
         rows = (layers, server.most_query_tokens, layout.num_query_heads, layout.head_size)
         q, self.out = normal(*rows), normal(*rows)
         step = (pool - self.pages) // max(1, layers - 1)
-        self.layers = [
-            KVSet(
-                q[i],
-                k[i * step : i * step + self.pages],
-                v[i * step : i * step + self.pages],
-                self.out[i],
-            )
-            for i in range(layers)
-        ]
+        windows = [slice(i * step, i * step + self.pages) for i in range(layers)]
+        self.layers = [KVSet(q[i], k[pages], v[pages], self.out[i]) for i, pages in enumerate(windows)]
         most = server.most_seqs
 
         def indices(*shape: int) -> Tensor:
@@ -61,7 +54,7 @@ class Buffers:
         self.block_table = indices(most, -(-server.longest // BLOCK_SIZE))
 
     def fill(self, batch: Batch, seed: int) -> None:
-        """A step's batch, padded with sequences without query tokens and keys."""
+        """Write a batch into the index tensors; padding sequences have no query tokens and no keys."""
         n = batch.num_seqs
         self.cu_seqlens_q.fill_(batch.num_query_tokens)
         self.cu_seqlens_q[: n + 1] = torch.tensor([0, *accumulate(batch.query_lens)], dtype=torch.int32)
@@ -75,65 +68,51 @@ class Buffers:
         self.block_table.zero_()
         self.block_table[:n, : places.shape[1]] = pages[places.clamp_(max=self.pages - 1)]
 
-    def of(self, num_seqs: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The index tensors of so many sequences."""
+    def index(self, num_seqs: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return cu_seqlens_q, seqused_k and block_table of the first sequences."""
         return self.cu_seqlens_q[: num_seqs + 1], self.seqused_k[:num_seqs], self.block_table[:num_seqs]
 
     def layers_of(self, tokens: int) -> list[KVSet]:
-        """The layers for so many query tokens."""
+        """Return the layers with q and out of the first query tokens."""
         return [KVSet(kv.q[:tokens], kv.k_cache, kv.v_cache, kv.out[:tokens]) for kv in self.layers]
 
     def tensors(self, batch: Batch) -> BatchTensors:
-        """A view of what was filled in, without the padding."""
+        """Return what `fill` wrote for a batch, without the padding."""
         return BatchTensors(
             batch,
-            *self.of(batch.num_seqs),
+            *self.index(batch.num_seqs),
             tuple(self.layers_of(batch.num_query_tokens)),
             batch.layout.head_size**-0.5,
         )
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """Who attends. ``config``: None for what is chosen, for the batch or, with ``for_capture``, as ``plan``
-    means it. ``peer``: another project's call."""
+class CaptureCandidate:
+    """What computes attention in a graph: a config of ours, or another project's kernel."""
 
     name: str
-    config: LaunchConfig | None = None
-    for_capture: bool = False
+    config: LaunchConfig | None = None  # None: the one that `plan` chooses
+    for_capture: bool = False  # the argument of `plan`
     peer: Callable[..., None] | None = None
 
 
-class Sizes(Protocol):
-    """What a graph is captured for: ``Maxima``, or a batch."""
+class CapturedStep:
+    """One step of every layer as a graph; on a CPU every replay launches it again.
 
-    @property
-    def num_seqs(self) -> int: ...
-    @property
-    def num_query_tokens(self) -> int: ...
-    @property
-    def max_query_len(self) -> int: ...
-    @property
-    def max_seq_len(self) -> int: ...
-
-
-class Step:
-    """One step of every layer, captured as a graph; on a CPU, launched again at every replay.
-
-    ``num_kv_tokens``: None where only the maxima are known.
+    `sizes` is what the graph is captured for: maxima, or one batch exactly.
     """
 
     def __init__(
-        self, buffers: Buffers, candidate: Candidate, sizes: Sizes, num_kv_tokens: int | None = None
+        self, buffers: ServerBuffers, candidate: CaptureCandidate, sizes: GraphMaxima | Batch
     ) -> None:
-        self._index = buffers.of(sizes.num_seqs)
+        self._index = buffers.index(sizes.num_seqs)
         self._layers = buffers.layers_of(sizes.num_query_tokens)
         self._device, self._candidate = buffers.device, candidate
         layout = buffers.server.layout
         self._limits = (sizes.max_query_len, sizes.max_seq_len, layout.head_size**-0.5)
         self._options: dict[str, Any] = {
             "num_query_tokens": sizes.num_query_tokens,
-            "num_kv_tokens": num_kv_tokens,
+            "num_kv_tokens": sizes.num_kv_tokens if isinstance(sizes, Batch) else None,
             "max_query_len": sizes.max_query_len,
             "max_seq_len": sizes.max_seq_len,
             "model": layout.model(BLOCK_SIZE, buffers.dtype),
@@ -145,7 +124,7 @@ class Step:
         self.replay_us = 0.0
         if self._device.type == "cuda":
             self._layers, every = self._layers[:1], self._layers
-            self._go()  # compiles, and learns to launch directly
+            self._go()  # compiles, and prepares direct launches
             torch.cuda.synchronize(self._device)
             self._layers = every
             self._graph = capture([self._go], 1, self._device)
@@ -154,15 +133,18 @@ class Step:
 
     @property
     def config(self) -> Config | None:
-        """None of a peer."""
+        """Return the launched config; None for a peer."""
         return self._plan.config if self._plan else None
 
     def _go(self) -> None:
+        """Plan and launch one step."""
         if self._candidate.peer is not None:
             for kv in self._layers:
                 self._candidate.peer(kv.q, kv.k_cache, kv.v_cache, kv.out, *self._index, *self._limits)
             return
-        self._plan = attn_kernels.plan(*self._index, **self._options)  # kept: its memory is the graph's
+        self._plan = attn_kernels.plan(
+            *self._index, **self._options
+        )  # kept, because the graph uses its memory
         self._run(self._plan)
 
     def _run(self, plan: Plan) -> None:
@@ -170,6 +152,7 @@ class Step:
             attn_kernels.run(plan, kv.q, kv.k_cache, kv.v_cache, out=kv.out)
 
     def replay(self) -> None:
+        """Compute the step for the batch that the buffers hold."""
         if self._device.type == "cuda":
             self._graph.replay()
         elif self._plan is not None:
@@ -177,7 +160,7 @@ class Step:
             self._run(self._plan)
 
     def sample(self, repeats: int) -> list[float]:
-        """Microseconds a layer of each replay, after one that is not timed."""
+        """Return the microseconds a layer of each replay, after one that is not timed."""
         if self._device.type != "cuda":
             return [1.0] * repeats
         self.replay()
@@ -188,7 +171,3 @@ class Step:
             end.record()
         torch.cuda.synchronize(self._device)
         return [1e3 * start.elapsed_time(end) / len(self._layers) for start, end in events]
-
-
-def captured_exactly(buffers: Buffers, candidate: Candidate, batch: Batch) -> Step:
-    return Step(buffers, candidate, batch, batch.num_kv_tokens)

@@ -1,0 +1,199 @@
+"""Random batches for which a server replays captured graphs: smaller than a graph's maxima, and uneven."""
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from attn_kernels.measure.batches import Batch, HeadLayout, short
+
+K = 1024
+KINDS = ("decode", "short", "mixed")
+MOST_CHUNKS = 3  # prompts of which a mixed step computes a chunk
+
+
+@dataclass(frozen=True)
+class GraphMaxima:
+    """The sizes that a graph is captured for."""
+
+    num_seqs: int
+    max_seq_len: int
+    num_query_tokens: int  # of all sequences
+    mixed: bool = False  # one sequence may have all query tokens; else each has one
+
+    @property
+    def max_query_len(self) -> int:
+        return self.num_query_tokens if self.mixed else 1
+
+    def fits(self, batch: Batch) -> bool:
+        """Tell whether the graph can be replayed for a batch."""
+        return (
+            batch.num_seqs <= self.num_seqs
+            and batch.num_query_tokens <= self.num_query_tokens
+            and batch.max_query_len <= self.max_query_len
+            and batch.max_seq_len <= self.max_seq_len
+        )
+
+    def largest(self, layout: HeadLayout) -> Batch:
+        """Return a batch that reaches every maximum."""
+        decodes = self.num_seqs - self.mixed
+        queries = (1,) * decodes + (self.num_query_tokens - decodes,) * self.mixed
+        return Batch(str(self), "", queries, (self.max_seq_len,) * self.num_seqs, layout)
+
+    def __str__(self) -> str:
+        tokens = f"+{short(self.num_query_tokens)}" if self.mixed else ""
+        return f"{self.num_seqs}x{short(self.max_seq_len)}{tokens}"
+
+
+@dataclass(frozen=True)
+class ServerBatch:
+    """A batch, and the smallest graph that can be replayed for it."""
+
+    kind: str  # of KINDS
+    maxima: GraphMaxima
+    batch: Batch
+
+    @property
+    def graph_class(self) -> str:
+        """Name the graph's sizes, for a table's rows."""
+        sizes = str(self.maxima.num_seqs)
+        if self.maxima.mixed:
+            return f"{sizes} +{short(self.maxima.num_query_tokens)}"
+        return f"{sizes} short" if self.kind == "short" else sizes
+
+    @property
+    def context_class(self) -> str:
+        """Name a limit of the mean context, for a table's rows."""
+        mean = self.batch.num_kv_tokens / self.batch.num_seqs
+        return next((f"<= {short(limit)}" for limit in (512, 2 * K, 8 * K) if mean <= limit), "> 8K")
+
+
+@dataclass(frozen=True)
+class CaptureServer:
+    """The graphs that a server captures, and its memory for keys and values."""
+
+    sizes: tuple[int, ...]  # sequences of the graphs for decode steps
+    contexts: tuple[int, ...]
+    mixed_sizes: tuple[int, ...]  # sequences of the graphs for decodes together with chunks of prompts
+    mixed_tokens: tuple[int, ...]
+    mixed_context: int
+    short_size: int  # sequences of the graphs for short batches, which only decode
+    short_context: int  # longest context of a short batch
+    layout: HeadLayout
+    num_layers: int
+    max_tokens: int  # that the caches hold
+    shortest: int  # least median of a batch's contexts
+
+    @property
+    def decode_graphs(self) -> list[GraphMaxima]:
+        return [GraphMaxima(size, context, size) for context in self.contexts for size in self.sizes]
+
+    @property
+    def mixed_graphs(self) -> list[GraphMaxima]:
+        return [
+            GraphMaxima(size, self.mixed_context, tokens, mixed=True)
+            for size in self.mixed_sizes
+            for tokens in self.mixed_tokens
+        ]
+
+    @property
+    def most_seqs(self) -> int:
+        return max(*self.sizes, *self.mixed_sizes)
+
+    @property
+    def most_query_tokens(self) -> int:
+        return max(*self.sizes, *self.mixed_tokens)
+
+    @property
+    def longest(self) -> int:
+        return max(*self.contexts, self.mixed_context)
+
+
+# 32 layers of Llama-3-8B's heads; half a million tokens are 64 GiB of keys and values in bf16.
+H100 = CaptureServer(
+    sizes=(1, 2, 4, 8, 16, 32, 64, 128, 256),
+    contexts=(8 * K, 32 * K),
+    mixed_sizes=(8, 16, 32),
+    mixed_tokens=(512, 2 * K),
+    mixed_context=8 * K,
+    short_size=16,
+    short_context=512,
+    layout=HeadLayout(32, 8),
+    num_layers=32,
+    max_tokens=512 * K,
+    shortest=64,
+)
+SMOKE = CaptureServer((1, 2, 4), (96,), (3,), (8, 12), 96, 4, 24, HeadLayout(4, 2, 16), 2, 300, 1)
+
+
+def draw(server: CaptureServer, kind: str, count: int, seed: int) -> Iterator[ServerBatch]:
+    """Yield `count` batches of one of `KINDS`, equally many for each graph.
+
+    Lengths are log-normal about the batch's median, which is log-uniform. In a fifth of the batches, but in
+    no short one, one sequence has the longest context. In a mixed batch up to three sequences compute
+    chunks. These share a random number of query tokens for which no smaller graph suffices, and a context
+    is at least as long as its chunk.
+    """
+    rng = random.Random(f"captured/{seed}" if kind == "decode" else f"captured {kind}/{seed}")
+    graphs = server.mixed_graphs if kind == "mixed" else server.decode_graphs
+    if kind == "short":
+        graphs = [maxima for maxima in graphs if maxima.num_seqs == server.short_size]
+    for index in range(count):
+        maxima = graphs[index % len(graphs)]
+        batch = draw_mixed(server, maxima, rng) if kind == "mixed" else draw_decode(server, maxima, kind, rng)
+        yield ServerBatch(kind, maxima, batch)
+
+
+def draw_decode(server: CaptureServer, maxima: GraphMaxima, kind: str, rng: random.Random) -> Batch:
+    """Draw a batch of kind decode or short."""
+    num_seqs = draw_size(server.sizes, maxima.num_seqs, rng)
+    longest = server.short_context if kind == "short" else maxima.max_seq_len
+    contexts, median = draw_contexts(server, num_seqs, longest, rng)
+    name = f"{maxima}: {num_seqs} of about {median}"
+    if kind == "short":
+        name += ", short"
+    else:
+        contexts = with_longest(contexts, server, maxima, rng)
+    return Batch(name, "decode", (1,) * num_seqs, tuple(contexts), server.layout)
+
+
+def draw_mixed(server: CaptureServer, maxima: GraphMaxima, rng: random.Random) -> Batch:
+    """Draw a batch of decodes, followed by chunks of prompts."""
+    num_seqs = draw_size(server.mixed_sizes, maxima.num_seqs, rng)
+    chunks = rng.randint(1, min(MOST_CHUNKS, num_seqs))
+    too_few = max((tokens for tokens in server.mixed_tokens if tokens < maxima.num_query_tokens), default=0)
+    in_chunks = rng.randint(max(too_few + 1, num_seqs + chunks), maxima.num_query_tokens) - num_seqs + chunks
+    cuts = sorted(rng.sample(range(1, in_chunks), chunks - 1))
+    queries = [1] * (num_seqs - chunks)
+    queries += [end - start for start, end in pairwise([0, *cuts, in_chunks])]
+    cached, median = draw_contexts(server, num_seqs, maxima.max_seq_len, rng)
+    cached = with_longest(cached, server, maxima, rng)
+    contexts = tuple(max(query, context) for query, context in zip(queries, cached, strict=True))
+    name = f"{maxima}: {num_seqs} of about {median}, {chunks} with {in_chunks}"
+    return Batch(name, "mixed", tuple(queries), contexts, server.layout)
+
+
+def draw_size(sizes: tuple[int, ...], largest: int, rng: random.Random) -> int:
+    """Draw a number of sequences for which `largest` is the smallest size that suffices."""
+    return rng.randint(max((size for size in sizes if size < largest), default=0) + 1, largest)
+
+
+def draw_contexts(
+    server: CaptureServer, num_seqs: int, longest: int, rng: random.Random
+) -> tuple[list[int], int]:
+    """Draw the sequences' contexts; return them and the median of their distribution."""
+    middle = rng.uniform(math.log(server.shortest), math.log(longest))
+    deviation = rng.choice((0.0, 0.3, 1.0))
+    lengths = [max(1, min(longest, round(math.exp(rng.gauss(middle, deviation))))) for _ in range(num_seqs)]
+    return lengths, round(math.exp(middle))
+
+
+def with_longest(
+    contexts: list[int], server: CaptureServer, maxima: GraphMaxima, rng: random.Random
+) -> list[int]:
+    """Give one sequence the longest context in a fifth of the calls; shorten all if the caches overflow."""
+    if rng.random() < 0.2:
+        contexts[rng.randrange(len(contexts))] = maxima.max_seq_len
+    excess = sum(contexts) / (0.9 * server.max_tokens)
+    return [max(1, int(context / excess)) for context in contexts] if excess > 1 else contexts
