@@ -46,7 +46,7 @@ def test_an_edited_module(fresh: Path, check: Check) -> None:
     module = fresh.parent / f"generated/scale/{DEVICE}.py"
     module.write_text(module.read_text().replace("if heads > 16:", "if heads > 17:"))
     status, lines = check()
-    why = f"scale on {DEVICE}: yesterday's tree is not kept: generated/scale/{DEVICE}.py: "
+    why = f"scale on {DEVICE}: the previous tree is not kept: generated/scale/{DEVICE}.py: "
     why += "is not what the last build wrote."
     assert status == 1 and lines[1:] == [why, STALE]
     number = module.read_text().splitlines().index("    if heads > 17:") + 1

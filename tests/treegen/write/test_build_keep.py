@@ -33,7 +33,7 @@ from treegen_strategies import examples
 from treegen.core.errors import InputError
 from treegen.core.files import digest
 from treegen.update.previous_tree import read_previous_tree
-from treegen.write.lock import Locked, read_lock
+from treegen.write.lock import Lock, read_lock
 
 Capture = pytest.CaptureFixture[str]
 Times = Callable[[Row], Sequence[float]]
@@ -226,7 +226,7 @@ def test_a_lock_that_is_none_says_nothing(tmp_path: Path, text: str) -> None:
     build(path)
     module = _module(tmp_path)
     (tmp_path / "generated/treegen.lock").write_text(text)
-    assert read_lock(tmp_path / "generated") == Locked()
+    assert read_lock(tmp_path / "generated") == Lock()
     assert build(path) == 0
     assert (_module(tmp_path), _told(tmp_path)) == (module, "kept")
 
@@ -267,7 +267,7 @@ def test_a_module_that_was_edited_by_hand(tmp_path: Path, capsys: Capture, old: 
     build(path)
     module, file = _module(tmp_path), tmp_path / f"generated/scale/{DEVICE}.py"
     file.write_text(module.replace(old, new))
-    why = f"scale on {DEVICE}: yesterday's tree is not kept: {file}: is not what the last build wrote."
+    why = f"scale on {DEVICE}: the previous tree is not kept: {file}: is not what the last build wrote."
     assert build(path, "--check") == 1
     assert why in capsys.readouterr().out.splitlines()
     assert build(path) == 0
@@ -312,7 +312,7 @@ def test_a_module_of_another_spec(tmp_path: Path, capsys: Capture) -> None:
     ("change", "says"),
     [
         ({"tree": {"max_depth": 4, "max_leaves": 2}}, "it has 3 leaves, and the budget is 2"),
-        ({"split_on": ["columns"]}, "it asks about rows, which trees may no longer split on"),
+        ({"split_on": ["columns"]}, "it splits on rows, which split_on no longer names"),
     ],
 )
 def test_a_tree_that_the_spec_no_longer_allows(
@@ -323,7 +323,7 @@ def test_a_tree_that_the_spec_no_longer_allows(
     write_spec(tmp_path, spec(**{"constraints": [], **change}))
     capsys.readouterr()
     assert build(path) == 0
-    assert _printed(capsys) == ("fresh", [f"scale on {DEVICE}: yesterday's tree is not kept: {says}."])
+    assert _printed(capsys) == ("fresh", [f"scale on {DEVICE}: the previous tree is not kept: {says}."])
     assert build(path, "--check") == 0
 
 
@@ -355,9 +355,9 @@ def test_scenarios_that_were_not_there_yesterday(tmp_path: Path) -> None:
     path = _project(tmp_path)
     build(path)
     found = read_lock(tmp_path / "generated")
-    posed = problem(tmp_path, {"constraints": []}, shapes=SHAPES)
-    assert not found.has_other_scenarios(posed)
-    assert not Locked().has_other_scenarios(posed)
+    made = problem(tmp_path, {"constraints": []}, shapes=SHAPES)
+    assert not found.has_other_scenarios(made)
+    assert not Lock().has_other_scenarios(made)
     assert found.has_other_scenarios(problem(tmp_path, {"constraints": []}, shapes=SHAPES[:-1]))
 
 
@@ -374,16 +374,16 @@ def test_another_output_folder_is_its_own_yesterday(tmp_path: Path, capsys: Capt
 
 
 def test_a_missing_module_is_no_reason_for_a_message(tmp_path: Path) -> None:
-    posed = problem(tmp_path)
-    assert read_previous_tree(tmp_path / "generated", posed) is None
+    made = problem(tmp_path)
+    assert read_previous_tree(tmp_path / "generated", made) is None
     (tmp_path / "generated").write_text("a file")
-    assert read_previous_tree(tmp_path / "generated", posed) is None
+    assert read_previous_tree(tmp_path / "generated", made) is None
 
 
 def test_a_folder_in_place_of_the_module(tmp_path: Path) -> None:
-    posed = problem(tmp_path)
+    made = problem(tmp_path)
     (tmp_path / f"generated/scale/{DEVICE}.py").mkdir(parents=True)
-    found = read_previous_tree(tmp_path / "generated", posed)
+    found = read_previous_tree(tmp_path / "generated", made)
     assert found == f"{tmp_path}/generated/scale/{DEVICE}.py: not a plain file"
 
 

@@ -73,7 +73,7 @@ def test_choices_without_a_time_are_told(tmp_path: Path, capsys: pytest.CaptureF
     assert build(write_project(tmp_path, shapes=TWELVE, times=times)) == 0
     out = capsys.readouterr().out
     assert "% untimed" in _row(out)
-    assert "untimed: share in which the choice failed, was not measured or breaks a constraint." in out
+    assert "untimed: share of choices that failed, were not measured or break a constraint." in out
 
 
 def test_a_table_of_winners_prints_agreement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

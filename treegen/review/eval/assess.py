@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from treegen.core.problem import Problem
 from treegen.crossval.choices import Fit
 from treegen.crossval.folds import split_copies
-from treegen.crossval.parallel import Run
+from treegen.crossval.parallel import ParallelMap
 from treegen.fit.significance import copies
 from treegen.review.eval.compare import held_out, on_others
 from treegen.review.eval.curves import curves
@@ -46,7 +46,7 @@ class Plan:
     curves: bool
 
 
-def assess(subject: Subject, plan: Plan, fit: Fit, run: Run) -> Assessment:
+def assess(subject: Subject, plan: Plan, fit: Fit, run: ParallelMap) -> Assessment:
     """Judge the trees that `fit` makes of a table and of parts of it."""
     title, problem = subject.title, subject.main.problem
     folds = split_copies(copies(problem.features), plan.folds, plan.repeats)

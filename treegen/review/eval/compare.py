@@ -14,8 +14,8 @@ from treegen.crossval import helion
 from treegen.crossval.choices import Choices, Fit, joined, judge
 from treegen.crossval.folds import Fold
 from treegen.crossval.heldout import Quality, gap_closed, quality
-from treegen.crossval.parallel import Run
-from treegen.crossval.peers import Rule, Way, classifier, forest, greedy, regressor, single_best, tree_rule
+from treegen.crossval.parallel import ParallelMap
+from treegen.crossval.peers import Method, Rule, classifier, forest, greedy, regressor, single_best, tree_rule
 
 OURS, SINGLE, FOREST = "ours", "single_best", "forest"
 
@@ -52,9 +52,9 @@ class FoldTask:
 
 
 @cache
-def peers() -> Mapping[str, Way]:
+def peers() -> Mapping[str, Method]:
     """Ways beside ours by name, in the order of presentation; Helion's only where it is installed."""
-    ways: dict[str, Way] = {
+    ways: dict[str, Method] = {
         SINGLE: single_best,
         "greedy": greedy,
         "classifier": classifier,
@@ -79,7 +79,9 @@ def judge_fold(task: FoldTask) -> dict[str, Outcome]:
     return {name: _outcome(rule, unseen, task.problem) for name, rule in rules.items()}
 
 
-def held_out(problem: Problem, folds: Sequence[Fold], fit: Fit, run: Run, what: str) -> tuple[Row, ...]:
+def held_out(
+    problem: Problem, folds: Sequence[Fold], fit: Fit, run: ParallelMap, what: str
+) -> tuple[Row, ...]:
     """A row for each way: cross-validation, all ways on the same folds."""
     outcomes = run(what, judge_fold, [FoldTask(problem, fold, fit) for fold in folds])
     return rows(outcomes, problem.table.cells)

@@ -10,7 +10,7 @@ from fractions import Fraction
 from treegen.core.problem import Problem
 from treegen.crossval.choices import Fit
 from treegen.crossval.folds import SEED, Fold, nested
-from treegen.crossval.parallel import Run
+from treegen.crossval.parallel import ParallelMap
 from treegen.review.eval.compare import FOREST, OURS, FoldTask, Row, judge_fold, rows
 from treegen.review.eval.powerlaw import Extrapolation, extrapolate
 
@@ -40,7 +40,7 @@ class Curve:
 
 
 def curves(
-    problem: Problem, folds: Sequence[Fold], full: Sequence[Row], fit: Fit, run: Run, what: str
+    problem: Problem, folds: Sequence[Fold], full: Sequence[Row], fit: Fit, run: ParallelMap, what: str
 ) -> tuple[Curve, ...]:
     """Our tree's and the forest's curves; `full` are the rows of the same folds with all they train on."""
     least = min(len(fold.train) for fold in folds)

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from treegen.core.problem import Problem
 from treegen.core.table import Cells
 from treegen.core.tree import Tree
-from treegen.crossval.choices import Decisions, Fit, decide, judge, without_gaps
+from treegen.crossval.choices import Decisions, Fit, decide, judge, penalise_untimed
 from treegen.crossval.folds import resampled
 from treegen.crossval.heldout import geomean
-from treegen.crossval.parallel import Run
+from treegen.crossval.parallel import ParallelMap
 from treegen.update.rebuild import rebuild
 
 SAMPLES = 10
@@ -80,13 +80,13 @@ class Again:
 
 
 def build_again(task: Task) -> Again:
-    """What `treegen build` would do if the old tree were yesterday's."""
+    """What `treegen build` would do if the old tree were the previous one."""
     found = rebuild(task.problem, task.old, task.fit, other_scenarios=task.other_scenarios)
-    return Again(found.kept.tree, found.fresh)
+    return Again(found.tree, found.fresh)
 
 
 def bootstrap(
-    problem: Problem, tree: Tree, fit: Fit, run: Run, what: str, samples: int = SAMPLES
+    problem: Problem, tree: Tree, fit: Fit, run: ParallelMap, what: str, samples: int = SAMPLES
 ) -> Bootstrap:
     """`tree` against those of bootstrap samples of the scenarios, in all scenarios of the table.
 
@@ -103,7 +103,7 @@ def bootstrap(
 
 
 def against(
-    problem: Problem, tree: Tree, others: Sequence[Problem], fit: Fit, run: Run, what: str
+    problem: Problem, tree: Tree, others: Sequence[Problem], fit: Fit, run: ParallelMap, what: str
 ) -> list[Refits | None]:
     """For each of the others, `tree` against those of that table; None where it holds no common scenario."""
     tasks = [
@@ -134,7 +134,7 @@ def difference(first: Decisions, second: Decisions, problem: Problem) -> Differe
     changed = sum(a != b for a, b in zip(first, second, strict=True)) / len(first)
     if problem.table.cells is Cells.WINNERS:
         return Difference(len(first), changed, None, None)
-    before, after = (without_gaps(judge(decisions, problem).cost) for decisions in (first, second))
+    before, after = (penalise_untimed(judge(decisions, problem).cost) for decisions in (first, second))
     more = after - before
     return Difference(len(first), changed, geomean(more), geomean(np.abs(more)))
 

@@ -14,7 +14,7 @@ from treegen.crossval.choices import Choices, Decisions, Fit, decide, judge
 from treegen.crossval.evaluate import FOLDS, cross_validate, held_out
 from treegen.crossval.heldout import Quality, quality
 from treegen.crossval.peers import single_best
-from treegen.fit.significance import Noise, table_noise
+from treegen.fit.significance import TableNoise, table_noise
 from treegen.review.compiled_trees import Module
 from treegen.review.eval.noise import Noise as Floor
 from treegen.review.eval.noise import noise_floor
@@ -57,7 +57,7 @@ class Study:
     single_config: Config
     single: Way
     fixed: Way
-    noise: Noise
+    noise: TableNoise
     floor: Floor | None
     times: npt.NDArray[np.float64]
     tree: Drawn

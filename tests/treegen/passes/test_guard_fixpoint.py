@@ -15,16 +15,16 @@ from treegen.passes.strip_guards import strip_guards
 SHAPES = [(rows, 8, heads) for rows in (1, 64) for heads in (1, 10)]
 
 
-def _config(posed: Problem, number: int) -> Config:
+def _config(made: Problem, number: int) -> Config:
     parameters = {key: CONFIGS[number][key] for key in ("block", "warps")}
-    return next(config for config in posed.configs if dict(config.parameters) == parameters)
+    return next(config for config in made.configs if dict(config.parameters) == parameters)
 
 
 def test_a_leaf_that_no_scenario_reaches_and_that_a_new_constraint_forbids(tmp_path: Path) -> None:
     """Its guard would be the strictest, and tomorrow neither leaf nor guard would be there."""
-    posed = problem(tmp_path, {"constraints": ["block >= heads"]}, shapes=SHAPES)
-    wide, narrow = _config(posed, 2), _config(posed, 0)  # blocks 128 and 16
+    made = problem(tmp_path, {"constraints": ["block >= heads"]}, shapes=SHAPES)
+    wide, narrow = _config(made, 2), _config(made, 0)  # blocks 128 and 16
     old = Split("heads", 20, Leaf(wide), Leaf(narrow))
-    today = guard_tree(posed, old)
-    assert same(guard_tree(posed, strip_guards(today, posed)), today)
-    assert same(today, Split("heads", 128, Leaf(wide), Leaf(posed.kernel.fallback)))
+    guarded = guard_tree(made, old)
+    assert same(guard_tree(made, strip_guards(guarded, made)), guarded)
+    assert same(guarded, Split("heads", 128, Leaf(wide), Leaf(made.kernel.fallback)))
