@@ -98,7 +98,7 @@ def bound_of(constraint: Constraint, config: Config, device: DeviceSpec) -> Boun
     elif not expr.names(left) and expr.never_falls(right):
         rising = True
     else:
-        raise UnprovableConstraint(constraint, f"does not surely keep its direction while {feature} grows")
+        raise UnprovableConstraint(constraint, f"is not provably monotone in {feature}")
 
     def meets(value: int) -> bool:
         return holds(constraint, {**known, feature: value})

@@ -1,4 +1,4 @@
-"""Which scenarios are held out, and that all ways get the same."""
+"""Which scenarios are held out, and that all methods get the same."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def test_bootstrap_samples_draw_with_replacement() -> None:
     assert min(drawn.values()) > 5  # each about 20 times
 
 
-def test_all_ways_learn_and_choose_in_the_same_scenarios(
+def test_all_methods_learn_and_choose_in_the_same_scenarios(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = problem(tmp_path, shapes=SHAPES)
     seen: dict[str, list[tuple[object, ...]]] = {}
 
-    def spy(name: str) -> compare.Way:
-        def way(known: Problem, budget: Budget) -> Rule:
+    def spy(name: str) -> compare.Method:
+        def method(known: Problem, budget: Budget) -> Rule:
             def choose(unseen: Problem) -> Decisions:
                 if len(unseen.cost) < len(made.cost):
                     seen.setdefault(name, []).append((known.scenarios, unseen.scenarios, budget))
@@ -102,7 +102,7 @@ def test_all_ways_learn_and_choose_in_the_same_scenarios(
 
             return Rule(choose, 1)
 
-        return way
+        return method
 
     def fit(known: Problem) -> Tree:
         seen.setdefault(OURS, []).append((known.scenarios,))
@@ -124,7 +124,7 @@ def test_all_ways_learn_and_choose_in_the_same_scenarios(
         assert budget == Budget(made.kernel.budget.max_depth, 1)
 
 
-def test_only_the_ways_asked_for_are_judged(tmp_path: Path) -> None:
+def test_only_the_named_methods_are_judged(tmp_path: Path) -> None:
     made = problem(tmp_path)
     (fold, *_) = split(len(made.cost), 3, 1)
     found = judge_fold(FoldTask(made, fold, lambda known: Leaf(known.configs[0]), ("single_best",)))

@@ -1,4 +1,4 @@
-"""The ways beside ours: what they learn, within which limits, and how they choose in other tables."""
+"""Other methods: what they learn, within which limits, and how they choose in other tables."""
 
 from __future__ import annotations
 
@@ -57,26 +57,26 @@ def test_a_config_that_failed_somewhere_is_not_the_single_best(tmp_path: Path) -
     assert single_best(made, ROOMY).choose(made)[0].parameters[0] == ("block", 64)
 
 
-@pytest.mark.parametrize("way", [*TREES.values(), forest], ids=[*TREES, FOREST])
-def test_what_the_features_tell_apart_is_learnt(tmp_path: Path, way: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("method", [*TREES.values(), forest], ids=[*TREES, FOREST])
+def test_what_the_features_tell_apart_is_learned(tmp_path: Path, method: Callable[..., Any]) -> None:
     made = problem(tmp_path, shapes=SHAPES, times=_bands)
-    rule = way(made, ROOMY)
+    rule = method(made, ROOMY)
     assert judge(rule.choose(made), made).cost.max() == 0
 
 
-@pytest.mark.parametrize("way", TREES.values(), ids=TREES)
+@pytest.mark.parametrize("method", TREES.values(), ids=TREES)
 @pytest.mark.parametrize("leaves", [1, 2, 3])
-def test_peers_keep_to_the_leaves(tmp_path: Path, way: Callable[..., Any], leaves: int) -> None:
+def test_peers_keep_to_the_leaves(tmp_path: Path, method: Callable[..., Any], leaves: int) -> None:
     made = problem(tmp_path, shapes=SHAPES, times=_bands)
-    rule = way(made, Budget(4, leaves))
+    rule = method(made, Budget(4, leaves))
     assert rule.leaves == leaves
     assert len(set(rule.choose(made))) <= leaves
 
 
-@pytest.mark.parametrize("way", TREES.values(), ids=TREES)
-def test_peers_keep_to_the_depth(tmp_path: Path, way: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("method", TREES.values(), ids=TREES)
+def test_peers_keep_to_the_depth(tmp_path: Path, method: Callable[..., Any]) -> None:
     made = problem(tmp_path, shapes=SHAPES, times=_bands)
-    assert way(made, Budget(1, 8)).leaves == 2
+    assert method(made, Budget(1, 8)).leaves == 2
 
 
 def test_the_greedy_tree_is_the_one_that_grows(tmp_path: Path) -> None:
@@ -95,11 +95,11 @@ def test_peers_get_the_leaves_of_our_tree(tmp_path: Path) -> None:
     assert rules[FOREST].leaves is None and depth(tree) == 1
 
 
-@pytest.mark.parametrize("way", [*TREES.values(), forest], ids=[*TREES, FOREST])
-def test_rules_find_their_features_by_name(tmp_path: Path, way: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("method", [*TREES.values(), forest], ids=[*TREES, FOREST])
+def test_rules_find_their_features_by_name(tmp_path: Path, method: Callable[..., Any]) -> None:
     made = problem(tmp_path, shapes=SHAPES, times=_bands)
     turned = replace(made, names=made.names[::-1], features=made.features[:, ::-1], split_on=())
-    rule = way(made, ROOMY)
+    rule = method(made, ROOMY)
     assert rule.choose(turned) == rule.choose(made)
 
 

@@ -1,4 +1,4 @@
-"""guarded: what is printed today is what a build reads back and prints tomorrow."""
+"""guard_tree: the next build strips the guards and adds the same ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _config(made: Problem, number: int) -> Config:
 
 
 def test_a_leaf_that_no_scenario_reaches_and_that_a_new_constraint_forbids(tmp_path: Path) -> None:
-    """Its guard would be the strictest, and tomorrow neither leaf nor guard would be there."""
+    """Its guard would be the strictest; the next build would have neither the leaf nor the guard."""
     made = problem(tmp_path, {"constraints": ["block >= heads"]}, shapes=SHAPES)
     wide, narrow = _config(made, 2), _config(made, 0)  # blocks 128 and 16
     old = Split("heads", 20, Leaf(wide), Leaf(narrow))

@@ -1,4 +1,4 @@
-"""What is read from a module is again what was fitted."""
+"""strip_guards: a tree read from a module becomes the fitted tree again."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _fitted(made: Problem) -> st.SearchStrategy[Tree]:
 
 @examples(60)
 @given(st.data())
-def test_it_undoes_guards(made: Problem, data: st.DataObject) -> None:
+def test_guards_are_stripped(made: Problem, data: st.DataObject) -> None:
     """At the root there is one for columns, in leaves of narrow blocks one for heads."""
     tree = data.draw(_fitted(made))
     printed = _without_gaps(guard_tree(made, tree))
@@ -76,7 +76,7 @@ def test_it_undoes_guards(made: Problem, data: st.DataObject) -> None:
     assert _without_gaps(guard_tree(made, found)) == printed
 
 
-def test_guards_in_leaves_are_among_those_undone(made: Problem) -> None:
+def test_guards_in_leaves_are_stripped(made: Problem) -> None:
     narrow, _, wide = (Leaf(config) for config in made.configs)
     tree = Split("rows", 100, narrow, wide, (64, 512))
     printed = guard_tree(made, tree)

@@ -1,4 +1,4 @@
-"""How much of yesterday's tree is kept: all of it, unless the table says otherwise beyond noise."""
+"""How much of the previous tree is kept: all of it, unless edits or fresh trees are significantly better."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _chosen(made: Problem, tree: Tree) -> Ints:
 def _keep(
     made: Problem, old: Tree, held_out: Ints | None = None, fresh: Tree | None = None, **options: bool
 ) -> ChosenTree:
-    """Without other arguments, with a fresh tree and held-out costs that nobody would take."""
+    """Without other arguments, with a fresh tree and held-out costs that cannot win."""
     unseen = np.full((2, len(made.cost)), CAP, dtype=np.int64) if held_out is None else held_out
     return keep(made, fresh or Leaf(made.configs[0]), lambda: unseen, old, **options)
 
@@ -109,7 +109,7 @@ def _best(made: Problem) -> Tree:
 # Kept
 
 
-def test_a_tree_that_is_right_is_kept(base: Problem) -> None:
+def test_the_best_tree_is_kept(base: Problem) -> None:
     made = _served(base)
     assert _summary(_keep(made, _tree(made))) == (_tree(made), TreeOrigin.KEPT, 0, 0)
 
@@ -188,20 +188,20 @@ def test_a_config_that_is_new_pays_its_price(base: Problem, price: float, leaves
 # Cells without a time
 
 
-def test_a_choice_that_nobody_timed_is_no_reason_for_an_edit(base: Problem) -> None:
+def test_an_untimed_choice_is_no_reason_for_an_edit(base: Problem) -> None:
     """The leaf's config was timed in four of its sixteen scenarios."""
     made = _changed(_served(base), range(1, 5), range(1, 4), [UNMEASURED, 0, LOSES])
     assert _keep(made, _tree(made)).origin is TreeOrigin.KEPT
 
 
-def test_a_leaf_does_not_take_what_nobody_timed(base: Problem) -> None:
-    """Medium was timed in half of the leaf's scenarios, where it is best: it is charged in the others."""
+def test_a_leaf_does_not_take_an_untimed_config(base: Problem) -> None:
+    """Medium was timed in half of the leaf's scenarios, where it is best: it is penalised in the others."""
     slow = _changed(_served(base), range(1, 5), range(1, 5), [LOSES, UNMEASURED, LOSES])
     slow = _changed(slow, range(1, 5), range(1, 3), [LOSES, 0, LOSES])
     assert _keep(slow, _tree(slow)).origin is TreeOrigin.KEPT
 
 
-def test_a_single_failure_does_not_hide_what_the_others_say(base: Problem) -> None:
+def test_a_single_slow_cell_decides_nothing(base: Problem) -> None:
     """A cell a million times slower counts as one four times slower."""
     slow = _changed(_served(base), range(1, 5), range(1, 5), [LOSES, 0, 2 * LOSES])
     once = _changed(slow, range(1, 2), range(1, 2), [14 * UNIT, 0, LOSES])
@@ -295,9 +295,9 @@ def test_a_fresh_tree_that_is_better_only_where_it_was_fitted_does_not_win(base:
     assert _summary(_keep(made, old, held_out, _best(made))) == (old, TreeOrigin.KEPT, 0, 0)
 
 
-def test_folds_are_asked_only_for_a_tree_that_is_better_where_it_was_fitted(base: Problem) -> None:
+def test_folds_are_fitted_only_for_a_tree_that_is_better_where_it_was_fitted(base: Problem) -> None:
     def never() -> Ints:
-        raise AssertionError("was asked")
+        raise AssertionError("no folds are needed")
 
     made = _served(base)
     assert keep(made, Leaf(made.configs[0]), never, _tree(made)).origin is TreeOrigin.KEPT

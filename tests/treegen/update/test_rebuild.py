@@ -1,4 +1,4 @@
-"""One table over yesterday's tree: what is fitted, when, and to what."""
+"""A rebuild with a previous tree: what is fitted, when, and to what."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def test_copies_and_few_scenarios(tmp_path: Path) -> None:
     assert cross_validate(one, _best) == () and held_out(one, ()).shape == (0, 3)
 
 
-def test_nothing_is_known_of_yesterday(made: Problem) -> None:
+def test_without_a_readable_previous_tree(made: Problem) -> None:
     assert rebuild(made, None, _best) == ChosenTree(_best(made), TreeOrigin.FRESH, _best(made))
     assert rebuild(made, "it is torn", _best) == ChosenTree(
         _best(made), TreeOrigin.FRESH, _best(made), why_fresh="it is torn"
     )
 
 
-def test_what_would_be_taken_for_a_guard_tomorrow_goes_today(made: Problem) -> None:
+def test_what_looks_like_a_guard_is_stripped_from_a_fresh_tree(made: Problem) -> None:
     def fit(known: Problem) -> Tree:
         return Split("rows", 1000, Leaf(known.configs[0]), Leaf(known.kernel.fallback))
 
@@ -77,13 +77,13 @@ def test_folds_are_fitted_only_where_they_matter(made: Problem) -> None:
 
     assert rebuild(made, Leaf(made.configs[0]), fit).origin is TreeOrigin.KEPT
     assert fitted == [16]
-    # No edit mends a tree that asks what the table lacks, and no fold is asked.
+    # No edit repairs a tree that splits on a feature that the table lacks, and no fold is fitted.
     assert rebuild(made, Split("depth", 1, Leaf(made.configs[2]), Leaf(made.configs[0])), fit).why_fresh
     assert fitted == [16, 16]
 
 
 def test_fresh_trees_that_win(made: Problem) -> None:
-    """Yesterday's leaves are mixed: any one config in place of one loses somewhere, a new split does not."""
+    """The previous leaves are mixed: any one config in place of one loses somewhere, a new split does not."""
     cost = np.where(np.arange(16)[:, None] % 2 == [[0, 1, 2]], 0, 400_000)
     mixed = Problem(**{**vars(made), "cost": cost})
     number = {scenario: row for row, scenario in enumerate(mixed.scenarios)}
