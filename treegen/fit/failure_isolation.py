@@ -16,8 +16,8 @@ from treegen.fit.training_set import Rows, TrainingSet
 def isolate_failures(training: TrainingSet, tree: IndexTree) -> IndexTree:
     """The tree with subtrees of two splits where these lower its total by avoiding failures.
 
-    A node above a failing row gives way to three leaves: one around the failing row, two for the rest. The
-    cheapest tree within the limits is taken, again and again until none is cheaper.
+    A node above a failing row gives way to three leaves: one around the failing row, however small, and two
+    for the rest. The cheapest tree within the budget is taken, again and again until none is cheaper.
     """
     while True:
         options = [tree]
@@ -55,12 +55,9 @@ def _isolating(training: TrainingSet, rows: Rows, failing: int) -> list[IndexTre
     first, second = map(int, np.unravel_index(total.argmin(), total.shape))
 
     def subtree(split: int, near_side: IndexTree, far_rows: Rows) -> IndexTree:
-        far_side = training.best_config(far_rows)
-        return (
-            (split, near_side, far_side)
-            if training.low_mask[split, failing]
-            else (split, far_side, near_side)
-        )
+        sides = near_side, training.best_config(far_rows)
+        low, high = sides if training.low_mask[split, failing] else sides[::-1]
+        return split, low, high
 
     first_near, second_near = near[first] > 0, near[second] > 0
     leaf = training.best_config(rows[first_near & second_near])

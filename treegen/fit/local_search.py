@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from treegen.fit.growth import grow
-from treegen.fit.index_tree import IndexTree, NodePath, height, replaced
+from treegen.fit.index_tree import IndexTree, NodePath, replaced
 from treegen.fit.training_set import Rows, TrainingSet
 
 _REMOVALS = 4  # leaves that a round tries to remove, those first whose removal costs least
@@ -22,7 +22,7 @@ def local_search(training: TrainingSet, tree: IndexTree) -> IndexTree:
     for _ in range(_ROUNDS):
         for smaller in _one_leaf_fewer(training, tree)[:_REMOVALS]:
             other = alternate(training, grow(training, alternate(training, smaller)))
-            if training.total(other) < training.total(tree) and height(other) <= training.max_depth:
+            if training.total(other) < training.total(tree):
                 tree = other
                 break
         else:

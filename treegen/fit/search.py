@@ -61,7 +61,7 @@ def _search(splits: Sequence[CandidateSplit], features: Ints, loss: Ints, budget
         tree = _refined(measured, tree)
     if _fails(measured, tree).any():  # a few scenarios may need a leaf for themselves, however small
         tree = local_search(replace(dense, min_rows=1), tree)
-        tree = isolate_failures(replace(measured, min_rows=1), tree)
+        tree = isolate_failures(measured, tree)
     return tree
 
 

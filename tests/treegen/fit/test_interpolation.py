@@ -1,4 +1,4 @@
-"""between: rows between measured neighbours of one kind, in the order that their features have."""
+"""interpolate: rows between measured neighbours of one kind, which keep the order among features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""prune: what noise explains goes, what is real or necessary stays."""
+"""prune_splits: splits that noise explains go, real and necessary ones stay."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_real_split_stays_and_only_it(tmp_path: Path, seed: int) -> None:
     assert prune_splits(choice_costs_of(made), replace(split, low=inner)) == split
 
 
-def test_a_split_stays_though_only_what_is_below_it_gains(tmp_path: Path) -> None:
+def test_a_split_stays_though_only_what_is_below_it_saves(tmp_path: Path) -> None:
     """On a checkerboard, neither side of the root is better under its own config."""
 
     def times(shape: Row) -> Sequence[float]:
@@ -69,7 +69,7 @@ def test_a_split_stays_though_only_what_is_below_it_gains(tmp_path: Path) -> Non
     assert prune_splits(choice_costs_of(made), tree) == tree
 
 
-def test_a_split_that_no_single_config_can_replace_stays_though_it_gains_nothing(tmp_path: Path) -> None:
+def test_a_split_that_no_single_config_can_replace_stays_though_it_saves_nothing(tmp_path: Path) -> None:
     def cells(shape: Row) -> list[Cell]:
         return ["inf" if shape == SHAPES[0] else 10.0, "inf" if shape == SHAPES[-1] else 10.0, "inf"]
 
@@ -80,8 +80,8 @@ def test_a_split_that_no_single_config_can_replace_stays_though_it_gains_nothing
     assert prune_splits(choice_costs_of(fixed), tree) == Leaf(fixed.configs[0])
 
 
-def test_what_few_scenarios_tried_is_charged_as_in_fitting(tmp_path: Path) -> None:
-    """Where a config was not tried, it is no rival of one that was."""
+def test_untimed_choices_are_penalised_as_in_fitting(tmp_path: Path) -> None:
+    """An untimed config does not compete with a timed one."""
     made = problem(
         tmp_path,
         FREE,

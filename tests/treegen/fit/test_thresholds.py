@@ -1,4 +1,4 @@
-"""questions: what a tree may ask, one readable threshold for each gap that the grid falls into."""
+"""candidate_splits: one round threshold for each gap that the grid falls into."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def _on_grid(low: int, high: int) -> bool:
 
 @examples(200)
 @given(TABLES)
-def test_rows_are_told_apart_exactly_where_the_grid_lies_between_them(rows: list[list[int]]) -> None:
-    """All columns have few values; with many more, only the grid parts them."""
+def test_rows_are_divided_exactly_where_the_grid_lies_between_them(rows: list[list[int]]) -> None:
+    """All columns have few values; with many more, only the grid divides them."""
     features = np.array(rows, dtype=np.int64)
     many = np.arange(40)[:, None] + np.int64(1 << 40)  # none of these is on the grid but the first
     crowded = np.vstack([features, np.broadcast_to(many, (40, features.shape[1]))])
@@ -42,7 +42,7 @@ def test_rows_are_told_apart_exactly_where_the_grid_lies_between_them(rows: list
 
 @examples(200)
 @given(TABLES)
-def test_there_is_one_question_a_gap_and_no_two_are_answered_alike(rows: list[list[int]]) -> None:
+def test_there_is_one_split_per_gap_and_no_two_divide_alike(rows: list[list[int]]) -> None:
     features = np.array(rows, dtype=np.int64)
     splits = candidate_splits(features)
     assert len({(split.feature, split.below) for split in splits}) == len(splits)
@@ -77,7 +77,7 @@ def test_the_grid_is_coarse_above_sixteen() -> None:
     assert [(split.below, split.above) for split in splits[-2:]] == [(64, 65), (96, 97)]
 
 
-def test_a_threshold_is_readable_though_the_gap_is_wide() -> None:
+def test_the_threshold_of_a_wide_gap_is_round() -> None:
     (split,) = candidate_splits(np.array([[100], [1000]]))
     assert (split.threshold, split.below, split.above) == (256, 100, 1000)
 
@@ -88,14 +88,14 @@ def test_where_values_lie_close_the_threshold_is_the_grids_own() -> None:
     assert [split.threshold for split in candidate_splits(np.array([[80], [96], [112]]))] == [80, 96]
 
 
-def test_of_columns_that_order_rows_alike_the_first_is_asked_about() -> None:
+def test_of_columns_that_order_rows_alike_only_the_first_is_split() -> None:
     column = np.array([1, 2, 64, 4096])
     both = candidate_splits(np.stack([column, 8 * column], axis=1))
     assert both == candidate_splits(column[:, None])
 
 
 @pytest.mark.parametrize("values", [[5], [5, 5], [*range(100, 120)], [*range(130, 190)]])
-def test_what_no_threshold_of_the_grid_parts_is_not_asked(values: list[int]) -> None:
+def test_rows_between_two_grid_thresholds_are_not_divided(values: list[int]) -> None:
     assert candidate_splits(np.array(values)[:, None]) == ()
 
 
@@ -109,7 +109,7 @@ def test_negative_values_far_from_zero_are_on_the_grid_too() -> None:
     ]
 
 
-def test_answers_are_told_of_rows_that_were_not_measured() -> None:
+def test_sides_of_rows_that_were_not_measured() -> None:
     splits = candidate_splits(np.array([[1, 8], [64, 8], [64, 512]]))
     assert low_sides(splits, np.array([[0, 0], [64, 64], [9999, 9999]])).tolist() == [
         [True, False, False],
