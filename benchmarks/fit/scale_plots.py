@@ -18,7 +18,7 @@ STEPS = {
 }
 MEMORY = {
     "table_gib": ("the table's times", "#999999", "D"),
-    "problem_peak_gib": ("peak when problem", "#56b4e9", "^"),
+    "problem_peak_gib": ("peak before the fit", "#56b4e9", "^"),
     "peak_gib": ("peak when fitted", "#0072b2", "o"),
 }
 
