@@ -25,16 +25,17 @@ from treegen.read.table_file import read_table
 from treegen.update.heuristic import Build, Heuristic
 from treegen.update.previous_tree import read_previous_tree
 from treegen.update.rebuild import rebuild
-from treegen.write.lock import LOCK, Locked, lock_text, read_lock
+from treegen.write.lock import LOCK, Lock, lock_text, read_lock
 
 
 def build(spec: Spec, previous: Path | None = None) -> Build:
     """Compile every table that the spec names. Raises InputError.
 
-    previous: the output folder of an earlier build. Its trees stay unless fresh ones are better.
+    previous: the output folder of an earlier build, whose trees stay unless fresh ones are better; None fits
+    every tree afresh.
     """
     problems = read_problems(spec)  # all input is checked before the first tree is fitted
-    lock = Locked() if previous is None else read_lock(previous)
+    lock = Lock() if previous is None else read_lock(previous)
     try:
         heuristics = tuple(compile_heuristic(problem, previous, lock) for problem in problems)
     except UnprovableConstraint as error:
@@ -55,13 +56,13 @@ def read_problems(spec: Spec) -> list[Problem]:
     ]
 
 
-def compile_heuristic(problem: Problem, previous: Path | None, lock: Locked) -> Heuristic:
-    """One problem's tree: fitted, cross-validated, weighed against the previous build's tree."""
+def compile_heuristic(problem: Problem, previous: Path | None, lock: Lock) -> Heuristic:
+    """The tree of one problem: fitted, cross-validated, compared with the previous tree, guarded."""
     fold_trees = cross_validate(problem, fit_tree)
     old = None if previous is None else read_previous_tree(previous, problem, lock.written(problem))
-    rebuilt = rebuild(problem, old, fit_tree, fold_trees, other_scenarios=lock.has_other_scenarios(problem))
-    tree = guard_tree(problem, rebuilt.kept.tree)
-    return Heuristic(problem, tree, evaluate(problem, fold_trees), rebuilt.kept)
+    chosen = rebuild(problem, old, fit_tree, fold_trees, other_scenarios=lock.has_other_scenarios(problem))
+    tree = guard_tree(problem, chosen.tree)
+    return Heuristic(problem, tree, evaluate(problem, fold_trees), chosen)
 
 
 def fit_tree(problem: Problem) -> Tree:

@@ -32,7 +32,7 @@ COLUMNS = (
     ("configs", "configs", "{:,}"),
     ("write s", "write_s", "{:.2f}"),
     ("read s", "read_s", "{:.2f}"),
-    ("pose s", "pose_s", "{:.2f}"),
+    ("problem s", "problem_s", "{:.2f}"),
     ("fit s", "fit_s", "{:.2f}"),
     ("times GiB", "table_gib", "{:.2f}"),
     ("peak GiB", "peak_gib", "{:.2f}"),

@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of each step (None where it was not asked for), GiB at the peak of memory before the fit and of
+    """Seconds of each step (None for a skipped one), GiB at the peak of memory before the fit and of
     the whole process, and the fitted tree: its size, and its geometric mean slowdown on fresh scenarios
     against the planted optimum, beside that of the best single config."""
 
@@ -43,10 +43,10 @@ class Measured:
     make_s: float
     write_s: float | None
     read_s: float | None
-    pose_s: float
+    problem_s: float
     fit_s: float
     table_gib: float
-    posed_peak_gib: float
+    problem_peak_gib: float
     peak_gib: float
     leaves: int
     depth: int
@@ -61,19 +61,19 @@ def measure(count: int, configs: int, *, files: bool, seed: int = 0) -> Measured
     make_s, table = _timed(lambda: scale_model.table(planted, count, seed))
     write_s, read_s = _files(table) if files else (None, None)
     kernel = scale_model.kernel()
-    pose_s, posed = _timed(lambda: build_problem(kernel, DEVICE, table))
-    posed_peak = _peak_gib()
-    fit_s, tree = _timed(lambda: fit_tree(posed))
+    problem_s, problem = _timed(lambda: build_problem(kernel, DEVICE, table))
+    problem_peak = _peak_gib()
+    fit_s, tree = _timed(lambda: fit_tree(problem))
     return Measured(
         scenarios=count,
         configs=configs,
         make_s=make_s,
         write_s=write_s,
         read_s=read_s,
-        pose_s=pose_s,
+        problem_s=problem_s,
         fit_s=fit_s,
         table_gib=table.times.nbytes / 2**30,
-        posed_peak_gib=posed_peak,
+        problem_peak_gib=problem_peak,
         peak_gib=_peak_gib(),
         leaves=size(tree),
         depth=depth(tree),

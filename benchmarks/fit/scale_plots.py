@@ -13,12 +13,12 @@ from benchmarks.common.drawing import draw_command
 STEPS = {
     "read_s": ("read the files", "#999999", "D"),
     "write_s": ("write the files", "#cc79a7", "v"),
-    "pose_s": ("pose", "#56b4e9", "^"),
+    "problem_s": ("problem", "#56b4e9", "^"),
     "fit_s": ("fit", "#0072b2", "o"),
 }
 MEMORY = {
     "table_gib": ("the table's times", "#999999", "D"),
-    "posed_peak_gib": ("peak when posed", "#56b4e9", "^"),
+    "problem_peak_gib": ("peak before the fit", "#56b4e9", "^"),
     "peak_gib": ("peak when fitted", "#0072b2", "o"),
 }
 

@@ -26,11 +26,11 @@ def _planted_tree(planted: scale_model.Model, node: int = 0) -> Tree:
     )
 
 
-def _asked(tree: Tree) -> Iterator[tuple[str, int]]:
+def _splits(tree: Tree) -> Iterator[tuple[str, int]]:
     if isinstance(tree, Split):
         yield tree.feature, tree.threshold
-        yield from _asked(tree.low)
-        yield from _asked(tree.high)
+        yield from _splits(tree.low)
+        yield from _splits(tree.high)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -55,15 +55,16 @@ def test_a_table_is_as_the_model_says() -> None:
     assert 0.2 < np.isnan(first).mean() < 0.5
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [1, 2, 7])
 def test_the_fitted_tree_finds_what_was_planted(seed: int) -> None:
+    """Without the search on measured scenarios, these are 1.010, 1.022 and 1.015."""
     planted = scale_model.model(60, seed)
-    posed = build_problem(scale_model.kernel(), scale_model.DEVICE, scale_model.table(planted, 2000, seed))
-    assert (posed.cost == UNMEASURED).any()
-    tree = fit_tree(posed)
-    wanted, found = set(_asked(_planted_tree(planted))), set(_asked(tree))
-    assert {feature for feature, _ in found} <= {feature for feature, _ in wanted}
-    assert len(found & wanted) >= 5, "of seven, and thresholds exactly"
+    made = build_problem(scale_model.kernel(), scale_model.DEVICE, scale_model.table(planted, 2000, seed))
+    assert (made.cost == UNMEASURED).any()
+    tree = fit_tree(made)
+    planted_splits, found = set(_splits(_planted_tree(planted))), set(_splits(tree))
+    assert {feature for feature, _ in found} <= {feature for feature, _ in planted_splits}
+    assert len(found & planted_splits) >= 5, "of seven, and thresholds exactly"
     assert scale_one.slowdown(planted, tree, seed) < 1.01
 
 
@@ -76,8 +77,8 @@ def test_the_command_prints_and_writes_every_size(tmp_path: Path, capsys: pytest
     for result in results:
         assert 1 <= result["slowdown"] < (1 + result["single_best"]) / 2
         assert result["table_gib"] == pytest.approx(2 * 8 * result["scenarios"] * 20 / 2**30)
-        assert result["table_gib"] < result["posed_peak_gib"] <= result["peak_gib"]
-        assert min(result[key] for key in ("write_s", "read_s", "pose_s", "fit_s")) > 0
+        assert result["table_gib"] < result["problem_peak_gib"] <= result["peak_gib"]
+        assert min(result[key] for key in ("write_s", "read_s", "problem_s", "fit_s")) > 0
 
 
 @pytest.mark.parametrize("sizes", ["", "100", "100x", "1x5", "100x20x3", "axb", "100x20,"])

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from treegen_strategies import examples
 
 from benchmarks.fit.prover import optimal_depth2
-from benchmarks.fit.prover.optimal import IndexTree, Optimum, count_leaves, greedy, optimal, total
+from benchmarks.fit.prover.optimal import Optimum, optimal, total
 from benchmarks.fit.prover.optimal_depth2 import Subproblem, distinct, relaxed, shallow
 from benchmarks.fit.prover.optimal_sums import digits
 from treegen.core.problem import FORBIDDEN
-from treegen.fit.index_tree import height
+from treegen.fit.index_tree import IndexTree, count_leaves, height
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Case:
     def limits(self) -> dict[str, int | None]:
         return {"max_depth": self.max_depth, "max_leaves": self.max_leaves, "leaf_price": self.leaf_price}
 
-    def total(self, shape: IndexTree) -> int:
-        return total(shape, self.answers, self.cost, self.leaf_price)
+    def total(self, tree: IndexTree) -> int:
+        return total(tree, self.answers, self.cost, self.leaf_price)
 
-    def allows(self, shape: IndexTree) -> bool:
-        return height(shape) <= self.max_depth and count_leaves(shape) <= (self.max_leaves or 99)
+    def allows(self, tree: IndexTree) -> bool:
+        return height(tree) <= self.max_depth and count_leaves(tree) <= (self.max_leaves or 99)
 
 
 FEW, TIED, FAILING, HUGE = (
@@ -125,10 +125,10 @@ def _larger(seed: int, rows: int, depth: int, max_leaves: int | None = None) -> 
 @given(cases(questions=3, depth=3))
 def test_it_is_the_first_of_all_best_trees(case: Case) -> None:
     result = optimal(case.answers, case.cost, **case.limits)
-    cost, leaves, _, shape = _first_of_all(case)
-    assert _best(case)[3] == shape
-    assert (result.cost, count_leaves(result.shape), result.shape) == (cost, leaves, shape)
-    assert result.proven and result.bound == cost == case.total(shape)
+    cost, leaves, _, tree = _first_of_all(case)
+    assert _best(case)[3] == tree
+    assert (result.cost, count_leaves(result.tree), result.tree) == (cost, leaves, tree)
+    assert result.proven and result.bound == cost == case.total(tree)
 
 
 @examples(60)
@@ -136,7 +136,7 @@ def test_it_is_the_first_of_all_best_trees(case: Case) -> None:
 def test_it_is_the_first_best_tree_of_more_questions(case: Case) -> None:
     result = optimal(case.answers, case.cost, **case.limits)
     assert result.proven
-    assert (result.cost, result.shape) == (case.total(result.shape), _best(case)[3])
+    assert (result.cost, result.tree) == (case.total(result.tree), _best(case)[3])
 
 
 @pytest.mark.parametrize("max_leaves", [None, 5, 7, 11])
@@ -145,7 +145,7 @@ def test_it_is_the_first_best_tree_of_more_rows(seed: int, max_leaves: int | Non
     case = _larger(seed, 24, 3 + seed % 3 // 2, max_leaves)
     result = optimal(case.answers, case.cost, **case.limits)
     assert result.proven
-    assert (result.cost, result.shape) == (case.total(result.shape), _best(case)[3])
+    assert (result.cost, result.tree) == (case.total(result.tree), _best(case)[3])
 
 
 @pytest.mark.parametrize("seed", range(0, 12, 2))
@@ -155,9 +155,9 @@ def test_cut_short_anywhere_it_brackets_the_best_tree(seed: int) -> None:
     bounds, costs = [0], [int(case.cost.sum()) + 1]
     for nodes in (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 100_000):
         result = optimal(case.answers, case.cost, **case.limits, most_nodes=nodes)
-        assert case.allows(result.shape) and result.nodes <= nodes
+        assert case.allows(result.tree) and result.nodes <= nodes
         assert bounds[-1] <= result.bound <= least <= result.cost <= costs[-1]
-        assert result.cost == case.total(result.shape)
+        assert result.cost == case.total(result.tree)
         bounds.append(result.bound)
         costs.append(result.cost)
     assert len(set(bounds)) > 3, "the bound never rose on the way: nothing was cut"
@@ -170,8 +170,8 @@ def test_huge_costs_are_added_exactly(seed: int) -> None:
     case = replace(case, cost=np.random.default_rng(seed).integers(0, 1 << 51, case.cost.shape))
     assert int(case.cost.sum(axis=0).min()) > 1 << 53
     result = optimal(case.answers, case.cost, **case.limits)
-    cost, _, _, shape = _best(case)
-    assert (result.cost, result.bound, result.shape) == (cost, cost, shape)
+    cost, _, _, tree = _best(case)
+    assert (result.cost, result.bound, result.tree) == (cost, cost, tree)
 
 
 def test_it_makes_no_difference_how_many_questions_are_paired_at_once(
@@ -190,9 +190,8 @@ def test_a_start_is_never_made_worse_nor_preferred(case: Case, nodes: int, data:
     start = data.draw(st.sampled_from([tree[3] for tree in trees if case.allows(tree[3])][:500]))
     cut = optimal(case.answers, case.cost, **case.limits, start=start, most_nodes=nodes)
     assert cut.bound <= _best(case)[0] <= cut.cost
-    for known in (start, greedy(case.answers, case.cost, **case.limits)):
-        assert (cut.cost, count_leaves(cut.shape)) <= (case.total(known), count_leaves(known))
-    assert optimal(case.answers, case.cost, **case.limits, start=start).shape == _best(case)[3]
+    assert (cut.cost, count_leaves(cut.tree)) <= (case.total(start), count_leaves(start))
+    assert optimal(case.answers, case.cost, **case.limits, start=start).tree == _best(case)[3]
 
 
 def test_without_a_node_it_returns_what_is_known_before() -> None:
@@ -205,38 +204,19 @@ def test_without_a_node_it_returns_what_is_known_before() -> None:
     assert optimal(ANSWERS, COST, max_depth=1, start=worse, most_nodes=0) == Optimum((0, 0, 1), 0, 0, 0)
 
 
-@examples(100)
-@given(cases(questions=5, depth=3))
-def test_greedy_stays_within_the_limits_and_beats_no_optimum(case: Case) -> None:
-    shape = greedy(case.answers, case.cost, **case.limits)
-    assert case.allows(shape)
-    assert _best(case)[0] <= case.total(shape)
-    assert case.total(shape) <= int(case.cost.sum(axis=0).min()) + case.leaf_price
-
-
-def test_greedy_is_blind_to_a_checkerboard() -> None:
+def test_a_checkerboard_is_solved() -> None:
     answers = np.array([[True, True, False, False], [True, False, True, False]])
     cost = np.array([[0, 9], [9, 0], [9, 0], [0, 9]])
-    assert greedy(answers, cost, max_depth=2) == 0
     result = optimal(answers, cost, max_depth=2)
-    assert (result.shape, result.cost) == ((0, (1, 0, 1), (1, 1, 0)), 0)
-
-
-def test_greedy_takes_the_split_that_saves_most_anywhere() -> None:
-    answers = np.array([[True] * 4 + [False] * 4, [True, False] * 4])
-    cost = np.array([[0, 50, 99], [9, 40, 0], [0, 50, 99], [9, 40, 0]] + [[99, 0, 5], [99, 7, 0]] * 2)
-    assert greedy(answers, cost, max_depth=1) == (0, 0, 2)
-    assert greedy(answers, cost, max_depth=2, max_leaves=3) == (0, (1, 0, 2), 2)
-    assert greedy(answers, cost, max_depth=2) == (0, (1, 0, 2), (1, 1, 2))
-    assert greedy(answers, cost, max_depth=2, leaf_price=14) == (0, (1, 0, 2), 2)
+    assert (result.tree, result.cost) == ((0, (1, 0, 1), (1, 1, 0)), 0)
 
 
 def test_failed_configs_are_left_out_where_a_tree_can() -> None:
     answers = np.array([[True, True, True, False], [True, False, False, False]])
     cost = np.array([[0, FORBIDDEN, 8], [3, 0, FORBIDDEN], [4, 0, FORBIDDEN], [FORBIDDEN, 0, 0]])
-    assert optimal(answers, cost, max_depth=1).shape == (1, 0, 1)
+    assert optimal(answers, cost, max_depth=1).tree == (1, 0, 1)
     everywhere = np.full((4, 3), FORBIDDEN) + np.array([2, 1, 1])
-    assert optimal(answers, everywhere, max_depth=2).shape == 1
+    assert optimal(answers, everywhere, max_depth=2).tree == 1
     assert optimal(answers, everywhere, max_depth=2).cost == 4 * FORBIDDEN + 4
 
 
@@ -244,23 +224,23 @@ def test_of_equal_trees_the_first_wins_over_the_first_found() -> None:
     """Two questions in a row also give total 1 with four leaves; a leaf on the yes side comes before that."""
     answers = np.array([[1, 1, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]], bool)
     cost = 1 - np.eye(5, dtype=np.int64)
-    assert optimal(answers, cost, max_depth=2, max_leaves=4).shape == (0, (1, 0, 1), (2, 2, 3))
-    assert optimal(answers, cost, max_depth=3, max_leaves=4).shape == (0, 0, (2, 2, (3, 3, 4)))
+    assert optimal(answers, cost, max_depth=2, max_leaves=4).tree == (0, (1, 0, 1), (2, 2, 3))
+    assert optimal(answers, cost, max_depth=3, max_leaves=4).tree == (0, 0, (2, 2, (3, 3, 4)))
 
 
 def test_a_leaf_must_save_its_price() -> None:
     answers = np.array([[True, False]])
     cost = np.array([[0, 5], [5, 0]])
-    assert optimal(answers, cost, max_depth=3, leaf_price=4).shape == (0, 0, 1)
-    assert optimal(answers, cost, max_depth=3, leaf_price=5).shape == 0
+    assert optimal(answers, cost, max_depth=3, leaf_price=4).tree == (0, 0, 1)
+    assert optimal(answers, cost, max_depth=3, leaf_price=5).tree == 0
     assert optimal(answers, cost, max_depth=3, leaf_price=5).cost == 10
 
 
 def test_without_rows_or_questions_the_first_cheapest_config_is_launched() -> None:
     nothing = optimal(np.zeros((2, 0), bool), np.zeros((0, 3), np.int64), max_depth=3, leaf_price=2)
-    assert (nothing.shape, nothing.cost, nothing.bound) == (0, 2, 2)
+    assert (nothing.tree, nothing.cost, nothing.bound) == (0, 2, 2)
     alike = optimal(np.zeros((0, 2), bool), np.array([[4, 1, 0], [0, 1, 2]]), max_depth=3)
-    assert (alike.shape, alike.cost, alike.bound) == (1, 2, 2)
+    assert (alike.tree, alike.cost, alike.bound) == (1, 2, 2)
 
 
 @examples(60)

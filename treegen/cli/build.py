@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     from treegen.read.spec_file import find_spec, read_spec
     from treegen.review.build_summary import not_kept, show_heuristics
     from treegen.write.files import differences, foreign_files, stale_files, write_files
-    from treegen.write.publish_order import in_publish_order, interim_files
+    from treegen.write.publish_order import interim_files, publish_order
 
     spec = read_spec(find_spec(options.spec))
     output = options.output or short(spec.output)
@@ -50,8 +50,8 @@ def run(options: argparse.Namespace) -> int:
     show_heuristics(built.heuristics)
     sys.stdout.flush()  # write no file if standard output fails
     stale = stale_files(output, built.files)
-    first = interim_files(output, built.files)
-    changed = write_files(output, in_publish_order(built.files), remove=stale, first=first)
+    interim = interim_files(output, built.files)
+    changed = write_files(output, publish_order(built.files), remove=stale, interim=interim)
     counts = f"{len(built.files)} files, {len(changed)} changed, {len(stale)} removed"
     print(one_line(f"{output}: {counts}"))
     return FINE

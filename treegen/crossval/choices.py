@@ -1,4 +1,4 @@
-"""What a way of choosing chooses, and what that costs where it was measured."""
+"""The configs that a method chooses, and what they cost where they were measured."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from treegen.core.spec import Config
 from treegen.core.tree import Tree, choose
 
 Fit = Callable[[Problem], Tree]
-"""How our trees are fitted. It goes to other processes: a function of a module, or a partial of one."""
+"""Fits our trees. It is sent to other processes: a function of a module, or a partial of one."""
 
 Decisions = tuple[Config, ...]
-"""A config a scenario, in the order of a problem's rows."""
+"""One config per scenario, in the order of a problem's rows."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """Choices that were judged. cost: [choices] int64, as in Problem; scenarios: [choices] their ids."""
+    """Choices with their costs."""
 
-    cost: npt.NDArray[np.int64]
-    scenarios: tuple[str, ...]
+    cost: npt.NDArray[np.int64]  # [choices] as in Problem
+    scenarios: tuple[str, ...]  # [choices] ids
 
 
 def decide(tree: Tree, problem: Problem) -> Decisions:
-    """What a tree chooses in every scenario, also in those of a table that it was not fitted to."""
+    """What a tree chooses in every scenario, also of a table that it was not fitted to."""
     rows = (dict(zip(problem.names, row, strict=True)) for row in problem.features.tolist())
     return tuple(choose(tree, values) for values in rows)
 
 
 def judge(decisions: Decisions, problem: Problem) -> Choices:
-    """Look the decisions up in a table; a config that the table does not hold was not measured."""
+    """The costs of decisions by a table; a config that the table lacks counts as not measured."""
     index = {config: i for i, config in enumerate(problem.configs)}
     columns = [index.get(config) for config in decisions]
     cost = [UNMEASURED if c is None else problem.cost[row, c] for row, c in enumerate(columns)]
@@ -42,11 +42,11 @@ def judge(decisions: Decisions, problem: Problem) -> Choices:
 
 
 def joined(parts: Sequence[Choices]) -> Choices:
-    """All choices of several, in order."""
+    """All choices of several parts, in order."""
     costs = np.concatenate([part.cost for part in parts])
     return Choices(costs, tuple(scenario for part in parts for scenario in part.scenarios))
 
 
-def without_gaps(cost: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Costs in which every choice that has no time counts as one twice as slow as the best."""
+def penalise_untimed(cost: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Costs in which every choice without a time, failed ones included, counts as 2x slower than the best."""
     return np.where(cost >= UNMEASURED, UNTIMED_PENALTY, cost)

@@ -1,4 +1,4 @@
-"""How good a tree is on scenarios that it has not seen, beside scikit-learn's classifier of the same size."""
+"""Cross-validation: how good fitted trees are on scenarios that they have not seen."""
 
 from __future__ import annotations
 
@@ -24,16 +24,11 @@ _CLASSIFIER_SEEDS = range(4)
 
 @dataclass(frozen=True)
 class HeldOut:
-    """One way of choosing, on held-out scenarios. For a table of winners `agreement` is the share of
-    scenarios in which it chose the winner and `slowdown` is None; for a measured table `slowdown` is the
-    geometric mean of time over best time, `agreement` the share in which it chose the fastest config, and
-    `untimed` the share in which it chose a config that failed, was not measured or breaks a
-    constraint there, which no mean can hold.
-    """
+    """Held-out figures of one method."""
 
-    agreement: float
-    slowdown: float | None
-    untimed: float = 0.0
+    agreement: float  # share of the choices that are the fastest measured config
+    slowdown: float | None  # geometric mean of time over best time, of timed choices; None for a winner table
+    untimed: float = 0.0  # share of the choices that failed, were not measured or break a constraint
 
 
 @dataclass(frozen=True)
@@ -51,9 +46,9 @@ class FoldTree:
 
 
 def cross_validate(problem: Problem, fit: Fit) -> tuple[FoldTree, ...]:
-    """5-fold cross-validation of the whole fit; none of a table with a single scenario.
+    """The trees of a 5-fold cross-validation; none for a table whose scenarios all have the same features.
 
-    Copies of a scenario are held out together. Of fewer than five scenarios each is held out by itself.
+    Copies of a scenario are held out together. Of fewer than five scenarios each is held out alone.
     """
     copy = copies(problem.features)
     if copy.max() == 0:
@@ -63,37 +58,38 @@ def cross_validate(problem: Problem, fit: Fit) -> tuple[FoldTree, ...]:
 
 
 def held_out(problem: Problem, fold_trees: Sequence[FoldTree]) -> npt.NDArray[np.int64]:
-    """[REPEATS, scenarios] int64, costs of the choices of the trees that have not seen the scenario."""
+    """[REPEATS, scenarios] int64, each the cost of the choice of the tree that has not seen the scenario."""
     result = np.empty((REPEATS if fold_trees else 0, len(problem.cost)), dtype=np.int64)
-    for number, one in enumerate(fold_trees):
-        unseen = problem.rows(one.fold.test)
+    for number, fold_tree in enumerate(fold_trees):
+        unseen = problem.rows(fold_tree.fold.test)
         repeat = number * REPEATS // len(fold_trees)
-        result[repeat, one.fold.test] = judge(decide(one.tree, unseen), unseen).cost
+        result[repeat, fold_tree.fold.test] = judge(decide(fold_tree.tree, unseen), unseen).cost
     return result
 
 
 def evaluate(problem: Problem, fold_trees: Sequence[FoldTree]) -> Evaluation | None:
-    """Held-out figures of our trees and of a classifier; None for a table that is too small.
+    """Held-out figures of our trees and of a classifier; None for a table of fewer than ten scenarios.
 
-    The classifier is scikit-learn's DecisionTreeClassifier on the winners, with the same features, as many
-    leaves as ours has in that fold and the same depth limit, averaged over seeds as it breaks ties at random.
+    The classifier is scikit-learn's DecisionTreeClassifier, trained on the winners with the same features and
+    depth limit and as many leaves as our tree of that fold. It breaks ties at random, so its figures are
+    means over seeds.
     """
     if len(problem.cost) < 2 * FOLDS:
         return None
     theirs = []
-    for one in fold_trees:
-        known, unseen = problem.rows(one.fold.train), problem.rows(one.fold.test)
-        budget = Budget(problem.kernel.budget.max_depth, size(one.tree))
+    for fold_tree in fold_trees:
+        known, unseen = problem.rows(fold_tree.fold.train), problem.rows(fold_tree.fold.test)
+        budget = Budget(problem.kernel.budget.max_depth, size(fold_tree.tree))
         rules = [classifier(known, budget, seed) for seed in _CLASSIFIER_SEEDS]
         theirs += [judge(rule.choose(unseen), unseen).cost for rule in rules]
     ours, cells = held_out(problem, fold_trees).ravel(), problem.table.cells
     return Evaluation(_summary(ours, cells), _summary(np.concatenate(theirs), cells))
 
 
-def _summary(lost: npt.NDArray[np.int64], cells: Cells) -> HeldOut:
-    agreement = float(np.mean(lost == 0))
+def _summary(cost: npt.NDArray[np.int64], cells: Cells) -> HeldOut:
+    agreement = float(np.mean(cost == 0))
     if cells is Cells.WINNERS:
         return HeldOut(agreement, None)
-    timed = lost[lost < UNMEASURED]
+    timed = cost[cost < UNMEASURED]
     slowdown = math.exp(float(timed.mean()) / UNIT) if len(timed) else math.inf
-    return HeldOut(agreement, slowdown, 1 - len(timed) / len(lost))
+    return HeldOut(agreement, slowdown, 1 - len(timed) / len(cost))

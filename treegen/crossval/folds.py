@@ -1,4 +1,4 @@
-"""Which scenarios are held out, and which part of the others a learning curve trains on."""
+"""The scenarios that are held out, and the parts of the others that a learning curve trains on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Fold:
-    """train, test: [scenarios] int64, ascending rows of a problem; together all of them."""
+    """Ascending rows of a problem, each array [scenarios] int64."""
 
     train: npt.NDArray[np.int64]
     test: npt.NDArray[np.int64]
@@ -28,22 +28,22 @@ def split(scenarios: int, folds: int, repeats: int) -> tuple[Fold, ...]:
 
 
 def split_copies(copies: npt.NDArray[np.int64], folds: int, repeats: int) -> tuple[Fold, ...]:
-    """`split`, but scenarios of one number are always on the same side: what is known of one is known of all.
+    """`split`, but copies of a scenario stay together, so that no held-out scenario was seen in training.
 
-    copies: [scenarios], all numbers from 0 to the greatest.
+    copies: [scenarios], equal for copies; all numbers from 0 to the greatest.
     """
     sides = split(int(copies.max()) + 1, folds, repeats)
     return tuple(Fold(*(np.flatnonzero(np.isin(copies, s)) for s in (f.train, f.test))) for f in sides)
 
 
 def nested(fold: Fold, parts: Sequence[Fraction], seed: int) -> tuple[Fold, ...]:
-    """The fold with ascending parts of its training scenarios; each holds all of the one before."""
+    """The fold with ascending parts of its training scenarios, each of which contains the one before."""
     # RandomState: its streams are the same in every version of NumPy, those of Generator are not.
     order = np.random.RandomState(seed).permutation(fold.train)
     return tuple(Fold(np.sort(order[: int(len(order) * part)]), fold.test) for part in parts)
 
 
 def resampled(scenarios: int, samples: int) -> tuple[npt.NDArray[np.int64], ...]:
-    """`samples` bootstrap samples: as many rows as there are, drawn with replacement, ascending."""
+    """`samples` bootstrap samples, each of as many rows as there are, drawn with replacement, ascending."""
     random = np.random.RandomState(SEED)
     return tuple(np.sort(random.randint(scenarios, size=scenarios)) for _ in range(samples))

@@ -1,4 +1,4 @@
-"""Figures that say how good choices were."""
+"""Figures of merit of choices."""
 
 from __future__ import annotations
 
@@ -10,50 +10,46 @@ import numpy.typing as npt
 
 from treegen.core.problem import FORBIDDEN, UNIT, UNMEASURED
 from treegen.core.table import Cells
-from treegen.crossval.choices import Choices, without_gaps
+from treegen.crossval.choices import Choices, penalise_untimed
 
 
 @dataclass(frozen=True)
 class Quality:
-    """How good some choices were. Slowdowns are ratios: time over the best time measured there.
+    """How good some choices were.
 
-    choices: how many were judged. agreement: the share that was the fastest config.
-    slowdown: geometric mean over all choices, those without a time charged as twice the best time.
-    timed_slowdown: geometric mean over those that have a time. percentile95: the least slowdown that 95% of
-    the choices do not exceed, charged alike. worst, worst_scenario: the slowest choice that has a time, and
-    where. All of these are None for a table of winners, and the latter three where no choice has a time.
-    unmeasured: choices that were not measured. failed: choices that failed or break a constraint.
+    A slowdown is a choice's time over the best time in its scenario. All slowdowns are None for a winner
+    table; `timed_slowdown` and `worst` are None where no choice has a time.
     """
 
-    choices: int
-    agreement: float
-    slowdown: float | None
-    timed_slowdown: float | None
-    percentile95: float | None
-    worst: float | None
-    worst_scenario: str | None
-    unmeasured: int
-    failed: int
+    choices: int  # how many were judged
+    agreement: float  # share that is the fastest config
+    slowdown: float | None  # geometric mean; a choice without a time scores as 2x slower than the best
+    timed_slowdown: float | None  # geometric mean over the choices that have a time
+    percentile95: float | None  # the least slowdown that 95% do not exceed; without a time as in `slowdown`
+    worst: float | None  # the greatest slowdown of a choice that has a time
+    worst_scenario: str | None  # where that is; of equals the first id in the alphabet
+    unmeasured: int  # choices that were not measured
+    failed: int  # choices that failed or break a constraint
 
 
 def quality(judged: Choices, cells: Cells) -> Quality:
-    """Sum up the judged choices, of which there must be one at least."""
+    """The figures of judged choices, of which there must be at least one."""
     cost, count = judged.cost, len(judged.cost)
     failed = int((cost >= FORBIDDEN).sum())
     unmeasured = int((cost >= UNMEASURED).sum()) - failed
     agreement = float((cost == 0).sum()) / count
     if cells is Cells.WINNERS:
         return Quality(count, agreement, None, None, None, None, None, unmeasured, failed)
-    charged = np.sort(without_gaps(cost))
-    highest = int(charged[(95 * count + 99) // 100 - 1])
+    scored = np.sort(penalise_untimed(cost))
+    percentile95 = int(scored[(95 * count + 99) // 100 - 1])
     timed = cost[cost < UNMEASURED]
     worst = _worst(judged) if len(timed) else None
     return Quality(
         count,
         agreement,
-        geomean(charged),
+        geomean(scored),
         geomean(timed) if len(timed) else None,
-        math.exp(highest / UNIT),
+        math.exp(percentile95 / UNIT),
         math.exp(worst[0] / UNIT) if worst else None,
         worst[1] if worst else None,
         unmeasured,
@@ -62,14 +58,15 @@ def quality(judged: Choices, cells: Cells) -> Quality:
 
 
 def geomean(cost: npt.NDArray[np.int64]) -> float:
-    """The geometric mean of the slowdowns that these costs are the logarithms of."""
+    """The geometric mean slowdown of these costs."""
     return math.exp(int(cost.sum()) / len(cost) / UNIT)
 
 
 def gap_closed(slowdown: float | None, single_best: float | None) -> float | None:
-    """How much of what the single best config loses is not lost; None where it loses nothing.
+    """The share of the single best config's log slowdown that a method avoids.
 
-    1 is the oracle, 0 as good as the single best, below 0 worse.
+    1 is the oracle, 0 is as good as the single best config, below 0 is worse. None if a slowdown is unknown
+    or the single best config is optimal.
     """
     if slowdown is None or single_best is None or single_best <= 1:
         return None
@@ -77,7 +74,7 @@ def gap_closed(slowdown: float | None, single_best: float | None) -> float | Non
 
 
 def _worst(judged: Choices) -> tuple[int, str]:
-    """The greatest cost that has a time and the scenario's id; of equals the first in the alphabet."""
+    """The greatest cost of a timed choice and its scenario's id; of equals the first in the alphabet."""
     timed = [(int(c), s) for c, s in zip(judged.cost, judged.scenarios, strict=True) if c < UNMEASURED]
     highest = max(cost for cost, _ in timed)
     return highest, min(scenario for cost, scenario in timed if cost == highest)

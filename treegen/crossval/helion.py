@@ -1,8 +1,8 @@
-"""The heuristic builder of Helion (github.com/pytorch/helion), where that is installed.
+"""Compare with the heuristic builder of Helion (github.com/pytorch/helion), if that is installed.
 
-Written against Helion 1.5.1, `helion.autotuner.heuristic_generator`: a subset of configs that meets a
-performance goal, then features that others do not imply, then a tree on the best config of the subset. Its
-defaults are kept. Helion brings PyTorch with it, so it is imported only when it is asked for.
+Written against Helion 1.5.1, `helion.autotuner.heuristic_generator`, with its defaults. It selects a subset
+of configs that meets a performance goal, then the features that others do not imply. Then it fits a tree
+to the best config of the subset. Helion imports PyTorch, so this module imports Helion only on use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KERNEL = "kernel"
 
 
 def version() -> str | None:
-    """The installed version; None where Helion is not installed or cannot be imported."""
+    """The installed version; None if Helion is not installed or cannot be imported."""
     try:
         _generator()
         return importlib.metadata.version("helion")
@@ -38,7 +38,7 @@ def version() -> str | None:
 def helion(known: Problem, budget: Budget) -> Rule:
     """The tree that Helion builds with its defaults: depth 6, at most ten configs, any number of leaves."""
     generator, config = _generator(), importlib.import_module("helion").Config
-    # Helion's generated function takes arguments by position where features are called key_0, key_1, ...
+    # Helion's generated function takes positional arguments if features are called key_0, key_1, ...
     names = [f"key_{i}" for i in range(len(known.split_on))]
     data = generator.ShapeConfigData(
         kernel_name=_KERNEL,
@@ -78,7 +78,7 @@ def _values(problem: Problem, known: Problem) -> list[list[int]]:
 
 
 def _timings(known: Problem) -> npt.NDArray[np.float64]:
-    """Times relative to the scenario's best. Helion, too, reads what has no time as infinite."""
+    """[scenarios, configs] times relative to the scenario's best; infinite where unknown, as in Helion."""
     unknown = known.cost > 0 if known.table.cells is Cells.WINNERS else known.cost >= UNMEASURED
     return np.where(unknown, np.inf, np.exp(np.where(unknown, 0, known.cost) / UNIT))
 

@@ -1,4 +1,4 @@
-"""Do independent pieces of work in several processes, with results as if they had been done in order."""
+"""Run independent tasks in several processes, with the results in the order of the tasks."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from multiprocessing.reduction import ForkingPickler
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
-Task = TypeVar("Task")
+Argument = TypeVar("Argument")
 Result = TypeVar("Result")
-Tell = Callable[[str, int, int], None]
-"""Is told what is being done, how much of it is done and how much there is."""
+ReportProgress = Callable[[str, int, int], None]
+"""Gets the name of the work, the number of tasks done and the number of all tasks."""
 
 
-class Run(Protocol):
+class ParallelMap(Protocol):
     """`run(what, function, tasks)`: the results of `function` for all tasks, in their order.
 
-    `what` names the work for a person who waits. The function belongs to a module and tasks can be pickled.
+    `what` names the work in progress reports. The function belongs to a module, and tasks can be pickled.
     """
 
     def __call__(
-        self, what: str, function: Callable[[Task], Result], tasks: Sequence[Task]
+        self, what: str, function: Callable[[Argument], Result], tasks: Sequence[Argument]
     ) -> list[Result]: ...
 
 
-def _silent(what: str, done: int, total: int) -> None:
-    """Says nothing."""
+def _no_report(what: str, done: int, total: int) -> None:
+    pass
 
 
 @contextlib.contextmanager
-def processes(jobs: int, tell: Tell = _silent) -> Iterator[Run]:
-    """A `Run` that uses up to `jobs` processes; 1 stays in this one.
+def processes(jobs: int, report: ReportProgress = _no_report) -> Iterator[ParallelMap]:
+    """A `ParallelMap` over up to `jobs` processes; with one job, tasks run in this process.
 
-    Whatever ends the block early (an error, Ctrl-C) ends the processes, too.
+    If an error or Ctrl-C ends the block early, the processes end, too.
     """
     if jobs == 1:
-        yield _told(tell, map)
+        yield _reporting(report, map)
         return
     before = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_leave_interrupts_to_the_parent)
     try:
-        yield _told(tell, pool.map)
+        yield _reporting(report, pool.map)
     except BaseException:
         for child in set(multiprocessing.active_children()) - before:
             child.terminate()
@@ -54,13 +54,13 @@ def processes(jobs: int, tell: Tell = _silent) -> Iterator[Run]:
         pool.shutdown(cancel_futures=True)
 
 
-def _told(tell: Tell, mapped: Callable[..., Iterable[Any]]) -> Run:
-    def run(what: str, function: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
+def _reporting(report: ReportProgress, mapped: Callable[..., Iterable[Any]]) -> ParallelMap:
+    def run(what: str, function: Callable[[Argument], Result], tasks: Sequence[Argument]) -> list[Result]:
         results: list[Result] = []
-        tell(what, 0, len(tasks))
+        report(what, 0, len(tasks))
         for result in mapped(function, tasks):
             results.append(result)
-            tell(what, len(results), len(tasks))
+            report(what, len(results), len(tasks))
         return results
 
     return run
@@ -78,7 +78,7 @@ def _reduced_proxy(proxy: MappingProxyType[Any, Any]) -> tuple[Any, ...]:
     return _proxy, (dict(proxy),)
 
 
-ForkingPickler.register(MappingProxyType, _reduced_proxy)  # specs hold some; pickle alone refuses them
+ForkingPickler.register(MappingProxyType, _reduced_proxy)  # specs hold mapping proxies, which pickle refuses
 
-in_order = _told(_silent, map)
-"""One after the other, in this process."""
+in_order = _reporting(_no_report, map)
+"""A `ParallelMap` that runs one task after the other in this process."""

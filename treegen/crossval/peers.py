@@ -1,4 +1,4 @@
-"""Other ways of choosing, for comparison. Each learns from the same scenarios and asks the same features."""
+"""Other methods, for comparison. Each learns from the same scenarios and the same features."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from treegen.core.problem import UNIT, Problem, charged
 from treegen.core.spec import Budget
 from treegen.core.tree import Tree, size
 from treegen.crossval.choices import Decisions, decide
-from treegen.fit.search import greedy as grown
+from treegen.fit.search import greedy as greedy_tree
 
 FOREST_TREES = 200
 _SEED = 0
-_CAP = 4 * UNIT  # means of costs are no use where a single failure outweighs all times
+_CAP = 4 * UNIT  # else a single failure would outweigh all times in a mean of costs
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a way of choosing has fold_trees. leaves: of its tree; None where there is no single tree."""
+    """What a method has learned."""
 
     choose: Callable[[Problem], Decisions]
-    leaves: int | None
+    leaves: int | None  # of its tree; None if it is not a single tree
 
 
-Way = Callable[[Problem, Budget], Rule]
+Method = Callable[[Problem, Budget], Rule]
 """Learns a rule from a problem, within the depth and the leaves of a budget."""
 
 
@@ -45,12 +45,12 @@ def single_best(known: Problem, budget: Budget) -> Rule:
 
 
 def greedy(known: Problem, budget: Budget) -> Rule:
-    """Best-first growth on the same objective, over the same questions."""
-    return tree_rule(grown(known, budget))
+    """Best-first growth for the same objective, over the same splits."""
+    return tree_rule(greedy_tree(known, budget))
 
 
 def classifier(known: Problem, budget: Budget, seed: int = _SEED) -> Rule:
-    """scikit-learn's DecisionTreeClassifier on the winners, which is how PyTorch's AutoHeuristic learns."""
+    """scikit-learn's DecisionTreeClassifier on the winners, as in PyTorch's AutoHeuristic."""
     winners = known.cost.argmin(axis=1)
     if budget.max_leaves < 2:
         config = known.configs[int(np.bincount(winners).argmax())]
@@ -65,7 +65,7 @@ def classifier(known: Problem, budget: Budget, seed: int = _SEED) -> Rule:
 
 
 def regressor(known: Problem, budget: Budget) -> Rule:
-    """scikit-learn's DecisionTreeRegressor on the costs of all configs at once; the cheapest is chosen."""
+    """scikit-learn's DecisionTreeRegressor on the costs of all configs; the cheapest config is chosen."""
     if budget.max_leaves < 2:
         return single_best(known, budget)
     model = DecisionTreeRegressor(
@@ -76,10 +76,9 @@ def regressor(known: Problem, budget: Budget) -> Rule:
 
 
 def forest(known: Problem, budget: Budget) -> Rule:
-    """Extremely randomised trees (Geurts et al. 2006) on costs: no module of if-else could hold them.
+    """Extremely randomised trees (Geurts et al. 2006) on costs, without a budget: what the features allow.
 
-    They tell what the features allow, so the budget does not bind them. They see logarithms of the
-    features, as their random thresholds are uniform between two values.
+    They see logarithms of the features, as their random thresholds are uniform between two values.
     """
     model = ExtraTreesRegressor(n_estimators=FOREST_TREES, random_state=_SEED)
     model.fit(_logarithms(_features(known, known)), _targets(known))
@@ -87,7 +86,7 @@ def forest(known: Problem, budget: Budget) -> Rule:
 
 
 def _features(problem: Problem, known: Problem) -> npt.NDArray[np.int64]:
-    """[scenarios, split_on] of a problem, in the order in which `known` was fold_trees from."""
+    """[scenarios, split_on] of a problem, in the column order of `known`."""
     return np.stack([problem.column(name) for name in known.split_on], axis=1)
 
 
@@ -101,8 +100,8 @@ def _targets(known: Problem) -> npt.NDArray[np.int64]:
 
 
 def _cheapest(known: Problem, model: Any, features: npt.NDArray[Any]) -> Decisions:
-    """Whole steps: the order in which a library sums must not decide between equals."""
-    predicted = model.predict(features).reshape(len(features), -1)  # of one config: no second axis
+    """The configs of least predicted cost, rounded: summation order must not decide between equals."""
+    predicted = model.predict(features).reshape(len(features), -1)  # for one config there is no second axis
     return _named(known, np.rint(predicted).argmin(axis=1))
 
 

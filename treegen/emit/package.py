@@ -1,4 +1,4 @@
-"""Every file of the output folder but the lock, as text."""
+"""The text of every file of the output folder, except the lock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treegen.emit.python import device_module, kernel_package, top_package
 from treegen.emit.triton import Unprintable, in_kernel_module, in_kernel_package
 
 
-class Compiled(Protocol):
+class CompiledTree(Protocol):
     """A problem and its finished tree."""
 
     @property
@@ -28,8 +28,8 @@ Modules = Mapping[tuple[str, str], str]
 """The text of each device's module, by kernel and device."""
 
 
-def emit_modules(heuristics: Iterable[Compiled]) -> Modules:
-    """The module of every heuristic."""
+def emit_modules(heuristics: Iterable[CompiledTree]) -> Modules:
+    """The module of every device that has a tree."""
     modules = {}
     for heuristic in heuristics:
         kernel, device = heuristic.problem.kernel, heuristic.problem.device
@@ -37,7 +37,7 @@ def emit_modules(heuristics: Iterable[Compiled]) -> Modules:
     return modules
 
 
-def emit_package(spec: Spec, heuristics: Iterable[Compiled], modules: Modules) -> dict[str, str]:
+def emit_package(spec: Spec, heuristics: Iterable[CompiledTree], modules: Modules) -> dict[str, str]:
     """Every output text by its path below the output folder. Raises InputError."""
     files = {
         "__init__.py": top_package(spec.kernels),
@@ -52,8 +52,8 @@ def emit_package(spec: Spec, heuristics: Iterable[Compiled], modules: Modules) -
     return {**files, **_in_kernel_files(spec, heuristics)}
 
 
-def _in_kernel_files(spec: Spec, heuristics: Iterable[Compiled]) -> dict[str, str]:
-    """Trees as Triton functions, for kernels whose spec names `in_kernel` parameters."""
+def _in_kernel_files(spec: Spec, heuristics: Iterable[CompiledTree]) -> dict[str, str]:
+    """Modules of Triton functions, for kernels whose spec names `in_kernel` parameters."""
     files = {}
     for kernel in spec.kernels.values():
         for name, text in in_kernel_package(kernel).items():

@@ -18,12 +18,14 @@ def device_module(
     tree: Tree,
     expression: Callable[[expr.Expression], str] = expr.to_python,
 ) -> str:
-    """The module of one device: config constants and `choose`. expression: prints what computes a derived
-    feature."""
+    """The module of one device: config constants and `choose`.
+
+    expression: prints the expression of a derived feature.
+    """
     configs = sorted({leaf.config for leaf, _ in leaves(tree)})
     derived = {name: expr.substitute(known, limits) for name, known in kernel.derived.items()}
 
-    def answer(config: Config) -> str:
+    def leaf(config: Config) -> str:
         return f"return {kernel.constant_name(config)}"
 
     return (
@@ -33,15 +35,15 @@ def device_module(
             kernel=kernel,
             device=device_key,
             constants=[(kernel.constant_name(config), config) for config in configs],
-            lines=statements(tree, derived, Dialect(answer, expression)),
+            lines=statements(tree, derived, Dialect(leaf, expression)),
         )
     )
 
 
 def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dict[str, str]:
-    """The files of a kernel's package that no single device owns, by file name.
+    """The files of a kernel's package that all devices share, by file name.
 
-    Of devices with one architecture the first in `devices` that has a table serves its other GPUs.
+    GPUs of an architecture that no device names get the first device of that architecture with a table.
     """
     served = [device for device in devices.values() if device.key in kernel.tables]
     by_name = [(name, device.key) for device in served for name in device.names]
@@ -58,7 +60,7 @@ def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dic
         "__init__.py": templates.get_template("kernel.py.j2").render(
             kernel=kernel,
             modules=sorted([*kernel.tables, FALLBACK_DEVICE]),
-            by_name=sorted(by_name, key=lambda pair: -len(pair[0])),  # the most exact name wins
+            by_name=sorted(by_name, key=lambda pair: -len(pair[0])),  # the longest name wins
             by_arch=by_arch,
             by_vendor=by_vendor,
             default=FALLBACK_DEVICE,
@@ -67,5 +69,5 @@ def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dic
 
 
 def top_package(kernels: Mapping[str, KernelSpec]) -> str:
-    """generated/__init__.py."""
+    """The text of generated/__init__.py."""
     return environment().get_template("generated.py.j2").render(kernels=sorted(kernels))

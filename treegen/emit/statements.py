@@ -1,4 +1,4 @@
-"""Lay a tree out as the statements of a function body."""
+"""Print a tree as the statements of a function body."""
 
 from __future__ import annotations
 
@@ -18,25 +18,23 @@ class Line:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a function's parts are printed. answer: the statement of a leaf. expression: what computes a
-    derived feature. returns: whether an answer leaves the function; else it stands alone in its branch."""
+    """How the parts of a function are printed."""
 
-    answer: Callable[[Config], str]
-    expression: Callable[[expr.Expression], str] = expr.to_python
-    returns: bool = True
+    leaf: Callable[[Config], str]  # the statement of a leaf
+    expression: Callable[[expr.Expression], str] = expr.to_python  # the expression of a derived feature
+    returns: bool = True  # whether a leaf's statement leaves the function
 
 
 def statements(tree: Tree, derived: Mapping[str, expr.Expression], dialect: Dialect) -> list[Line]:
-    """if-else statements that end with the answer of the leaf that they reach.
+    """If-else statements, each way through which ends with the statement of the leaf that it reaches.
 
-    A derived feature is computed just before the first question that needs it. A question with a leaf on
-    one side answers at once and goes on without an else where answers return, and else with an elif where it
-    can, so that nesting shows real alternatives only.
+    A derived feature is computed just before the first split that needs it. Of a split, a side that is a
+    leaf is printed first. If leaves return, no else follows it; otherwise an elif follows where possible.
     """
 
-    def emit(node: Tree, indent: int, in_scope: frozenset[str], question: str = "if") -> Iterator[Line]:
+    def emit(node: Tree, indent: int, in_scope: frozenset[str], keyword: str = "if") -> Iterator[Line]:
         if isinstance(node, Leaf):
-            yield Line(indent, dialect.answer(node.config))
+            yield Line(indent, dialect.leaf(node.config))
             return
         for name in _needed(node.feature, derived, in_scope):
             yield Line(indent, f"{name} = {dialect.expression(derived[name])}")
@@ -44,11 +42,11 @@ def statements(tree: Tree, derived: Mapping[str, expr.Expression], dialect: Dial
         low_first = isinstance(node.low, Leaf) or not isinstance(node.high, Leaf)
         first, second = (node.low, node.high) if low_first else (node.high, node.low)
         sign = "<=" if low_first else ">"
-        yield Line(indent, f"{question} {node.feature} {sign} {expr.number(node.threshold)}:")
+        yield Line(indent, f"{keyword} {node.feature} {sign} {expr.number(node.threshold)}:")
         yield from emit(first, indent + 1, in_scope)
         if isinstance(first, Leaf) and dialect.returns:
             yield from emit(second, indent, in_scope)
-        elif not dialect.returns and _asks_at_once(second, derived, in_scope):
+        elif not dialect.returns and _is_split_alone(second, derived, in_scope):
             yield from emit(second, indent, in_scope, "elif")
         else:
             yield Line(indent, "else:")
@@ -57,13 +55,13 @@ def statements(tree: Tree, derived: Mapping[str, expr.Expression], dialect: Dial
     return list(emit(tree, 0, frozenset()))
 
 
-def _asks_at_once(tree: Tree, derived: Mapping[str, expr.Expression], in_scope: frozenset[str]) -> bool:
-    """Whether a question comes first, with nothing to compute before it."""
+def _is_split_alone(tree: Tree, derived: Mapping[str, expr.Expression], in_scope: frozenset[str]) -> bool:
+    """Whether the tree is printed as an `if`, with nothing to compute before it."""
     return isinstance(tree, Split) and not _needed(tree.feature, derived, in_scope)
 
 
 def _needed(name: str, derived: Mapping[str, expr.Expression], in_scope: frozenset[str]) -> list[str]:
-    """The derived features to compute before `name` can be used, in order."""
+    """The derived features that must be computed before `name` can be used, in order."""
     order: dict[str, None] = {}
 
     def visit(part: str) -> None:

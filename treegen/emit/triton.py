@@ -1,6 +1,6 @@
-"""Print trees as Triton device functions, through a template beside this file. Triton is never imported.
+"""Print trees as Triton device functions, through a template beside this file, without importing Triton.
 
-A function assigns its answer and returns it at its end: Triton does not inline one that returns earlier.
+A function assigns its result and returns it at its end: Triton does not inline one that returns earlier.
 """
 
 from __future__ import annotations
@@ -18,19 +18,17 @@ from treegen.emit.statements import Dialect, Line, statements
 from treegen.passes.project import project
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
-_DEEPEST = 90  # Python takes 100 levels of indentation
+_MOST_INDENTS = 90  # Python accepts 100 levels of indentation
 
 
 class Unprintable(ValueError):
-    """A tree that no Triton function can be; the message says why."""
+    """A tree that cannot be printed as a Triton function; the message says why."""
 
 
 @dataclass(frozen=True)
 class _Function:
-    """asked: the features of which the function computes anything, in the spec's order."""
-
     name: str
-    asked: tuple[str, ...]
+    arguments: tuple[str, ...]  # the features that the function reads, in the spec's order
     lines: tuple[Line, ...]
 
     @property
@@ -39,7 +37,7 @@ class _Function:
 
 
 def in_kernel_package(kernel: KernelSpec) -> dict[str, str]:
-    """The files of a kernel's subpackage that no single device owns, by file name."""
+    """The files of a kernel's subpackage that all devices share, by file name."""
     if not kernel.in_kernel:
         return {}
     template = environment().get_template("in_kernel.py.j2")
@@ -50,7 +48,7 @@ def in_kernel_package(kernel: KernelSpec) -> dict[str, str]:
 def in_kernel_module(kernel: KernelSpec, device_key: str, limits: Mapping[str, int], tree: Tree) -> str:
     """The module of one device: a function for each parameter that the kernel's Triton code chooses.
 
-    tree: the device's, whose configs have all parameters. Raises Unprintable.
+    tree: the device's tree, whose configs have all parameters. Raises Unprintable.
     """
     derived = _derived(kernel, limits)
     functions = [_function(kernel, derived, tree, parameter) for parameter in kernel.in_kernel]
@@ -62,7 +60,7 @@ def in_kernel_module(kernel: KernelSpec, device_key: str, limits: Mapping[str, i
             kernel=kernel,
             device=device_key,
             functions=functions,
-            uses_tl=any(function.asked for function in functions),
+            uses_tl=any(function.arguments for function in functions),
             floors="_floor_division(" in text,
             powers="_next_power_of_2(" in text,
         )
@@ -70,8 +68,10 @@ def in_kernel_module(kernel: KernelSpec, device_key: str, limits: Mapping[str, i
 
 
 def _derived(kernel: KernelSpec, limits: Mapping[str, int]) -> dict[str, expr.Expression]:
-    """The derived features with limits put in, and with those that are constants then put into others:
-    what Triton computes from constants alone has 32 bits."""
+    """The derived features with limits put in, and with those that are then constants put into others.
+
+    No constant expression may remain, as Triton computes these in 32 bits.
+    """
     derived: dict[str, expr.Expression] = {}
     known = dict(limits)
     for name, expression in kernel.derived.items():
@@ -91,35 +91,35 @@ def _function(
             raise Unprintable(f"{parameter} depends on {name}, which holds a number beyond 64 bits")
     box = _values(kernel, derived)
 
-    def answer(config: Config) -> str:
+    def leaf(config: Config) -> str:
         return f"{parameter} = {dict(config.parameters)[parameter]}"
 
     def printed(expression: expr.Expression) -> str:
         return _text(expression, box)
 
-    lines = statements(projected, derived, Dialect(answer, printed, returns=False))
-    if max(line.indent for line in lines) > _DEEPEST:
-        raise Unprintable(f"the tree of {parameter} nests questions more than {_DEEPEST} deep")
+    lines = statements(projected, derived, Dialect(leaf, printed, returns=False))
+    if max(line.indent for line in lines) > _MOST_INDENTS:
+        raise Unprintable(f"the tree of {parameter} nests splits more than {_MOST_INDENTS} deep")
     return _Function(parameter, tuple(name for name in kernel.features if name in needed), tuple(lines))
 
 
 def _region(kernel: KernelSpec) -> Region:
-    """Every value that a feature may have: no question is asked that is answered by the integers' width."""
+    """All values that a feature may have: a split that the width of integers decides is not printed."""
     raw: Region = dict.fromkeys(kernel.features, (0, _GREATEST))
     return {**raw, **dict.fromkeys(kernel.derived, (_LEAST, _GREATEST))}
 
 
 def _values(kernel: KernelSpec, derived: Mapping[str, expr.Expression]) -> dict[str, Interval]:
-    """What features and derived features can be where features are 0 or more, however large."""
+    """The range of every feature and derived feature, for features of 0 or more without an upper bound."""
     box: dict[str, Interval] = dict.fromkeys(kernel.features, (0, float("inf")))
     for name, expression in derived.items():
-        if expr.names(expression) <= box.keys():  # not so where a device does not state a limit
+        if expr.names(expression) <= box.keys():  # false if the device does not state a limit
             box[name] = enclosure(expression, box)
     return box
 
 
 def _all_needed(tree: Tree, derived: Mapping[str, expr.Expression]) -> set[str]:
-    """The features that the tree's questions are computed from, themselves included."""
+    """The features that the tree splits on, and those that these are computed from."""
     needed = set(split_features(tree))
     for name in reversed(list(derived)):
         if name in needed:
@@ -137,8 +137,10 @@ def _numbers(expression: expr.Expression) -> Iterator[int]:
 
 
 def _text(expression: expr.Expression, box: Mapping[str, Interval], outer: int = 0) -> str:
-    """Triton text that computes the expression, all of whose names are int64, with no more parentheses than
-    it needs. box: the values that names can have."""
+    """Triton source of an expression of int64 names, without needless parentheses.
+
+    box: the range of each name. outer: how closely the operator around the expression binds.
+    """
     match expression:
         case expr.Number(value):
             return f"({value})" if value < 0 and outer else expr.number(value)
@@ -147,13 +149,13 @@ def _text(expression: expr.Expression, box: Mapping[str, Interval], outer: int =
         case expr.Call("//", (dividend, divisor)) if enclosure(dividend, box)[0] < 0:
             return f"_floor_division({_text(dividend, box)}, {_text(divisor, box)})"
         case expr.Call(function, (left, right)) if function in expr.PRECEDENCE:
-            own = expr.PRECEDENCE[function]
-            text = f"{_text(left, box, own)} {function} {_text(right, box, own + 1)}"
-            return f"({text})" if own < outer else text
+            precedence = expr.PRECEDENCE[function]
+            text = f"{_text(left, box, precedence)} {function} {_text(right, box, precedence + 1)}"
+            return f"({text})" if precedence < outer else text
         case expr.Call("next_power_of_2", (argument,)):
             return f"_next_power_of_2({_text(argument, box)})"
         case expr.Call("min" | "max" as function, arguments):
-            # Numbers last: two of them alone might make an integer that is too narrow.
+            # Numbers last: Triton would compute with two of them in 32 bits.
             ordered = sorted(arguments, key=lambda argument: isinstance(argument, expr.Number))
             texts = [_text(argument, box) for argument in ordered]
             return functools.reduce(lambda one, other: f"tl.{function}imum({one}, {other})", texts)

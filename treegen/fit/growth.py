@@ -1,77 +1,44 @@
-"""Grow a tree best-first: always the split that saves most, anywhere in the tree."""
+"""Grow a tree best-first: make the split that saves most, anywhere in the tree."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from treegen.fit.index_tree import IndexTree, count_leaves
+from treegen.fit.index_tree import IndexTree, count_leaves, replaced
 from treegen.fit.training_set import Rows, TrainingSet
 
-Way = tuple[int, ...]
-"""From the root of a tree to a node: 1 to the yes side, 2 to the no side."""
 
-
-def grow(sample: TrainingSet, shape: IndexTree) -> IndexTree:
-    """Split leaves of a tree as long as that saves more than a leaf costs and the limits allow."""
-    splits = {way: _best_split(sample, rows, len(way)) for way, rows in _leaves(sample, shape)}
-    for _ in range(sample.max_leaves - count_leaves(shape)):
-        way = max(splits, key=lambda way: splits[way][0])  # of equals the one that has been there longest
-        saved, part = splits.pop(way)
-        if saved <= sample.leaf_price:
+def grow(training: TrainingSet, tree: IndexTree) -> IndexTree:
+    """Split leaves of a tree while a split saves more than a leaf costs and the limits allow it."""
+    leaves = {path: rows for path, node, rows in training.nodes(tree) if not isinstance(node, tuple)}
+    options = {path: _best_split(training, rows, len(path)) for path, rows in leaves.items()}
+    for _ in range(training.max_leaves - count_leaves(tree)):
+        path = max(options, key=lambda path: options[path][0])  # of equals the leaf that was made first
+        saved, subtree = options.pop(path)
+        if saved <= training.leaf_price:
             break
-        shape = replaced(shape, way, part)
-        rows = _at(sample, shape, way)
-        for step, side in zip((1, 2), sample.divide(part[0], rows), strict=True):
-            splits[*way, step] = _best_split(sample, side, len(way) + 1)
-    return shape
+        tree = replaced(tree, path, subtree)
+        for step, rows in zip((1, 2), training.divide(subtree[0], leaves[path]), strict=True):
+            leaves[*path, step] = rows
+            options[*path, step] = _best_split(training, rows, len(path) + 1)
+    return tree
 
 
-def replaced(shape: IndexTree, way: Way, part: IndexTree) -> IndexTree:
-    """The tree with another part at the end of a way."""
-    if not way:
-        return part
-    assert isinstance(shape, tuple)
-    question, yes, no = shape
-    if way[0] == 1:
-        return question, replaced(yes, way[1:], part), no
-    return question, yes, replaced(no, way[1:], part)
-
-
-def _best_split(sample: TrainingSet, rows: Rows, depth: int) -> tuple[float, tuple[int, int, int]]:
-    if depth >= sample.max_depth or len(rows) < 2 * sample.least or not len(sample.answers):
+def _best_split(training: TrainingSet, rows: Rows, depth: int) -> tuple[float, tuple[int, int, int]]:
+    """What the best split of a leaf saves, and the subtree that it makes."""
+    if depth >= training.max_depth or len(rows) < 2 * training.min_rows or not len(training.is_low):
         return -np.inf, (0, 0, 0)
-    saved = _saved(sample, rows)
-    question = int(saved.argmax())
-    yes, no = map(sample.best_config, sample.divide(question, rows))
-    return float(saved[question]), (question, yes, no)
+    saved = _saved(training, rows)
+    split = int(saved.argmax())
+    low, high = map(training.best_config, training.divide(split, rows))
+    return float(saved[split]), (split, low, high)
 
 
-def _saved(sample: TrainingSet, rows: Rows) -> npt.NDArray[np.float64]:
-    """[questions] the loss that a split by each saves; -inf where a side is too small."""
-    sums = sample.loss[rows].sum(axis=0)
-    yes = sample.by_row[rows].T @ sample.loss[rows]
-    saved = sums.min() - yes.min(axis=1) - (sums - yes).min(axis=1)
-    saved[sample.too_small(rows)] = -np.inf
+def _saved(training: TrainingSet, rows: Rows) -> npt.NDArray[np.float64]:
+    """[splits] the loss that each split saves; -inf where a side is too small."""
+    sums = training.loss[rows].sum(axis=0)
+    low = training.by_row[rows].T @ training.loss[rows]
+    saved = sums.min() - low.min(axis=1) - (sums - low).min(axis=1)
+    saved[training.too_small(rows)] = -np.inf
     return np.asarray(saved)
-
-
-def _at(sample: TrainingSet, shape: IndexTree, way: Way) -> Rows:
-    rows = sample.every
-    for step in way:
-        assert isinstance(shape, tuple)
-        rows, shape = sample.divide(shape[0], rows)[step - 1], shape[step]
-    return rows
-
-
-def _leaves(sample: TrainingSet, shape: IndexTree) -> list[tuple[Way, Rows]]:
-    found: list[tuple[Way, Rows]] = []
-    pending: list[tuple[Way, IndexTree, Rows]] = [((), shape, sample.every)]
-    while pending:
-        way, node, rows = pending.pop()
-        if not isinstance(node, tuple):
-            found.append((way, rows))
-            continue
-        yes, no = sample.divide(node[0], rows)
-        pending += [((*way, 2), node[2], no), ((*way, 1), node[1], yes)]
-    return found

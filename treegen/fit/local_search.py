@@ -1,86 +1,71 @@
-"""Improve a tree until neither another question at a split nor a split elsewhere helps.
+"""Improve a tree until neither another split at a node nor a split at another place lowers its total.
 
-Every step lowers the total loss on all rows, so unlike growth it sees what a split is worth once the tree
-below it is there.
+Every step lowers the total loss over all rows. So, unlike growth, this search sees what a split saves
+together with the subtrees below it.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from treegen.fit.growth import Way, grow, replaced
-from treegen.fit.index_tree import IndexTree, count_leaves, height
+from treegen.fit.growth import grow
+from treegen.fit.index_tree import IndexTree, NodePath, replaced
 from treegen.fit.training_set import Rows, TrainingSet
 
-_TRIED = 4  # leaves left out per round, those first that cost least
+_REMOVALS = 4  # leaves that a round tries to remove, those first whose removal costs least
 _ROUNDS = 12
 
 
-def improve(sample: TrainingSet, shape: IndexTree) -> IndexTree:
-    """Alternate, then move splits from where they save least to where they save most, until nothing helps."""
-    shape = alternate(sample, grow(sample, alternate(sample, shape)))
-    now = total(sample, shape)
+def local_search(training: TrainingSet, tree: IndexTree) -> IndexTree:
+    """Grow a tree, then move splits from where they save least to where they save most, until none helps."""
+    tree = alternate(training, grow(training, alternate(training, tree)))
     for _ in range(_ROUNDS):
-        for smaller in _without_a_leaf(sample, shape)[:_TRIED]:
-            other = alternate(sample, grow(sample, alternate(sample, smaller)))
-            lost = total(sample, other)
-            if lost < now and height(other) <= sample.max_depth:
-                shape, now = other, lost
+        for smaller in _one_leaf_fewer(training, tree)[:_REMOVALS]:
+            other = alternate(training, grow(training, alternate(training, smaller)))
+            if training.total(other) < training.total(tree):
+                tree = other
                 break
         else:
             break
-    return shape
+    return tree
 
 
-def total(sample: TrainingSet, shape: IndexTree) -> float:
-    """The loss of all rows, and the price of the leaves."""
-    return float(sample.spent(shape, sample.every).sum()) + sample.leaf_price * count_leaves(shape)
+def alternate(training: TrainingSet, tree: IndexTree) -> IndexTree:
+    """Choose each node's split anew, given the subtrees below it, and each leaf's config, until stable.
 
-
-def alternate(sample: TrainingSet, shape: IndexTree) -> IndexTree:
-    """Choose each split's question anew, given the subtrees below it, and each leaf's config, until stable.
-
-    Tree alternating optimization (Carreira-Perpiñán, Tavallali, NeurIPS 2018) for axis-aligned splits: given
-    its subtrees, a split's best question follows from what each row would lose on either side.
+    This is tree alternating optimisation (Carreira-Perpiñán, Tavallali, NeurIPS 2018) for axis-aligned
+    splits: with both subtrees fixed, each row's loss on either side is known.
     """
-    now = total(sample, shape)
     while True:
-        other = _pass(sample, shape, sample.every)
-        lost = total(sample, other)
-        if lost >= now:
-            return shape
-        shape, now = other, lost
+        other = _reoptimised(training, tree, training.all_rows)
+        if training.total(other) >= training.total(tree):
+            return tree
+        tree = other
 
 
-def _pass(sample: TrainingSet, shape: IndexTree, rows: Rows) -> IndexTree:
-    if not isinstance(shape, tuple):
-        return sample.best_config(rows) if len(rows) else shape
-    question, yes, no = shape
+def _reoptimised(training: TrainingSet, tree: IndexTree, rows: Rows) -> IndexTree:
+    if not isinstance(tree, tuple):
+        return training.best_config(rows) if len(rows) else tree
+    split, low, high = tree
     if len(rows):
-        differs = sample.spent(yes, rows) - sample.spent(no, rows)
-        lost = differs @ sample.by_row[rows]
-        lost[sample.too_small(rows)] = np.inf
-        best = int(lost.argmin())
-        if lost[best] < lost[question]:
-            question = best
-    says, denies = sample.divide(question, rows)
-    return question, _pass(sample, yes, says), _pass(sample, no, denies)
+        difference = training.row_losses(low, rows) - training.row_losses(high, rows)
+        loss = difference @ training.by_row[rows]
+        loss[training.too_small(rows)] = np.inf
+        best = int(loss.argmin())
+        if loss[best] < loss[split]:
+            split = best
+    low_rows, high_rows = training.divide(split, rows)
+    return split, _reoptimised(training, low, low_rows), _reoptimised(training, high, high_rows)
 
 
-def _without_a_leaf(sample: TrainingSet, shape: IndexTree) -> list[IndexTree]:
-    """All trees with one leaf less, of which the other side takes its rows; the best first."""
-    found: list[tuple[float, Way, IndexTree]] = []
-    pending: list[tuple[IndexTree, Rows, Way]] = [(shape, sample.every, ())]
-    while pending:
-        node, rows, way = pending.pop()
-        if not isinstance(node, tuple):
-            continue
-        question, yes, no = node
-        before = sample.spent(node, rows).sum()
-        for leaf, other in ((yes, no), (no, yes)):
-            if not isinstance(leaf, tuple):
-                after = sample.spent(other, rows).sum()
-                found.append((float(after - before), way, replaced(shape, way, other)))
-        says, denies = sample.divide(question, rows)
-        pending += [(yes, says, (*way, 1)), (no, denies, (*way, 2))]
-    return [tree for _, _, tree in sorted(found, key=lambda entry: entry[:2])]
+def _one_leaf_fewer(training: TrainingSet, tree: IndexTree) -> list[IndexTree]:
+    """All trees in which a leaf is removed and its sibling takes its rows; the best first."""
+    found: list[tuple[float, NodePath, IndexTree]] = []
+    for path, node, rows in training.nodes(tree):
+        if isinstance(node, tuple):
+            before = training.row_losses(node, rows).sum()
+            for leaf, sibling in ((node[1], node[2]), (node[2], node[1])):
+                if not isinstance(leaf, tuple):
+                    after = training.row_losses(sibling, rows).sum()
+                    found.append((float(after - before), path, replaced(tree, path, sibling)))
+    return [smaller for _, _, smaller in sorted(found, key=lambda entry: entry[:2])]

@@ -1,17 +1,17 @@
-"""Thresholds that a person can remember, well between the measured values around them."""
+"""Round thresholds, well between the measured values around them."""
 
 from __future__ import annotations
 
 import math
 
 
-def readable_between(below: int, above: int) -> int:
-    """A threshold t with below <= t < above: near the geometric mean, with the smallest odd factor there.
+def round_between(below: int, above: int) -> int:
+    """A threshold t with below <= t < above, near the geometric mean, with the smallest odd factor there.
 
-    Launch shapes live on a log scale, so the middle half of the gap is taken on that scale; within it
-    2^k beats 3 * 2^k beats 5 * 2^k.
+    Lengths and batch sizes vary on a logarithmic scale, so the middle half of the gap is taken on that scale.
+    Within it 2^k is preferred to 3 * 2^k, and that to 5 * 2^k.
 
-    >>> readable_between(1, 2), readable_between(64, 128), readable_between(100, 300), readable_between(0, 1)
+    >>> round_between(1, 2), round_between(64, 128), round_between(100, 300), round_between(0, 1)
     (1, 96, 192, 0)
     """
     if below < 1:
@@ -26,11 +26,11 @@ def readable_between(below: int, above: int) -> int:
 
 
 def _roundest(first: int, last: int) -> list[int]:
-    """The integers in [first, last] (from 1 on) with the smallest odd factor."""
+    """The integers in [first, last] (first >= 1) with the smallest odd factor."""
     power = 1 << last.bit_length()
     while last // power * power < first:
         power //= 2
-    # The largest power of two with a multiple in the range: all such multiples are odd ones of it.
+    # `power` is the largest power of two with a multiple in the range; all its multiples there are odd ones.
     odd = -(-first // power)
     multiples = [odd * power]
     while multiples[-1] % 2 == 0 and multiples[-1] // 2 >= first:

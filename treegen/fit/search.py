@@ -1,110 +1,116 @@
-"""From a problem to a tree within a budget."""
+"""From a problem to a tree within a budget: the stages of the search, in the order in which they run."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from treegen.core.problem import UNIT, Problem
-from treegen.core.spec import Budget
+from treegen.core.spec import Budget, Config
 from treegen.core.tree import Leaf, Split, Tree
 from treegen.fit.config_pruning import prune_configs
+from treegen.fit.failure_isolation import isolate_failures
 from treegen.fit.growth import grow
 from treegen.fit.index_tree import IndexTree
-from treegen.fit.interpolate import between
-from treegen.fit.local_search import improve
+from treegen.fit.interpolation import interpolate
+from treegen.fit.local_search import local_search
 from treegen.fit.objective import FAILED, losses
 from treegen.fit.shortlist import shortlist
-from treegen.fit.thresholds import Question, answers, questions
+from treegen.fit.significance import CostDrop, TableNoise, is_significant
+from treegen.fit.thresholds import CandidateSplit, candidate_splits, low_sides
 from treegen.fit.training_set import TrainingSet
 
-_MOST_ROWS = 8192  # what the search reads at most, evenly out of a table that is sorted by features
-_REPAIRS = 3  # searches that also read rows in which what came before would fail
-_LEAST = 200  # a leaf holds one row of so many at least: fewer tell little of the next one
+Ints = npt.NDArray[np.int64]
+
+_MOST_ROWS = 8192  # scenarios that the search reads, evenly spaced in a table that is sorted by features
+_REPAIRS = 3  # further searches, which also read scenarios in which the tree before would fail
+_Z_REFINED = 3.0  # standard deviations that the search without interpolated rows must save
+_SMALLEST_LEAF = 200  # a leaf holds at least one in so many rows: fewer say little about the next scenario
 
 
 def search_tree(problem: Problem, budget: Budget) -> Tree:
-    """The tree that loses least, the prices of leaves and configs included; the same on every machine.
+    """The tree of least loss that was found, prices of leaves and configs included; equal on every machine.
 
-    Thresholds are readable; `Split.gap` keeps the measured values around each.
+    `Split.gap` holds the measured values around each threshold.
     """
-    loss, features = losses(problem), asked_features(problem)
-    searched = np.unique(np.linspace(0, len(loss) - 1, _MOST_ROWS).round().astype(np.int64))
-    tree, failing = _fit(problem, budget, loss, features, searched)
-    for _ in range(_REPAIRS):
-        if np.isin(failing, searched).all():
+    loss, features = losses(problem), split_features(problem)
+    splits = candidate_splits(features)
+    rows = np.unique(np.linspace(0, len(loss) - 1, _MOST_ROWS).round().astype(np.int64))
+    for _ in range(1 + _REPAIRS):
+        configs = shortlist(loss[rows], UNIT)
+        searched = _search(splits, features[rows], loss[np.ix_(rows, configs)], budget)
+        table = _training_set(splits, features, loss[:, configs], budget)
+        tree = prune_configs(table, searched, round(budget.config_price * UNIT * len(loss)))
+        failing = np.flatnonzero(_fails(table, tree) | _fails(table, searched))
+        if not _fails(table, tree).any() or np.isin(failing, rows).all():
             break
-        searched = np.union1d(searched, failing[:_MOST_ROWS])
-        tree, failing = _fit(problem, budget, loss, features, searched)
+        rows = np.union1d(rows, failing[:_MOST_ROWS])
+    return _tree(problem, splits, [problem.configs[column] for column in configs], tree)
+
+
+def _search(splits: Sequence[CandidateSplit], features: Ints, loss: Ints, budget: Budget) -> IndexTree:
+    """The best tree that was found for some scenarios. features: [rows, split_on]; loss: [rows, configs]."""
+    measured = _training_set(splits, features, loss, budget)
+    more_features, more_loss = interpolate(features, loss)
+    dense = _training_set(splits, np.vstack([features, more_features]), np.vstack([loss, more_loss]), budget)
+    tree = local_search(dense, dense.best_config(dense.all_rows))
+    if len(more_loss):
+        tree = _refined(measured, tree)
+    if _fails(measured, tree).any():  # a few scenarios may need a leaf for themselves, however small
+        tree = local_search(replace(dense, min_rows=1), tree)
+        tree = isolate_failures(measured, tree)
     return tree
 
 
-def _fit(
-    problem: Problem,
-    budget: Budget,
-    loss: npt.NDArray[np.int64],
-    features: npt.NDArray[np.int64],
-    searched: npt.NDArray[np.int64],
-) -> tuple[Tree, npt.NDArray[np.int64]]:
-    """The tree by a search on some of the rows; if it fails in any, those where it did, too."""
-    columns = shortlist(loss[searched], UNIT)
-    asked = questions(features)
-    rows, measured = features[searched], loss[np.ix_(searched, columns)]
-    more, mixed = between(rows, measured)
-    sample = _sample(asked, rows, measured, budget)
-    dense = _sample(asked, np.vstack([rows, more]), np.vstack([measured, mixed]), budget)
-    shape = improve(dense, dense.best_config(dense.every))
-    if _fails(sample, shape):  # a few scenarios that nothing else can serve may need a leaf of their own
-        sample, dense = replace(sample, least=1), replace(dense, least=1)
-        shape = improve(dense, shape)
-    every = replace(
-        sample, answers=answers(asked, features).astype(np.float64), loss=loss[:, columns].astype(np.float64)
-    )
-    final = prune_configs(every, shape, round(budget.config_price * UNIT * len(loss)))
-    failing = [every.spent(tree, every.every) >= FAILED for tree in (final, shape)]
-    tree = _tree(problem, asked, columns, final)
-    return tree, np.flatnonzero(failing[0] | failing[1]) if failing[0].any() else searched[:0]
+def _refined(measured: TrainingSet, tree: IndexTree) -> IndexTree:
+    """A search on measured scenarios alone, if its tree saves more there than chance explains."""
+    refined = local_search(measured, tree)
+    saved = measured.row_losses(tree, measured.all_rows) - measured.row_losses(refined, measured.all_rows)
+    drop = CostDrop(saved.astype(np.int64), saved.astype(np.int64), measured.all_rows)
+    return refined if is_significant(drop, TableNoise(0, 0), _Z_REFINED) else tree
 
 
 def greedy(problem: Problem, budget: Budget) -> Tree:
-    """The baseline: best-first growth over the same questions and configs, and nothing after it."""
-    loss, features = losses(problem), asked_features(problem)
-    columns, asked = shortlist(loss, UNIT), questions(features)
-    yes, floats = answers(asked, features).astype(np.float64), loss[:, columns].astype(np.float64)
-    sample = TrainingSet(yes, floats, 1, budget.max_depth, budget.max_leaves, 0)
-    return _tree(problem, asked, columns, grow(sample, sample.best_config(sample.every)))
+    """The baseline: best-first growth over the same splits and configs, with nothing after it."""
+    loss, features = losses(problem), split_features(problem)
+    columns, splits = shortlist(loss, UNIT), candidate_splits(features)
+    table = _training_set(splits, features, loss[:, columns], budget)
+    tree = grow(replace(table, min_rows=1, leaf_price=0), table.best_config(table.all_rows))
+    return _tree(problem, splits, [problem.configs[column] for column in columns], tree)
 
 
-def asked_features(problem: Problem) -> npt.NDArray[np.int64]:
-    """[scenarios, split_on] what trees may ask about."""
+def split_features(problem: Problem) -> Ints:
+    """[scenarios, split_on] the features that trees may split on."""
     return np.stack([problem.column(name) for name in problem.split_on], axis=1)
 
 
-def _sample(
-    asked: tuple[Question, ...], features: npt.NDArray[np.int64], loss: npt.NDArray[np.int64], budget: Budget
+def _training_set(
+    splits: Sequence[CandidateSplit], features: Ints, loss: Ints, budget: Budget
 ) -> TrainingSet:
     return TrainingSet(
-        answers(asked, features).astype(np.float64),
-        loss.astype(np.float64),
-        max(1, len(loss) // _LEAST),
-        budget.max_depth,
-        budget.max_leaves,
-        round(budget.leaf_price * UNIT * len(loss)),
+        is_low=low_sides(splits, features).astype(np.float64),
+        loss=loss.astype(np.float64),
+        min_rows=max(1, len(loss) // _SMALLEST_LEAF),
+        max_depth=budget.max_depth,
+        max_leaves=budget.max_leaves,
+        leaf_price=round(budget.leaf_price * UNIT * len(loss)),
     )
 
 
-def _fails(sample: TrainingSet, shape: IndexTree) -> bool:
-    return bool((sample.spent(shape, sample.every) >= FAILED).any())
+def _fails(training: TrainingSet, tree: IndexTree) -> npt.NDArray[np.bool_]:
+    """[rows] whether the tree launches a config that failed or breaks a constraint there."""
+    return training.row_losses(tree, training.all_rows) >= FAILED
 
 
 def _tree(
-    problem: Problem, asked: tuple[Question, ...], columns: npt.NDArray[np.int64], shape: IndexTree
+    problem: Problem, splits: Sequence[CandidateSplit], configs: Sequence[Config], tree: IndexTree
 ) -> Tree:
-    if not isinstance(shape, tuple):
-        return Leaf(problem.configs[columns[shape]])
-    question = asked[shape[0]]
-    low, high = (_tree(problem, asked, columns, side) for side in shape[1:])
-    gap = (question.below, question.above)
-    return Split(problem.split_on[question.feature], question.threshold, low, high, gap)
+    """The tree with features, thresholds and configs in place of their numbers."""
+    if not isinstance(tree, tuple):
+        return Leaf(configs[tree])
+    split = splits[tree[0]]
+    low, high = (_tree(problem, splits, configs, side) for side in tree[1:])
+    return Split(problem.split_on[split.feature], split.threshold, low, high, (split.below, split.above))

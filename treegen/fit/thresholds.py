@@ -1,9 +1,9 @@
-"""What a tree may ask: `feature <= threshold`, for thresholds on a logarithmic grid.
+"""The splits that a tree may hold: `feature <= threshold`, with thresholds on a logarithmic grid.
 
-The grid does not move with the data, so that another table asks the same; between two measured values lies
-one question at most. Where values lie closer than the grid, its own numbers are the thresholds; where they
-are far apart, the most readable number well between them generalises better. A feature of few values, such
-as a head size, is asked about between all of them.
+The grid does not move with the data, so another table gives the same thresholds. Between two neighbouring
+measured values lies one threshold at most. Where values lie closer together than the grid, the threshold is
+the grid's own number. Where they lie far apart, it is the roundest number well between them, which
+generalises better. A feature of few values, such as a head size, may be split between all of them.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from treegen.fit.round_numbers import readable_between
+from treegen.fit.round_numbers import round_between
 
-_FEW = 16  # values
-_EVERY = 16  # up to here every integer is on the grid, from here on 2^k and 3 * 2^k; negative ones likewise
+_FEW = 16  # values of a feature that may be split between all of them
+_DENSE = 16  # below this, every integer is on the grid; from here on 2^k and 3 * 2^k; negative ones likewise
 
 
 @dataclass(frozen=True)
-class Question:
-    """Whether feature `feature` (a column) is at most `threshold`; no row lies within (below, above)."""
+class CandidateSplit:
+    """A split that a tree may hold; no row's value lies strictly between `below` and `above`."""
 
-    feature: int
-    threshold: int
+    feature: int  # a column of the features
+    threshold: int  # below <= threshold < above
     below: int
     above: int
 
 
-def questions(features: npt.NDArray[np.int64]) -> tuple[Question, ...]:
-    """All that tell some rows of features [rows, features] from others, by column, then by threshold.
+def candidate_splits(features: npt.NDArray[np.int64]) -> tuple[CandidateSplit, ...]:
+    """All splits that divide the rows of features [rows, features], by column, then by threshold.
 
-    Of columns that order rows alike (one is another one times a constant), only the first is asked about.
+    No two splits divide the rows alike: if one column is another times a constant, only the first is split.
     """
-    found: list[Question] = []
-    known: set[bytes] = set()
+    found: list[CandidateSplit] = []
+    divisions: set[bytes] = set()
     for feature in range(features.shape[1]):
         column = features[:, feature]
         values = np.unique(column)
@@ -46,27 +46,27 @@ def questions(features: npt.NDArray[np.int64]) -> tuple[Question, ...]:
             place = int(np.searchsorted(values, threshold, side="right"))
             gaps.setdefault((int(values[place - 1]), int(values[place])), threshold)
         for below, above in sorted(gaps):
-            answers = np.packbits(column <= below).tobytes()
-            if answers not in known:
-                known.add(answers)
-                found.append(Question(feature, _threshold(below, above, gaps[below, above]), below, above))
+            division = np.packbits(column <= below).tobytes()
+            if division not in divisions:
+                divisions.add(division)
+                threshold = _threshold(below, above, gaps[below, above])
+                found.append(CandidateSplit(feature, threshold, below, above))
     return tuple(found)
 
 
-def answers(asked: Sequence[Question], features: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """[questions, rows] whether the answer is yes."""
-    return np.array([features[:, q.feature] <= q.threshold for q in asked], dtype=np.bool_).reshape(
-        len(asked), len(features)
-    )
+def low_sides(splits: Sequence[CandidateSplit], features: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """[splits, rows] whether a row of features [rows, features] goes to a split's low side."""
+    sides = [features[:, split.feature] <= split.threshold for split in splits]
+    return np.array(sides, dtype=np.bool_).reshape(len(splits), len(features))
 
 
 def _threshold(below: int, above: int, on_grid: int) -> int:
-    return readable_between(below, above) if 2 * above > 3 * below >= 0 else on_grid
+    return round_between(below, above) if 2 * above > 3 * below >= 0 else on_grid
 
 
 def _grid(least: int, greatest: int) -> Sequence[int]:
     """The grid's thresholds t with least <= t < greatest."""
     largest = max(abs(least), abs(greatest))
     powers = (m << k for k in range(largest.bit_length() + 1) for m in (2, 3))
-    sizes = {*range(_EVERY), *powers}
+    sizes = {*range(_DENSE), *powers}
     return sorted(t for size in sizes for t in {size, -size} if least <= t < greatest)

@@ -1,69 +1,85 @@
-"""What the search for a tree reads, and what it may not exceed."""
+"""What the search for a tree reads, and the limits that it keeps."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from treegen.fit.index_tree import IndexTree
+from treegen.fit.index_tree import IndexTree, NodePath, count_leaves
 
 Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """answers: [questions, rows] float64, 1 for yes. loss: [rows, configs] float64, whole numbers.
+    """Losses of numbered configs in rows that numbered splits divide.
 
-    Sums of whole numbers below 2^53 are exact in float64, so matrix products give the same on every machine.
-    least: rows that a leaf holds at least. leaf_price: what a leaf costs, in steps of `loss`.
+    Both arrays hold whole numbers. Their sums below 2^53 are exact in float64, so matrix products give the
+    same result on every machine.
     """
 
-    answers: npt.NDArray[np.float64]
-    loss: npt.NDArray[np.float64]
-    least: int
+    is_low: npt.NDArray[np.float64]  # [splits, rows] 1 where the row goes to the split's low side, else 0
+    loss: npt.NDArray[np.float64]  # [rows, configs]
+    min_rows: int  # the fewest rows that a leaf may hold
     max_depth: int
     max_leaves: int
-    leaf_price: int
+    leaf_price: int  # what a leaf costs, in steps of `loss`
 
     @cached_property
     def by_row(self) -> npt.NDArray[np.float64]:
-        """[rows, questions] the answers, so that those of some rows lie together."""
-        return np.ascontiguousarray(self.answers.T)
-
-    @property
-    def every(self) -> Rows:
-        return np.arange(len(self.loss))
+        """[rows, splits] `is_low`, laid out so that a row's values lie together."""
+        return np.ascontiguousarray(self.is_low.T)
 
     @cached_property
-    def yes(self) -> npt.NDArray[np.bool_]:
-        return self.answers > 0
+    def low_mask(self) -> npt.NDArray[np.bool_]:
+        """[splits, rows] `is_low` as booleans."""
+        return self.is_low > 0
+
+    @property
+    def all_rows(self) -> Rows:
+        return np.arange(len(self.loss))
 
     def best_config(self, rows: Rows) -> int:
-        """Of equal configs the first, which the shortlist prefers."""
+        """The config of least loss in these rows; of equal ones the first, which the shortlist prefers."""
         return int(self.loss[rows].sum(axis=0).argmin())
 
-    def divide(self, question: int, rows: Rows) -> tuple[Rows, Rows]:
-        """The rows that say yes, and those that say no."""
-        says = self.yes[question, rows]
-        return rows[says], rows[~says]
+    def divide(self, split: int, rows: Rows) -> tuple[Rows, Rows]:
+        """The rows on the low side, and those on the high side."""
+        low = self.low_mask[split, rows]
+        return rows[low], rows[~low]
 
     def too_small(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """[questions] whether a side would hold fewer than `least` of these rows."""
+        """[splits] whether a side would hold fewer than `min_rows` of these rows."""
         count = self.by_row[rows].sum(axis=0)
-        return np.asarray(np.minimum(count, len(rows) - count) < self.least)
+        return np.asarray(np.minimum(count, len(rows) - count) < self.min_rows)
 
-    def spent(self, shape: IndexTree, rows: Rows) -> npt.NDArray[np.float64]:
+    def nodes(self, tree: IndexTree) -> Iterator[tuple[NodePath, IndexTree, Rows]]:
+        """Every node with its path and its rows, parents first, low sides first."""
+        pending: list[tuple[NodePath, IndexTree, Rows]] = [((), tree, self.all_rows)]
+        while pending:
+            path, node, rows = pending.pop()
+            yield path, node, rows
+            if isinstance(node, tuple):
+                low, high = self.divide(node[0], rows)
+                pending += [((*path, 2), node[2], high), ((*path, 1), node[1], low)]
+
+    def row_losses(self, tree: IndexTree, rows: Rows) -> npt.NDArray[np.float64]:
         """[rows] the loss of each under a tree."""
         result = np.empty(len(self.loss))
-        pending = [(shape, rows)]
+        pending = [(tree, rows)]
         while pending:
             node, here = pending.pop()
             if isinstance(node, tuple):
-                yes, no = self.divide(node[0], here)
-                pending += [(node[1], yes), (node[2], no)]
+                low, high = self.divide(node[0], here)
+                pending += [(node[1], low), (node[2], high)]
             else:
                 result[here] = self.loss[here, node]
         return result[rows]
+
+    def total(self, tree: IndexTree) -> float:
+        """The loss of all rows plus the price of all leaves."""
+        return float(self.row_losses(tree, self.all_rows).sum()) + self.leaf_price * count_leaves(tree)

@@ -20,9 +20,9 @@ def columns(problem: Problem) -> dict[Config, int]:
 
 
 def choices(tree: Tree, problem: Problem, column: Mapping[Config, int], rows: Ints) -> Ints:
-    """[rows] the columns of the configs that a tree chooses.
+    """[rows] the columns of the configs that a tree chooses in these scenarios.
 
-    It asks only about features of the problem and chooses only configs that have a column.
+    Raises ValueError for a feature that the problem lacks, KeyError for a config that has no column.
     """
     result = np.empty(len(rows), dtype=np.int64)
     pending = [(tree, np.arange(len(rows)))]
@@ -37,6 +37,6 @@ def choices(tree: Tree, problem: Problem, column: Mapping[Config, int], rows: In
 
 
 def costs(tree: Tree, problem: Problem) -> Ints:
-    """[scenarios] the cost of what the tree chooses; the tree as for `choices`."""
+    """[scenarios] the cost of what the tree chooses. Raises as `choices` does."""
     every = np.arange(len(problem.cost))
     return np.asarray(problem.cost[every, choices(tree, problem, columns(problem), every)])

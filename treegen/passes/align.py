@@ -1,7 +1,7 @@
 """Pass: move thresholds, within their gaps, to where a constraint ends what a side may launch.
 
-No measured scenario notices. What lies between then gets the other side's config, which was tuned there, and
-not the fallback behind a guard.
+No measured scenario changes its side. Shapes between the two thresholds get the other side's config, which
+was tuned there, instead of the fallback behind a guard.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from treegen.passes.guards import Bound, UnprovableConstraint, bounds_of
 
 
 def align(tree: Tree, kernel: KernelSpec, device: DeviceSpec) -> Tree:
-    """The same decisions on every measured scenario."""
+    """A tree with the same choice in every measured scenario."""
     configs = dict.fromkeys(leaf.config for leaf, _ in leaves(tree))
     try:
         return _aligned(tree, {config: bounds_of(config, kernel, device) or () for config in configs})
-    except UnprovableConstraint:  # `guard` says so, where a module is made
+    except UnprovableConstraint:  # `guard` raises it again where a module is made
         return tree
 
 
@@ -30,21 +30,14 @@ def _aligned(tree: Tree, bounds: Mapping[Config, Sequence[Bound]]) -> Tree:
 
 
 def _threshold(split: Split, gap: tuple[int, int], bounds: Mapping[Config, Sequence[Bound]]) -> int:
-    """The least end of what the low side's configs may do, else the greatest start of the high side's."""
-    ends = [
-        bound.greatest
-        for leaf, _ in leaves(split.low)
-        for bound in bounds[leaf.config]
-        if bound.feature == split.feature
-        and bound.greatest is not None
-        and gap[0] <= bound.greatest < split.threshold
-    ]
-    starts = [
-        bound.least - 1
-        for leaf, _ in leaves(split.high)
-        for bound in bounds[leaf.config]
-        if bound.feature == split.feature
-        and bound.least is not None
-        and split.threshold < bound.least - 1 < gap[1]
-    ]
-    return min(ends) if ends else max(starts) if starts else split.threshold
+    """The least upper bound of the low side's configs, else the greatest lower bound of the high side's."""
+
+    def on_feature(side: Tree) -> list[Bound]:
+        found = (bound for leaf, _ in leaves(side) for bound in bounds[leaf.config])
+        return [bound for bound in found if bound.feature == split.feature]
+
+    ends = [bound.greatest for bound in on_feature(split.low) if bound.greatest is not None]
+    starts = [bound.least - 1 for bound in on_feature(split.high) if bound.least is not None]
+    ends = [end for end in ends if gap[0] <= end < split.threshold]
+    starts = [start for start in starts if split.threshold < start < gap[1]]
+    return min(ends) if ends else max(starts, default=split.threshold)

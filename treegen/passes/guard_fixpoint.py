@@ -1,4 +1,4 @@
-"""Pass: guard a tree until reading it back and guarding it again changes nothing."""
+"""Pass: guard a tree so that stripping its guards and guarding it again changes nothing."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _ROUNDS = 8
 
 
 def guard_tree(problem: Problem, tree: Tree) -> Tree:
-    """The tree that a device's module is printed from, with the guards that the kernel's constraints need.
+    """The tree that a device's module is printed from, with the guards that the kernel's constraints require.
 
-    The kernel's budget limits the fitted tree; guards come on top. Raises UnprovableConstraint. Raises
+    The kernel's budget limits the fitted tree; guards are added on top. Raises UnprovableConstraint. Raises
     InputError if the tree launches a config that failed, because no tree within the budget avoids it.
     """
     kernel = problem.kernel
@@ -25,16 +25,15 @@ def guard_tree(problem: Problem, tree: Tree) -> Tree:
         budget = f"{kernel.budget.max_leaves} leaves and depth {kernel.budget.max_depth}"
         what = f"{kernel.name}: {failing} scenarios would get a config that failed; {budget} are too few"
         raise InputError(problem.table.folder, what)
-    measured = {
-        name: (int(problem.column(name).min()), int(problem.column(name).max())) for name in problem.names
-    }
+    columns = {name: problem.column(name) for name in problem.names}
+    measured = {name: (int(column.min()), int(column.max())) for name, column in columns.items()}
 
-    def printed(fitted: Tree) -> Tree:
-        return simplify(guard(fitted, kernel, problem.device, measured))
+    def guarded(unguarded: Tree) -> Tree:
+        return simplify(guard(unguarded, kernel, problem.device, measured))
 
-    result = printed(tree)
+    result = guarded(tree)
     for _ in range(_ROUNDS):
-        again = printed(strip_guards(result, problem))
+        again = guarded(strip_guards(result, problem))
         if same_without_gaps(again, result):
             break
         result = again

@@ -1,4 +1,4 @@
-"""Pass: make every constraint of the spec hold at every integer point, by splits to the fallback config."""
+"""Pass: make every constraint hold at every integer point, by splits that lead to the fallback."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from treegen.core.problem import holds
 from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree, leaves, map_leaves
 
-_FAR = 1 << 200
+_FAR = 1 << 200  # beyond any feature value
 
 
 class UnprovableConstraint(ValueError):
-    """A constraint that this pass cannot turn into a bound on one feature; the message says why."""
+    """A constraint that this pass cannot turn into a bound on one feature; the message gives the reason."""
 
     def __init__(self, constraint: Constraint, what: str) -> None:
         super().__init__(f"constraint {constraint.text!r} {what}")
@@ -23,7 +23,7 @@ class UnprovableConstraint(ValueError):
 
 @dataclass(frozen=True)
 class Bound:
-    """A constraint under one config: it holds exactly for least <= feature <= greatest (None: no bound)."""
+    """Where a constraint holds for one config: exactly for least <= feature <= greatest (None: no bound)."""
 
     feature: str
     least: int | None
@@ -33,20 +33,19 @@ class Bound:
 def guard(
     tree: Tree, kernel: KernelSpec, device: DeviceSpec, measured: Mapping[str, tuple[int, int]]
 ) -> Tree:
-    """The same tree where every leaf's config meets every constraint, and the fallback config elsewhere.
+    """The same choice wherever that config meets every constraint, and the fallback elsewhere.
 
-    Features in `trusted_as_measured` go to the fallback below their least and above their greatest measured
-    value, too.
+    The fallback is also launched below the least and above the greatest measured value of each feature in
+    `trusted_as_measured`. measured: these two values of each feature.
 
-    measured: least and greatest value that the table holds of each feature. Where the strictest leaf's bound
-    leaves the whole measured range free, one split at the root serves all leaves, those of variants that the
-    constraint does not bind included; otherwise each bound leaf gets its own. The fallback config itself is
-    exempt: kernels must accept it for every shape.
+    If the strictest bound of all leaves excludes no measured value, one split at the root guards all leaves,
+    even those of variants that the constraint does not bind. Otherwise each bound leaf gets its own guard.
+    The fallback needs none: kernels must accept it for every shape.
     """
     bounds = {leaf.config: bounds_of(leaf.config, kernel, device) for leaf, _ in leaves(tree)}
     strictest = _strictest(bound for found in bounds.values() if found is not None for bound in found)
     at_root = [bound for bound in strictest if _leaves_free(bound, measured.get(bound.feature))]
-    rooted = {bound.feature for bound in at_root}
+    guarded_at_root = {bound.feature for bound in at_root}
     trusted = [Bound(name, *measured[name]) for name in kernel.trusted_as_measured if name in measured]
     fallback = Leaf(kernel.fallback)
 
@@ -54,13 +53,13 @@ def guard(
         found = bounds[leaf.config]
         if found is None:
             return fallback
-        return _fence(leaf, [b for b in _strictest(found) if b.feature not in rooted], fallback)
+        return _fence(leaf, [b for b in _strictest(found) if b.feature not in guarded_at_root], fallback)
 
     return _fence(map_leaves(tree, guarded), _strictest([*trusted, *at_root]), fallback)
 
 
 def bounds_of(config: Config, kernel: KernelSpec, device: DeviceSpec) -> list[Bound] | None:
-    """What the constraints ask of a config; None when one of them can never hold."""
+    """The bounds within which a config may be launched; None if it may be launched nowhere."""
     if config == kernel.fallback:
         return []
     found = []
@@ -76,15 +75,15 @@ def bounds_of(config: Config, kernel: KernelSpec, device: DeviceSpec) -> list[Bo
 
 
 def bound_of(constraint: Constraint, config: Config, device: DeviceSpec) -> Bound | None:
-    """The feature values for which a config meets a constraint; None when there are none.
+    """The feature values for which a config meets a constraint; None if there are none.
 
-    Raises UnprovableConstraint when, with the config's numbers put in, more than one feature remains or the
-    constraint is not monotone in it.
+    Raises UnprovableConstraint if more than one feature remains once the config's numbers and the limits are
+    put in, or if the constraint is not monotone in the one that remains.
     """
     known = {**device.limits, **dict(config.parameters)}
     left, right = expr.substitute(constraint.left, known), expr.substitute(constraint.right, known)
     if constraint.operator in (">=", ">"):
-        left, right = right, left  # now left <= right (or <)
+        left, right = right, left  # from here on left <= right (or <)
     features = expr.names(left) | expr.names(right)
     if not features:
         return Bound("", None, None) if holds(constraint, known) else None
@@ -95,11 +94,11 @@ def bound_of(constraint: Constraint, config: Config, device: DeviceSpec) -> Boun
         )
     (feature,) = features
     if not expr.names(right) and expr.is_nondecreasing(left):
-        rising = False  # a growing feature ends it
+        rising = False  # the constraint ends where the feature grows too large
     elif not expr.names(left) and expr.is_nondecreasing(right):
         rising = True
     else:
-        raise UnprovableConstraint(constraint, f"does not surely keep its direction while {feature} grows")
+        raise UnprovableConstraint(constraint, f"is not provably monotone in {feature}")
 
     def meets(value: int) -> bool:
         return holds(constraint, {**known, feature: value})
@@ -114,7 +113,7 @@ def bound_of(constraint: Constraint, config: Config, device: DeviceSpec) -> Boun
 
 
 def _first(test: Callable[[int], bool]) -> int | None:
-    """The least integer in +-2^200 that passes a test which, once passed, stays passed; None if none does."""
+    """The least integer from -2^200 to 2^200 that passes a monotone test; None if none does."""
     low, high = -_FAR, _FAR
     if not test(high):
         return None
@@ -125,7 +124,7 @@ def _first(test: Callable[[int], bool]) -> int | None:
 
 
 def _strictest(bounds: Iterable[Bound]) -> list[Bound]:
-    """One bound a feature: the intersection, in order of first appearance."""
+    """One bound per feature, the intersection of its bounds, in order of first appearance."""
     result: dict[str, Bound] = {}
     for bound in bounds:
         have = result.get(bound.feature, Bound(bound.feature, None, None))
@@ -144,7 +143,7 @@ def _leaves_free(bound: Bound, measured: tuple[int, int] | None) -> bool:
 
 
 def _fence(tree: Tree, bounds: Iterable[Bound], outside: Leaf) -> Tree:
-    """The tree within the bounds. Of a feature with two ends the lower one is asked for first."""
+    """The tree within the bounds and `outside` beyond them; a lower bound is tested before an upper one."""
     for bound in bounds:
         if bound.greatest is not None:
             tree = Split(bound.feature, bound.greatest, tree, outside)

@@ -1,4 +1,4 @@
-"""Pass: keep one parameter of a tree's configs, and the questions that decide it."""
+"""Pass: keep one parameter of a tree's configs, and the splits that decide it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from treegen.passes.simplify import simplify
 
 
 def project(tree: Tree, parameter: str, region: Region | None = None) -> Tree:
-    """The same value of the parameter for every integer point of the region, by default for all.
+    """A tree with the same value of the parameter at every integer point of the region (default: everywhere).
 
-    Configs have no variant and no other parameter; questions that no longer decide anything are gone.
+    Its configs have no variant and no other parameter. Splits that do not decide the parameter are dropped.
     """
 
-    def alone(leaf: Leaf) -> Leaf:
+    def only_parameter(leaf: Leaf) -> Leaf:
         return Leaf(Config("", ((parameter, dict(leaf.config.parameters)[parameter]),)))
 
-    return simplify(map_leaves(tree, alone), region)
+    return simplify(map_leaves(tree, only_parameter), region)

@@ -6,7 +6,10 @@ from treegen.core.tree import Leaf, Region, Split, Tree, halves, same_without_ga
 
 
 def simplify(tree: Tree, region: Region | None = None) -> Tree:
-    """The same choice for every integer point, with no split that is already decided and no equal sides."""
+    """A tree with the same choice at every integer point of the region (default: everywhere).
+
+    No split of it has two equal sides or is decided by the region and the splits above.
+    """
     if isinstance(tree, Leaf):
         return tree
     region = region or {}

@@ -1,4 +1,4 @@
-"""Pass: undo `guards`, so that a tree read from a module is again what was fitted."""
+"""Pass: remove the guards of a tree that was read from a module, which leaves the fitted tree."""
 
 from __future__ import annotations
 
@@ -13,31 +13,29 @@ Rows = npt.NDArray[np.int64]
 
 
 def strip_guards(tree: Tree, problem: Problem) -> Tree:
-    """The tree, simplified, without guards: without each split one side of which is the fallback config alone
-    and is reached by no scenario of the problem.
+    """The tree, simplified, without its guards.
 
-    What no scenario reaches for another reason stays: a tree may know of scenarios that this table lacks.
-    Splits get their gaps again, from the scenarios that reach them.
+    A guard is a split with a side that is the fallback alone and that no scenario of the problem reaches.
+    Other parts that no scenario reaches stay: the tree may come from a table with more scenarios. Splits get
+    their gaps from the scenarios that reach them.
     """
-    return simplify(_unguarded(simplify(tree), problem, np.arange(len(problem.cost))))
+    return simplify(_stripped(simplify(tree), problem, np.arange(len(problem.cost))))
 
 
-def _unguarded(tree: Tree, problem: Problem, rows: Rows) -> Tree:
+def _stripped(tree: Tree, problem: Problem, rows: Rows) -> Tree:
     if isinstance(tree, Leaf):
         return tree
-    outside = Leaf(problem.kernel.fallback)
+    fallback = Leaf(problem.kernel.fallback)
     known = tree.feature in problem.names
     values = problem.column(tree.feature)[rows] if known else np.empty(0, dtype=np.int64)
     is_low = values <= tree.threshold
     below, above = values[is_low], values[~is_low]
-    if tree.low == outside and not len(below):
-        return _unguarded(tree.high, problem, rows)
-    if tree.high == outside and not len(above):
-        return _unguarded(tree.low, problem, rows)
+    if tree.low == fallback and not len(below):
+        return _stripped(tree.high, problem, rows)
+    if tree.high == fallback and not len(above):
+        return _stripped(tree.low, problem, rows)
     if not known:
-        return tree  # it was fitted to another table
+        return tree  # the tree was fitted to another table
     gap = (int(below.max()), int(above.min())) if len(below) and len(above) else None
-    low, high = (
-        _unguarded(side, problem, rows[at]) for side, at in ((tree.low, is_low), (tree.high, ~is_low))
-    )
+    low, high = _stripped(tree.low, problem, rows[is_low]), _stripped(tree.high, problem, rows[~is_low])
     return Split(tree.feature, tree.threshold, low, high, gap)

@@ -13,14 +13,14 @@ from treegen.core.table import Cells
 from treegen.core.tree import depth, size
 from treegen.crossval.evaluate import HeldOut
 from treegen.update.heuristic import Heuristic
-from treegen.update.keep import How
+from treegen.update.keep import TreeOrigin
 
 _COLUMNS = ("device", "scenarios", "configs", "depth", "leaves", "tree", "held-out", "scikit-learn")
 _WIDTH = 120
 
 
 def show_heuristics(heuristics: Sequence[Heuristic], console: Console | None = None) -> None:
-    """Print one table a kernel with one row a heuristic, and below what the figures mean."""
+    """Print a table per kernel with a row per device, and below it what the figures mean."""
     console = console or Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
     for kernel in dict.fromkeys(heuristic.problem.kernel.name for heuristic in heuristics):
         grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
@@ -41,7 +41,7 @@ def _row(heuristic: Heuristic) -> list[str]:
         _configs(problem),
         str(depth(tree)),
         str(size(tree)),
-        heuristic.kept.how,
+        heuristic.chosen.origin,
         _figure(evaluation.tree) if evaluation else "too few scenarios",
         _figure(evaluation.classifier) if evaluation else "",
     ]
@@ -52,29 +52,27 @@ def _notes(heuristics: Sequence[Heuristic]) -> list[str]:
     kinds = {heuristic.problem.table.cells for heuristic in heuristics}
     if Cells.WINNERS in kinds:
         notes += [
-            "won: share of held-out scenarios (5 folds) whose measured winner was chosen.",
-            "N of M configs: M were tried, N won somewhere; the table does not hold the others' times.",
+            "won: share of held-out scenarios (5 folds) in which the measured winner was chosen.",
+            "N of M configs: M were tried, N won somewhere; the table lacks the others' times.",
         ]
     if Cells.MEASURED in kinds:
         notes.append("x best: geometric mean over held-out scenarios (5 folds) of time over the best time.")
         if any(_has_untimed(h) for h in heuristics):
-            notes.append(
-                "untimed: share in which the choice failed, was not measured or breaks a constraint."
-            )
+            notes.append("untimed: share of choices that failed, were not measured or break a constraint.")
     notes.append("scikit-learn: its DecisionTreeClassifier with as many leaves, on the same folds.")
-    if any(heuristic.kept.how is not How.FRESH for heuristic in heuristics):
-        notes.append("kept, edited: yesterday's tree, in a fresh one's place; held-out is of fresh ones.")
+    if any(heuristic.chosen.origin is not TreeOrigin.FRESH for heuristic in heuristics):
+        notes.append("kept, edited: the previous tree, in a fresh one's place; held-out is of fresh trees.")
     notes += [_left_out(h.problem) for h in heuristics if h.problem.left_out]
-    notes += [f"{_title(h)}: {h.kept}." for h in heuristics if h.kept.how is How.EDITED]
+    notes += [f"{_title(h)}: {h.chosen}." for h in heuristics if h.chosen.origin is TreeOrigin.EDITED]
     return notes + not_kept(heuristics)
 
 
 def not_kept(heuristics: Sequence[Heuristic]) -> list[str]:
-    """A line for each tree that there was yesterday and that is fresh all the same."""
+    """A line for each previous tree that a fresh one replaces."""
     return [
-        f"{_title(heuristic)}: yesterday's tree is not kept: {heuristic.kept.why}."
+        f"{_title(heuristic)}: the previous tree is not kept: {heuristic.chosen.why_fresh}."
         for heuristic in heuristics
-        if heuristic.kept.why is not None
+        if heuristic.chosen.why_fresh is not None
     ]
 
 

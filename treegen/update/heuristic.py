@@ -8,23 +8,22 @@ from dataclasses import dataclass
 from treegen.core.problem import Problem
 from treegen.core.tree import Tree
 from treegen.crossval.evaluate import Evaluation
-from treegen.update.keep import Kept
+from treegen.update.keep import ChosenTree
 
 
 @dataclass(frozen=True)
 class Heuristic:
-    """One device's compiled tree and what it was compiled from. evaluation: of trees fitted afresh. kept: how
-    much of yesterday's tree it is."""
+    """One device's finished tree and what it was made from."""
 
     problem: Problem
-    tree: Tree
-    evaluation: Evaluation | None
-    kept: Kept
+    tree: Tree  # `chosen.tree` with guards
+    evaluation: Evaluation | None  # held-out figures of fresh trees; None for a small table
+    chosen: ChosenTree
 
 
 @dataclass(frozen=True)
 class Build:
-    """files: every output text by its path below the output folder."""
+    """Everything that a build writes."""
 
     heuristics: tuple[Heuristic, ...]
-    files: Mapping[str, str]
+    files: Mapping[str, str]  # texts by their path below the output folder

@@ -1,4 +1,4 @@
-"""Which tree a build takes: yesterday's, as far as it is as good as a fresh one within noise."""
+"""Decide which tree a build takes: the previous one, as far as it is as good as a fresh one within noise."""
 
 from __future__ import annotations
 
@@ -11,98 +11,101 @@ from treegen.core.problem import UNIT, Problem
 from treegen.core.table import Cells
 from treegen.core.tree import Tree, depth, same_without_gaps, size, split_features
 from treegen.fit.choice_costs import Ints, choice_costs_of
-from treegen.fit.significance import CostDrop, pays
+from treegen.fit.significance import CostDrop, is_significant
 from treegen.passes.strip_guards import strip_guards
 from treegen.update.edits import edit, repair
 
-BETTER = 2.0
-"""Standard deviations of noise that a fresh tree must gain, P = 0.023: it is a single hypothesis."""
+Z_FRESH = 2.0
+"""Standard deviations by which a fresh tree must be better, P = 0.023: it is a single hypothesis."""
 
 
-class How(StrEnum):
+class TreeOrigin(StrEnum):
     KEPT = "kept"
     EDITED = "edited"
     FRESH = "fresh"
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The tree to build, without guards. leaves, splits: how many of yesterday's leaves got another config,
-    and how many of its splits were left out. why: why yesterday's tree was not kept, if there was one."""
+class ChosenTree:
+    """The tree that a build takes."""
 
-    tree: Tree
-    how: How
-    leaves: int = 0
-    splits: int = 0
-    why: str | None = None
+    tree: Tree  # without guards
+    origin: TreeOrigin
+    fresh: Tree  # the tree that was fitted to the whole table, without guards
+    leaves: int = 0  # leaves of the previous tree that got another config
+    splits: int = 0  # splits of the previous tree that were dropped
+    why_fresh: str | None = None  # why the previous tree, if there was one, was not kept
 
     def __str__(self) -> str:
-        """kept, fresh, or as in: edited: 2 leaves, 1 split."""
+        """As the lock states it: kept, fresh, or such as `edited: 2 leaves, 1 split`."""
         leaves, splits = f"{self.leaves} leaves", f"{self.splits} splits"
         counts = [leaves if self.leaves > 1 else "1 leaf"] if self.leaves else []
         counts += [splits if self.splits > 1 else "1 split"] if self.splits else []
-        return ": ".join([self.how, *([", ".join(counts)] if counts else [])])
+        return ": ".join([self.origin, *([", ".join(counts)] if counts else [])])
 
 
 def keep(
     problem: Problem,
     fresh: Tree,
     held_out: Callable[[], Ints],
-    old: Tree,
+    previous: Tree,
     *,
     other_scenarios: bool = False,
-) -> Kept:
-    """Yesterday's tree with the edits that pay, unless fresh trees are significantly better.
+) -> ChosenTree:
+    """The previous tree with the edits that are significant, unless fresh trees are significantly better.
 
-    fresh: fitted to the problem. held_out gives [repeats, scenarios] int64, what the choices of trees cost
-    that were fitted without the scenario (cross-validation). old: as it was printed, with its guards.
+    fresh: fitted to the problem. held_out: returns [repeats, scenarios] int64 costs of the choices of trees
+    fitted without the scenario (cross-validation). previous: as it was printed, with its guards.
 
-    The old tree was not fitted to this table, so fresh ones must be better where they were not, either; that
-    they are better where they were fitted is the least, and tested first, as it costs nothing. The test is
-    paired over scenarios. It takes folds for independent, although their trees share most scenarios
+    The previous tree was not fitted to this table. So fresh trees must be better in scenarios that they were
+    not fitted to. That they are better where they were fitted is tested first, as it costs nothing. The test
+    is paired over scenarios. It takes folds for independent, although their trees share most scenarios
     (Dietterich, Neural Computation 10, 1998), so its P is somewhat too small.
 
-    A choice that was not timed tells nothing of the old tree, which was fitted when it was timed. Not so if
-    the table holds `other_scenarios` than yesterday's: then fresh trees may also win where such choices
-    are charged, on both sides.
+    An untimed choice says nothing against the previous tree: it was timed when that tree was fitted. This is
+    not so if the table has `other_scenarios` than the previous table. Then a fresh tree also wins if it is
+    better with untimed choices penalised on both sides.
     """
-    old = strip_guards(old, problem)
-    if same_without_gaps(old, fresh):
-        return Kept(fresh, How.KEPT)
-    why = _excess(problem, old)
-    if why is not None:
-        return Kept(fresh, How.FRESH, why=why)
-    evidence = choice_costs_of(problem)
-    repaired = repair(evidence, old)
-    if evidence.fails(repaired.tree, evidence.every):
-        why = "it launches what failed or breaks a constraint where no single config would do"
-        return Kept(fresh, How.FRESH, why=why)
-    edited = edit(evidence, repaired.tree)
-    fitted = problem.cost[evidence.every, evidence.choices(fresh, evidence.every)]
-    for charge in (False, True) if other_scenarios else (False,):
-        if not pays(evidence.fall_to(edited.tree, fitted[None], charge=charge), evidence.noise, BETTER):
+    previous = strip_guards(previous, problem)
+    if same_without_gaps(previous, fresh):
+        return ChosenTree(fresh, TreeOrigin.KEPT, fresh)
+    why_fresh = _not_allowed(problem, previous)
+    if why_fresh is not None:
+        return ChosenTree(fresh, TreeOrigin.FRESH, fresh, why_fresh=why_fresh)
+    costs = choice_costs_of(problem)
+    repaired = repair(costs, previous)
+    if costs.fails(repaired.tree, costs.all_rows):
+        why_fresh = "it launches a config that failed or breaks a constraint, and no single config would do"
+        return ChosenTree(fresh, TreeOrigin.FRESH, fresh, why_fresh=why_fresh)
+    edited = edit(costs, repaired.tree)
+    fitted = problem.cost[costs.all_rows, costs.choices(fresh, costs.all_rows)]
+    for penalise_untimed in (False, True) if other_scenarios else (False,):
+        drop = costs.drop_to(edited.tree, fitted[None], penalise_untimed=penalise_untimed)
+        if not is_significant(drop, costs.noise, Z_FRESH):
             continue
-        fall = evidence.fall_to(edited.tree, held_out(), charge=charge)
-        if pays(fall, evidence.noise, BETTER):
-            return Kept(fresh, How.FRESH, why=_praise(problem, fall, charge))
+        drop = costs.drop_to(edited.tree, held_out(), penalise_untimed=penalise_untimed)
+        if is_significant(drop, costs.noise, Z_FRESH):
+            why_fresh = _better(problem, drop, penalise_untimed)
+            return ChosenTree(fresh, TreeOrigin.FRESH, fresh, why_fresh=why_fresh)
     leaves, splits = repaired.leaves + edited.leaves, repaired.splits + edited.splits
-    return Kept(edited.tree, How.EDITED if leaves or splits else How.KEPT, leaves, splits)
+    origin = TreeOrigin.EDITED if leaves or splits else TreeOrigin.KEPT
+    return ChosenTree(edited.tree, origin, fresh, leaves, splits)
 
 
-def _praise(problem: Problem, fall: CostDrop, charge: bool) -> str:
+def _better(problem: Problem, drop: CostDrop, penalise_untimed: bool) -> str:
     text = "fresh trees choose better in scenarios that they have not seen"
     if problem.table.cells is Cells.WINNERS:
         return text
-    charged = " with what was not timed charged" if charge else ""
-    return f"{text}, by {math.expm1(int(fall.cost.sum()) / len(fall.cost) / UNIT):.1%}{charged}"
+    penalised = ", with untimed choices penalised" if penalise_untimed else ""
+    return f"{text}, by {math.expm1(int(drop.cost.sum()) / len(drop.cost) / UNIT):.1%}{penalised}"
 
 
-def _excess(problem: Problem, tree: Tree) -> str | None:
-    """What the spec does not allow any more, if anything."""
+def _not_allowed(problem: Problem, tree: Tree) -> str | None:
+    """What the spec does not allow in a tree, if anything."""
     budget = problem.kernel.budget
     for feature in split_features(tree):
         if feature not in problem.split_on:
-            return f"it asks about {feature}, which trees may no longer split on"
+            return f"it splits on {feature}, which split_on no longer names"
     if size(tree) > budget.max_leaves:
         return f"it has {size(tree)} leaves, and the budget is {budget.max_leaves}"
     if depth(tree) > budget.max_depth:

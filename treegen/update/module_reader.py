@@ -1,7 +1,7 @@
-"""Read a generated module back into the tree that it was printed from. Nothing in it is executed.
+"""Read a generated module back into the tree that it was printed from, without running it.
 
-The reader looks for configs, questions and answers only. Then it prints the tree again and wants the same
-text: whatever treegen does not print (an edit, a module of another spec) is refused, and nothing is misread.
+The reader looks only for configs, splits and leaves. Then it prints the tree again and requires the same
+text. So it refuses every text that treegen does not print (an edit, a module of another spec).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from treegen.core.tree import Leaf, Split, Tree
 from treegen.emit.python import device_module
 
 MAX_CHARACTERS = 1 << 21
-"""No module is longer: Python's parser may take a thousand bytes of memory for each character."""
+"""A longer module is refused: Python's parser may take a thousand bytes of memory per character."""
 
 _NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 _BLANK = "BLANK[0-9]+_"  # no feature has capitals
@@ -35,7 +35,7 @@ _Printer = Callable[[expr.Expression], str]
 
 
 class UnreadableModule(ValueError):
-    """A text that is printed from no tree of the kernel; `line` (from 1) is where that shows."""
+    """A text that is printed from no tree of the kernel; `line` (from 1) is the first that shows it."""
 
     def __init__(self, path: Path, line: int, what: str) -> None:
         super().__init__(one_line(f"{path}:{line}: {what}"))
@@ -43,12 +43,11 @@ class UnreadableModule(ValueError):
 
 
 def read_module(text: str, kernel: KernelSpec, path: Path, limits: Mapping[str, int] = _NO_LIMITS) -> Tree:
-    """The tree that `device_module` prints as `text`, without the gaps, which it does not print.
+    """The one tree that `device_module` prints as `text`, without gaps, which are not printed.
 
-    path: where the text is from, for messages. limits: the device's, which derived features must have been
-    printed with; one that is not given may have been any number. The module may be for any device. No two
-    trees without gaps are printed alike, so there is only one to return. Parameters that the module leaves
-    out get the spec's defaults: if these have changed, only config.py beside the module tells.
+    path: the text's file, for messages. limits: the device's, which derived features must have been printed
+    with; a limit that is not given may have been any number. The module may be for any device. Parameters
+    that the module leaves out get the spec's defaults; only config.py beside it shows whether these changed.
     Raises UnreadableModule for every text that `device_module` prints for no tree of this kernel.
     """
     try:
@@ -72,7 +71,7 @@ def _read(text: str, kernel: KernelSpec, path: Path, limits: Mapping[str, int], 
 
 
 class _Reader:
-    """A module on the way to its tree: `configs` and `numbers` fill while it is read from top to bottom."""
+    """Reads one module from top to bottom, which fills `configs` and `numbers`."""
 
     def __init__(
         self, text: str, kernel: KernelSpec, path: Path, limits: Mapping[str, int], printer: _Printer
@@ -82,7 +81,9 @@ class _Reader:
         self.features = {*kernel.features, *kernel.derived}
         self.derived = {name: expr.substitute(known, limits) for name, known in kernel.derived.items()}
         self.configs: dict[str, Config] = {}
-        self.numbers: dict[expr.Expression, expr.Number] = {}  # what stands for limits that were not given
+        self.numbers: dict[
+            expr.Expression, expr.Number
+        ] = {}  # by part: what was printed for limits not given
 
     def refuse(self, place: ast.stmt | ast.expr | ast.keyword | int, what: str) -> NoReturn:
         line = place if isinstance(place, int) else place.lineno
@@ -102,11 +103,11 @@ class _Reader:
         return found.group(1)
 
     def function(self) -> ast.FunctionDef:
-        """`choose`; the configs before it are noted."""
+        """The function `choose`; fills `configs` from the statements before it."""
         for node in self._parsed().body:
             match node:
                 case ast.Expr() | ast.ImportFrom():
-                    pass  # `compare` looks at these
+                    pass  # `compare` checks these
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
                     if name in self.configs:
                         self.refuse(node, f"{shown(name)} is defined again")
@@ -121,10 +122,10 @@ class _Reader:
         strange = re.search(r"[^\n -~]", self.text)
         if strange is not None:
             line = self.text.count("\n", 0, strange.start()) + 1
-            self.refuse(line, f"no module holds the character {strange.group()!a}")
+            self.refuse(line, f"no module contains the character {strange.group()!a}")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # `compare` refuses all that Python warns of
+                warnings.simplefilter("ignore")  # `compare` refuses whatever Python warns about
                 return ast.parse(self.text)
         except SyntaxError as error:
             line = min(error.lineno or 1, len(self.lines))
@@ -167,7 +168,7 @@ class _Reader:
         return value
 
     def tree(self, statements: Iterator[ast.stmt], before: ast.stmt) -> Tree:
-        """The tree that all remaining statements of a block are; `before` is the one before them."""
+        """The tree of all remaining statements of a block; `before` is the statement before them."""
         for node in statements:
             before = node
             match node:
@@ -179,7 +180,7 @@ class _Reader:
                         self.refuse(node, f"{shown(name)} is no config of this module")
                     tree: Tree = Leaf(self.configs[name])
                 case ast.If(test=test):
-                    feature, at_most, threshold = self._question(test)
+                    feature, at_most, threshold = self._comparison(test)
                     first = self.tree(iter(node.body), node)
                     second = self.tree(iter(node.orelse) if node.orelse else statements, node)
                     low, high = (first, second) if at_most else (second, first)
@@ -191,8 +192,8 @@ class _Reader:
             return tree
         self.refuse(before, f"nothing is returned after {self.shown(before)}")
 
-    def _question(self, test: ast.expr) -> tuple[str, bool, int]:
-        """Feature, whether it is asked to be at most the threshold (else above it), threshold."""
+    def _comparison(self, test: ast.expr) -> tuple[str, bool, int]:
+        """Feature, whether the test holds up to the threshold (else above it), threshold."""
         match test:
             case ast.Compare(
                 left=ast.Name(id=name), ops=[ast.LtE() | ast.Gt() as operator], comparators=[threshold]
@@ -200,34 +201,36 @@ class _Reader:
                 if name not in self.features:
                     self.refuse(test, f"{shown(name)} is no feature of {self.kernel.name}")
                 return name, isinstance(operator, ast.LtE), self._integer(threshold)
-        self.refuse(test, f"{self.shown(test)} does not ask `feature <= integer` or `feature > integer`")
+        self.refuse(test, f"{self.shown(test)} is not `feature <= integer` or `feature > integer`")
 
     def _check_derived(self, node: ast.Assign, name: str) -> None:
-        """Refuse a derived feature that the spec defines otherwise; note the limits it was printed with."""
+        """Refuse a derived feature that the spec defines otherwise; fill `numbers` with its limits."""
         if name not in self.derived:
             self.refuse(node, f"{shown(name)} is no derived feature of {self.kernel.name}")
         parts = _limit_parts(self.derived[name], self.features)
         blanks = {part: expr.Name(f"BLANK{index}_") for index, part in enumerate(parts)}
-        wanted = f"{name} = {self.printer(expr.replace(self.derived[name], blanks))}"
+        expected = f"{name} = {self.printer(expr.replace(self.derived[name], blanks))}"
         line = self.lines[node.lineno - 1].strip()
-        found = re.fullmatch(re.sub(_BLANK, lambda _: _INTEGER, re.escape(wanted)), line)
+        found = re.fullmatch(re.sub(_BLANK, lambda _: _INTEGER, re.escape(expected)), line)
         if found is None:
             by_spec = _quoted(f"{name} = {self.printer(self.derived[name])}")
             self.refuse(node, f"{self.shown(node)} is not what the spec says: {by_spec}")
         by_blank = {blank.name: part for part, blank in blanks.items()}
-        for blank, text in zip(re.findall(_BLANK, wanted), found.groups(), strict=True):
+        for blank, text in zip(re.findall(_BLANK, expected), found.groups(), strict=True):
             part, number = by_blank[blank], expr.Number(int(text.strip("()")))
             if self.numbers.setdefault(part, number) != number:
                 self.refuse(node, f"{expr.to_text(part)} is another number here than above")
 
     def compare(self, device: str, tree: Tree) -> None:
-        """Refuse the text at the first line in which it differs from what the tree is printed as."""
+        """Refuse the text at the first line that differs from the tree's printed text."""
         derived = {name: expr.replace(expression, self.numbers) for name, expression in self.derived.items()}
         kernel = dataclasses.replace(self.kernel, derived=derived)
         printed = device_module(kernel, device, {}, tree, self.printer)
-        for line, (found, wanted) in enumerate(zip_longest(self.text.splitlines(), printed.splitlines()), 1):
-            if found != wanted:
-                self.refuse(line, f"{_quoted(found)} stands where treegen prints {_quoted(wanted)}")
+        for line, (found, expected) in enumerate(
+            zip_longest(self.text.splitlines(), printed.splitlines()), 1
+        ):
+            if found != expected:
+                self.refuse(line, f"{_quoted(found)} stands where treegen prints {_quoted(expected)}")
         if self.text != printed:
             self.refuse(len(self.lines), "the last line does not end")
 
@@ -237,7 +240,7 @@ def _quoted(line: str | None) -> str:
 
 
 def _limit_parts(expression: expr.Expression, features: set[str]) -> list[expr.Expression]:
-    """The largest parts that hold limits but no feature, which are printed as one number each."""
+    """The largest parts that contain limits but no feature; each is printed as one number."""
     names = expr.names(expression)
     if names and not names & features:
         return [expression]

@@ -1,4 +1,4 @@
-"""Yesterday's trees: those that the modules in the output folder were printed from."""
+"""Read the previous trees: those that the modules in the output folder were printed from."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from treegen.update.module_reader import UnreadableModule, read_module
 
 
 def read_previous_tree(output: Path, problem: Problem, written: str | None = None) -> Tree | str | None:
-    """The tree of a device's module, with its guards; a line that says why it is none that a build wrote;
-    None if there is no module. written: the SHA-256 of the module that the last build wrote, where known.
+    """The tree of a device's module, with its guards; None if there is no module.
+
+    If no build wrote the module, a line that says why is returned instead. written: the SHA-256 of the module
+    that the last build wrote, if known.
     """
     kernel, device = problem.kernel, problem.device
     path = output / kernel.name / f"{device.key}.py"
@@ -21,13 +23,10 @@ def read_previous_tree(output: Path, problem: Problem, written: str | None = Non
         if not looked_at(path, Path.exists):
             return None
         text = read_bytes(path).decode()
-    except InputError as error:
-        return str(error)
-    except ValueError as error:
-        return one_line(f"{path}: {error}")
-    if written is not None and digest(text) != written:
-        return one_line(f"{path}: is not what the last build wrote")
-    try:
+        if written is not None and digest(text) != written:
+            return one_line(f"{path}: is not what the last build wrote")
         return read_module(text, kernel, path, device.limits)
-    except UnreadableModule as error:
+    except (InputError, UnreadableModule) as error:
         return str(error)
+    except UnicodeDecodeError as error:
+        return one_line(f"{path}: {error}")

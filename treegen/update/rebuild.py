@@ -1,9 +1,8 @@
-"""What a build makes of one table, given yesterday's tree."""
+"""What a build makes of one table, given the previous tree."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treegen.core.problem import Problem
 from treegen.core.tree import Tree
@@ -11,36 +10,28 @@ from treegen.crossval.choices import Fit
 from treegen.crossval.evaluate import FoldTree, cross_validate, held_out
 from treegen.fit.choice_costs import Ints
 from treegen.passes.strip_guards import strip_guards
-from treegen.update.keep import How, Kept, keep
-
-
-@dataclass(frozen=True)
-class Rebuilt:
-    """fresh: the tree fitted to the whole table. kept: what a build takes."""
-
-    fresh: Tree
-    kept: Kept
+from treegen.update.keep import ChosenTree, TreeOrigin, keep
 
 
 def rebuild(
     problem: Problem,
-    old: Tree | str | None,
+    previous: Tree | str | None,
     fit: Fit,
     fold_trees: Sequence[FoldTree] | None = None,
     *,
     other_scenarios: bool = False,
-) -> Rebuilt:
-    """Fit, and keep of yesterday's tree what is as good.
+) -> ChosenTree:
+    """Fit a tree, and keep what is as good of the previous one.
 
-    old: yesterday's tree with its guards; a text says why there is one that cannot be read. fold_trees: what
-    `cross_validate` gives, if it is there; else that is done here, where it matters. other_scenarios:
-    whether yesterday's table held other ones.
+    previous: the previous tree with its guards, or why it cannot be read, or None. fold_trees: the result of
+    `cross_validate`; without it, that runs here where it matters. other_scenarios: whether the previous
+    table had other scenarios.
     """
-    fresh = strip_guards(fit(problem), problem)  # what looks like a guard would be taken for one tomorrow
-    if old is None or isinstance(old, str):
-        return Rebuilt(fresh, Kept(fresh, How.FRESH, why=old))
+    fresh = strip_guards(fit(problem), problem)  # the next build would strip what looks like a guard
+    if previous is None or isinstance(previous, str):
+        return ChosenTree(fresh, TreeOrigin.FRESH, fresh, why_fresh=previous)
 
     def unseen() -> Ints:
         return held_out(problem, cross_validate(problem, fit) if fold_trees is None else fold_trees)
 
-    return Rebuilt(fresh, keep(problem, fresh, unseen, old, other_scenarios=other_scenarios))
+    return keep(problem, fresh, unseen, previous, other_scenarios=other_scenarios)

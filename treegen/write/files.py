@@ -1,4 +1,4 @@
-"""Write or compare the output folder. Every file is replaced whole, and none before all could be written."""
+"""Write the output folder or compare it. Files are replaced whole, and only once all could be written."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ def write_files(
     files: Mapping[str, str | bytes],
     *,
     remove: list[Path] | None = None,
-    first: Mapping[str, str] | None = None,
+    interim: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Bring `folder` to hold exactly these texts and images; returns the relative paths that changed.
+    """Write these texts and images below `folder`; returns the relative paths that changed.
 
-    First all changed files are written beside their targets, then all are renamed into place in the order of
-    `files`, then those in `remove` go in theirs. first: interim texts of some files. A failure (disk full, no
-    permission, Ctrl-C) leaves everything as it was; what a kill leaves behind, the next call clears
-    away. Raises InputError.
+    All changed files are first written beside their targets. Then all are renamed into place, in the order of
+    `files`, and the files in `remove` are removed in that order. interim: texts that some files get before
+    the first rename. A failure (disk full, no permission, Ctrl-C) leaves everything as it was. The next call
+    removes what a killed one leaves behind. Raises InputError.
     """
     _check_targets(folder, files)
     changed = [name for name, text in files.items() if content_of(folder / name) != _encoded(text)]
-    first = first if first and changed else {}
-    last = [(name, text) for name, text in files.items() if name in changed or name in first]
+    interim = interim if interim and changed else {}
+    final = [(name, text) for name, text in files.items() if name in changed or name in interim]
     staged: list[tuple[Path, Path]] = []
     made: list[Path] = []
-    replaced: list[tuple[Path, _Old]] = []
+    replaced: list[tuple[Path, _Content]] = []
     try:
-        for name, text in [*first.items(), *last]:
+        for name, text in [*interim.items(), *final]:
             target = folder / name
             _make_folders(target.parent, made)
             staged.append((_stage(target, _encoded(text)), target))
         for temporary, target in staged:
-            replaced.append((target, _old(target)))
+            replaced.append((target, _content(target)))
             temporary.replace(target)
-        for path in [*(remove or ()), *_litter(folder, files)]:
-            replaced.append((path, _old(path)))
+        for path in [*(remove or ()), *_leftovers(folder, files)]:
+            replaced.append((path, _content(path)))
             path.unlink(missing_ok=True)
     except BaseException as error:
         for temporary, _ in staged:
@@ -68,15 +68,15 @@ def write_files(
     return changed
 
 
-_Old: TypeAlias = "bytes | Path | None"
-"""What was in a file's place: a file, a link with its target, or nothing."""
+_Content: TypeAlias = "bytes | Path | None"
+"""What a path holds: a file's bytes, a link's target, or nothing."""
 
 
-def _old(path: Path) -> _Old:
+def _content(path: Path) -> _Content:
     return path.readlink() if path.is_symlink() else content_of(path)
 
 
-def _restore(path: Path, old: _Old) -> None:
+def _restore(path: Path, old: _Content) -> None:
     if isinstance(old, bytes):
         temporary = _stage(path, old)
         try:
@@ -94,7 +94,7 @@ def _encoded(content: str | bytes) -> bytes:
 
 
 def check_writable(folder: Path, names: Iterable[str]) -> None:
-    """Refuse what `write_files` would refuse, before the work is done for nothing. Raises InputError."""
+    """Raise InputError if `write_files` would refuse these paths, before any work is done."""
     above = next(path for path in (folder, *folder.absolute().parents) if looked_at(path, Path.exists))
     if not looked_at(above, Path.is_dir):
         raise InputError(above, "is a file, but a folder belongs there")
@@ -102,14 +102,13 @@ def check_writable(folder: Path, names: Iterable[str]) -> None:
 
 
 def _check_targets(folder: Path, files: Iterable[str]) -> None:
-    """Refuse, before anything is written, targets that are folders, or that lie below a file or behind a link
-    out of `folder`."""
+    """Raise InputError for a target that is a folder or too large, or that lies below a file or a link."""
     for name in files:
         target = folder / name
         looked_at(target, Path.exists)
         if looked_at(target, Path.is_dir):
             raise InputError(target, "is a folder, but a file belongs there")
-        if target.is_file() and target.stat().st_size > MAX_BYTES:  # it could not be put back
+        if target.is_file() and target.stat().st_size > MAX_BYTES:  # its old content could not be restored
             raise InputError(target, f"larger than {MAX_BYTES >> 20} MiB; remove it")
         for parent in target.relative_to(folder).parents:
             if (folder / parent).is_symlink() and parent != Path():
@@ -119,7 +118,7 @@ def _check_targets(folder: Path, files: Iterable[str]) -> None:
 
 
 def _stage(target: Path, content: bytes) -> Path:
-    """A complete file beside `target`, on disk, with ordinary permissions."""
+    """Write a complete file beside `target`, with ordinary permissions; returns its path."""
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=_STAGED)
     try:
         with open(descriptor, "wb") as out:  # noqa: PTH123 - it is a descriptor
@@ -134,14 +133,14 @@ def _stage(target: Path, content: bytes) -> Path:
     return Path(name)
 
 
-def _litter(folder: Path, files: Iterable[str]) -> Iterator[Path]:
-    """Staged files of a run that was killed."""
+def _leftovers(folder: Path, files: Iterable[str]) -> Iterator[Path]:
+    """Staged files that a killed run left behind."""
     for parent in sorted({(folder / name).parent for name in files}):
         yield from (path for path in sorted(parent.glob(f"{_STAGED}*")) if path.is_file())
 
 
 def foreign_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
-    """Modules in the place of generated ones that treegen did not write: not to be replaced unasked."""
+    """Modules that a build would replace although treegen did not write them."""
     looked_at(folder, Path.exists)
     modules = [folder / name for name in files if name.endswith(".py")]
     return [
@@ -152,8 +151,8 @@ def foreign_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
 
 
 def stale_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
-    """Modules in `folder` that treegen once wrote and that no longer belong there, in order of removal."""
-    # A folder with a generated config.py is a kernel's package; any other may be another project's output.
+    """Modules in `folder` that treegen wrote for a table that left the spec, in order of removal."""
+    # Only a folder with a generated config.py is a kernel's package of this project.
     packages = [path.parent for path in sorted(folder.glob(f"*/{_CONFIG}")) if _marked(path)]
     found = sorted(folder.glob("*.py"))
     for package in packages:
@@ -161,13 +160,13 @@ def stale_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
             continue
         if not (package / IN_KERNEL).is_symlink():
             found += sorted(package.glob(f"{IN_KERNEL}/*.py"))
-        # By its config.py the next build knows a package that was removed in part.
+        # config.py goes last: by it the next build recognises a package that was removed in part.
         found += sorted(package.glob("*.py"), key=lambda path: (path.name == _CONFIG, path))
     return [path for path in found if path.relative_to(folder).as_posix() not in files and _marked(path)]
 
 
 def differences(folder: Path, files: Mapping[str, str]) -> Iterator[str]:
-    """One line for every file in `folder` that is not what a build would write."""
+    """One line for every file in `folder` that a build would change."""
     for name, text in sorted(files.items()):
         current = content_of(folder / name)
         if current is None:
@@ -178,11 +177,10 @@ def differences(folder: Path, files: Mapping[str, str]) -> Iterator[str]:
         yield f"{path} belongs to no table of the spec any more"
 
 
-def _first_difference(current: bytes, wanted: str) -> str:
-    text = current.decode(errors="replace")
-    if text.split() == wanted.split() and text.splitlines() == wanted.splitlines():
+def _first_difference(current: bytes, expected: str) -> str:
+    old, new = current.decode(errors="replace").splitlines(), expected.splitlines()
+    if old == new:
         return "its line ends are not those that a build writes"
-    old, new = text.splitlines(), wanted.splitlines()
     first = next(
         (i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new))
     )
@@ -196,7 +194,7 @@ def _marked(path: Path) -> bool:
 
 
 def content_of(path: Path) -> bytes | None:
-    """What a plain file holds (of one too large to be generated, nothing); None where there is none."""
+    """The bytes of a plain file (none if it is too large to be generated); None if there is no plain file."""
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
@@ -207,7 +205,7 @@ def content_of(path: Path) -> bytes | None:
 
 
 def _make_folders(folder: Path, made: list[Path]) -> None:
-    """Make `folder` and its parents, noting which did not exist."""
+    """Make `folder` and its parents; appends those that did not exist to `made`."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir()

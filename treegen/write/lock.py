@@ -1,7 +1,6 @@
-"""generated/treegen.lock: what the modules were built from, and every figure that noise may move.
+"""generated/treegen.lock: what the modules were built from, and every figure that noise moves.
 
-Kept apart from the modules, so that a GPU that was measured again and behaves the same leaves them as
-they are.
+These stand apart from the modules, so that new measurements of an unchanged GPU do not change the modules.
 """
 
 from __future__ import annotations
@@ -23,60 +22,53 @@ from treegen.core.spec import Spec
 from treegen.core.tree import depth, size
 from treegen.crossval.evaluate import HeldOut
 from treegen.update.heuristic import Heuristic
-from treegen.update.keep import How
+from treegen.update.keep import TreeOrigin
 from tuning_table.table import RUN, SCENARIOS, TIMES
 
 LOCK = "treegen.lock"
-_BEFORE = "cut_off_after"
-_HOW = re.compile(f"{How.KEPT}|{How.FRESH}|{How.EDITED}: [0-9a-z, ]+")
-
+_PREVIOUS = "cut_off_after"
+_ORIGIN = re.compile(f"{TreeOrigin.KEPT}|{TreeOrigin.FRESH}|{TreeOrigin.EDITED}: [0-9a-z, ]+")
 
 Entries: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
-"""What a lock says of each module, by kernel and device."""
+"""What a lock says about each module, by kernel and device."""
 
 
 @dataclass(frozen=True)
-class Locked:
-    """What yesterday's lock says. heuristics: entries by kernel and device, whatever they hold.
+class Lock:
+    """The lock of the previous build."""
 
-    before: those of the build before, if the last one may have been cut off: they hold for modules that it
-    did not reach. folder: where the modules are.
-    """
-
-    heuristics: Entries = field(default_factory=dict)
+    heuristics: Entries = field(default_factory=dict)  # values may be anything: a person can edit the file
+    # Entries of the build before, if the last build may have been cut off, for modules it did not replace.
     before: Entries | None = None
-    folder: Path = Path()
+    folder: Path = Path()  # of the modules
 
-    def entry(self, problem: Problem) -> Mapping[str, Any]:
-        return self.of(problem.kernel.name, problem.device.key)
-
-    def of(self, kernel: str, device: str) -> Mapping[str, Any]:
-        """The entry of the module that is there."""
+    def entry(self, kernel: str, device: str) -> Mapping[str, Any]:
+        """The entry of the module that is in the folder; empty if there is none."""
         found = self.heuristics.get((kernel, device), {})
         if self.before is None or found.get("module") == _digest_of(self.folder / kernel / f"{device}.py"):
             return found
         return self.before.get((kernel, device), {})
 
     def written(self, problem: Problem) -> str | None:
-        """The SHA-256 of the module that was written, if the lock tells."""
-        found = self.entry(problem).get("module")
+        """The SHA-256 of the device's module as it was written, if known."""
+        found = self.entry(problem.kernel.name, problem.device.key).get("module")
         return found if isinstance(found, str) else None
 
     def has_other_scenarios(self, problem: Problem) -> bool:
-        """Whether yesterday's table is known to have held other scenarios than the problem's table."""
-        before = self.entry(problem).get("sha256")
-        digest = before.get(SCENARIOS) if isinstance(before, dict) else None
+        """Whether the previous table is known to have had other scenarios than the problem's table."""
+        previous = self.entry(problem.kernel.name, problem.device.key).get("sha256")
+        digest = previous.get(SCENARIOS) if isinstance(previous, dict) else None
         return digest is not None and digest != digests(problem.table.folder)[SCENARIOS]
 
 
-def read_lock(folder: Path) -> Locked:
-    """The lock in an output folder. What is missing or no lock says nothing; it never fails."""
+def read_lock(folder: Path) -> Lock:
+    """The lock in an output folder; an empty one if the file is missing or no lock."""
     try:
         content = json.loads(read_bytes(folder / LOCK))
-        before = _entries(content[_BEFORE]) if _BEFORE in content else None
-        return Locked(_entries(content["heuristics"]), before, folder)
+        before = _entries(content[_PREVIOUS]) if _PREVIOUS in content else None
+        return Lock(_entries(content["heuristics"]), before, folder)
     except (InputError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Locked()
+        return Lock()
 
 
 def _entries(kernels: Any) -> Entries:
@@ -95,28 +87,32 @@ def _digest_of(path: Path) -> str | None:
         return None
 
 
-def transitional(text: str, before: Locked) -> str:
-    """The lock that stands while a build's modules take their places, made from the one that will. It knows
-    both the old and the new ones, so that the next build finds yesterday's trees even if this is cut off."""
+def interim_lock(text: str, previous: Lock) -> str:
+    """The lock while modules are being replaced, made from a build's lock and the previous one.
+
+    It has entries for the old and the new modules, so that the build after a killed one finds either.
+    """
     content = json.loads(text)
-    content[_BEFORE] = {
-        kernel: {device: dict(before.of(kernel, device)) for device in devices}
+    content[_PREVIOUS] = {
+        kernel: {device: dict(previous.entry(kernel, device)) for device in devices}
         for kernel, devices in content["heuristics"].items()
     }
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
 
 def lock_text(
-    spec: Spec, heuristics: Sequence[Heuristic], modules: Mapping[tuple[str, str], str], before: Locked
+    spec: Spec, heuristics: Sequence[Heuristic], modules: Mapping[tuple[str, str], str], previous: Lock
 ) -> str:
-    """The lock of a build. modules: texts by kernel and device. before: yesterday's, which alone knows how a
-    tree came about that is kept as it is for the same table; so a build after a build changes nothing.
+    """The lock of a build. modules: texts by kernel and device.
+
+    previous: the previous lock, which alone knows the origin of a tree that is kept for an unchanged table.
+    Its entry stays, so a second build in a row changes nothing.
     """
     root = spec.path.resolve().parent
     content: dict[str, Any] = {"treegen": __version__, "heuristics": {}}
     for heuristic in heuristics:
         kernel, device = heuristic.problem.kernel.name, heuristic.problem.device.key
-        entry = _entry(heuristic, root, before.entry(heuristic.problem))
+        entry = _entry(heuristic, root, previous.entry(kernel, device))
         entry["module"] = digest(modules[kernel, device])
         content["heuristics"].setdefault(kernel, {})[device] = entry
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
@@ -128,7 +124,7 @@ def digests(folder: Path) -> dict[str, str]:
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
-def _entry(heuristic: Heuristic, root: Path, before: Mapping[str, Any]) -> dict[str, Any]:
+def _entry(heuristic: Heuristic, root: Path, previous: Mapping[str, Any]) -> dict[str, Any]:
     table = heuristic.problem.table
     sha256 = digests(table.folder)
     entry: dict[str, Any] = {
@@ -138,16 +134,16 @@ def _entry(heuristic: Heuristic, root: Path, before: Mapping[str, Any]) -> dict[
         "scenarios": len(table.scenarios),
         "left_out": heuristic.problem.left_out,
         "configs": len(table.configs),
-        "tree": str(heuristic.kept),
+        "tree": str(heuristic.chosen),
         "depth": depth(heuristic.tree),
         "leaves": size(heuristic.tree),
     }
-    was = before.get("tree")
-    same = heuristic.kept.how is How.KEPT and before.get("sha256") == sha256
-    if same and isinstance(was, str) and _HOW.fullmatch(was):
-        entry["tree"] = was
+    origin = previous.get("tree")
+    unchanged = heuristic.chosen.origin is TreeOrigin.KEPT and previous.get("sha256") == sha256
+    if unchanged and isinstance(origin, str) and _ORIGIN.fullmatch(origin):
+        entry["tree"] = origin
     if heuristic.evaluation is not None:
-        # The classifier's figures stay out: they move with scikit-learn's version.
+        # The classifier's figures are left out: they change with scikit-learn's version.
         entry["held_out"] = _figures(heuristic.evaluation.tree)
     return entry
 

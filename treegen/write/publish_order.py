@@ -1,8 +1,8 @@
-"""The order in which the files of a build take their places, and the interim files that stand there.
+"""The order in which a build's files are replaced, and the interim files.
 
-Files are renamed one after another, so a kill leaves some old and some new. At each moment a kernel's package
-works, with all choices of a device old or all new, or it cannot be imported and says why; and the next
-build knows which tree it finds in a module. `output.write_files` does the writing.
+Files are renamed one after another, so a killed build leaves some old and some new ones. At each moment, a
+kernel's package either works, with all choices of a device old or all new, or raises an ImportError that says
+why. The next build recognises the tree of each module. `files.write_files` writes.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from pathlib import Path
 from treegen.core.spec import FALLBACK_DEVICE
 from treegen.emit.environment import MARK
 from treegen.write.files import content_of
-from treegen.write.lock import LOCK, read_lock, transitional
+from treegen.write.lock import LOCK, interim_lock, read_lock
 
 _CONFIG, _PACKAGE = "config.py", "__init__.py"
 _LAST = (_CONFIG, _PACKAGE)
 
 
-def in_publish_order(files: Mapping[str, str]) -> dict[str, str]:
-    """A build's files by relative path, none before what it imports: of each kernel what its Triton code
-    imports, its devices, config and package, then the package of all kernels. The lock, which says that all
-    is done, is the last."""
+def publish_order(files: Mapping[str, str]) -> dict[str, str]:
+    """A build's files by relative path, each after the files that it imports.
+
+    Of each kernel first the modules that its Triton code imports, then its devices, config and package. Then
+    comes the package of all kernels, and last the lock, which says that the build is complete.
+    """
 
     def rank(name: str) -> tuple[bool, bool, str, bool, int, str]:
         folder, _, file = name.rpartition("/")
@@ -34,12 +36,13 @@ def in_publish_order(files: Mapping[str, str]) -> dict[str, str]:
 
 
 def interim_files(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
-    """What stands in the place of some of a build's files while the others are renamed.
+    """The texts that some of a build's files get while the others are renamed.
 
-    The lock knows both the old and the new modules. A package whose configs or arguments change is closed: a
-    new config.py may give old modules another meaning, such as where the default of a parameter changed.
+    The lock has entries for the old and the new modules. The config.py of a package whose configs or
+    arguments change raises ImportError: the new one could change what old modules mean, for instance if the
+    default of a parameter changed.
     """
-    found = {LOCK: transitional(files[LOCK], read_lock(folder))}
+    found = {LOCK: interim_lock(files[LOCK], read_lock(folder))}
     for name in files:
         kernel, _, file = name.rpartition("/")
         if file == _CONFIG and content_of(folder / name) is not None:

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.fit.prover.optimal_search import Search
-from treegen.fit.index_tree import IndexTree, count_leaves, greedy, height, total
-
-__all__ = ["IndexTree", "Optimum", "count_leaves", "greedy", "optimal", "total"]
+from treegen.fit.growth import grow
+from treegen.fit.index_tree import IndexTree, count_leaves, height
+from treegen.fit.training_set import TrainingSet
 
 MOST_NODES = 100_000
 
@@ -24,13 +24,10 @@ _MOST_BITS = 62
 
 @dataclass(frozen=True)
 class Optimum:
-    """shape: the best tree found; cost: its total; bound: no tree within the limits costs less; nodes:
-    subproblems visited."""
-
-    shape: IndexTree
-    cost: int
-    bound: int
-    nodes: int
+    tree: IndexTree  # the best tree that was found
+    cost: int  # its total
+    bound: int  # no tree within the limits costs less
+    nodes: int  # subproblems visited
 
     @property
     def proven(self) -> bool:
@@ -47,23 +44,27 @@ def optimal(
     start: IndexTree | None = None,
     most_nodes: int = MOST_NODES,
 ) -> Optimum:
-    """The tree of least total cost: of every row under the config of its leaf, plus leaf_price a leaf.
+    """The tree of least total cost: that of every row with its leaf's config, plus leaf_price per leaf.
 
-    answers: [questions, rows]; cost: [rows, configs] int64, not negative. start: a tree to improve on.
+    answers: [questions, rows] whether a row goes to the first side ("yes") of a split; cost: [rows, configs]
+    int64, not negative. start: a tree to improve on.
 
-    Of equal totals fewer leaves win, then the tree whose questions come first: each before those of its yes
-    side, these before those of its no side, a leaf before any question; of equal configs the first. When
-    most_nodes subproblems have been visited, the best tree so far is returned with what is proven by then;
-    the same arguments give the same result on every machine.
+    Of equal totals fewer leaves win, then the tree whose questions in preorder come first, with a leaf before
+    any question; of equal configs the first. Once most_nodes subproblems have been visited, the best tree so
+    far is returned with the bound proven so far. The same arguments give the same result on every machine.
 
     Raises ValueError if the arguments do not fit together or totals may exceed 62 bits.
     """
     _check(answers, cost, max_depth, max_leaves, leaf_price)
 
-    def order(shape: IndexTree) -> tuple[int, int]:
-        return total(shape, answers, cost, leaf_price), count_leaves(shape)
+    def order(tree: IndexTree) -> tuple[int, int]:
+        return total(tree, answers, cost, leaf_price), count_leaves(tree)
 
-    known = greedy(answers, cost, max_depth=max_depth, max_leaves=max_leaves, leaf_price=leaf_price)
+    most_leaves = len(cost) if max_leaves is None else max_leaves
+    training = TrainingSet(
+        answers.astype(np.float64), cost.astype(np.float64), 1, max_depth, most_leaves, leaf_price
+    )
+    known = grow(training, training.best_config(training.all_rows))
     if start is not None:
         if height(start) > max_depth or (max_leaves is not None and count_leaves(start) > max_leaves):
             raise ValueError("the tree to start from is beyond the limits")
@@ -87,10 +88,26 @@ def optimal(
     limit = (room + 1) * scale - 1
     answer = search.solve(np.ones(len(merged), dtype=bool), np.arange(len(answers)), depth, leaves, limit)
     if answer.best is not None and answer.best.value <= limit:
-        found = answer.best.shape
+        found = answer.best.tree
         known = found if answer.solved else min(known, found, key=order)
     least_cost = order(known)[0]
     return Optimum(known, least_cost, min(least_cost, base + answer.lower // scale), search.nodes)
+
+
+def total(
+    tree: IndexTree, answers: npt.NDArray[np.bool_], cost: npt.NDArray[np.int64], leaf_price: int = 0
+) -> int:
+    """The cost of every row with its leaf's config, plus leaf_price per leaf, exact up to 63 bits."""
+    pending: list[tuple[IndexTree, npt.NDArray[np.int64]]] = [(tree, np.arange(len(cost)))]
+    result = 0
+    while pending:
+        node, rows = pending.pop()
+        if isinstance(node, tuple):
+            holds = answers[node[0], rows]
+            pending += [(node[1], rows[holds]), (node[2], rows[~holds])]
+        else:
+            result += int(cost[rows, node].sum()) + leaf_price
+    return result
 
 
 def _check(

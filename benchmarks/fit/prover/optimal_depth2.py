@@ -21,11 +21,11 @@ _MOST = 4  # leaves below two questions
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ValuedTree:
     """A tree and its value: what it costs, in steps so fine that the number of leaves is the remainder."""
 
     value: int
-    shape: IndexTree
+    tree: IndexTree
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Shallow:
     """best: the best trees of at most 1, 2, ... leaves. rank: [questions] value of the best tree that asks
     this question first."""
 
-    best: tuple[Found, ...]
+    best: tuple[ValuedTree, ...]
     rank: Whole
 
 
@@ -77,7 +77,7 @@ def shallow(sub: Subproblem, leaves: int) -> Shallow:
     """
     sizes = range(2, min(leaves, _MOST) + 1)
     leaf = sub.cost.sums(np.ones((1, sub.answers.shape[1])))[0]
-    best = [Found(int(leaf.min()) + sub.price, int(leaf.argmin()))]
+    best = [ValuedTree(int(leaf.min()) + sub.price, int(leaf.argmin()))]
     if not sizes or not len(sub.ids):
         return Shallow((best[0],) * (1 + len(sizes)), np.full(len(sub.ids), best[0].value))
     yes, no = _sides(sub, deeper=leaves > 2)
@@ -95,7 +95,7 @@ def shallow(sub: Subproblem, leaves: int) -> Shallow:
             _grown(sub, holds, int(yes[on_yes - 1].ask[first])),
             _grown(sub, ~holds, int(no[size - on_yes - 1].ask[first])),
         )
-        best.append(Found(value, (int(sub.ids[first]), *on_both)))
+        best.append(ValuedTree(value, (int(sub.ids[first]), *on_both)))
     return Shallow(tuple(best), yes[-1].value + no[-1].value)
 
 

@@ -13,10 +13,10 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.fit.prover.optimal_depth2 import Found, Subproblem, distinct, relaxed, shallow
+from benchmarks.fit.prover.optimal_depth2 import Subproblem, ValuedTree, distinct, relaxed, shallow
 from benchmarks.fit.prover.optimal_sides import Sides
 from benchmarks.fit.prover.optimal_sums import digits
-from treegen.fit.index_tree import count_leaves, preorder
+from treegen.fit.index_tree import IndexTree, count_leaves
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -25,32 +25,32 @@ _MOST_PAIRED = 32  # configs; of more there are too many pairs for the relaxatio
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Solution:
     """lower: no tree within the limits has a lower value. best: the best tree seen, if any. solved: it is the
     optimum, and of equal values the tree whose questions come first."""
 
     lower: int
-    best: Found | None
+    best: ValuedTree | None
     solved: bool
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownSolutions:
     """What is known of a set of rows at a depth: answers by the limit of leaves, and a bound for all."""
 
     lower: int
-    answers: dict[int, Answer] = field(default_factory=dict)
+    answers: dict[int, Solution] = field(default_factory=dict)
 
-    def recall(self, leaves: int) -> Answer:
+    def recall(self, leaves: int) -> Solution:
         """What follows for this limit: what holds for more leaves, and the optimum if it needs no more."""
         lower = self.lower
         for limit, answer in self.answers.items():
             if limit >= leaves:
-                if answer.solved and answer.best and count_leaves(answer.best.shape) <= leaves:
+                if answer.solved and answer.best and count_leaves(answer.best.tree) <= leaves:
                     return answer
                 lower = max(lower, answer.lower)
         own = self.answers.get(leaves)
-        return Answer(lower, own.best if own else None, False)
+        return Solution(lower, own.best if own else None, False)
 
 
 class Search:
@@ -66,7 +66,7 @@ class Search:
         self._cost = digits(cost)
         self._worst = digits(cost.max(axis=1, keepdims=True))
         self._price = price
-        self._known: dict[tuple[bytes, int], _Known] = {}
+        self._known: dict[tuple[bytes, int], _KnownSolutions] = {}
         configs = range(cost.shape[1])
         self._paired = len(configs) <= _MOST_PAIRED
         if self._paired:
@@ -74,7 +74,7 @@ class Search:
             self._pairs = digits(np.minimum(cost[:, first], cost[:, second]))
             self._pair_prices = np.where(first == second, price, 2 * price)
 
-    def solve(self, rows: Bools, ids: Ints, depth: int, leaves: int, limit: int) -> Answer:
+    def solve(self, rows: Bools, ids: Ints, depth: int, leaves: int, limit: int) -> Solution:
         """The best tree for some rows, or a bound.
 
         rows: [all rows] which, one at least; ids: the questions that may be asked. The answer is solved if a
@@ -89,13 +89,13 @@ class Search:
         sub = self._subproblem(rows, ids)
         if min(depth, leaves - 1) <= 2:
             trees = shallow(sub, leaves).best
-            known.answers.update({n: Answer(tree.value, tree, True) for n, tree in enumerate(trees, 1)})
+            known.answers.update({n: Solution(tree.value, tree, True) for n, tree in enumerate(trees, 1)})
         else:
             known.answers[leaves] = self._branch(rows, sub, depth, leaves, limit, answer)
         return known.recall(leaves)
 
-    def _of(self, rows: Bools, depth: int) -> _Known:
-        return self._known.setdefault((np.packbits(rows).tobytes(), depth), _Known(self._price))
+    def _of(self, rows: Bools, depth: int) -> _KnownSolutions:
+        return self._known.setdefault((np.packbits(rows).tobytes(), depth), _KnownSolutions(self._price))
 
     def _subproblem(self, rows: Bools, ids: Ints) -> Subproblem:
         answers = self._answers[np.ix_(ids, rows)]
@@ -103,12 +103,12 @@ class Search:
         return Subproblem(ids[kept], answers[kept], self._cost.rows(rows), self._price)
 
     def _branch(
-        self, rows: Bools, sub: Subproblem, depth: int, leaves: int, limit: int, before: Answer
-    ) -> Answer:
+        self, rows: Bools, sub: Subproblem, depth: int, leaves: int, limit: int, before: Solution
+    ) -> Solution:
         ahead = shallow(sub, leaves)
         best = _better(ahead.best[-1], before.best)
         if not len(sub.ids):
-            return Answer(best.value, best, True)
+            return Solution(best.value, best, True)
         half = 1 << (depth - 1)
         budgets = range(max(1, leaves - half), min(half, leaves - 1) + 1)
         sides = Sides(sub.answers, budgets, self._price, self._worst.rows(rows))
@@ -128,7 +128,7 @@ class Search:
             tree, ran_out = self._try(rows, sub, sides, question, budget, depth - 1, int(wanted[question]))
             best = _better(best, tree)
         lower = min(best.value, int(sides.totals().min()))
-        return Answer(lower, best, not ran_out and best.value <= limit)
+        return Solution(lower, best, not ran_out and best.value <= limit)
 
     def _glance(self, rows: Bools, sides: Sides, side: int, ids: Ints, depth: int) -> None:
         """Learn what is known of a side or cheap to know."""
@@ -138,19 +138,19 @@ class Search:
             known.lower = relaxed(self._subproblem(rows, ids), pairs, self._pair_prices)
         self._learn(known, sides, side)
 
-    def _learn(self, known: _Known, sides: Sides, side: int) -> None:
+    def _learn(self, known: _KnownSolutions, sides: Sides, side: int) -> None:
         sides.learn(side, np.array([known.recall(leaves).lower for leaves in sides.budgets]))
 
     def _try(
         self, rows: Bools, sub: Subproblem, sides: Sides, question: int, budget: int, depth: int, wanted: int
-    ) -> tuple[Found | None, bool]:
+    ) -> tuple[ValuedTree | None, bool]:
         """Solve both sides of a question, if a tree of at most the value `wanted` may come of it.
 
         Returns such a tree as far as there is one, and whether the nodes ran out.
         """
         yes, no = (question, budget), (question + len(sub.ids), len(sides.budgets) - 1 - budget)
         larger_first = [yes, no] if 2 * sub.answers[question].sum() >= sub.answers.shape[1] else [no, yes]
-        trees: dict[int, Found | None] = {}
+        trees: dict[int, ValuedTree | None] = {}
         for (side, place), other in zip(larger_first, larger_first[::-1], strict=True):
             part = _part(rows, sides.inside[side])
             limit = wanted - int(sides.lower[other])
@@ -164,8 +164,13 @@ class Search:
         on_yes, on_no = trees.get(yes[0]), trees.get(no[0])
         tree = None
         if on_yes and on_no:
-            tree = Found(on_yes.value + on_no.value, (int(sub.ids[question]), on_yes.shape, on_no.shape))
+            tree = ValuedTree(on_yes.value + on_no.value, (int(sub.ids[question]), on_yes.tree, on_no.tree))
         return tree, not answer.solved and answer.lower <= limit
+
+
+def _preorder(tree: IndexTree) -> tuple[int, ...]:
+    """The questions, each before those of its yes side, these before those of its no side; -1 for a leaf."""
+    return (tree[0], *_preorder(tree[1]), *_preorder(tree[2])) if isinstance(tree, tuple) else (-1,)
 
 
 def _part(rows: Bools, inside: Bools) -> Bools:
@@ -175,17 +180,17 @@ def _part(rows: Bools, inside: Bools) -> Bools:
     return part
 
 
-def _better(one: Found, other: Found | None) -> Found:
+def _better(one: ValuedTree, other: ValuedTree | None) -> ValuedTree:
     """The lower value; of equal ones the tree whose questions come first."""
     if other is None or other.value > one.value:
         return one
-    if other.value == one.value and preorder(one.shape) <= preorder(other.shape):
+    if other.value == one.value and _preorder(one.tree) <= _preorder(other.tree):
         return one
     return other
 
 
-def _wanted(best: Found, limit: int, ids: Ints) -> Ints:
+def _wanted(best: ValuedTree, limit: int, ids: Ints) -> Ints:
     """[questions] the greatest value of interest: one that is better, or as good with no later question."""
     if best.value > limit:
         return np.full(len(ids), limit)
-    return np.where(ids <= preorder(best.shape)[0], best.value, best.value - 1)
+    return np.where(ids <= _preorder(best.tree)[0], best.value, best.value - 1)

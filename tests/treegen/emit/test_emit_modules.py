@@ -94,28 +94,14 @@ def _configs(tree: Tree) -> list[object]:
 
 
 ALLOWED = (
-    *(ast.FunctionDef, ast.arguments, ast.arg, ast.Name, ast.Load, ast.Store, ast.If, ast.Return, ast.Assign),
-    *(
-        ast.Compare,
-        ast.IfExp,
-        ast.LtE,
-        ast.Lt,
-        ast.Gt,
-        ast.Constant,
-        ast.BinOp,
-        ast.Add,
-        ast.Sub,
-        ast.Mult,
-        ast.FloorDiv,
-        ast.LShift,
-    ),
-    *(ast.UnaryOp, ast.USub, ast.Call, ast.Attribute),
+    "FunctionDef arguments arg Name Load Store If Return Assign Compare IfExp LtE Lt Gt Constant BinOp Add"
 )
+ALLOWED += " Sub Mult FloorDiv LShift UnaryOp USub Call Attribute"
 
 
 @examples(100)
 @given(trees)
-def test_the_function_holds_nothing_but_arithmetic_and_questions(
+def test_the_function_holds_nothing_but_arithmetic_and_comparisons(
     parts: tuple[DeviceSpec, KernelSpec], tree: Tree
 ) -> None:
     device, kernel = parts
@@ -127,7 +113,7 @@ def test_the_function_holds_nothing_but_arithmetic_and_questions(
     )
     assert isinstance(function, ast.FunctionDef) and function.name == "choose"
     for node in ast.walk(function):
-        assert isinstance(node, ALLOWED)
+        assert type(node).__name__ in ALLOWED.split()
         if isinstance(node, ast.Call):
             assert ast.unparse(node.func) in ("min", "max") or ast.unparse(node.func).endswith(".bit_length")
         if isinstance(node, ast.Constant):

@@ -32,50 +32,28 @@ def _works(folder: Path, content: Content, **table: Any) -> None:
         assert isinstance(package.for_device("Other", "other", "other")(**values), package.Config)
 
 
-DEVICES = [
-    "name",
-    "arch",
-    "vendor",
-    "known",
-    "module",
-    "for_device",
-    "_BY_NAME",
-    "_BY_ARCH",
-    "typing",
-    "collections",
-]
-DEVICES += ["generated", "choose", "Default", "annotations", "scale", "Config", "Callable", "MODULES"]
+DEVICES = "name arch vendor known module for_device _BY_NAME _BY_ARCH typing collections generated choose"
+DEVICES += " Default annotations scale Config Callable MODULES"
 
 
-@pytest.mark.parametrize("key", DEVICES)
+@pytest.mark.parametrize("key", DEVICES.split())
 def test_a_device_key_that_the_package_uses_itself(tmp_path: Path, key: str) -> None:
     content = spec(tables={key: "tables/h100"})
     content["devices"][key] = content["devices"].pop(DEVICE)
     _works(tmp_path, content)
 
 
-USED = [
-    "Config",
-    "choose",
-    "MODULES",
-    "for_device",
-    "NamedTuple",
-    "config",
-    "default",
-    "variant",
-    "annotations",
-]
+USED = (
+    "Config choose MODULES for_device NamedTuple config default variant annotations PLAIN_B16_W2 plain_b16_w2"
+)
 
 
-@pytest.mark.parametrize("name", [*USED, "PLAIN_B16_W2", "plain_b16_w2"])
-def test_a_feature_that_the_module_uses_itself(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", USED.split())
+def test_a_feature_or_derived_feature_that_the_module_uses_itself(tmp_path: Path, name: str) -> None:
     features = [name, "columns", "heads"]
-    _works(tmp_path, spec(features=features, derived={"area": f"{name} * columns"}), features=features)
-
-
-@pytest.mark.parametrize("name", [*USED, "PLAIN_B16_W2", "plain_b16_w2"])
-def test_a_derived_feature_that_the_module_uses_itself(tmp_path: Path, name: str) -> None:
-    _works(tmp_path, spec(derived={name: "rows * columns"}, split_on=[name]))
+    derived = {"area": f"{name} * columns"}
+    _works(tmp_path / "feature", spec(features=features, derived=derived), features=features)
+    _works(tmp_path / "derived", spec(derived={name: "rows * columns"}, split_on=[name]))
 
 
 @pytest.mark.parametrize("name", ["count", "index", "NamedTuple", "Config", "choose", "_block", "_fields"])

@@ -21,7 +21,7 @@ from treegen_builders import (
 
 from treegen.cli.main import main
 from treegen.read.spec_file import read_spec
-from treegen.write.publish_order import in_publish_order
+from treegen.write.publish_order import publish_order
 
 FOLDER = f"generated/{KERNEL}/in_kernel"
 FILES = {f"{KERNEL}/in_kernel", *(f"{KERNEL}/in_kernel/{n}.py" for n in ("__init__", "default", DEVICE))}
@@ -48,17 +48,11 @@ def test_the_files(project: Path) -> None:
     assert set(found) - set(plain) == FILES
     assert {name: found[name] for name in plain} == plain  # lock included
     assert f'"{DEVICE}": {DEVICE},' in (project / FOLDER / "__init__.py").read_text()
-
-
-def test_they_are_not_imported_with_the_package(project: Path) -> None:
     with imported(project) as generated:
         assert not hasattr(generated.scale, "in_kernel")
-
-
-def test_without_the_key_or_with_an_empty_list_there_are_none(tmp_path: Path) -> None:
-    for number, content in enumerate((spec(), spec(in_kernel=[]))):
-        assert build(write_project(tmp_path / str(number), content)) == 0
-        assert not (tmp_path / str(number) / FOLDER).exists()
+    write_spec(project, spec(in_kernel=[]))
+    assert build(project / "treegen.yaml", "--output", project / "empty") == 0
+    assert contents(project / "empty") == plain
 
 
 @pytest.mark.parametrize(
@@ -157,7 +151,7 @@ def test_a_hand_written_file_is_not_replaced(tmp_path: Path, refusal: Callable[.
     assert f"{name}.py: was not written by treegen" in refusal(tmp_path, "build", "--spec", path)
 
 
-def test_a_file_where_the_folder_belongs(tmp_path: Path, refusal: Callable[..., str]) -> None:
+def test_a_file_in_place_of_the_folder(tmp_path: Path, refusal: Callable[..., str]) -> None:
     path = write_project(tmp_path, _spec())
     (tmp_path / FOLDER).parent.mkdir(parents=True)
     (tmp_path / FOLDER).write_text("mine\n")
@@ -176,10 +170,10 @@ def test_a_tree_that_cannot_be_printed_is_refused(tmp_path: Path, refusal: Calla
     assert build(write_spec(tmp_path, content)) == 0
 
 
-def test_they_take_their_places_before_the_package(tmp_path: Path) -> None:
+def test_they_are_published_before_the_package(tmp_path: Path) -> None:
     names = ["treegen.lock", "__init__.py", "k/__init__.py", "k/a.py", "k/config.py"]
     names += ["k/in_kernel/__init__.py", "k/in_kernel/b.py", "l/a.py"]
-    assert list(in_publish_order(dict.fromkeys(names, ""))) == [
+    assert list(publish_order(dict.fromkeys(names, ""))) == [
         *("k/in_kernel/b.py", "k/in_kernel/__init__.py", "k/a.py", "k/config.py", "k/__init__.py", "l/a.py"),
         *("__init__.py", "treegen.lock"),
     ]
@@ -232,7 +226,7 @@ def test_check_finds_a_module_of_another_tree(project: Path, capsys: pytest.Capt
     assert status == 1 and f"    {FOLDER}/{DEVICE}.py: is not what treegen prints" in out
 
 
-def test_reviews_do_not_stumble(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reviews_work(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_spec(project, spec())
     assert build(project / "treegen.yaml", "--output", project / "plain") == 0
     write_spec(project, _spec())

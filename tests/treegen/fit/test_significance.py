@@ -16,16 +16,16 @@ from treegen_builders import NARROW, WIDE, Cell, Row, write_table, write_winners
 from treegen_strategies import examples
 
 from treegen.core.problem import UNIT
-from treegen.fit.significance import CostDrop, Noise, copies, pays, table_noise
+from treegen.fit.significance import CostDrop, TableNoise, copies, is_significant, table_noise
 from treegen.read.table_file import read_table
 
-SILENT = Noise(0, 0)
+SILENT = TableNoise(0, 0)
 LINE: list[Row] = [(i + 1, 5, 2) for i in range(150)]
 
 
-def _fall(*steps: int, unit: list[int] | None = None) -> CostDrop:
+def _drop(*steps: int, group: list[int] | None = None) -> CostDrop:
     each = np.array(steps, dtype=np.int64)
-    return CostDrop(each, each, np.arange(len(each)) if unit is None else np.array(unit))
+    return CostDrop(each, each, np.arange(len(each)) if group is None else np.array(group))
 
 
 # Noise of a table
@@ -45,7 +45,7 @@ def _rows(cell: Callable[[random.Random], Cell], repeats: int) -> list[list[Cell
     return [[f"s{i + 1:03}", r + 1, _gauss(rng), cell(rng)] for i in range(len(LINE)) for r in range(repeats)]
 
 
-def _noise(folder: Path, rows: list[list[Cell]]) -> Noise:
+def _noise(folder: Path, rows: list[list[Cell]]) -> TableNoise:
     return table_noise(read_table(write_table(folder, shapes=LINE, rows=rows, configs=(NARROW, WIDE))))
 
 
@@ -78,25 +78,25 @@ def test_nothing_is_known_of_one_repeat_or_of_winners(tmp_path: Path) -> None:
 
 @examples(300)
 @given(st.lists(st.integers(-40, 100), min_size=1, max_size=40), st.sampled_from([1.0, 2.0, 3.0]))
-def test_it_is_students_test_with_one_neutral_unit_more(falls: list[int], z: float) -> None:
-    if sum(falls) <= 0:
-        assert not pays(_fall(*falls), SILENT, z)
+def test_it_is_students_test_with_one_neutral_unit_more(drops: list[int], z: float) -> None:
+    if sum(drops) <= 0:
+        assert not is_significant(_drop(*drops), SILENT, z)
         return
-    d = np.array([*falls, 0])
+    d = np.array([*drops, 0])
     count = len(d)
     # Student's t about zero, from sums of squares about zero.
     t = d.sum() / math.sqrt(count * (d**2).sum() - d.sum() ** 2) * math.sqrt(count - 1)
     p = stats.t.sf(t, count - 1)
     if p < 0.8 * stats.norm.sf(z):
-        assert pays(_fall(*falls), SILENT, z)
+        assert is_significant(_drop(*drops), SILENT, z)
     if p > 1.25 * stats.norm.sf(z):
-        assert not pays(_fall(*falls), SILENT, z)
+        assert not is_significant(_drop(*drops), SILENT, z)
 
 
 @pytest.mark.parametrize(("z", "enough"), [(2.0, 4), (3.0, 6), (4.0, 8)])
 def test_how_many_scenarios_that_agree_are_enough(z: float, enough: int) -> None:
-    assert not pays(_fall(*[1000] * (enough - 1)), SILENT, z)
-    assert pays(_fall(*[1000] * enough), SILENT, z)
+    assert not is_significant(_drop(*[1000] * (enough - 1)), SILENT, z)
+    assert is_significant(_drop(*[1000] * enough), SILENT, z)
 
 
 def test_for_many_scenarios_it_is_the_sum_over_the_root_of_the_squares() -> None:
@@ -104,38 +104,38 @@ def test_for_many_scenarios_it_is_the_sum_over_the_root_of_the_squares() -> None
     for more, answer in ((1.02, True), (0.98, False)):
         falling = round((10_000 + more * 300) / 2)
         steps = [1] * falling + [-1] * (10_000 - falling)
-        assert pays(_fall(*steps), SILENT, 3.0) is answer
+        assert is_significant(_drop(*steps), SILENT, 3.0) is answer
 
 
 def test_copies_are_no_further_evidence() -> None:
-    falls = [1000] * 4
-    assert not pays(_fall(*falls * 5, unit=[0, 1, 2, 3] * 5), SILENT, 3.0)
-    assert pays(_fall(*falls * 5), SILENT, 3.0)
+    drops = [1000] * 4
+    assert not is_significant(_drop(*drops * 5, group=[0, 1, 2, 3] * 5), SILENT, 3.0)
+    assert is_significant(_drop(*drops * 5), SILENT, 3.0)
 
 
 def test_differences_within_noise_count_as_none() -> None:
-    falls = [900] * 20
-    assert pays(_fall(*falls), Noise(0, 899), 3.0)
-    assert not pays(_fall(*falls), Noise(0, 900), 3.0)
-    assert not pays(_fall(*falls, *[-901] * 19), Noise(0, 900), 3.0)
+    drops = [900] * 20
+    assert is_significant(_drop(*drops), TableNoise(0, 899), 3.0)
+    assert not is_significant(_drop(*drops), TableNoise(0, 900), 3.0)
+    assert not is_significant(_drop(*drops, *[-901] * 19), TableNoise(0, 900), 3.0)
 
 
 def test_the_mean_fall_must_exceed_the_noise_of_a_cell() -> None:
-    assert pays(_fall(*[1001] * 20), Noise(1000, 0), 3.0)
-    assert not pays(_fall(*[1000] * 20), Noise(1000, 0), 3.0)
+    assert is_significant(_drop(*[1001] * 20), TableNoise(1000, 0), 3.0)
+    assert not is_significant(_drop(*[1000] * 20), TableNoise(1000, 0), 3.0)
 
 
 def test_losses_are_tested_and_costs_compared_to_noise() -> None:
     """A scenario that weighs nearly all outweighs nineteen others."""
     cost = np.array([-1000] + [1000] * 19)
     heavy = np.where(cost < 0, -1_000_000, 1000)
-    unit = np.arange(20)
-    assert pays(CostDrop(cost, cost, unit), SILENT, 3.0)
-    assert not pays(CostDrop(cost, heavy, unit), SILENT, 3.0)
+    group = np.arange(20)
+    assert is_significant(CostDrop(cost, cost, group), SILENT, 3.0)
+    assert not is_significant(CostDrop(cost, heavy, group), SILENT, 3.0)
 
 
 def test_no_pairs_prove_nothing() -> None:
-    assert not pays(_fall(), SILENT, 0.0)
+    assert not is_significant(_drop(), SILENT, 0.0)
 
 
 def test_copies_are_counted_in_order_of_appearance() -> None:

@@ -71,7 +71,7 @@ def test_a_sparse_table_gives_about_as_good_a_tree(tmp_path: Path, seed: int) ->
         ],
     )
     assert (sparse.cost == UNMEASURED).mean() > 0.6
-    lost = [costs(fit_tree(posed), full).mean() / UNIT for posed in (full, sparse)]
+    lost = [costs(fit_tree(made), full).mean() / UNIT for made in (full, sparse)]
     alone = full.cost.mean(axis=0).min() / UNIT
     assert lost[0] < alone / 2, "there is something to find"
     assert lost[1] < lost[0] + 0.02
@@ -100,8 +100,8 @@ def test_a_config_that_only_the_sweep_timed_is_no_reason_to_split(tmp_path: Path
         rest = [rng.uniform(9.9, 11) if full else "" for _ in range(len(CONFIGS) - 1)]
         return [rng.uniform(9.9, 10.1), *rest]
 
-    posed = _posed(tmp_path, cells)
-    assert fit_tree(posed) == Leaf(posed.configs[0])
+    made = _posed(tmp_path, cells)
+    assert fit_tree(made) == Leaf(made.configs[0])
 
 
 def _asked(tree: Tree) -> set[str]:
@@ -113,7 +113,7 @@ def test_a_config_measured_in_its_own_region_only_can_be_chosen_there(tmp_path: 
         others: list[Cell] = [10.0, 11.0, *[""] * (len(CONFIGS) - 3)]
         return [*others, 5.0 if shape[1] <= 16 else ""]
 
-    posed = _posed(tmp_path, cells)
-    tree = fit_tree(posed)
-    assert isinstance(tree, Split) and (tree.feature, tree.low) == ("columns", Leaf(posed.configs[-1]))
-    assert costs(tree, posed).sum() == 0
+    made = _posed(tmp_path, cells)
+    tree = fit_tree(made)
+    assert isinstance(tree, Split) and (tree.feature, tree.low) == ("columns", Leaf(made.configs[-1]))
+    assert costs(tree, made).sum() == 0

@@ -12,7 +12,7 @@ from treegen_builders import DEVICE, build, contents, spec, write_project, write
 from treegen_caches import cache, write_cache
 
 from treegen.cli.main import main
-from treegen.write.lock import Locked, read_lock
+from treegen.write.lock import Lock, read_lock
 
 Refuse = Callable[..., str]
 Capture = pytest.CaptureFixture[str]
@@ -46,7 +46,7 @@ def test_a_device_in_place_of_the_lock(tmp_path: Path, what: str) -> None:
     build(path)
     new = contents(tmp_path / "generated")
     _put(tmp_path / "generated/treegen.lock", what)
-    assert read_lock(tmp_path / "generated") == Locked()
+    assert read_lock(tmp_path / "generated") == Lock()
     assert build(path) == 0
     found = contents(tmp_path / "generated")
     assert json.loads(found.pop("treegen.lock") or b"")

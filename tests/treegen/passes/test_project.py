@@ -1,4 +1,4 @@
-"""project: of the configs one parameter, of the questions those that decide it."""
+"""project: one parameter of the configs, and the splits that decide it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from treegen_strategies import CONFIGS, FEATURES, examples, points, points_near,
 from treegen.core.spec import Config
 from treegen.core.tree import Leaf, Split, Tree, choose, leaves, size
 from treegen.passes.project import project
+from treegen.passes.simplify import simplify
 
 SHARED = tuple(
     Config("plain", (("block", block), ("warps", warps))) for block in (16, 64) for warps in (1, 2, 4)
@@ -27,24 +28,14 @@ shared_trees: st.SearchStrategy[Tree] = st.recursive(
 def test_every_point_keeps_its_value(data: st.DataObject, tree: Tree, parameter: str) -> None:
     point = data.draw(st.one_of(points, points_near(tree)))
     expected = dict(choose(tree, point).parameters)[parameter]
-    assert choose(project(tree, parameter), point).parameters == ((parameter, expected),)
-
-
-@examples(300)
-@given(shared_trees, st.sampled_from(["block", "warps"]))
-def test_no_question_is_left_whose_sides_agree(tree: Tree, parameter: str) -> None:
-    pending = [project(tree, parameter)]
-    assert size(pending[0]) <= size(tree)
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Split):
-            assert node.low != node.high
-            pending += [node.low, node.high]
+    result = project(tree, parameter)
+    assert choose(result, point).parameters == ((parameter, expected),)
+    assert size(result) <= size(tree) and simplify(result) == result
 
 
 @examples(300)
 @given(st.data(), shared_trees)
-def test_within_a_region_nothing_else_is_asked(data: st.DataObject, tree: Tree) -> None:
+def test_splits_that_a_region_decides_are_gone(data: st.DataObject, tree: Tree) -> None:
     region = dict.fromkeys(FEATURES, (0, 2))
     result = project(tree, "warps", region)
     point = {name: data.draw(st.integers(0, 2)) for name in FEATURES}

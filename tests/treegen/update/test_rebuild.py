@@ -1,4 +1,4 @@
-"""One table over yesterday's tree: what is fitted, when, and to what."""
+"""A rebuild with a previous tree: what is fitted, when, and to what."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from treegen_builders import SIDES, Row, problem
 from treegen.core.problem import Problem
 from treegen.core.tree import Leaf, Split, Tree
 from treegen.crossval.evaluate import REPEATS, cross_validate, held_out
-from treegen.update.keep import How, Kept
+from treegen.update.keep import ChosenTree, TreeOrigin
 from treegen.update.rebuild import rebuild
 
 SHAPES: list[Row] = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
 
 
 @pytest.fixture
-def posed(tmp_path: Path) -> Problem:
+def made(tmp_path: Path) -> Problem:
     """Narrow is best everywhere; medium is the fallback."""
     return problem(tmp_path, shapes=SHAPES, times=lambda row: [10.0, 20.0, 40.0])
 
@@ -27,7 +27,7 @@ def _best(known: Problem) -> Tree:
     return Leaf(known.configs[0])
 
 
-def test_every_scenario_is_held_out_once_a_repeat(posed: Problem) -> None:
+def test_every_scenario_is_held_out_once_a_repeat(made: Problem) -> None:
     """The tree of the n-th fold launches config n % 3, so that costs tell which one chose."""
     calls: list[frozenset[str]] = []
 
@@ -35,12 +35,12 @@ def test_every_scenario_is_held_out_once_a_repeat(posed: Problem) -> None:
         calls.append(frozenset(known.scenarios))
         return Leaf(known.configs[(len(calls) - 1) % 3])
 
-    found = held_out(posed, cross_validate(posed, fit))
+    found = held_out(made, cross_validate(made, fit))
     assert found.shape == (REPEATS, 16) and len(calls) == 5 * REPEATS
     for repeat, costs in enumerate(found):
-        for row, scenario in enumerate(posed.scenarios):
+        for row, scenario in enumerate(made.scenarios):
             (number,) = [n for n in range(5) if scenario not in calls[5 * repeat + n]]
-            assert costs[row] == posed.cost[row, (5 * repeat + number) % 3]
+            assert costs[row] == made.cost[row, (5 * repeat + number) % 3]
 
 
 def test_copies_and_few_scenarios(tmp_path: Path) -> None:
@@ -53,37 +53,39 @@ def test_copies_and_few_scenarios(tmp_path: Path) -> None:
     assert cross_validate(one, _best) == () and held_out(one, ()).shape == (0, 3)
 
 
-def test_nothing_is_known_of_yesterday(posed: Problem) -> None:
-    assert rebuild(posed, None, _best).kept == Kept(_best(posed), How.FRESH)
-    assert rebuild(posed, "it is torn", _best).kept == Kept(_best(posed), How.FRESH, why="it is torn")
+def test_without_a_readable_previous_tree(made: Problem) -> None:
+    assert rebuild(made, None, _best) == ChosenTree(_best(made), TreeOrigin.FRESH, _best(made))
+    assert rebuild(made, "it is torn", _best) == ChosenTree(
+        _best(made), TreeOrigin.FRESH, _best(made), why_fresh="it is torn"
+    )
 
 
-def test_what_would_be_taken_for_a_guard_tomorrow_goes_today(posed: Problem) -> None:
+def test_what_looks_like_a_guard_is_stripped_from_a_fresh_tree(made: Problem) -> None:
     def fit(known: Problem) -> Tree:
         return Split("rows", 1000, Leaf(known.configs[0]), Leaf(known.kernel.fallback))
 
-    found = rebuild(posed, None, fit)
-    assert found.fresh == found.kept.tree == _best(posed)
+    found = rebuild(made, None, fit)
+    assert found.fresh == found.tree == _best(made)
 
 
-def test_folds_are_fitted_only_where_they_matter(posed: Problem) -> None:
+def test_folds_are_fitted_only_where_they_matter(made: Problem) -> None:
     fitted: list[int] = []
 
     def fit(known: Problem) -> Tree:
         fitted.append(len(known.cost))
         return Leaf(known.configs[0])
 
-    assert rebuild(posed, Leaf(posed.configs[0]), fit).kept.how is How.KEPT
+    assert rebuild(made, Leaf(made.configs[0]), fit).origin is TreeOrigin.KEPT
     assert fitted == [16]
-    # No edit mends a tree that asks what the table lacks, and no fold is asked.
-    assert rebuild(posed, Split("depth", 1, Leaf(posed.configs[2]), Leaf(posed.configs[0])), fit).kept.why
+    # No edit repairs a tree that splits on a feature that the table lacks, and no fold is fitted.
+    assert rebuild(made, Split("depth", 1, Leaf(made.configs[2]), Leaf(made.configs[0])), fit).why_fresh
     assert fitted == [16, 16]
 
 
-def test_fresh_trees_that_win(posed: Problem) -> None:
-    """Yesterday's leaves are mixed: any one config in place of one loses somewhere, a new split does not."""
+def test_fresh_trees_that_win(made: Problem) -> None:
+    """The previous leaves are mixed: any one config in place of one loses somewhere, a new split does not."""
     cost = np.where(np.arange(16)[:, None] % 2 == [[0, 1, 2]], 0, 400_000)
-    mixed = Problem(**{**vars(posed), "cost": cost})
+    mixed = Problem(**{**vars(made), "cost": cost})
     number = {scenario: row for row, scenario in enumerate(mixed.scenarios)}
 
     def fit(known: Problem) -> Tree:
@@ -96,5 +98,5 @@ def test_fresh_trees_that_win(posed: Problem) -> None:
         return tree
 
     found = rebuild(mixed, Leaf(mixed.configs[0]), fit)
-    assert found.kept.how is How.FRESH and found.kept.tree == found.fresh
-    assert found.kept.why is not None and "have not seen" in found.kept.why
+    assert found.origin is TreeOrigin.FRESH and found.tree == found.fresh
+    assert found.why_fresh is not None and "have not seen" in found.why_fresh

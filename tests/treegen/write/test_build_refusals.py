@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from treegen_builders import build, line_of, spec, treegen_command, write_project, write_spec, write_table
+from treegen_builders import build, line_of, spec, treegen_command, write_project, write_table
 
 Refuse = Callable[..., str]
 
@@ -67,13 +67,6 @@ def test_damaged_input(
     assert says in line and line.isprintable()
 
 
-def test_damage_after_a_build_leaves_the_build(tmp_path: Path, refusal: Refuse) -> None:
-    path = write_project(tmp_path)
-    assert build(path) == 0
-    _append(f"{TABLE}/times.csv", "s001,3,1,2,fast\n")(tmp_path)
-    assert f"{tmp_path / TABLE / 'times.csv'}:20: " in refusal(tmp_path, "build", "--spec", path)
-
-
 def test_one_bad_table_among_good_ones_stops_all(tmp_path: Path, refusal: Refuse) -> None:
     content = spec(tables={"nvidia_h100": TABLE, "second": "tables/second"})
     content["devices"]["second"] = {"vendor": "nvidia"}
@@ -103,31 +96,6 @@ def test_a_file_name_too_long(tmp_path: Path, refusal: Refuse, key: str) -> None
     refusal(tmp_path, "build", "--spec", path, *options.get(key, []))
 
 
-def test_an_output_folder_that_cannot_be(tmp_path: Path, refusal: Refuse) -> None:
-    refusal(tmp_path, "build", "--spec", write_project(tmp_path), "--output", "a\0b")
-
-
-def test_an_output_folder_that_is_a_file(tmp_path: Path, refusal: Refuse) -> None:
-    path = write_project(tmp_path)
-    (tmp_path / "generated").write_text("mine")
-    line = refusal(tmp_path, "build", "--spec", path)
-    assert line == f"{tmp_path}/generated: is a file, but a folder belongs there"
-
-
-def test_a_kernel_folder_that_is_a_file(tmp_path: Path, refusal: Refuse) -> None:
-    path = write_project(tmp_path)
-    (tmp_path / "generated").mkdir()
-    (tmp_path / "generated/scale").write_text("mine")
-    line = refusal(tmp_path, "build", "--spec", path)
-    assert line == f"{tmp_path}/generated/scale: is a file, but a folder belongs there"
-
-
-def test_a_folder_in_place_of_a_module(tmp_path: Path, refusal: Refuse) -> None:
-    path = write_project(tmp_path)
-    (tmp_path / "generated/scale/config.py/inside").mkdir(parents=True)
-    refusal(tmp_path, "build", "--spec", path)
-
-
 @pytest.mark.parametrize("arguments", [[], ["--spec", "none.yaml"]])
 def test_no_spec(
     tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
@@ -136,12 +104,34 @@ def test_no_spec(
     assert "no such spec; name one with --spec FILE" in refusal(tmp_path, "build", *arguments)
 
 
-def test_a_spec_that_is_a_folder(tmp_path: Path, refusal: Refuse) -> None:
-    assert "no such spec" in refusal(tmp_path, "build", "--spec", tmp_path)
+@pytest.mark.parametrize(
+    ("obstacle", "arguments", "says"),
+    [
+        (None, ["--output", "a\0b"], "a\\x00b: "),
+        ("generated", [], "generated: is a file, but a folder belongs there"),
+        ("generated/scale", [], "generated/scale: is a file, but a folder belongs there"),
+        ("generated/scale/config.py/inside", [], "config.py: is a folder, but a file belongs there"),
+        (None, ["--spec", "."], "no such spec"),
+    ],
+)
+def test_paths_that_cannot_be_used(
+    tmp_path: Path,
+    refusal: Refuse,
+    monkeypatch: pytest.MonkeyPatch,
+    obstacle: str | None,
+    arguments: list[str],
+    says: str,
+) -> None:
+    write_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    if obstacle:
+        (tmp_path / obstacle).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / obstacle).write_text("mine")
+    assert says in refusal(tmp_path, "build", *arguments)
 
 
-def test_a_spec_without_a_table(tmp_path: Path, refusal: Refuse) -> None:
-    path = write_spec(tmp_path)
-    assert refusal(tmp_path, "build", "--spec", path).startswith(
-        f"{tmp_path}/tables/h100: no such table folder"
-    )
+def test_damage_after_a_build_leaves_the_build(tmp_path: Path, refusal: Refuse) -> None:
+    path = write_project(tmp_path)
+    assert build(path) == 0
+    _append(f"{TABLE}/times.csv", "s001,3,1,2,fast\n")(tmp_path)
+    assert f"{tmp_path / TABLE / 'times.csv'}:20: " in refusal(tmp_path, "build", "--spec", path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from treegen.crossval.choices import Fit
 from treegen.crossval.folds import split_copies
-from treegen.crossval.parallel import Run
+from treegen.crossval.parallel import ParallelMap
 from treegen.fit.significance import copies
 from treegen.review.eval.curves import LearningCurve, learning_curves
 from treegen.review.eval.noise import NoiseFloor, noise_floor
@@ -54,7 +54,7 @@ class EvalReport:
     assessments: tuple[Assessment, ...]
 
 
-def assess(table: EvalTable, settings: EvalSettings, fit: Fit, run: Run) -> Assessment:
+def assess(table: EvalTable, settings: EvalSettings, fit: Fit, run: ParallelMap) -> Assessment:
     """Score the trees that `fit` makes of a table and of parts of it."""
     problem, others = table.problem, [other.problem for other in table.others]
     kernel, device = problem.kernel.name, problem.device.key

@@ -11,7 +11,7 @@ from fractions import Fraction
 from treegen.core.problem import Problem
 from treegen.crossval.choices import Fit
 from treegen.crossval.folds import SEED, Fold, nested
-from treegen.crossval.parallel import Run
+from treegen.crossval.parallel import ParallelMap
 from treegen.review.eval.ways import FOREST, OURS, FoldTask, WayScore, score_fold, scores
 
 TARGET = 1.015  # the slowdown that the extrapolation looks for
@@ -68,7 +68,7 @@ class LearningCurve:
 
 
 def learning_curves(
-    problem: Problem, folds: Sequence[Fold], full: Sequence[WayScore], fit: Fit, run: Run, what: str
+    problem: Problem, folds: Sequence[Fold], full: Sequence[WayScore], fit: Fit, run: ParallelMap, what: str
 ) -> tuple[LearningCurve, ...]:
     """The curves of our tree and of the forest.
 

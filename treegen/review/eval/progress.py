@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from treegen.crossval.parallel import Tell
+from treegen.crossval.parallel import ReportProgress
 
 
 @contextlib.contextmanager
-def progress() -> Iterator[Tell]:
+def progress() -> Iterator[ReportProgress]:
     """A function that shows progress while the block runs; the line is gone afterwards."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from treegen.core.problem import Problem
 from treegen.core.table import Cells
 from treegen.core.tree import Tree
-from treegen.crossval.choices import Decisions, Fit, decide, judge, without_gaps
+from treegen.crossval.choices import Decisions, Fit, decide, judge, penalise_untimed
 from treegen.crossval.folds import resampled
 from treegen.crossval.heldout import geomean
-from treegen.crossval.parallel import Run
+from treegen.crossval.parallel import ParallelMap
 from treegen.update.rebuild import rebuild
 
 SAMPLES = 10
@@ -74,11 +74,11 @@ class RebuildTask:
 def build_again(task: RebuildTask) -> tuple[Tree, Tree]:
     """The tree that `treegen build` makes over the previous tree, and the fresh tree."""
     found = rebuild(task.problem, task.previous, task.fit, other_scenarios=task.other_scenarios)
-    return found.kept.tree, found.fresh
+    return found.tree, found.fresh
 
 
 def bootstrap(
-    problem: Problem, tree: Tree, fit: Fit, run: Run, what: str, samples: int = SAMPLES
+    problem: Problem, tree: Tree, fit: Fit, run: ParallelMap, what: str, samples: int = SAMPLES
 ) -> BootstrapDifferences:
     """Compare `tree` with the trees of bootstrap samples of the scenarios, in all scenarios of the table.
 
@@ -95,7 +95,7 @@ def bootstrap(
 
 
 def refits(
-    problem: Problem, tree: Tree, others: Sequence[Problem], fit: Fit, run: Run, what: str
+    problem: Problem, tree: Tree, others: Sequence[Problem], fit: Fit, run: ParallelMap, what: str
 ) -> list[RefitDifferences | None]:
     """Compare `tree` with the trees of each other table; None where that has no scenario in common."""
     tasks = []
@@ -127,7 +127,7 @@ def difference(first: Decisions, second: Decisions, problem: Problem) -> ChoiceD
     changed = sum(a != b for a, b in zip(first, second, strict=True)) / len(first)
     if problem.table.cells is Cells.WINNERS:
         return ChoiceDifference(len(first), changed, None, None)
-    before, after = (without_gaps(judge(decisions, problem).cost) for decisions in (first, second))
+    before, after = (penalise_untimed(judge(decisions, problem).cost) for decisions in (first, second))
     more = after - before
     return ChoiceDifference(len(first), changed, geomean(more), geomean(np.abs(more)))
 

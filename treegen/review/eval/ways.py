@@ -14,8 +14,8 @@ from treegen.crossval import helion
 from treegen.crossval.choices import Choices, Fit, joined, judge
 from treegen.crossval.folds import Fold
 from treegen.crossval.heldout import Quality, gap_closed, quality
-from treegen.crossval.parallel import Run
-from treegen.crossval.peers import Rule, Way, classifier, forest, greedy, regressor, single_best, tree_rule
+from treegen.crossval.parallel import ParallelMap
+from treegen.crossval.peers import Method, Rule, classifier, forest, greedy, regressor, single_best, tree_rule
 
 OURS, SINGLE, FOREST = "ours", "single_best", "forest"
 
@@ -51,9 +51,9 @@ class FoldTask:
 
 
 @cache
-def peers() -> Mapping[str, Way]:
+def peers() -> Mapping[str, Method]:
     """The ways beside our tree, in the order of presentation; Helion's only where it is installed."""
-    ways: dict[str, Way] = {
+    ways: dict[str, Method] = {
         SINGLE: single_best,
         "greedy": greedy,
         "classifier": classifier,
@@ -78,7 +78,9 @@ def score_fold(task: FoldTask) -> dict[str, WayChoices]:
     return {name: _choices(rule, unseen, task.problem) for name, rule in rules.items()}
 
 
-def held_out(problem: Problem, folds: Sequence[Fold], fit: Fit, run: Run, what: str) -> tuple[WayScore, ...]:
+def held_out(
+    problem: Problem, folds: Sequence[Fold], fit: Fit, run: ParallelMap, what: str
+) -> tuple[WayScore, ...]:
     """Cross-validate all ways on the same folds."""
     found = run(what, score_fold, [FoldTask(problem, fold, fit) for fold in folds])
     return scores(found, problem.table.cells)

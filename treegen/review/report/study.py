@@ -15,7 +15,7 @@ from treegen.crossval.choices import Choices, Decisions, Fit, decide, judge
 from treegen.crossval.evaluate import FOLDS, cross_validate, held_out
 from treegen.crossval.heldout import Quality, quality
 from treegen.crossval.peers import single_best
-from treegen.fit.significance import Noise, table_noise
+from treegen.fit.significance import TableNoise, table_noise
 from treegen.review.compiled_trees import Module
 from treegen.review.eval.noise import NoiseFloor, noise_floor
 from treegen.review.eval.tables import TableSource
@@ -57,7 +57,7 @@ class ModuleStudy:
     single_config: Config  # of least total cost
     single: ScoredChoices
     fixed: ScoredChoices  # the spec's fallback everywhere
-    noise: Noise
+    noise: TableNoise
     floor: NoiseFloor | None
     times: npt.NDArray[np.float64]
     tree: DrawnTree

@@ -1,4 +1,4 @@
-"""prune: what noise explains goes, what is real or necessary stays."""
+"""prune_splits: splits that noise explains go, real and necessary ones stay."""
 
 from __future__ import annotations
 
@@ -39,57 +39,57 @@ def _noisy(folder: Path, best: Callable[[Row], Sequence[float]], seed: int = 0) 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_noise_around_equal_configs_leaves_one_leaf(tmp_path: Path, seed: int) -> None:
-    posed = _noisy(tmp_path, lambda shape: (10.0, 10.0, 10.0), seed)
-    fitted = search_tree(posed, ROOMY)
+    made = _noisy(tmp_path, lambda shape: (10.0, 10.0, 10.0), seed)
+    fitted = search_tree(made, ROOMY)
     assert size(fitted) > 4, "there is something to prune"
-    assert isinstance(prune_splits(choice_costs_of(posed), fitted), Leaf)
+    assert isinstance(prune_splits(choice_costs_of(made), fitted), Leaf)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_real_split_stays_and_only_it(tmp_path: Path, seed: int) -> None:
-    posed = _noisy(tmp_path, lambda s: (10.0, 13.0, 10.0 * 1.3) if s[0] <= 32 else (13.0, 10.0, 13.0), seed)
-    narrow, medium, _ = posed.configs
+    made = _noisy(tmp_path, lambda s: (10.0, 13.0, 10.0 * 1.3) if s[0] <= 32 else (13.0, 10.0, 13.0), seed)
+    narrow, medium, _ = made.configs
     split = Split("rows", 32, Leaf(narrow), Leaf(medium), (32, 64))
-    assert prune_splits(choice_costs_of(posed), split) == split
+    assert prune_splits(choice_costs_of(made), split) == split
     inner = Split("columns", 3, Leaf(narrow), Leaf(narrow), (3, 4))
-    assert prune_splits(choice_costs_of(posed), replace(split, low=inner)) == split
+    assert prune_splits(choice_costs_of(made), replace(split, low=inner)) == split
 
 
-def test_a_split_stays_though_only_what_is_below_it_gains(tmp_path: Path) -> None:
+def test_a_split_stays_though_only_what_is_below_it_saves(tmp_path: Path) -> None:
     """On a checkerboard, neither side of the root is better under its own config."""
 
     def times(shape: Row) -> Sequence[float]:
         return (10.0, 15.0, 99.0) if (shape[0] <= 32) == (shape[1] <= 3) else (15.0, 10.0, 99.0)
 
-    posed = _noisy(tmp_path, times)
-    one, two, _ = map(Leaf, posed.configs)
+    made = _noisy(tmp_path, times)
+    one, two, _ = map(Leaf, made.configs)
     tree = Split(
         "rows", 32, Split("columns", 3, one, two, (3, 4)), Split("columns", 3, two, one, (3, 4)), (32, 64)
     )
-    assert prune_splits(choice_costs_of(posed), tree) == tree
+    assert prune_splits(choice_costs_of(made), tree) == tree
 
 
-def test_a_split_that_no_single_config_can_replace_stays_though_it_gains_nothing(tmp_path: Path) -> None:
+def test_a_split_that_no_single_config_can_replace_stays_though_it_saves_nothing(tmp_path: Path) -> None:
     def cells(shape: Row) -> list[Cell]:
         return ["inf" if shape == SHAPES[0] else 10.0, "inf" if shape == SHAPES[-1] else 10.0, "inf"]
 
-    posed = problem(tmp_path, FREE, shapes=SHAPES, times=cells)
-    tree = Split("rows", 32, Leaf(posed.configs[1]), Leaf(posed.configs[0]), (32, 64))
-    assert prune_splits(choice_costs_of(posed), tree) == tree
+    made = problem(tmp_path, FREE, shapes=SHAPES, times=cells)
+    tree = Split("rows", 32, Leaf(made.configs[1]), Leaf(made.configs[0]), (32, 64))
+    assert prune_splits(choice_costs_of(made), tree) == tree
     fixed = problem(tmp_path / "fixed", FREE, shapes=SHAPES, times=lambda s: [10.0, *cells(s)[1:]])
     assert prune_splits(choice_costs_of(fixed), tree) == Leaf(fixed.configs[0])
 
 
-def test_what_few_scenarios_tried_is_charged_as_in_fitting(tmp_path: Path) -> None:
-    """Where a config was not tried, it is no rival of one that was."""
-    posed = problem(
+def test_untimed_choices_are_penalised_as_in_fitting(tmp_path: Path) -> None:
+    """An untimed config does not compete with a timed one."""
+    made = problem(
         tmp_path,
         FREE,
         shapes=SHAPES,
         times=lambda s: [10.0, "", 30.0] if s[0] <= 32 else ["", 10.0, 30.0],
     )
-    split = Split("rows", 32, Leaf(posed.configs[0]), Leaf(posed.configs[1]), (32, 64))
-    assert prune_splits(choice_costs_of(posed), split) == split
+    split = Split("rows", 32, Leaf(made.configs[0]), Leaf(made.configs[1]), (32, 64))
+    assert prune_splits(choice_costs_of(made), split) == split
 
 
 cells = st.sampled_from([0, 0, 1000, 400_000, 700_000, UNMEASURED, FORBIDDEN])
@@ -102,8 +102,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Problem:
 
 
 @st.composite
-def _trees(draw: st.DrawFn, posed: Problem) -> Tree:
-    leaf = st.sampled_from(posed.configs).map(Leaf)
+def _trees(draw: st.DrawFn, made: Problem) -> Tree:
+    leaf = st.sampled_from(made.configs).map(Leaf)
     feature = st.sampled_from(["rows", "columns"])
     return draw(
         st.recursive(leaf, lambda t: st.builds(Split, feature, st.integers(1, 3), t, t), max_leaves=8)
@@ -115,11 +115,11 @@ def _trees(draw: st.DrawFn, posed: Problem) -> Tree:
 def test_pruning_twice_is_pruning_once_and_fails_nowhere(small: Problem, data: st.DataObject) -> None:
     rows = len(small.cost)
     cost = data.draw(st.lists(st.tuples(cells, cells, cells), min_size=rows, max_size=rows))
-    posed = replace(small, cost=np.array(cost, dtype=np.int64))
-    tree = data.draw(_trees(posed))
-    evidence = choice_costs_of(posed)
-    pruned = prune_splits(evidence, tree)
+    made = replace(small, cost=np.array(cost, dtype=np.int64))
+    tree = data.draw(_trees(made))
+    choice_costs = choice_costs_of(made)
+    pruned = prune_splits(choice_costs, tree)
     assert size(pruned) <= size(tree)
-    assert prune_splits(evidence, pruned) == pruned
-    assume(costs(tree, posed).max() < FORBIDDEN)
-    assert costs(pruned, posed).max() < FORBIDDEN
+    assert prune_splits(choice_costs, pruned) == pruned
+    assume(costs(tree, made).max() < FORBIDDEN)
+    assert costs(pruned, made).max() < FORBIDDEN

@@ -1,4 +1,4 @@
-"""The ways beside ours: what they learn, within which limits, and how they choose in other tables."""
+"""Other methods: what they learn, within which limits, and how they choose in other tables."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def _bands(row: Row) -> list[float]:
 
 
 def test_our_tree_is_judged_as_the_fit_judges_it(tmp_path: Path) -> None:
-    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
-    known, unseen = posed.rows(np.arange(0, 16, 2)), posed.rows(np.arange(1, 16, 2))
+    made = problem(tmp_path, shapes=SHAPES, times=_bands)
+    known, unseen = made.rows(np.arange(0, 16, 2)), made.rows(np.arange(1, 16, 2))
     tree = fit_tree(known)
     judged = judge(decide(tree, unseen), unseen)
     assert judged.cost.tolist() == costs(tree, unseen).tolist()
@@ -46,69 +46,69 @@ def test_our_tree_is_judged_as_the_fit_judges_it(tmp_path: Path) -> None:
 
 
 def test_the_single_best_is_the_config_of_least_total_cost(tmp_path: Path) -> None:
-    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
-    rule = single_best(posed, ROOMY)
-    best = posed.configs[int(posed.cost.sum(axis=0).argmin())]
-    assert set(rule.choose(posed)) == {best} and rule.leaves == 1
+    made = problem(tmp_path, shapes=SHAPES, times=_bands)
+    rule = single_best(made, ROOMY)
+    best = made.configs[int(made.cost.sum(axis=0).argmin())]
+    assert set(rule.choose(made)) == {best} and rule.leaves == 1
 
 
 def test_a_config_that_failed_somewhere_is_not_the_single_best(tmp_path: Path) -> None:
-    posed = problem(tmp_path, times=lambda s: [1.0 if s[0] > 1 else "inf", 5.0, 9.0])
-    assert single_best(posed, ROOMY).choose(posed)[0].parameters[0] == ("block", 64)
+    made = problem(tmp_path, times=lambda s: [1.0 if s[0] > 1 else "inf", 5.0, 9.0])
+    assert single_best(made, ROOMY).choose(made)[0].parameters[0] == ("block", 64)
 
 
-@pytest.mark.parametrize("way", [*TREES.values(), forest], ids=[*TREES, FOREST])
-def test_what_the_features_tell_apart_is_learnt(tmp_path: Path, way: Callable[..., Any]) -> None:
-    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
-    rule = way(posed, ROOMY)
-    assert judge(rule.choose(posed), posed).cost.max() == 0
+@pytest.mark.parametrize("method", [*TREES.values(), forest], ids=[*TREES, FOREST])
+def test_what_the_features_tell_apart_is_learned(tmp_path: Path, method: Callable[..., Any]) -> None:
+    made = problem(tmp_path, shapes=SHAPES, times=_bands)
+    rule = method(made, ROOMY)
+    assert judge(rule.choose(made), made).cost.max() == 0
 
 
-@pytest.mark.parametrize("way", TREES.values(), ids=TREES)
+@pytest.mark.parametrize("method", TREES.values(), ids=TREES)
 @pytest.mark.parametrize("leaves", [1, 2, 3])
-def test_peers_keep_to_the_leaves(tmp_path: Path, way: Callable[..., Any], leaves: int) -> None:
-    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
-    rule = way(posed, Budget(4, leaves))
+def test_peers_keep_to_the_leaves(tmp_path: Path, method: Callable[..., Any], leaves: int) -> None:
+    made = problem(tmp_path, shapes=SHAPES, times=_bands)
+    rule = method(made, Budget(4, leaves))
     assert rule.leaves == leaves
-    assert len(set(rule.choose(posed))) <= leaves
+    assert len(set(rule.choose(made))) <= leaves
 
 
-@pytest.mark.parametrize("way", TREES.values(), ids=TREES)
-def test_peers_keep_to_the_depth(tmp_path: Path, way: Callable[..., Any]) -> None:
-    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
-    assert way(posed, Budget(1, 8)).leaves == 2
+@pytest.mark.parametrize("method", TREES.values(), ids=TREES)
+def test_peers_keep_to_the_depth(tmp_path: Path, method: Callable[..., Any]) -> None:
+    made = problem(tmp_path, shapes=SHAPES, times=_bands)
+    assert method(made, Budget(1, 8)).leaves == 2
 
 
 def test_the_greedy_tree_is_the_one_that_grows(tmp_path: Path) -> None:
-    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
+    made = problem(tmp_path, shapes=SHAPES, times=_bands)
     for leaves in range(1, 4):
-        budget = Budget(posed.kernel.budget.max_depth, leaves)
-        assert greedy(posed, budget).choose(posed) == decide(grown(posed, budget), posed)
+        budget = Budget(made.kernel.budget.max_depth, leaves)
+        assert greedy(made, budget).choose(made) == decide(grown(made, budget), made)
 
 
 def test_peers_get_the_leaves_of_our_tree(tmp_path: Path) -> None:
-    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
-    tree = grown(posed, Budget(4, 2))
-    rules = learn(posed, tree)
+    made = problem(tmp_path, shapes=SHAPES, times=_bands)
+    tree = grown(made, Budget(4, 2))
+    rules = learn(made, tree)
     assert list(rules) == [OURS, *peers()]
     assert {rules[name].leaves for name in (OURS, *TREES)} == {size(tree)} == {2}
     assert rules[FOREST].leaves is None and depth(tree) == 1
 
 
-@pytest.mark.parametrize("way", [*TREES.values(), forest], ids=[*TREES, FOREST])
-def test_rules_find_their_features_by_name(tmp_path: Path, way: Callable[..., Any]) -> None:
-    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
-    turned = replace(posed, names=posed.names[::-1], features=posed.features[:, ::-1], split_on=())
-    rule = way(posed, ROOMY)
-    assert rule.choose(turned) == rule.choose(posed)
+@pytest.mark.parametrize("method", [*TREES.values(), forest], ids=[*TREES, FOREST])
+def test_rules_find_their_features_by_name(tmp_path: Path, method: Callable[..., Any]) -> None:
+    made = problem(tmp_path, shapes=SHAPES, times=_bands)
+    turned = replace(made, names=made.names[::-1], features=made.features[:, ::-1], split_on=())
+    rule = method(made, ROOMY)
+    assert rule.choose(turned) == rule.choose(made)
 
 
 def test_a_config_that_the_other_table_lacks_was_not_measured_there(tmp_path: Path) -> None:
-    posed = problem(tmp_path / "a")
+    made = problem(tmp_path / "a")
     other = problem(tmp_path / "b", configs=(NARROW, WIDE), times=lambda s: planted(s)[::2])
-    medium = posed.configs[1]
+    medium = made.configs[1]
     assert set(judge((medium,) * len(grid()), other).cost) == {UNMEASURED}
-    assert set(judge((posed.configs[0],) * len(grid()), other).cost) != {UNMEASURED}
+    assert set(judge((made.configs[0],) * len(grid()), other).cost) != {UNMEASURED}
 
 
 def test_the_regressor_is_not_blinded_by_failures(tmp_path: Path) -> None:
@@ -118,10 +118,10 @@ def test_the_regressor_is_not_blinded_by_failures(tmp_path: Path) -> None:
         far = [1.0 if time == 10 else 1000.0 for time in _bands(row)]
         return [*far[:2], "inf" if row in ((1, 8, 2), (1, 512, 2), (64, 1, 2)) and far[2] > 1 else far[2]]
 
-    posed = problem(tmp_path, shapes=SHAPES, times=times)
-    assert (posed.cost == FORBIDDEN).sum() == 3
-    rule = regressor(posed, Budget(4, 3))
-    assert judge(rule.choose(posed), posed).cost.max() == 0
+    made = problem(tmp_path, shapes=SHAPES, times=times)
+    assert (made.cost == FORBIDDEN).sum() == 3
+    rule = regressor(made, Budget(4, 3))
+    assert judge(rule.choose(made), made).cost.max() == 0
 
 
 # Helion is a large install: here, a module with the names that the adapter was written against.
@@ -198,16 +198,16 @@ def _sparse(folder: Path) -> Problem:
 
 
 def test_helion_gets_times_and_its_answer_is_read_back(tmp_path: Path, stand_in: list[_Data]) -> None:
-    posed = _sparse(tmp_path)
-    rule = helion.helion(posed, ROOMY)
+    made = _sparse(tmp_path)
+    rule = helion.helion(made, ROOMY)
     (data,) = stand_in
     assert rule.leaves == 2
-    columns = posed.column("columns")
-    assert rule.choose(posed) == tuple(posed.configs[2 if value <= 8 else 0] for value in columns)
+    columns = made.column("columns")
+    assert rule.choose(made) == tuple(made.configs[2 if value <= 8 else 0] for value in columns)
     assert data.shape_features[0] == {
-        f"key_{i}": int(posed.column(name)[0]) for i, name in enumerate(posed.split_on)
+        f"key_{i}": int(made.column(name)[0]) for i, name in enumerate(made.split_on)
     }
-    for scenario, row in zip(posed.scenarios, data.timings, strict=True):
+    for scenario, row in zip(made.scenarios, data.timings, strict=True):
         assert row.min() == 1
         first = {"s001": [np.inf, 1, 2], "s002": [1, np.inf, 2]}.get(scenario)
         assert first is None or row == pytest.approx(first, rel=1e-5)
@@ -215,9 +215,9 @@ def test_helion_gets_times_and_its_answer_is_read_back(tmp_path: Path, stand_in:
 
 @pytest.mark.skipif(helion.version() is None, reason="needs helion")
 def test_helion_itself_learns_what_the_features_tell_apart(tmp_path: Path) -> None:
-    posed = problem(tmp_path, shapes=SHAPES, times=_bands)
-    rule = helion.helion(posed, ROOMY)
-    assert judge(rule.choose(posed), posed).cost.max() == 0 and rule.leaves == 3
+    made = problem(tmp_path, shapes=SHAPES, times=_bands)
+    rule = helion.helion(made, ROOMY)
+    assert judge(rule.choose(made), made).cost.max() == 0 and rule.leaves == 3
 
 
 def test_without_helion_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from treegen.core.problem import FORBIDDEN, UNIT, UNMEASURED, UNTIMED_PENALTY
 from treegen.core.table import Cells
-from treegen.crossval.choices import Choices, joined, without_gaps
+from treegen.crossval.choices import Choices, joined, penalise_untimed
 from treegen.crossval.heldout import gap_closed, quality
 
 
@@ -97,4 +97,4 @@ def test_folds_are_joined_in_order() -> None:
 
 def test_times_are_left_as_they_are() -> None:
     cost = np.array([0, UNMEASURED - 1, UNMEASURED, FORBIDDEN])
-    assert without_gaps(cost).tolist() == [0, UNMEASURED - 1, UNTIMED_PENALTY, UNTIMED_PENALTY]
+    assert penalise_untimed(cost).tolist() == [0, UNMEASURED - 1, UNTIMED_PENALTY, UNTIMED_PENALTY]

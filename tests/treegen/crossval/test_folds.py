@@ -1,4 +1,4 @@
-"""Which scenarios are held out, and that all ways get the same."""
+"""Which scenarios are held out, and that all methods get the same."""
 
 from __future__ import annotations
 
@@ -87,22 +87,22 @@ def test_bootstrap_samples_draw_with_replacement() -> None:
     assert min(drawn.values()) > 5  # each about 20 times
 
 
-def test_all_ways_learn_and_choose_in_the_same_scenarios(
+def test_all_methods_learn_and_choose_in_the_same_scenarios(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    posed = problem(tmp_path, shapes=SHAPES)
+    made = problem(tmp_path, shapes=SHAPES)
     seen: dict[str, list[tuple[object, ...]]] = {}
 
-    def spy(name: str) -> ways.Way:
-        def way(known: Problem, budget: Budget) -> Rule:
+    def spy(name: str) -> ways.Method:
+        def method(known: Problem, budget: Budget) -> Rule:
             def choose(unseen: Problem) -> Decisions:
-                if len(unseen.cost) < len(posed.cost):
+                if len(unseen.cost) < len(made.cost):
                     seen.setdefault(name, []).append((known.scenarios, unseen.scenarios, budget))
                 return (known.configs[0],) * len(unseen.cost)
 
             return Rule(choose, 1)
 
-        return way
+        return method
 
     def fit(known: Problem) -> Tree:
         seen.setdefault(OURS, []).append((known.scenarios,))
@@ -110,8 +110,8 @@ def test_all_ways_learn_and_choose_in_the_same_scenarios(
 
     spies = {name: spy(name) for name in peers()}
     monkeypatch.setattr(ways, "peers", lambda: spies)
-    folds = split(len(posed.cost), 4, 2)
-    rows = ways.held_out(posed, folds, fit, in_order, "")
+    folds = split(len(made.cost), 4, 2)
+    rows = ways.held_out(made, folds, fit, in_order, "")
     assert [row.way for row in rows] == [OURS, *spies]
     for row in rows:
         assert row.quality.choices == 2 * len(SHAPES)
@@ -121,11 +121,11 @@ def test_all_ways_learn_and_choose_in_the_same_scenarios(
     for known, unseen, budget in seen["greedy"]:
         assert isinstance(known, tuple) and isinstance(unseen, tuple)
         assert not set(known) & set(unseen)
-        assert budget == Budget(posed.kernel.budget.max_depth, 1)
+        assert budget == Budget(made.kernel.budget.max_depth, 1)
 
 
 def test_only_the_ways_asked_for_are_judged(tmp_path: Path) -> None:
-    posed = problem(tmp_path)
-    (fold, *_) = split(len(posed.cost), 3, 1)
-    found = score_fold(FoldTask(posed, fold, lambda known: Leaf(known.configs[0]), ("single_best",)))
+    made = problem(tmp_path)
+    (fold, *_) = split(len(made.cost), 3, 1)
+    found = score_fold(FoldTask(made, fold, lambda known: Leaf(known.configs[0]), ("single_best",)))
     assert list(found) == [OURS, "single_best"]

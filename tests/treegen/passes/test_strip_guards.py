@@ -1,4 +1,4 @@
-"""What is read from a module is again what was fitted."""
+"""strip_guards: a tree read from a module becomes the fitted tree again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECTIONS = {"trusted_as_measured": ["columns"]}
 
 
 @pytest.fixture(scope="module")
-def posed(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Problem:
     return problem(tmp_path_factory.mktemp("project"), SECTIONS, shapes=SHAPES)
 
 
@@ -39,78 +39,80 @@ def _without_gaps(tree: Tree) -> Tree:
     return Split(tree.feature, tree.threshold, _without_gaps(tree.low), _without_gaps(tree.high))
 
 
-def _count(tree: Tree, posed: Problem, rows: np.ndarray) -> int:
+def _count(tree: Tree, made: Problem, rows: np.ndarray) -> int:
     """The fewest scenarios in a leaf."""
     if isinstance(tree, Leaf):
         return len(rows)
-    low = posed.column(tree.feature)[rows] <= tree.threshold
-    return min(_count(tree.low, posed, rows[low]), _count(tree.high, posed, rows[~low]))
+    low = made.column(tree.feature)[rows] <= tree.threshold
+    return min(_count(tree.low, made, rows[low]), _count(tree.high, made, rows[~low]))
 
 
-def _fitted(posed: Problem) -> st.SearchStrategy[Tree]:
+def _fitted(made: Problem) -> st.SearchStrategy[Tree]:
     """Trees as a fit gives them: every leaf holds a scenario, and what it launches is allowed there."""
     split = st.sampled_from(["rows", "columns", "area", "heads"])
     trees: st.SearchStrategy[Tree] = st.recursive(
-        st.sampled_from(posed.configs).map(Leaf),
+        st.sampled_from(made.configs).map(Leaf),
         lambda inner: st.builds(Split, split, st.sampled_from([2, 3, 16, 100, 600]), inner, inner),
         max_leaves=6,
     )
-    evidence = choice_costs_of(posed)
+    choice_costs = choice_costs_of(made)
 
     def possible(tree: Tree) -> bool:
-        return _count(tree, posed, evidence.every) > 0 and not evidence.fails(tree, evidence.every)
+        return _count(tree, made, choice_costs.all_rows) > 0 and not choice_costs.fails(
+            tree, choice_costs.all_rows
+        )
 
     return trees.map(simplify).filter(possible)
 
 
 @examples(60)
 @given(st.data())
-def test_it_undoes_guards(posed: Problem, data: st.DataObject) -> None:
+def test_guards_are_stripped(made: Problem, data: st.DataObject) -> None:
     """At the root there is one for columns, in leaves of narrow blocks one for heads."""
-    tree = data.draw(_fitted(posed))
-    printed = _without_gaps(guard_tree(posed, tree))
-    found = strip_guards(printed, posed)
+    tree = data.draw(_fitted(made))
+    printed = _without_gaps(guard_tree(made, tree))
+    found = strip_guards(printed, made)
     assert _without_gaps(found) == tree
-    assert _without_gaps(guard_tree(posed, found)) == printed
+    assert _without_gaps(guard_tree(made, found)) == printed
 
 
-def test_guards_in_leaves_are_among_those_undone(posed: Problem) -> None:
-    narrow, _, wide = (Leaf(config) for config in posed.configs)
+def test_guards_in_leaves_are_stripped(made: Problem) -> None:
+    narrow, _, wide = (Leaf(config) for config in made.configs)
     tree = Split("rows", 100, narrow, wide, (64, 512))
-    printed = guard_tree(posed, tree)
+    printed = guard_tree(made, tree)
     assert printed != tree and "heads" in str(printed)
-    assert strip_guards(printed, posed) == tree
+    assert strip_guards(printed, made) == tree
 
 
-def test_gaps_are_those_of_the_scenarios_that_reach_the_split(posed: Problem) -> None:
-    narrow, _, wide = (Leaf(config) for config in posed.configs)
+def test_gaps_are_those_of_the_scenarios_that_reach_the_split(made: Problem) -> None:
+    narrow, _, wide = (Leaf(config) for config in made.configs)
     tree = Split("rows", 20, Split("area", 100, narrow, wide), wide)
-    found = strip_guards(tree, posed)
+    found = strip_guards(tree, made)
     assert isinstance(found, Split) and isinstance(found.low, Split)
     assert found.gap == (8, 64) and found.low.gap == (64, 512)
 
 
-def test_what_no_scenario_reaches_stays_if_it_is_not_the_fallback(posed: Problem) -> None:
-    narrow, _, wide = (Leaf(config) for config in posed.configs)
-    fallback = Leaf(posed.kernel.fallback)
+def test_what_no_scenario_reaches_stays_if_it_is_not_the_fallback(made: Problem) -> None:
+    narrow, _, wide = (Leaf(config) for config in made.configs)
+    fallback = Leaf(made.kernel.fallback)
     for tree in (Split("rows", 1000, narrow, wide), Split("rows", 0, wide, narrow)):
-        assert strip_guards(tree, posed) == tree
-    assert strip_guards(Split("rows", 1000, narrow, fallback), posed) == narrow
-    assert strip_guards(Split("rows", 0, fallback, narrow), posed) == narrow
+        assert strip_guards(tree, made) == tree
+    assert strip_guards(Split("rows", 1000, narrow, fallback), made) == narrow
+    assert strip_guards(Split("rows", 0, fallback, narrow), made) == narrow
 
 
-def test_a_fallback_that_scenarios_reach_stays(posed: Problem) -> None:
-    narrow, fallback = Leaf(posed.configs[0]), Leaf(posed.kernel.fallback)
-    found = strip_guards(Split("heads", 2, narrow, fallback), posed)
+def test_a_fallback_that_scenarios_reach_stays(made: Problem) -> None:
+    narrow, fallback = Leaf(made.configs[0]), Leaf(made.kernel.fallback)
+    found = strip_guards(Split("heads", 2, narrow, fallback), made)
     assert found == Split("heads", 2, narrow, fallback, (2, 40))
 
 
-def test_a_feature_that_the_table_lacks(posed: Problem) -> None:
+def test_a_feature_that_the_table_lacks(made: Problem) -> None:
     """A guard's goes; any other split is left for the caller to refuse."""
-    narrow, _, wide = (Leaf(config) for config in posed.configs)
-    fallback = Leaf(posed.kernel.fallback)
-    assert strip_guards(Split("depth", 7, narrow, fallback), posed) == narrow
-    assert strip_guards(Split("depth", 7, narrow, wide), posed) == Split("depth", 7, narrow, wide)
+    narrow, _, wide = (Leaf(config) for config in made.configs)
+    fallback = Leaf(made.kernel.fallback)
+    assert strip_guards(Split("depth", 7, narrow, fallback), made) == narrow
+    assert strip_guards(Split("depth", 7, narrow, wide), made) == Split("depth", 7, narrow, wide)
 
 
 SPEC = read_spec(REPOSITORY / "treegen.yaml")
@@ -121,8 +123,8 @@ KERNEL = SPEC.kernels["unified_attention"]
 def test_the_committed_modules_get_the_same_guards_again(key: str) -> None:
     device, path = SPEC.devices[key], Path(SPEC.output / KERNEL.name / f"{key}.py")
     committed = read_module(path.read_text(), KERNEL, path, device.limits)
-    posed = build_problem(KERNEL, device, read_table(KERNEL.tables[key]))
-    fitted = strip_guards(committed, posed)
-    assert device_module(KERNEL, key, device.limits, guard_tree(posed, fitted)) == path.read_text()
-    found = keep(posed, fitted, lambda: np.empty((0, len(posed.cost)), dtype=np.int64), committed)
+    made = build_problem(KERNEL, device, read_table(KERNEL.tables[key]))
+    fitted = strip_guards(committed, made)
+    assert device_module(KERNEL, key, device.limits, guard_tree(made, fitted)) == path.read_text()
+    found = keep(made, fitted, lambda: np.empty((0, len(made.cost)), dtype=np.int64), committed)
     assert _without_gaps(found.tree) == _without_gaps(fitted)
