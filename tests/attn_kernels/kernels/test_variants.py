@@ -181,14 +181,10 @@ def test_a_part_of_a_batch_with_views_of_its_tensors(variant):
         (batch.cu_seqlens_q - start)[1:-1],
         batch.seqused_k[1:-1],
         strided(batch.block_table, 1, 5, fill=GARBAGE_PAGE)[1:-1],
+        attn_kernels.Model(2, 1, 16, 16, torch.float16),
         num_query_tokens=stop - start,
         max_query_len=1,
         max_seq_len=50,
-        num_query_heads=2,
-        num_kv_heads=1,
-        head_size=16,
-        block_size=16,
-        dtype=torch.float16,
         config=make_config(variant),
     )
     out = torch.full_like(batch.q, 7.0)
