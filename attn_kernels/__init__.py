@@ -22,3 +22,12 @@ __all__ = [
     "plan",
     "run",
 ]
+
+
+def __getattr__(name: str) -> str:
+    """Read ``__version__`` from the installed package when it is first asked for."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import version
+
+    return version("attn-kernels")

@@ -50,7 +50,7 @@ def main() -> None:
         )
         for k_cache, v_cache in caches:
             attn_kernels.run(plan, q, k_cache, v_cache, out=out)
-        print(f"step {step}: {layers} layers, {plan.config.name}, output norm {out.float().norm():.3f}")
+        print(f"step {step}: {layers} layers, {plan.config}, output norm {out.float().norm():.3f}")
 
 
 if __name__ == "__main__":
