@@ -155,11 +155,12 @@ def reduce_kernel(
     columns = tl.arange(0, HEAD_PADDED)
     result = tl.zeros([HEAD_PADDED], dtype=tl.float32)
     for chunk in tl.range(0, PADDED, CHUNK):
-        segment_ids = chunk + tl.arange(0, CHUNK)
-        written = has_keys(block, window, segment_ids, segments, tile_size, const.windowed)
-        weights = tl.exp2(tl.load(max_ptr + first + segment_ids, mask=written, other=-1e38) - largest)
-        partial_ptrs = partial_ptr + ((first + segment_ids) * HEAD_PADDED)[:, None] + columns[None, :]
-        partials = tl.load(partial_ptrs, mask=written[:, None], other=0.0)
+        # Names of their own: a name that a loop assigns keeps its shape.
+        chunk_ids = chunk + tl.arange(0, CHUNK)
+        chunk_written = has_keys(block, window, chunk_ids, segments, tile_size, const.windowed)
+        weights = tl.exp2(tl.load(max_ptr + first + chunk_ids, mask=chunk_written, other=-1e38) - largest)
+        partial_ptrs = partial_ptr + ((first + chunk_ids) * HEAD_PADDED)[:, None] + columns[None, :]
+        partials = tl.load(partial_ptrs, mask=chunk_written[:, None], other=0.0)
         result += tl.sum(partials * weights[:, None], 0)
     result /= total
     unit: tl.constexpr = const.query_unit

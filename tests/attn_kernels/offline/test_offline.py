@@ -126,6 +126,14 @@ def compiled(tmp_path_factory):
     return [SimpleNamespace(**one) for one in json.loads(result.stdout)]
 
 
+def test_more_segments_than_one_step_of_the_reduction_joins(tmp_path):
+    """The interpreter lets a name change its shape in a loop; the compiler does not."""
+    code, lines, _ = offline(
+        tmp_path, "--config", "segmented_M16_T32_N64_W4_S2", "--target", "sm_90", "--head-sizes", "128"
+    )
+    assert code == 0 and [line[0].partition("/")[2] for line in lines] == ["segmented", "reduce"]
+
+
 def test_nothing_spills_at_the_default_configs(compiled):
     assert [one.kernel for one in compiled if one.spills] == []
 
