@@ -1,8 +1,4 @@
-"""Read YAML strictly: plain data only, and every value knows its line.
-
-PyYAML's safe loader lets a repeated key win silently, forgets line numbers and expands aliases without limit.
-This reader refuses repeated keys, aliases and tags, and keeps the lines for error messages.
-"""
+"""The mappings of a YAML file, whose every value knows its line for error messages."""
 
 from __future__ import annotations
 
@@ -10,14 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from treegen.core.errors import InputError, shown
 from treegen.core.files import read_text
+from tuning_table.errors import TableError
+from tuning_table.strict_yaml import Lines, Place, parse
 
 _MAX_BYTES = 1 << 20  # PyYAML takes up to 20 microseconds per byte
-_MAX_DIGITS = 1000  # Python takes quadratic time to read numbers in base 60
-_PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str", "int", "float", "bool", "null")}
 T = TypeVar("T", int, float)
 
 
@@ -119,87 +113,31 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses aliases where they stand.
-
-    It reads on only as far as it composes nodes, and composing ends at Python's recursion limit. To parse a
-    long row of brackets to its end would take hours.
-    """
-
-    def __init__(self, text: str, path: Path) -> None:
-        super().__init__(text)
-        self.path = path
-
-    def get_single_node(self) -> yaml.Node | None:
-        try:
-            return super().get_single_node()
-        except (OverflowError, ValueError):  # "\U00110000"
-            what = "not valid YAML: there is no such character"
-            raise InputError(self.path, what, line=self.line + 1) from None
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            line = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
-            raise InputError(self.path, "YAML aliases (*name) are not allowed", line=line)
-        return super().compose_node(parent, index)
-
-
 def load(path: Path) -> Fields:
     """The mapping that a YAML file of at most 1 MiB holds.
 
     Raises InputError if the file cannot be read, is not YAML, or uses more of YAML than plain data.
     """
-    text = read_text(path, _MAX_BYTES)
     try:
-        value = _value(path, "", _Loader(text, path).get_single_node())
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        what = getattr(error, "problem", None) or str(error)
-        line = mark.line + 1 if mark is not None else None
-        raise InputError(path, f"not valid YAML: {what}", line=line) from None
-    except RecursionError:
-        raise InputError(path, "nested too deeply") from None
-    if not isinstance(value, Fields):
+        data, lines = parse(path, read_text(path, _MAX_BYTES))
+    except TableError as error:
+        raise InputError(error.where, error.what, line=error.line) from None
+    if not isinstance(data, dict):
         raise InputError(path, "must hold a mapping of keys to values")
-    return value
-
-
-def _value(path: Path, where: str, node: yaml.Node | None) -> Any:
-    if node is None:
-        return None
-    line = node.start_mark.line + 1
-    if node.tag == "tag:yaml.org,2002:timestamp":  # an unquoted date: its text is what the author meant
-        return str(node.value)
-    if node.tag not in _PLAIN_TAGS:
-        raise InputError(path, f"YAML tag {node.tag} is not allowed", line=line)
-    if isinstance(node, yaml.MappingNode):
-        return _fields(path, where, node)
-    if isinstance(node, yaml.SequenceNode):
-        return Items(
-            (_value(path, f"{where}[{i}]", item) for i, item in enumerate(node.value)),
-            (item.start_mark.line + 1 for item in node.value),
-        )
-    if node.tag == "tag:yaml.org,2002:bool" and node.value not in ("true", "false"):
-        # YAML 1.1 reads yes, on, No, ... as booleans, too.
-        raise InputError(path, f"write true or false, or quote {shown(node.value)}", line=line)
-    try:
-        if len(node.value) > _MAX_DIGITS and not node.tag.endswith(":str"):
-            raise ValueError
-        return yaml.constructor.SafeConstructor().construct_object(node, deep=True)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, yaml.YAMLError):
-        raise InputError(path, f"cannot read the value {shown(node.value)}", line=line) from None
-
-
-def _fields(path: Path, where: str, node: yaml.MappingNode) -> Fields:
-    fields = Fields(path, where, node.start_mark.line + 1)
-    for key_node, value_node in node.value:
-        line = key_node.start_mark.line + 1
-        if not isinstance(key_node, yaml.ScalarNode) or key_node.tag not in _PLAIN_TAGS:
-            raise InputError(path, "a key must be a word", line=line)
-        key = key_node.value
-        if key in fields:
-            what = f"key {shown(key)} appears twice (first in line {fields.lines[key]})"
-            raise InputError(path, what, line=line)
-        fields.lines[key] = line
-        fields[key] = _value(path, f"{where}.{key}" if where else key, value_node)
+    fields: Fields = _with_lines(path, "", (), data, lines)
     return fields
+
+
+def _with_lines(path: Path, where: str, place: Place, value: Any, lines: Lines) -> Any:
+    """Mappings become `Fields` and lists become `Items`, with their lines."""
+    if isinstance(value, dict):
+        fields = Fields(path, where, lines[(*place, None)])
+        for key, inner in value.items():
+            fields.lines[key] = lines[(*place, key)]
+            fields[key] = _with_lines(path, f"{where}.{key}" if where else key, (*place, key), inner, lines)
+        return fields
+    if isinstance(value, list):
+        places = [(*place, position) for position in range(len(value))]
+        items = (_with_lines(path, f"{where}[{i}]", places[i], item, lines) for i, item in enumerate(value))
+        return Items(items, (lines[place] for place in places))
+    return value
