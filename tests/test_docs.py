@@ -26,7 +26,9 @@ MOST_WORDS = 25
 def paragraphs(text: str) -> Iterator[str]:
     """The text without code blocks, tables, headings and HTML; each list item by itself."""
     text = re.sub(r"(?ms)^```.*?^```", "", text)
-    text = re.sub(r"(?m)^(    |\||#|<|!\[).*$", "", text)
+    text = re.sub(r"(?m)^> ?", "", text)  # a quotation, which may be of a table
+    text = re.sub(r"(?m)^(\||#|<|!\[).*$", "", text)
+    text = re.sub(r"(?m)(?<=\n\n)(?: {4}\S.*\n?)+", "", text)  # code follows an empty line
     for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text):
         yield " ".join(block.split())
 
