@@ -18,7 +18,7 @@ PAGES = sorted(
         *ROOT.glob("*/README.md"),
         *ROOT.glob("examples/**/*.md"),
     ]
-    if ".venv" not in path.parts
+    if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
 )
 MOST_WORDS = 25
 
