@@ -81,7 +81,7 @@ def heuristic_for(device: torch.device, device_key: str | None) -> Heuristic:
 
 
 def choose_of(heuristic: Heuristic) -> Choose:
-    """Return its ``choose``, which logs if the environment asks for that."""
+    """Return its ``choose``, which logs if the environment variable is set."""
     return logged(heuristic.key, heuristic.choose) if overrides().log else heuristic.choose
 
 
@@ -112,7 +112,7 @@ def segments_function(device: torch.device, device_key: str | None = None) -> An
 
 
 def segments_function_of(key: str) -> Any | None:
-    """Return ``num_segments`` of the module of this name; None where the spec does not ask for it."""
+    """Return ``num_segments`` of the module of this name; None where the spec does not list it."""
     try:
         from generated.unified_attention.in_kernel import MODULES
     except ImportError:  # no such folder, or one without modules

@@ -62,7 +62,7 @@ def compare_batch(batch: Batch, space: Mapping[str, Candidates], settings: Compa
         tensors.sets[0].out.fill_(torch.nan)
         timed.sample(1)
         if records[name].ok:
-            records[name] = judge(records[name], prepared, expected)
+            records[name] = with_check(records[name], prepared, expected)
         records[name] = records[name].timed(batch, timings[name], settings.ceilings)
     for name, found in searches.items():
         record = records.get(name) or ComparisonRecord.of(batch, len(tensors.sets), name, found.skipped)
@@ -86,7 +86,7 @@ def with_best(records: Records, variants: Iterable[str]) -> Records:
     return {**records, "best": best}
 
 
-def judge(record: ComparisonRecord, prepared: PreparedLaunches, expected: Expected) -> ComparisonRecord:
+def with_check(record: ComparisonRecord, prepared: PreparedLaunches, expected: Expected) -> ComparisonRecord:
     """Return the record with the error of KV set 0's output."""
     found = check(prepared.output(0), expected)
     return dataclasses.replace(
@@ -109,7 +109,7 @@ def launch_once(
         record = dataclasses.replace(record, config=prepared.config)
         tensors.sets[0].out.fill_(torch.nan)
         prepared.launches[0]()
-        return judge(record, prepared, expected), prepared
+        return with_check(record, prepared, expected), prepared
     except NotApplicable as error:
         return dataclasses.replace(record, note=str(error)), None
     except Exception as error:

@@ -24,7 +24,7 @@ SMOKE_CONFIGS = ("qblock", "static_grid N4")  # two only, as the interpreter is 
 SMALL = HeadLayout(4, 2, 16)
 
 
-class Bench:
+class LaunchBench:
     """Timers and a table of their figures."""
 
     def __init__(self, device: torch.device, smoke: bool) -> None:

@@ -14,14 +14,14 @@ from torch import Tensor
 from attn_kernels import Config, run
 from attn_kernels.core.errors import brief
 from attn_kernels.core.structures import Plan
-from attn_kernels.testing.poisoned import Batch, make_batch
+from attn_kernels.testing.poisoned import PoisonedBatch, make_batch
 from benchmarks.launch.timing import launching, synchronise
 
 FP8 = torch.float8_e4m3fn
 Lens = tuple[tuple[int, ...], tuple[int, ...]]
 LENS: tuple[Lens, ...] = (((5, 1, 0, 1, 33), (40, 90, 20, 1, 300)), ((1,) * 6, (40, 90, 20, 1, 300, 700)))
 SMOKE_LENS: tuple[Lens, ...] = (((2, 0), (5, 20)),)
-Change = Callable[[Batch], dict[str, Any]]
+Change = Callable[[PoisonedBatch], dict[str, Any]]
 
 
 def shifted(tensor: Tensor, elements: int) -> Tensor:
@@ -43,7 +43,7 @@ def heads_first(cache: Tensor) -> Tensor:
     return cache.transpose(1, 2).contiguous().transpose(1, 2)
 
 
-def per_head(batch: Batch) -> Tensor:
+def per_head(batch: PoisonedBatch) -> Tensor:
     return torch.linspace(0.1, 1.0, batch.q.shape[1], device=batch.q.device)
 
 
@@ -88,7 +88,7 @@ class LaunchCase:
 
     config: Config
     name: str
-    batch: Batch
+    batch: PoisonedBatch
     options: dict[str, Any]
 
     def plan(self) -> Plan:

@@ -30,7 +30,7 @@ from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise,
 from attn_kernels.measure.timing import Launch, capture
 from benchmarks.common import environment
 from benchmarks.common.implementations import PEERS_FOLDER, Implementation, load_peers
-from benchmarks.launch.bench import Bench
+from benchmarks.launch.bench import LaunchBench
 from benchmarks.launch.equal import CHANGES, FEW, cases, compare, stress, warm_up
 from benchmarks.launch.parts import breakdown
 from benchmarks.launch.timing import launching, wall_us
@@ -42,7 +42,7 @@ THOROUGH = ("qblock", "qblock hopper", "segmented")  # tried with every change
 LENGTHS = ("num_query_tokens", "num_kv_tokens", "max_query_len", "max_seq_len")
 
 
-def choosing(bench: Bench) -> None:
+def choosing(bench: LaunchBench) -> None:
     """Time the choice of `plan`, beside a function of the same arguments that does nothing."""
     choose = choose_for_device(bench.device)
     for name, batch in bench.named.items():
@@ -58,7 +58,7 @@ def nothing_of(features: Iterable[str]) -> Callable[..., None]:
     return found
 
 
-def planning(bench: Bench) -> None:
+def planning(bench: LaunchBench) -> None:
     """Time `plan` without and with a workspace, over the batch size."""
     sizes = (1, 2) if bench.smoke else (1, 8, 64, 256)
     bench.head("plan, us", *(f"batch {size}" for size in sizes))
@@ -84,7 +84,7 @@ def planning(bench: Bench) -> None:
             bench.row(name + (" + workspace" if room else ""), *found)
 
 
-def runs(bench: Bench) -> Iterator[tuple[str, BatchTensors, Config | None]]:
+def runs(bench: LaunchBench) -> Iterator[tuple[str, BatchTensors, Config | None]]:
     """Yield the cases of `run`: every variant in decode, and the chosen config for each batch."""
     first, *others = bench.named.values()
     tensors = materialise(first, bench.device)
@@ -95,7 +95,7 @@ def runs(bench: Bench) -> Iterator[tuple[str, BatchTensors, Config | None]]:
         yield f"chosen {batch.name}", materialise(batch, bench.device), None
 
 
-def running(bench: Bench) -> None:
+def running(bench: LaunchBench) -> None:
     """Time `run`. A chosen config is timed again as a given one; only noise may lie between."""
     bench.head("run, us", "direct", "first", "public", "given")
     for name, tensors, config in runs(bench):
@@ -112,7 +112,7 @@ def running(bench: Bench) -> None:
         bench.row(name, *found, note=note)
 
 
-def one_call(bench: Bench) -> None:
+def one_call(bench: LaunchBench) -> None:
     """Time `flash_attn_varlen_func`, beside `plan` and `run` apart."""
     bench.head("one call, us", "direct", "first", "public", "plan+run")
     for batch in bench.named.values():
@@ -145,7 +145,7 @@ def plan_and_run(tensors: BatchTensors) -> None:
     launch()
 
 
-def peers_of(folder: Path, bench: Bench) -> list[Implementation]:
+def peers_of(folder: Path, bench: LaunchBench) -> list[Implementation]:
     """Load the peers; print a line for each that cannot be loaded."""
     peers, problems = load_peers(folder, ("fa3", "vllm_triton")) if not bench.smoke else ([], [])
     for problem in problems:
@@ -153,7 +153,7 @@ def peers_of(folder: Path, bench: Bench) -> list[Implementation]:
     return peers
 
 
-def other_implementations(bench: Bench, peers: list[Implementation]) -> None:
+def other_implementations(bench: LaunchBench, peers: list[Implementation]) -> None:
     bench.head("others' calls, us", "steady", "first")
     for peer in peers:
         for batch in bench.named.values():
@@ -164,7 +164,7 @@ def other_implementations(bench: Bench, peers: list[Implementation]) -> None:
                 bench.say(f"{peer.name} {batch.name}: {brief(error)}")
 
 
-def step(bench: Bench, peers: list[Implementation], layers: int) -> None:
+def step(bench: LaunchBench, peers: list[Implementation], layers: int) -> None:
     """Time a decode step of all layers: eager, the CPU's share of that, and as a graph."""
     batch = next(iter(bench.named.values()))
     tensors = materialise(batch, bench.device, num_sets=layers)
@@ -189,7 +189,7 @@ def call_all(launches: list[Launch]) -> None:
         launch()
 
 
-def one_step(bench: Bench, name: str, call: Callable[[], None]) -> None:
+def one_step(bench: LaunchBench, name: str, call: Callable[[], None]) -> None:
     repeats = 2 if bench.smoke else 50
     figures = [wall_us(call, bench.device, repeats), bench.cpu_us(call)]
     if bench.device.type == "cuda":
@@ -197,7 +197,7 @@ def one_step(bench: Bench, name: str, call: Callable[[], None]) -> None:
     bench.row(name, *figures)
 
 
-def compile_ahead(bench: Bench, scopes: list[tuple[Config, tuple[str, ...]]]) -> None:
+def compile_ahead(bench: LaunchBench, scopes: list[tuple[Config, tuple[str, ...]]]) -> None:
     """Compile the kernels of `compare` in many processes."""
     started = time.monotonic()
     jobs = [(config, names[start::3]) for config, names in scopes for start in range(3)]
@@ -207,7 +207,7 @@ def compile_ahead(bench: Bench, scopes: list[tuple[Config, tuple[str, ...]]]) ->
     bench.say(f"compiled ahead in {time.monotonic() - started:.0f} s")
 
 
-def equality(bench: Bench, seconds: float, threads: int) -> bool:
+def equality(bench: LaunchBench, seconds: float, threads: int) -> bool:
     """Return whether all direct launches gave the bits of public ones."""
     few = FEW[:1] if bench.smoke else FEW
     every = few if bench.smoke else tuple(CHANGES)
@@ -239,7 +239,7 @@ def main() -> int:
     parser.add_argument("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py")
     parser.add_argument("--device", default="cuda", help="cuda or cuda:N")
     args = parser.parse_args()
-    bench = Bench(environment.device_from("cpu" if args.smoke else args.device), args.smoke)
+    bench = LaunchBench(environment.device_from("cpu" if args.smoke else args.device), args.smoke)
     print(environment.headline(environment.describe(bench.device)), flush=True)
     peers = peers_of(args.peers, bench)
     seconds, threads, layers = (0.1, 1, 2) if args.smoke else (args.stress, 8, 32)

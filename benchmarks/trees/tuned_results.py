@@ -6,7 +6,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.trees.compare_tables import ModuleComparison, TableComparison, compare_modules, compare_tables
+from benchmarks.trees.compare_tables import ModuleSlowdowns, TableComparison, compare_modules, compare_tables
 from benchmarks.trees.score_choices import (
     KERNEL,
     CommittedTrees,
@@ -56,8 +56,8 @@ class DeviceComparison:
     second: str
     set: str
     best: TableComparison
-    on_first: ModuleComparison
-    on_second: ModuleComparison
+    on_first: ModuleSlowdowns
+    on_second: ModuleSlowdowns
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ class KernelSpec:
     name: str
     features: tuple[str, ...]
     derived: Mapping[str, Expression]
-    split_on: tuple[str, ...]  # what splits may ask about, most preferred first
+    split_on: tuple[str, ...]  # the features of splits, most preferred first
     variants: tuple[str, ...]
     parameters: Mapping[str, Parameter]
     constraints: tuple[Constraint, ...]
@@ -109,7 +109,7 @@ class KernelSpec:
     objective: Objective = Objective()
     words: Mapping[str, str] = field(default_factory=dict)  # what reviews call features and parameters
     regimes: Mapping[str, Regime] = field(default_factory=dict)  # by what reviews call them
-    hook: str | None = None  # the entry point through which `treegen check` asks the kernel's code
+    hook: str | None = None  # the entry point through which `treegen check` calls the kernel's code
     in_kernel: tuple[str, ...] = ()  # the parameters that Triton kernels choose themselves
 
     def non_defaults(self, config: Config) -> tuple[tuple[str, int], ...]:

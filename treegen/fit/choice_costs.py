@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.problem import FORBIDDEN, UNIT, UNMEASURED, UNTIMED_PENALTY, Problem
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, UNTIMED_PENALTY, Problem
 from treegen.core.spec import Config
 from treegen.core.tree import Leaf, Tree
 from treegen.fit.objective import losses
@@ -57,7 +57,7 @@ class ChoiceCosts:
         only the choice after is untimed is always penalised.
         """
         old = self.choices(before, rows)
-        known = (self.problem.cost[rows, old] != UNMEASURED) | penalise_untimed
+        known = (self.problem.cost[rows, old] != UNTIMED) | penalise_untimed
         rows, old = rows[known], old[known]
         new = self.choices(after, rows)
         return CostDrop(
@@ -72,7 +72,7 @@ class ChoiceCosts:
         A pair with an untimed side is left out, or penalised as in fitting.
         """
         old = self.choices(before, self.all_rows)
-        timed = (after != UNMEASURED) & (self.problem.cost[self.all_rows, old] != UNMEASURED)
+        timed = (after != UNTIMED) & (self.problem.cost[self.all_rows, old] != UNTIMED)
         repeat, rows = np.nonzero(timed | penalise_untimed)
         cost, loss = _capped(replace(self.problem, cost=after.T))
         return CostDrop(
@@ -91,5 +91,5 @@ def choice_costs_of(problem: Problem) -> ChoiceCosts:
 def _capped(problem: Problem) -> tuple[Ints, Ints]:
     """Costs of which none exceeds CAP, with untimed ones penalised as in fitting, and their losses."""
     untimed = round(math.log(problem.kernel.objective.untimed) * UNIT)
-    cost = np.minimum(np.where(problem.cost == UNMEASURED, untimed, problem.cost), CAP)
+    cost = np.minimum(np.where(problem.cost == UNTIMED, untimed, problem.cost), CAP)
     return cost, losses(replace(problem, cost=cost))

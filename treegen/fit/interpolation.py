@@ -2,7 +2,7 @@
 
 Between a scenario and each of its nearest neighbours lies one more row, with features and losses mixed
 from both, as in mixup (Zhang et al., ICLR 2018, section 2), but among neighbours. These rows only guide the
-search. They never count as measurements: every tree is judged on measured scenarios.
+search. They never count as measurements: every tree is scored on measured scenarios.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.problem import FORBIDDEN, UNIT, UNMEASURED, Problem
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
 from treegen.core.table import Cells
 
 FAILED = 1 << 36
@@ -49,7 +49,7 @@ def _losses(
     cost: npt.NDArray[np.int64], share: npt.NDArray[np.float64], untimed: int, bend: float
 ) -> npt.NDArray[np.float64]:
     loss = cost.astype(np.float64)
-    np.copyto(loss, untimed, where=cost == UNMEASURED)
+    np.copyto(loss, untimed, where=cost == UNTIMED)
     loss += np.rint(bend * loss**2)
     loss *= share
     np.minimum(np.rint(loss, out=loss), FAILED - 1, out=loss)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from treegen.core import expr
 from treegen.core.errors import InputError, shown
-from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNMEASURED, Problem, holds
+from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, Problem, holds
 from treegen.core.spec import Config, DeviceSpec, KernelSpec, Translation
 from treegen.core.table import Cells, Table, median_times
 
@@ -194,6 +194,6 @@ def _costs(
     best = np.min(np.where(usable, times, np.inf), axis=1, keepdims=True, initial=np.inf)
     with np.errstate(invalid="ignore", divide="ignore"):
         slowdown = np.log(times / best)
-    cost[allowed & np.isnan(times)] = UNMEASURED
+    cost[allowed & np.isnan(times)] = UNTIMED
     cost[usable] = np.rint(slowdown[usable] * UNIT).astype(np.int64)
     return cost, np.asarray(usable.any(axis=1))

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from treegen.core.errors import InputError
-from treegen.core.files import looked_at, read_text
+from treegen.core.files import read_text, try_path
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.core.tree import Tree
 from treegen.update.module_reader import UnreadableModule, read_module
@@ -45,7 +45,7 @@ def read_trees(spec: Spec) -> dict[ModuleKey, Module]:
     return {
         (kernel.name, device.key): read_committed(kernel, device, path)
         for kernel, device, path in expected_modules(spec, spec.output)
-        if looked_at(path, Path.is_file)
+        if try_path(path, Path.is_file)
     }
 
 

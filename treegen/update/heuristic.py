@@ -12,7 +12,7 @@ from treegen.update.keep import ChosenTree
 
 
 @dataclass(frozen=True)
-class Heuristic:
+class DeviceHeuristic:
     """One device's finished tree and what it was made from."""
 
     problem: Problem
@@ -25,5 +25,5 @@ class Heuristic:
 class Build:
     """Everything that a build writes."""
 
-    heuristics: tuple[Heuristic, ...]
+    heuristics: tuple[DeviceHeuristic, ...]
     files: Mapping[str, str]  # texts by their path below the output folder

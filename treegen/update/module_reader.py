@@ -59,7 +59,7 @@ def read_module(text: str, kernel: KernelSpec, path: Path, limits: Mapping[str, 
 
 
 def _read(text: str, kernel: KernelSpec, path: Path, limits: Mapping[str, int], printer: _Printer) -> Tree:
-    reader = _Reader(text, kernel, path, limits, printer)
+    reader = _ModuleReader(text, kernel, path, limits, printer)
     device = reader.device()
     function = reader.function()
     try:
@@ -70,7 +70,7 @@ def _read(text: str, kernel: KernelSpec, path: Path, limits: Mapping[str, int], 
     return tree
 
 
-class _Reader:
+class _ModuleReader:
     """Reads one module from top to bottom, which fills `configs` and `numbers`."""
 
     def __init__(

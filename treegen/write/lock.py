@@ -21,7 +21,7 @@ from treegen.core.problem import Problem
 from treegen.core.spec import Spec
 from treegen.core.tree import depth, size
 from treegen.crossval.evaluate import HeldOut
-from treegen.update.heuristic import Heuristic
+from treegen.update.heuristic import DeviceHeuristic
 from treegen.update.keep import TreeOrigin
 from tuning_table.table import RUN, SCENARIOS, TIMES
 
@@ -101,7 +101,7 @@ def interim_lock(text: str, previous: Lock) -> str:
 
 
 def lock_text(
-    spec: Spec, heuristics: Sequence[Heuristic], modules: Mapping[tuple[str, str], str], previous: Lock
+    spec: Spec, heuristics: Sequence[DeviceHeuristic], modules: Mapping[tuple[str, str], str], previous: Lock
 ) -> str:
     """The lock of a build. modules: texts by kernel and device.
 
@@ -124,7 +124,7 @@ def digests(folder: Path) -> dict[str, str]:
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
-def _entry(heuristic: Heuristic, root: Path, previous: Mapping[str, Any]) -> dict[str, Any]:
+def _entry(heuristic: DeviceHeuristic, root: Path, previous: Mapping[str, Any]) -> dict[str, Any]:
     table = heuristic.problem.table
     sha256 = digests(table.folder)
     entry: dict[str, Any] = {

@@ -86,7 +86,7 @@ class Loss:
 
 
 def loss_of(found: Times, recorded: Times, scenarios: Sequence[str]) -> Loss:
-    """The loss of the configs that are best by `found`, judged by the times of the whole table.
+    """The loss of the configs that are best by `times_found`, scored by the times of the whole table.
 
     The slowest config counts where `found` has none, or where the best config fails in a later repeat.
     Scenarios without a time do not count. Raises TuningError if no scenario has a time.

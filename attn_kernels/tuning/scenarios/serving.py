@@ -203,7 +203,7 @@ def serving(seed: int) -> tuple[Scenario, ...]:
 
 
 def untuned(seed: int) -> tuple[Scenario, ...]:
-    """48 scenarios of the same distribution to judge trees; no other set has any of them, at any seed."""
+    """48 scenarios of the same distribution that score trees. No other set has any of them, at any seed."""
     return _draw("untuned", seed, 48, SHAPES)
 
 

@@ -64,7 +64,7 @@ def two_devices(tmp_path: Path) -> Path:
     return write_project(tmp_path, content)
 
 
-def test_it_prints_and_writes_nothing_unasked(project: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_it_prints_and_writes_only_the_files_named(project: Path, tmp_path: Path, capsys: Capture) -> None:
     before = contents(tmp_path)
     assert _eval(project) == 0
     out = capsys.readouterr().out

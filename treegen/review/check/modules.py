@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from treegen.core.errors import InputError
-from treegen.core.files import looked_at, read_text, short
+from treegen.core.files import read_text, short, try_path
 from treegen.core.names import IN_KERNEL
 from treegen.core.spec import FALLBACK_DEVICE, Spec
 from treegen.core.tree import size
@@ -77,7 +77,7 @@ def _package_problems(
         for name in package:
             if read_text(folder / name) != package[name]:
                 yield _not_printed(folder / name)
-        for path in looked_at(folder, lambda place: sorted(place.glob("*.py"))):
+        for path in try_path(folder, lambda place: sorted(place.glob("*.py"))):
             if path.name not in package and path.name not in devices:
                 yield f"{path}: no table of the spec has such a module"
             for line, name in _imports(path):

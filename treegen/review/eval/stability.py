@@ -11,7 +11,7 @@ import numpy.typing as npt
 from treegen.core.problem import Problem
 from treegen.core.table import Cells
 from treegen.core.tree import Tree
-from treegen.crossval.choices import Decisions, Fit, decide, judge, penalise_untimed
+from treegen.crossval.choices import Decisions, Fit, decide, penalise_untimed, score_decisions
 from treegen.crossval.folds import resampled
 from treegen.crossval.heldout import geomean
 from treegen.crossval.parallel import ParallelMap
@@ -127,7 +127,9 @@ def difference(first: Decisions, second: Decisions, problem: Problem) -> ChoiceD
     changed = sum(a != b for a, b in zip(first, second, strict=True)) / len(first)
     if problem.table.cells is Cells.WINNERS:
         return ChoiceDifference(len(first), changed, None, None)
-    before, after = (penalise_untimed(judge(decisions, problem).cost) for decisions in (first, second))
+    before, after = (
+        penalise_untimed(score_decisions(decisions, problem).cost) for decisions in (first, second)
+    )
     more = after - before
     return ChoiceDifference(len(first), changed, geomean(more), geomean(np.abs(more)))
 

@@ -11,7 +11,7 @@ from treegen.core.spec import Budget
 from treegen.core.table import Cells
 from treegen.core.tree import Tree, size
 from treegen.crossval import helion
-from treegen.crossval.choices import Choices, Fit, joined, judge
+from treegen.crossval.choices import Choices, Fit, joined, score_decisions
 from treegen.crossval.folds import Fold
 from treegen.crossval.heldout import Quality, gap_closed, quality
 from treegen.crossval.parallel import ParallelMap
@@ -111,7 +111,7 @@ def scores(folds: Sequence[Mapping[str, WayChoices]], cells: Cells) -> tuple[Way
 
 def _choices(rule: Rule, unseen: Problem, whole: Problem) -> WayChoices:
     launched = len(set(rule.choose(whole)))
-    return WayChoices(judge(rule.choose(unseen), unseen), rule.leaves, launched)
+    return WayChoices(score_decisions(rule.choose(unseen), unseen), rule.leaves, launched)
 
 
 def _mean(counts: Sequence[int | None]) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from treegen.core.problem import UNMEASURED
+from treegen.core.problem import UNTIMED
 from treegen.core.spec import Config
 from treegen.review.explain.completed_shape import CompletedShape, complete, independent
 from treegen.review.explain.estimate import TimeEstimate, estimate
@@ -88,7 +88,7 @@ def _neighbour(
 ) -> Neighbour:
     problem, column, knows_times = tuned.problem, tuned.column(config), tuned.knows_times
     there = ((name, int(problem.column(name)[row])) for name in independent(problem))
-    cost = UNMEASURED if column is None else int(problem.cost[row, column])
+    cost = UNTIMED if column is None else int(problem.cost[row, column])
     best = column if column is not None and cost == 0 else int(np.argmin(problem.cost[row]))
     return Neighbour(
         problem.scenarios[row],
@@ -96,9 +96,9 @@ def _neighbour(
         tuple((name, value) for name, value in there if value != shape.values[name]),
         problem.configs[best],
         cost == 0,
-        float(tuned.times[row, column]) if knows_times and cost < UNMEASURED else None,
+        float(tuned.times[row, column]) if knows_times and cost < UNTIMED else None,
         float(tuned.times[row, best]) if knows_times else None,
-        cost > UNMEASURED,
+        cost > UNTIMED,
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treegen.core.errors import InputError, shown
-from treegen.core.problem import UNMEASURED, Problem
+from treegen.core.problem import UNTIMED, Problem
 from treegen.core.spec import Config, KernelSpec, Spec
 from treegen.core.table import Cells
 from treegen.read.build_problem import build_problem
@@ -72,5 +72,5 @@ def read_tuned_module(spec_path: Path | None, kernel_name: str, device: str | No
 
 def with_times(spec: Spec, module: Module, others: tuple[str, ...], problem: Problem) -> TunedModule:
     """A module with the times of a problem's table."""
-    times = np.where(problem.cost < UNMEASURED, problem.times(), np.nan)
+    times = np.where(problem.cost < UNTIMED, problem.times(), np.nan)
     return TunedModule(spec, module, others, problem, times)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from treegen.core.problem import FORBIDDEN, UNIT, UNMEASURED
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED
 from treegen.core.spec import Config
 from treegen.crossval.heldout import geomean
 from treegen.review.report import colours, wording
@@ -110,7 +110,7 @@ def section(study: ModuleStudy, styles: Styles, place: int) -> PageSection:
     curve_picture = None
     if study.knows_times:
         curve_picture = picture(lambda axes: draw_curves(axes, curves(study)), f"s{place}curves", variables)
-    untimed = study.knows_times & (cost >= UNMEASURED) & (cost < FORBIDDEN)
+    untimed = study.knows_times & (cost >= UNTIMED) & (cost < FORBIDDEN)
     return PageSection(
         anchor=f"{problem.kernel.name}-{problem.device.key}",
         study=study,
@@ -136,7 +136,7 @@ def _chip(config: Config, study: ModuleStudy, styles: Styles) -> ConfigChip:
 
 
 def _leaf_row(leaf: DrawnLeaf, study: ModuleStudy, styles: Styles) -> LeafRow:
-    timed = leaf.cost[leaf.cost < UNMEASURED]
+    timed = leaf.cost[leaf.cost < UNTIMED]
     slow = False
     if not len(leaf.cost):
         quality = "not measured"
@@ -210,7 +210,7 @@ def _pictures(
 
 def _point_title(study: ModuleStudy, row: int) -> str:
     config, cost = study.problem.kernel.constant_name(study.launched[row]), int(study.ours.cost[row])
-    how = "not timed" if cost >= UNMEASURED else _slowdown(cost)
+    how = "not timed" if cost >= UNTIMED else _slowdown(cost)
     return f"{study.problem.scenarios[row]}: {config}, {how if study.knows_times else 'another config won'}"
 
 
@@ -223,7 +223,7 @@ def _worst(study: ModuleStudy, styles: Styles) -> tuple[WorstChoice, ...]:
     problem, cost = study.problem, study.ours.cost
     shown = cost > 0
     if study.knows_times:
-        shown &= (cost < UNMEASURED) | (cost >= FORBIDDEN)
+        shown &= (cost < UNTIMED) | (cost >= FORBIDDEN)
     rows = sorted(np.flatnonzero(shown).tolist(), key=lambda row: (-int(cost[row]), problem.scenarios[row]))
     found = []
     for row in rows[:_WORST]:
