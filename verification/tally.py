@@ -38,7 +38,7 @@ class TallyRow:
 
 @dataclass
 class Tally:
-    """What a run found. Every launch counts in one row of its variant, of its part and of each feature."""
+    """The results of a run. Each launch counts in one row of its variant, its part and each feature."""
 
     rows: dict[str, TallyRow] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)

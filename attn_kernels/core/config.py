@@ -1,4 +1,4 @@
-"""What a kernel is launched with: a variant's name and its launch parameters."""
+"""Launch configs: a variant's name and its launch parameters."""
 
 import re
 from typing import NamedTuple, Protocol, Self

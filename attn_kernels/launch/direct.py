@@ -234,7 +234,7 @@ def _prepare(kernel: Any, device: torch.device) -> None:
 
 
 def _is_direct() -> bool:
-    """Whether compiled kernels may be launched without Triton's dispatch.
+    """Return whether compiled kernels may be launched without Triton's dispatch.
 
     Not on AMD GPUs: there, Triton also specialises kernels on the sizes of tensors, which no signature holds.
     """
@@ -245,7 +245,7 @@ def _is_direct() -> bool:
 
 
 def hooked() -> bool:
-    """Whether a launch hook is set, which Triton's dispatch has to call."""
+    """Return whether a launch hook is set, which Triton's dispatch has to call."""
     runtime = knobs.runtime
     try:
         return bool(runtime.launch_enter_hook.calls or runtime.launch_exit_hook.calls)

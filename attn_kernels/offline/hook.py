@@ -37,7 +37,7 @@ class CheckCase(Protocol):
 
 
 class HookOutcome(NamedTuple):
-    """What each kernel of a case needs, by name; or why one does not compile."""
+    """The resources of each kernel of a case, by name; or why one does not compile."""
 
     kernels: dict[str, Resources]
     error: str | None = None

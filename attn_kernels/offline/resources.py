@@ -1,4 +1,4 @@
-"""What GPUs offer a kernel, and what a compiled kernel needs."""
+"""Limits of GPUs, and the resources that a compiled kernel needs."""
 
 import re
 import subprocess
@@ -24,7 +24,7 @@ SHARED_LIMITS = {"sm_80": 166912, "sm_90": 232448, "gfx90a": 65536, "gfx942": 65
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a compiled kernel needs; None where Triton's bundled tools do not tell."""
+    """The resources of a compiled kernel; None where Triton's bundled tools do not report them."""
 
     shared_bytes: int  # shared memory of a block
     registers: int | None  # of a thread

@@ -127,7 +127,7 @@ class CompileAhead:
             self._pool = None
 
     def has(self, job: Job) -> bool:
-        """Whether the job's kernels were compiled, or nothing is compiled ahead here."""
+        """Return whether the job's kernels were compiled, or nothing is compiled ahead here."""
         return self._idle or job.needs <= self._known
 
     @property

@@ -24,7 +24,7 @@ GIVE_UP = 1.3  # a config this many times slower than the fastest so far is time
 
 @dataclass(frozen=True)
 class ComparisonSettings:
-    """What all batches of a comparison share."""
+    """The settings that all batches of a comparison share."""
 
     device: torch.device
     implementations: Sequence[Implementation]
@@ -126,7 +126,7 @@ def failed(record: ComparisonRecord, error: Exception, device: torch.device) -> 
 
 @dataclass(frozen=True)
 class VariantSearch:
-    """What a search among one variant's configs found."""
+    """The result of a search among one variant's configs."""
 
     config: Config | None  # the fastest right one
     tried: int  # configs that were timed

@@ -1,4 +1,4 @@
-"""What a comparison prints: a line for each batch, then geometric means over batches."""
+"""Tables of a comparison: a line for each batch, then geometric means over batches."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence

@@ -39,7 +39,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PlantedModel:
-    """A planted tree of seven splits; split i has the children 2 i + 1 (at most the threshold) and 2 i + 2."""
+    """A planted tree of seven splits. Split i has children 2 i + 1 (at most the threshold) and 2 i + 2."""
 
     split_feature: Ints  # [7] columns
     threshold: Ints  # [7]

@@ -34,9 +34,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of each step (None for a skipped one), GiB at the peak of memory before the fit and of
-    the whole process, and the fitted tree: its size, and its geometric mean slowdown on fresh scenarios
-    against the planted optimum, beside that of the best single config."""
+    """Return the figures of one fit.
+
+    They hold the seconds of each step (None for a skipped one), and the peak memory in GiB before the fit and
+    of the whole process. They also hold the fitted tree's size and its geometric mean slowdown on fresh
+    scenarios against the planted optimum, beside the slowdown of the best single config.
+    """
 
     scenarios: int
     configs: int

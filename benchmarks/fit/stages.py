@@ -1,4 +1,4 @@
-"""What each stage of the fit is worth: held-out figures of the tables of the spec without each stage in turn.
+"""Measure the worth of each stage of the fit: held-out figures of the spec's tables without that stage.
 
     python -m benchmarks.fit.stages
 

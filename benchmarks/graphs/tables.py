@@ -1,4 +1,4 @@
-"""What `captured` measures of a batch, and tables of the times over that of an exactly captured graph."""
+"""The times that `captured` measures, and tables of their ratios to an exactly captured graph."""
 
 import math
 from collections import Counter, defaultdict

@@ -13,7 +13,7 @@ NEAR = 1.15  # times the best: configs that compete for the choice
 
 @dataclass(frozen=True)
 class CellSpread:
-    """How the times of the same cells differ."""
+    """Differences between two times of the same cells."""
 
     cells: int
     median: float  # of |second / first - 1|, as the percentiles

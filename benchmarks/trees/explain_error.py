@@ -1,4 +1,4 @@
-"""How far the times that `treegen explain` predicts are from measured ones, and how often its ranges hold.
+"""Compare the times that `treegen explain` predicts with measured ones, and count how often its ranges hold.
 
     python -m benchmarks.trees.explain_error
 

@@ -63,7 +63,7 @@ class Slowdowns:
 
 @dataclass(frozen=True)
 class Optimism:
-    """How much too low the best time of a scenario is, as the least of many noisy ones."""
+    """The bias of a scenario's best time, which is too low as the least of many noisy times."""
 
     scenarios: int
     second_look: float  # geometric mean: one repeat's time of the other repeat's best, over the best median

@@ -111,8 +111,10 @@ def _best(case: Case) -> Weighed:
 
 
 def _larger(seed: int, rows: int, depth: int, max_leaves: int | None = None) -> Case:
-    """Thresholds on three features, and configs that suit some of their values; many trees cost the same
-    where the seed is odd."""
+    """Thresholds on three features, and configs that suit some of their values.
+
+    Many trees cost the same where the seed is odd.
+    """
     random = np.random.default_rng(seed)
     features = random.integers(0, 6, size=(3, rows))
     answers = np.array([feature <= threshold for threshold in (0, 2, 4) for feature in features])

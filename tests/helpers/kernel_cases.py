@@ -105,8 +105,10 @@ ONCE_A_PLAN = ("count_q_blocks_kernel", "count_segments_kernel")
 def record_launches(
     monkeypatch: Any, execute: bool = True, once_a_plan: bool = False
 ) -> list[SimpleNamespace]:
-    """A list that every launch of every kernel for a layer is recorded in, and of those for a plan if so
-    wished."""
+    """Return a list in which every launch of a layer's kernels is recorded.
+
+    Launches for a plan are recorded on request.
+    """
     recorded: list[SimpleNamespace] = []
     launch_kernel = direct.launch_kernel
 
@@ -123,8 +125,10 @@ def record_launches(
 
 
 def record_calls(monkeypatch: Any, module: Any, function: str, *fields: str) -> list[tuple[int, ...]]:
-    """A list that every call of a device function from ``module`` is recorded in: the numbers that ``fields``
-    name, of its Block or among its arguments."""
+    """Return a list in which every call of a device function from ``module`` is recorded.
+
+    An entry holds the numbers that ``fields`` names, of the call's Block or among its arguments.
+    """
     recorded: list[tuple[int, ...]] = []
     original = getattr(module, function)
 

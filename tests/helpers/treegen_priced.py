@@ -33,8 +33,10 @@ def table(times: Floats, cells: Cells = Cells.MEASURED) -> Table:
 
 
 def costs(times: Floats) -> npt.NDArray[np.int64]:
-    """Costs as in Problem of times; NaN was not measured, inf failed. Any best time will do, as only
-    differences count."""
+    """Costs as in Problem for some times; NaN was not measured, inf failed.
+
+    The best time is arbitrary, as only differences count.
+    """
     with np.errstate(invalid="ignore"):
         steps = np.rint(np.log(np.where(np.isfinite(times), times, 1.0)) * UNIT).astype(np.int64)
     return np.where(np.isnan(times), UNTIMED, np.where(np.isinf(times), FORBIDDEN, steps))

@@ -84,7 +84,7 @@ def with_untimed_penalty(cost: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def holds(constraint: Constraint, values: Mapping[str, int]) -> bool:
-    """Whether the constraint holds for these values of parameters, features and limits."""
+    """Return whether the constraint holds for these values of parameters, features and limits."""
     left, right = expr.evaluate(constraint.left, values), expr.evaluate(constraint.right, values)
     match constraint.operator:
         case "<=":

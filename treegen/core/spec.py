@@ -43,7 +43,7 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Translation:
-    """What the words of a table that measured another kernel mean in this spec."""
+    """The meaning in this spec of the words of a table that measured another kernel."""
 
     variant: str
     rename: Mapping[str, str]  # the table's word -> feature or parameter
@@ -52,7 +52,7 @@ class Translation:
 
 @dataclass(frozen=True)
 class Budget:
-    """How large a fitted tree may be.
+    """The limits on a fitted tree's size.
 
     A price is a part of the geometric mean slowdown: 0.0005 is 0.05% of the time.
     """
@@ -65,7 +65,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Objective:
-    """What fitting minimises; `fit.objective` computes it."""
+    """The loss that fitting minimises; `fit.objective` computes it."""
 
     weight: Expression = _ONE  # how much a scenario counts, over features and limits
     worst_case: float = 0.0  # a log slowdown of c counts c * (1 + worst_case * c / ln 2)

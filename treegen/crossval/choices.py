@@ -28,7 +28,7 @@ class Choices:
 
 
 def decide(tree: Tree, problem: Problem) -> Decisions:
-    """What a tree chooses in every scenario, also of a table that it was not fitted to."""
+    """Return a tree's choice in every scenario, also of a table that it was not fitted to."""
     rows = (dict(zip(problem.names, row, strict=True)) for row in problem.features.tolist())
     return tuple(choose(tree, values) for values in rows)
 

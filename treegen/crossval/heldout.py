@@ -15,7 +15,7 @@ from treegen.crossval.choices import Choices, penalise_untimed
 
 @dataclass(frozen=True)
 class Quality:
-    """How good some choices were.
+    """The quality of some choices.
 
     A slowdown is a choice's time over the best time in its scenario. All slowdowns are None for a winner
     table; `timed_slowdown` and `worst` are None where no choice has a time.

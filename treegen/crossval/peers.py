@@ -24,7 +24,7 @@ _CAP = 4 * UNIT  # else a single failure would outweigh all times in a mean of c
 
 @dataclass(frozen=True)
 class Rule:
-    """What a method has learned."""
+    """A rule that a method has fitted."""
 
     choose: Callable[[Problem], Decisions]
     leaves: int | None  # of its tree; None if it is not a single tree

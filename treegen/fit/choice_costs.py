@@ -1,4 +1,4 @@
-"""What the choices of trees cost by a table."""
+"""The costs of trees' choices by a table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ChoiceCosts:
         return choices(tree, self.problem, self.column, rows)
 
     def fails(self, tree: Tree, rows: Ints) -> bool:
-        """Whether the tree launches a config that failed or breaks a constraint in any of these scenarios."""
+        """Return whether the tree launches a failed or forbidden config in any of these scenarios."""
         return bool((self.problem.cost[rows, self.choices(tree, rows)] >= FORBIDDEN).any())
 
     def best_leaf(self, rows: Ints) -> Leaf:
@@ -51,7 +51,7 @@ class ChoiceCosts:
         return Leaf(self.problem.configs[np.lexsort([self.loss[rows].sum(axis=0), failing])[0]])
 
     def drop(self, before: Tree, after: Tree, rows: Ints, *, penalise_untimed: bool = False) -> CostDrop:
-        """How much costs drop in some scenarios from one tree to another.
+        """Return how much costs drop in some scenarios from one tree to another.
 
         A scenario in which the choice before is untimed is left out, or penalised as in fitting. One in which
         only the choice after is untimed is always penalised.
@@ -67,7 +67,7 @@ class ChoiceCosts:
         )
 
     def drop_to(self, before: Tree, after: Ints, *, penalise_untimed: bool) -> CostDrop:
-        """How much costs drop from a tree to costs [repeats, scenarios] as in `Problem.cost`.
+        """Return how much costs drop from a tree to costs [repeats, scenarios] as in `Problem.cost`.
 
         A pair with an untimed side is left out, or penalised as in fitting.
         """

@@ -1,4 +1,4 @@
-"""What fitting minimises: the sum over scenarios of the launched config's loss, in whole steps.
+"""The objective of the fit: the sum over scenarios of the launched config's loss, in whole steps.
 
 A log slowdown c has the loss c * (1 + worst_case * c / ln 2), times the scenario's weight over the mean
 weight. A tree's loss is the sum of its leaves' losses, so exact search is possible (separable objectives:

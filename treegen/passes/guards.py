@@ -23,7 +23,7 @@ class UnprovableConstraint(ValueError):
 
 @dataclass(frozen=True)
 class Bound:
-    """Where a constraint holds for one config: exactly for least <= feature <= greatest (None: no bound)."""
+    """The range in which a constraint holds for one config: least <= feature <= greatest (None: no bound)."""
 
     feature: str
     least: int | None
@@ -135,7 +135,7 @@ def _strictest(bounds: Iterable[Bound]) -> list[Bound]:
 
 
 def _leaves_free(bound: Bound, measured: tuple[int, int] | None) -> bool:
-    """Whether the bound excludes nothing that was measured."""
+    """Return whether the bound excludes nothing that was measured."""
     if measured is None:
         return True
     low, high = measured

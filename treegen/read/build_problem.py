@@ -59,7 +59,7 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
 
 
 def _translation(kernel: KernelSpec, table: Table) -> Translation | None:
-    """How the spec translates the table; None for a table of the kernel itself that needs no translation."""
+    """The spec's translation of the table; None for a table of the kernel itself that needs none."""
     translation = kernel.translations.get(table.kernel)
     if translation is None and table.kernel != kernel.name:
         what = f"the kernel {shown(table.kernel)}, which the spec does not translate for {kernel.name}"

@@ -32,16 +32,20 @@ class Module:
 
 
 def expected_modules(spec: Spec, output: Path) -> Iterator[tuple[KernelSpec, DeviceSpec, Path]]:
-    """The kernel, device and path of every module that a build of the spec writes below `output`, in the
-    spec's order; each kernel's `default` module is its last."""
+    """The kernel, device and path of every module that a build of the spec writes below `output`.
+
+    They come in the spec's order; each kernel's `default` module is its last.
+    """
     for kernel in spec.kernels.values():
         for key in (*kernel.tables, FALLBACK_DEVICE):
             yield kernel, spec.devices.get(key, NO_DEVICE), output / kernel.name / f"{key}.py"
 
 
 def read_trees(spec: Spec) -> dict[ModuleKey, Module]:
-    """The modules that exist in the spec's output folder. Raises InputError for one that no build of this
-    spec wrote."""
+    """The modules that exist in the spec's output folder.
+
+    Raises InputError for one that no build of this spec wrote.
+    """
     return {
         (kernel.name, device.key): read_committed(kernel, device, path)
         for kernel, device, path in expected_modules(spec, spec.output)

@@ -39,7 +39,7 @@ def tree_differences(old: Tree, new: Tree) -> tuple[TreeDifference, ...]:
 
 
 def holds(region: Region, values: Mapping[str, int]) -> bool:
-    """Whether a region holds a shape."""
+    """Return whether a region holds a shape."""
     return all(
         (least is None or least <= values[name]) and (greatest is None or values[name] <= greatest)
         for name, (least, greatest) in region.items()

@@ -1,4 +1,4 @@
-"""What a build holds in memory."""
+"""The result of a build in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from treegen.update.keep import ChosenTree
 
 @dataclass(frozen=True)
 class DeviceHeuristic:
-    """One device's finished tree and what it was made from."""
+    """One device's finished tree and its inputs."""
 
     problem: Problem
     tree: Tree  # `chosen.tree` with guards

@@ -69,7 +69,7 @@ def write_files(
 
 
 _Content: TypeAlias = "bytes | Path | None"
-"""What a path holds: a file's bytes, a link's target, or nothing."""
+"""The content of a path: a file's bytes, a link's target, or nothing."""
 
 
 def _content(path: Path) -> _Content:

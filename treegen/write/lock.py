@@ -30,7 +30,7 @@ _PREVIOUS = "cut_off_after"
 _ORIGIN = re.compile(f"{TreeOrigin.KEPT}|{TreeOrigin.FRESH}|{TreeOrigin.EDITED}: [0-9a-z, ]+")
 
 Entries: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
-"""What a lock says about each module, by kernel and device."""
+"""The lock's entry for each module, by kernel and device."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Lock:
         return found if isinstance(found, str) else None
 
     def has_other_scenarios(self, problem: Problem) -> bool:
-        """Whether the previous table is known to have had other scenarios than the problem's table."""
+        """Return whether the previous table is known to have had other scenarios than the problem's table."""
         previous = self.entry(problem.kernel.name, problem.device.key).get("sha256")
         digest = previous.get(SCENARIOS) if isinstance(previous, dict) else None
         return digest is not None and digest != digests(problem.table.folder)[SCENARIOS]

@@ -19,7 +19,7 @@ _RESOURCES = {
     "registers": "registers a thread",
     "spills": "spilled registers a thread",
 }
-"""What the hook reports of a kernel and a device may limit, by name."""
+"""The resources that the hook reports of a kernel and that a device may limit, by name."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,11 @@ class CompileTask:
     limits: Mapping[str, int]
 
     def covers(self, other: CompileTask) -> bool:
-        """Whether the other task keeps its limits if this one does: it compiles the same config for the same
-        architecture, its sizes are no larger and its limits are no lower."""
+        """Return whether the other task keeps its limits if this one does.
+
+        It must compile the same config for the same architecture, with sizes that are no larger and limits
+        that are no lower.
+        """
         return (
             (self.config, self.case.target) == (other.config, other.case.target)
             and all(_at_most(other.case.largest[name], most) for name, most in self.case.largest.items())
@@ -112,7 +115,7 @@ def uncovered(tasks: Iterable[CompileTask]) -> list[CompileTask]:
 
 
 def _at_most(one: int | None, other: int | None) -> bool:
-    """Whether one <= other; None is infinite."""
+    """Return whether one <= other; None is infinite."""
     return other is None or (one is not None and one <= other)
 
 

@@ -13,8 +13,10 @@ from treegen.review.words import counted, region_words
 
 
 def check_constraints(spec: Spec, committed: CommittedModules) -> CheckReport:
-    """Prove the constraints of every leaf. Leaves with the fallback are exempt, as kernels must accept it for
-    every shape."""
+    """Prove the constraints of every leaf.
+
+    Leaves with the fallback are exempt, as kernels must accept it for every shape.
+    """
     problems: list[str] = []
     proved = bound = exempt = 0
     for module in committed.modules.values():

@@ -19,10 +19,10 @@ from treegen.review.compiled_trees import Module, ModuleKey, expected_modules, r
 from treegen.review.words import counted
 
 STANDARD = {"typing", "collections.abc"}
-"""What generated packages may import besides their own modules."""
+"""Modules outside the package that generated packages may import."""
 
 TRITON = {"triton", "triton.language"}
-"""What the modules that kernels import may import."""
+"""Modules that the modules imported by kernels may import."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,12 @@ def check_modules(spec: Spec, committed: CommittedModules) -> CheckReport:
 def _package_problems(
     folder: Path, package: Mapping[str, str], devices: Collection[str], importable: Collection[str]
 ) -> Iterator[str]:
-    """package: the texts of the folder's files that belong to no device, by name. devices: the names of the
-    other files."""
+    """Yield the problems of the files in one folder.
+
+    Args:
+        package: the texts of the folder's files that belong to no device, by name
+        devices: the names of the other files
+    """
     try:
         for name in package:
             if read_text(folder / name) != package[name]:
@@ -107,8 +111,10 @@ def _not_printed(path: Path) -> str:
 
 
 def _imports(path: Path) -> list[tuple[int, str]]:
-    """The line and name of every absolute import; empty for a text that is not Python, which is reported
-    elsewhere."""
+    """The line and name of every absolute import.
+
+    Empty for a text that is not Python, which is reported elsewhere.
+    """
     try:
         nodes = list(ast.walk(ast.parse(read_text(path))))
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -59,15 +59,17 @@ def _change(
 
 
 def _scenarios_in(region: Region, problem: Problem, rows: npt.NDArray[np.int64]) -> int:
-    """How many of the rows lie in a region, by the features that the table has."""
+    """Return how many of the rows lie in a region, by the features that the table has."""
     known = {name: bounds for name, bounds in region.items() if name in problem.names}
     features = problem.features[rows].tolist()
     return sum(holds(known, dict(zip(problem.names, row, strict=True))) for row in features)
 
 
 def _measured_words(problem: Problem, rows: npt.NDArray[np.int64]) -> str:
-    """The ranges of those raw features that exclude most other scenarios. A bound that equals the table's
-    least or greatest value is left out."""
+    """The ranges of those raw features that exclude most other scenarios.
+
+    A bound that equals the table's least or greatest value is left out.
+    """
     found: list[tuple[int, str, tuple[int | None, int | None]]] = []
     for name in problem.kernel.features if len(rows) else ():
         if name in problem.names:

@@ -81,7 +81,7 @@ def _compare_module(
 def serving_module(
     snapshot: Snapshot, other: Snapshot, key: ModuleKey
 ) -> tuple[Module | str | None, str | None]:
-    """What serves a GPU in a snapshot without a module for it: the module and the key of its device.
+    """Return what serves a GPU in a snapshot without a module for it: the module and the key of its device.
 
     `other` has a module for the GPU. The snapshot serves it with the module of its model, architecture or
     vendor, or with the default module, as `for_device` of the generated package does. If the user named one
@@ -120,7 +120,7 @@ def _is_model(name: str, model: str) -> bool:
 
 
 def _other_files(old: Snapshot, new: Snapshot) -> dict[str, str]:
-    """How each generated file that is no device's module changed; empty if a snapshot is a single module."""
+    """The change of each generated file that is no device's module; empty if a snapshot is one module."""
     if old.single or new.single:
         return {}
     modules = {f"{kernel}/{device}.py" for kernel, device in (*old.modules, *new.modules)}

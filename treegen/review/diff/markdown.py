@@ -24,8 +24,10 @@ def markdown(diff: Diff) -> str:
 
 
 def text(plain: str) -> str:
-    """Escape text so that nothing in it is markup, a mention, a reference or a link. It must not begin a
-    line."""
+    """Escape text so that nothing in it is markup, a mention, a reference or a link.
+
+    It must not begin a line.
+    """
     return _MARKUP.sub(_escaped, one_line(plain))
 
 

@@ -28,7 +28,7 @@ _Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PricedChoices:
-    """What two modules launch in the scenarios of one table, and what that costs."""
+    """The configs that two modules launch in one table's scenarios, and their costs."""
 
     problem: Problem
     old: KnownDecisions

@@ -1,4 +1,4 @@
-"""What changed from one table to another of the same kernel: times, scenarios, configs, circumstances."""
+"""Changes between two tables of the same kernel: times, scenarios, configs, circumstances."""
 
 from __future__ import annotations
 

@@ -40,12 +40,12 @@ def summary(diff: Diff) -> str:
 
 
 def legend(diff: Diff) -> str:
-    """How to read the times; empty if there are none."""
+    """Return how to read the times; empty if there are none."""
     return _LEGEND if any(one.changes and one.overall for one in diff.comparisons) else ""
 
 
 def title(comparison: ModuleComparison) -> str:
-    """What became of a module, and how many scenarios launch another config."""
+    """Return what became of a module, and how many scenarios launch another config."""
     kind = str(comparison.kind)
     served = comparison.served is not None
     if served:
@@ -125,7 +125,7 @@ def scenario_words(end: tuple[str, float] | None) -> str:
 
 
 def table_lines(change: TableChange) -> list[str]:
-    """What changed between the tables."""
+    """Return what changed between the tables."""
     lines = [
         f"Scenarios: {change.old_scenarios:,} before, {change.new_scenarios:,} now, {change.common:,} common."
     ]

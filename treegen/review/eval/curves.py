@@ -21,7 +21,7 @@ _FEWEST = 4  # a point of a curve needs this many training scenarios
 
 
 class TargetStatus(StrEnum):
-    """Whether more scenarios would reach a target slowdown."""
+    """A forecast of whether more scenarios would reach a target slowdown."""
 
     THERE = "there already"
     MORE = "more scenarios"

@@ -1,4 +1,4 @@
-"""How much a tree's choices depend on which scenarios were measured, and when."""
+"""The stability of a tree's choices under other scenarios and other measurements."""
 
 from __future__ import annotations
 

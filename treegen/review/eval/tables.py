@@ -35,7 +35,7 @@ class EvalSettings:
 
 @dataclass(frozen=True)
 class TableSource:
-    """Which table was evaluated."""
+    """The table that was evaluated."""
 
     path: str  # relative to the spec's folder
     sha256: Mapping[str, str]  # of each file

@@ -22,7 +22,7 @@ OURS, SINGLE, FOREST = "ours", "single_best", "forest"
 
 @dataclass(frozen=True)
 class WayScore:
-    """How well one way chooses. Counts are means over the folds."""
+    """The score of one way to choose. Counts are means over the folds."""
 
     way: str
     quality: Quality

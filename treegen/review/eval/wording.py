@@ -170,7 +170,7 @@ def source_line(source: TableSource, report: EvalReport) -> str:
 
 
 def other_line(other: OtherTable) -> str:
-    """How large another table is, and whether its scenarios are held out."""
+    """Return how large another table is, and whether its scenarios are held out."""
     shared = other.refits.fresh.here.scenarios if other.refits else 0
     known = f"{shared} of them trained on: those are not held out" if shared else "none of them trained on"
     return f"{_size_words(other.source)}, {known}."

@@ -1,4 +1,4 @@
-"""How long the launched config takes at a shape, and how others compare."""
+"""Estimate the time of the launched config at a shape, and compare the other configs."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _ranked(runners_up: list[RunnerUp]) -> tuple[RunnerUp, ...]:
 
 
 def _may_run(config: Config, values: Mapping[str, int], tuned: TunedModule) -> bool:
-    """Whether a config breaks no constraint at a shape, as far as the features are known."""
+    """Return whether a config breaks no constraint at a shape, as far as the features are known."""
     if config == tuned.kernel.fallback:
         return True
     known = {**tuned.problem.device.limits, **values, **dict(config.parameters)}

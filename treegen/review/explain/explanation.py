@@ -1,4 +1,4 @@
-"""Why a shape launches its config, how long that takes, and which others there are."""
+"""Explain a shape's config: the path to it, its time, and the runners-up."""
 
 from __future__ import annotations
 

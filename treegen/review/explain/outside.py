@@ -1,4 +1,4 @@
-"""Where a shape lies outside the tuned shapes."""
+"""Features in which a shape lies outside the tuned shapes."""
 
 from __future__ import annotations
 

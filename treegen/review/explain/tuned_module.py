@@ -21,13 +21,13 @@ from treegen.review.compiled_trees import Module, read_trees
 
 @dataclass(frozen=True)
 class TunedModule:
-    """A module and its table. times: [scenarios, configs] float64, medians in microseconds; NaN where a
-    config was not measured, failed or may not be launched."""
+    """A module and its table."""
 
     spec: Spec
     module: Module
     other_devices: tuple[str, ...]  # of the kernel, with a module and a table
     problem: Problem
+    # [scenarios, configs] medians in microseconds; NaN where a config is untimed, failed or forbidden
     times: npt.NDArray[np.float64]
 
     @property
@@ -36,7 +36,7 @@ class TunedModule:
 
     @property
     def knows_times(self) -> bool:
-        """Whether the table holds more than each scenario's winner."""
+        """Return whether the table holds more than each scenario's winner."""
         return self.problem.table.cells is Cells.MEASURED
 
     def column(self, config: Config) -> int | None:

@@ -108,7 +108,7 @@ def point_groups(
 def _kinds(
     study: ModuleStudy, cost: npt.NDArray[np.int64], style: ConfigStyle
 ) -> Iterator[tuple[str, npt.NDArray[np.bool_], dict[str, Any]]]:
-    """How points of one config are drawn, by their cost."""
+    """Groups of one config's points by cost, with the style of each."""
     plain = {
         "marker": style.marker,
         "facecolors": style.light,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PNG = b"\x89PNG\r\n"
-"""How every image begins."""
+"""The first bytes of every image."""
 
 _SETTINGS: Mapping[str, Any] = {
     "text.parse_math": False,  # words may come from tables

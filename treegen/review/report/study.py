@@ -69,7 +69,7 @@ class ModuleStudy:
 
     @property
     def knows_times(self) -> bool:
-        """Whether the table holds more than each scenario's winner."""
+        """Return whether the table holds more than each scenario's winner."""
         return self.problem.table.cells is Cells.MEASURED
 
 

@@ -73,14 +73,14 @@ def headline(study: ModuleStudy) -> str:
 
 
 def without_time(found: Quality) -> str:
-    """How many choices have no time; empty where all have one."""
+    """Return how many choices have no time; empty where all have one."""
     parts = [f"{found.unmeasured:,} not timed there"] if found.unmeasured else []
     parts += [f"{found.failed:,} failed or against a constraint"] if found.failed else []
     return ", ".join(parts)
 
 
 def noise_sentence(study: ModuleStudy) -> str:
-    """How precise the table's times are."""
+    """Return how precise the table's times are."""
     if study.noise.cell == 0 and study.floor is None:
         return "No cell was timed twice, so its noise is not known."
     deviation = percent(study.noise.cell / UNIT, 2)
@@ -95,7 +95,7 @@ def noise_sentence(study: ModuleStudy) -> str:
 
 
 def tree_sentence(study: ModuleStudy, launched: int) -> str:
-    """How large the tree is."""
+    """Return how large the tree is."""
     leaves = _counted(study.tree.leaves, "leaf", "leaves")
     size = f"{leaves} and a depth of {study.tree.depth}, guards included"
     return f"The tree has {size}; it launches {_counted(launched, 'config', 'configs')}."
@@ -106,7 +106,7 @@ def _counted(count: int, one: str, many: str) -> str:
 
 
 def table_sentence(study: ModuleStudy) -> str:
-    """How much was measured, and on which GPU."""
+    """Return how much was measured, and on which GPU."""
     source, table = study.source, study.problem.table
     configs = f"{source.configs:,} configs"
     tried = _mapping(table.provenance, "origin").get("evaluated_configs")
@@ -119,7 +119,7 @@ def table_sentence(study: ModuleStudy) -> str:
 
 
 def stands_in(study: ModuleStudy) -> bool:
-    """Whether the table was measured on another GPU than the module is for."""
+    """Return whether the table was measured on another GPU than the module is for."""
     measured, names = study.problem.table.device_name, study.problem.device.names
     return not any(measured == name or measured.startswith((f"{name} ", f"{name}-")) for name in names)
 
@@ -139,7 +139,7 @@ def origin(table: Table) -> list[tuple[str, str]]:
 
 
 def share_timed(study: ModuleStudy) -> str:
-    """How many cells hold a time."""
+    """Return how many cells hold a time."""
     cells = study.times.size
     timed = int((study.times < float("inf")).sum())
     failed = int((study.times == float("inf")).sum())
