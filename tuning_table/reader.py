@@ -184,11 +184,11 @@ def _rows(path: Path, text: str, header: list[str]) -> Iterator[tuple[int, list[
         raise TableError(path, f"not valid CSV: {error}", reader.line_num) from None
 
 
-def _header_difference(found: list[str], expected: list[str]) -> str:
-    for position, (have, need) in enumerate(zip(found, expected, strict=False)):
+def _header_difference(header: list[str], expected: list[str]) -> str:
+    for position, (have, need) in enumerate(zip(header, expected, strict=False)):
         if have != need:
             return f"column {position + 1} must be {shown(need)} (as in {RUN}), not {shown(have)}"
-    return f"has {len(found)} columns, not the {len(expected)} that {RUN} declares"
+    return f"has {len(header)} columns, not the {len(expected)} that {RUN} declares"
 
 
 def _try_path(path: Path, look: Callable[[Path], bool]) -> bool:

@@ -123,5 +123,5 @@ def segments_function_of(key: str) -> Any | None:
 def configs_of(module: ModuleType) -> list[Config]:
     """List the configs that a generated module can choose, each once."""
     constants = vars(module).items()
-    found = [value for name, value in constants if name.isupper() and hasattr(value, "variant")]
-    return list(dict.fromkeys(map(complete, found)))
+    configs = [value for name, value in constants if name.isupper() and hasattr(value, "variant")]
+    return list(dict.fromkeys(map(complete, configs)))

@@ -78,10 +78,10 @@ def generated_configs(device_key: str) -> list[Config]:
     if device_key not in unified_attention.MODULES:
         known = ", ".join(sorted(unified_attention.MODULES))
         raise ValueError(f"device key is {device_key!r}, but the generated modules are: {known}")
-    found = configs_of(unified_attention.MODULES[device_key])
-    if not found:
+    configs = configs_of(unified_attention.MODULES[device_key])
+    if not configs:
         raise ValueError(f"the generated module {device_key} has no config constants")
-    return found
+    return configs
 
 
 def _configs(options: argparse.Namespace) -> list[Config]:

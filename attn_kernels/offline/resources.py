@@ -50,8 +50,8 @@ def measure(kernel: Any) -> Resources:
         file.flush()
         command = [str(tool), "--dump-resource-usage", file.name]
         usage = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
-    return Resources(shared, int(found[1]), int(found[2]) // 4) if found else Resources(shared, None, None)
+    match = re.search(r"REG:(\d+) STACK:(\d+)", usage)
+    return Resources(shared, int(match[1]), int(match[2]) // 4) if match else Resources(shared, None, None)
 
 
 def _int(text: str | None) -> int | None:

@@ -54,9 +54,9 @@ def compare_batch(batch: Batch, space: Mapping[str, Candidates], settings: Compa
         launch_and_capture(implementation)
     searches = {name: search(tensors, expected, name, tried) for name, tried in space.items()}
     chosen = records["ours"].config
-    for name, found in searches.items():
-        if found.config and str(found.config) != chosen:  # the chosen config is captured already
-            launch_and_capture(Ours(found.config, name))
+    for name, result in searches.items():
+        if result.config and str(result.config) != chosen:  # the chosen config is captured already
+            launch_and_capture(Ours(result.config, name))
     timings = time_together({name: timed for name, (_, timed) in captured.items()}, settings.repeats)
     for name, (prepared, timed) in captured.items():
         tensors.sets[0].out.fill_(torch.nan)
@@ -64,13 +64,13 @@ def compare_batch(batch: Batch, space: Mapping[str, Candidates], settings: Compa
         if records[name].ok:
             records[name] = with_check(records[name], prepared, expected)
         records[name] = records[name].timed(batch, timings[name], settings.ceilings)
-    for name, found in searches.items():
-        record = records.get(name) or ComparisonRecord.of(batch, len(tensors.sets), name, found.skipped)
+    for name, result in searches.items():
+        record = records.get(name) or ComparisonRecord.of(batch, len(tensors.sets), name, result.skipped)
         ratio = time_ratio(records, "ours", name)
         chosen_is_faster = chosen.startswith(f"{name}_M") and ratio is not None and ratio < 1.0
-        if str(found.config) == chosen or chosen_is_faster:
+        if str(result.config) == chosen or chosen_is_faster:
             record = dataclasses.replace(records["ours"], implementation=name)
-        records[name] = dataclasses.replace(record, tried=found.tried, rejected="; ".join(found.rejected))
+        records[name] = dataclasses.replace(record, tried=result.tried, rejected="; ".join(result.rejected))
     return with_best(records, searches)
 
 
@@ -88,14 +88,14 @@ def with_best(records: Records, variants: Iterable[str]) -> Records:
 
 def with_check(record: ComparisonRecord, prepared: PreparedLaunches, expected: Expected) -> ComparisonRecord:
     """Return the record with the error of KV set 0's output."""
-    found = check(prepared.output(0), expected)
+    verdict = check(prepared.output(0), expected)
     return dataclasses.replace(
         record,
-        error=found.error,
-        worst_head=found.worst_head,
-        rows_checked=found.rows,
-        ok=found.ok,
-        note="" if found.ok else f"WRONG: {found}",
+        error=verdict.error,
+        worst_head=verdict.worst_head,
+        rows_checked=verdict.rows,
+        ok=verdict.ok,
+        note="" if verdict.ok else f"WRONG: {verdict}",
     )
 
 

@@ -54,13 +54,13 @@ def main() -> None:
 
 
 def _figures(problem: Problem) -> str:
-    found, sizes, configs = [], [], []
+    choices, sizes, configs = [], [], []
     for fold in split_copies(copies(problem.features), 5, _REPEATS):
         tree, unseen = fit_tree(problem.rows(fold.train)), problem.rows(fold.test)
-        found.append(score_decisions(decide(tree, unseen), unseen))
+        choices.append(score_decisions(decide(tree, unseen), unseen))
         sizes.append(size(tree))
         configs.append(len({leaf.config for leaf, _ in leaves(tree)}))
-    held_out = quality(joined(found), problem.table.cells)
+    held_out = quality(joined(choices), problem.table.cells)
     no_time = (held_out.unmeasured + held_out.failed) / held_out.choices
     return f"{held_out.slowdown:9.4f}{no_time:9.2%}{np.mean(sizes):8.1f}{np.mean(configs):9.1f}"
 

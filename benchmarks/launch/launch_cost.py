@@ -54,8 +54,8 @@ def choosing(bench: LaunchBench) -> None:
 
 def nothing_of(features: Iterable[str]) -> Callable[..., None]:
     """Return a function of these keyword arguments that does nothing."""
-    found: Callable[..., None] = eval(f"lambda *, {', '.join(features)}: None")
-    return found
+    nothing: Callable[..., None] = eval(f"lambda *, {', '.join(features)}: None")
+    return nothing
 
 
 def planning(bench: LaunchBench) -> None:
@@ -73,15 +73,15 @@ def planning(bench: LaunchBench) -> None:
     )
     for name, config in rows.items():
         for room in (None, workspace) if config is None or name in KEEP_PARTIALS else (None,):
-            found = []
+            microseconds = []
             for size in sizes:
                 batch = bench.batch(decode(size, 32 if bench.smoke else 2048))
                 tensors = stand_in(batch, bench.device)
                 index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table, batch.model)
                 options: dict[str, Any] = {name: batch.features[name] for name in LENGTHS}
                 options |= {"config": config, "check": False, "workspace": room}
-                found.append(bench.cpu_us(partial(attn_kernels.plan, *index, **options)))
-            bench.row(name + (" + workspace" if room else ""), *found)
+                microseconds.append(bench.cpu_us(partial(attn_kernels.plan, *index, **options)))
+            bench.row(name + (" + workspace" if room else ""), *microseconds)
 
 
 def runs(bench: LaunchBench) -> Iterator[tuple[str, BatchTensors, Config | None]]:
@@ -102,14 +102,14 @@ def running(bench: LaunchBench) -> None:
         with launching("direct"):
             plan = plan_for(tensors, config)
             (launch,) = launches_of(plan, tensors)
-            found = [bench.cpu_us(launch), bench.first_us(launch)]
+            microseconds = [bench.cpu_us(launch), bench.first_us(launch)]
             note = f"  {plan.config}" + ("" if plan.launches or bench.smoke else "  NOT LAUNCHED DIRECTLY")
         with launching("public"):
-            found.append(bench.cpu_us(launch))
+            microseconds.append(bench.cpu_us(launch))
         if config is None:
             with launching("direct"):
-                found.append(bench.cpu_us(launches_of(plan_for(tensors, plan.config), tensors)[0]))
-        bench.row(name, *found, note=note)
+                microseconds.append(bench.cpu_us(launches_of(plan_for(tensors, plan.config), tensors)[0]))
+        bench.row(name, *microseconds, note=note)
 
 
 def one_call(bench: LaunchBench) -> None:
@@ -132,12 +132,12 @@ def one_call(bench: LaunchBench) -> None:
             out=kv.out,
         )
         with launching("direct"):
-            found = [bench.cpu_us(call), bench.first_us(call)]
+            microseconds = [bench.cpu_us(call), bench.first_us(call)]
         with launching("public"):
-            found.append(bench.cpu_us(call))
+            microseconds.append(bench.cpu_us(call))
         with launching("direct"):
-            found.append(bench.cpu_us(partial(plan_and_run, tensors)))
-        bench.row(f"varlen {batch.name}", *found)
+            microseconds.append(bench.cpu_us(partial(plan_and_run, tensors)))
+        bench.row(f"varlen {batch.name}", *microseconds)
 
 
 def plan_and_run(tensors: BatchTensors) -> None:
@@ -217,10 +217,14 @@ def equality(bench: LaunchBench, seconds: float, threads: int) -> bool:
         others = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
         devices += [device for device in others if device != bench.device][:1]
         compile_ahead(bench, scopes)
-    found = [case for config, names in scopes for case in cases((config,), devices, names, bench.smoke)]
-    count, wrong = compare(found)
-    bench.say(f"equal: {count} outputs of {len(found)} layers, {len(devices)} devices: {len(wrong)} differ")
-    here = [case for case in found if case.batch.q.device == bench.device]
+    launch_cases = [
+        case for config, names in scopes for case in cases((config,), devices, names, bench.smoke)
+    ]
+    count, wrong = compare(launch_cases)
+    bench.say(
+        f"equal: {count} outputs of {len(launch_cases)} layers, {len(devices)} devices: {len(wrong)} differ"
+    )
+    here = [case for case in launch_cases if case.batch.q.device == bench.device]
     launches, problems = stress(here, bench.device, seconds, threads, 1 if bench.smoke else 8)
     bench.say(f"stress: {launches} launches of {threads} threads in {seconds:.0f} s, {len(problems)} differ")
     for line in (*wrong, *problems)[:10]:

@@ -40,10 +40,10 @@ def _break_down(bench: LaunchBench, name: str, tensors: BatchTensors, config: Co
         "stream": bench.ns(partial(current_stream, index)),
     }
     triton_us = 0.0
-    for number, one in enumerate(launches):
-        call = partial(launch_filled, index, (one,), addresses, layer)
+    for number, launch in enumerate(launches):
+        call = partial(launch_filled, index, (launch,), addresses, layer)
         parts[f"kernel {number}"] = 1e3 * bench.cpu_us(call)
-        triton_us += bench.cpu_us(_launcher_call(one, index, addresses, layer))
+        triton_us += bench.cpu_us(_launcher_call(launch, index, addresses, layer))
     run_us = bench.cpu_us(run)
     rest = run_us - triton_us
     bench.say(f"run of {name}: {run_us:.1f} us = Triton's launchers {triton_us:.1f} us + ours {rest:.1f} us")

@@ -123,11 +123,11 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         twice = next(key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1)
         raise ValueError(f"key {shown(twice)} appears twice")
-    return found
+    return mapping
 
 
 def _finite(text: str) -> float:

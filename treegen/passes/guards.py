@@ -62,7 +62,7 @@ def bounds_of(config: Config, kernel: KernelSpec, device: DeviceSpec) -> list[Bo
     """The bounds within which a config may be launched; None if it may be launched nowhere."""
     if config == kernel.fallback:
         return []
-    found = []
+    bounds = []
     for constraint in kernel.constraints:
         if not constraint.binds(config):
             continue
@@ -70,8 +70,8 @@ def bounds_of(config: Config, kernel: KernelSpec, device: DeviceSpec) -> list[Bo
         if bound is None:
             return None
         if (bound.least, bound.greatest) != (None, None):
-            found.append(bound)
-    return found
+            bounds.append(bound)
+    return bounds
 
 
 def bound_of(constraint: Constraint, config: Config, device: DeviceSpec) -> Bound | None:

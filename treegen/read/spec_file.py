@@ -64,8 +64,8 @@ def _refuse_shared_names(fields: Fields, devices: Mapping[str, DeviceSpec]) -> N
 
 def find_spec(path: Path | None) -> Path:
     """The spec to use: `path`, or `treegen.yaml` in this folder. Raises InputError if it does not exist."""
-    found = path or DEFAULT_PATH
-    if not try_path(found, Path.is_file):
+    spec_path = path or DEFAULT_PATH
+    if not try_path(spec_path, Path.is_file):
         what = "no such spec; name one with --spec FILE or run in the folder that holds treegen.yaml"
-        raise InputError(found, what)
-    return found
+        raise InputError(spec_path, what)
+    return spec_path

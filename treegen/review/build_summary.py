@@ -93,8 +93,8 @@ def _configs(problem: Problem) -> str:
 
 
 def _has_untimed(heuristic: DeviceHeuristic) -> bool:
-    found = heuristic.evaluation
-    return found is not None and found.tree.untimed + found.classifier.untimed > 0
+    evaluation = heuristic.evaluation
+    return evaluation is not None and evaluation.tree.untimed + evaluation.classifier.untimed > 0
 
 
 def _figure(held_out: HeldOut) -> str:

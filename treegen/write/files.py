@@ -154,15 +154,15 @@ def stale_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
     """Modules in `folder` that treegen wrote for a table that left the spec, in order of removal."""
     # Only a folder with a generated config.py is a kernel's package of this project.
     packages = [path.parent for path in sorted(folder.glob(f"*/{_CONFIG}")) if _marked(path)]
-    found = sorted(folder.glob("*.py"))
+    paths = sorted(folder.glob("*.py"))
     for package in packages:
         if package.is_symlink():
             continue
         if not (package / IN_KERNEL).is_symlink():
-            found += sorted(package.glob(f"{IN_KERNEL}/*.py"))
+            paths += sorted(package.glob(f"{IN_KERNEL}/*.py"))
         # config.py goes last: by it the next build recognises a package that was removed in part.
-        found += sorted(package.glob("*.py"), key=lambda path: (path.name == _CONFIG, path))
-    return [path for path in found if path.relative_to(folder).as_posix() not in files and _marked(path)]
+        paths += sorted(package.glob("*.py"), key=lambda path: (path.name == _CONFIG, path))
+    return [path for path in paths if path.relative_to(folder).as_posix() not in files and _marked(path)]
 
 
 def differences(folder: Path, files: Mapping[str, str]) -> Iterator[str]:
@@ -196,10 +196,10 @@ def _marked(path: Path) -> bool:
 def content_of(path: Path) -> bytes | None:
     """The bytes of a plain file (none if it is too large to be generated); None if there is no plain file."""
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
             return None
-        return path.read_bytes() if found.st_size <= MAX_BYTES else b""
+        return path.read_bytes() if status.st_size <= MAX_BYTES else b""
     except (OSError, ValueError):
         return None
 

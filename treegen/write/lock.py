@@ -44,15 +44,15 @@ class Lock:
 
     def entry(self, kernel: str, device: str) -> Mapping[str, Any]:
         """The entry of the module that is in the folder; empty if there is none."""
-        found = self.heuristics.get((kernel, device), {})
-        if self.before is None or found.get("module") == _digest_of(self.folder / kernel / f"{device}.py"):
-            return found
+        recorded = self.heuristics.get((kernel, device), {})
+        if self.before is None or recorded.get("module") == _digest_of(self.folder / kernel / f"{device}.py"):
+            return recorded
         return self.before.get((kernel, device), {})
 
     def written(self, problem: Problem) -> str | None:
         """The SHA-256 of the device's module as it was written, if known."""
-        found = self.entry(problem.kernel.name, problem.device.key).get("module")
-        return found if isinstance(found, str) else None
+        digest_before = self.entry(problem.kernel.name, problem.device.key).get("module")
+        return digest_before if isinstance(digest_before, str) else None
 
     def has_other_scenarios(self, problem: Problem) -> bool:
         """Return whether the previous table is known to have had other scenarios than the problem's table."""

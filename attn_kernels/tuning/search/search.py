@@ -202,14 +202,14 @@ class Race:
 
     def _hopeless(self, seen: _Seen, scenario: str, config: str) -> bool:
         """Return whether the config was slow or failed wherever this family's nearest scenarios tried it."""
-        found = 0
+        slow_neighbours = 0
         for other in self._alike[scenario]:
             if config not in seen.tried[other]:
                 continue
             if seen.slowdowns[other].get(config, ABSENT) <= self._rules.hopeless:
                 return False
-            found += 1
-            if found == self._rules.neighbours:
+            slow_neighbours += 1
+            if slow_neighbours == self._rules.neighbours:
                 return True
         return False
 

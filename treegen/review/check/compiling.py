@@ -62,7 +62,9 @@ def check_compile(
     ]
     launched = counted(sum(size(module.tree) for module in modules), "leaf", "leaves")
     targets = ", ".join(sorted({task.case.target for task in tasks})) or "no target"
-    spills = max((needs.spills or 0 for one in outcomes for needs in one.kernels.values()), default=0)
+    spills = max(
+        (needs.spills or 0 for compiled in outcomes for needs in compiled.kernels.values()), default=0
+    )
     seen = f"{kernel.name}: {counted(len(tasks), 'compilation')} for {launched} on {targets}"
     return CheckReport(f"{seen}; at most {counted(spills, 'spilled register')}", tuple(problems))
 

@@ -26,8 +26,9 @@ def check_constraints(spec: Spec, committed: CommittedModules) -> CheckReport:
                 continue
             bound += 1
             unproved = list(prove(region, leaf.config, module.kernel, module.device))
-            proved += sum(one.binds(leaf.config) for one in module.kernel.constraints) - len(unproved)
-            problems += [_problem(spec, module, leaf.config, region, one) for one in unproved]
+            binding = [rule for rule in module.kernel.constraints if rule.binds(leaf.config)]
+            proved += len(binding) - len(unproved)
+            problems += [_problem(spec, module, leaf.config, region, rule) for rule in unproved]
     seen = f"{counted(proved, 'constraint')} proved at {counted(bound, 'leaf', 'leaves')}"
     return CheckReport(f"{seen}; {exempt} more launch the fallback and are exempt", tuple(problems))
 

@@ -119,12 +119,12 @@ def _imports(path: Path) -> list[tuple[int, str]]:
         nodes = list(ast.walk(ast.parse(read_text(path))))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    found = [
+    imports = [
         (node.lineno, alias.name) for node in nodes if isinstance(node, ast.Import) for alias in node.names
     ]
-    found += [
+    imports += [
         (node.lineno, node.module or "")
         for node in nodes
         if isinstance(node, ast.ImportFrom) and not node.level
     ]
-    return sorted(found)
+    return sorted(imports)

@@ -84,16 +84,16 @@ def _definitions(kernel: KernelSpec, device: DeviceSpec, numbers: _Numbers) -> d
     Args:
         numbers: those given so far
     """
-    found: dict[str, int] = {}
+    numbering: dict[str, int] = {}
 
     def number(expression: expr.Expression) -> int:
         match expression:
-            case expr.Name(name) if name in found:
-                return found[name]
+            case expr.Name(name) if name in numbering:
+                return numbering[name]
             case expr.Call(function, arguments):
                 return numbers.setdefault((function, *map(number, arguments)), len(numbers))
         return numbers.setdefault(expression, len(numbers))
 
     for name, expression in kernel.derived.items():
-        found[name] = number(expr.substitute(expression, device.limits))
-    return found
+        numbering[name] = number(expr.substitute(expression, device.limits))
+    return numbering

@@ -34,9 +34,9 @@ class Snapshot:
 
 def read_here(spec: Path | None) -> Snapshot:
     """The project of the spec of this folder, or of the given spec. Raises InputError."""
-    found = read_spec(find_spec(spec))
-    folder = found.path.parent
-    return _read_folder("this folder" if folder == Path() else str(folder), found, found.output)
+    described = read_spec(find_spec(spec))
+    folder = described.path.parent
+    return _read_folder("this folder" if folder == Path() else str(folder), described, described.output)
 
 
 def read_snapshot(name: str, spec: Path | None, stack: ExitStack) -> Snapshot:
@@ -52,8 +52,8 @@ def read_snapshot(name: str, spec: Path | None, stack: ExitStack) -> Snapshot:
     if try_path(path, Path.is_dir):
         inside = path / (spec or DEFAULT_PATH).name
         if try_path(inside, Path.is_file):
-            found = read_spec(inside)
-            return _read_folder("this folder" if name == "." else name, found, found.output)
+            described = read_spec(inside)
+            return _read_folder("this folder" if name == "." else name, described, described.output)
         return _read_folder(name, read_spec(find_spec(spec)), path)
     if try_path(path, Path.exists):
         return _read_file(name, path, read_spec(find_spec(spec)))
@@ -61,8 +61,8 @@ def read_snapshot(name: str, spec: Path | None, stack: ExitStack) -> Snapshot:
     revision = find_revision(name, place.resolve().parent)
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="treegen-"))).resolve()
     with naming_revision(name, folder):
-        found = read_spec(lay_out(revision, place, folder))
-        return _read_folder(name, found, found.output, folder)
+        described = read_spec(lay_out(revision, place, folder))
+        return _read_folder(name, described, described.output, folder)
 
 
 @contextmanager

@@ -73,8 +73,8 @@ class RebuildTask:
 
 def build_again(task: RebuildTask) -> tuple[Tree, Tree]:
     """The tree that `treegen build` makes over the previous tree, and the fresh tree."""
-    found = rebuild(task.problem, task.previous, task.fit, other_scenarios=task.other_scenarios)
-    return found.tree, found.fresh
+    rebuilt = rebuild(task.problem, task.previous, task.fit, other_scenarios=task.other_scenarios)
+    return rebuilt.tree, rebuilt.fresh
 
 
 def bootstrap(
@@ -86,11 +86,11 @@ def bootstrap(
     """
     tasks = [RebuildTask(problem.rows(rows), tree, fit) for rows in resampled(len(problem.cost), samples)]
     ours = decide(tree, problem)
-    found = [
-        [difference(ours, decide(one, problem), problem) for one in trees]
+    differences = [
+        [difference(ours, decide(other, problem), problem) for other in trees]
         for trees in run(what, build_again, tasks)
     ]
-    build, fresh = zip(*found, strict=True)
+    build, fresh = zip(*differences, strict=True)
     return BootstrapDifferences(build, fresh)
 
 
@@ -102,11 +102,11 @@ def refits(
     for other in others:
         has_more = len(common_rows(problem, other)[1]) < len(other.cost)
         tasks.append(RebuildTask(other, tree, fit, has_more))
-    found = []
+    differences = []
     for other, trees in zip(others, run(what, build_again, tasks), strict=True):
         build, fresh = (refit(problem, tree, other, one) for one in trees)
-        found.append(RefitDifferences(build, fresh) if build and fresh else None)
-    return found
+        differences.append(RefitDifferences(build, fresh) if build and fresh else None)
+    return differences
 
 
 def refit(problem: Problem, tree: Tree, other: Problem, again: Tree) -> RefitDifference | None:

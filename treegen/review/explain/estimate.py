@@ -117,9 +117,11 @@ def _predicted(
     return TimeEstimate(_ranged(time), _ranged(slowdown, least=1.0), _ranked(runners_up), not_compared)
 
 
-def _ranged(found: LogPrediction, least: float = 0.0) -> RangedValue:
-    low, value, high = (max(least, math.exp(found.value + side * found.margin)) for side in (-1, 0, 1))
-    return RangedValue(value, low, high, False, found.scenarios)
+def _ranged(prediction: LogPrediction, least: float = 0.0) -> RangedValue:
+    low, value, high = (
+        max(least, math.exp(prediction.value + side * prediction.margin)) for side in (-1, 0, 1)
+    )
+    return RangedValue(value, low, high, False, prediction.scenarios)
 
 
 def _ranked(runners_up: list[RunnerUp]) -> tuple[RunnerUp, ...]:

@@ -62,9 +62,9 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
     measured_row = int(np.argmax(same)) if same.any() else None
     if measured_row is not None:  # before equally near ones, whose values below 1 differ
         order = [measured_row, *(row for row in order if row != measured_row)]
-    found = None
+    time_estimate = None
     if tuned.knows_times:
-        found = estimate(tuned, path.config, shape.values, space.points, at, measured_row)
+        time_estimate = estimate(tuned, path.config, shape.values, space.points, at, measured_row)
     neighbours = [
         _neighbour(tuned, path.config, shape, row, distances[row]) for row in order[: max(top, NEAR)]
     ]
@@ -74,8 +74,8 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
         path,
         outside(shape.values, problem, float(distances.min()), space.usual()),
         None if measured_row is None else problem.scenarios[measured_row],
-        found,
-        None if found is not None else _why_no_time(tuned, path.config),
+        time_estimate,
+        None if time_estimate is not None else _why_no_time(tuned, path.config),
         tuple(neighbours[:top]),
         sum(neighbour.wins for neighbour in neighbours[:NEAR]),
         len(neighbours[:NEAR]),

@@ -154,7 +154,7 @@ def _launched(study: ModuleStudy, styles: Styles) -> tuple[LeafRow, ...]:
     """A row for each config, the most often launched first."""
     rows = []
     for config in sorted({leaf.config for leaf in study.tree.all_leaves()}):
-        launched = np.array([one == config for one in study.launched])
+        launched = np.array([launched_config == config for launched_config in study.launched])
         rows.append(_leaf_row(DrawnLeaf(config, study.ours.cost[launched]), study, styles))
     return tuple(sorted(rows, key=lambda row: -row.scenarios))
 
@@ -177,17 +177,17 @@ def _comparisons(study: ModuleStudy) -> tuple[ComparisonRow, ...]:
     for variable, name, what, way in ways:
         if way is None:
             continue
-        found = way.quality
+        quality = way.quality
         if not study.knows_times:
-            if found.unmeasured < found.choices:  # else it is the winner nowhere, and nothing is known of it
-                rows.append(ComparisonRow(variable, name, what, (wording.percent(found.agreement, 1),)))
+            if quality.unmeasured < quality.choices:  # otherwise it wins nowhere and has no figures
+                rows.append(ComparisonRow(variable, name, what, (wording.percent(quality.agreement, 1),)))
             continue
-        missing = wording.without_time(found)
+        missing = wording.without_time(quality)
         figures = (
-            wording.ratio(found.slowdown),
-            wording.ratio(found.percentile95, 2),
-            wording.ratio(found.worst, 2),
-            wording.percent(found.agreement),
+            wording.ratio(quality.slowdown),
+            wording.ratio(quality.percentile95, 2),
+            wording.ratio(quality.worst, 2),
+            wording.percent(quality.agreement),
         )
         rows.append(ComparisonRow(variable, name, f"{what}; {missing}" if missing else what, figures))
     return tuple(rows)
@@ -225,7 +225,7 @@ def _worst(study: ModuleStudy, styles: Styles) -> tuple[WorstChoice, ...]:
     if study.knows_times:
         shown &= (cost < UNTIMED) | (cost >= FORBIDDEN)
     rows = sorted(np.flatnonzero(shown).tolist(), key=lambda row: (-int(cost[row]), problem.scenarios[row]))
-    found = []
+    worst = []
     for row in rows[:_WORST]:
         launched, best = study.launched[row], int(problem.cost[row].argmin())
         time, slowdown = wording.NOTHING, wording.NOTHING
@@ -234,7 +234,7 @@ def _worst(study: ModuleStudy, styles: Styles) -> tuple[WorstChoice, ...]:
         elif study.knows_times:
             time = wording.microseconds(float(study.times[row, problem.configs.index(launched)]))
             slowdown = _slowdown(int(cost[row]))
-        found.append(
+        worst.append(
             WorstChoice(
                 problem.scenarios[row],
                 wording.scenario_words(problem, row),
@@ -245,4 +245,4 @@ def _worst(study: ModuleStudy, styles: Styles) -> tuple[WorstChoice, ...]:
                 slowdown,
             )
         )
-    return tuple(found)
+    return tuple(worst)

@@ -60,22 +60,22 @@ def _holds(regime: Regime, values: Mapping[str, int]) -> bool:
 
 
 def headline(study: ModuleStudy) -> str:
-    found = study.ours.quality
-    if found.slowdown is None:
-        share = percent(found.agreement, 1)
-        return f"Launches the measured winner in {share} of {found.choices:,} scenarios."
-    if found.worst is None:
-        return f"None of its choices in {found.choices:,} scenarios was timed."
+    ours = study.ours.quality
+    if ours.slowdown is None:
+        share = percent(ours.agreement, 1)
+        return f"Launches the measured winner in {share} of {ours.choices:,} scenarios."
+    if ours.worst is None:
+        return f"None of its choices in {ours.choices:,} scenarios was timed."
     return (
-        f"Takes {ratio(found.slowdown)} the best measured time on average over {found.choices:,} scenarios; "
-        f"95% of them stay within {ratio(found.percentile95, 2)}, the worst takes {ratio(found.worst, 2)}."
+        f"Takes {ratio(ours.slowdown)} the best measured time on average over {ours.choices:,} scenarios; "
+        f"95% of them stay within {ratio(ours.percentile95, 2)}, the worst takes {ratio(ours.worst, 2)}."
     )
 
 
-def without_time(found: Quality) -> str:
+def without_time(quality: Quality) -> str:
     """Return how many choices have no time; empty where all have one."""
-    parts = [f"{found.unmeasured:,} not timed there"] if found.unmeasured else []
-    parts += [f"{found.failed:,} failed or against a constraint"] if found.failed else []
+    parts = [f"{quality.unmeasured:,} not timed there"] if quality.unmeasured else []
+    parts += [f"{quality.failed:,} failed or against a constraint"] if quality.failed else []
     return ", ".join(parts)
 
 
