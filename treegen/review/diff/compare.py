@@ -106,19 +106,21 @@ def serving_module(
 def _serving_devices(spec: Spec, kernel: str, device: DeviceSpec) -> list[str]:
     """Keys of the devices whose module may serve a GPU, the closest first."""
     tables = spec.kernels[kernel].tables if kernel in spec.kernels else {}
-    known = [candidate for other in spec.devices.values() if other.key in tables]
+    known = [candidate for candidate in spec.devices.values() if candidate.key in tables]
     names = sorted(
-        ((name, other.key) for other in known for name in other.names),
+        ((name, candidate.key) for candidate in known for name in candidate.names),
         key=lambda pair: -len(pair[0]),
     )
     by_model = [
         key for name, key in names if any(_is_model(device_name, name) for device_name in device.names)
     ]
-    by_architecture = [other.key for other in known if other.arch is not None and other.arch == device.arch]
+    by_architecture = [
+        candidate.key for candidate in known if candidate.arch is not None and candidate.arch == device.arch
+    ]
     by_vendor = [
-        other.key
-        for other in known
-        if not other.names and other.arch is None and other.vendor == device.vendor
+        candidate.key
+        for candidate in known
+        if not candidate.names and candidate.arch is None and candidate.vendor == device.vendor
     ]
     return [*by_model, *by_architecture[:1], *by_vendor[:1], FALLBACK_DEVICE]
 
