@@ -14,7 +14,7 @@ import pytest
 from attn_kernels import Model
 from attn_kernels.core.config import Config
 from attn_kernels.offline import hook as module
-from attn_kernels.offline.hook import HOOK, CompileJob, CompileOutcome
+from attn_kernels.offline.hook import HOOK, HookJob, HookOutcome
 from attn_kernels.offline.resources import Resources
 from attn_kernels.planning import plan
 from treegen.read.spec_file import read_spec
@@ -30,13 +30,13 @@ def case(variant: str = "qblock", target: str = "sm_80", largest: Any = ANY, **c
     return CompileCase(target, variant, {**TILE, **changes}, largest)
 
 
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[CompileJob]:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[HookJob]:
     """The jobs that the hook would compile, in order; nothing is compiled."""
-    recorded: list[CompileJob] = []
+    recorded: list[HookJob] = []
 
-    def note(attempt: object, jobs: list[CompileJob], processes: int) -> list[CompileOutcome]:
+    def note(attempt: object, jobs: list[HookJob], processes: int) -> list[HookOutcome]:
         recorded.extend(jobs)
-        return [CompileOutcome({"k": Resources(job.head_size, None, None)}) for job in jobs]
+        return [HookOutcome({"k": Resources(job.head_size, None, None)}) for job in jobs]
 
     monkeypatch.setattr(module, "compile_in_processes", note)
     return recorded
@@ -86,7 +86,7 @@ def test_sizes_are_the_largest_that_kernels_accept(
 ) -> None:
     jobs = recorded(monkeypatch)
     list(HOOK.compile([case(largest=largest)], 1))
-    assert jobs == [CompileJob("sm_80", Config("qblock", **TILE), head_size, queries_per_kv, features)]
+    assert jobs == [HookJob("sm_80", Config("qblock", **TILE), head_size, queries_per_kv, features)]
 
 
 def test_equal_cases_compile_once_the_longest_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_with_descriptors_the_kernel_without_them_compiles_too(monkeypatch: pyte
     monkeypatch.setattr(module, "compile_config", compile_config)
     config = Config("qblock", 128, 64, num_warps=8, descriptors=1)
     for descriptors, kernels in ((1, {"kernel_0", "kernel_1"}), (0, {"kernel_0"})):
-        job = CompileJob("sm_90", config._replace(descriptors=descriptors), 128, 4, ())
+        job = HookJob("sm_90", config._replace(descriptors=descriptors), 128, 4, ())
         assert set(module.attempt(job).kernels) == kernels
 
 
@@ -139,9 +139,9 @@ def test_a_compiler_that_ends_its_process_costs_one_case(
 ) -> None:
     (tmp_path / "crashing_compiler.py").write_text(
         "import os\n"
-        "from attn_kernels.offline.hook import CompileOutcome\n"
+        "from attn_kernels.offline.hook import HookOutcome\n"
         "def attempt(job):\n"
-        "    return os._exit(3) if job.head_size == 2 else CompileOutcome({}, f'fine {job.head_size}')\n"
+        "    return os._exit(3) if job.head_size == 2 else HookOutcome({}, f'fine {job.head_size}')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(module, "attempt", importlib.import_module("crashing_compiler").attempt)

@@ -1,4 +1,4 @@
-"""python -m treegen"""
+"""Run `python -m treegen`."""
 
 import sys
 

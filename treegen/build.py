@@ -22,7 +22,7 @@ from treegen.passes.guards import UnprovableConstraint
 from treegen.passes.simplify import simplify
 from treegen.read.build_problem import build_problem
 from treegen.read.table_file import read_table
-from treegen.update.heuristic import Build, Heuristic
+from treegen.update.heuristic import Build, DeviceHeuristic
 from treegen.update.previous_tree import read_previous_tree
 from treegen.update.rebuild import rebuild
 from treegen.write.lock import LOCK, Lock, lock_text, read_lock
@@ -56,13 +56,13 @@ def read_problems(spec: Spec) -> list[Problem]:
     ]
 
 
-def compile_heuristic(problem: Problem, previous: Path | None, lock: Lock) -> Heuristic:
+def compile_heuristic(problem: Problem, previous: Path | None, lock: Lock) -> DeviceHeuristic:
     """The tree of one problem: fitted, cross-validated, compared with the previous tree, guarded."""
     fold_trees = cross_validate(problem, fit_tree)
     old = None if previous is None else read_previous_tree(previous, problem, lock.written(problem))
     chosen = rebuild(problem, old, fit_tree, fold_trees, other_scenarios=lock.has_other_scenarios(problem))
     tree = guard_tree(problem, chosen.tree)
-    return Heuristic(problem, tree, evaluate(problem, fold_trees), chosen)
+    return DeviceHeuristic(problem, tree, evaluate(problem, fold_trees), chosen)
 
 
 def fit_tree(problem: Problem) -> Tree:

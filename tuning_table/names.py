@@ -11,7 +11,7 @@ _NOISE = {"instinct", "geforce", "radeon", "tesla", "graphics", "gpu"}
 
 
 def problem_with_name(name: object) -> str | None:
-    """Why `name` cannot be an identifier of generated Python; None if it can."""
+    """Return why `name` cannot be an identifier of generated Python; None if it can."""
     if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
         return "is not a plain name (letters, digits and underscores, at most 64)"
     if keyword.iskeyword(name) or keyword.issoftkeyword(name):
@@ -24,7 +24,7 @@ def problem_with_name(name: object) -> str | None:
 
 
 def is_id(text: str) -> bool:
-    """Whether `text` can be the id of a scenario or config, which CSV files hold without quotes."""
+    """Return whether `text` can be the id of a scenario or config, which CSV files hold without quotes."""
     return _ID.fullmatch(text) is not None
 
 

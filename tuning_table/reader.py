@@ -48,7 +48,7 @@ def read(folder: Path | str, *, running: bool = False) -> RecordedTable:
     Raises TableError, naming the file and the line, for anything missing, malformed or contradictory.
     """
     folder = Path(folder)
-    if not _looked_at(folder, Path.is_dir):
+    if not _try_path(folder, Path.is_dir):
         raise TableError(folder, f"no such table folder (it would hold {RUN}, {SCENARIOS} and {TIMES})")
     header = read_header(folder / RUN, _read_text(folder / RUN, _MAX_RUN_BYTES))
     texts = {name: _read_text(folder / name, whole_lines=running) for name in (SCENARIOS, TIMES)}
@@ -153,7 +153,7 @@ def _read_failures(
     """
     reasons: dict[tuple[str, int], dict[str, Failure]] = {}
     without_time: dict[tuple[str, int], None] = {}
-    text = _read_text(path, whole_lines=True) if _looked_at(path, Path.exists) else ""
+    text = _read_text(path, whole_lines=True) if _try_path(path, Path.exists) else ""
     for line, (scenario, repeat, config, why) in _rows(path, text, FAILURES_HEADER) if text else ():
         if not _REPEAT.fullmatch(repeat):
             raise TableError(path, f"repeat must count from 1, not {shown(repeat)}", line)
@@ -184,14 +184,14 @@ def _rows(path: Path, text: str, header: list[str]) -> Iterator[tuple[int, list[
         raise TableError(path, f"not valid CSV: {error}", reader.line_num) from None
 
 
-def _header_difference(found: list[str], expected: list[str]) -> str:
-    for position, (have, need) in enumerate(zip(found, expected, strict=False)):
+def _header_difference(header: list[str], expected: list[str]) -> str:
+    for position, (have, need) in enumerate(zip(header, expected, strict=False)):
         if have != need:
             return f"column {position + 1} must be {shown(need)} (as in {RUN}), not {shown(have)}"
-    return f"has {len(found)} columns, not the {len(expected)} that {RUN} declares"
+    return f"has {len(header)} columns, not the {len(expected)} that {RUN} declares"
 
 
-def _looked_at(path: Path, look: Callable[[Path], bool]) -> bool:
+def _try_path(path: Path, look: Callable[[Path], bool]) -> bool:
     """`look(path)`. Raises TableError for a name that no file can have."""
     try:
         return look(path)
@@ -204,8 +204,8 @@ def _read_text(path: Path, most: int = _MAX_BYTES, *, whole_lines: bool = False)
 
     Never waits for a pipe or a device.
     """
-    if not _looked_at(path, Path.is_file):
-        raise TableError(path, "not a plain file" if _looked_at(path, Path.exists) else "no such file")
+    if not _try_path(path, Path.is_file):
+        raise TableError(path, "not a plain file" if _try_path(path, Path.exists) else "no such file")
     try:
         if path.stat().st_size > most:
             raise TableError(path, f"larger than {most >> 20} MiB")

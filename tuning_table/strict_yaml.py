@@ -37,7 +37,7 @@ def parse(path: Path, text: str) -> tuple[Any, Lines]:
     yaml = pyyaml(path)
     lines: dict[Place, int] = {}
     try:
-        reader = _Reader(path, yaml, yaml.SafeLoader(text), lines)
+        reader = _YamlReader(path, yaml, yaml.SafeLoader(text), lines)
         return reader.document(), lines
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -45,7 +45,7 @@ def parse(path: Path, text: str) -> tuple[Any, Lines]:
         raise TableError(path, f"not valid YAML: {what}", mark.line + 1 if mark else None) from None
 
 
-class _Reader:
+class _YamlReader:
     """Builds the value from PyYAML's events, and fails at the first event that is not plain data."""
 
     def __init__(self, path: Path, yaml: Any, loader: Any, lines: dict[Place, int]) -> None:

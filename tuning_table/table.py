@@ -10,7 +10,7 @@ RUN, SCENARIOS, TIMES, FAILURES = "run.yaml", "scenarios.csv", "times.csv", "fai
 
 
 class Cells(StrEnum):
-    """What the cells of times.csv hold."""
+    """The kind of cells in times.csv."""
 
     MEASURED = "measured"  # times; an empty cell was not measured
     WINNERS = "winners"  # the time of each scenario's fastest config; nothing is known of the others
@@ -27,7 +27,7 @@ class TableConfig:
 
 @dataclass(frozen=True)
 class TableHeader:
-    """What run.yaml says."""
+    """The content of run.yaml."""
 
     kernel: str
     device_name: str  # as the driver reports it
@@ -38,7 +38,7 @@ class TableHeader:
 
     @property
     def seconds(self) -> float:
-        """How long the runs took so far, by their summary; 0.0 without one."""
+        """Return how long the runs took so far, by their summary; 0.0 without one."""
         return float(self.provenance.get("summary", {}).get("seconds", 0.0))
 
 
@@ -61,7 +61,7 @@ class RecordedTable:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a config has no time: it failed to compile, to launch or to agree with the reference."""
+    """The reason why a config has no time: it failed to compile, to launch or to match the reference."""
 
     reason: str
 

@@ -260,10 +260,10 @@ def _write_new(folder: Path, texts: Mapping[str, str], descriptor: int) -> None:
 
 
 def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str) -> RecordedRun:
-    """What the folder holds, if that is the same run; only then rows that were cut off are removed."""
+    """Return what the folder holds, if that is the same run; only then rows that were cut off are removed."""
     recorded = read_run(folder)
-    if found := _difference(recorded.header.provenance, run):
-        raise TableError(folder, f"holds a run with {found}: {_REMEDY}")
+    if difference := _difference(recorded.header.provenance, run):
+        raise TableError(folder, f"holds a run with {difference}: {_REMEDY}")
     text = (folder / SCENARIOS).read_text()
     if text != scenarios:
         pairs = zip_longest(text.split("\n"), scenarios.split("\n"))

@@ -14,7 +14,7 @@ FP8 = torch.float8_e4m3fn
 
 @dataclass(frozen=True)
 class LaunchFeatures:
-    """What one launch has beside a plain causal softmax over contiguous tensors."""
+    """The features of a launch beyond a plain causal softmax over contiguous tensors."""
 
     window: int | None = None
     softcap: float = 0.0

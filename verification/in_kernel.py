@@ -100,22 +100,22 @@ def on_device(function: object, batches: Sequence[RandomBatch], device: str) -> 
         tensor([n for batch in batches for n in batch.model]),
         function,
     )
-    found: list[int] = chosen.tolist()
-    return found
+    chosen_segments: list[int] = chosen.tolist()
+    return chosen_segments
 
 
 def differences(
     modules: Mapping[str, ModuleType], batches: Sequence[RandomBatch], device: str
 ) -> list[tuple[str, RandomBatch, int, int]]:
     """Return the device key, the batch, the host's choice and the kernel's of each choice that differs."""
-    found = []
+    result = []
     for key, module in modules.items():
         choices = on_device(module.num_segments, batches, device)
         for batch, chosen in zip(batches, choices, strict=True):
             expected = unified_attention.MODULES[key].choose(**batch.features()).num_segments
             if chosen != expected:
-                found.append((key, batch, expected, chosen))
-    return found
+                result.append((key, batch, expected, chosen))
+    return result
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -128,11 +128,11 @@ def main(words: Sequence[str] | None = None) -> int:
     keys = [options.device] if options.device else list(in_kernel.MODULES)
     batches = draw(random.Random(options.seed), options.batches)
     place = "cuda" if torch.cuda.is_available() else "cpu"
-    found = differences({key: in_kernel.MODULES[key] for key in keys}, batches, place)
-    for key, batch, expected, chosen in found[:5]:
+    wrong = differences({key: in_kernel.MODULES[key] for key in keys}, batches, place)
+    for key, batch, expected, chosen in wrong[:5]:
         print(f"{key}: {chosen}, but the host chooses {expected} for {batch.features()}", file=sys.stderr)
-    print(f"{len(batches)} batches, {len(keys)} trees on {place}: {len(found)} differences")
-    return 1 if found else 0
+    print(f"{len(batches)} batches, {len(keys)} trees on {place}: {len(wrong)} differences")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ from torch import Tensor
 import attn_kernels
 from attn_kernels import Config
 from attn_kernels.measure.checking import TOLERANCE, Check, Expected, check
-from attn_kernels.testing.poisoned import GARBAGE_PAGE, make_batch, poison_workspace
-from attn_kernels.testing.poisoned import Batch as PoisonedBatch
+from attn_kernels.testing.poisoned import GARBAGE_PAGE, PoisonedBatch, make_batch, poison_workspace
 from verification.cases import VerifyCase
 from verification.features import FP8, with_strides
 

@@ -70,11 +70,11 @@ def compiled(kernel: object, device: torch.device) -> int:
 
 def kernels(device: torch.device) -> dict[str, Any]:
     """Return every kernel of every variant by name."""
-    found = [kernel for variant in VARIANTS.values() for kernel in variant.kernels]
+    all_kernels = [kernel for variant in VARIANTS.values() for kernel in variant.kernels]
     hopper = qblock.hopper_kernel(device)
     if hopper is not None:
-        found.append(hopper.hopper_kernel)
-    return {kernel.fn.__name__: kernel for kernel in found}
+        all_kernels.append(hopper.hopper_kernel)
+    return {kernel.fn.__name__: kernel for kernel in all_kernels}
 
 
 def allowed(layouts: tuple[HeadLayout, ...], device: torch.device) -> CountByKernel:
@@ -102,11 +102,11 @@ def launch_all(batches: list[Batch], device: torch.device) -> int:
     return len(batches) * len(CONFIGS)
 
 
-def verdicts(found: CountByKernel, limits: CountByKernel) -> list[str]:
+def verdicts(compilations: CountByKernel, limits: CountByKernel) -> list[str]:
     """Return a line for each kernel."""
     return [
-        f"{name:24} {found[name]} compiled, {limit} configs x head layouts"
-        + ("  TOO MANY" if found[name] > limit else "")
+        f"{name:24} {compilations[name]} compiled, {limit} configs x head layouts"
+        + ("  TOO MANY" if compilations[name] > limit else "")
         for name, limit in limits.items()
     ]
 
@@ -129,17 +129,17 @@ def main() -> int:
     before = {name: compiled(kernel, device) for name, kernel in kernels(device).items()}
     steps = list(trace(count, args.seed, 128 if on_gpu else 2))
     launches = sum(launch_all([batch.at(layout) for batch in steps], device) for layout in layouts)
-    found = {name: compiled(kernel, device) - before[name] for name, kernel in kernels(device).items()}
+    compilations = {name: compiled(kernel, device) - before[name] for name, kernel in kernels(device).items()}
     limits = allowed(layouts, device)
-    print("\n".join(verdicts(found, limits)))
+    print("\n".join(verdicts(compilations, limits)))
     if not on_gpu:
         print("the interpreter compiles nothing: this run only tests the command")
-    total, most = sum(found.values()), sum(limits.values())
+    total, most = sum(compilations.values()), sum(limits.values())
     seconds = time.monotonic() - started
     print(
         f"{launches} launches in {seconds:.0f} s: {total} compiled, {most} configs x head layouts x kernels"
     )
-    return 1 if any(found[name] > limit for name, limit in limits.items()) else 0
+    return 1 if any(compilations[name] > limit for name, limit in limits.items()) else 0
 
 
 if __name__ == "__main__":

@@ -20,14 +20,14 @@ class TallyRow:
     worst_launch: str = ""
     worst_head: float = 0.0
 
-    def add(self, found: Check, launch: str) -> None:
+    def add(self, verdict: Check, launch: str) -> None:
         """Count a checked launch; NaN is the largest error."""
         self.launches += 1
-        self.failures += not found.ok
-        if not found.worst_head <= self.worst_head:
-            self.worst_head = found.worst_head
-        if self.worst is None or not found.error <= self.worst.error:
-            self.worst, self.worst_launch = found, launch
+        self.failures += not verdict.ok
+        if not verdict.worst_head <= self.worst_head:
+            self.worst_head = verdict.worst_head
+        if self.worst is None or not verdict.error <= self.worst.error:
+            self.worst, self.worst_launch = verdict, launch
 
     def __str__(self) -> str:
         error, limit = (self.worst.error, self.worst.tolerance) if self.worst else (float("nan"),) * 2
@@ -38,7 +38,7 @@ class TallyRow:
 
 @dataclass
 class Tally:
-    """What a run found. Every launch counts in one row of its variant, of its part and of each feature."""
+    """The results of a run. Each launch counts in one row of its variant, its part and each feature."""
 
     rows: dict[str, TallyRow] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -56,12 +56,12 @@ class Tally:
         names = (f"{variant}, {types}", *features, f"part {case.part}")
         return [self.rows.setdefault(name, TallyRow()) for name in names]
 
-    def add(self, case: VerifyCase, config: Config, found: Check) -> None:
+    def add(self, case: VerifyCase, config: Config, verdict: Check) -> None:
         """Count a checked launch."""
         for row in self.rows_of(case, config):
-            row.add(found, f"{case.part} {case.seed} {config}")
-        if not found.ok:
-            self.failures.append(f"{case} {config}: {found}")
+            row.add(verdict, f"{case.part} {case.seed} {config}")
+        if not verdict.ok:
+            self.failures.append(f"{case} {config}: {verdict}")
 
     def fail(self, case: VerifyCase, config: Config | None, message: str) -> None:
         """Count a launch that raised."""

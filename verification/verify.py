@@ -29,7 +29,7 @@ def run_case(case: VerifyCase, device: torch.device, tally: Tally) -> None:
     expected = loaded.expect()
     for config in case.configs:
         try:
-            found, launched = loaded.check(config, expected)
+            verdict, launched = loaded.check(config, expected)
         except Exception as error:
             if config is not None and exceeds_device(error):
                 tally.left_out[f"{config.variant} too large for this device"] += 1
@@ -39,7 +39,7 @@ def run_case(case: VerifyCase, device: torch.device, tally: Tally) -> None:
             continue
         if config is None:
             tally.chosen[str(launched)] += 1
-        tally.add(case, launched, found)
+        tally.add(case, launched, verdict)
 
 
 def compile_jobs(cases: Sequence[VerifyCase], device: torch.device) -> list[ConfigJob]:

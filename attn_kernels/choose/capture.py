@@ -1,6 +1,6 @@
 """The config of a captured graph: one for every batch up to the maxima that the graph is captured for.
 
-A tree asks about a batch, but a graph is replayed for batches that it was not captured for. Where decode
+A tree chooses for one batch, but a graph is replayed for batches that it was not captured for. Where decode
 programs (sequences times KV heads) are few, only splitting contexts fills the GPU, and the tree's choice for
 the maxima splits them for any lengths. Where they are many, the tree's choice for the longest contexts is
 wrong for short ones. Then the GPU decides at each replay: ``ON_DEVICE`` calls the tree for the number of

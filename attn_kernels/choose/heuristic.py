@@ -81,7 +81,7 @@ def heuristic_for(device: torch.device, device_key: str | None) -> Heuristic:
 
 
 def choose_of(heuristic: Heuristic) -> Choose:
-    """Return its ``choose``, which logs if the environment asks for that."""
+    """Return its ``choose``, which logs if the environment variable is set."""
     return logged(heuristic.key, heuristic.choose) if overrides().log else heuristic.choose
 
 
@@ -112,7 +112,7 @@ def segments_function(device: torch.device, device_key: str | None = None) -> An
 
 
 def segments_function_of(key: str) -> Any | None:
-    """Return ``num_segments`` of the module of this name; None where the spec does not ask for it."""
+    """Return ``num_segments`` of the module of this name; None where the spec does not list it."""
     try:
         from generated.unified_attention.in_kernel import MODULES
     except ImportError:  # no such folder, or one without modules
@@ -123,5 +123,5 @@ def segments_function_of(key: str) -> Any | None:
 def configs_of(module: ModuleType) -> list[Config]:
     """List the configs that a generated module can choose, each once."""
     constants = vars(module).items()
-    found = [value for name, value in constants if name.isupper() and hasattr(value, "variant")]
-    return list(dict.fromkeys(map(complete, found)))
+    configs = [value for name, value in constants if name.isupper() and hasattr(value, "variant")]
+    return list(dict.fromkeys(map(complete, configs)))

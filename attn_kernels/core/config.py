@@ -1,4 +1,4 @@
-"""What a kernel is launched with: a variant's name and its launch parameters."""
+"""Launch configs: a variant's name and its launch parameters."""
 
 import re
 from typing import NamedTuple, Protocol, Self
@@ -75,11 +75,11 @@ class Config(NamedTuple):
     def parse(cls, text: str) -> Self:
         """Read what ``str`` writes, such as ``segmented_M16_T64_N8_W4_S3``. Raises ValueError."""
         names = {letter: name for name, letter in LETTERS.items()}
-        found = re.fullmatch(r"([a-z_]+?)((?:_[A-Z][0-9]{1,6})+)", text)
-        parts = found[2][1:].split("_") if found else []
+        match = re.fullmatch(r"([a-z_]+?)((?:_[A-Z][0-9]{1,6})+)", text)
+        parts = match[2][1:].split("_") if match else []
         numbers = {names.get(part[0], part): int(part[1:]) for part in parts}
         if (
-            not found
+            not match
             or len(numbers) < len(parts)
             or not {"block_m", "tile_size"} <= numbers.keys() <= LETTERS.keys()
         ):
@@ -87,7 +87,7 @@ class Config(NamedTuple):
             raise ValueError(
                 f"config {text!r}: expected such as qblock_M64_T32_W4_S2, of the letters {letters}"
             )
-        return cls(found[1], **numbers)
+        return cls(match[1], **numbers)
 
 
 def complete(config: LaunchConfig) -> Config:

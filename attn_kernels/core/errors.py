@@ -4,7 +4,7 @@ from triton.runtime.errors import OutOfResources
 
 
 def exceeds_device(error: BaseException) -> bool:
-    """Whether a launch failed because the device lacks shared memory or registers for the config."""
+    """Return whether a launch failed because the device lacks shared memory or registers for the config."""
     return isinstance(error, OutOfResources)
 
 

@@ -1,4 +1,4 @@
-"""What one step's layers share, what one layer brings, and the launches that a variant makes of both."""
+"""The data that one step's layers share, the data of one layer, and a variant's launches for both."""
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from attn_kernels.core.model import Model
 
 @dataclass(slots=True, eq=False)  # not frozen: that would take three times as long to make, at every step
 class Plan:
-    """What all layers of one step share. Nobody changes it."""
+    """The data that all layers of one step share; nothing changes it."""
 
     cu_seqlens_q: Tensor
     seqused_k: Tensor

@@ -166,7 +166,7 @@ def launch_constants(
 
 @cache
 def converts_e4m3(device: torch.device) -> bool:
-    """Whether Triton converts fp8 e4m3 on this device."""
+    """Return whether Triton converts fp8 e4m3 on this device."""
     if device.type == "cpu" or torch.version.hip:
         return True
     return torch.cuda.get_device_capability(device) >= E4M3_CAPABILITY

@@ -1,4 +1,4 @@
-"""What kernels are compiled for, and the bundles of values that device functions pass to each other."""
+"""Compile-time constants of kernels, and bundles of values that device functions pass to each other."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -74,7 +74,7 @@ class PagedCache(NamedTuple):
 
 
 class Scoring(NamedTuple):
-    """How the product of a query and a key becomes a score, as kernel arguments.
+    """Kernel arguments that turn the product of a query and a key into a score.
 
     A score in base 2 is ``product * factor``. With a soft cap it is
     ``cap * tanh(product * factor / log2(e) / 2)``.

@@ -1,4 +1,4 @@
-"""Which configs a variant accepts."""
+"""Checks of configs: the values that a variant accepts."""
 
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.registry import VARIANTS

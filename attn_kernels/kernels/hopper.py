@@ -170,7 +170,7 @@ def constants(config: Config, head_size: int, block_size: int, heads: int) -> di
 
 
 def why_not_shape(config: Config, head_size: int, block_size: int, queries_per_kv: int) -> str | None:
-    """Why the kernel cannot compute a layer of this shape; None if it can."""
+    """Return why the kernel cannot compute a layer of this shape; None if it can."""
     if head_size not in HEAD_SIZES:
         return f"the head size is {head_size}, not one of {HEAD_SIZES}"
     if queries_per_kv > BLOCK_M.value:
@@ -184,7 +184,7 @@ def why_not_shape(config: Config, head_size: int, block_size: int, queries_per_k
 
 
 def why_not(plan: Plan, layer: Layer) -> str | None:
-    """Why the kernel cannot compute this layer; None if it can."""
+    """Return why the kernel cannot compute this layer; None if it can."""
     q, out, k_cache, v_cache = layer.q, layer.out, layer.k_cache, layer.v_cache
     if k_cache.dtype != q.dtype:
         return "the caches have another dtype than q"
@@ -216,7 +216,7 @@ def why_not_strides(
     num_blocks: int,
     num_kv_heads: int,
 ) -> str | None:
-    """Why tensors of these strides cannot be read through descriptors; None if they can."""
+    """Return why tensors of these strides cannot be read through descriptors; None if they can."""
     for *strides, last in (q, out, k_cache, v_cache):
         if last != 1 or any(stride % UNIT.value for stride in strides):
             return "a tensor's rows are not multiples of 16 bytes apart"
@@ -269,7 +269,7 @@ def bind(plan: Plan, layer: Layer, group: Callable[[Plan], int]) -> Launch:
 
 
 def serves(device: torch.device) -> bool:
-    """Whether a device is a Hopper GPU."""
+    """Return whether a device is a Hopper GPU."""
     return (
         device.type == "cuda" and not torch.version.hip and torch.cuda.get_device_capability(device) == (9, 0)
     )

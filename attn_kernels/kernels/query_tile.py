@@ -62,7 +62,7 @@ def query_heads(block, const: tl.constexpr):
 
 @triton.jit
 def valid_rows(block, const: tl.constexpr):
-    """Which rows [block_m] hold a query token and a head."""
+    """Return which rows [block_m] hold a query token and a head."""
     valid = tl.arange(0, const.block_m) < block.num_queries * const.heads
     if const.queries_per_kv % const.heads != 0:
         valid = valid & (row_heads(block, const) < const.queries_per_kv)
@@ -131,7 +131,7 @@ def first_key(first_position, window, WINDOWED: tl.constexpr):
 
 @triton.jit
 def first_tile(first_position, window, tile_size, WINDOWED: tl.constexpr):
-    """Where the tile of ``first_key`` begins, in keys."""
+    """Return where the tile of ``first_key`` begins, in keys."""
     return first_key(first_position, window, WINDOWED) // tile_size * tile_size
 
 

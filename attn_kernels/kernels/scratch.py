@@ -11,7 +11,7 @@ Fragments = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class ScratchSizes(NamedTuple):
-    """What the sizes of a plan's scratch memory follow from."""
+    """The sizes that determine a plan's scratch memory."""
 
     num_seqs: int
     num_query_tokens: int
@@ -24,14 +24,14 @@ class ScratchSizes(NamedTuple):
 
 
 class ScratchMaxima(NamedTuple):
-    """What a config adds to the size of a workspace, whatever the batch."""
+    """A config's share of a workspace's size, the same for every batch."""
 
     segments: int = 0  # partial results that it keeps of each query token and head
     fragment_rows: int = 0  # programs of a launch times block_m, where programs keep fragments
 
 
 class Scratch(Protocol):
-    """Where a plan's scratch memory comes from."""
+    """A source of a plan's scratch memory."""
 
     @property
     def device(self) -> torch.device: ...

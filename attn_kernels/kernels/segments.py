@@ -1,5 +1,6 @@
-"""Segments: parts of a context that several programs read, their partial results, and the kernel that joins
-these.
+"""Segments of a context, their partial results, and the kernel that joins these.
+
+Several programs read the segments of one context in parallel.
 
 "The Anatomy of a Triton Attention Kernel", arXiv 2511.11581, section 4.5 and listing 5 (parallel tiled
 softmax); also Flash-Decoding's split over keys and values (Dao et al., 2023).
@@ -57,7 +58,7 @@ def segment_keys(block, window, segment, segments, tile_size, WINDOWED: tl.const
 
 @triton.jit
 def has_keys(block, window, segment_ids, segments, tile_size, WINDOWED: tl.constexpr):
-    """Which of these segments of a QBlock exist and have keys."""
+    """Return which of these segments of a QBlock exist and have keys."""
     starts, stops = segment_keys(block, window, segment_ids, segments, tile_size, WINDOWED)
     return (segment_ids < segments) & (starts < stops)
 

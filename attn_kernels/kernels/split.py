@@ -102,7 +102,7 @@ def has_prefill(plan: Plan) -> bool:
 
 
 def has_decode(plan: Plan) -> bool:
-    """Whether a sequence may have one query token: not where all are known to have equally many, above 1."""
+    """Return whether a sequence may have one query token: not if all have the same number above 1."""
     return (
         plan.max_query_len <= 1
         or plan.num_query_tokens != plan.num_seqs * plan.max_query_len

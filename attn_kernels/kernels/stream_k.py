@@ -124,7 +124,7 @@ def stream_k_kernel(
 
 
 def why_not() -> str | None:
-    """Why this vendor's GPUs cannot join fragments; None where they can.
+    """Return why this vendor's GPUs cannot join fragments; None where they can.
 
     Triton's barrier (3.6 and 3.9) compiles to a bare ``s_barrier`` for AMD. So one wavefront may count its
     program as arrived before stores of another wavefront have reached memory.

@@ -1,4 +1,4 @@
-"""What a variant declares of itself: kernels, launches, scratch memory and the configs that tuning tries."""
+"""A variant's declaration: kernels, launches, scratch memory and the configs that tuning tries."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

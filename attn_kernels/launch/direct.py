@@ -69,17 +69,19 @@ class BoundLaunch:
         while self.leading < len(names) and _is_tensor(arguments[self.leading], names[self.leading]):
             self.leading += 1
         self.rest = tuple(
-            None if isinstance(one, OfLayer | Described | OfPlan) else one
-            for one in arguments[self.leading :]
+            None if isinstance(argument, OfLayer | Described | OfPlan) else argument
+            for argument in arguments[self.leading :]
         )
         behind = list(enumerate(arguments[self.leading :]))
         # Where in ``rest`` the layer's other tensors belong, which they are, and how they are described.
         self.places = tuple(
-            (place, names.index(one.name), _template(one, tensors))
-            for place, one in behind
-            if isinstance(one, OfLayer | Described)
+            (place, names.index(argument.name), _template(argument, tensors))
+            for place, argument in behind
+            if isinstance(argument, OfLayer | Described)
         )
-        self.of_plan = tuple((place, one.value) for place, one in behind if isinstance(one, OfPlan))
+        self.of_plan = tuple(
+            (place, argument.value) for place, argument in behind if isinstance(argument, OfPlan)
+        )
 
     def fill(self, plan: Plan) -> FilledLaunch | None:
         """Fill in a plan's values; None where the kernel is unknown or was not compiled for such values."""
@@ -157,9 +159,9 @@ def fill(plan: Plan, bound: tuple[BoundLaunch, ...]) -> tuple[FilledLaunch, ...]
     if hooked():
         return None
     filled = []
-    for one in bound:
-        if one.launch.needed(plan):
-            launch = one.fill(plan)
+    for bound_launch in bound:
+        if bound_launch.launch.needed(plan):
+            launch = bound_launch.fill(plan)
             if launch is None:
                 return None
             filled.append(launch)
@@ -193,17 +195,17 @@ def launch_through_triton(plan: Plan, bound: tuple[BoundLaunch, ...], tensors: T
         ValueError: the tensors are on the CPU and Triton compiles, or the environment variable is wrong.
     """
     _prepare(bound[0].launch.kernel, plan.device)
-    needed = [one for one in bound if one.launch.needed(plan)]
+    needed = [bound_launch for bound_launch in bound if bound_launch.launch.needed(plan)]
     on_device = torch.cuda.device(plan.device) if plan.device.type == "cuda" else nullcontext()
-    untried = any(not one.tried for one in needed)
+    untried = any(not bound_launch.tried for bound_launch in needed)
     direct = untried and _is_direct()
     with on_device, _compiling if untried else nullcontext():  # Triton itself has no lock
-        for one in needed:
-            launch = one.launch
+        for bound_launch in needed:
+            launch = bound_launch.launch
             arguments = [_resolve(argument, plan, tensors) for argument in launch.arguments]
             compiled = launch_kernel(launch.kernel, launch.grid(plan), arguments, launch.options)
-            if not one.tried:
-                one.set_compiled(compiled if direct else None, plan)
+            if not bound_launch.tried:
+                bound_launch.set_compiled(compiled if direct else None, plan)
 
 
 def _resolve(argument: Any, plan: Plan, tensors: Tensors) -> Any:
@@ -234,7 +236,7 @@ def _prepare(kernel: Any, device: torch.device) -> None:
 
 
 def _is_direct() -> bool:
-    """Whether compiled kernels may be launched without Triton's dispatch.
+    """Return whether compiled kernels may be launched without Triton's dispatch.
 
     Not on AMD GPUs: there, Triton also specialises kernels on the sizes of tensors, which no signature holds.
     """
@@ -245,7 +247,7 @@ def _is_direct() -> bool:
 
 
 def hooked() -> bool:
-    """Whether a launch hook is set, which Triton's dispatch has to call."""
+    """Return whether a launch hook is set, which Triton's dispatch has to call."""
     runtime = knobs.runtime
     try:
         return bool(runtime.launch_enter_hook.calls or runtime.launch_exit_hook.calls)

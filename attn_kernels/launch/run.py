@@ -122,18 +122,18 @@ def run(
 
 def _optional_signature(plan: Plan, optional: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return a signature's entry for each optional argument; a number stands for itself."""
-    found: list[Any] = []
+    signature: list[Any] = []
     for name, other in zip(OPTIONAL, optional, strict=True):
         if not isinstance(other, Tensor):
-            found.append(other)
+            signature.append(other)
             continue
         shape: tuple[Any, ...] = other.shape
         aligned = True  # Triton compiles only k_new and v_new for their alignment
         if name in ("k_new", "v_new"):  # plans of other numbers of tokens share the entry
             aligned = other.data_ptr() % ALIGNMENT == 0
             shape = ("tokens" if shape[:1] == (plan.num_query_tokens,) else shape[:1], shape[1:])
-        found.append((other.dtype, other.device, other.stride(), shape, aligned))
-    return tuple(found)
+        signature.append((other.dtype, other.device, other.stride(), shape, aligned))
+    return tuple(signature)
 
 
 def _launch_first(

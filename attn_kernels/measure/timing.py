@@ -109,7 +109,7 @@ class GraphTimed:
 
     def sample(self, repeats: int) -> list[float]:
         events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]  # type: ignore[no-untyped-call]
-        self._graph.replay()  # not timed; meanwhile the host gets ahead of the device
+        self._graph.replay()  # not timed; the host gets ahead of the device during this replay
         for start, end in events:
             start.record()
             self._graph.replay()

@@ -21,7 +21,7 @@ from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.resources import SHARED_LIMITS, TARGETS
 from attn_kernels.offline.sources import DTYPE_NAMES, FEATURES, CompileShape, sources
-from attn_kernels.offline.table import CompileCase, compile_cases, print_table
+from attn_kernels.offline.table import KernelCase, compile_cases, print_table
 
 # What --variant compiles where the command line gives no other launch parameters.
 DEFAULTS = {name: variant.samples[0] for name, variant in VARIANTS.items()}
@@ -29,16 +29,16 @@ ALL = (*DEFAULTS.values(), *(config for variant in VARIANTS.values() for config 
 PARAMETERS = Config._fields[1:]
 
 
-class Parser(argparse.ArgumentParser):
+class RaisingParser(argparse.ArgumentParser):
     """A parser that raises ValueError."""
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
 
 
-def _parser() -> Parser:
+def _parser() -> RaisingParser:
     summary = "Compile configs for GPUs that this machine lacks, and show whether they fit."
-    parser = Parser(prog="python -m attn_kernels.offline", description=summary, allow_abbrev=False)
+    parser = RaisingParser(prog="python -m attn_kernels.offline", description=summary, allow_abbrev=False)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--all", action="store_true", help="every variant, plain and with all features")
     what.add_argument("--variant", choices=VARIANTS, help="one config of this variant; see below")
@@ -78,10 +78,10 @@ def generated_configs(device_key: str) -> list[Config]:
     if device_key not in unified_attention.MODULES:
         known = ", ".join(sorted(unified_attention.MODULES))
         raise ValueError(f"device key is {device_key!r}, but the generated modules are: {known}")
-    found = configs_of(unified_attention.MODULES[device_key])
-    if not found:
+    configs = configs_of(unified_attention.MODULES[device_key])
+    if not configs:
         raise ValueError(f"the generated module {device_key} has no config constants")
-    return found
+    return configs
 
 
 def _configs(options: argparse.Namespace) -> list[Config]:
@@ -103,7 +103,7 @@ def _configs(options: argparse.Namespace) -> list[Config]:
     return configs
 
 
-def _cases(options: argparse.Namespace) -> list[CompileCase]:
+def _cases(options: argparse.Namespace) -> list[KernelCase]:
     """Everything to compile. Raises ValueError, or RuntimeError if TRITON_INTERPRET is set."""
     if options.jobs < 1:
         raise ValueError(f"--jobs is {options.jobs}, but at least 1 is needed")
@@ -119,7 +119,7 @@ def _cases(options: argparse.Namespace) -> list[CompileCase]:
         )
     ]
     return [
-        CompileCase(config, kernel, shape) for config, shape in shapes for kernel in sources(config, shape)
+        KernelCase(config, kernel, shape) for config, shape in shapes for kernel in sources(config, shape)
     ]
 
 

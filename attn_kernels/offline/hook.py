@@ -36,14 +36,14 @@ class CheckCase(Protocol):
     def largest(self) -> Mapping[str, int | None]: ...
 
 
-class CompileOutcome(NamedTuple):
-    """What each kernel of a case needs, by name; or why one does not compile."""
+class HookOutcome(NamedTuple):
+    """The resources of each kernel of a case, by name; or why one does not compile."""
 
     kernels: dict[str, Resources]
     error: str | None = None
 
 
-class CompileJob(NamedTuple):
+class HookJob(NamedTuple):
     """All that the kernels of a case depend on."""
 
     target: str
@@ -82,27 +82,27 @@ class AttentionHook:
         (call,) = calls
         return tuple(keyword.arg for keyword in call.keywords if keyword.arg is not None)
 
-    def compile(self, cases: Sequence[CheckCase], jobs: int) -> Iterator[CompileOutcome]:
+    def compile(self, cases: Sequence[CheckCase], jobs: int) -> Iterator[HookOutcome]:
         """Yield the outcome of each case, in order. Equal cases compile once, the longest first."""
         requested = [_job_of(case) for case in cases]
-        distinct = dict.fromkeys(job for job in requested if isinstance(job, CompileJob))
+        distinct = dict.fromkeys(job for job in requested if isinstance(job, HookJob))
         ordered = sorted(distinct, key=lambda job: -job.cost)
         outcomes = dict(zip(ordered, compile_in_processes(attempt, ordered, jobs), strict=True))
         for job in requested:
-            yield job if isinstance(job, CompileOutcome) else outcomes[job] or CompileOutcome({}, ENDED)
+            yield job if isinstance(job, HookOutcome) else outcomes[job] or HookOutcome({}, ENDED)
 
 
 HOOK = AttentionHook()
 
 
-def _job_of(case: CheckCase) -> CompileJob | CompileOutcome:
+def _job_of(case: CheckCase) -> HookJob | HookOutcome:
     """The compilation at the largest sizes that kernels accept; an outcome if there is no such config."""
     try:
         config = Config(case.variant, **case.parameters)
     except TypeError as error:
-        return CompileOutcome({}, str(error))
+        return HookOutcome({}, str(error))
     element = _size(case, "kv_element_size", BF16_BYTES)
-    return CompileJob(
+    return HookJob(
         case.target,
         config,
         _size(case, "head_size", LARGEST_HEAD),
@@ -116,7 +116,7 @@ def _size(case: CheckCase, name: str, most: int) -> int:
     return most if value is None else max(1, min(value, most))
 
 
-def attempt(job: CompileJob) -> CompileOutcome:
+def attempt(job: HookJob) -> HookOutcome:
     """Compile a job's kernels, and those to which its launches may fall back."""
     configs = [job.config]
     if job.config.descriptors:  # layers with a window or a soft cap, and other GPUs, use pointers
@@ -134,5 +134,5 @@ def attempt(job: CompileJob) -> CompileOutcome:
                 features=job.features,
             )
     except Exception as error:  # compilers raise any exception
-        return CompileOutcome({}, describe_error(error))
-    return CompileOutcome(kernels)
+        return HookOutcome({}, describe_error(error))
+    return HookOutcome(kernels)

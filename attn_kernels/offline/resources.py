@@ -1,4 +1,4 @@
-"""What GPUs offer a kernel, and what a compiled kernel needs."""
+"""Limits of GPUs, and the resources that a compiled kernel needs."""
 
 import re
 import subprocess
@@ -24,7 +24,7 @@ SHARED_LIMITS = {"sm_80": 166912, "sm_90": 232448, "gfx90a": 65536, "gfx942": 65
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a compiled kernel needs; None where Triton's bundled tools do not tell."""
+    """The resources of a compiled kernel; None where Triton's bundled tools do not report them."""
 
     shared_bytes: int  # shared memory of a block
     registers: int | None  # of a thread
@@ -50,8 +50,8 @@ def measure(kernel: Any) -> Resources:
         file.flush()
         command = [str(tool), "--dump-resource-usage", file.name]
         usage = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
-    return Resources(shared, int(found[1]), int(found[2]) // 4) if found else Resources(shared, None, None)
+    match = re.search(r"REG:(\d+) STACK:(\d+)", usage)
+    return Resources(shared, int(match[1]), int(match[2]) // 4) if match else Resources(shared, None, None)
 
 
 def _int(text: str | None) -> int | None:

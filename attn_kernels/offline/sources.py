@@ -1,4 +1,4 @@
-"""What Triton would compile for a launch: types, constants and alignments of a kernel's arguments."""
+"""The sources that Triton compiles for a launch: types, constants and alignments of the arguments."""
 
 from typing import Any, NamedTuple
 
@@ -40,7 +40,7 @@ DTYPE_NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
 class CompileShape(NamedTuple):
-    """What a kernel is compiled for beside its config."""
+    """The compile-time facts of a launch beside its config."""
 
     target: str  # a key of ``TARGETS``
     head_size: int
@@ -172,7 +172,7 @@ def _argument_type(name: str, shape: CompileShape) -> str:
 
 
 def _attributes(name: str, shape: CompileShape) -> list[list[Any]]:
-    """What Triton notes of a pointer: alignment; on AMD also that the tensor has up to 2 GiB.
+    """Return what Triton notes of a pointer: alignment; on AMD also that the tensor has up to 2 GiB.
 
     All tensors but caches are taken to be so small.
     """

@@ -10,7 +10,7 @@ from attn_kernels.offline.resources import SHARED_LIMITS, Resources, measure
 from attn_kernels.offline.sources import FEATURES, CompileShape, sources
 
 
-class CompileCase(NamedTuple):
+class KernelCase(NamedTuple):
     """One kernel of a config at one shape: one line of the table."""
 
     config: Config
@@ -22,7 +22,7 @@ class CompileCase(NamedTuple):
         return f"{self.config}/{self.kernel}"
 
 
-def attempt(case: CompileCase) -> Resources | str:
+def attempt(case: KernelCase) -> Resources | str:
     """The Resources of a case's kernel, or why it does not compile."""
     try:
         source = sources(case.config, case.shape)[case.kernel]
@@ -31,7 +31,7 @@ def attempt(case: CompileCase) -> Resources | str:
         return describe_error(error)
 
 
-def compile_cases(cases: list[CompileCase], jobs: int) -> Iterator[Resources | str]:
+def compile_cases(cases: list[KernelCase], jobs: int) -> Iterator[Resources | str]:
     """The result of ``attempt`` for each case, in order; by ``jobs`` processes, or in this one if 1."""
     if jobs == 1:
         return map(attempt, cases)
@@ -42,7 +42,7 @@ def _names(features: tuple[str, ...]) -> str:
     return "all" if features == FEATURES else ",".join(features) or "plain"
 
 
-def print_table(cases: list[CompileCase], results: Iterator[Resources | str]) -> int:
+def print_table(cases: list[KernelCase], results: Iterator[Resources | str]) -> int:
     """Print a line for each case; return how many do not fit or do not compile."""
     features = [_names(case.shape.features) for case in cases]
     widths = [max(map(len, column)) for column in ([case.name for case in cases], features)]

@@ -18,7 +18,7 @@ GARBAGE_PAGE = 2**30  # far outside any cache: reading it would fault
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class PoisonedBatch:
     """The tensors of one attention call, and the lengths that the host knows."""
 
     q: Tensor
@@ -88,7 +88,7 @@ def make_batch(
     cache_dtype: torch.dtype | None = None,
     device: str | torch.device = "cpu",
     seed: int = 0,
-) -> Batch:
+) -> PoisonedBatch:
     """Make a batch of normally distributed values in randomly ordered pages.
 
     NaN fills the pages that no sequence owns, and the end of each last page. Block-table entries past a
@@ -119,7 +119,7 @@ def make_batch(
         return values if cache_dtype is None else values.to(cache_dtype)
 
     q_shape = (sum(query_lens), num_query_heads, head_size)
-    return Batch(
+    return PoisonedBatch(
         q=torch.randn(q_shape, generator=generator, device=device).to(dtype),
         k_cache=cache(),
         v_cache=cache(),
@@ -138,7 +138,7 @@ def poison_workspace(batch_plan: Plan) -> None:
             tensor.fill_(torch.nan)
 
 
-def run_poisoned(batch: Batch, batch_plan: Plan, **options: Any) -> Tensor:
+def run_poisoned(batch: PoisonedBatch, batch_plan: Plan, **options: Any) -> Tensor:
     """Call ``run`` with an output and a workspace that hold NaN, so that unwritten elements show."""
     out = torch.full_like(batch.q, torch.nan)
     poison_workspace(batch_plan)

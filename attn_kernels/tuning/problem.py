@@ -17,7 +17,7 @@ ShapeKey = tuple[int, ...]
 
 @dataclass(frozen=True)
 class PlannedVisit:
-    """A visit that a strategy asks for."""
+    """A visit that a strategy plans."""
 
     scenario: str
     repeat: int  # from 1

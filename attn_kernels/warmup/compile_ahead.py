@@ -16,7 +16,7 @@ from attn_kernels.core.model import Model
 from attn_kernels.warmup.dummy_launch import LARGE, DummyLaunch
 from attn_kernels.warmup.enumerate_launches import enumerate_launches
 from attn_kernels.warmup.jobs import minimal
-from attn_kernels.warmup.processes import CompileAhead, Failure, default_workers, run_jobs
+from attn_kernels.warmup.processes import CompileAhead, JobFailure, default_workers, run_jobs
 
 logger = logging.getLogger("attn_kernels")
 
@@ -116,7 +116,7 @@ def _compile_and_load(
     launches: list[DummyLaunch], device: torch.device, workers: int | None, advance: Callable[[int], None]
 ) -> tuple[list[str], int]:
     """Compile and load; return a line for each failure, and how many processes compiled."""
-    failures: list[Failure] = []
+    failures: list[JobFailure] = []
     waiting, slow, workers = list(launches), 0, _workers(device, workers)
     while waiting and (slow < MAX_SLOW or not workers):
         began = time.monotonic()
@@ -134,7 +134,7 @@ def _compile_and_load(
     return lines, min(workers, done.jobs)
 
 
-def _line(failure: Failure) -> str:
+def _line(failure: JobFailure) -> str:
     return f"{failure.job}: {brief(failure.error)}"
 
 

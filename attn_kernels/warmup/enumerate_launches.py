@@ -31,7 +31,7 @@ def enumerate_launches(
     given = [complete(config) for config in configs]
     for config in given:
         check_config(config)
-    found = []
+    launches = []
     for model in models:
         if not isinstance(model, Model):
             raise TypeError(f"models holds {model!r}, but an attn_kernels.Model is needed")
@@ -39,8 +39,8 @@ def enumerate_launches(
         chosen = [complete(config) for choose in chooses for config in reachable(choose, **known)]
         for config, words, large in product(dict.fromkeys(chosen + given), kinds, sizes):
             key = device_key if config.device_segments else None
-            found.append(DummyLaunch(config, model, words, large, key))
-    return found
+            launches.append(DummyLaunch(config, model, words, large, key))
+    return launches
 
 
 def _checked_kind(words: Iterable[str]) -> frozenset[str]:

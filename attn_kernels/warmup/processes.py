@@ -30,14 +30,14 @@ def default_workers() -> int:
 
 
 @dataclass(frozen=True)
-class Failure:
+class JobFailure:
     """A job and the error that it raised."""
 
     job: Job
     error: Exception
 
 
-def run_jobs(jobs: Iterable[Job], device: torch.device) -> list[Failure]:
+def run_jobs(jobs: Iterable[Job], device: torch.device) -> list[JobFailure]:
     """Run all jobs in this process and return those that raise."""
     failures = []
     on_gpu = device.type == "cuda"
@@ -48,7 +48,7 @@ def run_jobs(jobs: Iterable[Job], device: torch.device) -> list[Failure]:
                 if on_gpu:
                     torch.cuda.synchronize()
             except Exception as error:
-                failures.append(Failure(job, error))
+                failures.append(JobFailure(job, error))
     return failures
 
 
@@ -127,7 +127,7 @@ class CompileAhead:
             self._pool = None
 
     def has(self, job: Job) -> bool:
-        """Whether the job's kernels were compiled, or nothing is compiled ahead here."""
+        """Return whether the job's kernels were compiled, or nothing is compiled ahead here."""
         return self._idle or job.needs <= self._known
 
     @property

@@ -39,14 +39,14 @@ class AnyInt:
 
 def reachable(choose: Callable[..., Choice], **known: int) -> list[Choice]:
     """List what ``choose`` can return for batches of a model; ``known`` are the model's features."""
-    found: dict[Choice, None] = {}
+    choices: dict[Choice, None] = {}
     pending: list[tuple[bool, ...]] = [()]
     while pending:
         prefix = pending.pop()
         choice, results = _follow(choose, prefix, known)
-        found[choice] = None
+        choices[choice] = None
         pending += [(*results[:place], False) for place in range(len(prefix), len(results))]
-    return list(found)
+    return list(choices)
 
 
 def _follow(

@@ -93,13 +93,13 @@ class VariantSweep:
         """Return each variant's configs: first the user's, then the chosen one, then the variant's space."""
         proposed = candidates(batch, multiprocessors(self.device)) if self.variants else {}
         preferred = (*self.extra, configs.chosen(batch, self.device))
-        found = {}
+        candidates_by_variant = {}
         for name in self.names:
             space = proposed[name] if name in self.variants else Candidates()
             first = [config for config in preferred if config.variant == name]
             every = tuple(dict.fromkeys((*first, *space.configs)))
-            found[name] = Candidates(every, "" if every else space.skipped)
-        return found
+            candidates_by_variant[name] = Candidates(every, "" if every else space.skipped)
+        return candidates_by_variant
 
 
 def compile_jobs(batches: Sequence[Batch], sweep: VariantSweep, vllm: Path | None) -> list[Job]:

@@ -24,7 +24,7 @@ GIVE_UP = 1.3  # a config this many times slower than the fastest so far is time
 
 @dataclass(frozen=True)
 class ComparisonSettings:
-    """What all batches of a comparison share."""
+    """The settings that all batches of a comparison share."""
 
     device: torch.device
     implementations: Sequence[Implementation]
@@ -54,23 +54,23 @@ def compare_batch(batch: Batch, space: Mapping[str, Candidates], settings: Compa
         launch_and_capture(implementation)
     searches = {name: search(tensors, expected, name, tried) for name, tried in space.items()}
     chosen = records["ours"].config
-    for name, found in searches.items():
-        if found.config and str(found.config) != chosen:  # the chosen config is captured already
-            launch_and_capture(Ours(found.config, name))
+    for name, result in searches.items():
+        if result.config and str(result.config) != chosen:  # the chosen config is captured already
+            launch_and_capture(Ours(result.config, name))
     timings = time_together({name: timed for name, (_, timed) in captured.items()}, settings.repeats)
     for name, (prepared, timed) in captured.items():
         tensors.sets[0].out.fill_(torch.nan)
         timed.sample(1)
         if records[name].ok:
-            records[name] = judge(records[name], prepared, expected)
+            records[name] = with_check(records[name], prepared, expected)
         records[name] = records[name].timed(batch, timings[name], settings.ceilings)
-    for name, found in searches.items():
-        record = records.get(name) or ComparisonRecord.of(batch, len(tensors.sets), name, found.skipped)
+    for name, result in searches.items():
+        record = records.get(name) or ComparisonRecord.of(batch, len(tensors.sets), name, result.skipped)
         ratio = time_ratio(records, "ours", name)
         chosen_is_faster = chosen.startswith(f"{name}_M") and ratio is not None and ratio < 1.0
-        if str(found.config) == chosen or chosen_is_faster:
+        if str(result.config) == chosen or chosen_is_faster:
             record = dataclasses.replace(records["ours"], implementation=name)
-        records[name] = dataclasses.replace(record, tried=found.tried, rejected="; ".join(found.rejected))
+        records[name] = dataclasses.replace(record, tried=result.tried, rejected="; ".join(result.rejected))
     return with_best(records, searches)
 
 
@@ -86,16 +86,16 @@ def with_best(records: Records, variants: Iterable[str]) -> Records:
     return {**records, "best": best}
 
 
-def judge(record: ComparisonRecord, prepared: PreparedLaunches, expected: Expected) -> ComparisonRecord:
+def with_check(record: ComparisonRecord, prepared: PreparedLaunches, expected: Expected) -> ComparisonRecord:
     """Return the record with the error of KV set 0's output."""
-    found = check(prepared.output(0), expected)
+    verdict = check(prepared.output(0), expected)
     return dataclasses.replace(
         record,
-        error=found.error,
-        worst_head=found.worst_head,
-        rows_checked=found.rows,
-        ok=found.ok,
-        note="" if found.ok else f"WRONG: {found}",
+        error=verdict.error,
+        worst_head=verdict.worst_head,
+        rows_checked=verdict.rows,
+        ok=verdict.ok,
+        note="" if verdict.ok else f"WRONG: {verdict}",
     )
 
 
@@ -109,7 +109,7 @@ def launch_once(
         record = dataclasses.replace(record, config=prepared.config)
         tensors.sets[0].out.fill_(torch.nan)
         prepared.launches[0]()
-        return judge(record, prepared, expected), prepared
+        return with_check(record, prepared, expected), prepared
     except NotApplicable as error:
         return dataclasses.replace(record, note=str(error)), None
     except Exception as error:
@@ -126,7 +126,7 @@ def failed(record: ComparisonRecord, error: Exception, device: torch.device) -> 
 
 @dataclass(frozen=True)
 class VariantSearch:
-    """What a search among one variant's configs found."""
+    """The result of a search among one variant's configs."""
 
     config: Config | None  # the fastest right one
     tried: int  # configs that were timed

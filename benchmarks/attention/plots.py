@@ -47,15 +47,15 @@ class PlottedBatch:
 
 def read_batches(data: dict[str, Any]) -> list[PlottedBatch]:
     """Return the batches of a comparison that have a right result, kind by kind."""
-    found: dict[str, PlottedBatch] = {}
+    batches: dict[str, PlottedBatch] = {}
     for record in data["results"]:
         page = "" if record["block_size"] == 16 else f"  p{record['block_size']}"
         label = f"{record['batch']:<21} {record['layout']:>9}{page:6}"
-        batch = found.setdefault(f"{label} {record['dtype']}", PlottedBatch(label, record["kind"], {}))
+        batch = batches.setdefault(f"{label} {record['dtype']}", PlottedBatch(label, record["kind"], {}))
         if record["time_us"] and record["ok"]:
             batch.records[record["implementation"]] = record
     order = {kind: place for place, kind in enumerate(KINDS)}
-    right = (batch for batch in found.values() if batch.records)
+    right = (batch for batch in batches.values() if batch.records)
     return sorted(right, key=lambda batch: order.get(batch.kind, 99))
 
 

@@ -1,4 +1,4 @@
-"""What a comparison prints: a line for each batch, then geometric means over batches."""
+"""Tables of a comparison: a line for each batch, then geometric means over batches."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -48,16 +48,16 @@ def batch_line(records: Records, rivals: Sequence[str], sweep: bool) -> str:
 def notes(records: Records) -> list[str]:
     """Return what the figures do not show: an unusual page size, a warm cache, failures."""
     ours = records["ours"]
-    found = [] if ours.block_size == 16 else [f"pages of {ours.block_size}"]
+    lines = [] if ours.block_size == 16 else [f"pages of {ours.block_size}"]
     if ours.kv_sets < 2:
-        found.append("one KV set: cache not cold")
+        lines.append("one KV set: cache not cold")
     for name, record in records.items():
         unsuited = name == "sdpa" and record.time_us is None  # so are most batches
         if record.note and not unsuited and not record.note.startswith(SKIPPED):
-            found.append(f"{name}: {record.note}")
+            lines.append(f"{name}: {record.note}")
         if record.rejected:
-            found.append(f"{name} REJECTED {record.rejected}")
-    return found
+            lines.append(f"{name} REJECTED {record.rejected}")
+    return lines
 
 
 def skipped_variants(batches: Sequence[Records]) -> list[str]:

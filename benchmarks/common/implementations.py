@@ -45,7 +45,7 @@ class Implementation(Protocol):
 
 @dataclass(frozen=True)
 class Ours:
-    """This repository's kernels; the generated module chooses the config unless one is given."""
+    """Our kernels; the generated module chooses the config unless one is given."""
 
     config: Config | None = None
     name: str = "ours"

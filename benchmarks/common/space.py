@@ -143,9 +143,9 @@ def with_descriptors(head_size: int) -> tuple[Config, ...]:
 
 
 def segmented(batch: Batch, multiprocessors: int) -> Candidates:
-    found = first(with_segments("segmented", batch, multiprocessors))
+    candidates = first(with_segments("segmented", batch, multiprocessors))
     no_need = f"{FULL_WAVES} waves or more of query tiles need no segments"
-    return found if found.configs else Candidates(skipped=no_need)
+    return candidates if candidates.configs else Candidates(skipped=no_need)
 
 
 def with_segments(variant: str, batch: Batch, multiprocessors: int) -> Iterable[Config]:
@@ -174,14 +174,14 @@ def stream_k(batch: Batch, multiprocessors: int) -> Candidates:
     reason = why_not()
     if reason is not None:
         return Candidates(skipped=reason)
-    found = []
+    configs = []
     for config in tiled("stream_k", tile_rows(batch), 4):
         most = resident(config, batch)
         for programs in (most, max(1, most - 1)):
             registers = REGISTERS // (32 * config.num_warps * programs) // 8 * 8
             limit = registers if registers < MOST_REGISTERS else 0
-            found.append(config._replace(programs_per_sm=programs, max_registers=limit))
-    return first(found)
+            configs.append(config._replace(programs_per_sm=programs, max_registers=limit))
+    return first(configs)
 
 
 def resident(config: Config, batch: Batch) -> int:

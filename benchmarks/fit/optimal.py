@@ -1,4 +1,4 @@
-"""How far greedy trees and treegen's search are from proven optimal trees, on the same splits and configs.
+"""Compare greedy trees and treegen's search with proven optimal trees, on the same splits and configs.
 
     python -m benchmarks.fit.optimal tuning_data/unified_attention/nvidia_h100
 

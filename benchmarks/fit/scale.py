@@ -1,4 +1,4 @@
-"""Fit large tables, in how much time and memory? `python -m benchmarks.fit.scale --out results/`
+"""Measure the time and memory of fitting large tables: `python -m benchmarks.fit.scale --out results/`.
 
 Tables are synthetic (`scale_model` declares them), so that each tree can be compared with the planted one.
 Every size is measured in a process of its own (`scale_one`). Needs no GPU.

@@ -1,7 +1,7 @@
 """Synthetic tables from a declared model, of which the best tree is known.
 
-A planted tree of eight leaves asks about four of ten features, at thresholds 2^k. Every leaf has an ideal
-point and every config a point of its own, both uniform in the unit square. With r the leaf of scenario s,
+A planted tree of eight leaves splits on four of ten features, at thresholds 2^k. Every leaf has an ideal
+point, and every config has a point; both are uniform in the unit square. With r the leaf of scenario s,
 
     log time[s, c, repeat] = size[s] + 0.5 * |ideal[r] - point[c]| + noise,    noise ~ N(0, 0.02^2)
 
@@ -38,22 +38,20 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Model:
-    """ask: [7] features (columns) and threshold: [7] of the planted tree's splits, the children of split i at
-    2 i + 1 (at most the threshold) and 2 i + 2. effect: [leaves, configs] log time beyond the scenario's own.
-    """
+class PlantedModel:
+    """A planted tree of seven splits. Split i has children 2 i + 1 (at most the threshold) and 2 i + 2."""
 
-    ask: Ints
-    threshold: Ints
-    effect: Floats
+    split_feature: Ints  # [7] columns
+    threshold: Ints  # [7]
+    effect: Floats  # [leaves, configs] log time beyond the scenario's size
 
     def leaf(self, features: Ints) -> Ints:
         """[scenarios] the planted leaf of each row of features [scenarios, 10]."""
         node = np.zeros(len(features), dtype=np.int64)
         for _ in range(_DEPTH):
-            above = features[np.arange(len(features)), self.ask[node]] > self.threshold[node]
+            above = features[np.arange(len(features)), self.split_feature[node]] > self.threshold[node]
             node = 2 * node + 1 + above
-        return node - len(self.ask)
+        return node - len(self.split_feature)
 
     def excess(self, features: Ints, chosen: Ints) -> Floats:
         """[scenarios] the log slowdown of the chosen configs (columns) against the planted optimum."""
@@ -61,14 +59,14 @@ class Model:
         return np.asarray(self.effect[leaf, chosen] - self.effect[leaf].min(axis=1))
 
 
-def model(configs: int, seed: int) -> Model:
-    """The children of a split ask about another feature than it does, so that all leaves are reached."""
+def model(configs: int, seed: int) -> PlantedModel:
+    """A random model. No split has the feature of its parent, so that all leaves are reached."""
     rng = np.random.default_rng(seed)
     first, second, third, fourth = rng.permutation(len(FEATURES))[:4]
-    ask = np.array([first, second, third, fourth, third, second, fourth])
-    threshold = 1 << rng.integers(5, 10, len(ask))
+    split_feature = np.array([first, second, third, fourth, third, second, fourth])
+    threshold = 1 << rng.integers(5, 10, len(split_feature))
     ideal, point = rng.random((1 << _DEPTH, 1, 2)), rng.random((1, configs, 2))
-    return Model(ask, threshold, SPREAD * np.sqrt(((ideal - point) ** 2).sum(axis=2)))
+    return PlantedModel(split_feature, threshold, SPREAD * np.sqrt(((ideal - point) ** 2).sum(axis=2)))
 
 
 def scenarios(count: int, rng: np.random.Generator) -> Ints:
@@ -76,7 +74,7 @@ def scenarios(count: int, rng: np.random.Generator) -> Ints:
     return np.exp2(rng.uniform(0, _OCTAVES, (count, len(FEATURES)))).astype(np.int64)
 
 
-def table(planted: Model, count: int, seed: int, folder: Path = Path("synthetic")) -> Table:
+def table(planted: PlantedModel, count: int, seed: int, folder: Path = Path("synthetic")) -> Table:
     """A table of so many scenarios, in memory."""
     rng = np.random.default_rng([seed, 1])
     features, configs = scenarios(count, rng), planted.effect.shape[1]
@@ -88,12 +86,12 @@ def table(planted: Model, count: int, seed: int, folder: Path = Path("synthetic"
     expected[empty] = np.nan
     times = np.empty((REPEATS * count, configs))
     for repeat in range(REPEATS):
-        own = times[repeat * count : (repeat + 1) * count]
-        rng.standard_normal(out=own)
-        own *= NOISE
-        own += expected
-        np.exp(own, out=own)
-        np.round(own, 3, out=own)
+        rows = times[repeat * count : (repeat + 1) * count]
+        rng.standard_normal(out=rows)
+        rows *= NOISE
+        rows += expected
+        np.exp(rows, out=rows)
+        np.round(rows, 3, out=rows)
     return Table(
         folder=folder,
         kernel=KERNEL,

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from benchmarks.fit import scale_model
-from benchmarks.fit.scale_model import DEVICE, FEATURES, PARAMETER, Model
+from benchmarks.fit.scale_model import DEVICE, FEATURES, PARAMETER, PlantedModel
 from treegen.build import fit_tree
 from treegen.core.table import Table
 from treegen.core.tree import Tree, choose, depth, leaves, size
@@ -27,16 +27,19 @@ from treegen.read.build_problem import build_problem
 from treegen.read.table_file import read_table
 from tuning_table.writer import table_texts
 
-FRESH = 20_000  # scenarios on which a tree is judged
+FRESH = 20_000  # scenarios on which a tree is scored
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of each step (None for a skipped one), GiB at the peak of memory before the fit and of
-    the whole process, and the fitted tree: its size, and its geometric mean slowdown on fresh scenarios
-    against the planted optimum, beside that of the best single config."""
+    """Return the figures of one fit.
+
+    They hold the seconds of each step (None for a skipped one), and the peak memory in GiB before the fit and
+    of the whole process. They also hold the fitted tree's size and its geometric mean slowdown on fresh
+    scenarios against the planted optimum, beside the slowdown of the best single config.
+    """
 
     scenarios: int
     configs: int
@@ -83,7 +86,7 @@ def measure(count: int, configs: int, *, files: bool, seed: int = 0) -> Measured
     )
 
 
-def slowdown(planted: Model, tree: Tree, seed: int) -> float:
+def slowdown(planted: PlantedModel, tree: Tree, seed: int) -> float:
     """The geometric mean on fresh scenarios, against the planted optimum."""
     features = _fresh(seed)
     points = (dict(zip(FEATURES, row, strict=True)) for row in features.tolist())
@@ -91,7 +94,7 @@ def slowdown(planted: Model, tree: Tree, seed: int) -> float:
     return float(np.exp(planted.excess(features, np.array(chosen)).mean()))
 
 
-def _single_best(planted: Model, seed: int) -> float:
+def _single_best(planted: PlantedModel, seed: int) -> float:
     features = _fresh(seed)
     count = np.bincount(planted.leaf(features), minlength=len(planted.effect))
     means = count @ (planted.effect - planted.effect.min(axis=1, keepdims=True)) / len(features)

@@ -1,4 +1,4 @@
-"""What each stage of the fit is worth: held-out figures of the tables of the spec without each stage in turn.
+"""Measure the worth of each stage of the fit: held-out figures of the spec's tables without that stage.
 
     python -m benchmarks.fit.stages
 
@@ -19,7 +19,7 @@ from treegen.build import fit_tree, read_problems
 from treegen.core.problem import Problem
 from treegen.core.table import Cells
 from treegen.core.tree import leaves, size
-from treegen.crossval.choices import decide, joined, judge
+from treegen.crossval.choices import decide, joined, score_decisions
 from treegen.crossval.folds import split_copies
 from treegen.crossval.heldout import quality
 from treegen.fit.growth import grow
@@ -54,13 +54,13 @@ def main() -> None:
 
 
 def _figures(problem: Problem) -> str:
-    found, sizes, configs = [], [], []
+    choices, sizes, configs = [], [], []
     for fold in split_copies(copies(problem.features), 5, _REPEATS):
         tree, unseen = fit_tree(problem.rows(fold.train)), problem.rows(fold.test)
-        found.append(judge(decide(tree, unseen), unseen))
+        choices.append(score_decisions(decide(tree, unseen), unseen))
         sizes.append(size(tree))
         configs.append(len({leaf.config for leaf, _ in leaves(tree)}))
-    held_out = quality(joined(found), problem.table.cells)
+    held_out = quality(joined(choices), problem.table.cells)
     no_time = (held_out.unmeasured + held_out.failed) / held_out.choices
     return f"{held_out.slowdown:9.4f}{no_time:9.2%}{np.mean(sizes):8.1f}{np.mean(configs):9.1f}"
 

@@ -54,20 +54,22 @@ def capture_candidates(
     mixed: bool, others: bool, peers: Path, smoke: bool
 ) -> tuple[list[CaptureCandidate], list[str]]:
     """Return what is captured at the maxima, ours first; and a line for each peer that did not load."""
-    found = [CaptureCandidate(OURS, for_capture=True)]
+    candidates = [CaptureCandidate(OURS, for_capture=True)]
     if smoke:
-        found.append(CaptureCandidate("stream_k", Config("stream_k", 16, 16, programs_per_sm=2)))
+        candidates.append(CaptureCandidate("stream_k", Config("stream_k", 16, 16, programs_per_sm=2)))
         decided = Config("static_grid", 16, 16, num_segments=3, device_segments=1)
-        return [*found, CaptureCandidate("static_grid, decided", decided)], []
+        return [*candidates, CaptureCandidate("static_grid, decided", decided)], []
     if others:
         configs = MIXED_OTHERS if mixed else OTHERS
-        found += [CaptureCandidate(text.removeprefix("stream_k_"), Config.parse(text)) for text in configs]
-    found.append(CaptureCandidate("chosen for maxima"))
+        candidates += [
+            CaptureCandidate(text.removeprefix("stream_k_"), Config.parse(text)) for text in configs
+        ]
+    candidates.append(CaptureCandidate("chosen for maxima"))
     for config in map(Config.parse, MIXED_SEGMENTS if mixed else SEGMENTS):
-        found.append(CaptureCandidate(config.variant, config))
-        found.append(CaptureCandidate(f"{config.variant}, decided", config._replace(device_segments=1)))
+        candidates.append(CaptureCandidate(config.variant, config))
+        candidates.append(CaptureCandidate(f"{config.variant}, decided", config._replace(device_segments=1)))
     loaded, problems = load_peers(peers, ("fa3",))
-    return [*found, *(CaptureCandidate(peer.name, peer=run_fa3) for peer in loaded)], problems
+    return [*candidates, *(CaptureCandidate(peer.name, peer=run_fa3) for peer in loaded)], problems
 
 
 def compile_all(
@@ -106,9 +108,9 @@ def time_batch(
     for name, step in steps.items():
         tensors.sets[0].out.fill_(math.nan)
         step.replay()
-        found = check(tensors.sets[0].out, expected)
-        if not found.ok:
-            wrong.append(f"{name}, {batch.name}: {found}")
+        verdict = check(tensors.sets[0].out, expected)
+        if not verdict.ok:
+            wrong.append(f"{name}, {batch.name}: {verdict}")
     timings = time_together(dict(steps), repeats)
     times = CapturedTimes(
         batch=batch.name,

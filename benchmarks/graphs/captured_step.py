@@ -21,7 +21,7 @@ POOL_BYTES = 12 << 30  # of keys, and as many of values
 
 
 class ServerBuffers:
-    """What a server allocates once: the caches of all layers, and tensors that each step fills anew.
+    """A server's allocations: the caches of all layers, and tensors that each step fills anew.
 
     The layers' caches are windows of one pool. They overlap where a batch is larger than the pool has room
     for. Such a batch is far larger than the L2 cache.
@@ -88,7 +88,7 @@ class ServerBuffers:
 
 @dataclass(frozen=True)
 class CaptureCandidate:
-    """What computes attention in a graph: a config of ours, or another project's kernel."""
+    """A way to compute attention in a graph: a config of ours, or another project's kernel."""
 
     name: str
     config: LaunchConfig | None = None  # None: the one that `plan` chooses

@@ -1,4 +1,4 @@
-"""What `captured` measures of a batch, and tables of the times over that of an exactly captured graph."""
+"""The times that `captured` measures, and tables of their ratios to an exactly captured graph."""
 
 import math
 from collections import Counter, defaultdict
@@ -56,18 +56,18 @@ def lines(times: Sequence[CapturedTimes]) -> list[str]:
 def lines_of(kind: str, times: Sequence[CapturedTimes]) -> list[str]:
     """Return the tables of one kind: over all batches, by graph, by context; and the configs."""
     names = [name for name in times[0].us if name != EXACT]
-    found = ["", f"{kind}: time / exactly captured: geomean, 95th percentile, worst"]
-    found += [f"{name:34} {spread_text(time_ratios(times, name))}" for name in names]
-    found.append(f"{OURS + ' / ' + SAME:34} {spread_text(time_ratios(times, OURS, SAME))}")
+    lines = ["", f"{kind}: time / exactly captured: geomean, 95th percentile, worst"]
+    lines += [f"{name:34} {spread_text(time_ratios(times, name))}" for name in names]
+    lines.append(f"{OURS + ' / ' + SAME:34} {spread_text(time_ratios(times, OURS, SAME))}")
     shown = [name for name in names if name != SAME]
     for title, field in (("captured size", "like"), ("context", "context")):
-        found += ["", f"{kind}: geomean by {title}: exact us | " + ", ".join(shown)]
+        lines += ["", f"{kind}: geomean by {title}: exact us | " + ", ".join(shown)]
         for group, members in grouped(times, field).items():
             us = geomean(batch.us[EXACT] for batch in members)
             cells = " ".join(f"{geomean(time_ratios(members, name)):6.3f}" for name in shown)
-            found.append(f"{group:>8} ({len(members):3}) {us:7.1f} | {cells}")
+            lines.append(f"{group:>8} ({len(members):3}) {us:7.1f} | {cells}")
     for title, field in ((OURS, "config"), (EXACT, "exact_config")):
         configs = Counter(getattr(batch, field) for batch in times)
         chosen = ", ".join(f"{name} {count}" for name, count in configs.most_common())
-        found += ["", f"{kind}: {title}: {chosen}"]
-    return found
+        lines += ["", f"{kind}: {title}: {chosen}"]
+    return lines

@@ -24,7 +24,7 @@ SMOKE_CONFIGS = ("qblock", "static_grid N4")  # two only, as the interpreter is 
 SMALL = HeadLayout(4, 2, 16)
 
 
-class Bench:
+class LaunchBench:
     """Timers and a table of their figures."""
 
     def __init__(self, device: torch.device, smoke: bool) -> None:
@@ -39,12 +39,12 @@ class Bench:
 
     @property
     def named(self) -> dict[str, Batch]:
-        found = (
+        batches = (
             (decode(1, 16), prefill(1, 16))
             if self.smoke
             else (decode(8, 2048), decode(64, 8192), prefill(1, 2048))
         )
-        return {batch.name: self.batch(batch) for batch in found}
+        return {batch.name: self.batch(batch) for batch in batches}
 
     def say(self, line: str) -> None:
         """Print now, and again in the table at the end."""

@@ -14,14 +14,14 @@ from torch import Tensor
 from attn_kernels import Config, run
 from attn_kernels.core.errors import brief
 from attn_kernels.core.structures import Plan
-from attn_kernels.testing.poisoned import Batch, make_batch
+from attn_kernels.testing.poisoned import PoisonedBatch, make_batch
 from benchmarks.launch.timing import launching, synchronise
 
 FP8 = torch.float8_e4m3fn
 Lens = tuple[tuple[int, ...], tuple[int, ...]]
 LENS: tuple[Lens, ...] = (((5, 1, 0, 1, 33), (40, 90, 20, 1, 300)), ((1,) * 6, (40, 90, 20, 1, 300, 700)))
 SMOKE_LENS: tuple[Lens, ...] = (((2, 0), (5, 20)),)
-Change = Callable[[Batch], dict[str, Any]]
+Change = Callable[[PoisonedBatch], dict[str, Any]]
 
 
 def shifted(tensor: Tensor, elements: int) -> Tensor:
@@ -43,7 +43,7 @@ def heads_first(cache: Tensor) -> Tensor:
     return cache.transpose(1, 2).contiguous().transpose(1, 2)
 
 
-def per_head(batch: Batch) -> Tensor:
+def per_head(batch: PoisonedBatch) -> Tensor:
     return torch.linspace(0.1, 1.0, batch.q.shape[1], device=batch.q.device)
 
 
@@ -88,7 +88,7 @@ class LaunchCase:
 
     config: Config
     name: str
-    batch: Batch
+    batch: PoisonedBatch
     options: dict[str, Any]
 
     def plan(self) -> Plan:
@@ -112,7 +112,7 @@ def cases(
     configs: Iterable[Config], devices: Iterable[torch.device], names: Iterable[str], small: bool = False
 ) -> list[LaunchCase]:
     """List every change in bf16 and the plain layer in all dtypes, for two batches, on every device."""
-    found = []
+    launch_cases = []
     every_lens, head_size = (SMOKE_LENS, 16) if small else (LENS, 128)
     for config, name, lens, kind, device in product(configs, names, every_lens, DTYPES, devices):
         if kind != "bf16" and name != "plain":
@@ -128,8 +128,8 @@ def cases(
             cache_dtype=cache_dtype,
             device=device,
         )
-        found.append(LaunchCase(config, f"{name}, {kind}", batch, CHANGES[name](batch)))
-    return found
+        launch_cases.append(LaunchCase(config, f"{name}, {kind}", batch, CHANGES[name](batch)))
+    return launch_cases
 
 
 def compare(every: list[LaunchCase]) -> tuple[int, list[str]]:
@@ -145,8 +145,8 @@ def compare(every: list[LaunchCase]) -> tuple[int, list[str]]:
         for generation in range(2):
             plans = [case.plan() for case in every]
             for number in range(3):
-                found = [case.run(plan) for case, plan in zip(every, plans, strict=True)]
-                for case, one, other in zip(every, found, expected, strict=True):
+                outputs = [case.run(plan) for case, plan in zip(every, plans, strict=True)]
+                for case, one, other in zip(every, outputs, expected, strict=True):
                     count += 1
                     if not torch.equal(one, other):
                         wrong.append(f"plans {generation}, round {number}: {case}")
@@ -169,12 +169,12 @@ def stress(
     def launch_some(number: int, turn: int) -> None:
         """Run four layers of some cases, each case with a plan of its own; then compare."""
         indices = [(turn * 7 + step) % len(every) for step in range(at_a_time)]
-        found = []
+        outputs = []
         for index in indices:
             plan = every[index].plan()
-            found += [(index, every[index].run(plan), plan) for _ in range(4)]
-        counts[number] += len(found)
-        for index, out, _ in found:
+            outputs += [(index, every[index].run(plan), plan) for _ in range(4)]
+        counts[number] += len(outputs)
+        for index, out, _ in outputs:
             if not torch.equal(out, expected[index]):
                 problems.append(f"thread {number}: {every[index]}")
 

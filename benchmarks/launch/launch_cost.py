@@ -30,7 +30,7 @@ from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise,
 from attn_kernels.measure.timing import Launch, capture
 from benchmarks.common import environment
 from benchmarks.common.implementations import PEERS_FOLDER, Implementation, load_peers
-from benchmarks.launch.bench import Bench
+from benchmarks.launch.bench import LaunchBench
 from benchmarks.launch.equal import CHANGES, FEW, cases, compare, stress, warm_up
 from benchmarks.launch.parts import breakdown
 from benchmarks.launch.timing import launching, wall_us
@@ -42,7 +42,7 @@ THOROUGH = ("qblock", "qblock hopper", "segmented")  # tried with every change
 LENGTHS = ("num_query_tokens", "num_kv_tokens", "max_query_len", "max_seq_len")
 
 
-def choosing(bench: Bench) -> None:
+def choosing(bench: LaunchBench) -> None:
     """Time the choice of `plan`, beside a function of the same arguments that does nothing."""
     choose = choose_for_device(bench.device)
     for name, batch in bench.named.items():
@@ -54,11 +54,11 @@ def choosing(bench: Bench) -> None:
 
 def nothing_of(features: Iterable[str]) -> Callable[..., None]:
     """Return a function of these keyword arguments that does nothing."""
-    found: Callable[..., None] = eval(f"lambda *, {', '.join(features)}: None")
-    return found
+    nothing: Callable[..., None] = eval(f"lambda *, {', '.join(features)}: None")
+    return nothing
 
 
-def planning(bench: Bench) -> None:
+def planning(bench: LaunchBench) -> None:
     """Time `plan` without and with a workspace, over the batch size."""
     sizes = (1, 2) if bench.smoke else (1, 8, 64, 256)
     bench.head("plan, us", *(f"batch {size}" for size in sizes))
@@ -73,18 +73,18 @@ def planning(bench: Bench) -> None:
     )
     for name, config in rows.items():
         for room in (None, workspace) if config is None or name in KEEP_PARTIALS else (None,):
-            found = []
+            microseconds = []
             for size in sizes:
                 batch = bench.batch(decode(size, 32 if bench.smoke else 2048))
                 tensors = stand_in(batch, bench.device)
                 index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table, batch.model)
                 options: dict[str, Any] = {name: batch.features[name] for name in LENGTHS}
                 options |= {"config": config, "check": False, "workspace": room}
-                found.append(bench.cpu_us(partial(attn_kernels.plan, *index, **options)))
-            bench.row(name + (" + workspace" if room else ""), *found)
+                microseconds.append(bench.cpu_us(partial(attn_kernels.plan, *index, **options)))
+            bench.row(name + (" + workspace" if room else ""), *microseconds)
 
 
-def runs(bench: Bench) -> Iterator[tuple[str, BatchTensors, Config | None]]:
+def runs(bench: LaunchBench) -> Iterator[tuple[str, BatchTensors, Config | None]]:
     """Yield the cases of `run`: every variant in decode, and the chosen config for each batch."""
     first, *others = bench.named.values()
     tensors = materialise(first, bench.device)
@@ -95,24 +95,24 @@ def runs(bench: Bench) -> Iterator[tuple[str, BatchTensors, Config | None]]:
         yield f"chosen {batch.name}", materialise(batch, bench.device), None
 
 
-def running(bench: Bench) -> None:
+def running(bench: LaunchBench) -> None:
     """Time `run`. A chosen config is timed again as a given one; only noise may lie between."""
     bench.head("run, us", "direct", "first", "public", "given")
     for name, tensors, config in runs(bench):
         with launching("direct"):
             plan = plan_for(tensors, config)
             (launch,) = launches_of(plan, tensors)
-            found = [bench.cpu_us(launch), bench.first_us(launch)]
+            microseconds = [bench.cpu_us(launch), bench.first_us(launch)]
             note = f"  {plan.config}" + ("" if plan.launches or bench.smoke else "  NOT LAUNCHED DIRECTLY")
         with launching("public"):
-            found.append(bench.cpu_us(launch))
+            microseconds.append(bench.cpu_us(launch))
         if config is None:
             with launching("direct"):
-                found.append(bench.cpu_us(launches_of(plan_for(tensors, plan.config), tensors)[0]))
-        bench.row(name, *found, note=note)
+                microseconds.append(bench.cpu_us(launches_of(plan_for(tensors, plan.config), tensors)[0]))
+        bench.row(name, *microseconds, note=note)
 
 
-def one_call(bench: Bench) -> None:
+def one_call(bench: LaunchBench) -> None:
     """Time `flash_attn_varlen_func`, beside `plan` and `run` apart."""
     bench.head("one call, us", "direct", "first", "public", "plan+run")
     for batch in bench.named.values():
@@ -132,12 +132,12 @@ def one_call(bench: Bench) -> None:
             out=kv.out,
         )
         with launching("direct"):
-            found = [bench.cpu_us(call), bench.first_us(call)]
+            microseconds = [bench.cpu_us(call), bench.first_us(call)]
         with launching("public"):
-            found.append(bench.cpu_us(call))
+            microseconds.append(bench.cpu_us(call))
         with launching("direct"):
-            found.append(bench.cpu_us(partial(plan_and_run, tensors)))
-        bench.row(f"varlen {batch.name}", *found)
+            microseconds.append(bench.cpu_us(partial(plan_and_run, tensors)))
+        bench.row(f"varlen {batch.name}", *microseconds)
 
 
 def plan_and_run(tensors: BatchTensors) -> None:
@@ -145,7 +145,7 @@ def plan_and_run(tensors: BatchTensors) -> None:
     launch()
 
 
-def peers_of(folder: Path, bench: Bench) -> list[Implementation]:
+def peers_of(folder: Path, bench: LaunchBench) -> list[Implementation]:
     """Load the peers; print a line for each that cannot be loaded."""
     peers, problems = load_peers(folder, ("fa3", "vllm_triton")) if not bench.smoke else ([], [])
     for problem in problems:
@@ -153,7 +153,7 @@ def peers_of(folder: Path, bench: Bench) -> list[Implementation]:
     return peers
 
 
-def other_implementations(bench: Bench, peers: list[Implementation]) -> None:
+def other_implementations(bench: LaunchBench, peers: list[Implementation]) -> None:
     bench.head("others' calls, us", "steady", "first")
     for peer in peers:
         for batch in bench.named.values():
@@ -164,7 +164,7 @@ def other_implementations(bench: Bench, peers: list[Implementation]) -> None:
                 bench.say(f"{peer.name} {batch.name}: {brief(error)}")
 
 
-def step(bench: Bench, peers: list[Implementation], layers: int) -> None:
+def step(bench: LaunchBench, peers: list[Implementation], layers: int) -> None:
     """Time a decode step of all layers: eager, the CPU's share of that, and as a graph."""
     batch = next(iter(bench.named.values()))
     tensors = materialise(batch, bench.device, num_sets=layers)
@@ -189,7 +189,7 @@ def call_all(launches: list[Launch]) -> None:
         launch()
 
 
-def one_step(bench: Bench, name: str, call: Callable[[], None]) -> None:
+def one_step(bench: LaunchBench, name: str, call: Callable[[], None]) -> None:
     repeats = 2 if bench.smoke else 50
     figures = [wall_us(call, bench.device, repeats), bench.cpu_us(call)]
     if bench.device.type == "cuda":
@@ -197,7 +197,7 @@ def one_step(bench: Bench, name: str, call: Callable[[], None]) -> None:
     bench.row(name, *figures)
 
 
-def compile_ahead(bench: Bench, scopes: list[tuple[Config, tuple[str, ...]]]) -> None:
+def compile_ahead(bench: LaunchBench, scopes: list[tuple[Config, tuple[str, ...]]]) -> None:
     """Compile the kernels of `compare` in many processes."""
     started = time.monotonic()
     jobs = [(config, names[start::3]) for config, names in scopes for start in range(3)]
@@ -207,7 +207,7 @@ def compile_ahead(bench: Bench, scopes: list[tuple[Config, tuple[str, ...]]]) ->
     bench.say(f"compiled ahead in {time.monotonic() - started:.0f} s")
 
 
-def equality(bench: Bench, seconds: float, threads: int) -> bool:
+def equality(bench: LaunchBench, seconds: float, threads: int) -> bool:
     """Return whether all direct launches gave the bits of public ones."""
     few = FEW[:1] if bench.smoke else FEW
     every = few if bench.smoke else tuple(CHANGES)
@@ -217,10 +217,14 @@ def equality(bench: Bench, seconds: float, threads: int) -> bool:
         others = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
         devices += [device for device in others if device != bench.device][:1]
         compile_ahead(bench, scopes)
-    found = [case for config, names in scopes for case in cases((config,), devices, names, bench.smoke)]
-    count, wrong = compare(found)
-    bench.say(f"equal: {count} outputs of {len(found)} layers, {len(devices)} devices: {len(wrong)} differ")
-    here = [case for case in found if case.batch.q.device == bench.device]
+    launch_cases = [
+        case for config, names in scopes for case in cases((config,), devices, names, bench.smoke)
+    ]
+    count, wrong = compare(launch_cases)
+    bench.say(
+        f"equal: {count} outputs of {len(launch_cases)} layers, {len(devices)} devices: {len(wrong)} differ"
+    )
+    here = [case for case in launch_cases if case.batch.q.device == bench.device]
     launches, problems = stress(here, bench.device, seconds, threads, 1 if bench.smoke else 8)
     bench.say(f"stress: {launches} launches of {threads} threads in {seconds:.0f} s, {len(problems)} differ")
     for line in (*wrong, *problems)[:10]:
@@ -239,7 +243,7 @@ def main() -> int:
     parser.add_argument("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py")
     parser.add_argument("--device", default="cuda", help="cuda or cuda:N")
     args = parser.parse_args()
-    bench = Bench(environment.device_from("cpu" if args.smoke else args.device), args.smoke)
+    bench = LaunchBench(environment.device_from("cpu" if args.smoke else args.device), args.smoke)
     print(environment.headline(environment.describe(bench.device)), flush=True)
     peers = peers_of(args.peers, bench)
     seconds, threads, layers = (0.1, 1, 2) if args.smoke else (args.stress, 8, 32)

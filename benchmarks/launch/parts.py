@@ -7,19 +7,19 @@ from torch import Tensor
 from attn_kernels import Config
 from attn_kernels.launch.direct import FilledLaunch, current_device, current_stream, hooked, launch_filled
 from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise, plan_for
-from benchmarks.launch.bench import Bench
+from benchmarks.launch.bench import LaunchBench
 
 CHOSEN = ("qblock", "segmented", "qblock hopper")
 
 
-def breakdown(bench: Bench) -> None:
+def breakdown(bench: LaunchBench) -> None:
     tensors = materialise(next(iter(bench.named.values())), bench.device)
     for name in CHOSEN:
         if name in bench.configs:
             _break_down(bench, name, tensors, bench.configs[name])
 
 
-def _break_down(bench: Bench, name: str, tensors: BatchTensors, config: Config) -> None:
+def _break_down(bench: LaunchBench, name: str, tensors: BatchTensors, config: Config) -> None:
     (kv,) = tensors.sets
     plan = plan_for(tensors, config)
     (run,) = launches_of(plan, tensors)
@@ -40,10 +40,10 @@ def _break_down(bench: Bench, name: str, tensors: BatchTensors, config: Config) 
         "stream": bench.ns(partial(current_stream, index)),
     }
     triton_us = 0.0
-    for number, one in enumerate(launches):
-        call = partial(launch_filled, index, (one,), addresses, layer)
+    for number, launch in enumerate(launches):
+        call = partial(launch_filled, index, (launch,), addresses, layer)
         parts[f"kernel {number}"] = 1e3 * bench.cpu_us(call)
-        triton_us += bench.cpu_us(_launcher_call(one, index, addresses, layer))
+        triton_us += bench.cpu_us(_launcher_call(launch, index, addresses, layer))
     run_us = bench.cpu_us(run)
     rest = run_us - triton_us
     bench.say(f"run of {name}: {run_us:.1f} us = Triton's launchers {triton_us:.1f} us + ours {rest:.1f} us")

@@ -13,7 +13,7 @@ NEAR = 1.15  # times the best: configs that compete for the choice
 
 @dataclass(frozen=True)
 class CellSpread:
-    """How the times of the same cells differ."""
+    """Differences between two times of the same cells."""
 
     cells: int
     median: float  # of |second / first - 1|, as the percentiles
@@ -36,7 +36,7 @@ class TableComparison:
 
 
 @dataclass(frozen=True)
-class ModuleComparison:
+class ModuleSlowdowns:
     """Two modules' choices, by one table."""
 
     own: Slowdowns
@@ -75,11 +75,11 @@ def compare_tables(first: TimedTable, second: TimedTable) -> TableComparison:
     )
 
 
-def compare_modules(table: TimedTable, own: Decisions, other: Decisions) -> ModuleComparison:
+def compare_modules(table: TimedTable, own: Decisions, other: Decisions) -> ModuleSlowdowns:
     """Score the choices of a device's own module and of another device's module by the device's table."""
     mine, theirs = table.times_of(own), table.times_of(other)
     differ = sum(a != b for a, b in zip(own, other, strict=True))
-    return ModuleComparison(
+    return ModuleSlowdowns(
         summary(mine / table.best), summary(theirs / table.best), summary(theirs / mine), differ
     )
 

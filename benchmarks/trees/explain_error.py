@@ -1,4 +1,4 @@
-"""How far the times that `treegen explain` predicts are from measured ones, and how often its ranges hold.
+"""Compare the times that `treegen explain` predicts with measured ones, and count how often its ranges hold.
 
     python -m benchmarks.trees.explain_error
 
@@ -48,9 +48,9 @@ def main() -> None:
     print(f"{'':46}     of  missing  median     90%    held  median range")
     for device in parser.parse_args().devices:
         tuned = read_tuned_module(None, KERNEL, device)
-        left_out = [found for row in range(len(tuned.times)) for found in _left_out(tuned, row)]
+        left_out = [scenario for row in range(len(tuned.times)) for scenario in _left_out(tuned, row)]
         _print_lines(f"{device}, left out", left_out)
-        for kind in sorted({found.kind for found in left_out}):
+        for kind in sorted({scenario.kind for scenario in left_out}):
             _print_line(f"{device}, left out, {kind}", [f.time for f in left_out if f.kind == kind])
         table = read_table(Path(UNSEEN.format(device=device)))
         problem = build_problem(tuned.kernel, tuned.problem.device, table)
@@ -71,23 +71,23 @@ def _predictions(known: TunedModule, truth: TunedModule, rows: Sequence[int]) ->
     for row, config in zip(rows, decisions, strict=True):
         values = dict(zip(truth.problem.names, truth.problem.features[row].tolist(), strict=True))
         kind = truth.problem.scenarios[row].split("-")[1]
-        found = estimate(known, config, values, space.points, space.at(values), None)
+        prediction = estimate(known, config, values, space.points, space.at(values), None)
         columns = {config: column for column, config in enumerate(truth.problem.configs)}
         time = float(truth.times[row, columns[config]]) if config in columns else math.nan
-        if found is None or math.isnan(time):
+        if prediction is None or math.isnan(time):
             yield PredictedScenario(kind, None)
             continue
         ratios = [
             (runner.ratio, float(truth.times[row, columns[runner.config]]) / time)
-            for runner in found.runners_up[:TOP]
+            for runner in prediction.runners_up[:TOP]
             if runner.config in columns and np.isfinite(truth.times[row, columns[runner.config]])
         ]
-        yield PredictedScenario(kind, (found.time, time), tuple(ratios))
+        yield PredictedScenario(kind, (prediction.time, time), tuple(ratios))
 
 
-def _print_lines(title: str, found: Sequence[PredictedScenario]) -> None:
-    _print_line(title, [one.time for one in found])
-    _print_line(f"{title}, runners-up", [pair for one in found for pair in one.ratios])
+def _print_lines(title: str, predictions: Sequence[PredictedScenario]) -> None:
+    _print_line(title, [prediction.time for prediction in predictions])
+    _print_line(f"{title}, runners-up", [pair for prediction in predictions for pair in prediction.ratios])
 
 
 def _print_line(title: str, pairs: Sequence[Pair | None]) -> None:

@@ -63,7 +63,7 @@ class Slowdowns:
 
 @dataclass(frozen=True)
 class Optimism:
-    """How much too low the best time of a scenario is, as the least of many noisy ones."""
+    """The bias of a scenario's best time, which is too low as the least of many noisy times."""
 
     scenarios: int
     second_look: float  # geometric mean: one repeat's time of the other repeat's best, over the best median
@@ -141,7 +141,7 @@ def groups(problem: Problem) -> dict[str, list[int]]:
     shapes = Counter(label for _, label in labels)
     names = [*(f"kind {name}" for name in KINDS), *sorted(shapes, key=lambda name: (-shapes[name], name))]
     rows = {name: [row for row, of in enumerate(labels) if name in of] for name in names}
-    return {"all": list(range(len(labels)))} | {name: found for name, found in rows.items() if found}
+    return {"all": list(range(len(labels)))} | {name: members for name, members in rows.items() if members}
 
 
 def share_of_gap(chosen: Floats, single: Floats) -> float | None:
@@ -156,7 +156,7 @@ def share_of_gap(chosen: Floats, single: Floats) -> float | None:
 def entries(table: TimedTable, chosen: Mapping[str, Decisions]) -> list[dict[str, Any]]:
     """Each scenario's id, kind and shape, and (config, microseconds) of the best and of each choice."""
     times = {name: table.times_of(decisions) for name, decisions in chosen.items()}
-    found = []
+    result = []
     for row, (id, values) in enumerate(scenarios(table.problem)):
         best = table.problem.configs[int(np.nanargmin(table.times[row]))]
         entry: dict[str, Any] = {"id": id, "kind": kind(id, values), "shape": shape(values)}
@@ -165,8 +165,8 @@ def entries(table: TimedTable, chosen: Mapping[str, Decisions]) -> list[dict[str
             name: (str(launch_config(chosen[name][row])), None if np.isnan(taken[row]) else float(taken[row]))
             for name, taken in times.items()
         }
-        found.append(entry)
-    return found
+        result.append(entry)
+    return result
 
 
 def optimism(problem: Problem) -> Optimism | None:

@@ -79,7 +79,7 @@ def spreads(pair: TableComparison) -> Iterable[tuple[str, CellSpread]]:
 
 def device_lines(pair: DeviceComparison) -> list[str]:
     first, second, best = pair.first, pair.second, pair.best
-    found = [
+    lines = [
         "",
         f"{first} and {second}, {pair.set}: of the cells that both timed, the best config differs "
         f"in {best.differ} of {best.scenarios} scenarios",
@@ -88,24 +88,24 @@ def device_lines(pair: DeviceComparison) -> list[str]:
         row(f"best of {second} on {first}", best.second_on_first),
     ]
     for here, there, modules in ((first, second, pair.on_first), (second, first, pair.on_second)):
-        found += [
+        lines += [
             row(f"own module on {here}", modules.own),
             row(f"module of {there} on {here} (other choice in {modules.differ})", modules.other),
             row("    its time over that of the own module", modules.other_over_own),
         ]
     for name, spread in spreads(best):
-        found.append(f"{second} over {first}, {name} ({spread.cells}): median {spread.shift:.3f}")
-    return found
+        lines.append(f"{second} over {first}, {name} ({spread.cells}): median {spread.shift:.3f}")
+    return lines
 
 
 def run_lines(noise: RunComparison) -> list[str]:
     pair = noise.pair
-    found = ["", f"{noise.device}, two runs: relative difference of a cell's medians"]
+    lines = ["", f"{noise.device}, two runs: relative difference of a cell's medians"]
     for name, spread in spreads(pair):
         percentiles = f"{spread.median:.1%} median, {spread.p90:.1%} 90%, {spread.p99:.1%} 99%"
         shift = f"second over first, median: {spread.shift:.4f}"
-        found.append(f"{name:24} {spread.cells:6} cells: {percentiles}; {shift}")
-    found += [
+        lines.append(f"{name:24} {spread.cells:6} cells: {percentiles}; {shift}")
+    lines += [
         f"the winner differs in {pair.differ} of {pair.scenarios} scenarios",
         f"{'':58} {HEAD}",
         row("winner of the first run, by the second", pair.first_on_second),
@@ -113,8 +113,8 @@ def run_lines(noise: RunComparison) -> list[str]:
         row("winner of the second run, by the first", pair.second_on_first),
     ]
     if noise.timing[0] != noise.timing[1]:
-        found.append("the runs' timing rules differ: see `timing` in their run.yaml")
-    return found
+        lines.append("the runs' timing rules differ: see `timing` in their run.yaml")
+    return lines
 
 
 def search_lines(search: SearchLoss) -> list[str]:

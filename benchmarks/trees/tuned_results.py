@@ -6,7 +6,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.trees.compare_tables import ModuleComparison, TableComparison, compare_modules, compare_tables
+from benchmarks.trees.compare_tables import ModuleSlowdowns, TableComparison, compare_modules, compare_tables
 from benchmarks.trees.score_choices import (
     KERNEL,
     CommittedTrees,
@@ -56,8 +56,8 @@ class DeviceComparison:
     second: str
     set: str
     best: TableComparison
-    on_first: ModuleComparison
-    on_second: ModuleComparison
+    on_first: ModuleSlowdowns
+    on_second: ModuleSlowdowns
 
 
 @dataclass(frozen=True)
@@ -81,15 +81,15 @@ class TunedResults:
 
 def read_tables(root: Path, devices: Sequence[str], trees: CommittedTrees) -> tuple[Tables, list[str]]:
     """The tables that exist, and a line for each that does not. Raises InputError."""
-    found, missing = {}, []
+    tables, missing = {}, []
     for device in devices:
         for name, pattern in SETS.items():
             folder = root / pattern.format(device)
             if name == "tuned" or folder.is_dir():
-                found[device, name] = read_timed_table(folder, device, name, trees)
+                tables[device, name] = read_timed_table(folder, device, name, trees)
             else:
                 missing.append(f"no table {folder}: left out")
-    return found, missing
+    return tables, missing
 
 
 def results_of(tables: Tables, devices: Sequence[str], trees: CommittedTrees) -> TunedResults:

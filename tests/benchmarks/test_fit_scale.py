@@ -10,17 +10,17 @@ import pytest
 
 from benchmarks.fit import scale, scale_model, scale_one
 from treegen.build import fit_tree
-from treegen.core.problem import UNMEASURED
+from treegen.core.problem import UNTIMED
 from treegen.core.spec import Config
 from treegen.core.tree import Leaf, Split, Tree
 from treegen.read.build_problem import build_problem
 
 
-def _planted_tree(planted: scale_model.Model, node: int = 0) -> Tree:
-    if node >= len(planted.ask):
-        best = int(planted.effect[node - len(planted.ask)].argmin())
+def _planted_tree(planted: scale_model.PlantedModel, node: int = 0) -> Tree:
+    if node >= len(planted.split_feature):
+        best = int(planted.effect[node - len(planted.split_feature)].argmin())
         return Leaf(Config(scale_model.VARIANT, ((scale_model.PARAMETER, best),)))
-    feature, threshold = scale_model.FEATURES[planted.ask[node]], int(planted.threshold[node])
+    feature, threshold = scale_model.FEATURES[planted.split_feature[node]], int(planted.threshold[node])
     return Split(
         feature, threshold, _planted_tree(planted, 2 * node + 1), _planted_tree(planted, 2 * node + 2)
     )
@@ -60,7 +60,7 @@ def test_the_fitted_tree_finds_what_was_planted(seed: int) -> None:
     """Without the search on measured scenarios, these are 1.010, 1.022 and 1.015."""
     planted = scale_model.model(60, seed)
     made = build_problem(scale_model.kernel(), scale_model.DEVICE, scale_model.table(planted, 2000, seed))
-    assert (made.cost == UNMEASURED).any()
+    assert (made.cost == UNTIMED).any()
     tree = fit_tree(made)
     planted_splits, found = set(_splits(_planted_tree(planted))), set(_splits(tree))
     assert {feature for feature, _ in found} <= {feature for feature, _ in planted_splits}

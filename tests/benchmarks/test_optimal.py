@@ -81,8 +81,8 @@ def _all_trees(case: Case, rows: list[int], depth: int) -> Iterator[Weighed]:
             no_sides = list(_all_trees(case, [row for row in rows if not answers[row]], depth - 1))
             for yes in _all_trees(case, [row for row in rows if answers[row]], depth - 1):
                 for no in no_sides:
-                    asked = (question, *yes[2], *no[2])
-                    yield yes[0] + no[0], yes[1] + no[1], asked, (question, yes[3], no[3])
+                    used = (question, *yes[2], *no[2])
+                    yield yes[0] + no[0], yes[1] + no[1], used, (question, yes[3], no[3])
 
 
 def _first_of_all(case: Case) -> Weighed:
@@ -102,8 +102,8 @@ def _best(case: Case) -> Weighed:
                 yes = frozenset(row for row in rows if answers[row])
                 for share in range(1, leaves) if 0 < len(yes) < len(rows) else ():
                     one, other = best(yes, depth - 1, share), best(rows - yes, depth - 1, leaves - share)
-                    asked = (question, *one[2], *other[2])
-                    found.append((one[0] + other[0], one[1] + other[1], asked, (question, one[3], other[3])))
+                    used = (question, *one[2], *other[2])
+                    found.append((one[0] + other[0], one[1] + other[1], used, (question, one[3], other[3])))
             known[rows, depth, leaves] = min(found, key=lambda tree: tree[:3])
         return known[rows, depth, leaves]
 
@@ -111,8 +111,10 @@ def _best(case: Case) -> Weighed:
 
 
 def _larger(seed: int, rows: int, depth: int, max_leaves: int | None = None) -> Case:
-    """Thresholds on three features, and configs that suit some of their values; many trees cost the same
-    where the seed is odd."""
+    """Thresholds on three features, and configs that suit some of their values.
+
+    Many trees cost the same where the seed is odd.
+    """
     random = np.random.default_rng(seed)
     features = random.integers(0, 6, size=(3, rows))
     answers = np.array([feature <= threshold for threshold in (0, 2, 4) for feature in features])

@@ -13,7 +13,7 @@ from attn_kernels.choose import capture, heuristic
 from attn_kernels.choose.overrides import overrides
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.launch import direct
-from attn_kernels.testing.poisoned import Batch, make_batch, relative_error, run_poisoned
+from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error, run_poisoned
 
 NAMES = tuple(VARIANTS)
 Q_BLOCKS = ("qblock", "segmented", "static_grid", "stream_k")
@@ -62,7 +62,9 @@ def scores(heads: int, names: str, dtype: torch.dtype = torch.float16) -> dict[s
     return options
 
 
-def random_batch(lens: Any, ratio: int = 4, kv_heads: int = 1, head_size: int = 32, **options: Any) -> Batch:
+def random_batch(
+    lens: Any, ratio: int = 4, kv_heads: int = 1, head_size: int = 32, **options: Any
+) -> PoisonedBatch:
     options = {"block_size": 16, "dtype": torch.float16} | options
     return make_batch(
         *lens, num_query_heads=ratio * kv_heads, num_kv_heads=kv_heads, head_size=head_size, **options
@@ -73,7 +75,7 @@ def assert_close(out: Tensor, expected: Tensor) -> None:
     assert relative_error(out, expected) < TOLERANCE[out.dtype]
 
 
-def check(batch: Batch, config: Config, **options: Any) -> None:
+def check(batch: PoisonedBatch, config: Config, **options: Any) -> None:
     """The kernel's result, nothing but its inputs unpoisoned, is the reference's."""
     out = run_poisoned(batch, batch.plan(config=config), **options)
     assert_close(out, batch.reference(**options))
@@ -103,8 +105,10 @@ ONCE_A_PLAN = ("count_q_blocks_kernel", "count_segments_kernel")
 def record_launches(
     monkeypatch: Any, execute: bool = True, once_a_plan: bool = False
 ) -> list[SimpleNamespace]:
-    """A list that every launch of every kernel for a layer is recorded in, and of those for a plan if so
-    wished."""
+    """Return a list in which every launch of a layer's kernels is recorded.
+
+    Launches for a plan are recorded on request.
+    """
     recorded: list[SimpleNamespace] = []
     launch_kernel = direct.launch_kernel
 
@@ -121,8 +125,10 @@ def record_launches(
 
 
 def record_calls(monkeypatch: Any, module: Any, function: str, *fields: str) -> list[tuple[int, ...]]:
-    """A list that every call of a device function from ``module`` is recorded in: the numbers that ``fields``
-    name, of its Block or among its arguments."""
+    """Return a list in which every call of a device function from ``module`` is recorded.
+
+    An entry holds the numbers that ``fields`` names, of the call's Block or among its arguments.
+    """
     recorded: list[tuple[int, ...]] = []
     original = getattr(module, function)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.problem import FORBIDDEN, UNIT, UNMEASURED
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED
 from treegen.core.table import Cells, Table, TableConfig
 from treegen.review.diff.price import Price, Tolerance, price
 
@@ -33,11 +33,13 @@ def table(times: Floats, cells: Cells = Cells.MEASURED) -> Table:
 
 
 def costs(times: Floats) -> npt.NDArray[np.int64]:
-    """Costs as in Problem of times; NaN was not measured, inf failed. Any best time will do, as only
-    differences count."""
+    """Costs as in Problem for some times; NaN was not measured, inf failed.
+
+    The best time is arbitrary, as only differences count.
+    """
     with np.errstate(invalid="ignore"):
         steps = np.rint(np.log(np.where(np.isfinite(times), times, 1.0)) * UNIT).astype(np.int64)
-    return np.where(np.isnan(times), UNMEASURED, np.where(np.isinf(times), FORBIDDEN, steps))
+    return np.where(np.isnan(times), UNTIMED, np.where(np.isinf(times), FORBIDDEN, steps))
 
 
 def priced(

@@ -36,8 +36,10 @@ points = st.fixed_dictionaries(dict.fromkeys(FEATURES, any_integer))
 
 
 def expressions(*, power_of_2: bool = True) -> st.SearchStrategy[Expression]:
-    """Expressions as `parse` can return them. Their Python text holds no next_power_of_2, so a round trip
-    through `parse` must do without it."""
+    """Expressions as `parse` can return them.
+
+    Their Python text holds no next_power_of_2, so that a round trip through `parse` is possible.
+    """
     numbers = st.integers(-(10**6), 10**6).map(Number)
     leaves = st.one_of(numbers, st.sampled_from(FEATURES).map(Name))
 

@@ -39,12 +39,12 @@ def run(options: argparse.Namespace) -> int:
     output = options.output or short(spec.output)
     built = build(spec, None if options.fresh else output)
     if options.check:
-        found = list(differences(output, built.files))
-        for line in [*found, *(not_kept(built.heuristics) if found else [])]:
+        changes = list(differences(output, built.files))
+        for line in [*changes, *(not_kept(built.heuristics) if changes else [])]:
             print(one_line(line))
-        verdict = "stale; run `treegen build` and commit the result" if found else "up to date"
+        verdict = "stale; run `treegen build` and commit the result" if changes else "up to date"
         print(one_line(f"{output}: {verdict}"))
-        return FOUND if found else FINE
+        return FOUND if changes else FINE
     for path in foreign_files(output, built.files):
         raise InputError(path, "was not written by treegen; move it away, or remove it to have it replaced")
     show_heuristics(built.heuristics)

@@ -56,8 +56,8 @@ def run(options: argparse.Namespace) -> int:
         print(*lines(name, report), sep="\n", flush=True)
         print(f"{name}: {seconds:.1f} s", file=sys.stderr, flush=True)
     print(f"{short(spec.path)}: {verdict(reports, options.skip)}")
-    found = any(report.problems or (options.strict and report.not_run) for report in reports.values())
-    return FOUND if found else FINE
+    failed = any(report.problems or (options.strict and report.not_run) for report in reports.values())
+    return FOUND if failed else FINE
 
 
 def _at_least_1(text: str) -> int:

@@ -54,9 +54,9 @@ def run(options: argparse.Namespace) -> int:
             if options.new is None
             else read_snapshot(options.new, options.spec, stack)
         )
-        found = compare(old, new, 1 + options.threshold / 100)
+        diff = compare(old, new, 1 + options.threshold / 100)
     if options.format == "terminal":
-        show(found)
+        show(diff)
     else:
-        sys.stdout.write(markdown(found) if options.format == "markdown" else json_text(found))
-    return FOUND if found.regresses else FINE
+        sys.stdout.write(markdown(diff) if options.format == "markdown" else json_text(diff))
+    return FOUND if diff.regresses else FINE

@@ -46,9 +46,9 @@ def run(options: argparse.Namespace) -> int:
     if options.top < 1:
         raise InputError(f"--top {options.top}", "must be at least 1")
     given = parse_features(options.features)
-    found = explain(read_tuned_module(options.spec, options.kernel, options.device), given, options.top)
+    explanation = explain(read_tuned_module(options.spec, options.kernel, options.device), given, options.top)
     if options.json:
-        print(figures_text(found), end="")
+        print(figures_text(explanation), end="")
     else:
-        show_explanation(found)
+        show_explanation(explanation)
     return FINE

@@ -12,15 +12,17 @@ from collections.abc import Sequence
 
 from treegen import __version__
 from treegen.cli import build, check, diff, evaluate, explain, import_table, report
-from treegen.cli.parsers import WRONG, Parser
+from treegen.cli.parsers import WRONG, CommandParser
 from treegen.core.errors import InputError, reason
 
 INTERRUPTED, CLOSED_PIPE = 130, 141  # 128 plus the number of the signal, as in shells
 _COMMANDS = (build, check, diff, explain, report, evaluate, import_table)
 
 
-def _parser() -> Parser:
-    parser = Parser(prog="treegen", description="Compile kernel tuning results into if-else Python modules.")
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        prog="treegen", description="Compile kernel tuning results into if-else Python modules."
+    )
     parser.add_argument("--version", action="version", version=f"treegen {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in _COMMANDS:

@@ -11,25 +11,25 @@ from treegen.core.errors import one_line
 FINE, FOUND, WRONG = 0, 1, 2
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """A parser that reports wrong use in one line and exits with WRONG."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(WRONG, one_line(f"treegen: {message} (see '{self.prog} --help')") + "\n")
 
 
-Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
+Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 """The object to which a command adds its parser."""
 
 
-def add_spec(parser: Parser) -> None:
+def add_spec(parser: CommandParser) -> None:
     """Add the option `--spec`."""
     parser.add_argument(
         "--spec", type=Path, metavar="FILE", help="the spec (default: treegen.yaml in this folder)"
     )
 
 
-def add_selection(parser: Parser) -> None:
+def add_selection(parser: CommandParser) -> None:
     """Add the options that select tables of the spec."""
     parser.add_argument("--kernel", metavar="NAME", help="only this kernel (default: all of the spec)")
     parser.add_argument("--device", metavar="KEY", help="only this device (default: all with a table)")

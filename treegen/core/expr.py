@@ -41,7 +41,7 @@ _BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//"}
 _COMPARISONS = {ast.LtE: "<=", ast.GtE: ">=", ast.Lt: "<", ast.Gt: ">"}
 _FUNCTIONS = {"min": 2, "max": 2, "next_power_of_2": 1}  # the least number of arguments
 PRECEDENCE = {"+": 1, "-": 1, "*": 2, "//": 2}
-"""How closely each symbol binds."""
+"""The precedence of each symbol."""
 
 
 class ExpressionError(ValueError):
@@ -203,7 +203,7 @@ def replace(expression: Expression, parts: Mapping[Expression, Expression]) -> E
 
 
 def is_nondecreasing(expression: Expression) -> bool:
-    """Whether the expression is surely nondecreasing in each of its names (a sufficient rule)."""
+    """Return whether the expression is surely nondecreasing in each of its names (a sufficient rule)."""
     match expression:
         case Number() | Name():
             return True

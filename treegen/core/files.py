@@ -13,7 +13,7 @@ MAX_BYTES = 64 << 20  # of an input file
 T = TypeVar("T")
 
 
-def looked_at(path: Path, look: Callable[[Path], T]) -> T:
+def try_path(path: Path, look: Callable[[Path], T]) -> T:
     """`look(path)`, with InputError for names that no file can have: too long, with NUL, a loop of links."""
     try:
         return look(path)
@@ -23,11 +23,11 @@ def looked_at(path: Path, look: Callable[[Path], T]) -> T:
 
 def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
     """The content of a plain file of at most `most` bytes; never waits for a pipe. Raises InputError."""
-    if not looked_at(path, Path.is_file):
-        raise InputError(path, "not a plain file" if looked_at(path, Path.exists) else "no such file")
-    if looked_at(path, Path.stat).st_size > most:
+    if not try_path(path, Path.is_file):
+        raise InputError(path, "not a plain file" if try_path(path, Path.exists) else "no such file")
+    if try_path(path, Path.stat).st_size > most:
         raise InputError(path, f"larger than {most >> 20} MiB")
-    return looked_at(path, Path.read_bytes)
+    return try_path(path, Path.read_bytes)
 
 
 def read_text(path: Path, most: int = MAX_BYTES) -> str:

@@ -14,7 +14,7 @@ _TAKEN = {"choose", "config", "default", "for_device", IN_KERNEL, "variant", "co
 
 
 def problem_with_package_name(name: object) -> str | None:
-    """Why `name` cannot be a name in a generated package; None if it can."""
+    """Return why `name` cannot be a name in a generated package; None if it can."""
     problem = problem_with_name(name)
     if problem is None and not re.fullmatch(r"[a-z][a-z0-9_]*", str(name)):
         return "must begin with a letter and have no capitals"

@@ -20,7 +20,7 @@ from treegen.core.table import Table, median_times
 UNIT = 1_000_000
 """Cost steps in one unit of natural-log slowdown, or in one missed winner."""
 
-UNMEASURED = 1 << 26
+UNTIMED = 1 << 26
 """Marks an untimed config of a scenario; more than any measured cost (e^67 times the best)."""
 
 UNTIMED_PENALTY = round(math.log(Objective.untimed) * UNIT)
@@ -29,7 +29,7 @@ UNTIMED_PENALTY = round(math.log(Objective.untimed) * UNIT)
 FORBIDDEN = 1 << 42
 """The cost of a config that failed or breaks a constraint in a scenario.
 
-It is as much as 2^16 times UNMEASURED, and its sum over 2^20 scenarios fits 63 bits.
+It is as much as 2^16 times UNTIMED, and its sum over 2^20 scenarios fits 63 bits.
 """
 
 GREATEST_WEIGHT = 1 << 20
@@ -48,7 +48,7 @@ class Problem:
     device: DeviceSpec
     table: Table
     names: tuple[str, ...]  # features that the table measures or that follow from these
-    split_on: tuple[str, ...]  # what splits may ask about, most preferred first
+    split_on: tuple[str, ...]  # the features of splits, most preferred first
     features: npt.NDArray[np.int64]  # [scenarios, names]
     configs: tuple[Config, ...]
     cost: npt.NDArray[np.int64]  # [scenarios, configs]
@@ -78,13 +78,13 @@ class Problem:
         return median_times(self.table)[rows][:, self.table_columns]
 
 
-def charged(cost: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def with_untimed_penalty(cost: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Costs with UNTIMED_PENALTY where a config is untimed."""
-    return np.where(cost == UNMEASURED, UNTIMED_PENALTY, cost)
+    return np.where(cost == UNTIMED, UNTIMED_PENALTY, cost)
 
 
 def holds(constraint: Constraint, values: Mapping[str, int]) -> bool:
-    """Whether the constraint holds for these values of parameters, features and limits."""
+    """Return whether the constraint holds for these values of parameters, features and limits."""
     left, right = expr.evaluate(constraint.left, values), expr.evaluate(constraint.right, values)
     match constraint.operator:
         case "<=":

@@ -43,7 +43,7 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Translation:
-    """What the words of a table that measured another kernel mean in this spec."""
+    """The meaning in this spec of the words of a table that measured another kernel."""
 
     variant: str
     rename: Mapping[str, str]  # the table's word -> feature or parameter
@@ -52,7 +52,7 @@ class Translation:
 
 @dataclass(frozen=True)
 class Budget:
-    """How large a fitted tree may be.
+    """The limits on a fitted tree's size.
 
     A price is a part of the geometric mean slowdown: 0.0005 is 0.05% of the time.
     """
@@ -65,7 +65,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Objective:
-    """What fitting minimises; `fit.objective` computes it."""
+    """The loss that fitting minimises; `fit.objective` computes it."""
 
     weight: Expression = _ONE  # how much a scenario counts, over features and limits
     worst_case: float = 0.0  # a log slowdown of c counts c * (1 + worst_case * c / ln 2)
@@ -97,7 +97,7 @@ class KernelSpec:
     name: str
     features: tuple[str, ...]
     derived: Mapping[str, Expression]
-    split_on: tuple[str, ...]  # what splits may ask about, most preferred first
+    split_on: tuple[str, ...]  # the features of splits, most preferred first
     variants: tuple[str, ...]
     parameters: Mapping[str, Parameter]
     constraints: tuple[Constraint, ...]
@@ -109,7 +109,7 @@ class KernelSpec:
     objective: Objective = Objective()
     words: Mapping[str, str] = field(default_factory=dict)  # what reviews call features and parameters
     regimes: Mapping[str, Regime] = field(default_factory=dict)  # by what reviews call them
-    hook: str | None = None  # the entry point through which `treegen check` asks the kernel's code
+    hook: str | None = None  # the entry point through which `treegen check` calls the kernel's code
     in_kernel: tuple[str, ...] = ()  # the parameters that Triton kernels choose themselves
 
     def non_defaults(self, config: Config) -> tuple[tuple[str, int], ...]:

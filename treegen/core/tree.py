@@ -91,7 +91,7 @@ def split_features(tree: Tree) -> Iterator[str]:
 
 
 def same_without_gaps(one: Tree, other: Tree) -> bool:
-    """Whether two trees are equal except for their gaps, so that they are printed alike."""
+    """Return whether two trees are equal except for their gaps, so that they are printed alike."""
     if isinstance(one, Leaf) or isinstance(other, Leaf):
         return one == other
     return (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.problem import UNMEASURED, UNTIMED_PENALTY, Problem
+from treegen.core.problem import UNTIMED, UNTIMED_PENALTY, Problem
 from treegen.core.spec import Config
 from treegen.core.tree import Tree, choose
 
@@ -28,16 +28,16 @@ class Choices:
 
 
 def decide(tree: Tree, problem: Problem) -> Decisions:
-    """What a tree chooses in every scenario, also of a table that it was not fitted to."""
+    """Return a tree's choice in every scenario, also of a table that it was not fitted to."""
     rows = (dict(zip(problem.names, row, strict=True)) for row in problem.features.tolist())
     return tuple(choose(tree, values) for values in rows)
 
 
-def judge(decisions: Decisions, problem: Problem) -> Choices:
+def score_decisions(decisions: Decisions, problem: Problem) -> Choices:
     """The costs of decisions by a table; a config that the table lacks counts as not measured."""
     index = {config: i for i, config in enumerate(problem.configs)}
     columns = [index.get(config) for config in decisions]
-    cost = [UNMEASURED if c is None else problem.cost[row, c] for row, c in enumerate(columns)]
+    cost = [UNTIMED if c is None else problem.cost[row, c] for row, c in enumerate(columns)]
     return Choices(np.array(cost, dtype=np.int64), problem.scenarios)
 
 
@@ -49,4 +49,4 @@ def joined(parts: Sequence[Choices]) -> Choices:
 
 def penalise_untimed(cost: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Costs in which every choice without a time, failed ones included, counts as 2x slower than the best."""
-    return np.where(cost >= UNMEASURED, UNTIMED_PENALTY, cost)
+    return np.where(cost >= UNTIMED, UNTIMED_PENALTY, cost)

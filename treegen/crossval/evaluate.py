@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.problem import UNIT, UNMEASURED, Problem
+from treegen.core.problem import UNIT, UNTIMED, Problem
 from treegen.core.spec import Budget
 from treegen.core.table import Cells
 from treegen.core.tree import Tree, size
-from treegen.crossval.choices import Fit, decide, judge
+from treegen.crossval.choices import Fit, decide, score_decisions
 from treegen.crossval.folds import Fold, split_copies
 from treegen.crossval.peers import classifier
 from treegen.fit.significance import copies
@@ -63,7 +63,7 @@ def held_out(problem: Problem, fold_trees: Sequence[FoldTree]) -> npt.NDArray[np
     for number, fold_tree in enumerate(fold_trees):
         unseen = problem.rows(fold_tree.fold.test)
         repeat = number * REPEATS // len(fold_trees)
-        result[repeat, fold_tree.fold.test] = judge(decide(fold_tree.tree, unseen), unseen).cost
+        result[repeat, fold_tree.fold.test] = score_decisions(decide(fold_tree.tree, unseen), unseen).cost
     return result
 
 
@@ -81,7 +81,7 @@ def evaluate(problem: Problem, fold_trees: Sequence[FoldTree]) -> Evaluation | N
         known, unseen = problem.rows(fold_tree.fold.train), problem.rows(fold_tree.fold.test)
         budget = Budget(problem.kernel.budget.max_depth, size(fold_tree.tree))
         rules = [classifier(known, budget, seed) for seed in _CLASSIFIER_SEEDS]
-        theirs += [judge(rule.choose(unseen), unseen).cost for rule in rules]
+        theirs += [score_decisions(rule.choose(unseen), unseen).cost for rule in rules]
     ours, cells = held_out(problem, fold_trees).ravel(), problem.table.cells
     return Evaluation(_summary(ours, cells), _summary(np.concatenate(theirs), cells))
 
@@ -90,6 +90,6 @@ def _summary(cost: npt.NDArray[np.int64], cells: Cells) -> HeldOut:
     agreement = float(np.mean(cost == 0))
     if cells is Cells.WINNERS:
         return HeldOut(agreement, None)
-    timed = cost[cost < UNMEASURED]
+    timed = cost[cost < UNTIMED]
     slowdown = math.exp(float(timed.mean()) / UNIT) if len(timed) else math.inf
     return HeldOut(agreement, slowdown, 1 - len(timed) / len(cost))

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.problem import FORBIDDEN, UNIT, UNMEASURED
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED
 from treegen.core.table import Cells
 from treegen.crossval.choices import Choices, penalise_untimed
 
 
 @dataclass(frozen=True)
 class Quality:
-    """How good some choices were.
+    """The quality of some choices.
 
     A slowdown is a choice's time over the best time in its scenario. All slowdowns are None for a winner
     table; `timed_slowdown` and `worst` are None where no choice has a time.
     """
 
-    choices: int  # how many were judged
+    choices: int  # how many were scored
     agreement: float  # share that is the fastest config
     slowdown: float | None  # geometric mean; a choice without a time scores as 2x slower than the best
     timed_slowdown: float | None  # geometric mean over the choices that have a time
@@ -32,18 +32,18 @@ class Quality:
     failed: int  # choices that failed or break a constraint
 
 
-def quality(judged: Choices, cells: Cells) -> Quality:
-    """The figures of judged choices, of which there must be at least one."""
-    cost, count = judged.cost, len(judged.cost)
+def quality(choices: Choices, cells: Cells) -> Quality:
+    """The figures of choices, of which there must be at least one."""
+    cost, count = choices.cost, len(choices.cost)
     failed = int((cost >= FORBIDDEN).sum())
-    unmeasured = int((cost >= UNMEASURED).sum()) - failed
+    unmeasured = int((cost >= UNTIMED).sum()) - failed
     agreement = float((cost == 0).sum()) / count
     if cells is Cells.WINNERS:
         return Quality(count, agreement, None, None, None, None, None, unmeasured, failed)
     scored = np.sort(penalise_untimed(cost))
     percentile95 = int(scored[(95 * count + 99) // 100 - 1])
-    timed = cost[cost < UNMEASURED]
-    worst = _worst(judged) if len(timed) else None
+    timed = cost[cost < UNTIMED]
+    worst = _worst(choices) if len(timed) else None
     return Quality(
         count,
         agreement,
@@ -73,8 +73,8 @@ def gap_closed(slowdown: float | None, single_best: float | None) -> float | Non
     return 1 - math.log(slowdown) / math.log(single_best)
 
 
-def _worst(judged: Choices) -> tuple[int, str]:
+def _worst(choices: Choices) -> tuple[int, str]:
     """The greatest cost of a timed choice and its scenario's id; of equals the first in the alphabet."""
-    timed = [(int(c), s) for c, s in zip(judged.cost, judged.scenarios, strict=True) if c < UNMEASURED]
+    timed = [(int(c), s) for c, s in zip(choices.cost, choices.scenarios, strict=True) if c < UNTIMED]
     highest = max(cost for cost, _ in timed)
     return highest, min(scenario for cost, scenario in timed if cost == highest)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.problem import UNIT, UNMEASURED, Problem
+from treegen.core.problem import UNIT, UNTIMED, Problem
 from treegen.core.spec import Budget
 from treegen.core.table import Cells
 from treegen.crossval.choices import Decisions
@@ -79,7 +79,7 @@ def _values(problem: Problem, known: Problem) -> list[list[int]]:
 
 def _timings(known: Problem) -> npt.NDArray[np.float64]:
     """[scenarios, configs] times relative to the scenario's best; infinite where unknown, as in Helion."""
-    unknown = known.cost > 0 if known.table.cells is Cells.WINNERS else known.cost >= UNMEASURED
+    unknown = known.cost > 0 if known.table.cells is Cells.WINNERS else known.cost >= UNTIMED
     return np.where(unknown, np.inf, np.exp(np.where(unknown, 0, known.cost) / UNIT))
 
 

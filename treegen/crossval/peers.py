@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from treegen.core.problem import UNIT, Problem, charged
+from treegen.core.problem import UNIT, Problem, with_untimed_penalty
 from treegen.core.spec import Budget
 from treegen.core.tree import Tree, size
 from treegen.crossval.choices import Decisions, decide
@@ -24,7 +24,7 @@ _CAP = 4 * UNIT  # else a single failure would outweigh all times in a mean of c
 
 @dataclass(frozen=True)
 class Rule:
-    """What a method has learned."""
+    """A rule that a method has fitted."""
 
     choose: Callable[[Problem], Decisions]
     leaves: int | None  # of its tree; None if it is not a single tree
@@ -40,7 +40,7 @@ def tree_rule(tree: Tree) -> Rule:
 
 def single_best(known: Problem, budget: Budget) -> Rule:
     """The one config of least total cost."""
-    config = known.configs[int(charged(known.cost).sum(axis=0).argmin())]
+    config = known.configs[int(with_untimed_penalty(known.cost).sum(axis=0).argmin())]
     return Rule(lambda unseen: (config,) * len(unseen.cost), 1)
 
 
@@ -96,7 +96,7 @@ def _logarithms(features: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
 
 
 def _targets(known: Problem) -> npt.NDArray[np.int64]:
-    return np.minimum(charged(known.cost), _CAP)
+    return np.minimum(with_untimed_penalty(known.cost), _CAP)
 
 
 def _cheapest(known: Problem, model: Any, features: npt.NDArray[Any]) -> Decisions:

@@ -18,7 +18,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How the parts of a function are printed."""
+    """The printers of a function's parts."""
 
     leaf: Callable[[Config], str]  # the statement of a leaf
     expression: Callable[[expr.Expression], str] = expr.to_python  # the expression of a derived feature
@@ -56,7 +56,7 @@ def statements(tree: Tree, derived: Mapping[str, expr.Expression], dialect: Dial
 
 
 def _is_split_alone(tree: Tree, derived: Mapping[str, expr.Expression], in_scope: frozenset[str]) -> bool:
-    """Whether the tree is printed as an `if`, with nothing to compute before it."""
+    """Return whether the tree is printed as an `if`, with nothing to compute before it."""
     return isinstance(tree, Split) and not _needed(tree.feature, derived, in_scope)
 
 

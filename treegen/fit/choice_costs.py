@@ -1,4 +1,4 @@
-"""What the choices of trees cost by a table."""
+"""The costs of trees' choices by a table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.problem import FORBIDDEN, UNIT, UNMEASURED, UNTIMED_PENALTY, Problem
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, UNTIMED_PENALTY, Problem
 from treegen.core.spec import Config
 from treegen.core.tree import Leaf, Tree
 from treegen.fit.objective import losses
@@ -42,7 +42,7 @@ class ChoiceCosts:
         return choices(tree, self.problem, self.column, rows)
 
     def fails(self, tree: Tree, rows: Ints) -> bool:
-        """Whether the tree launches a config that failed or breaks a constraint in any of these scenarios."""
+        """Return whether the tree launches a failed or forbidden config in any of these scenarios."""
         return bool((self.problem.cost[rows, self.choices(tree, rows)] >= FORBIDDEN).any())
 
     def best_leaf(self, rows: Ints) -> Leaf:
@@ -51,13 +51,13 @@ class ChoiceCosts:
         return Leaf(self.problem.configs[np.lexsort([self.loss[rows].sum(axis=0), failing])[0]])
 
     def drop(self, before: Tree, after: Tree, rows: Ints, *, penalise_untimed: bool = False) -> CostDrop:
-        """How much costs drop in some scenarios from one tree to another.
+        """Return how much costs drop in some scenarios from one tree to another.
 
         A scenario in which the choice before is untimed is left out, or penalised as in fitting. One in which
         only the choice after is untimed is always penalised.
         """
         old = self.choices(before, rows)
-        known = (self.problem.cost[rows, old] != UNMEASURED) | penalise_untimed
+        known = (self.problem.cost[rows, old] != UNTIMED) | penalise_untimed
         rows, old = rows[known], old[known]
         new = self.choices(after, rows)
         return CostDrop(
@@ -67,12 +67,12 @@ class ChoiceCosts:
         )
 
     def drop_to(self, before: Tree, after: Ints, *, penalise_untimed: bool) -> CostDrop:
-        """How much costs drop from a tree to costs [repeats, scenarios] as in `Problem.cost`.
+        """Return how much costs drop from a tree to costs [repeats, scenarios] as in `Problem.cost`.
 
         A pair with an untimed side is left out, or penalised as in fitting.
         """
         old = self.choices(before, self.all_rows)
-        timed = (after != UNMEASURED) & (self.problem.cost[self.all_rows, old] != UNMEASURED)
+        timed = (after != UNTIMED) & (self.problem.cost[self.all_rows, old] != UNTIMED)
         repeat, rows = np.nonzero(timed | penalise_untimed)
         cost, loss = _capped(replace(self.problem, cost=after.T))
         return CostDrop(
@@ -91,5 +91,5 @@ def choice_costs_of(problem: Problem) -> ChoiceCosts:
 def _capped(problem: Problem) -> tuple[Ints, Ints]:
     """Costs of which none exceeds CAP, with untimed ones penalised as in fitting, and their losses."""
     untimed = round(math.log(problem.kernel.objective.untimed) * UNIT)
-    cost = np.minimum(np.where(problem.cost == UNMEASURED, untimed, problem.cost), CAP)
+    cost = np.minimum(np.where(problem.cost == UNTIMED, untimed, problem.cost), CAP)
     return cost, losses(replace(problem, cost=cost))

@@ -26,7 +26,7 @@ def grow(training: TrainingSet, tree: IndexTree) -> IndexTree:
 
 
 def _best_split(training: TrainingSet, rows: Rows, depth: int) -> tuple[float, tuple[int, int, int]]:
-    """What the best split of a leaf saves, and the subtree that it makes."""
+    """Return what the best split of a leaf saves, and the subtree that it makes."""
     if depth >= training.max_depth or len(rows) < 2 * training.min_rows or not len(training.is_low):
         return -np.inf, (0, 0, 0)
     saved = _saved(training, rows)

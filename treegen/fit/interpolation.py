@@ -2,7 +2,7 @@
 
 Between a scenario and each of its nearest neighbours lies one more row, with features and losses mixed
 from both, as in mixup (Zhang et al., ICLR 2018, section 2), but among neighbours. These rows only guide the
-search. They never count as measurements: every tree is judged on measured scenarios.
+search. They never count as measurements: every tree is scored on measured scenarios.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def _pairs(features: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     _, kind = np.unique(features[:, is_kind], axis=0, return_inverse=True)
     # Whole hundredths: ties break by position, the same on every machine.
     points = np.rint(100 * np.log2(np.maximum(features[:, ~is_kind], 1))).astype(np.int64)
-    found = []
+    pairs = []
     for group in range(int(kind.max(initial=-1)) + 1):
         rows = np.flatnonzero(kind.ravel() == group)
         for row in rows:
             distance = ((points[rows] - points[row]) ** 2).sum(axis=1)
             nearest = rows[np.argsort(distance, kind="stable")]
             nearest = nearest[(features[nearest] != features[row]).any(axis=1)][:NEIGHBOURS]
-            found += [(int(row), int(near)) for near in nearest]
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
+            pairs += [(int(row), int(near)) for near in nearest]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)

@@ -60,12 +60,12 @@ def _reoptimised(training: TrainingSet, tree: IndexTree, rows: Rows) -> IndexTre
 
 def _one_leaf_fewer(training: TrainingSet, tree: IndexTree) -> list[IndexTree]:
     """All trees in which a leaf is removed and its sibling takes its rows; the best first."""
-    found: list[tuple[float, NodePath, IndexTree]] = []
+    candidates: list[tuple[float, NodePath, IndexTree]] = []
     for path, node, rows in training.nodes(tree):
         if isinstance(node, tuple):
             before = training.row_losses(node, rows).sum()
             for leaf, sibling in ((node[1], node[2]), (node[2], node[1])):
                 if not isinstance(leaf, tuple):
                     after = training.row_losses(sibling, rows).sum()
-                    found.append((float(after - before), path, replaced(tree, path, sibling)))
-    return [smaller for _, _, smaller in sorted(found, key=lambda entry: entry[:2])]
+                    candidates.append((float(after - before), path, replaced(tree, path, sibling)))
+    return [smaller for _, _, smaller in sorted(candidates, key=lambda entry: entry[:2])]

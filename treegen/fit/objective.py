@@ -1,4 +1,4 @@
-"""What fitting minimises: the sum over scenarios of the launched config's loss, in whole steps.
+"""The objective of the fit: the sum over scenarios of the launched config's loss, in whole steps.
 
 A log slowdown c has the loss c * (1 + worst_case * c / ln 2), times the scenario's weight over the mean
 weight. A tree's loss is the sum of its leaves' losses, so exact search is possible (separable objectives:
@@ -12,7 +12,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.problem import FORBIDDEN, UNIT, UNMEASURED, Problem
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
 from treegen.core.table import Cells
 
 FAILED = 1 << 36
@@ -49,7 +49,7 @@ def _losses(
     cost: npt.NDArray[np.int64], share: npt.NDArray[np.float64], untimed: int, bend: float
 ) -> npt.NDArray[np.float64]:
     loss = cost.astype(np.float64)
-    np.copyto(loss, untimed, where=cost == UNMEASURED)
+    np.copyto(loss, untimed, where=cost == UNTIMED)
     loss += np.rint(bend * loss**2)
     loss *= share
     np.minimum(np.rint(loss, out=loss), FAILED - 1, out=loss)

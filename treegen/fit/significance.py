@@ -29,7 +29,7 @@ class TableNoise:
 
 @dataclass(frozen=True)
 class CostDrop:
-    """How much costs drop in pairs of choices, each pair in one scenario; before minus after."""
+    """Drops in cost (before minus after) in pairs of choices, each pair in one scenario."""
 
     cost: Ints  # [pairs] in steps of 1 / UNIT
     loss: Ints  # [pairs] the same for losses: costs with the scenario's weight, which fitting minimises
@@ -74,7 +74,7 @@ def copies(features: Ints) -> Ints:
 
 
 def is_significant(drop: CostDrop, noise: TableNoise, z: float) -> bool:
-    """Whether costs drop by more than noise explains.
+    """Return whether costs drop by more than noise explains.
 
     The mean drop must exceed the noise of a cell. Losses must drop significantly by a paired one-sided
     t-test, in which a cost that changes by no more than `noise.equal` counts as unchanged.

@@ -7,7 +7,7 @@ from treegen.fit.choice_costs import ChoiceCosts, Ints
 from treegen.fit.significance import is_significant
 
 Z_SPLIT = 1.0
-"""How many standard deviations the subtree below a split must save over the best single config: one, as in
+"""The standard deviations that the subtree below a split must save over the best single config: one, as in
 the one-standard-error rule (Breiman et al., Classification and Regression Trees, 1984, section 3.4.3)."""
 
 

@@ -35,7 +35,7 @@ def candidate_splits(features: npt.NDArray[np.int64]) -> tuple[CandidateSplit, .
 
     No two splits divide the rows alike: if one column is another times a constant, only the first is split.
     """
-    found: list[CandidateSplit] = []
+    splits: list[CandidateSplit] = []
     divisions: set[bytes] = set()
     for feature in range(features.shape[1]):
         column = features[:, feature]
@@ -50,8 +50,8 @@ def candidate_splits(features: npt.NDArray[np.int64]) -> tuple[CandidateSplit, .
             if division not in divisions:
                 divisions.add(division)
                 threshold = _threshold(below, above, gaps[below, above])
-                found.append(CandidateSplit(feature, threshold, below, above))
-    return tuple(found)
+                splits.append(CandidateSplit(feature, threshold, below, above))
+    return tuple(splits)
 
 
 def low_sides(splits: Sequence[CandidateSplit], features: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

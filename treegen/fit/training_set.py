@@ -1,4 +1,4 @@
-"""What the search for a tree reads, and the limits that it keeps."""
+"""The data that the search for a tree reads, and its limits."""
 
 from __future__ import annotations
 

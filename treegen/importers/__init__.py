@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from treegen.core.errors import InputError, reason
-from treegen.core.files import looked_at
+from treegen.core.files import try_path
 from treegen.read.table_file import read_table
 from treegen.write.files import write_files
 
@@ -40,7 +40,7 @@ def write_tables(
             raise InputError(
                 table.source, f"gives {folder}, as {folders[folder].source} does; import them one at a time"
             )
-        if looked_at(folder, Path.exists) and not replace and not _holds(folder, table):
+        if try_path(folder, Path.exists) and not replace and not _holds(folder, table):
             raise InputError(folder, "already holds another table; pass --replace to overwrite it")
         _check_readable(table)
         folders[folder] = table

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from treegen.core.errors import InputError, shown
-from treegen.core.files import looked_at, read_text
+from treegen.core.files import read_text, try_path
 from treegen.core.names import device_key, problem_with_name
 from treegen.core.table import Cells
 from treegen.importers import ImportedTable
@@ -40,10 +40,10 @@ def import_dejavu(source: Path, credit: Mapping[str, str] | None = None) -> list
 
     Raises InputError if there is none, or if one is malformed.
     """
-    if not looked_at(source, Path.exists):
+    if not try_path(source, Path.exists):
         raise InputError(source, "no such file or folder")
     caches = (
-        [source] if source.is_file() else looked_at(source, lambda folder: sorted(folder.rglob("cache.json")))
+        [source] if source.is_file() else try_path(source, lambda folder: sorted(folder.rglob("cache.json")))
     )
     if not caches:
         raise InputError(source, "holds no triton-dejavu cache (cache.json)")
@@ -123,11 +123,11 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         twice = next(key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1)
         raise ValueError(f"key {shown(twice)} appears twice")
-    return found
+    return mapping
 
 
 def _finite(text: str) -> float:

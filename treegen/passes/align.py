@@ -33,8 +33,8 @@ def _threshold(split: Split, gap: tuple[int, int], bounds: Mapping[Config, Seque
     """The least upper bound of the low side's configs, else the greatest lower bound of the high side's."""
 
     def on_feature(side: Tree) -> list[Bound]:
-        found = (bound for leaf, _ in leaves(side) for bound in bounds[leaf.config])
-        return [bound for bound in found if bound.feature == split.feature]
+        bounds_found = (bound for leaf, _ in leaves(side) for bound in bounds[leaf.config])
+        return [bound for bound in bounds_found if bound.feature == split.feature]
 
     ends = [bound.greatest for bound in on_feature(split.low) if bound.greatest is not None]
     starts = [bound.least - 1 for bound in on_feature(split.high) if bound.least is not None]

@@ -28,8 +28,8 @@ def guard_tree(problem: Problem, tree: Tree) -> Tree:
     columns = {name: problem.column(name) for name in problem.names}
     measured = {name: (int(column.min()), int(column.max())) for name, column in columns.items()}
 
-    def guarded(unguarded: Tree) -> Tree:
-        return simplify(guard(unguarded, kernel, problem.device, measured))
+    def guarded(simplified: Tree) -> Tree:
+        return simplify(guard(simplified, kernel, problem.device, measured))
 
     result = guarded(tree)
     for _ in range(_ROUNDS):

@@ -23,7 +23,7 @@ class UnprovableConstraint(ValueError):
 
 @dataclass(frozen=True)
 class Bound:
-    """Where a constraint holds for one config: exactly for least <= feature <= greatest (None: no bound)."""
+    """The range in which a constraint holds for one config: least <= feature <= greatest (None: no bound)."""
 
     feature: str
     least: int | None
@@ -62,7 +62,7 @@ def bounds_of(config: Config, kernel: KernelSpec, device: DeviceSpec) -> list[Bo
     """The bounds within which a config may be launched; None if it may be launched nowhere."""
     if config == kernel.fallback:
         return []
-    found = []
+    bounds = []
     for constraint in kernel.constraints:
         if not constraint.binds(config):
             continue
@@ -70,8 +70,8 @@ def bounds_of(config: Config, kernel: KernelSpec, device: DeviceSpec) -> list[Bo
         if bound is None:
             return None
         if (bound.least, bound.greatest) != (None, None):
-            found.append(bound)
-    return found
+            bounds.append(bound)
+    return bounds
 
 
 def bound_of(constraint: Constraint, config: Config, device: DeviceSpec) -> Bound | None:
@@ -135,7 +135,7 @@ def _strictest(bounds: Iterable[Bound]) -> list[Bound]:
 
 
 def _leaves_free(bound: Bound, measured: tuple[int, int] | None) -> bool:
-    """Whether the bound excludes nothing that was measured."""
+    """Return whether the bound excludes nothing that was measured."""
     if measured is None:
         return True
     low, high = measured

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from treegen.core import expr
 from treegen.core.errors import InputError, shown
-from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNMEASURED, Problem, holds
+from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, Problem, holds
 from treegen.core.spec import Config, DeviceSpec, KernelSpec, Translation
 from treegen.core.table import Cells, Table, median_times
 
@@ -59,7 +59,7 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
 
 
 def _translation(kernel: KernelSpec, table: Table) -> Translation | None:
-    """How the spec translates the table; None for a table of the kernel itself that needs no translation."""
+    """The spec's translation of the table; None for a table of the kernel itself that needs none."""
     translation = kernel.translations.get(table.kernel)
     if translation is None and table.kernel != kernel.name:
         what = f"the kernel {shown(table.kernel)}, which the spec does not translate for {kernel.name}"
@@ -194,6 +194,6 @@ def _costs(
     best = np.min(np.where(usable, times, np.inf), axis=1, keepdims=True, initial=np.inf)
     with np.errstate(invalid="ignore", divide="ignore"):
         slowdown = np.log(times / best)
-    cost[allowed & np.isnan(times)] = UNMEASURED
+    cost[allowed & np.isnan(times)] = UNTIMED
     cost[usable] = np.rint(slowdown[usable] * UNIT).astype(np.int64)
     return cost, np.asarray(usable.any(axis=1))

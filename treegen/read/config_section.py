@@ -77,7 +77,7 @@ def in_kernel(kernel: Fields, features: Collection[str], parameters: Collection[
 
 def constraints(kernel: Fields, variants: Collection[str], known: Collection[str]) -> tuple[Constraint, ...]:
     """The kernel's constraints, over the names in `known`. Raises InputError."""
-    found: list[Constraint] = []
+    result: list[Constraint] = []
     items = kernel.get_as("constraints", list, Items())
     for entry, line in zip(items, items.lines, strict=True):
         text, bound = entry, None
@@ -85,14 +85,14 @@ def constraints(kernel: Fields, variants: Collection[str], known: Collection[str
             text, bound = _text_and_variants(entry, variants)
         if not isinstance(text, str):
             raise kernel.error("constraints", f"holds {shown(text)}, which is not a comparison")
-        if text in [other.text for other in found]:
+        if text in [other.text for other in result]:
             raise kernel.error("constraints", f"names {shown(text)} twice")
         try:
             left, operator, right = expr.parse_comparison(text, known)
         except expr.ExpressionError as error:
             raise InputError(kernel.path, f"constraint {shown(text)} {error}", line=line) from None
-        found.append(Constraint(text, left, operator, right, line, bound))
-    return tuple(found)
+        result.append(Constraint(text, left, operator, right, line, bound))
+    return tuple(result)
 
 
 def _text_and_variants(entry: Fields, known: Collection[str]) -> tuple[str, tuple[str, ...]]:

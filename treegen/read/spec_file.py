@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from treegen.core.errors import InputError, shown
-from treegen.core.files import looked_at
+from treegen.core.files import try_path
 from treegen.core.spec import DeviceSpec, Spec
 from treegen.read.kernel_section import read_kernel
 from treegen.read.spec_values import LARGEST, check_names, folder_below
@@ -64,8 +64,8 @@ def _refuse_shared_names(fields: Fields, devices: Mapping[str, DeviceSpec]) -> N
 
 def find_spec(path: Path | None) -> Path:
     """The spec to use: `path`, or `treegen.yaml` in this folder. Raises InputError if it does not exist."""
-    found = path or DEFAULT_PATH
-    if not looked_at(found, Path.is_file):
+    spec_path = path or DEFAULT_PATH
+    if not try_path(spec_path, Path.is_file):
         what = "no such spec; name one with --spec FILE or run in the folder that holds treegen.yaml"
-        raise InputError(found, what)
-    return found
+        raise InputError(spec_path, what)
+    return spec_path

@@ -12,14 +12,14 @@ from treegen.core.problem import Problem
 from treegen.core.table import Cells
 from treegen.core.tree import depth, size
 from treegen.crossval.evaluate import HeldOut
-from treegen.update.heuristic import Heuristic
+from treegen.update.heuristic import DeviceHeuristic
 from treegen.update.keep import TreeOrigin
 
 _COLUMNS = ("device", "scenarios", "configs", "depth", "leaves", "tree", "held-out", "scikit-learn")
 _WIDTH = 120
 
 
-def show_heuristics(heuristics: Sequence[Heuristic], console: Console | None = None) -> None:
+def show_heuristics(heuristics: Sequence[DeviceHeuristic], console: Console | None = None) -> None:
     """Print a table per kernel with a row per device, and below it what the figures mean."""
     console = console or Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
     for kernel in dict.fromkeys(heuristic.problem.kernel.name for heuristic in heuristics):
@@ -33,7 +33,7 @@ def show_heuristics(heuristics: Sequence[Heuristic], console: Console | None = N
     console.print(*_notes(heuristics), sep="\n", soft_wrap=True)
 
 
-def _row(heuristic: Heuristic) -> list[str]:
+def _row(heuristic: DeviceHeuristic) -> list[str]:
     problem, tree, evaluation = heuristic.problem, heuristic.tree, heuristic.evaluation
     return [
         problem.device.key,
@@ -47,7 +47,7 @@ def _row(heuristic: Heuristic) -> list[str]:
     ]
 
 
-def _notes(heuristics: Sequence[Heuristic]) -> list[str]:
+def _notes(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
     notes = []
     kinds = {heuristic.problem.table.cells for heuristic in heuristics}
     if Cells.WINNERS in kinds:
@@ -67,7 +67,7 @@ def _notes(heuristics: Sequence[Heuristic]) -> list[str]:
     return notes + not_kept(heuristics)
 
 
-def not_kept(heuristics: Sequence[Heuristic]) -> list[str]:
+def not_kept(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
     """A line for each previous tree that a fresh one replaces."""
     return [
         f"{_title(heuristic)}: the previous tree is not kept: {heuristic.chosen.why_fresh}."
@@ -76,7 +76,7 @@ def not_kept(heuristics: Sequence[Heuristic]) -> list[str]:
     ]
 
 
-def _title(heuristic: Heuristic) -> str:
+def _title(heuristic: DeviceHeuristic) -> str:
     return f"{heuristic.problem.kernel.name} on {heuristic.problem.device.key}"
 
 
@@ -92,9 +92,9 @@ def _configs(problem: Problem) -> str:
     return f"{len(problem.configs)} of {tried}" if isinstance(tried, int) else str(len(problem.configs))
 
 
-def _has_untimed(heuristic: Heuristic) -> bool:
-    found = heuristic.evaluation
-    return found is not None and found.tree.untimed + found.classifier.untimed > 0
+def _has_untimed(heuristic: DeviceHeuristic) -> bool:
+    evaluation = heuristic.evaluation
+    return evaluation is not None and evaluation.tree.untimed + evaluation.classifier.untimed > 0
 
 
 def _figure(held_out: HeldOut) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from treegen.core.errors import InputError
-from treegen.core.files import looked_at, read_text
+from treegen.core.files import read_text, try_path
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.core.tree import Tree
 from treegen.update.module_reader import UnreadableModule, read_module
@@ -32,20 +32,24 @@ class Module:
 
 
 def expected_modules(spec: Spec, output: Path) -> Iterator[tuple[KernelSpec, DeviceSpec, Path]]:
-    """The kernel, device and path of every module that a build of the spec writes below `output`, in the
-    spec's order; each kernel's `default` module is its last."""
+    """The kernel, device and path of every module that a build of the spec writes below `output`.
+
+    They come in the spec's order; each kernel's `default` module is its last.
+    """
     for kernel in spec.kernels.values():
         for key in (*kernel.tables, FALLBACK_DEVICE):
             yield kernel, spec.devices.get(key, NO_DEVICE), output / kernel.name / f"{key}.py"
 
 
 def read_trees(spec: Spec) -> dict[ModuleKey, Module]:
-    """The modules that exist in the spec's output folder. Raises InputError for one that no build of this
-    spec wrote."""
+    """The modules that exist in the spec's output folder.
+
+    Raises InputError for one that no build of this spec wrote.
+    """
     return {
         (kernel.name, device.key): read_committed(kernel, device, path)
         for kernel, device, path in expected_modules(spec, spec.output)
-        if looked_at(path, Path.is_file)
+        if try_path(path, Path.is_file)
     }
 
 

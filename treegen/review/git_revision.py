@@ -28,8 +28,10 @@ class Revision:
 def find_revision(name: str, here: Path) -> Revision:
     """The commit that git calls `name` in the repository around `here`. Raises InputError if none is."""
     top = _git(here, "rev-parse", "--show-toplevel")
-    found = _verified(here, name)
-    commit = None if found is None else _verified(here, f"{found}^{{commit}}")  # `:/text` takes no suffix
+    verified = _verified(here, name)
+    commit = (
+        None if verified is None else _verified(here, f"{verified}^{{commit}}")
+    )  # `:/text` takes no suffix
     if top is None or commit is None:
         why = _repository_error(here)
         what = "is neither a file nor a folder, nor a git revision here"
@@ -94,8 +96,8 @@ def _entries(revision: Revision, paths: Iterable[Path]) -> Iterator[tuple[str, s
 
 def _verified(here: Path, name: str) -> str | None:
     """The object that git calls `name`."""
-    found = _git(here, "rev-parse", "--verify", "--quiet", "--end-of-options", name)
-    return None if found is None else found.decode().strip()
+    output = _git(here, "rev-parse", "--verify", "--quiet", "--end-of-options", name)
+    return None if output is None else output.decode().strip()
 
 
 def _git(here: Path, *arguments: str) -> bytes | None:

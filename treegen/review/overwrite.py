@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from treegen.core.errors import InputError
-from treegen.core.files import looked_at
+from treegen.core.files import try_path
 from treegen.write.files import content_of
 
 
@@ -14,7 +14,7 @@ def check_replaceable(path: Path, command: str, mark: bytes) -> None:
 
     An empty file may be replaced.
     """
-    if not looked_at(path, Path.exists):
+    if not try_path(path, Path.exists):
         return
     content = content_of(path)
     if content is None:

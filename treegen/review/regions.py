@@ -28,18 +28,18 @@ def tree_differences(old: Tree, new: Tree) -> tuple[TreeDifference, ...]:
 
     Nothing is returned for trees that launch the same config at all integers.
     """
-    found: dict[tuple[Config, Config], list[Region]] = {}
+    regions_of: dict[tuple[Config, Config], list[Region]] = {}
     old_leaves = list(leaves(old))
     for new_leaf, new_region in leaves(new):
         for old_leaf, old_region in old_leaves:
             shared = _intersection(new_region, old_region)
             if shared is not None and old_leaf.config != new_leaf.config:
-                found.setdefault((old_leaf.config, new_leaf.config), []).append(shared)
-    return tuple(TreeDifference(*configs, _merged(regions)) for configs, regions in found.items())
+                regions_of.setdefault((old_leaf.config, new_leaf.config), []).append(shared)
+    return tuple(TreeDifference(*configs, _merged(regions)) for configs, regions in regions_of.items())
 
 
 def holds(region: Region, values: Mapping[str, int]) -> bool:
-    """Whether a region holds a shape."""
+    """Return whether a region holds a shape."""
     return all(
         (least is None or least <= values[name]) and (greatest is None or values[name] <= greatest)
         for name, (least, greatest) in region.items()

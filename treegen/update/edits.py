@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.problem import UNIT, UNMEASURED
+from treegen.core.problem import UNIT, UNTIMED
 from treegen.core.tree import Leaf, Split, Tree, leaves, size
 from treegen.fit.choice_costs import ChoiceCosts
 from treegen.fit.significance import is_significant
@@ -35,7 +35,7 @@ def repair(costs: ChoiceCosts, tree: Tree) -> EditedTree:
     failed or forbidden in one of these scenarios. If no scenario reaches such a leaf, its split is dropped.
     """
     cost = costs.problem.cost
-    usable = {config for config, column in costs.column.items() if (cost[:, column] < UNMEASURED).any()}
+    usable = {config for config, column in costs.column.items() if (cost[:, column] < UNTIMED).any()}
     changed = 0
 
     def repaired(node: Tree, rows: Rows) -> Tree | None:

@@ -1,4 +1,4 @@
-"""What a build holds in memory."""
+"""The result of a build in memory."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from treegen.update.keep import ChosenTree
 
 
 @dataclass(frozen=True)
-class Heuristic:
-    """One device's finished tree and what it was made from."""
+class DeviceHeuristic:
+    """One device's finished tree and its inputs."""
 
     problem: Problem
     tree: Tree  # `chosen.tree` with guards
@@ -25,5 +25,5 @@ class Heuristic:
 class Build:
     """Everything that a build writes."""
 
-    heuristics: tuple[Heuristic, ...]
+    heuristics: tuple[DeviceHeuristic, ...]
     files: Mapping[str, str]  # texts by their path below the output folder

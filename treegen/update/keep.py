@@ -101,7 +101,7 @@ def _better(problem: Problem, drop: CostDrop, penalise_untimed: bool) -> str:
 
 
 def _not_allowed(problem: Problem, tree: Tree) -> str | None:
-    """What the spec does not allow in a tree, if anything."""
+    """Return what the spec does not allow in a tree, if anything."""
     budget = problem.kernel.budget
     for feature in split_features(tree):
         if feature not in problem.split_on:

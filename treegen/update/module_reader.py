@@ -59,7 +59,7 @@ def read_module(text: str, kernel: KernelSpec, path: Path, limits: Mapping[str, 
 
 
 def _read(text: str, kernel: KernelSpec, path: Path, limits: Mapping[str, int], printer: _Printer) -> Tree:
-    reader = _Reader(text, kernel, path, limits, printer)
+    reader = _ModuleReader(text, kernel, path, limits, printer)
     device = reader.device()
     function = reader.function()
     try:
@@ -70,7 +70,7 @@ def _read(text: str, kernel: KernelSpec, path: Path, limits: Mapping[str, int], 
     return tree
 
 
-class _Reader:
+class _ModuleReader:
     """Reads one module from top to bottom, which fills `configs` and `numbers`."""
 
     def __init__(
@@ -97,10 +97,10 @@ class _Reader:
         """The device key in the first line."""
         if len(self.text) > MAX_CHARACTERS:
             self.refuse(1, f"the module is longer than {MAX_CHARACTERS} characters")
-        found = re.match(rf'"""{self.kernel.name} on ([a-z][a-z0-9_]*): ', self.lines[0])
-        if found is None:
+        match = re.match(rf'"""{self.kernel.name} on ([a-z][a-z0-9_]*): ', self.lines[0])
+        if match is None:
             self.refuse(1, f"no module of {self.kernel.name} begins with {self.shown(1)}")
-        return found.group(1)
+        return match.group(1)
 
     def function(self) -> ast.FunctionDef:
         """The function `choose`; fills `configs` from the statements before it."""
@@ -211,12 +211,12 @@ class _Reader:
         blanks = {part: expr.Name(f"BLANK{index}_") for index, part in enumerate(parts)}
         expected = f"{name} = {self.printer(expr.replace(self.derived[name], blanks))}"
         line = self.lines[node.lineno - 1].strip()
-        found = re.fullmatch(re.sub(_BLANK, lambda _: _INTEGER, re.escape(expected)), line)
-        if found is None:
+        match = re.fullmatch(re.sub(_BLANK, lambda _: _INTEGER, re.escape(expected)), line)
+        if match is None:
             by_spec = _quoted(f"{name} = {self.printer(self.derived[name])}")
             self.refuse(node, f"{self.shown(node)} is not what the spec says: {by_spec}")
         by_blank = {blank.name: part for part, blank in blanks.items()}
-        for blank, text in zip(re.findall(_BLANK, expected), found.groups(), strict=True):
+        for blank, text in zip(re.findall(_BLANK, expected), match.groups(), strict=True):
             part, number = by_blank[blank], expr.Number(int(text.strip("()")))
             if self.numbers.setdefault(part, number) != number:
                 self.refuse(node, f"{expr.to_text(part)} is another number here than above")
@@ -226,11 +226,11 @@ class _Reader:
         derived = {name: expr.replace(expression, self.numbers) for name, expression in self.derived.items()}
         kernel = dataclasses.replace(self.kernel, derived=derived)
         printed = device_module(kernel, device, {}, tree, self.printer)
-        for line, (found, expected) in enumerate(
+        for line, (actual, expected) in enumerate(
             zip_longest(self.text.splitlines(), printed.splitlines()), 1
         ):
-            if found != expected:
-                self.refuse(line, f"{_quoted(found)} stands where treegen prints {_quoted(expected)}")
+            if actual != expected:
+                self.refuse(line, f"{_quoted(actual)} stands where treegen prints {_quoted(expected)}")
         if self.text != printed:
             self.refuse(len(self.lines), "the last line does not end")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from treegen.core.errors import InputError, one_line
-from treegen.core.files import digest, looked_at, read_bytes
+from treegen.core.files import digest, read_bytes, try_path
 from treegen.core.problem import Problem
 from treegen.core.tree import Tree
 from treegen.update.module_reader import UnreadableModule, read_module
@@ -20,7 +20,7 @@ def read_previous_tree(output: Path, problem: Problem, written: str | None = Non
     kernel, device = problem.kernel, problem.device
     path = output / kernel.name / f"{device.key}.py"
     try:
-        if not looked_at(path, Path.exists):
+        if not try_path(path, Path.exists):
             return None
         text = read_bytes(path).decode()
         if written is not None and digest(text) != written:

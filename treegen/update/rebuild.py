@@ -1,4 +1,4 @@
-"""What a build makes of one table, given the previous tree."""
+"""Build one table's tree, given the previous tree."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from treegen.core.errors import InputError, reason
-from treegen.core.files import MAX_BYTES, looked_at
+from treegen.core.files import MAX_BYTES, try_path
 from treegen.core.names import IN_KERNEL
 from treegen.emit.environment import MARK
 
@@ -69,7 +69,7 @@ def write_files(
 
 
 _Content: TypeAlias = "bytes | Path | None"
-"""What a path holds: a file's bytes, a link's target, or nothing."""
+"""The content of a path: a file's bytes, a link's target, or nothing."""
 
 
 def _content(path: Path) -> _Content:
@@ -95,8 +95,8 @@ def _encoded(content: str | bytes) -> bytes:
 
 def check_writable(folder: Path, names: Iterable[str]) -> None:
     """Raise InputError if `write_files` would refuse these paths, before any work is done."""
-    above = next(path for path in (folder, *folder.absolute().parents) if looked_at(path, Path.exists))
-    if not looked_at(above, Path.is_dir):
+    above = next(path for path in (folder, *folder.absolute().parents) if try_path(path, Path.exists))
+    if not try_path(above, Path.is_dir):
         raise InputError(above, "is a file, but a folder belongs there")
     _check_targets(folder, names)
 
@@ -105,8 +105,8 @@ def _check_targets(folder: Path, files: Iterable[str]) -> None:
     """Raise InputError for a target that is a folder or too large, or that lies below a file or a link."""
     for name in files:
         target = folder / name
-        looked_at(target, Path.exists)
-        if looked_at(target, Path.is_dir):
+        try_path(target, Path.exists)
+        if try_path(target, Path.is_dir):
             raise InputError(target, "is a folder, but a file belongs there")
         if target.is_file() and target.stat().st_size > MAX_BYTES:  # its old content could not be restored
             raise InputError(target, f"larger than {MAX_BYTES >> 20} MiB; remove it")
@@ -141,7 +141,7 @@ def _leftovers(folder: Path, files: Iterable[str]) -> Iterator[Path]:
 
 def foreign_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
     """Modules that a build would replace although treegen did not write them."""
-    looked_at(folder, Path.exists)
+    try_path(folder, Path.exists)
     modules = [folder / name for name in files if name.endswith(".py")]
     return [
         path
@@ -154,15 +154,15 @@ def stale_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
     """Modules in `folder` that treegen wrote for a table that left the spec, in order of removal."""
     # Only a folder with a generated config.py is a kernel's package of this project.
     packages = [path.parent for path in sorted(folder.glob(f"*/{_CONFIG}")) if _marked(path)]
-    found = sorted(folder.glob("*.py"))
+    paths = sorted(folder.glob("*.py"))
     for package in packages:
         if package.is_symlink():
             continue
         if not (package / IN_KERNEL).is_symlink():
-            found += sorted(package.glob(f"{IN_KERNEL}/*.py"))
+            paths += sorted(package.glob(f"{IN_KERNEL}/*.py"))
         # config.py goes last: by it the next build recognises a package that was removed in part.
-        found += sorted(package.glob("*.py"), key=lambda path: (path.name == _CONFIG, path))
-    return [path for path in found if path.relative_to(folder).as_posix() not in files and _marked(path)]
+        paths += sorted(package.glob("*.py"), key=lambda path: (path.name == _CONFIG, path))
+    return [path for path in paths if path.relative_to(folder).as_posix() not in files and _marked(path)]
 
 
 def differences(folder: Path, files: Mapping[str, str]) -> Iterator[str]:
@@ -196,10 +196,10 @@ def _marked(path: Path) -> bool:
 def content_of(path: Path) -> bytes | None:
     """The bytes of a plain file (none if it is too large to be generated); None if there is no plain file."""
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
             return None
-        return path.read_bytes() if found.st_size <= MAX_BYTES else b""
+        return path.read_bytes() if status.st_size <= MAX_BYTES else b""
     except (OSError, ValueError):
         return None
 

@@ -21,7 +21,7 @@ from treegen.core.problem import Problem
 from treegen.core.spec import Spec
 from treegen.core.tree import depth, size
 from treegen.crossval.evaluate import HeldOut
-from treegen.update.heuristic import Heuristic
+from treegen.update.heuristic import DeviceHeuristic
 from treegen.update.keep import TreeOrigin
 from tuning_table.table import RUN, SCENARIOS, TIMES
 
@@ -30,7 +30,7 @@ _PREVIOUS = "cut_off_after"
 _ORIGIN = re.compile(f"{TreeOrigin.KEPT}|{TreeOrigin.FRESH}|{TreeOrigin.EDITED}: [0-9a-z, ]+")
 
 Entries: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
-"""What a lock says about each module, by kernel and device."""
+"""The lock's entry for each module, by kernel and device."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,18 @@ class Lock:
 
     def entry(self, kernel: str, device: str) -> Mapping[str, Any]:
         """The entry of the module that is in the folder; empty if there is none."""
-        found = self.heuristics.get((kernel, device), {})
-        if self.before is None or found.get("module") == _digest_of(self.folder / kernel / f"{device}.py"):
-            return found
+        recorded = self.heuristics.get((kernel, device), {})
+        if self.before is None or recorded.get("module") == _digest_of(self.folder / kernel / f"{device}.py"):
+            return recorded
         return self.before.get((kernel, device), {})
 
     def written(self, problem: Problem) -> str | None:
         """The SHA-256 of the device's module as it was written, if known."""
-        found = self.entry(problem.kernel.name, problem.device.key).get("module")
-        return found if isinstance(found, str) else None
+        digest_before = self.entry(problem.kernel.name, problem.device.key).get("module")
+        return digest_before if isinstance(digest_before, str) else None
 
     def has_other_scenarios(self, problem: Problem) -> bool:
-        """Whether the previous table is known to have had other scenarios than the problem's table."""
+        """Return whether the previous table is known to have had other scenarios than the problem's table."""
         previous = self.entry(problem.kernel.name, problem.device.key).get("sha256")
         digest = previous.get(SCENARIOS) if isinstance(previous, dict) else None
         return digest is not None and digest != digests(problem.table.folder)[SCENARIOS]
@@ -101,7 +101,7 @@ def interim_lock(text: str, previous: Lock) -> str:
 
 
 def lock_text(
-    spec: Spec, heuristics: Sequence[Heuristic], modules: Mapping[tuple[str, str], str], previous: Lock
+    spec: Spec, heuristics: Sequence[DeviceHeuristic], modules: Mapping[tuple[str, str], str], previous: Lock
 ) -> str:
     """The lock of a build. modules: texts by kernel and device.
 
@@ -124,7 +124,7 @@ def digests(folder: Path) -> dict[str, str]:
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
-def _entry(heuristic: Heuristic, root: Path, previous: Mapping[str, Any]) -> dict[str, Any]:
+def _entry(heuristic: DeviceHeuristic, root: Path, previous: Mapping[str, Any]) -> dict[str, Any]:
     table = heuristic.problem.table
     sha256 = digests(table.folder)
     entry: dict[str, Any] = {

@@ -42,14 +42,14 @@ def interim_files(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
     arguments change raises ImportError: the new one could change what old modules mean, for instance if the
     default of a parameter changed.
     """
-    found = {LOCK: interim_lock(files[LOCK], read_lock(folder))}
+    interim = {LOCK: interim_lock(files[LOCK], read_lock(folder))}
     for name in files:
         kernel, _, file = name.rpartition("/")
         if file == _CONFIG and content_of(folder / name) is not None:
             interface = (name, f"{kernel}/{FALLBACK_DEVICE}.py")
             if any(content_of(folder / part) != files[part].encode() for part in interface):
-                found[name] = _closed(kernel)
-    return found
+                interim[name] = _closed(kernel)
+    return interim
 
 
 def _closed(kernel: str) -> str:

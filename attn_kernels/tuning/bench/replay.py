@@ -85,8 +85,8 @@ class Loss:
     most: float
 
 
-def loss_of(found: Times, recorded: Times, scenarios: Sequence[str]) -> Loss:
-    """The loss of the configs that are best by `found`, judged by the times of the whole table.
+def loss_of(times_found: Times, recorded: Times, scenarios: Sequence[str]) -> Loss:
+    """The loss of the configs that are best by `times_found`, scored by the times of the whole table.
 
     The slowest config counts where `found` has none, or where the best config fails in a later repeat.
     Scenarios without a time do not count. Raises TuningError if no scenario has a time.
@@ -94,7 +94,7 @@ def loss_of(found: Times, recorded: Times, scenarios: Sequence[str]) -> Loss:
     ratios = []
     for scenario in scenarios:
         slowdowns = recorded.slowdowns(scenario)
-        times = found.medians(scenario)
+        times = times_found.medians(scenario)
         if slowdowns:
             best = min(times, key=times.__getitem__, default="")
             ratios.append(slowdowns.get(best, max(slowdowns.values())))

@@ -1,4 +1,4 @@
-"""What a tuning run would measure and how long it would take: `attn-tune --dry-run`."""
+"""Estimate the measurements and the duration of a tuning run: `attn-tune --dry-run`."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -126,8 +126,8 @@ def _dry_run(options: argparse.Namespace, scenarios: Sequence[Scenario], variant
     facts, line, devices = ASSUMED, "no GPU here: the estimate is for an H100", 1
     folder = options.out
     if torch.cuda.is_available() or options.gpus == "cpu":
-        found = devices_from(options.gpus)
-        facts, devices = device_facts(found[0]), len(found)
+        visible = devices_from(options.gpus)
+        facts, devices = device_facts(visible[0]), len(visible)
         line = f"on {devices} of {facts['name']}"
         folder = _folder(options, facts)
     possible, _ = _possible(options, facts, scenarios, variants)

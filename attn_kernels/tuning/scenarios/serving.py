@@ -140,13 +140,13 @@ _DRAW: dict[str, Callable[[float, float, random.Random], Lengths]] = {
 
 
 def affordable(batch: Batch) -> bool:
-    """Whether a GPU of 80 GB can time a few hundred configs in the batch within minutes."""
+    """Return whether a GPU of 80 GB can time a few hundred configs in the batch within minutes."""
     small = batch.num_query_tokens <= MAX_QUERY_TOKENS and batch.kv_bytes <= MAX_KV_BYTES
     return small and work(batch).flops <= MAX_FLOPS
 
 
 def is_held_out(batch: Batch) -> bool:
-    """Whether batches of these lengths are reserved for `untuned`, at every seed."""
+    """Return whether batches of these lengths are reserved for `untuned`, at every seed."""
     return zlib.crc32(repr((batch.query_lens, batch.context_lens)).encode()) % HELD_OUT_SHARE == 0
 
 
@@ -203,7 +203,7 @@ def serving(seed: int) -> tuple[Scenario, ...]:
 
 
 def untuned(seed: int) -> tuple[Scenario, ...]:
-    """48 scenarios of the same distribution to judge trees; no other set has any of them, at any seed."""
+    """48 scenarios of the same distribution that score trees. No other set has any of them, at any seed."""
     return _draw("untuned", seed, 48, SHAPES)
 
 

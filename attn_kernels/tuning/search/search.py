@@ -74,7 +74,7 @@ class Full:
 
 @dataclass(frozen=True)
 class RaceRules:
-    """How much a race explores.
+    """The limits of a race's exploration.
 
     A config is hopeless in a scenario if it was slow in all of the nearest scenarios that tried it.
     """
@@ -201,15 +201,15 @@ class Race:
         return [c for c in untried if hopeless_too or not self._hopeless(seen, scenario, c)]
 
     def _hopeless(self, seen: _Seen, scenario: str, config: str) -> bool:
-        """Whether the config was slow or failed in all nearest scenarios of this family that tried it."""
-        found = 0
+        """Return whether the config was slow or failed wherever this family's nearest scenarios tried it."""
+        slow_neighbours = 0
         for other in self._alike[scenario]:
             if config not in seen.tried[other]:
                 continue
             if seen.slowdowns[other].get(config, ABSENT) <= self._rules.hopeless:
                 return False
-            found += 1
-            if found == self._rules.neighbours:
+            slow_neighbours += 1
+            if slow_neighbours == self._rules.neighbours:
                 return True
         return False
 

@@ -16,7 +16,7 @@ SMALLEST_SHARED = {"nvidia": 101376, "amd": 65536, "cpu": 232448}
 
 @dataclass(frozen=True)
 class Possible:
-    """What a tuning run may measure."""
+    """The configs that a tuning run may measure."""
 
     problem: SearchProblem  # what strategies search
     spaces: Mapping[Shape, ShapeSpace]
@@ -24,7 +24,7 @@ class Possible:
 
 
 def gpu_of(facts: Mapping[str, str | int]) -> Gpu:
-    """What rules need of a device, from its ``device_facts``."""
+    """Return what rules need of a device, from its ``device_facts``."""
     arch = str(facts["arch"])
     vendor = "cpu" if arch == "cpu" else "nvidia" if arch.startswith("sm_") else "amd"
     shared = SHARED_LIMITS.get(arch, SMALLEST_SHARED[vendor])

@@ -48,7 +48,7 @@ PROMPT_ROWS = 128  # rows of every sequence: then larger tiles read keys less of
 
 @dataclass(frozen=True)
 class Gpu:
-    """What rules need of a device."""
+    """The facts of a device that rules use."""
 
     arch: str  # "sm_90", "gfx942", ...
     vendor: str  # "nvidia", "amd", or "cpu" for Triton's interpreter
@@ -95,7 +95,7 @@ def power_above(number: int) -> int:
 
 
 def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
-    """Why a config cannot work at a shape, or is a duplicate there; None if it may be measured."""
+    """Return why a config cannot work at a shape, or is a duplicate there; None if it may be measured."""
     layout = shape.layout
     group = layout.num_query_heads // layout.num_kv_heads
     fixed = config in fixed_choices(group, cache_element_size(shape), gpu.vendor)
@@ -125,7 +125,7 @@ def cache_element_size(shape: Shape) -> int:
 
 
 def descriptors_serve(config: Config, shape: Shape, gpu: Gpu) -> bool:
-    """Whether ``descriptors`` = 1 launches the Hopper kernel at a shape."""
+    """Return whether ``descriptors`` = 1 launches the Hopper kernel at a shape."""
     hopper = hopper_module()
     if hopper is None or gpu.arch != "sm_90" or shape.cache_dtype not in (None, shape.dtype):
         return False
@@ -164,7 +164,7 @@ def _tile_bytes(config: Config, block_m: int, shape: Shape, gpu: Gpu) -> int:
 
 
 def reason_against(config: Config, batch: Batch, gpu: Gpu) -> str | None:
-    """Why a config cannot win in a scenario; None if it may be measured, as vLLM's choice always may."""
+    """Return why a config cannot win in a scenario; None if it may be measured, like vLLM's choice."""
     if config == baselines(batch, gpu.vendor):
         return None
     if VARIANTS[config.variant].one_row:

@@ -66,7 +66,7 @@ def space_at(shape: Shape, gpu: Gpu, configs: Sequence[Config]) -> ShapeSpace:
 
 
 def _suits(config: Config) -> bool:
-    """Whether the numbers of warps and stages suit the tile."""
+    """Return whether the numbers of warps and stages suit the tile."""
     m, t, warps = config.block_m, config.tile_size, config.num_warps
     if warps == 2 and m * t > 1024:
         return False

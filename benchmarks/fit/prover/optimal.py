@@ -88,8 +88,8 @@ def optimal(
     limit = (room + 1) * scale - 1
     answer = search.solve(np.ones(len(merged), dtype=bool), np.arange(len(answers)), depth, leaves, limit)
     if answer.best is not None and answer.best.value <= limit:
-        found = answer.best.tree
-        known = found if answer.solved else min(known, found, key=order)
+        best = answer.best.tree
+        known = best if answer.solved else min(known, best, key=order)
     least_cost = order(known)[0]
     return Optimum(known, least_cost, min(least_cost, base + answer.lower // scale), search.nodes)
 

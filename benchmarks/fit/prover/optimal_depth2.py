@@ -1,9 +1,9 @@
-"""The best trees of at most two questions in a row, all at once.
+"""The best trees of depth two at most, all at once.
 
-Two questions part the rows in four, and what each part costs under a config follows from the sum over the
-rows that answer both with yes. This is the specialised algorithm for depth two of MurTree (Demirović et al.,
-JMLR 23, 2022), with sums of costs in place of counts as in STreeD (van der Linden, de Weerdt, Demirović,
-NeurIPS 2023); here the sums are matrix products.
+Two questions divide the rows into four parts. The cost of each part under a config follows from the sum over
+the rows that answer both with yes. This is MurTree's specialised algorithm for depth two (Demirović et al.,
+JMLR 23, 2022). Sums of costs replace its counts, as in STreeD (van der Linden, de Weerdt, Demirović,
+NeurIPS 2023); the sums are matrix products.
 """
 
 from __future__ import annotations
@@ -22,45 +22,40 @@ _MOST = 4  # leaves below two questions
 
 @dataclass(frozen=True, slots=True)
 class ValuedTree:
-    """A tree and its value: what it costs, in steps so fine that the number of leaves is the remainder."""
+    """A tree and its value."""
 
-    value: int
+    value: int  # the cost, in steps so fine that the number of leaves is the remainder
     tree: IndexTree
 
 
 @dataclass(frozen=True)
 class Subproblem:
-    """Rows and the questions that tell them apart.
+    """Some rows, and the questions that divide them."""
 
-    ids: [questions] ascending; answers: [questions, rows]; cost: of [rows, configs]; price: of a leaf.
-    """
-
-    ids: npt.NDArray[np.int64]
-    answers: npt.NDArray[np.bool_]
-    cost: Digits
-    price: int
+    ids: npt.NDArray[np.int64]  # [questions] ascending
+    answers: npt.NDArray[np.bool_]  # [questions, rows]
+    cost: Digits  # [rows, configs]
+    price: int  # of a leaf
 
 
 @dataclass(frozen=True)
 class Shallow:
-    """best: the best trees of at most 1, 2, ... leaves. rank: [questions] value of the best tree that asks
-    this question first."""
+    """The best trees of depth two at most."""
 
-    best: tuple[ValuedTree, ...]
-    rank: Whole
+    best: tuple[ValuedTree, ...]  # of at most 1, 2, ... leaves
+    rank: Whole  # [questions] value of the best tree with this question at its root
 
 
 @dataclass(frozen=True)
 class _Side:
-    """One side of each question. value: [questions] of the best tree there; ask: [questions] the place of
-    its question, -1 for a leaf."""
+    """The best tree on one side of each question."""
 
-    value: Whole
-    ask: npt.NDArray[np.int64]
+    value: Whole  # [questions]
+    second: npt.NDArray[np.int64]  # [questions] the place of that tree's question, -1 for a leaf
 
 
 def distinct(answers: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Places of the questions to keep: the first of those that part the rows alike, none that parts nothing.
+    """Places of the distinct questions: the first of those that divide the rows alike, without idle ones.
 
     answers: [questions, rows], one row at least.
     """
@@ -71,9 +66,9 @@ def distinct(answers: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
 
 
 def shallow(sub: Subproblem, leaves: int) -> Shallow:
-    """The best trees that ask two questions in a row at most, of 1 to `leaves` leaves (at most four).
+    """The best trees of depth two at most, of 1 to `leaves` leaves (at most four).
 
-    The questions must be distinct. Of equal values the tree wins whose questions come first.
+    The questions must be distinct. Among trees of equal value, the one whose questions come first wins.
     """
     sizes = range(2, min(leaves, _MOST) + 1)
     leaf = sub.cost.sums(np.ones((1, sub.answers.shape[1])))[0]
@@ -92,15 +87,15 @@ def shallow(sub: Subproblem, leaves: int) -> Shallow:
             continue
         holds = sub.answers[first]
         on_both = (
-            _grown(sub, holds, int(yes[on_yes - 1].ask[first])),
-            _grown(sub, ~holds, int(no[size - on_yes - 1].ask[first])),
+            _grown(sub, holds, int(yes[on_yes - 1].second[first])),
+            _grown(sub, ~holds, int(no[size - on_yes - 1].second[first])),
         )
         best.append(ValuedTree(value, (int(sub.ids[first]), *on_both)))
     return Shallow(tuple(best), yes[-1].value + no[-1].value)
 
 
 def relaxed(sub: Subproblem, pairs: Digits, prices: npt.NDArray[np.int64]) -> int:
-    """A lower bound on the value of every tree that asks two questions in a row at most.
+    """A lower bound on the value of every tree of depth two at most.
 
     It is the value of a tree of one question whose leaves may take the better of two configs for every row:
     no second question does more. pairs: of [rows, pairs of configs] the lower cost; prices: [pairs].
@@ -112,12 +107,12 @@ def relaxed(sub: Subproblem, pairs: Digits, prices: npt.NDArray[np.int64]) -> in
     return min(leaf, int(((yes + prices).min(axis=1) + (no + prices).min(axis=1)).min()))
 
 
-def _grown(sub: Subproblem, rows: npt.NDArray[np.bool_], ask: int) -> IndexTree:
+def _grown(sub: Subproblem, rows: npt.NDArray[np.bool_], question: int) -> IndexTree:
     """The leaf for these rows, or the question at this place and its two leaves."""
-    if ask < 0:
+    if question < 0:
         return int(sub.cost.sums(rows[None].astype(np.float64))[0].argmin())
-    holds = sub.answers[ask]
-    return int(sub.ids[ask]), _grown(sub, rows & holds, -1), _grown(sub, rows & ~holds, -1)
+    holds = sub.answers[question]
+    return int(sub.ids[question]), _grown(sub, rows & holds, -1), _grown(sub, rows & ~holds, -1)
 
 
 def _both_sides(cost: Digits, members: npt.NDArray[np.float64]) -> tuple[Whole, Whole]:
@@ -133,18 +128,18 @@ def _sides(sub: Subproblem, deeper: bool) -> tuple[list[_Side], list[_Side]]:
     leaves = [side.min(axis=1) + sub.price for side in sums]
     yes, no = ([_Side(leaf, np.full(len(leaf), -1))] for leaf in leaves)
     if deeper:
-        value, ask = _second_questions(sub.cost, members, *sums)
-        for side, leaf, v, a in zip((yes, no), leaves, value + 2 * sub.price, ask, strict=True):
-            side.append(_Side(np.minimum(leaf, v), np.where(v < leaf, a, -1)))
+        value, second = _second_questions(sub.cost, members, *sums)
+        for side, leaf, v, q in zip((yes, no), leaves, value + 2 * sub.price, second, strict=True):
+            side.append(_Side(np.minimum(leaf, v), np.where(v < leaf, q, -1)))
     return yes, no
 
 
 def _second_questions(
     cost: Digits, members: npt.NDArray[np.float64], yes: Whole, no: Whole
 ) -> tuple[Whole, npt.NDArray[np.int64]]:
-    """[2, questions] the least that two leaves cost on the yes and the no side, and the question's place."""
+    """[2, questions] the least cost of two leaves on the yes and the no side, and their question's place."""
     value = np.empty((2, len(members)), dtype=yes.dtype)
-    ask = np.empty((2, len(members)), dtype=np.int64)
+    second = np.empty((2, len(members)), dtype=np.int64)
     step = max(1, _BLOCK // len(members))
     for start in range(0, len(members), step):
         block = slice(start, start + step)
@@ -152,15 +147,17 @@ def _second_questions(
         for side in (0, 1):
             halves = quarters[2 * side] + quarters[2 * side + 1]
             value[side, block] = halves.min(axis=1)
-            ask[side, block] = halves.argmin(axis=1)
-    return value, ask
+            second[side, block] = halves.argmin(axis=1)
+    return value, second
 
 
 def _quarters(
     cost: Digits, members: npt.NDArray[np.float64], yes: Whole, no: Whole, block: slice
 ) -> list[Whole]:
-    """[block, questions] each: the least that one leaf costs where a first question of the block and a second
-    question are answered yes yes, yes no, no yes, no no."""
+    """[block, questions] four arrays: the least cost of one leaf for each quarter of the rows.
+
+    The answers to a first question of the block and to a second one are yes yes, yes no, no yes and no no.
+    """
     by_row = np.ascontiguousarray(members.T)
     least: list[Whole] = []
     for config in range(yes.shape[1]):

@@ -1,8 +1,8 @@
 """Branch and bound over questions; every subproblem is solved once.
 
 A subproblem is a set of rows with a limit of depth and of leaves. Solutions and bounds are kept by the set of
-rows (DL8.5: Aglin, Nijssen, Schaus, AAAI 2020) and serve other limits where they hold there, too (MurTree:
-Demirović et al., JMLR 23, 2022). Of the questions at a node the one with the lowest bound is tried first.
+rows (DL8.5: Aglin, Nijssen, Schaus, AAAI 2020). They are reused under other limits for which they hold
+(MurTree: Demirović et al., JMLR 23, 2022). A node tries the question with the lowest bound first.
 """
 
 from __future__ import annotations
@@ -21,36 +21,35 @@ from treegen.fit.index_tree import IndexTree, count_leaves
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
-_MOST_PAIRED = 32  # configs; of more there are too many pairs for the relaxation to pay
+_MOST_PAIRED = 32  # configs; with more, computing the relaxation over pairs costs more than it saves
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """lower: no tree within the limits has a lower value. best: the best tree seen, if any. solved: it is the
-    optimum, and of equal values the tree whose questions come first."""
+    """A bound, and the best tree so far."""
 
-    lower: int
+    lower: int  # no tree within the limits has a lower value
     best: ValuedTree | None
-    solved: bool
+    solved: bool  # `best` is the optimum; among equal optima, the tree whose questions come first
 
 
 @dataclass(slots=True)
 class _KnownSolutions:
-    """What is known of a set of rows at a depth: answers by the limit of leaves, and a bound for all."""
+    """The solutions known for a set of rows at a depth."""
 
-    lower: int
-    answers: dict[int, Solution] = field(default_factory=dict)
+    lower: int  # a bound for every number of leaves
+    answers: dict[int, Solution] = field(default_factory=dict)  # by the limit of leaves
 
     def recall(self, leaves: int) -> Solution:
-        """What follows for this limit: what holds for more leaves, and the optimum if it needs no more."""
+        """The solution for this limit: the optimum of a higher one if it fits, else the best known bound."""
         lower = self.lower
         for limit, answer in self.answers.items():
             if limit >= leaves:
                 if answer.solved and answer.best and count_leaves(answer.best.tree) <= leaves:
                     return answer
                 lower = max(lower, answer.lower)
-        own = self.answers.get(leaves)
-        return Solution(lower, own.best if own else None, False)
+        best = self.answers[leaves].best if leaves in self.answers else None
+        return Solution(lower, best, False)
 
 
 class Search:
@@ -77,8 +76,15 @@ class Search:
     def solve(self, rows: Bools, ids: Ints, depth: int, leaves: int, limit: int) -> Solution:
         """The best tree for some rows, or a bound.
 
-        rows: [all rows] which, one at least; ids: the questions that may be asked. The answer is solved if a
-        tree has a value of at most `limit`; else its bound is above that, unless the nodes ran out.
+        The answer is solved if a tree has a value of at most `limit`. Otherwise its bound is above the limit,
+        unless the search ran out of nodes.
+
+        Args:
+            rows: [all rows] the rows of the subproblem, at least one
+            ids: the questions that the tree may use
+            depth: the greatest depth of the tree
+            leaves: the greatest number of leaves
+            limit: the greatest value of interest
         """
         leaves = min(leaves, 1 << depth)
         known = self._of(rows, depth)
@@ -115,8 +121,8 @@ class Search:
         glanced: set[int] = set()
         ran_out = False
         while not ran_out:
-            wanted = _wanted(best, limit, sub.ids)
-            choice = sides.choose(wanted, ahead.rank)
+            targets = _targets(best, limit, sub.ids)
+            choice = sides.choose(targets, ahead.rank)
             if choice is None:
                 break
             question, budget = choice
@@ -125,13 +131,13 @@ class Search:
                 for side in (question, question + len(sub.ids)):
                     self._glance(_part(rows, sides.inside[side]), sides, side, sub.ids, depth - 1)
                 continue
-            tree, ran_out = self._try(rows, sub, sides, question, budget, depth - 1, int(wanted[question]))
+            tree, ran_out = self._try(rows, sub, sides, question, budget, depth - 1, int(targets[question]))
             best = _better(best, tree)
         lower = min(best.value, int(sides.totals().min()))
         return Solution(lower, best, not ran_out and best.value <= limit)
 
     def _glance(self, rows: Bools, sides: Sides, side: int, ids: Ints, depth: int) -> None:
-        """Learn what is known of a side or cheap to know."""
+        """Record the known bounds of a side, after a cheap relaxation where none is known."""
         known = self._of(rows, depth)
         if self._paired and depth == 2 and known.lower == self._price and not known.answers:
             pairs = self._pairs.rows(rows)
@@ -142,18 +148,18 @@ class Search:
         sides.learn(side, np.array([known.recall(leaves).lower for leaves in sides.budgets]))
 
     def _try(
-        self, rows: Bools, sub: Subproblem, sides: Sides, question: int, budget: int, depth: int, wanted: int
+        self, rows: Bools, sub: Subproblem, sides: Sides, question: int, budget: int, depth: int, target: int
     ) -> tuple[ValuedTree | None, bool]:
-        """Solve both sides of a question, if a tree of at most the value `wanted` may come of it.
+        """Solve both sides of a question while a tree of value `target` or less is possible.
 
-        Returns such a tree as far as there is one, and whether the nodes ran out.
+        Returns the tree, if both sides have one, and whether the search ran out of nodes.
         """
         yes, no = (question, budget), (question + len(sub.ids), len(sides.budgets) - 1 - budget)
         larger_first = [yes, no] if 2 * sub.answers[question].sum() >= sub.answers.shape[1] else [no, yes]
         trees: dict[int, ValuedTree | None] = {}
         for (side, place), other in zip(larger_first, larger_first[::-1], strict=True):
             part = _part(rows, sides.inside[side])
-            limit = wanted - int(sides.lower[other])
+            limit = target - int(sides.lower[other])
             answer = self.solve(part, sub.ids, depth, sides.budgets[place], limit)
             self._learn(self._of(part, depth), sides, side)
             trees[side] = answer.best
@@ -174,23 +180,26 @@ def _preorder(tree: IndexTree) -> tuple[int, ...]:
 
 
 def _part(rows: Bools, inside: Bools) -> Bools:
-    """[all rows] those of `rows` that are inside. inside: [rows]."""
+    """[all rows] the members of `rows` that are inside; inside: [rows]."""
     part = rows.copy()
     part[rows] = inside
     return part
 
 
-def _better(one: ValuedTree, other: ValuedTree | None) -> ValuedTree:
-    """The lower value; of equal ones the tree whose questions come first."""
-    if other is None or other.value > one.value:
-        return one
-    if other.value == one.value and _preorder(one.tree) <= _preorder(other.tree):
-        return one
+def _better(tree: ValuedTree, other: ValuedTree | None) -> ValuedTree:
+    """The tree of lower value; of two equal ones, the tree whose questions come first."""
+    if other is None or other.value > tree.value:
+        return tree
+    if other.value == tree.value and _preorder(tree.tree) <= _preorder(other.tree):
+        return tree
     return other
 
 
-def _wanted(best: ValuedTree, limit: int, ids: Ints) -> Ints:
-    """[questions] the greatest value of interest: one that is better, or as good with no later question."""
+def _targets(best: ValuedTree, limit: int, ids: Ints) -> Ints:
+    """[questions] the greatest value of interest.
+
+    A tree must be better than `best`, or as good with no later question at its root.
+    """
     if best.value > limit:
         return np.full(len(ids), limit)
     return np.where(ids <= _preorder(best.tree)[0], best.value, best.value - 1)

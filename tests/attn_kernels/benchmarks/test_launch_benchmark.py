@@ -9,7 +9,7 @@ import torch
 from attn_kernels.launch import direct
 from attn_kernels.launch.direct import VARIABLE
 from benchmarks.launch import equal, launch_cost
-from benchmarks.launch.bench import CONFIGS, Bench
+from benchmarks.launch.bench import CONFIGS, LaunchBench
 
 CPU = torch.device("cpu")
 
@@ -46,7 +46,7 @@ def test_a_wrong_bit_is_found(spoil_direct):
 
 
 def test_a_wrong_bit_is_the_verdict(spoil_direct):
-    bench = Bench(CPU, smoke=True)
+    bench = LaunchBench(CPU, smoke=True)
     bench.configs = {"qblock": CONFIGS["qblock"]}
     assert launch_cost.equality(bench, seconds=0.1, threads=1) is False
 

@@ -124,7 +124,7 @@ def test_where_nothing_was_timed_the_tree_chooses(key, gpu):
     assert not {ON_DEVICE, STREAM_K} & set(configs_for_capture(CPU))
 
 
-def test_a_tree_of_another_device_is_asked_where_it_is_named(gpu):
+def test_a_tree_of_another_device_chooses_where_it_is_named(gpu):
     gpu("nvidia_h100")
     features = maxima(4)
     assert choose_for_capture(CPU, "amd_mi300x")(**features) == MODULES["amd_mi300x"].choose(**features)

@@ -205,7 +205,7 @@ def test_choices_are_logged_once_for_each_config_and_layout(gpu, monkeypatch, ca
     assert of_small_heads.startswith("nvidia_h100 chose ") and "head_size=64" in of_small_heads
 
 
-def test_the_log_names_what_was_asked(monkeypatch, caplog):
+def test_the_log_names_the_features(monkeypatch, caplog):
     monkeypatch.setenv("ATTN_KERNELS_LOG", "1")
     monkeypatch.setenv("ATTN_KERNELS_CONFIG", "qblock_M16_T16")
     batch().plan()

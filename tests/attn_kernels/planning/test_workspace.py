@@ -103,8 +103,10 @@ class Operations(TorchDispatchMode):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_graph_captures_kernels_and_nothing_else(variant, recorder):
-    """Neither the plan nor a layer allocates, copies or reads a tensor: through Triton, filled in anew, and
-    launched again."""
+    """Neither the plan nor a layer allocates, copies or reads a tensor.
+
+    Cases: a launch through Triton, one that is filled in anew, and a repeated one.
+    """
     config, batch = config_of(variant), batch_of()
     workspace, layer = workspace_for(config), layer_of(batch)
     options = {"sinks": torch.ones(8), "k_scale": torch.ones(1)}

@@ -12,8 +12,9 @@ LENS = ((5, 0, 1, 3), (5, 9, 33, 20))
 
 
 def dense(batch, softmax_scale, sliding_window=None, softcap=0.0, alibi_slopes=None, sinks=None, **scales):
-    """Each sequence and head in turn, in float64: a bias beside queries of zero makes torch's dense attention
-    the softmax of any scores, and a sink is one more key whose value is zero.
+    """Compute each sequence and head in turn with torch's dense attention in float64.
+
+    The queries are zero and a bias holds the scores. A sink is one more key whose value is zero.
     """
     out = torch.full(batch.q.shape, torch.nan, dtype=torch.float64)
     block_size, ratio = batch.k_cache.shape[1], batch.q.shape[1] // batch.k_cache.shape[2]

@@ -106,8 +106,11 @@ def memory():
 
 
 def layer(step, memory, chance):
-    """Queries and caches as servers keep them: queries alone or beside keys and values, caches in one tensor,
-    side by side, one behind the other, or with slots behind heads."""
+    """Queries and caches in the layouts of servers.
+
+    Queries are alone or beside keys and values. Caches are in one tensor, side by side, one behind the other,
+    or have slots behind heads.
+    """
     model, dtype = step.model, step.model.cache_dtype or BF16
     width = model.num_query_heads + 2 * model.num_kv_heads * chance.randrange(2)
     tokens, size = sum(step.query_lens), model.head_size

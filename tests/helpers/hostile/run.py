@@ -118,16 +118,16 @@ def _status_and_output(project: Path, command: Command) -> tuple[int, str]:
                 status = main(list(command.words))
             except SystemExit as error:
                 status = error.code  # type: ignore[assignment]
-    text, told = out.getvalue(), err.getvalue()
+    text, errors = out.getvalue(), err.getvalue()
     if command.words[0] == "check":
-        told = re.sub(r"[a-z]+: [0-9]+\.[0-9] s\n", "", told)
+        errors = re.sub(r"[a-z]+: [0-9]+\.[0-9] s\n", "", errors)
     assert status in (0, 1, 2) and not warned, (status, warned)
     assert all(line.isprintable() for line in text.split("\n")), ascii(text)
     if status == 2:
-        line, end, rest = told.partition("\n")
-        assert line.startswith("treegen: ") and line.isprintable() and end and not rest, ascii(told)
+        line, end, rest = errors.partition("\n")
+        assert line.startswith("treegen: ") and line.isprintable() and end and not rest, ascii(errors)
     else:
-        assert not told, ascii(told)
+        assert not errors, ascii(errors)
     return status, text
 
 

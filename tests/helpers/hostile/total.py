@@ -80,9 +80,9 @@ def _broken(chosen: Any, kernel: KernelSpec, device: DeviceSpec, point: Mapping[
     variant = parameters.pop("variant")
     if (variant, parameters) == (kernel.fallback.variant, dict(kernel.fallback.parameters)):
         return None
-    told = {**values, **parameters}
+    known = {**values, **parameters}
     for constraint in kernel.constraints:
         binds = constraint.variants is None or variant in constraint.variants
-        if binds and not holds(constraint, told):
+        if binds and not holds(constraint, known):
             return constraint.text
     return None

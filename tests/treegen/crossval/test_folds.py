@@ -124,7 +124,7 @@ def test_all_methods_learn_and_choose_in_the_same_scenarios(
         assert budget == Budget(made.kernel.budget.max_depth, 1)
 
 
-def test_only_the_ways_asked_for_are_judged(tmp_path: Path) -> None:
+def test_only_the_named_ways_are_scored(tmp_path: Path) -> None:
     made = problem(tmp_path)
     (fold, *_) = split(len(made.cost), 3, 1)
     found = score_fold(FoldTask(made, fold, lambda known: Leaf(known.configs[0]), ("single_best",)))

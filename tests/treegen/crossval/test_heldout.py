@@ -1,4 +1,4 @@
-"""Figures of judged choices, against cases computed by hand."""
+"""Figures of scored choices, against cases computed by hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from treegen.core.problem import FORBIDDEN, UNIT, UNMEASURED, UNTIMED_PENALTY
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, UNTIMED_PENALTY
 from treegen.core.table import Cells
 from treegen.crossval.choices import Choices, joined, penalise_untimed
 from treegen.crossval.heldout import gap_closed, quality
@@ -34,8 +34,8 @@ def test_the_oracle_is_one() -> None:
     assert (found.slowdown, found.percentile95, found.worst, found.agreement) == (1, 1, 1, 1)
 
 
-def test_a_choice_without_a_time_is_charged_as_twice_the_best_and_counted() -> None:
-    found = quality(_choices(a=_cost(8), b=UNMEASURED, c=UNMEASURED, d=FORBIDDEN, e=0, f=0), Cells.MEASURED)
+def test_a_choice_without_a_time_counts_as_twice_the_best() -> None:
+    found = quality(_choices(a=_cost(8), b=UNTIMED, c=UNTIMED, d=FORBIDDEN, e=0, f=0), Cells.MEASURED)
     assert found.slowdown == pytest.approx((8 * 2 * 2 * 2) ** (1 / 6), abs=1e-5)
     assert found.timed_slowdown == pytest.approx(8 ** (1 / 3), abs=1e-5)
     assert (found.unmeasured, found.failed) == (2, 1)
@@ -43,7 +43,7 @@ def test_a_choice_without_a_time_is_charged_as_twice_the_best_and_counted() -> N
 
 
 def test_the_worst_is_a_measured_time_and_names_its_scenario() -> None:
-    found = quality(_choices(a=_cost(1.1), b=_cost(1.5), c=UNMEASURED, d=FORBIDDEN), Cells.MEASURED)
+    found = quality(_choices(a=_cost(1.1), b=_cost(1.5), c=UNTIMED, d=FORBIDDEN), Cells.MEASURED)
     assert (found.worst, found.worst_scenario) == (pytest.approx(1.5, abs=1e-5), "b")
 
 
@@ -52,7 +52,7 @@ def test_of_equally_bad_scenarios_the_first_in_the_alphabet_is_named() -> None:
 
 
 def test_choices_without_any_time() -> None:
-    found = quality(_choices(a=UNMEASURED, b=FORBIDDEN), Cells.MEASURED)
+    found = quality(_choices(a=UNTIMED, b=FORBIDDEN), Cells.MEASURED)
     assert found.slowdown == pytest.approx(2, abs=1e-5)
     assert (found.timed_slowdown, found.worst, found.worst_scenario) == (None, None, None)
 
@@ -64,7 +64,7 @@ def test_95_percent_are_no_slower(choices: int, place: int) -> None:
     assert found.percentile95 == math.exp(place * 1000 / UNIT)
 
 
-def test_the_95th_percentile_charges_what_has_no_time() -> None:
+def test_the_95th_percentile_penalises_untimed_choices() -> None:
     assert quality(_choices(a=0, b=FORBIDDEN), Cells.MEASURED).percentile95 == math.exp(
         UNTIMED_PENALTY / UNIT
     )
@@ -96,5 +96,5 @@ def test_folds_are_joined_in_order() -> None:
 
 
 def test_times_are_left_as_they_are() -> None:
-    cost = np.array([0, UNMEASURED - 1, UNMEASURED, FORBIDDEN])
-    assert penalise_untimed(cost).tolist() == [0, UNMEASURED - 1, UNTIMED_PENALTY, UNTIMED_PENALTY]
+    cost = np.array([0, UNTIMED - 1, UNTIMED, FORBIDDEN])
+    assert penalise_untimed(cost).tolist() == [0, UNTIMED - 1, UNTIMED_PENALTY, UNTIMED_PENALTY]

@@ -15,11 +15,11 @@ import pytest
 from treegen_builders import NARROW, SIDES, WIDE, Cell, Row, grid, planted, problem
 
 from treegen.build import fit_tree
-from treegen.core.problem import FORBIDDEN, UNMEASURED, Problem
+from treegen.core.problem import FORBIDDEN, UNTIMED, Problem
 from treegen.core.spec import Budget
 from treegen.core.tree import depth, size
 from treegen.crossval import helion
-from treegen.crossval.choices import decide, judge
+from treegen.crossval.choices import decide, score_decisions
 from treegen.crossval.peers import classifier, forest, greedy, regressor, single_best
 from treegen.fit.search import greedy as grown
 from treegen.fit.tree_costs import costs
@@ -36,13 +36,13 @@ def _bands(row: Row) -> list[float]:
     return [10.0 + 5 * abs(best - config) for config in range(3)]
 
 
-def test_our_tree_is_judged_as_the_fit_judges_it(tmp_path: Path) -> None:
+def test_our_tree_costs_what_the_fit_computes(tmp_path: Path) -> None:
     made = problem(tmp_path, shapes=SHAPES, times=_bands)
     known, unseen = made.rows(np.arange(0, 16, 2)), made.rows(np.arange(1, 16, 2))
     tree = fit_tree(known)
-    judged = judge(decide(tree, unseen), unseen)
-    assert judged.cost.tolist() == costs(tree, unseen).tolist()
-    assert judged.scenarios == unseen.scenarios
+    scored = score_decisions(decide(tree, unseen), unseen)
+    assert scored.cost.tolist() == costs(tree, unseen).tolist()
+    assert scored.scenarios == unseen.scenarios
 
 
 def test_the_single_best_is_the_config_of_least_total_cost(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_config_that_failed_somewhere_is_not_the_single_best(tmp_path: Path) -
 def test_what_the_features_tell_apart_is_learned(tmp_path: Path, method: Callable[..., Any]) -> None:
     made = problem(tmp_path, shapes=SHAPES, times=_bands)
     rule = method(made, ROOMY)
-    assert judge(rule.choose(made), made).cost.max() == 0
+    assert score_decisions(rule.choose(made), made).cost.max() == 0
 
 
 @pytest.mark.parametrize("method", TREES.values(), ids=TREES)
@@ -107,8 +107,8 @@ def test_a_config_that_the_other_table_lacks_was_not_measured_there(tmp_path: Pa
     made = problem(tmp_path / "a")
     other = problem(tmp_path / "b", configs=(NARROW, WIDE), times=lambda s: planted(s)[::2])
     medium = made.configs[1]
-    assert set(judge((medium,) * len(grid()), other).cost) == {UNMEASURED}
-    assert set(judge((made.configs[0],) * len(grid()), other).cost) != {UNMEASURED}
+    assert set(score_decisions((medium,) * len(grid()), other).cost) == {UNTIMED}
+    assert set(score_decisions((made.configs[0],) * len(grid()), other).cost) != {UNTIMED}
 
 
 def test_the_regressor_is_not_blinded_by_failures(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_the_regressor_is_not_blinded_by_failures(tmp_path: Path) -> None:
     made = problem(tmp_path, shapes=SHAPES, times=times)
     assert (made.cost == FORBIDDEN).sum() == 3
     rule = regressor(made, Budget(4, 3))
-    assert judge(rule.choose(made), made).cost.max() == 0
+    assert score_decisions(rule.choose(made), made).cost.max() == 0
 
 
 # Helion is a large install: here, a module with the names that the adapter was written against.
@@ -217,7 +217,7 @@ def test_helion_gets_times_and_its_answer_is_read_back(tmp_path: Path, stand_in:
 def test_helion_itself_learns_what_the_features_tell_apart(tmp_path: Path) -> None:
     made = problem(tmp_path, shapes=SHAPES, times=_bands)
     rule = helion.helion(made, ROOMY)
-    assert judge(rule.choose(made), made).cost.max() == 0 and rule.leaves == 3
+    assert score_decisions(rule.choose(made), made).cost.max() == 0 and rule.leaves == 3
 
 
 def test_without_helion_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """What treegen prints, letter by letter.
 
-After a wanted change of the output, write the new files with
+After an intended change of the output, write the new files with
     UPDATE_GOLDEN=1 python -m pytest tests/treegen/emit/test_emit_golden.py
 and read the difference in git before committing it.
 """
@@ -59,7 +59,7 @@ def _leaf(variant: str, block: int, warps: int, parts: int = 1) -> Leaf:
 
 
 def _tree() -> Tree:
-    """Leaves on both sides, nested sides, features derived from derived ones and asked for twice."""
+    """Leaves on both sides, nested sides, features derived from derived ones and used twice."""
     decode = Split(
         "scores_per_program",
         98_304,

@@ -99,7 +99,7 @@ def test_a_planted_tree_is_found_in_noise(tmp_path: Path, seed: int) -> None:
     assert fit_tree(made) == Split("rows", 48, below, wide, (32, 64))
 
 
-def test_of_equal_splits_the_feature_named_first_is_asked(tmp_path: Path) -> None:
+def test_of_equal_splits_the_feature_named_first_wins(tmp_path: Path) -> None:
     times: dict[Row, tuple[Cell, ...]] = {(2, 3, 2): (10.0, 20.0, 20.0), (3, 2, 2): (20.0, 10.0, 20.0)}
     for place, names in enumerate((["rows", "columns"], ["columns", "rows"])):
         made = problem(

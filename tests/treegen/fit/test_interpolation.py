@@ -16,8 +16,10 @@ FEW = 16  # values of a feature that makes kinds
 
 @st.composite
 def _tables(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of a kind and two sizes, of which the second is at least the first; enough rows for sizes to be
-    no kinds."""
+    """Rows of a kind and two sizes, of which the second is at least the first.
+
+    There are enough rows that sizes do not count as kinds.
+    """
     count = draw(st.integers(1, 30))
     smaller = draw(st.lists(SIZE, min_size=count, max_size=count, unique=True))
     more = draw(st.lists(st.integers(0, 1 << 40), min_size=count, max_size=count, unique=True))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from treegen_builders import problem
 from treegen_strategies import examples
 
-from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNMEASURED, UNTIMED_PENALTY, Problem
+from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, UNTIMED_PENALTY, Problem
 from treegen.core.spec import Objective
 from treegen.core.table import Cells
 from treegen.fit.objective import FAILED, losses
@@ -27,7 +27,7 @@ TWICE = round(math.log(2) * UNIT)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Problem:
-    return problem(tmp_path_factory.mktemp("posed"))
+    return problem(tmp_path_factory.mktemp("problem"))
 
 
 def _losses(
@@ -42,7 +42,7 @@ def _losses(
 
 
 def test_by_default_the_cost_and_twice_the_best_where_nothing_was_timed(made: Problem) -> None:
-    cost = [[0, 1, 5_000_000], [UNMEASURED, 0, FORBIDDEN]]
+    cost = [[0, 1, 5_000_000], [UNTIMED, 0, FORBIDDEN]]
     assert _losses(made, cost).tolist() == [[0, 1, 5_000_000], [UNTIMED_PENALTY, 0, FAILED]]
     assert UNTIMED_PENALTY == TWICE
 
@@ -55,13 +55,13 @@ def test_worst_case_adds_to_twice_the_best_what_it_says(made: Problem) -> None:
 
 
 def test_untimed_bends_like_a_time(made: Problem) -> None:
-    cost = [[UNMEASURED, round(math.log(5) * UNIT), 0]]
+    cost = [[UNTIMED, round(math.log(5) * UNIT), 0]]
     found = _losses(made, cost, untimed=5, worst_case=3)
     assert found[0, 0] == found[0, 1] > 3 * _losses(made, cost, untimed=5)[0, 1]
 
 
 def test_a_scenario_counts_by_its_share_of_the_weight(made: Problem) -> None:
-    cost = [[0, 1000, UNMEASURED], [0, 1000, UNMEASURED]]
+    cost = [[0, 1000, UNTIMED], [0, 1000, UNTIMED]]
     assert _losses(made, cost, [1, 3]).tolist() == [
         [0, 500, round(UNTIMED_PENALTY / 2)],
         [0, 1500, UNTIMED_PENALTY * 3 // 2],
@@ -88,7 +88,7 @@ def test_misses_of_a_table_of_winners_are_alike(made: Problem) -> None:
 
 
 cells = st.one_of(
-    st.integers(0, 3 * UNIT), st.integers(0, SLOWEST), st.sampled_from([0, 1, SLOWEST, UNMEASURED, FORBIDDEN])
+    st.integers(0, 3 * UNIT), st.integers(0, SLOWEST), st.sampled_from([0, 1, SLOWEST, UNTIMED, FORBIDDEN])
 )
 tables = st.lists(st.tuples(st.integers(1, GREATEST_WEIGHT), cells, cells), min_size=1, max_size=8)
 worst_cases, untimed = st.floats(0, 100), st.floats(1, 100, exclude_min=True)
@@ -106,7 +106,7 @@ def test_every_cell_is_what_the_formula_says(
             if cost == FORBIDDEN:
                 assert loss == FAILED
                 continue
-            c = math.log(untimed) if cost == UNMEASURED else cost / UNIT
+            c = math.log(untimed) if cost == UNTIMED else cost / UNIT
             bent = c * (1 + worst_case * c / math.log(2)) * scenario[0] * len(table) / sum(weight)
             assert 0 <= loss < FAILED
             assert loss == pytest.approx(min(bent * UNIT, FAILED - 1), rel=1e-5, abs=len(table) + 1)
@@ -142,7 +142,7 @@ def test_equal_weights_change_nothing(made: Problem) -> None:
 
 def test_a_scenario_loses_the_same_in_a_table_of_any_length(made: Problem) -> None:
     rng = np.random.default_rng(0)
-    cost = rng.choice([0, 5, 10_000, TWICE, SLOWEST, UNMEASURED, FORBIDDEN], size=(700, 3))
+    cost = rng.choice([0, 5, 10_000, TWICE, SLOWEST, UNTIMED, FORBIDDEN], size=(700, 3))
     found = _losses(made, cost, worst_case=0.3)
     singly = [_losses(made, cost[[row]], worst_case=0.3) for row in range(len(cost))]
     assert np.array_equal(found, np.concatenate(singly))
@@ -155,16 +155,16 @@ def test_sums_over_many_scenarios_are_exact() -> None:
 
 def test_what_failed_outweighs_thousands_of_bad_choices_but_no_loss_does(made: Problem) -> None:
     assert FAILED > 50_000 * UNTIMED_PENALTY
-    cost = [[SLOWEST, FORBIDDEN], *[[UNMEASURED, 0]] * 1000]
+    cost = [[SLOWEST, FORBIDDEN], *[[UNTIMED, 0]] * 1000]
     found = _losses(made, cost, [GREATEST_WEIGHT, *[1] * 1000], worst_case=100, untimed=100)
     assert found[0].tolist() == [FAILED - 1, FAILED]
 
 
 def test_the_costs_are_left_alone(made: Problem) -> None:
-    cost = np.array([[0, UNMEASURED, FORBIDDEN]])
+    cost = np.array([[0, UNTIMED, FORBIDDEN]])
     one = dataclasses.replace(made, cost=cost, weight=np.array([2]))
     losses(one)
-    assert cost.tolist() == [[0, UNMEASURED, FORBIDDEN]]
+    assert cost.tolist() == [[0, UNTIMED, FORBIDDEN]]
 
 
 def test_some_rows_of_a_problem_keep_their_weights(tmp_path: Path) -> None:

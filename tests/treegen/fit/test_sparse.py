@@ -12,7 +12,7 @@ import pytest
 from treegen_builders import Cell, Row, problem
 
 from treegen.build import fit_tree
-from treegen.core.problem import UNIT, UNMEASURED, Problem
+from treegen.core.problem import UNIT, UNTIMED, Problem
 from treegen.core.tree import Leaf, Split, Tree
 from treegen.fit.tree_costs import costs
 
@@ -54,7 +54,7 @@ def _portfolio(times: dict[Row, list[float]], swept: set[Row], size: int) -> lis
     return chosen
 
 
-def _posed(folder: Path, cells: Callable[[Row], Sequence[Cell]]) -> Problem:
+def _problem(folder: Path, cells: Callable[[Row], Sequence[Cell]]) -> Problem:
     return problem(folder, SECTIONS, shapes=SHAPES, times=cells, configs=CONFIGS)
 
 
@@ -63,14 +63,14 @@ def test_a_sparse_table_gives_about_as_good_a_tree(tmp_path: Path, seed: int) ->
     times = _times(seed)
     swept = set(random.Random(seed).sample(SHAPES, len(SHAPES) // 5))
     portfolio = _portfolio(times, swept, 10)
-    full = _posed(tmp_path / "full", lambda shape: times[shape])
-    sparse = _posed(
+    full = _problem(tmp_path / "full", lambda shape: times[shape])
+    sparse = _problem(
         tmp_path / "sparse",
         lambda shape: [
             time if shape in swept or c in portfolio else "" for c, time in enumerate(times[shape])
         ],
     )
-    assert (sparse.cost == UNMEASURED).mean() > 0.6
+    assert (sparse.cost == UNTIMED).mean() > 0.6
     lost = [costs(fit_tree(made), full).mean() / UNIT for made in (full, sparse)]
     alone = full.cost.mean(axis=0).min() / UNIT
     assert lost[0] < alone / 2, "there is something to find"
@@ -79,7 +79,7 @@ def test_a_sparse_table_gives_about_as_good_a_tree(tmp_path: Path, seed: int) ->
 
 @pytest.mark.parametrize("swept", ["few rows", "many rows", "odd rows"])
 def test_what_was_swept_is_no_reason_to_split(tmp_path: Path, swept: str) -> None:
-    """Only columns decide what is fast; sweeps are told apart by rows."""
+    """Only columns decide what is fast; sweeps differ in rows."""
 
     def cells(shape: Row) -> list[Cell]:
         rows, columns, _ = shape
@@ -87,7 +87,7 @@ def test_what_was_swept_is_no_reason_to_split(tmp_path: Path, swept: str) -> Non
         good = [10.0, 12.0] if columns <= 64 else [12.0, 10.0]
         return [*good, *([20.0 + c for c in range(len(CONFIGS) - 2)] if full else [""] * (len(CONFIGS) - 2))]
 
-    assert _asked(fit_tree(_posed(tmp_path, cells))) == {"columns"}
+    assert _split_features(fit_tree(_problem(tmp_path, cells))) == {"columns"}
 
 
 @pytest.mark.parametrize("swept", ["few rows", "many rows"])
@@ -100,12 +100,16 @@ def test_a_config_that_only_the_sweep_timed_is_no_reason_to_split(tmp_path: Path
         rest = [rng.uniform(9.9, 11) if full else "" for _ in range(len(CONFIGS) - 1)]
         return [rng.uniform(9.9, 10.1), *rest]
 
-    made = _posed(tmp_path, cells)
+    made = _problem(tmp_path, cells)
     assert fit_tree(made) == Leaf(made.configs[0])
 
 
-def _asked(tree: Tree) -> set[str]:
-    return set() if isinstance(tree, Leaf) else {tree.feature} | _asked(tree.low) | _asked(tree.high)
+def _split_features(tree: Tree) -> set[str]:
+    return (
+        set()
+        if isinstance(tree, Leaf)
+        else {tree.feature} | _split_features(tree.low) | _split_features(tree.high)
+    )
 
 
 def test_a_config_measured_in_its_own_region_only_can_be_chosen_there(tmp_path: Path) -> None:
@@ -113,7 +117,7 @@ def test_a_config_measured_in_its_own_region_only_can_be_chosen_there(tmp_path: 
         others: list[Cell] = [10.0, 11.0, *[""] * (len(CONFIGS) - 3)]
         return [*others, 5.0 if shape[1] <= 16 else ""]
 
-    made = _posed(tmp_path, cells)
+    made = _problem(tmp_path, cells)
     tree = fit_tree(made)
     assert isinstance(tree, Split) and (tree.feature, tree.low) == ("columns", Leaf(made.configs[-1]))
     assert costs(tree, made).sum() == 0

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from treegen_builders import Cell, Row, problem, time_rows
 from treegen_strategies import examples
 
-from treegen.core.problem import FORBIDDEN, UNMEASURED, Problem
+from treegen.core.problem import FORBIDDEN, UNTIMED, Problem
 from treegen.core.spec import Budget
 from treegen.core.tree import Leaf, Split, Tree, size
 from treegen.fit.choice_costs import choice_costs_of
@@ -92,7 +92,7 @@ def test_untimed_choices_are_penalised_as_in_fitting(tmp_path: Path) -> None:
     assert prune_splits(choice_costs_of(made), split) == split
 
 
-cells = st.sampled_from([0, 0, 1000, 400_000, 700_000, UNMEASURED, FORBIDDEN])
+cells = st.sampled_from([0, 0, 1000, 400_000, 700_000, UNTIMED, FORBIDDEN])
 
 
 @pytest.fixture(scope="module")

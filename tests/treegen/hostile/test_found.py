@@ -28,7 +28,7 @@ def _put(path: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", DEVICES)
-def test_a_device_in_place_of_yesterdays_module(tmp_path: Path, capsys: Capture, what: str) -> None:
+def test_a_device_in_place_of_the_previous_module(tmp_path: Path, capsys: Capture, what: str) -> None:
     """Was read until memory ended, or for ever."""
     path = write_project(tmp_path)
     build(path)

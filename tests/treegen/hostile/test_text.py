@@ -179,8 +179,10 @@ TEXTS = [text for text in CODE if len(text) < 1000]
 
 @pytest.mark.parametrize("file", LOADS, ids=lambda name: name.split("/", 1)[1].split("/gpu")[0])
 def test_any_text_of_a_file(tmp_path: Path, file: str) -> None:
-    """`run` refuses modules that hold anything but what trees are printed as or that do anything when they
-    are imported, and files in other places. Where one text is accepted, others are tried as well."""
+    """`run` refuses modules that are not printed trees, modules that act on import, and files elsewhere.
+
+    Where one text is accepted, others are tried as well.
+    """
     read, dump = LOADS[file]
     base, command = project(), IMPORT if file == CACHE else BUILD
     accepted = 0

@@ -113,7 +113,7 @@ def test_two_caches_for_one_table_are_refused(tmp_path: Path, refusal: Refuse) -
     assert "import them one at a time" in line
 
 
-def test_only_the_wanted_kernel(tmp_path: Path, refusal: Refuse) -> None:
+def test_only_the_named_kernel(tmp_path: Path, refusal: Refuse) -> None:
     write_cache(tmp_path / "caches")
     arguments = ["import", "dejavu", tmp_path / "caches", "--to", tmp_path / "tables", "--kernel"]
     assert "holds no table of kernel other" in refusal(tmp_path, *arguments, "other")

@@ -21,7 +21,7 @@ from treegen_builders import (
     write_winners,
 )
 
-from treegen.core.problem import FORBIDDEN, UNIT, UNMEASURED, Problem
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
 from treegen.read.build_problem import build_problem
 from treegen.read.spec_file import read_spec
 from treegen.read.table_file import read_table
@@ -52,7 +52,7 @@ def test_the_best_time_is_the_best_of_what_may_be_chosen(tmp_path: Path) -> None
     assert built.cost.tolist() == [[FORBIDDEN, 0, round(math.log(2) * UNIT)]]
 
 
-@pytest.mark.parametrize(("cell", "cost"), [("inf", FORBIDDEN), ("", UNMEASURED)])
+@pytest.mark.parametrize(("cell", "cost"), [("inf", FORBIDDEN), ("", UNTIMED)])
 def test_what_failed_or_was_not_measured(tmp_path: Path, cell: str, cost: int) -> None:
     built = problem(tmp_path, shapes=SHAPES, times=lambda shape: [cell, 2, 4] if shape[0] == 1 else [1, 2, 4])
     twice = round(math.log(2) * UNIT)
@@ -60,12 +60,12 @@ def test_what_failed_or_was_not_measured(tmp_path: Path, cell: str, cost: int) -
 
 
 def test_a_failure_outweighs_thousands_of_cells_that_were_not_measured() -> None:
-    assert FORBIDDEN > 10_000 * UNMEASURED
+    assert FORBIDDEN > 10_000 * UNTIMED
 
 
 def test_an_untimed_config_costs_more_than_any_measured_one(tmp_path: Path) -> None:
     built = problem(tmp_path, shapes=SHAPES, times=lambda shape: ["0.001", "999999999999", "1"])
-    assert built.cost.max() < UNMEASURED
+    assert built.cost.max() < UNTIMED
 
 
 def test_a_winner_costs_nothing_and_everything_else_one_unit(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import yaml
 from treegen_builders import REPOSITORY
 
 from treegen.cli import build, check
-from treegen.cli.parsers import Parser
+from treegen.cli.parsers import CommandParser
 
 FOLDER = REPOSITORY / ".github/workflows"
 WORKFLOWS = {path.name: yaml.safe_load(path.read_text()) for path in sorted(FOLDER.glob("*.yml"))}
@@ -208,7 +208,7 @@ def test_an_artifact_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hook", HOOKS, ids=[hook["id"] for hook in HOOKS])
 def test_pre_commit_hooks_are_commands_and_run_for_their_inputs(hook: dict[str, Any]) -> None:
-    parser = Parser(prog="treegen")
+    parser = CommandParser(prog="treegen")
     commands = parser.add_subparsers()
     build.add(commands)
     check.add(commands)

@@ -102,8 +102,10 @@ def test_untimed_configs_have_no_price() -> None:
 
 
 def _price_by_winners(lost: int, gained: int, neither: int = 0, fails: int = 0, same: int = 0) -> Price:
-    """The price of so many scenarios in which only the old config wins, only the new one, neither; in which
-    the new one fails; and in which both are one config that wins."""
+    """The price of so many scenarios of each kind.
+
+    The kinds: only the old config wins; only the new one; neither; the new one fails; both are one winner.
+    """
     old = [0] * lost + [UNIT] * (gained + neither + fails) + [0] * same
     new = [UNIT] * lost + [0] * gained + [UNIT] * neither + [FORBIDDEN] * fails + [0] * same
     unchanged = np.arange(len(old)) >= len(old) - same

@@ -83,8 +83,10 @@ def test_circumstances_that_differ(tmp_path: Path) -> None:
 
 
 def test_spread_comes_from_both_tables_repeats(tmp_path: Path) -> None:
-    """Repeats that differ by 2% have a standard deviation of 1.4%, a median of two 1%, a ratio of two such
-    medians 1.4%."""
+    """Repeats differ by 2%, which is a standard deviation of 1.4%.
+
+    A median of two has 1%, and a ratio of two such medians 1.4%.
+    """
     rows = time_rows(SHAPES)
     for row in rows[len(SHAPES) :]:
         row[2:] = [float(cell) * 1.02 for cell in row[2:]]

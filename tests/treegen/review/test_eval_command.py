@@ -64,7 +64,7 @@ def two_devices(tmp_path: Path) -> Path:
     return write_project(tmp_path, content)
 
 
-def test_it_prints_and_writes_nothing_unasked(project: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_it_prints_and_writes_only_the_files_named(project: Path, tmp_path: Path, capsys: Capture) -> None:
     before = contents(tmp_path)
     assert _eval(project) == 0
     out = capsys.readouterr().out
@@ -130,8 +130,10 @@ def test_only_the_selected_device(two_devices: Path, capsys: Capture) -> None:
 
 
 def test_failed_and_unmeasured_choices_are_counted(tmp_path: Path) -> None:
-    """wide is best but for rows = 8, where it fails, and rows = 64, where it was not measured: nothing tells
-    a fit that only sees single configs."""
+    """The config wide is best, but fails at rows = 8 and was not measured at rows = 64.
+
+    A fit that sees only single configs cannot know that.
+    """
     cells = {8: [10.0, 20.0, "inf"], 64: [10.0, 20.0, ""]}
     path = write_project(
         tmp_path,

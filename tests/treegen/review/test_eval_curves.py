@@ -72,8 +72,10 @@ def _problem(folder: Path) -> Problem:
 
 
 def _by_count(known: Problem) -> Tree:
-    """The first config everywhere if it is fitted to eight scenarios, the second from fewer, the third from
-    fewer than six."""
+    """A fit that returns the first config everywhere from eight scenarios.
+
+    From fewer it returns the second config, from fewer than six the third.
+    """
     return Leaf(known.configs[0 if len(known.cost) >= 8 else 1 if len(known.cost) >= 6 else 2])
 
 

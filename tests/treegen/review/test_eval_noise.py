@@ -25,8 +25,11 @@ def test_repeats_that_agree_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_each_repeat_chooses_and_the_others_score(tmp_path: Path) -> None:
-    """s001: the first finds narrow, which takes 3/2 of the best in the second; the second finds medium, which
-    takes 4/1 in the first."""
+    """In s001 each repeat finds another config.
+
+    The first finds narrow, which takes 3/2 of the best in the second. The second finds medium, which takes
+    4/1 in the first.
+    """
     found = _floor(
         tmp_path, ["s001", 1, 1, 4, 9], ["s001", 2, 3, 2, 9], ["s002", 1, 1, 2, 3], ["s002", 2, 1, 2, 3]
     )

@@ -119,8 +119,10 @@ def _measured_again(row: Row) -> list[float]:
 
 
 def test_the_same_scenarios_measured_again(tmp_path: Path) -> None:
-    """Ours takes narrow everywhere, theirs wide where rows are many. Here ours takes 10 where theirs takes 5;
-    there ours takes 20 where theirs takes 5."""
+    """Our tree takes narrow everywhere; the other takes wide where rows are many.
+
+    Here ours takes 10 and the other 5; there ours takes 20 and the other 5.
+    """
     here, there = (
         problem(tmp_path / "a", times=_slow_below_64),
         problem(tmp_path / "b", times=_measured_again),

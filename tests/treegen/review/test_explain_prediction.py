@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from treegen_builders import DEVICE, FEATURES, KERNEL, Cell, Row, build, spec, write_project
 from treegen_strategies import examples
 
-from treegen.core.problem import UNIT, UNMEASURED
+from treegen.core.problem import UNIT, UNTIMED
 from treegen.core.spec import Config
 from treegen.review.explain.estimate import TimeEstimate, estimate
 from treegen.review.explain.feature_space import feature_space
@@ -114,7 +114,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> TunedModule:
 
 def test_times_are_those_of_the_measureds_costs(tuned: TunedModule) -> None:
     cost = tuned.problem.cost
-    timed = cost < UNMEASURED
+    timed = cost < UNTIMED
     assert (np.isfinite(tuned.times) == timed).all()
     best = np.nanmin(tuned.times, axis=1, keepdims=True)
     rows = np.broadcast_to(np.log(tuned.times / best) * UNIT, cost.shape)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from treegen_builders import Row, problem
 from treegen_strategies import examples
 
-from treegen.core.problem import FORBIDDEN, UNIT, UNMEASURED, Problem
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
 from treegen.core.spec import Config
 from treegen.core.tree import Leaf, Split, Tree, leaves, size
 from treegen.fit.choice_costs import CAP, choice_costs_of
@@ -190,13 +190,13 @@ def test_a_config_that_is_new_pays_its_price(base: Problem, price: float, leaves
 
 def test_an_untimed_choice_is_no_reason_for_an_edit(base: Problem) -> None:
     """The leaf's config was timed in four of its sixteen scenarios."""
-    made = _changed(_served(base), range(1, 5), range(1, 4), [UNMEASURED, 0, LOSES])
+    made = _changed(_served(base), range(1, 5), range(1, 4), [UNTIMED, 0, LOSES])
     assert _keep(made, _tree(made)).origin is TreeOrigin.KEPT
 
 
 def test_a_leaf_does_not_take_an_untimed_config(base: Problem) -> None:
     """Medium was timed in half of the leaf's scenarios, where it is best: it is penalised in the others."""
-    slow = _changed(_served(base), range(1, 5), range(1, 5), [LOSES, UNMEASURED, LOSES])
+    slow = _changed(_served(base), range(1, 5), range(1, 5), [LOSES, UNTIMED, LOSES])
     slow = _changed(slow, range(1, 5), range(1, 3), [LOSES, 0, LOSES])
     assert _keep(slow, _tree(slow)).origin is TreeOrigin.KEPT
 
@@ -211,7 +211,7 @@ def test_a_single_slow_cell_decides_nothing(base: Problem) -> None:
 # Repairs
 
 
-@pytest.mark.parametrize("cell", [FORBIDDEN, UNMEASURED])
+@pytest.mark.parametrize("cell", [FORBIDDEN, UNTIMED])
 def test_a_config_that_can_no_longer_be_launched_is_replaced(base: Problem, cell: int) -> None:
     """Wide failed in one of its scenarios, or was never timed anywhere."""
     made = _served(base)
@@ -333,9 +333,9 @@ def test_copies_of_a_scenario_are_no_further_evidence(base: Problem) -> None:
 
 def test_choices_without_a_time_count_against_the_old_tree_only_if_scenarios_are_new(base: Problem) -> None:
     made, old = _served(base), _tree(base)
-    untimed = _changed(made, range(1, 9), range(1, 3), [UNMEASURED, UNMEASURED, 0])
+    untimed = _changed(made, range(1, 9), range(1, 3), [UNTIMED, UNTIMED, 0])
     held_out = np.zeros((2, 64), dtype=np.int64)
-    best, same = _best(untimed), np.full((2, 64), UNMEASURED)
+    best, same = _best(untimed), np.full((2, 64), UNTIMED)
     assert _keep(untimed, old, held_out, best).origin is TreeOrigin.KEPT
     assert _keep(untimed, old, held_out, best, other_scenarios=True).origin is TreeOrigin.FRESH
     assert _keep(untimed, old, same, best, other_scenarios=True).origin is TreeOrigin.KEPT
@@ -362,7 +362,7 @@ def _cases(draw: st.DrawFn, base: Problem) -> tuple[Problem, Tree, Ints]:
     part = (base.column("rows") > 4) * 2 + (base.column("columns") > 4)
     level = rng.integers(0, 3, (4, 3)) * draw(st.sampled_from([5_000, 50_000, 300_000]))
     cost = level[part] + rng.integers(0, draw(st.sampled_from([1, 10_000, 200_000])), (64, 3))
-    cost[rng.random((64, 3)) < draw(st.sampled_from([0, 0.3]))] = UNMEASURED
+    cost[rng.random((64, 3)) < draw(st.sampled_from([0, 0.3]))] = UNTIMED
     cost[rng.random((64, 3)) < draw(st.sampled_from([0, 0.02]))] = FORBIDDEN
     cost[np.arange(64), rng.integers(0, 3, 64)] = 0
     configs = [*map(Leaf, base.configs), Leaf(GONE)]

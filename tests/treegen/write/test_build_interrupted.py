@@ -226,9 +226,11 @@ class _Kill:
 def test_after_a_kill_between_renames_packages_work_or_say_why_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """Stops after every number of renames. Each file is old, new, or one of two interim files; each
-    device chooses wholly as before or wholly as after, or nothing can be imported; the next build gives what
-    it would have given without the kill."""
+    """Stop after every number of renames.
+
+    Each file is old, new, or one of two interim files. Each device chooses wholly as before or wholly as
+    after, or nothing can be imported. The next build gives the same as without the kill.
+    """
     before, after = CHANGES[change]
     write_project(tmp_path / "old")
     before(tmp_path / "old")

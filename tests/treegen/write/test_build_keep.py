@@ -149,8 +149,11 @@ def _slowdown(folder: Path, times: Times) -> float:
 def test_a_kernel_that_really_changed_gets_another_tree(
     tmp_path: Path, slow: Callable[[Row], bool], factor: float
 ) -> None:
-    """Narrow and wide, which were chosen for most shapes, are slower there: for all shapes, or for those with
-    more rows than columns, which the previous splits do not tell apart."""
+    """Make narrow and wide, which were chosen for most shapes, slower.
+
+    They are slower for all shapes, or for those with more rows than columns. The previous splits do not
+    distinguish these.
+    """
 
     def changed(shape: Row) -> list[float]:
         narrow, medium, wide = _times(shape)

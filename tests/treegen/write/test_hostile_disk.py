@@ -35,8 +35,10 @@ def _may(*command: str | Path) -> None:
 
 
 def _stale(folder: Path) -> Path:
-    """A project with an older build in it; the next one changes all files but the top package, adds one, and
-    writes two interim files."""
+    """A project with an older build in it.
+
+    The next build changes all files but the top package, adds one, and writes two interim files.
+    """
     path = write_project(folder)
     assert build(path) == 0
     write_table(folder / "tables/h100", times=lambda shape: planted(shape)[::-1])

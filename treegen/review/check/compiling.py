@@ -19,7 +19,7 @@ _RESOURCES = {
     "registers": "registers a thread",
     "spills": "spilled registers a thread",
 }
-"""What the hook reports of a kernel and a device may limit, by name."""
+"""The resources that the hook reports of a kernel and that a device may limit, by name."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,11 @@ class CompileTask:
     limits: Mapping[str, int]
 
     def covers(self, other: CompileTask) -> bool:
-        """Whether the other task keeps its limits if this one does: it compiles the same config for the same
-        architecture, its sizes are no larger and its limits are no lower."""
+        """Return whether the other task keeps its limits if this one does.
+
+        It must compile the same config for the same architecture, with sizes that are no larger and limits
+        that are no lower.
+        """
         return (
             (self.config, self.case.target) == (other.config, other.case.target)
             and all(_at_most(other.case.largest[name], most) for name, most in self.case.largest.items())
@@ -59,7 +62,9 @@ def check_compile(
     ]
     launched = counted(sum(size(module.tree) for module in modules), "leaf", "leaves")
     targets = ", ".join(sorted({task.case.target for task in tasks})) or "no target"
-    spills = max((needs.spills or 0 for one in outcomes for needs in one.kernels.values()), default=0)
+    spills = max(
+        (needs.spills or 0 for compiled in outcomes for needs in compiled.kernels.values()), default=0
+    )
     seen = f"{kernel.name}: {counted(len(tasks), 'compilation')} for {launched} on {targets}"
     return CheckReport(f"{seen}; at most {counted(spills, 'spilled register')}", tuple(problems))
 
@@ -112,7 +117,7 @@ def uncovered(tasks: Iterable[CompileTask]) -> list[CompileTask]:
 
 
 def _at_most(one: int | None, other: int | None) -> bool:
-    """Whether one <= other; None is infinite."""
+    """Return whether one <= other; None is infinite."""
     return other is None or (one is not None and one <= other)
 
 

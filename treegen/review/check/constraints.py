@@ -13,8 +13,10 @@ from treegen.review.words import counted, region_words
 
 
 def check_constraints(spec: Spec, committed: CommittedModules) -> CheckReport:
-    """Prove the constraints of every leaf. Leaves with the fallback are exempt, as kernels must accept it for
-    every shape."""
+    """Prove the constraints of every leaf.
+
+    Leaves with the fallback are exempt, as kernels must accept it for every shape.
+    """
     problems: list[str] = []
     proved = bound = exempt = 0
     for module in committed.modules.values():
@@ -24,8 +26,9 @@ def check_constraints(spec: Spec, committed: CommittedModules) -> CheckReport:
                 continue
             bound += 1
             unproved = list(prove(region, leaf.config, module.kernel, module.device))
-            proved += sum(one.binds(leaf.config) for one in module.kernel.constraints) - len(unproved)
-            problems += [_problem(spec, module, leaf.config, region, one) for one in unproved]
+            binding = [rule for rule in module.kernel.constraints if rule.binds(leaf.config)]
+            proved += len(binding) - len(unproved)
+            problems += [_problem(spec, module, leaf.config, region, rule) for rule in unproved]
     seen = f"{counted(proved, 'constraint')} proved at {counted(bound, 'leaf', 'leaves')}"
     return CheckReport(f"{seen}; {exempt} more launch the fallback and are exempt", tuple(problems))
 

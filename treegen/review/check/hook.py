@@ -25,7 +25,7 @@ class CompileCase:
 
 @dataclass(frozen=True)
 class KernelNeeds:
-    """What a compiled kernel needs; None if the compiler does not say."""
+    """The resources of a compiled kernel; None where the compiler does not report them."""
 
     shared_memory: int  # bytes a block
     registers: int | None  # a thread
@@ -34,7 +34,7 @@ class KernelNeeds:
 
 @dataclass(frozen=True)
 class CompileOutcome:
-    """What compiling a case gives. A hook may give other objects with these attributes."""
+    """The result of compiling a case. A hook may return other objects with these attributes."""
 
     kernels: Mapping[str, KernelNeeds]  # by name, the kernels that launches of the case may use
     error: str | None  # why the case does not compile
@@ -58,8 +58,10 @@ class Hook(Protocol):
 
     @property
     def sizes(self) -> Collection[str]:
-        """The features that kernels are compiled for. No launch may need more than a kernel that is compiled
-        for the greatest value of each."""
+        """The features that kernels are compiled for.
+
+        No launch may need more than a kernel that is compiled for the greatest value of each.
+        """
 
     @property
     def targets(self) -> Mapping[str, Collection[str]]:

@@ -65,8 +65,8 @@ class HookProcess:
     @cached_property
     def description(self) -> HookDescription | MissingHook:
         """Raises HookFailure."""
-        found: HookDescription | MissingHook = self._receive()
-        return found
+        answer: HookDescription | MissingHook = self._receive()
+        return answer
 
     def compile(self, cases: Sequence[CompileCase], jobs: int) -> Iterator[CompileOutcome]:
         """Yield the outcomes in the order of the cases. May run once a process. Raises HookFailure."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from treegen.core.errors import InputError
-from treegen.core.files import looked_at, read_text, short
+from treegen.core.files import read_text, short, try_path
 from treegen.core.names import IN_KERNEL
 from treegen.core.spec import FALLBACK_DEVICE, Spec
 from treegen.core.tree import size
@@ -19,10 +19,10 @@ from treegen.review.compiled_trees import Module, ModuleKey, expected_modules, r
 from treegen.review.words import counted
 
 STANDARD = {"typing", "collections.abc"}
-"""What generated packages may import besides their own modules."""
+"""Modules outside the package that generated packages may import."""
 
 TRITON = {"triton", "triton.language"}
-"""What the modules that kernels import may import."""
+"""Modules that the modules imported by kernels may import."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,17 @@ def check_modules(spec: Spec, committed: CommittedModules) -> CheckReport:
 def _package_problems(
     folder: Path, package: Mapping[str, str], devices: Collection[str], importable: Collection[str]
 ) -> Iterator[str]:
-    """package: the texts of the folder's files that belong to no device, by name. devices: the names of the
-    other files."""
+    """Yield the problems of the files in one folder.
+
+    Args:
+        package: the texts of the folder's files that belong to no device, by name
+        devices: the names of the other files
+    """
     try:
         for name in package:
             if read_text(folder / name) != package[name]:
                 yield _not_printed(folder / name)
-        for path in looked_at(folder, lambda place: sorted(place.glob("*.py"))):
+        for path in try_path(folder, lambda place: sorted(place.glob("*.py"))):
             if path.name not in package and path.name not in devices:
                 yield f"{path}: no table of the spec has such a module"
             for line, name in _imports(path):
@@ -107,18 +111,20 @@ def _not_printed(path: Path) -> str:
 
 
 def _imports(path: Path) -> list[tuple[int, str]]:
-    """The line and name of every absolute import; empty for a text that is not Python, which is reported
-    elsewhere."""
+    """The line and name of every absolute import.
+
+    Empty for a text that is not Python, which is reported elsewhere.
+    """
     try:
         nodes = list(ast.walk(ast.parse(read_text(path))))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    found = [
+    imports = [
         (node.lineno, alias.name) for node in nodes if isinstance(node, ast.Import) for alias in node.names
     ]
-    found += [
+    imports += [
         (node.lineno, node.module or "")
         for node in nodes
         if isinstance(node, ast.ImportFrom) and not node.level
     ]
-    return sorted(found)
+    return sorted(imports)

@@ -129,5 +129,5 @@ def _raw_features(names: set[str], kernel: KernelSpec) -> list[str]:
 def _candidates(least: int | None, greatest: int | None) -> list[int]:
     """Values within bounds, the simplest first: usual sizes, the bounds and their neighbours, 0 and -1."""
     ends = [end + step for end in (least, greatest) if end is not None for step in (0, 1, -1)]
-    found = dict.fromkeys([*_SIZES, *ends, 0, -1])
-    return [v for v in found if (least is None or least <= v) and (greatest is None or v <= greatest)]
+    values = dict.fromkeys([*_SIZES, *ends, 0, -1])
+    return [v for v in values if (least is None or least <= v) and (greatest is None or v <= greatest)]

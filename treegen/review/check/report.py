@@ -1,4 +1,4 @@
-"""What a check reports, and how that reads."""
+"""The report of a check, and its wording."""
 
 from __future__ import annotations
 

@@ -67,7 +67,12 @@ def _checks(spec: Spec, hooks: Mapping[str, HookProcess], jobs: int) -> dict[str
         modules = committed().modules.values()
         return by_hooks(
             lambda kernel, hook, described: check_compile(
-                spec, kernel, [one for one in modules if one.kernel is kernel], described, hook.compile, jobs
+                spec,
+                kernel,
+                [module for module in modules if module.kernel is kernel],
+                described,
+                hook.compile,
+                jobs,
             )
         )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from treegen.core.errors import InputError
-from treegen.core.files import looked_at, short
+from treegen.core.files import short, try_path
 from treegen.core.spec import Spec
 from treegen.core.table import Table
 from treegen.read.build_problem import build_problem
@@ -50,5 +50,5 @@ def check_tables(spec: Spec) -> CheckedTables:
 
 
 def _tables_in(folder: Path) -> Iterator[Path]:
-    if looked_at(folder, Path.is_dir):
-        yield from (run.parent for run in looked_at(folder, lambda path: sorted(path.glob(f"*/{RUN}"))))
+    if try_path(folder, Path.is_dir):
+        yield from (run.parent for run in try_path(folder, lambda path: sorted(path.glob(f"*/{RUN}"))))

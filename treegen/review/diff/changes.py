@@ -29,7 +29,10 @@ def config_changes(
     """
     box = hull((old, new), kernel.fallback)
     return tuple(
-        sorted((_change(one, box, kernel, choices) for one in tree_differences(old, new)), key=_rank)
+        sorted(
+            (_change(difference, box, kernel, choices) for difference in tree_differences(old, new)),
+            key=_rank,
+        )
     )
 
 
@@ -43,7 +46,7 @@ def _change(
     difference: TreeDifference, box: Region, kernel: KernelSpec, choices: Sequence[PricedChoices]
 ) -> ConfigChange:
     old, new = difference.old, difference.new
-    rows = [one.rows_of(old, new) for one in choices]
+    rows = [priced.rows_of(old, new) for priced in choices]
     regions = list(difference.regions)
     counts = [_scenarios_in(region, choices[0].problem, rows[0]) if choices else 0 for region in regions]
     order = sorted(range(len(counts)), key=lambda place: -counts[place])
@@ -54,21 +57,23 @@ def _change(
         where=tuple(region_words(without_bounds_of(box, regions[place]), kernel) for place in order),
         empty=counts.count(0),
         measured=_measured_words(choices[0].problem, rows[0]) if choices else "",
-        prices=tuple(one.price(held) for one, held in zip(choices, rows, strict=True)),
+        prices=tuple(priced.price(held) for priced, held in zip(choices, rows, strict=True)),
     )
 
 
 def _scenarios_in(region: Region, problem: Problem, rows: npt.NDArray[np.int64]) -> int:
-    """How many of the rows lie in a region, by the features that the table has."""
+    """Return how many of the rows lie in a region, by the features that the table has."""
     known = {name: bounds for name, bounds in region.items() if name in problem.names}
     features = problem.features[rows].tolist()
     return sum(holds(known, dict(zip(problem.names, row, strict=True))) for row in features)
 
 
 def _measured_words(problem: Problem, rows: npt.NDArray[np.int64]) -> str:
-    """The ranges of those raw features that exclude most other scenarios. A bound that equals the table's
-    least or greatest value is left out."""
-    found: list[tuple[int, str, tuple[int | None, int | None]]] = []
+    """The ranges of those raw features that exclude most other scenarios.
+
+    A bound that equals the table's least or greatest value is left out.
+    """
+    ranges: list[tuple[int, str, tuple[int | None, int | None]]] = []
     for name in problem.kernel.features if len(rows) else ():
         if name in problem.names:
             column = problem.column(name)
@@ -79,6 +84,6 @@ def _measured_words(problem: Problem, rows: npt.NDArray[np.int64]) -> str:
                 None if greatest == column.max() else int(greatest),
             )
             if excluded >= _LEAST_EXCLUDED * len(problem.cost):
-                found.append((-excluded, name, bounds))
-    region = {name: bounds for _, name, bounds in sorted(found)[:_MOST_FEATURES]}
+                ranges.append((-excluded, name, bounds))
+    region = {name: bounds for _, name, bounds in sorted(ranges)[:_MOST_FEATURES]}
     return region_words(region, problem.kernel) if region else ""

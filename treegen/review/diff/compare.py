@@ -71,7 +71,7 @@ def _compare_module(
         note=tables.note,
         served=served,
         judges=tuple(table.label for table in tables.tables),
-        overall=tuple(one.overall() for one in choices),
+        overall=tuple(priced.overall() for priced in choices),
         changes=changes,
         leaves=(size(before.tree), size(after.tree)),
         table=tables.change,
@@ -81,7 +81,7 @@ def _compare_module(
 def serving_module(
     snapshot: Snapshot, other: Snapshot, key: ModuleKey
 ) -> tuple[Module | str | None, str | None]:
-    """What serves a GPU in a snapshot without a module for it: the module and the key of its device.
+    """Return what serves a GPU in a snapshot without a module for it: the module and the key of its device.
 
     `other` has a module for the GPU. The snapshot serves it with the module of its model, architecture or
     vendor, or with the default module, as `for_device` of the generated package does. If the user named one
@@ -89,10 +89,11 @@ def serving_module(
     """
     kernel, device = key
     if snapshot.single:
-        (((found, served), module),) = snapshot.modules.items()
-        if found != kernel:
+        (((module_kernel, served), module),) = snapshot.modules.items()
+        if module_kernel != kernel:
             raise InputError(
-                shown(snapshot.label), f"is a module of {found}; it cannot be compared with one of {kernel}"
+                shown(snapshot.label),
+                f"is a module of {module_kernel}; it cannot be compared with one of {kernel}",
             )
         return module, served
     described = other.spec.devices.get(device)
@@ -105,12 +106,21 @@ def serving_module(
 def _serving_devices(spec: Spec, kernel: str, device: DeviceSpec) -> list[str]:
     """Keys of the devices whose module may serve a GPU, the closest first."""
     tables = spec.kernels[kernel].tables if kernel in spec.kernels else {}
-    known = [one for one in spec.devices.values() if one.key in tables]
-    names = sorted(((name, one.key) for one in known for name in one.names), key=lambda pair: -len(pair[0]))
-    by_model = [key for name, key in names if any(_is_model(own, name) for own in device.names)]
-    by_architecture = [one.key for one in known if one.arch is not None and one.arch == device.arch]
+    known = [candidate for candidate in spec.devices.values() if candidate.key in tables]
+    names = sorted(
+        ((name, candidate.key) for candidate in known for name in candidate.names),
+        key=lambda pair: -len(pair[0]),
+    )
+    by_model = [
+        key for name, key in names if any(_is_model(device_name, name) for device_name in device.names)
+    ]
+    by_architecture = [
+        candidate.key for candidate in known if candidate.arch is not None and candidate.arch == device.arch
+    ]
     by_vendor = [
-        one.key for one in known if not one.names and one.arch is None and one.vendor == device.vendor
+        candidate.key
+        for candidate in known
+        if not candidate.names and candidate.arch is None and candidate.vendor == device.vendor
     ]
     return [*by_model, *by_architecture[:1], *by_vendor[:1], FALLBACK_DEVICE]
 
@@ -120,15 +130,15 @@ def _is_model(name: str, model: str) -> bool:
 
 
 def _other_files(old: Snapshot, new: Snapshot) -> dict[str, str]:
-    """How each generated file that is no device's module changed; empty if a snapshot is a single module."""
+    """The change of each generated file that is no device's module; empty if a snapshot is one module."""
     if old.single or new.single:
         return {}
     modules = {f"{kernel}/{device}.py" for kernel, device in (*old.modules, *new.modules)}
-    found = {}
+    changes = {}
     for path in sorted({*old.texts, *new.texts} - modules):
         before, after = old.texts.get(path), new.texts.get(path)
         if before != after:
             how = "is new" if before is None else "is gone" if after is None else "changed"
             folder, _, name = path.rpartition("/")
-            found[path] = f"{how} ({_MEANINGS[name]})" if folder and name in _MEANINGS else how
-    return found
+            changes[path] = f"{how} ({_MEANINGS[name]})" if folder and name in _MEANINGS else how
+    return changes

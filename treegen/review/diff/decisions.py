@@ -1,4 +1,4 @@
-"""What a module of one spec launches in the scenarios of a table that another spec has read."""
+"""The configs that a module of one spec launches in a table's scenarios, as another spec reads them."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ def known_decisions(module: Module, problem: Problem) -> KnownDecisions:
 
 
 def with_new_names(old: Module, new: Module) -> Tree:
-    """The old tree in the names of the new spec. A derived feature that the new spec defines differently is
-    renamed to `NAME (old)`."""
+    """The old tree in the names of the new spec.
+
+    A derived feature that the new spec defines differently is renamed to `NAME (old)`.
+    """
     numbers: _Numbers = {}
     before, after = (_definitions(module.kernel, module.device, numbers) for module in (old, new))
     renamed = {name: f"{name} (old)" for name, number in before.items() if after.get(name, number) != number}
@@ -57,8 +59,10 @@ def with_new_names(old: Module, new: Module) -> Tree:
 
 
 def _with_parameters_of(kernel: KernelSpec, module: Module) -> Tree:
-    """The module's tree with the parameters of another spec's kernel: a parameter unknown there is dropped, a
-    missing one gets its default."""
+    """The module's tree with the parameters of another spec's kernel.
+
+    A parameter unknown there is dropped; a missing one gets its default.
+    """
     if module.kernel.parameters == kernel.parameters:
         return module.tree
 
@@ -72,21 +76,24 @@ def _with_parameters_of(kernel: KernelSpec, module: Module) -> Tree:
 
 
 def _definitions(kernel: KernelSpec, device: DeviceSpec, numbers: _Numbers) -> dict[str, int]:
-    """A number for each derived feature. Features have the same number if they are the same arithmetic on raw
-    features, with the device's limits inserted.
+    """A number for each derived feature; equal definitions have equal numbers.
 
-    numbers: those given so far. Definitions are never written out, as their length may be exponential.
+    Two features are equal if they are the same arithmetic on raw features, with the device's limits inserted.
+    Definitions are never written out, as their length may be exponential.
+
+    Args:
+        numbers: those given so far
     """
-    found: dict[str, int] = {}
+    numbering: dict[str, int] = {}
 
     def number(expression: expr.Expression) -> int:
         match expression:
-            case expr.Name(name) if name in found:
-                return found[name]
+            case expr.Name(name) if name in numbering:
+                return numbering[name]
             case expr.Call(function, arguments):
                 return numbers.setdefault((function, *map(number, arguments)), len(numbers))
         return numbers.setdefault(expression, len(numbers))
 
     for name, expression in kernel.derived.items():
-        found[name] = number(expr.substitute(expression, device.limits))
-    return found
+        numbering[name] = number(expr.substitute(expression, device.limits))
+    return numbering

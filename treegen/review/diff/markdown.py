@@ -24,8 +24,10 @@ def markdown(diff: Diff) -> str:
 
 
 def text(plain: str) -> str:
-    """Escape text so that nothing in it is markup, a mention, a reference or a link. It must not begin a
-    line."""
+    """Escape text so that nothing in it is markup, a mention, a reference or a link.
+
+    It must not begin a line.
+    """
     return _MARKUP.sub(_escaped, one_line(plain))
 
 
@@ -34,8 +36,8 @@ def code(name: str) -> str:
     return f"`{one_line(name).replace('`', chr(39)) or ' '}`"
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return f"&#{ord(found.group())};{_ZERO_WIDTH_SPACE if found.group('reference') else ''}"
+def _escaped(match: re.Match[str]) -> str:
+    return f"&#{ord(match.group())};{_ZERO_WIDTH_SPACE if match.group('reference') else ''}"
 
 
 def _lines(diff: Diff) -> Iterator[str]:
@@ -45,7 +47,7 @@ def _lines(diff: Diff) -> Iterator[str]:
         if comparison.has_news:
             yield from _comparison_lines(comparison)
     yield from (f"- {code(path)} {text(how)}" for path, how in diff.files.items())
-    same = [code(f"{one.kernel}/{one.device}") for one in diff.comparisons if not one.has_news]
+    same = [code(f"{module.kernel}/{module.device}") for module in diff.comparisons if not module.has_news]
     if same:
         yield f"\nThe same before and after: {', '.join(same)}.\n"
     if wording.legend(diff):

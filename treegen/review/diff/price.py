@@ -9,7 +9,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.problem import UNIT, UNMEASURED
+from treegen.core.problem import UNIT, UNTIMED
 from treegen.core.table import Cells, Table
 
 SURE = 3.0
@@ -83,8 +83,8 @@ def price(scenarios: tuple[str, ...], old: _Ints, new: _Ints, same: _Bools, tole
     scenarios: their ids. old, new: [scenarios] int64 costs of both configs, as in Problem. same: [scenarios]
     whether both configs are one.
     """
-    failing = int(((new > UNMEASURED) & ~same).sum())
-    old_timed, new_timed = old < UNMEASURED, new < UNMEASURED
+    failing = int(((new > UNTIMED) & ~same).sum())
+    old_timed, new_timed = old < UNTIMED, new < UNTIMED
     timed = int((old_timed & new_timed).sum())
     ratio = error = worst = best = won = None
     verdict = Verdict.UNTIMED

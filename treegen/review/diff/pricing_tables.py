@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from treegen.core.errors import InputError
-from treegen.core.problem import UNMEASURED, Problem
+from treegen.core.problem import UNTIMED, Problem
 from treegen.core.spec import Config, DeviceSpec, KernelSpec
 from treegen.core.table import Cells, Table
-from treegen.crossval.choices import judge
+from treegen.crossval.choices import score_decisions
 from treegen.read.build_problem import build_problem
 from treegen.review.compiled_trees import Module, ModuleKey
 from treegen.review.diff.decisions import KnownDecisions, known_decisions
@@ -28,7 +28,7 @@ _Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PricedChoices:
-    """What two modules launch in the scenarios of one table, and what that costs."""
+    """The configs that two modules launch in one table's scenarios, and their costs."""
 
     problem: Problem
     old: KnownDecisions
@@ -120,10 +120,10 @@ def _pricing_table(table: Table, kernel: KernelSpec, device: DeviceSpec) -> Pric
 def _costs(decisions: KnownDecisions, problem: Problem) -> _Ints:
     """[scenarios] costs. The fallback is exempt from constraints, but it may have failed."""
     configs = tuple(_UNKNOWN if config is None else config for config in decisions)
-    cost = judge(configs, problem).cost
+    cost = score_decisions(configs, problem).cost
     fallback = problem.kernel.fallback
     if fallback not in configs or fallback not in problem.configs:
         return cost
     failed = np.isinf(problem.times()[:, problem.configs.index(fallback)])
     exempt = np.array([config == fallback for config in configs]) & ~failed
-    return np.where(exempt & (cost > UNMEASURED), UNMEASURED, cost)
+    return np.where(exempt & (cost > UNTIMED), UNTIMED, cost)

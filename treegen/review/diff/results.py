@@ -1,4 +1,4 @@
-"""What a diff found, as data and as JSON. The JSON output has the names of these dataclasses' fields."""
+"""The result of a diff, as data and as JSON. The JSON output has the names of these dataclasses' fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMAT = 1
 
 
 class ComparisonKind(StrEnum):
-    """What became of a device's module."""
+    """The kind of change of a device's module."""
 
     SAME = "launches the same"
     TEXT = "changed in text only: it launches the same for all integers"
@@ -46,7 +46,7 @@ class ConfigChange:
 
 @dataclass(frozen=True)
 class ModuleComparison:
-    """What became of the module of one kernel and device."""
+    """The comparison of one kernel's and device's module in two snapshots."""
 
     kernel: str
     device: str
@@ -61,7 +61,7 @@ class ModuleComparison:
 
     @property
     def regresses(self) -> bool:
-        """Whether something is slower than noise and threshold allow, or the new module cannot be read."""
+        """Return whether something is slower than allowed, or the new module cannot be read."""
         slower = any(price.verdict is Verdict.SLOWER for price in self.overall)
         unreadable = self.kind is ComparisonKind.UNREADABLE
         return unreadable or slower or any(change.regresses for change in self.changes)
@@ -72,12 +72,12 @@ class ModuleComparison:
 
     @property
     def unpriced(self) -> bool:
-        """Whether shapes may launch other configs and no table prices that."""
+        """Return whether shapes may launch other configs and no table prices that."""
         return not self.launches_the_same and self.kind is not ComparisonKind.UNREADABLE and not self.judges
 
     @property
     def has_news(self) -> bool:
-        """Whether a reader should see more than that the module is the same."""
+        """Return whether a reader should see more than that the module is the same."""
         return self.kind is not ComparisonKind.SAME or self.table is not None or self.note is not None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from treegen.core.errors import InputError, one_line
-from treegen.core.files import looked_at, read_text
+from treegen.core.files import read_text, try_path
 from treegen.core.spec import FALLBACK_DEVICE, Spec
 from treegen.emit.environment import MARK
 from treegen.read.spec_file import DEFAULT_PATH, find_spec, read_spec
@@ -34,9 +34,9 @@ class Snapshot:
 
 def read_here(spec: Path | None) -> Snapshot:
     """The project of the spec of this folder, or of the given spec. Raises InputError."""
-    found = read_spec(find_spec(spec))
-    folder = found.path.parent
-    return _read_folder("this folder" if folder == Path() else str(folder), found, found.output)
+    described = read_spec(find_spec(spec))
+    folder = described.path.parent
+    return _read_folder("this folder" if folder == Path() else str(folder), described, described.output)
 
 
 def read_snapshot(name: str, spec: Path | None, stack: ExitStack) -> Snapshot:
@@ -49,20 +49,20 @@ def read_snapshot(name: str, spec: Path | None, stack: ExitStack) -> Snapshot:
     if not name:
         raise InputError("''", "names no revision, folder or file")
     path = Path(name)
-    if looked_at(path, Path.is_dir):
+    if try_path(path, Path.is_dir):
         inside = path / (spec or DEFAULT_PATH).name
-        if looked_at(inside, Path.is_file):
-            found = read_spec(inside)
-            return _read_folder("this folder" if name == "." else name, found, found.output)
+        if try_path(inside, Path.is_file):
+            described = read_spec(inside)
+            return _read_folder("this folder" if name == "." else name, described, described.output)
         return _read_folder(name, read_spec(find_spec(spec)), path)
-    if looked_at(path, Path.exists):
+    if try_path(path, Path.exists):
         return _read_file(name, path, read_spec(find_spec(spec)))
-    place = find_spec(spec) if spec is None or looked_at(spec, Path.exists) else spec
+    place = find_spec(spec) if spec is None or try_path(spec, Path.exists) else spec
     revision = find_revision(name, place.resolve().parent)
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="treegen-"))).resolve()
     with naming_revision(name, folder):
-        found = read_spec(lay_out(revision, place, folder))
-        return _read_folder(name, found, found.output, folder)
+        described = read_spec(lay_out(revision, place, folder))
+        return _read_folder(name, described, described.output, folder)
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def naming_revision(name: str, temporary: Path | None) -> Iterator[None]:
 
 
 def _read_folder(name: str, spec: Spec, output: Path, temporary: Path | None = None) -> Snapshot:
-    if not looked_at(output, Path.is_dir):
+    if not try_path(output, Path.is_dir):
         raise InputError(output, "no such output folder; `treegen build` writes it")
     folders = (output, *map(output.joinpath, spec.kernels))
     paths = [path for folder in folders for path in sorted(folder.glob("*.py"))]

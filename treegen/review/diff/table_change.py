@@ -1,4 +1,4 @@
-"""What changed from one table to another of the same kernel: times, scenarios, configs, circumstances."""
+"""Changes between two tables of the same kernel: times, scenarios, configs, circumstances."""
 
 from __future__ import annotations
 
@@ -84,32 +84,32 @@ def _times(problem: Problem, rows: npt.NDArray[np.int64], configs: Sequence[Conf
 
 def _drift(steps: _Floats) -> Drift | None:
     """steps: logarithms of new over old time; NaN where a time is missing."""
-    found = steps[~np.isnan(steps)]
-    if not len(found):
+    measured = steps[~np.isnan(steps)]
+    if not len(measured):
         return None
-    mean = math.fsum(found.tolist()) / len(found)
-    low, high = np.percentile(found, [5, 95])
-    return Drift(len(found), math.exp(mean), math.exp(low), math.exp(high))
+    mean = math.fsum(measured.tolist()) / len(measured)
+    low, high = np.percentile(measured, [5, 95])
+    return Drift(len(measured), math.exp(mean), math.exp(low), math.exp(high))
 
 
 def _drifted_configs(new: Problem, configs: Sequence[Config], steps: _Floats) -> dict[str, Drift]:
-    found = []
+    drifts = []
     for column, config in enumerate(configs):
         drift = _drift(steps[:, column])
         if drift is not None and drift.cells >= _FEWEST_CELLS and abs(math.log(drift.ratio)) > _LEAST_DRIFT:
-            found.append((config, drift))
-    found.sort(key=lambda pair: -abs(math.log(pair[1].ratio)) * pair[1].cells)
-    return {new.kernel.constant_name(config): drift for config, drift in found[:_MOST_CONFIGS]}
+            drifts.append((config, drift))
+    drifts.sort(key=lambda pair: -abs(math.log(pair[1].ratio)) * pair[1].cells)
+    return {new.kernel.constant_name(config): drift for config, drift in drifts[:_MOST_CONFIGS]}
 
 
 def _circumstances(old: Table, new: Table) -> dict[str, tuple[str, str]]:
     """The circumstances in which the run.yaml files differ."""
-    found: dict[str, tuple[str, str]] = {}
+    circumstances: dict[str, tuple[str, str]] = {}
     for key in _RUN_KEYS:
         before, after = (_text(table.provenance.get(key)) for table in (old, new))
         if before != after:
-            found[key] = (before, after)
-    return found
+            circumstances[key] = (before, after)
+    return circumstances
 
 
 def _text(value: object) -> str:

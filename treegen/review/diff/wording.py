@@ -24,9 +24,9 @@ def summary(diff: Diff) -> str:
     """One sentence about all modules."""
     comparisons = diff.comparisons
     changed = sum(not comparison.launches_the_same for comparison in comparisons)
-    unreadable = [one for one in comparisons if one.kind is ComparisonKind.UNREADABLE]
-    slower = [one for one in comparisons if one.regresses and one not in unreadable]
-    unpriced = [one for one in comparisons if one.unpriced]
+    unreadable = [module for module in comparisons if module.kind is ComparisonKind.UNREADABLE]
+    slower = [module for module in comparisons if module.regresses and module not in unreadable]
+    unpriced = [module for module in comparisons if module.unpriced]
     parts = ["All modules launch the same"]
     if changed:
         parts = [f"{changed} of {counted(len(comparisons), 'module')} changed"]
@@ -40,12 +40,14 @@ def summary(diff: Diff) -> str:
 
 
 def legend(diff: Diff) -> str:
-    """How to read the times; empty if there are none."""
-    return _LEGEND if any(one.changes and one.overall for one in diff.comparisons) else ""
+    """Return how to read the times; empty if there are none."""
+    return (
+        _LEGEND if any(comparison.changes and comparison.overall for comparison in diff.comparisons) else ""
+    )
 
 
 def title(comparison: ModuleComparison) -> str:
-    """What became of a module, and how many scenarios launch another config."""
+    """Return what became of a module, and how many scenarios launch another config."""
     kind = str(comparison.kind)
     served = comparison.served is not None
     if served:
@@ -65,17 +67,17 @@ def title(comparison: ModuleComparison) -> str:
 
 def regressions(comparison: ModuleComparison) -> list[str]:
     """The prices that noise and threshold do not allow; the first few, and how many more."""
-    found = []
+    lines = []
     for label, price in zip(comparison.judges, comparison.overall, strict=True):
         if price.verdict is Verdict.SLOWER:
-            found.append(f"{price_words(price)} over all scenarios {label}")
+            lines.append(f"{price_words(price)} over all scenarios {label}")
     for change in comparison.changes:
         for label, price in zip(comparison.judges, change.prices, strict=True):
             if price.verdict is Verdict.SLOWER:
                 where = counted(price.scenarios, "scenario")
-                found.append(f"{price_words(price)} in {where} {label}: {change.what}")
-    more = len(found) - _MOST_REGRESSIONS
-    return found[:_MOST_REGRESSIONS] + ([f"and {more} more"] if more > 0 else [])
+                lines.append(f"{price_words(price)} in {where} {label}: {change.what}")
+    more = len(lines) - _MOST_REGRESSIONS
+    return lines[:_MOST_REGRESSIONS] + ([f"and {more} more"] if more > 0 else [])
 
 
 def contradiction(comparison: ModuleComparison) -> str:
@@ -125,7 +127,7 @@ def scenario_words(end: tuple[str, float] | None) -> str:
 
 
 def table_lines(change: TableChange) -> list[str]:
-    """What changed between the tables."""
+    """Return what changed between the tables."""
     lines = [
         f"Scenarios: {change.old_scenarios:,} before, {change.new_scenarios:,} now, {change.common:,} common."
     ]
@@ -141,7 +143,7 @@ def table_lines(change: TableChange) -> list[str]:
 
 
 def _names(comparisons: Iterable[ModuleComparison]) -> str:
-    return ", ".join(f"{one.kernel} on {one.device}" for one in comparisons)
+    return ", ".join(f"{comparison.kernel} on {comparison.device}" for comparison in comparisons)
 
 
 def _drift_words(drift: Drift) -> str:

@@ -46,8 +46,8 @@ def evaluate(settings: EvalSettings, fit: Fit) -> EvalReport:
     with progress() as tell, processes(settings.jobs or os.cpu_count() or 1, tell) as spread:
         assessments = tuple(assess(table, settings, fit, spread) for table in tables)
     versions = {"treegen": __version__, "scikit-learn": sklearn.__version__}
-    if (found := helion.version()) is not None:
-        versions["helion"] = found
+    if (version := helion.version()) is not None:
+        versions["helion"] = version
     return EvalReport(command_line(settings), versions, settings.folds, settings.repeats, assessments)
 
 

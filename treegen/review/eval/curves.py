@@ -21,7 +21,7 @@ _FEWEST = 4  # a point of a curve needs this many training scenarios
 
 
 class TargetStatus(StrEnum):
-    """Whether more scenarios would reach a target slowdown."""
+    """A forecast of whether more scenarios would reach a target slowdown."""
 
     THERE = "there already"
     MORE = "more scenarios"
@@ -82,17 +82,17 @@ def learning_curves(
         for smaller in nested(fold, parts, SEED + number)
     ]
     choices = run(what, score_fold, tasks)
-    found: list[tuple[float, Sequence[WayScore]]] = []
+    points: list[tuple[float, Sequence[WayScore]]] = []
     for place in range(len(parts)):
         trained = sum(len(task.fold.train) for task in tasks[place :: len(parts)]) / len(folds)
-        found.append((trained, scores(choices[place :: len(parts)], problem.table.cells)))
-    found.append((sum(len(fold.train) for fold in folds) / len(folds), full))
-    return tuple(_curve(way, found) for way in (OURS, FOREST))
+        points.append((trained, scores(choices[place :: len(parts)], problem.table.cells)))
+    points.append((sum(len(fold.train) for fold in folds) / len(folds), full))
+    return tuple(_curve(way, points) for way in (OURS, FOREST))
 
 
-def _curve(way: str, found: Sequence[tuple[float, Sequence[WayScore]]]) -> LearningCurve:
+def _curve(way: str, by_size: Sequence[tuple[float, Sequence[WayScore]]]) -> LearningCurve:
     points = []
-    for scenarios, scored in found:
+    for scenarios, scored in by_size:
         quality = next(score.quality for score in scored if score.way == way)
         points.append(CurvePoint(scenarios, quality.slowdown, quality.agreement))
     losses = [(p.scenarios, math.log(p.slowdown)) for p in points if p.slowdown is not None]

@@ -28,15 +28,15 @@ def noise_floor(table: Table) -> NoiseFloor | None:
     """
     if table.cells is Cells.WINNERS:
         return None
-    found = []
+    figures = []
     for scenario in range(len(table.scenarios)):
         losses = _losses(table.times[table.row_scenario == scenario])
         if losses:
-            found.append((sum(losses) / len(losses), sum(loss > 0 for loss in losses) / len(losses)))
-    if not found:
+            figures.append((sum(losses) / len(losses), sum(loss > 0 for loss in losses) / len(losses)))
+    if not figures:
         return None
-    slowdown = math.exp(math.fsum(loss for loss, _ in found) / len(found))
-    return NoiseFloor(len(found), slowdown, math.fsum(changed for _, changed in found) / len(found))
+    slowdown = math.exp(math.fsum(loss for loss, _ in figures) / len(figures))
+    return NoiseFloor(len(figures), slowdown, math.fsum(changed for _, changed in figures) / len(figures))
 
 
 def _losses(times: npt.NDArray[np.float64]) -> list[float]:

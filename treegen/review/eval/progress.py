@@ -1,4 +1,4 @@
-"""How far a long command is: one line on a terminal, nothing elsewhere."""
+"""The progress of a long command: one line on a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a tree's choices depend on which scenarios were measured, and when."""
+"""The stability of a tree's choices under other scenarios and other measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from treegen.core.problem import Problem
 from treegen.core.table import Cells
 from treegen.core.tree import Tree
-from treegen.crossval.choices import Decisions, Fit, decide, judge, penalise_untimed
+from treegen.crossval.choices import Decisions, Fit, decide, penalise_untimed, score_decisions
 from treegen.crossval.folds import resampled
 from treegen.crossval.heldout import geomean
 from treegen.crossval.parallel import ParallelMap
@@ -73,8 +73,8 @@ class RebuildTask:
 
 def build_again(task: RebuildTask) -> tuple[Tree, Tree]:
     """The tree that `treegen build` makes over the previous tree, and the fresh tree."""
-    found = rebuild(task.problem, task.previous, task.fit, other_scenarios=task.other_scenarios)
-    return found.tree, found.fresh
+    rebuilt = rebuild(task.problem, task.previous, task.fit, other_scenarios=task.other_scenarios)
+    return rebuilt.tree, rebuilt.fresh
 
 
 def bootstrap(
@@ -86,11 +86,11 @@ def bootstrap(
     """
     tasks = [RebuildTask(problem.rows(rows), tree, fit) for rows in resampled(len(problem.cost), samples)]
     ours = decide(tree, problem)
-    found = [
-        [difference(ours, decide(one, problem), problem) for one in trees]
+    differences = [
+        [difference(ours, decide(other, problem), problem) for other in trees]
         for trees in run(what, build_again, tasks)
     ]
-    build, fresh = zip(*found, strict=True)
+    build, fresh = zip(*differences, strict=True)
     return BootstrapDifferences(build, fresh)
 
 
@@ -102,11 +102,11 @@ def refits(
     for other in others:
         has_more = len(common_rows(problem, other)[1]) < len(other.cost)
         tasks.append(RebuildTask(other, tree, fit, has_more))
-    found = []
+    differences = []
     for other, trees in zip(others, run(what, build_again, tasks), strict=True):
         build, fresh = (refit(problem, tree, other, one) for one in trees)
-        found.append(RefitDifferences(build, fresh) if build and fresh else None)
-    return found
+        differences.append(RefitDifferences(build, fresh) if build and fresh else None)
+    return differences
 
 
 def refit(problem: Problem, tree: Tree, other: Problem, again: Tree) -> RefitDifference | None:
@@ -127,7 +127,9 @@ def difference(first: Decisions, second: Decisions, problem: Problem) -> ChoiceD
     changed = sum(a != b for a, b in zip(first, second, strict=True)) / len(first)
     if problem.table.cells is Cells.WINNERS:
         return ChoiceDifference(len(first), changed, None, None)
-    before, after = (penalise_untimed(judge(decisions, problem).cost) for decisions in (first, second))
+    before, after = (
+        penalise_untimed(score_decisions(decisions, problem).cost) for decisions in (first, second)
+    )
     more = after - before
     return ChoiceDifference(len(first), changed, geomean(more), geomean(np.abs(more)))
 

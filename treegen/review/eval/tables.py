@@ -35,7 +35,7 @@ class EvalSettings:
 
 @dataclass(frozen=True)
 class TableSource:
-    """Which table was evaluated."""
+    """The table that was evaluated."""
 
     path: str  # relative to the spec's folder
     sha256: Mapping[str, str]  # of each file
@@ -62,7 +62,7 @@ def read_tables(settings: EvalSettings) -> list[EvalTable]:
     tables = {folder: read_table(folder) for folder in folders}
     root = spec.path.resolve().parent
     used: set[Path] = set()
-    found = []
+    eval_tables = []
     for kernel, device in selected:
         problem = build_problem(kernel, spec.devices[device], tables[kernel.tables[device]])
         if (distinct := int(copies(problem.features).max()) + 1) < settings.folds:
@@ -72,13 +72,13 @@ def read_tables(settings: EvalSettings) -> list[EvalTable]:
         used.update(others)
         read = (_other_problem(problem, tables[folder]) for folder in others)
         evaluated = tuple(EvalTable(other, _source(other, root)) for other in read)
-        found.append(EvalTable(problem, _source(problem, root), evaluated))
+        eval_tables.append(EvalTable(problem, _source(problem, root), evaluated))
     for folder in settings.against:
         if folder not in used:
             table = tables[folder]
             what = f"measured {table.kernel} on {table.device_name}, as no evaluated table did"
             raise InputError(folder, f"{what}; to use it all the same, name one --kernel and --device")
-    return found
+    return eval_tables
 
 
 def _selected(spec: Spec, settings: EvalSettings) -> Iterator[tuple[KernelSpec, str]]:

@@ -11,7 +11,7 @@ from treegen.core.spec import Budget
 from treegen.core.table import Cells
 from treegen.core.tree import Tree, size
 from treegen.crossval import helion
-from treegen.crossval.choices import Choices, Fit, joined, judge
+from treegen.crossval.choices import Choices, Fit, joined, score_decisions
 from treegen.crossval.folds import Fold
 from treegen.crossval.heldout import Quality, gap_closed, quality
 from treegen.crossval.parallel import ParallelMap
@@ -22,7 +22,7 @@ OURS, SINGLE, FOREST = "ours", "single_best", "forest"
 
 @dataclass(frozen=True)
 class WayScore:
-    """How well one way chooses. Counts are means over the folds."""
+    """The score of one way to choose. Counts are means over the folds."""
 
     way: str
     quality: Quality
@@ -82,21 +82,24 @@ def held_out(
     problem: Problem, folds: Sequence[Fold], fit: Fit, run: ParallelMap, what: str
 ) -> tuple[WayScore, ...]:
     """Cross-validate all ways on the same folds."""
-    found = run(what, score_fold, [FoldTask(problem, fold, fit) for fold in folds])
-    return scores(found, problem.table.cells)
+    choices = run(what, score_fold, [FoldTask(problem, fold, fit) for fold in folds])
+    return scores(choices, problem.table.cells)
 
 
 def on_others(problem: Problem, tree: Tree, others: Sequence[Problem]) -> list[tuple[WayScore, ...]]:
     """For each other table the scores of all ways, trained on the whole of `problem`."""
     rules = learn(problem, tree) if others else {}
-    found = [{name: _choices(rule, other, other) for name, rule in rules.items()} for other in others]
-    return [scores([one], other.table.cells) for one, other in zip(found, others, strict=True)]
+    choices = [{name: _choices(rule, other, other) for name, rule in rules.items()} for other in others]
+    return [
+        scores([table_choices], other.table.cells)
+        for table_choices, other in zip(choices, others, strict=True)
+    ]
 
 
 def scores(folds: Sequence[Mapping[str, WayChoices]], cells: Cells) -> tuple[WayScore, ...]:
     """One score per way from its choices in all folds."""
-    found = {name: quality(joined([fold[name].choices for fold in folds]), cells) for name in folds[0]}
-    single = found[SINGLE].slowdown if SINGLE in found else None
+    qualities = {name: quality(joined([fold[name].choices for fold in folds]), cells) for name in folds[0]}
+    single = qualities[SINGLE].slowdown if SINGLE in qualities else None
     return tuple(
         WayScore(
             name,
@@ -105,13 +108,13 @@ def scores(folds: Sequence[Mapping[str, WayChoices]], cells: Cells) -> tuple[Way
             _mean([fold[name].leaves for fold in folds]),
             sum(fold[name].configs for fold in folds) / len(folds),
         )
-        for name, figures in found.items()
+        for name, figures in qualities.items()
     )
 
 
 def _choices(rule: Rule, unseen: Problem, whole: Problem) -> WayChoices:
     launched = len(set(rule.choose(whole)))
-    return WayChoices(judge(rule.choose(unseen), unseen), rule.leaves, launched)
+    return WayChoices(score_decisions(rule.choose(unseen), unseen), rule.leaves, launched)
 
 
 def _mean(counts: Sequence[int | None]) -> float | None:

@@ -170,7 +170,7 @@ def source_line(source: TableSource, report: EvalReport) -> str:
 
 
 def other_line(other: OtherTable) -> str:
-    """How large another table is, and whether its scenarios are held out."""
+    """Return how large another table is, and whether its scenarios are held out."""
     shared = other.refits.fresh.here.scenarios if other.refits else 0
     known = f"{shared} of them trained on: those are not held out" if shared else "none of them trained on"
     return f"{_size_words(other.source)}, {known}."
@@ -197,18 +197,18 @@ def _size(score: WayScore) -> tuple[str, str]:
 
 
 def _way_row(score: WayScore, name_worst: bool) -> tuple[str, ...]:
-    found = score.quality
-    where = f" `{found.worst_scenario}`" if name_worst and found.worst_scenario else ""
+    quality = score.quality
+    where = f" `{quality.worst_scenario}`" if name_worst and quality.worst_scenario else ""
     return (
         LABELS[score.way],
-        _ratio(found.slowdown),
-        _ratio(found.timed_slowdown),
-        _ratio(found.percentile95, 2),
-        _ratio(found.worst, 2) + where,
+        _ratio(quality.slowdown),
+        _ratio(quality.timed_slowdown),
+        _ratio(quality.percentile95, 2),
+        _ratio(quality.worst, 2) + where,
         _NOTHING if score.gap_closed is None else f"{score.gap_closed:.0%}",
         *_size(score),
-        str(found.unmeasured),
-        str(found.failed),
+        str(quality.unmeasured),
+        str(quality.failed),
     )
 
 
@@ -240,8 +240,14 @@ def _samples_row(way: str, samples: Sequence[ChoiceDifference]) -> tuple[str, ..
     )
 
 
-def _difference_row(name: str, found: ChoiceDifference) -> tuple[str, ...]:
-    return name, str(found.scenarios), f"{found.changed:.0%}", _ratio(found.slower), _ratio(found.apart)
+def _difference_row(name: str, difference: ChoiceDifference) -> tuple[str, ...]:
+    return (
+        name,
+        str(difference.scenarios),
+        f"{difference.changed:.0%}",
+        _ratio(difference.slower),
+        _ratio(difference.apart),
+    )
 
 
 def _geomean(ratios: Iterable[float | None]) -> float | None:

@@ -95,13 +95,13 @@ def independent(problem: Problem) -> tuple[str, ...]:
 
 def raw_parts(name: str, kernel: KernelSpec) -> tuple[str, ...]:
     """The raw features that a feature comes from, in the spec's order; a raw one comes from itself."""
-    found: set[str] = set()
+    parts: set[str] = set()
     waiting = {name}
     while waiting:
         part = waiting.pop()
         waiting |= expr.names(kernel.derived[part]) if part in kernel.derived else set()
-        found.add(part)
-    return tuple(feature for feature in kernel.features if feature in found)
+        parts.add(part)
+    return tuple(feature for feature in kernel.features if feature in parts)
 
 
 def _parts(name: str, kernel: KernelSpec, device: DeviceSpec) -> frozenset[str]:

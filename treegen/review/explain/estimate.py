@@ -1,4 +1,4 @@
-"""How long the launched config takes at a shape, and how others compare."""
+"""Estimate the time of the launched config at a shape, and compare the other configs."""
 
 from __future__ import annotations
 
@@ -117,9 +117,11 @@ def _predicted(
     return TimeEstimate(_ranged(time), _ranged(slowdown, least=1.0), _ranked(runners_up), not_compared)
 
 
-def _ranged(found: LogPrediction, least: float = 0.0) -> RangedValue:
-    low, value, high = (max(least, math.exp(found.value + side * found.margin)) for side in (-1, 0, 1))
-    return RangedValue(value, low, high, False, found.scenarios)
+def _ranged(prediction: LogPrediction, least: float = 0.0) -> RangedValue:
+    low, value, high = (
+        max(least, math.exp(prediction.value + side * prediction.margin)) for side in (-1, 0, 1)
+    )
+    return RangedValue(value, low, high, False, prediction.scenarios)
 
 
 def _ranked(runners_up: list[RunnerUp]) -> tuple[RunnerUp, ...]:
@@ -127,7 +129,7 @@ def _ranked(runners_up: list[RunnerUp]) -> tuple[RunnerUp, ...]:
 
 
 def _may_run(config: Config, values: Mapping[str, int], tuned: TunedModule) -> bool:
-    """Whether a config breaks no constraint at a shape, as far as the features are known."""
+    """Return whether a config breaks no constraint at a shape, as far as the features are known."""
     if config == tuned.kernel.fallback:
         return True
     known = {**tuned.problem.device.limits, **values, **dict(config.parameters)}

@@ -1,4 +1,4 @@
-"""Why a shape launches its config, how long that takes, and which others there are."""
+"""Explain a shape's config: the path to it, its time, and the runners-up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from treegen.core.problem import UNMEASURED
+from treegen.core.problem import UNTIMED
 from treegen.core.spec import Config
 from treegen.review.explain.completed_shape import CompletedShape, complete, independent
 from treegen.review.explain.estimate import TimeEstimate, estimate
@@ -62,9 +62,9 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
     measured_row = int(np.argmax(same)) if same.any() else None
     if measured_row is not None:  # before equally near ones, whose values below 1 differ
         order = [measured_row, *(row for row in order if row != measured_row)]
-    found = None
+    time_estimate = None
     if tuned.knows_times:
-        found = estimate(tuned, path.config, shape.values, space.points, at, measured_row)
+        time_estimate = estimate(tuned, path.config, shape.values, space.points, at, measured_row)
     neighbours = [
         _neighbour(tuned, path.config, shape, row, distances[row]) for row in order[: max(top, NEAR)]
     ]
@@ -74,8 +74,8 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
         path,
         outside(shape.values, problem, float(distances.min()), space.usual()),
         None if measured_row is None else problem.scenarios[measured_row],
-        found,
-        None if found is not None else _why_no_time(tuned, path.config),
+        time_estimate,
+        None if time_estimate is not None else _why_no_time(tuned, path.config),
         tuple(neighbours[:top]),
         sum(neighbour.wins for neighbour in neighbours[:NEAR]),
         len(neighbours[:NEAR]),
@@ -88,7 +88,7 @@ def _neighbour(
 ) -> Neighbour:
     problem, column, knows_times = tuned.problem, tuned.column(config), tuned.knows_times
     there = ((name, int(problem.column(name)[row])) for name in independent(problem))
-    cost = UNMEASURED if column is None else int(problem.cost[row, column])
+    cost = UNTIMED if column is None else int(problem.cost[row, column])
     best = column if column is not None and cost == 0 else int(np.argmin(problem.cost[row]))
     return Neighbour(
         problem.scenarios[row],
@@ -96,9 +96,9 @@ def _neighbour(
         tuple((name, value) for name, value in there if value != shape.values[name]),
         problem.configs[best],
         cost == 0,
-        float(tuned.times[row, column]) if knows_times and cost < UNMEASURED else None,
+        float(tuned.times[row, column]) if knows_times and cost < UNTIMED else None,
         float(tuned.times[row, best]) if knows_times else None,
-        cost > UNMEASURED,
+        cost > UNTIMED,
     )
 
 

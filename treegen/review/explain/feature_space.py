@@ -1,4 +1,4 @@
-"""How far shapes are from each other."""
+"""Distances between shapes."""
 
 from __future__ import annotations
 

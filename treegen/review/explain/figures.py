@@ -12,9 +12,14 @@ from treegen.review.explain.explanation import Explanation, Neighbour
 FORMAT = 1
 
 
-def figures_text(found: Explanation) -> str:
+def figures_text(explanation: Explanation) -> str:
     """The explanation as one JSON object; unknown values are null."""
-    tuned, shape, kernel, time = found.tuned, found.shape, found.tuned.kernel, found.estimate
+    tuned, shape, kernel, time = (
+        explanation.tuned,
+        explanation.shape,
+        explanation.tuned.kernel,
+        explanation.estimate,
+    )
     table = tuned.problem.table
     content = {
         "format": FORMAT,
@@ -35,9 +40,9 @@ def figures_text(found: Explanation) -> str:
             "assumed_from": shape.source,
             "not_in_table": shape.not_in_table,
         },
-        "outside": [{"kind": type(one).__name__.lower(), **asdict(one)} for one in found.outside],
-        "config": _config(found.path.config, kernel),
-        "fallback": found.path.fell,
+        "outside": [{"kind": type(one).__name__.lower(), **asdict(one)} for one in explanation.outside],
+        "config": _config(explanation.path.config, kernel),
+        "fallback": explanation.path.fell,
         "path": [
             {
                 "feature": step.feature,
@@ -48,11 +53,11 @@ def figures_text(found: Explanation) -> str:
                 "guards": step.guards,
                 "fell": step.fell,
             }
-            for step in found.path.steps
+            for step in explanation.path.steps
         ],
-        "region": {name: list(ends) for name, ends in found.path.region.items()},
-        "measured_scenario": found.measured_scenario,
-        "no_time": found.no_time,
+        "region": {name: list(ends) for name, ends in explanation.path.region.items()},
+        "measured_scenario": explanation.measured_scenario,
+        "no_time": explanation.no_time,
         "time_us": time and asdict(time.time),
         "slowdown": time and asdict(time.slowdown),
         "runners_up": time
@@ -63,11 +68,11 @@ def figures_text(found: Explanation) -> str:
                 "time_us": one.time,
                 "both_timed_near": {"timed": one.near, "of": one.of},
             }
-            for one in time.runners_up[: found.top]
+            for one in time.runners_up[: explanation.top]
         ],
         "not_compared": time and time.not_compared,
-        "nearest": [_neighbour(neighbour, kernel) for neighbour in found.neighbours],
-        "won_nearest": {"won": found.won, "of": found.won_of},
+        "nearest": [_neighbour(neighbour, kernel) for neighbour in explanation.neighbours],
+        "won_nearest": {"won": explanation.won, "of": explanation.won_of},
     }
     return json_text(content)
 

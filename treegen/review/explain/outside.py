@@ -1,4 +1,4 @@
-"""Where a shape lies outside the tuned shapes."""
+"""Features in which a shape lies outside the tuned shapes."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def outside(
 
     distance: to the nearest measured scenario. usual: `FeatureSpace.usual()`.
     """
-    found: list[Outside] = []
+    reasons: list[Outside] = []
     for name in problem.names:
         measured = np.unique(problem.column(name))
         value, least, greatest = values[name], int(measured[0]), int(measured[-1])
         if not least <= value <= greatest:
-            found.append(Beyond(name, value, least, greatest))
+            reasons.append(Beyond(name, value, least, greatest))
         elif value not in measured and len(measured) <= min(_FEW, len(problem.cost) // _EACH):
             above = int(np.searchsorted(measured, value))
-            found.append(Between(name, value, int(measured[above - 1]), int(measured[above])))
+            reasons.append(Between(name, value, int(measured[above - 1]), int(measured[above])))
     if usual is not None and distance > usual:
-        found.append(Far(distance, usual))
-    return tuple(found)
+        reasons.append(Far(distance, usual))
+    return tuple(reasons)

@@ -19,40 +19,46 @@ _WIDTH = 100
 _LOUD, _HEADING = "bold red", "bold"
 
 
-def show_explanation(found: Explanation, console: Console | None = None) -> None:
+def show_explanation(explanation: Explanation, console: Console | None = None) -> None:
     """Print an explanation; colours only where the console has them."""
     console = console or Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
-    kernel, config = found.tuned.kernel, found.path.config
-    title, *sources = wording.source_lines(found)
+    kernel, config = explanation.tuned.kernel, explanation.path.config
+    title, *sources = wording.source_lines(explanation)
     console.print(Text(one_line(title), _HEADING))
     _lines(console, sources)
-    if found.outside:
+    if explanation.outside:
         _heading(console, "OUTSIDE WHAT WAS TUNED", _LOUD)
-        _lines(console, (wording.outside_line(reason, kernel) for reason in found.outside), _LOUD)
+        _lines(console, (wording.outside_line(reason, kernel) for reason in explanation.outside), _LOUD)
     _heading(console, "shape")
-    _lines(console, wording.shape_lines(found))
+    _lines(console, wording.shape_lines(explanation))
     _heading(console, f"launches {kernel.constant_name(config)}")
     _lines(console, [wording.config_words(config, kernel)])
     _heading(console, "time")
-    _lines(console, wording.time_lines(found))
+    _lines(console, wording.time_lines(explanation))
     _heading(console, "why")
-    steps = [wording.path_row(step, kernel) for step in found.path.steps]
+    steps = [wording.path_row(step, kernel) for step in explanation.path.steps]
     _grid(console, ["question", "here", "answer", "kind"], steps, right=[1])
-    _lines(console, [wording.region_line(found)], _LOUD if found.path.fell else "")
-    if found.estimate is not None:
+    _lines(console, [wording.region_line(explanation)], _LOUD if explanation.path.fell else "")
+    if explanation.estimate is not None:
         _heading(console, "runners-up, by their time over the launched config's")
-        rows = [wording.runner_up_row(one, kernel) for one in found.estimate.runners_up[: found.top]]
+        rows = [
+            wording.runner_up_row(runner_up, kernel)
+            for runner_up in explanation.estimate.runners_up[: explanation.top]
+        ]
         _grid(console, ["config", "ratio", "80% range", "us", "both timed near"], rows, right=[1, 2, 3, 4])
-        if found.estimate.not_compared:
-            where = "not timed here" if found.estimate.time.measured else "timed too rarely near here"
-            _lines(console, [f"{found.estimate.not_compared} other configs were {where} to compare"])
+        if explanation.estimate.not_compared:
+            where = "not timed here" if explanation.estimate.time.measured else "timed too rarely near here"
+            _lines(console, [f"{explanation.estimate.not_compared} other configs were {where} to compare"])
     _heading(console, "nearest measured scenarios")
-    for neighbour in found.neighbours:
+    for neighbour in explanation.neighbours:
         first, *rest = wording.neighbour_lines(neighbour, kernel)
         _lines(console, [first])
         _lines(console, rest, indent=4)
-    if not found.tuned.knows_times:
-        _lines(console, [f"the launched config won {found.won} of the {found.won_of} nearest scenarios"])
+    if not explanation.tuned.knows_times:
+        _lines(
+            console,
+            [f"the launched config won {explanation.won} of the {explanation.won_of} nearest scenarios"],
+        )
 
 
 def _heading(console: Console, title: str, style: str = _HEADING) -> None:

@@ -43,7 +43,7 @@ class TreePath:
 
     @property
     def fell(self) -> bool:
-        """Whether a guard sent the shape to the fallback."""
+        """Return whether a guard sent the shape to the fallback."""
         return any(step.fell for step in self.steps)
 
 
@@ -106,7 +106,7 @@ def _guards(split: Split, guarded: Tree, problem: Problem) -> tuple[str, ...]:
 
 
 def _ends(constraint: Constraint, config: Config, split: Split, is_upper: bool, problem: Problem) -> bool:
-    """Whether a constraint allows a config exactly up to (or from just above) a split's threshold."""
+    """Return whether a constraint allows a config exactly up to (or from just above) a split's threshold."""
     if config == problem.kernel.fallback or not constraint.binds(config):
         return False
     if split.feature not in names(constraint.left) | names(constraint.right):

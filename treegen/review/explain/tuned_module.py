@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treegen.core.errors import InputError, shown
-from treegen.core.problem import UNMEASURED, Problem
+from treegen.core.problem import UNTIMED, Problem
 from treegen.core.spec import Config, KernelSpec, Spec
 from treegen.core.table import Cells
 from treegen.read.build_problem import build_problem
@@ -21,13 +21,13 @@ from treegen.review.compiled_trees import Module, read_trees
 
 @dataclass(frozen=True)
 class TunedModule:
-    """A module and its table. times: [scenarios, configs] float64, medians in microseconds; NaN where a
-    config was not measured, failed or may not be launched."""
+    """A module and its table."""
 
     spec: Spec
     module: Module
     other_devices: tuple[str, ...]  # of the kernel, with a module and a table
     problem: Problem
+    # [scenarios, configs] medians in microseconds; NaN where a config is untimed, failed or forbidden
     times: npt.NDArray[np.float64]
 
     @property
@@ -36,7 +36,7 @@ class TunedModule:
 
     @property
     def knows_times(self) -> bool:
-        """Whether the table holds more than each scenario's winner."""
+        """Return whether the table holds more than each scenario's winner."""
         return self.problem.table.cells is Cells.MEASURED
 
     def column(self, config: Config) -> int | None:
@@ -72,5 +72,5 @@ def read_tuned_module(spec_path: Path | None, kernel_name: str, device: str | No
 
 def with_times(spec: Spec, module: Module, others: tuple[str, ...], problem: Problem) -> TunedModule:
     """A module with the times of a problem's table."""
-    times = np.where(problem.cost < UNMEASURED, problem.times(), np.nan)
+    times = np.where(problem.cost < UNTIMED, problem.times(), np.nan)
     return TunedModule(spec, module, others, problem, times)

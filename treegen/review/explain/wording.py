@@ -14,8 +14,8 @@ from treegen.review.words import range_words, region_words
 _CONSTRAINT = 40  # characters of a constraint that are shown
 
 
-def source_lines(found: Explanation) -> list[str]:
-    tuned, table = found.tuned, found.tuned.problem.table
+def source_lines(explanation: Explanation) -> list[str]:
+    tuned, table = explanation.tuned, explanation.tuned.problem.table
     scenarios = f"{len(tuned.problem.cost):,} scenarios on {table.device_name}"
     lines = [
         f"{tuned.kernel.name} on {tuned.problem.device.key}",
@@ -25,15 +25,15 @@ def source_lines(found: Explanation) -> list[str]:
     return lines + ([f"other devices: {', '.join(tuned.other_devices)}"] if tuned.other_devices else [])
 
 
-def shape_lines(found: Explanation) -> list[str]:
-    kernel, shape, problem = found.tuned.kernel, found.shape, found.tuned.problem
-    shown = {*problem.split_on, *(step.feature for step in found.path.steps)}
+def shape_lines(explanation: Explanation) -> list[str]:
+    kernel, shape, problem = explanation.tuned.kernel, explanation.shape, explanation.tuned.problem
+    shown = {*problem.split_on, *(step.feature for step in explanation.path.steps)}
     raw = [name for name in kernel.features if name in shape.values]
     derived = [name for name in kernel.derived if name in shape.values and name in shown]
-    lines = [_listed(raw, found)] if raw else []
-    lines += [f"so {_listed(derived, found)}"] if derived else []
+    lines = [_listed(raw, explanation)] if raw else []
+    lines += [f"so {_listed(derived, explanation)}"] if derived else []
     if shape.source is not None:
-        lines.append(f"not given, taken from scenario {shape.source}: {_listed(shape.assumed, found)}")
+        lines.append(f"not given, taken from scenario {shape.source}: {_listed(shape.assumed, explanation)}")
     if shape.not_in_table:
         lines.append(f"not in the table: {', '.join(_word(name, kernel) for name in shape.not_in_table)}")
     return lines
@@ -62,27 +62,27 @@ def path_row(step: PathStep, kernel: KernelSpec) -> list[str]:
     return [question, f"{step.value:,}", "yes" if step.answer else "no", _kind(step)]
 
 
-def region_line(found: Explanation) -> str:
-    region = region_words(found.path.region, found.tuned.kernel)
-    if found.path.fell:
+def region_line(explanation: Explanation) -> str:
+    region = region_words(explanation.path.region, explanation.tuned.kernel)
+    if explanation.path.fell:
         return f"so a guard launches the fallback for {region}"
     return f"so this leaf serves {region}"
 
 
-def time_lines(found: Explanation) -> list[str]:
-    if found.estimate is None:
-        return [f"not known: {found.no_time}"]
-    time, slowdown = found.estimate.time, found.estimate.slowdown
+def time_lines(explanation: Explanation) -> list[str]:
+    if explanation.estimate is None:
+        return [f"not known: {explanation.no_time}"]
+    time, slowdown = explanation.estimate.time, explanation.estimate.slowdown
     if time.measured:
         repeats = f"{time.of} repeats: {_span(time)}" if time.of > 1 else "once"
-        lines = [f"{_digits(time.value)} us, measured in {found.measured_scenario} ({repeats})"]
+        lines = [f"{_digits(time.value)} us, measured in {explanation.measured_scenario} ({repeats})"]
         return [*lines, f"{slowdown.value:.2f}x the best time there"]
     lines = [
         f"{_digits(time.value)} us predicted, 80% range {_span(time)}, from {time.of} scenarios",
         f"{slowdown.value:.2f}x the best config's time, 80% range {slowdown.low:.2f} to {slowdown.high:.2f}",
     ]
     return lines + (
-        ["no measurement supports these ranges outside the tuned shapes"] if found.outside else []
+        ["no measurement supports these ranges outside the tuned shapes"] if explanation.outside else []
     )
 
 
@@ -137,6 +137,6 @@ def _word(name: str, kernel: KernelSpec) -> str:
     return kernel.words.get(name, name)
 
 
-def _listed(names: Iterable[str], found: Explanation) -> str:
-    values = found.shape.values
-    return ", ".join(f"{_word(name, found.tuned.kernel)} {values[name]:,}" for name in names)
+def _listed(names: Iterable[str], explanation: Explanation) -> str:
+    values = explanation.shape.values
+    return ", ".join(f"{_word(name, explanation.tuned.kernel)} {values[name]:,}" for name in names)

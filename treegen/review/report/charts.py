@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.problem import UNIT, UNMEASURED
+from treegen.core.problem import UNIT, UNTIMED
 from treegen.core.spec import Config
 from treegen.review.report import colours
 from treegen.review.report.colours import ConfigStyle
@@ -70,7 +70,7 @@ def draw_curves(axes: Axes, lines: Sequence[SlowdownCurve]) -> None:
     A line ends before 100% where choices are untimed; slowdowns above CUT are not drawn.
     """
     for line in lines:
-        timed = np.sort(line.way.cost[line.way.cost < UNMEASURED]) / UNIT
+        timed = np.sort(line.way.cost[line.way.cost < UNTIMED]) / UNIT
         if not len(timed):
             continue
         share = 100 * np.arange(1, len(timed) + 1) / len(line.way.cost)
@@ -108,7 +108,7 @@ def point_groups(
 def _kinds(
     study: ModuleStudy, cost: npt.NDArray[np.int64], style: ConfigStyle
 ) -> Iterator[tuple[str, npt.NDArray[np.bool_], dict[str, Any]]]:
-    """How points of one config are drawn, by their cost."""
+    """Groups of one config's points by cost, with the style of each."""
     plain = {
         "marker": style.marker,
         "facecolors": style.light,
@@ -121,17 +121,17 @@ def _kinds(
         yield "missed", cost != 0, {**plain, **hollow, "s": 60.0}
         return
     edged = {"edgecolors": colours.INK, "linewidths": 1.0}
-    slowdown = np.exp(np.minimum(cost, UNMEASURED) / UNIT)
+    slowdown = np.exp(np.minimum(cost, UNTIMED) / UNIT)
     below = 0.0
     for top, area in _SIZES:
-        inside = (cost < UNMEASURED) & (slowdown >= below) & (slowdown < top)
+        inside = (cost < UNTIMED) & (slowdown >= below) & (slowdown < top)
         yield (
             ("slow", inside, {**plain, **edged, "s": area})
             if below
             else ("good", inside, {**plain, "s": area})
         )
         below = top
-    yield "untimed", cost >= UNMEASURED, {"marker": "x", "c": style.light, "linewidths": 2.0, "s": 60.0}
+    yield "untimed", cost >= UNTIMED, {"marker": "x", "c": style.light, "linewidths": 2.0, "s": 60.0}
 
 
 def draw_map(

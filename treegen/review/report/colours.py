@@ -36,7 +36,7 @@ _ROUNDED = 1e-3  # a channel this far outside rounds to its end
 
 @dataclass(frozen=True)
 class ConfigStyle:
-    """How a config is drawn, the same in every picture of a report."""
+    """The style of a config, the same in every picture of a report."""
 
     light: str  # `#rrggbb` on a light page
     dark: str

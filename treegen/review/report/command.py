@@ -55,10 +55,12 @@ def run(settings: ReportSettings, fit: Fit = fit_tree) -> None:
     with progress() as tell, processes(min(settings.jobs or os.cpu_count() or 1, len(tasks)), tell) as spread:
         studies = spread("studying", study, tasks)
     styles = _styles(spec, modules)
-    sections = [section(one, styles[one.problem.kernel.name], place) for place, one in enumerate(studies)]
+    sections = [
+        section(module, styles[module.problem.kernel.name], place) for place, module in enumerate(studies)
+    ]
     text = page(sections, [style for of_kernel in styles.values() for style in of_kernel.values()])
     if settings.images is not None:
-        images = [image(one, styles[one.problem.kernel.name]) for one in studies]
+        images = [image(module, styles[module.problem.kernel.name]) for module in studies]
         write_files(settings.images, dict(zip(names, images, strict=True)))
         for name in names:
             print(settings.images / name)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PNG = b"\x89PNG\r\n"
-"""How every image begins."""
+"""The first bytes of every image."""
 
 _SETTINGS: Mapping[str, Any] = {
     "text.parse_math": False,  # words may come from tables
@@ -94,12 +94,12 @@ def image(study: ModuleStudy, styles: Mapping[Config, ConfigStyle]) -> bytes:
 
 
 def _title(study: ModuleStudy) -> str:
-    found = study.ours.quality
-    if found.slowdown is None:
-        return f"{study.title}: {found.agreement:.0%} of {found.choices:,} winners launched"
+    quality = study.ours.quality
+    if quality.slowdown is None:
+        return f"{study.title}: {quality.agreement:.0%} of {quality.choices:,} winners launched"
     unseen = study.unseen.quality.slowdown if study.unseen else None
     held_out = "" if unseen is None else f", {unseen:.3f}x held out"
-    return f"{study.title}: {found.slowdown:.3f}x the best time{held_out}"
+    return f"{study.title}: {quality.slowdown:.3f}x the best time{held_out}"
 
 
 def _legend(axes: Axes, study: ModuleStudy, styles: Mapping[Config, ConfigStyle]) -> None:

@@ -1,4 +1,4 @@
-"""Which two features to draw scenarios over.
+"""Choose the two features of a picture of scenarios.
 
 A tree's choice depends on many features, and a picture has two. The pair of raw features is drawn in which
 nearest neighbours most often launch the same config: there, areas of one colour show the tree's leaves.
@@ -89,7 +89,7 @@ def _axes(problem: Problem, launched: Decisions, rows: Rows) -> tuple[str, str] 
 
 
 def _agreements(at: Sequence[npt.NDArray[np.int64]], launch: Rows) -> int:
-    """How many points launch the config of their nearest neighbour; of equally near ones the first counts."""
+    """Count the points that launch the config of their nearest neighbour (the first, if several tie)."""
     same = 0
     for point in range(len(launch)):
         distance = sum((axis - axis[point]) ** 2 for axis in at)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from treegen.core.problem import FORBIDDEN, UNIT, UNMEASURED
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED
 from treegen.core.spec import Config
 from treegen.crossval.heldout import geomean
 from treegen.review.report import colours, wording
@@ -110,7 +110,7 @@ def section(study: ModuleStudy, styles: Styles, place: int) -> PageSection:
     curve_picture = None
     if study.knows_times:
         curve_picture = picture(lambda axes: draw_curves(axes, curves(study)), f"s{place}curves", variables)
-    untimed = study.knows_times & (cost >= UNMEASURED) & (cost < FORBIDDEN)
+    untimed = study.knows_times & (cost >= UNTIMED) & (cost < FORBIDDEN)
     return PageSection(
         anchor=f"{problem.kernel.name}-{problem.device.key}",
         study=study,
@@ -136,7 +136,7 @@ def _chip(config: Config, study: ModuleStudy, styles: Styles) -> ConfigChip:
 
 
 def _leaf_row(leaf: DrawnLeaf, study: ModuleStudy, styles: Styles) -> LeafRow:
-    timed = leaf.cost[leaf.cost < UNMEASURED]
+    timed = leaf.cost[leaf.cost < UNTIMED]
     slow = False
     if not len(leaf.cost):
         quality = "not measured"
@@ -154,7 +154,7 @@ def _launched(study: ModuleStudy, styles: Styles) -> tuple[LeafRow, ...]:
     """A row for each config, the most often launched first."""
     rows = []
     for config in sorted({leaf.config for leaf in study.tree.all_leaves()}):
-        launched = np.array([one == config for one in study.launched])
+        launched = np.array([launched_config == config for launched_config in study.launched])
         rows.append(_leaf_row(DrawnLeaf(config, study.ours.cost[launched]), study, styles))
     return tuple(sorted(rows, key=lambda row: -row.scenarios))
 
@@ -177,17 +177,17 @@ def _comparisons(study: ModuleStudy) -> tuple[ComparisonRow, ...]:
     for variable, name, what, way in ways:
         if way is None:
             continue
-        found = way.quality
+        quality = way.quality
         if not study.knows_times:
-            if found.unmeasured < found.choices:  # else it is the winner nowhere, and nothing is known of it
-                rows.append(ComparisonRow(variable, name, what, (wording.percent(found.agreement, 1),)))
+            if quality.unmeasured < quality.choices:  # otherwise it wins nowhere and has no figures
+                rows.append(ComparisonRow(variable, name, what, (wording.percent(quality.agreement, 1),)))
             continue
-        missing = wording.without_time(found)
+        missing = wording.without_time(quality)
         figures = (
-            wording.ratio(found.slowdown),
-            wording.ratio(found.percentile95, 2),
-            wording.ratio(found.worst, 2),
-            wording.percent(found.agreement),
+            wording.ratio(quality.slowdown),
+            wording.ratio(quality.percentile95, 2),
+            wording.ratio(quality.worst, 2),
+            wording.percent(quality.agreement),
         )
         rows.append(ComparisonRow(variable, name, f"{what}; {missing}" if missing else what, figures))
     return tuple(rows)
@@ -210,7 +210,7 @@ def _pictures(
 
 def _point_title(study: ModuleStudy, row: int) -> str:
     config, cost = study.problem.kernel.constant_name(study.launched[row]), int(study.ours.cost[row])
-    how = "not timed" if cost >= UNMEASURED else _slowdown(cost)
+    how = "not timed" if cost >= UNTIMED else _slowdown(cost)
     return f"{study.problem.scenarios[row]}: {config}, {how if study.knows_times else 'another config won'}"
 
 
@@ -223,9 +223,9 @@ def _worst(study: ModuleStudy, styles: Styles) -> tuple[WorstChoice, ...]:
     problem, cost = study.problem, study.ours.cost
     shown = cost > 0
     if study.knows_times:
-        shown &= (cost < UNMEASURED) | (cost >= FORBIDDEN)
+        shown &= (cost < UNTIMED) | (cost >= FORBIDDEN)
     rows = sorted(np.flatnonzero(shown).tolist(), key=lambda row: (-int(cost[row]), problem.scenarios[row]))
-    found = []
+    worst = []
     for row in rows[:_WORST]:
         launched, best = study.launched[row], int(problem.cost[row].argmin())
         time, slowdown = wording.NOTHING, wording.NOTHING
@@ -234,7 +234,7 @@ def _worst(study: ModuleStudy, styles: Styles) -> tuple[WorstChoice, ...]:
         elif study.knows_times:
             time = wording.microseconds(float(study.times[row, problem.configs.index(launched)]))
             slowdown = _slowdown(int(cost[row]))
-        found.append(
+        worst.append(
             WorstChoice(
                 problem.scenarios[row],
                 wording.scenario_words(problem, row),
@@ -245,4 +245,4 @@ def _worst(study: ModuleStudy, styles: Styles) -> tuple[WorstChoice, ...]:
                 slowdown,
             )
         )
-    return tuple(found)
+    return tuple(worst)

@@ -11,7 +11,7 @@ from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.spec import Config
 from treegen.core.table import Cells
-from treegen.crossval.choices import Choices, Decisions, Fit, decide, judge
+from treegen.crossval.choices import Choices, Decisions, Fit, decide, score_decisions
 from treegen.crossval.evaluate import FOLDS, cross_validate, held_out
 from treegen.crossval.heldout import Quality, quality
 from treegen.crossval.peers import single_best
@@ -69,7 +69,7 @@ class ModuleStudy:
 
     @property
     def knows_times(self) -> bool:
-        """Whether the table holds more than each scenario's winner."""
+        """Return whether the table holds more than each scenario's winner."""
         return self.problem.table.cells is Cells.MEASURED
 
 
@@ -82,8 +82,8 @@ def study(task: StudyTask) -> ModuleStudy:
         what = f"splits on {error.args[0]}, which {problem.table.folder} does not hold; run `treegen build`"
         raise InputError(module.path, what) from None
     chosen = single_best(problem, problem.kernel.budget).choose(problem)
-    ours = judge(launched, problem)
-    fixed = judge((problem.kernel.fallback,) * len(launched), problem)
+    ours = score_decisions(launched, problem)
+    fixed = score_decisions((problem.kernel.fallback,) * len(launched), problem)
     return ModuleStudy(
         problem,
         task.source,
@@ -92,7 +92,7 @@ def study(task: StudyTask) -> ModuleStudy:
         _scored(ours, problem),
         _held_out(problem, task.fit),
         chosen[0],
-        _scored(judge(chosen, problem), problem),
+        _scored(score_decisions(chosen, problem), problem),
         _scored(fixed, problem),
         table_noise(problem.table),
         noise_floor(problem.table),

@@ -75,8 +75,8 @@ def _adapt(element: Element, ids: Mapping[str, str], variables: Mapping[str, str
 def _style(style: str, variables: Mapping[str, str]) -> str:
     """CSS declarations with variables for colours and the page's font."""
 
-    def variable(found: re.Match[str]) -> str:
-        return f"var({variables[found.group()]})" if found.group() in variables else found.group()
+    def variable(match: re.Match[str]) -> str:
+        return f"var({variables[match.group()]})" if match.group() in variables else match.group()
 
     kept = []
     for declaration in filter(None, (part.strip() for part in style.split(";"))):

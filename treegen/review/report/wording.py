@@ -60,27 +60,27 @@ def _holds(regime: Regime, values: Mapping[str, int]) -> bool:
 
 
 def headline(study: ModuleStudy) -> str:
-    found = study.ours.quality
-    if found.slowdown is None:
-        share = percent(found.agreement, 1)
-        return f"Launches the measured winner in {share} of {found.choices:,} scenarios."
-    if found.worst is None:
-        return f"None of its choices in {found.choices:,} scenarios was timed."
+    ours = study.ours.quality
+    if ours.slowdown is None:
+        share = percent(ours.agreement, 1)
+        return f"Launches the measured winner in {share} of {ours.choices:,} scenarios."
+    if ours.worst is None:
+        return f"None of its choices in {ours.choices:,} scenarios was timed."
     return (
-        f"Takes {ratio(found.slowdown)} the best measured time on average over {found.choices:,} scenarios; "
-        f"95% of them stay within {ratio(found.percentile95, 2)}, the worst takes {ratio(found.worst, 2)}."
+        f"Takes {ratio(ours.slowdown)} the best measured time on average over {ours.choices:,} scenarios; "
+        f"95% of them stay within {ratio(ours.percentile95, 2)}, the worst takes {ratio(ours.worst, 2)}."
     )
 
 
-def without_time(found: Quality) -> str:
-    """How many choices have no time; empty where all have one."""
-    parts = [f"{found.unmeasured:,} not timed there"] if found.unmeasured else []
-    parts += [f"{found.failed:,} failed or against a constraint"] if found.failed else []
+def without_time(quality: Quality) -> str:
+    """Return how many choices have no time; empty where all have one."""
+    parts = [f"{quality.unmeasured:,} not timed there"] if quality.unmeasured else []
+    parts += [f"{quality.failed:,} failed or against a constraint"] if quality.failed else []
     return ", ".join(parts)
 
 
 def noise_sentence(study: ModuleStudy) -> str:
-    """How precise the table's times are."""
+    """Return how precise the table's times are."""
     if study.noise.cell == 0 and study.floor is None:
         return "No cell was timed twice, so its noise is not known."
     deviation = percent(study.noise.cell / UNIT, 2)
@@ -95,7 +95,7 @@ def noise_sentence(study: ModuleStudy) -> str:
 
 
 def tree_sentence(study: ModuleStudy, launched: int) -> str:
-    """How large the tree is."""
+    """Return how large the tree is."""
     leaves = _counted(study.tree.leaves, "leaf", "leaves")
     size = f"{leaves} and a depth of {study.tree.depth}, guards included"
     return f"The tree has {size}; it launches {_counted(launched, 'config', 'configs')}."
@@ -106,7 +106,7 @@ def _counted(count: int, one: str, many: str) -> str:
 
 
 def table_sentence(study: ModuleStudy) -> str:
-    """How much was measured, and on which GPU."""
+    """Return how much was measured, and on which GPU."""
     source, table = study.source, study.problem.table
     configs = f"{source.configs:,} configs"
     tried = _mapping(table.provenance, "origin").get("evaluated_configs")
@@ -119,7 +119,7 @@ def table_sentence(study: ModuleStudy) -> str:
 
 
 def stands_in(study: ModuleStudy) -> bool:
-    """Whether the table was measured on another GPU than the module is for."""
+    """Return whether the table was measured on another GPU than the module is for."""
     measured, names = study.problem.table.device_name, study.problem.device.names
     return not any(measured == name or measured.startswith((f"{name} ", f"{name}-")) for name in names)
 
@@ -139,7 +139,7 @@ def origin(table: Table) -> list[tuple[str, str]]:
 
 
 def share_timed(study: ModuleStudy) -> str:
-    """How many cells hold a time."""
+    """Return how many cells hold a time."""
     cells = study.times.size
     timed = int((study.times < float("inf")).sum())
     failed = int((study.times == float("inf")).sum())

@@ -186,7 +186,7 @@ def test_gpus_of_different_models_are_refused(
     assert len(made) == 3 and not any(worker.process.is_alive() for worker in made)
 
 
-def test_a_process_that_does_not_start_is_told(
+def test_a_process_that_does_not_start_is_reported(
     bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(TuningError, match=r"^cpu: its process did not start"):
