@@ -21,7 +21,7 @@ from treegen.core.problem import UNIT, Problem
 from treegen.fit.growth import grow
 from treegen.fit.local_search import local_search
 from treegen.fit.objective import losses
-from treegen.fit.search import split_features
+from treegen.fit.search import feature_columns
 from treegen.fit.shortlist import shortlist
 from treegen.fit.thresholds import CandidateSplit, candidate_splits, low_sides
 from treegen.fit.training_set import TrainingSet
@@ -52,7 +52,7 @@ def main() -> None:
 
 def _matrices(problem: Problem, thresholds: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
     """[splits, rows] and [rows, configs]: sides and losses."""
-    features, loss = split_features(problem), losses(problem)
+    features, loss = feature_columns(problem), losses(problem)
     return low_sides(_thinned(candidate_splits(features), thresholds), features), loss[
         :, shortlist(loss, UNIT)
     ]

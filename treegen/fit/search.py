@@ -36,7 +36,7 @@ def search_tree(problem: Problem, budget: Budget) -> Tree:
 
     `Split.gap` holds the measured values around each threshold.
     """
-    loss, features = losses(problem), split_features(problem)
+    loss, features = losses(problem), feature_columns(problem)
     splits = candidate_splits(features)
     rows = np.unique(np.linspace(0, len(loss) - 1, _MOST_ROWS).round().astype(np.int64))
     for _ in range(1 + _REPAIRS):
@@ -75,14 +75,14 @@ def _refined(measured: TrainingSet, tree: IndexTree) -> IndexTree:
 
 def greedy(problem: Problem, budget: Budget) -> Tree:
     """The baseline: best-first growth over the same splits and configs, with nothing after it."""
-    loss, features = losses(problem), split_features(problem)
+    loss, features = losses(problem), feature_columns(problem)
     columns, splits = shortlist(loss, UNIT), candidate_splits(features)
     table = _training_set(splits, features, loss[:, columns], budget)
     tree = grow(replace(table, min_rows=1, leaf_price=0), table.best_config(table.all_rows))
     return _tree(problem, splits, [problem.configs[column] for column in columns], tree)
 
 
-def split_features(problem: Problem) -> Ints:
+def feature_columns(problem: Problem) -> Ints:
     """[scenarios, split_on] the features that trees may split on."""
     return np.stack([problem.column(name) for name in problem.split_on], axis=1)
 
