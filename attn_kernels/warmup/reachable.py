@@ -1,8 +1,8 @@
 """The configs that a generated ``choose`` can return where only some of its features are known.
 
 The function is called with symbolic integers, once for each sequence of results that their comparisons can
-have: symbolic execution by operator overloading, without a solver. Contradictory results are not recognised,
-so the search may find a config too many, but never one too few.
+have. This is symbolic execution by operator overloading, without a solver. Contradictory results are not
+recognised, so the search may find a config too many, but never one too few.
 """
 
 from collections.abc import Callable, Hashable

@@ -2,8 +2,8 @@
 
     python -m benchmarks.trees.explain_error
 
-Leave-one-out: for each scenario, the time of the config that the device's committed module launches is
-predicted from all other scenarios of the table, and so are the ratios of the runners-up. Then a table that no
+Leave-one-out: each scenario is predicted from all other scenarios of the table. The figures are the time of
+the config that the device's committed module launches, and the ratios of the runners-up. Then a table that no
 tuning run saw is predicted from the whole table. Needs no GPU and no torch.
 """
 
