@@ -4,8 +4,8 @@ python -m benchmarks.launch.ahead [--batches 1000]
 
 It calls `compile_ahead` for two models and two types of caches. A first process starts with an empty Triton
 cache, and a second one with the cache that the first left. The second process then serves random batches with
-the configs that the device's tree chooses. It counts the kernels that Triton compiles or loads during this, of
-which there must be none.
+the configs that the device's tree chooses. It counts the kernels that Triton compiles or loads during this,
+of which there must be none.
 """
 
 import argparse
