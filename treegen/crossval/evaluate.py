@@ -13,7 +13,7 @@ from treegen.core.problem import UNIT, UNTIMED, Problem
 from treegen.core.spec import Budget
 from treegen.core.table import Cells
 from treegen.core.tree import Tree, size
-from treegen.crossval.choices import Fit, decide, score_decisions
+from treegen.crossval.choices import Fit, decisions_of, score_decisions
 from treegen.crossval.folds import Fold, split_copies
 from treegen.crossval.peers import classifier
 from treegen.fit.significance import copies
@@ -63,7 +63,9 @@ def held_out(problem: Problem, fold_trees: Sequence[FoldTree]) -> npt.NDArray[np
     for number, fold_tree in enumerate(fold_trees):
         unseen = problem.rows(fold_tree.fold.test)
         repeat = number * REPEATS // len(fold_trees)
-        result[repeat, fold_tree.fold.test] = score_decisions(decide(fold_tree.tree, unseen), unseen).cost
+        result[repeat, fold_tree.fold.test] = score_decisions(
+            decisions_of(fold_tree.tree, unseen), unseen
+        ).cost
     return result
 
 

@@ -24,7 +24,7 @@ from treegen.review.explain.feature_space import Floats
 
 SHARE = 0.8  # of the true values, which a range should hold
 FEWEST = 8  # scenarios that a prediction needs
-NEAR = 32  # nearest scenarios, which decide how wide a range is
+NEAR = 32  # the nearest scenarios, which determine the width of a range
 
 _NEIGHBOURS = 96  # more add nothing, and linear algebra spreads larger matrices over busy processors
 _LENGTH = 16.0  # of the covariance, in doublings
