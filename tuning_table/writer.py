@@ -1,8 +1,7 @@
 """Write a table's folder.
 
 Rows are appended whole. A kill costs at most the row in flight, and the same run can go on in the folder.
-times.csv is made first, and whoever writes locks it. run.yaml is made last, so a folder without it holds no
-table.
+times.csv is made first; each writer locks it. run.yaml is made last, so a folder without it holds no table.
 """
 
 import csv
@@ -68,8 +67,9 @@ def create(
     scenarios: the values of `features` by scenario id.
     provenance: `driver`, `torch`, `triton`, `source_hash` and `date`, or else `origin`.
 
-    Raises TableError, having changed nothing, if a reader would refuse the table, the folder holds anything
-    else or is damaged, or another process writes into it.
+    Raises:
+        TableError: a reader would refuse the table; or the folder is damaged or holds anything else; or
+            another process writes into it. Nothing is changed then.
     """
     folder = Path(folder)
     run = {
@@ -124,11 +124,13 @@ class TableWriter:
     def append(self, scenario: str, times: Mapping[str, Cell], repeat: int | None = None) -> None:
         """Write one row, whole or not at all, and before it the reasons of its failures.
 
-        times: by config id microseconds, of which five digits are kept, or a Failure; configs that were not
-        tried are left out. repeat: from 1; by default the one after the scenario's last.
-
         A row in which every config failed is kept in failures.csv alone, as no reader could choose from it.
         Raises TableError for anything that a reader would refuse.
+
+        Args:
+            scenario: a scenario's id
+            times: by config id, microseconds (five digits are kept) or a Failure; without untried configs
+            repeat: from 1; by default one more than the scenario's last
         """
         if repeat is None:
             repeat = self._last.get(scenario, 0) + 1

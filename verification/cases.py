@@ -67,8 +67,8 @@ def random_config(variant: str, rng: random.Random, head_size: int) -> Config:
         return config._replace(num_segments=rng.choice((2, 3, 8, 16, 64)), device_segments=rng.choice((0, 1)))
     if variant == "static_grid":
         segments, programs = rng.choice((1, 1, 4, 16)), rng.choice((1, 2, 4))
-        decided = int(segments > 1 and rng.random() < 0.5)
-        return config._replace(num_segments=segments, programs_per_sm=programs, device_segments=decided)
+        on_gpu = int(segments > 1 and rng.random() < 0.5)
+        return config._replace(num_segments=segments, programs_per_sm=programs, device_segments=on_gpu)
     if variant == "stream_k":
         return config._replace(programs_per_sm=rng.choice((1, 2, 3, 6)))
     return config

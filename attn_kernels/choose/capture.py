@@ -1,11 +1,11 @@
 """The config of a captured graph: one for every batch up to the maxima that the graph is captured for.
 
-A tree chooses for one batch, but a graph is replayed for batches that it was not captured for. Where decode
-programs (sequences times KV heads) are few, only splitting contexts fills the GPU, and the tree's choice for
-the maxima splits them for any lengths. Where they are many, the tree's choice for the longest contexts is
-wrong for short ones. Then the GPU decides at each replay: ``ON_DEVICE`` calls the tree for the number of
-segments that this batch needs, ``STREAM_K`` shares out whatever work there is. ``ON_DEVICE`` is left out
-where no module has the tree as a Triton function, or the tree does not even split the longest contexts.
+A tree chooses for one batch, but a graph is replayed for batches that it was not captured for. If decode
+programs (sequences times KV heads) are few, only splitting contexts fills the GPU. Then the tree's choice for
+the maxima splits contexts of any length. If they are many, the tree's choice for the longest contexts is
+wrong for short ones. Then the GPU divides the work at each replay: ``ON_DEVICE`` calls the tree for the
+number of segments of this batch, and ``STREAM_K`` shares all tiles evenly. ``ON_DEVICE`` is left out where no
+module has the tree as a Triton function, or where the tree does not split even the longest contexts.
 docs/graphs.md has the figures.
 """
 
@@ -33,16 +33,16 @@ STREAM_K = Config(
 ON_DEVICE = Config("segmented", block_m=16, tile_size=64, num_segments=16, num_stages=3, device_segments=1)
 TIMED_ON = ("sm_90",)  # elsewhere these configs are untimed, and may not fit
 MAX_HEAD_SIZE = 128  # above, STREAM_K spills registers
-# Decode programs a multiprocessor, timed on 132 multiprocessors: up to FEW the tree's choice is best, up to
-# SOME splitting on the device, above STREAM_K.
+# Decode programs a multiprocessor, timed on 132 multiprocessors. Up to FEW the tree's choice is best, up to
+# SOME splitting on the device is best, and above that STREAM_K.
 FEW, SOME = 0.5, 1.0
 
 
 def for_decode(multiprocessors: int, can_split_on_device: bool, maxima: Mapping[str, int]) -> Config | None:
     """The config of a decode graph in place of the tree's choice; None where the tree's choice is best.
 
-    A decode graph has one query token a sequence, or so few that they fit the rows of one query tile with all
-    query heads of a KV head. It has one program for each sequence and KV head.
+    A decode graph has so few query tokens a sequence that one query tile holds them, for all query heads of a
+    KV head. It has one program for each sequence and KV head.
 
     Args:
         multiprocessors: of the GPU.

@@ -55,7 +55,7 @@ class Config(NamedTuple):
     max_registers: int = 0  # of a thread; NVIDIA only, ignored elsewhere. 0 leaves it to the compiler
     waves_per_eu: int = 0  # occupancy hint; AMD only, ignored elsewhere. 0 leaves it to the compiler
     matrix_size: int = 0  # 16 or 32, the matrix instruction; AMD only, likewise
-    # 1 lets the GPU decide, for the lengths that it finds, how many of ``num_segments`` are used
+    # 1 lets the GPU count, from the lengths in memory, how many of ``num_segments`` a batch needs
     # (``segmented``, ``static_grid``; ``kernels.device_splits``).
     device_segments: int = 0
 

@@ -1,11 +1,11 @@
 """The Q-Block kernel for prefill on Hopper: TMA, asynchronous wgmma and specialised warps, in Gluon.
 
-``qblock`` launches it for ``descriptors`` = 1 where it can. As there, a program computes a Q-Block: its
-``BLOCK_M`` rows are consecutive query tokens of one sequence times the query heads that share one KV head.
-One warp copies keys and values through TMA into a ring in shared memory, and two warpgroups compute 64 rows
-each.
-A warpgroup multiplies the values of a tile while it computes the softmax of the next (FlashAttention-3, arXiv
-2407.08608, section 3.2). The tiles run from the last, which holds the diagonal, to the first.
+``qblock`` launches it for ``descriptors`` = 1 where it can. Each program computes a Q-Block, as in
+``qblock``. Its ``BLOCK_M`` rows are consecutive query tokens of one sequence times the query heads that share
+one KV head. One warp copies keys and values through TMA into a ring in shared memory. Two warpgroups compute
+64 rows each. A warpgroup multiplies the values of a tile while it computes the softmax of the next
+(FlashAttention-3, arXiv 2407.08608, section 3.2). The tiles run from the last, which holds the diagonal, to
+the first.
 """
 
 from collections.abc import Callable

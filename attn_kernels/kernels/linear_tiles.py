@@ -1,8 +1,8 @@
 """The tiles of keys of a whole batch in one linear order, found in the kernel from the batch's lengths.
 
-The order goes through the sequences; in each through the KV heads; in each through the Q-Blocks; and in each
-through the tiles of keys that it sees. Programs share the tiles evenly (Stream-K, arXiv 2301.03598; for
-attention: LeanAttention, arXiv 2405.10480). Tile numbers are int64.
+The order has four levels: sequences, their KV heads, the Q-Blocks of each, and the tiles of keys that each
+Q-Block sees. Programs share the tiles evenly (Stream-K, arXiv 2301.03598; for attention: LeanAttention, arXiv
+2405.10480). Tile numbers are int64.
 """
 
 from typing import Any, NamedTuple

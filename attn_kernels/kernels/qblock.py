@@ -1,8 +1,8 @@
 """The Q-Block kernel: unified paged attention for prefill, chunked prefill, decode and their mixtures.
 
 One program computes one Q-Block. Its ``block_m`` rows are consecutive query tokens of one sequence times the
-query heads that share one KV head ("The Anatomy of a Triton Attention Kernel", arXiv 2511.11581, section 4.4
-and appendix B). The tile of keys is independent of the page size (section 4.6).
+query heads that share one KV head. The tile of keys is independent of the page size. The source is "The
+Anatomy of a Triton Attention Kernel" (arXiv 2511.11581, sections 4.4 and 4.6, appendix B).
 """
 
 import importlib

@@ -13,7 +13,7 @@ def in_base_2(scores):
     """Scores as float32 powers of 2 instead of e.
 
     The constant has no global name. Triton 3.6 hashes constexpr globals of called functions only if these
-    were compiled before the kernel, and a kernel of another hash misses the cache on disk.
+    were compiled before the kernel. A kernel of another hash misses the cache on disk.
     """
     return scores.to(tl.float32) * 1.4426950408889634
 

@@ -42,9 +42,9 @@ class Scratch(Protocol):
     def partials(self, sizes: ScratchSizes) -> Partials:
         """Softmax states of segments, float32.
 
-        At least [num_query_tokens, num_query_heads, num_segments, head_padded] elements for the weighted
-        sums of values, and twice [num_query_tokens, num_query_heads, num_segments] for maxima of scores and
-        sums of weights.
+        The weighted sums of values: at least [num_query_tokens, num_query_heads, num_segments, head_padded]
+        elements. The maxima of scores and the sums of weights: at least
+        [num_query_tokens, num_query_heads, num_segments] each.
         """
 
     def num_segments(self) -> Tensor:
@@ -53,9 +53,9 @@ class Scratch(Protocol):
     def fragments(self, programs: int, sizes: ScratchSizes) -> Fragments:
         """Counters and softmax states of fragments.
 
-        int32, at least [programs], zeros. Then float32: at least [2, programs, block_m, head_padded]
-        elements for the weighted sums of values, and twice [2, programs, block_m] for maxima of scores and
-        sums of weights.
+        The counters: int32, at least [programs], zeros. The weighted sums of values: float32, at least
+        [2, programs, block_m, head_padded]. The maxima of scores and the sums of weights: float32, at least
+        [2, programs, block_m] each.
         """
 
 

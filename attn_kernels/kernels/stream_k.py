@@ -1,9 +1,8 @@
 """Stream-K: a fixed number of programs that share the tiles of any batch evenly.
 
-It is for captured graphs. Each program finds its share from the lengths that are in memory when the graph is
-replayed, so only the number of programs is fixed when it is captured. There is one launch: where several
-programs share a Q-Block, the last to finish joins their fragments. ``linear_tiles`` and
-``stream_k_fragments`` name the sources.
+It is for captured graphs. Capture fixes only the number of programs: at each replay, each program computes
+its share from the lengths in memory. There is one launch. Where several programs share a Q-Block, the last to
+finish joins their fragments. ``linear_tiles`` and ``stream_k_fragments`` name the sources.
 """
 
 import torch

@@ -1,9 +1,9 @@
 """Fragments: softmax states of Q-Blocks that several programs share, joined by the last to finish.
 
 This is Stream-K's fix-up (arXiv 2301.03598) without waiting. A program's share of the tiles (see
-``linear_tiles``) is contiguous, so it shares at most two Q-Blocks with others: it continues the one in which
-its share begins, and begins the one in which it ends. Memory for two fragments a program so serves every
-batch. A program begins at most one shared Q-Block, whose counter is therefore that program's.
+``linear_tiles``) is contiguous. So it shares at most two Q-Blocks with others: it continues the Q-Block in
+which its share begins, and begins the one in which its share ends. Thus memory for two fragments a program
+serves every batch. A program begins at most one shared Q-Block, whose counter is therefore that program's.
 """
 
 import triton

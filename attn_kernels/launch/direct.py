@@ -130,8 +130,8 @@ def with_base(descriptor: Any, tensor: Tensor | None) -> Any:
 def as_argument(value: Any) -> int | None:
     """Return a plan's integer, or its tensor's address, as a kernel argument.
 
-    None where Triton would compile another kernel: for an integer of more than 32 bits, and for an address
-    that is no multiple of ALIGNMENT, but for index tensors (int32).
+    None where Triton would compile another kernel. It does so for integers of more than 32 bits, and for
+    addresses that are no multiple of ALIGNMENT, except those of index tensors (int32).
     """
     if type(value) is int:
         return value if -INT32_LIMIT <= value < INT32_LIMIT else None

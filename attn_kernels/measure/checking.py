@@ -118,8 +118,8 @@ def expect(tensors: BatchTensors, limits: Limits = Limits()) -> Expected:
 def check(out: torch.Tensor, expected: Expected) -> Check:
     """Check a whole output [num_query_tokens, num_query_heads, head_size]; NaN anywhere fails.
 
-    The error of one head of one row is relative to its norm, but at least to the norm of the smallest
-    normal numbers of the output's type. An attention sink can leave a head so little weight that fp16 holds
+    The error of one head of one row is relative to its norm. A norm below that of the output type's smallest
+    normal numbers counts as the latter: an attention sink can leave a head so little weight that fp16 holds
     no digit of it.
     """
     difference = (out[expected.rows].double() - expected.values).norm(dim=-1)

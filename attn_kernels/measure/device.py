@@ -10,7 +10,7 @@ import torch
 from attn_kernels.choose.heuristic import describe_device
 from attn_kernels.measure.tensors import cache_bytes
 
-# The files that decide a kernel's machine code, grid and arguments. Those that launch it only cost CPU time.
+# The files that determine a kernel's machine code, grid and arguments. Others only cost CPU time.
 KERNEL_SOURCES = ("kernels/**/*.py", "core/config.py")
 
 

@@ -21,8 +21,8 @@ from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.resources import TARGETS
 
-# What a launch may have beside q and the caches. "scales" are tensors on the device instead of numbers,
-# "new_kv" the keys and values of the query tokens.
+# The options of a launch beside q and the caches. "scales" stands for scales in tensors on the device instead
+# of numbers, and "new_kv" for the keys and values of the query tokens.
 FEATURES = ("window", "softcap", "alibi", "sinks", "fp8", "scales", "new_kv")
 POINTERS_OF_FEATURES = {
     "slopes_ptr": "alibi",

@@ -10,7 +10,7 @@ from statistics import median
 from tuning_table.table import Cell, Failure, Visit
 
 SHAPE = ("num_query_heads", "num_kv_heads", "head_size", "block_size", "kv_element_size")
-FAMILY = ("head_size", "kv_element_size")  # the features that decide which tiles fit
+FAMILY = ("head_size", "kv_element_size")  # the features that determine which tiles fit
 
 ShapeKey = tuple[int, ...]
 

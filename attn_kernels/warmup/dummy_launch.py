@@ -1,8 +1,9 @@
 """Launches on a few tokens, which compile and load the kernels that a model's layers need.
 
-Triton compiles a kernel once for each config, number of query heads to a KV head, head size, page size, type
-of the queries, type of the caches and set of score options; on AMD, also for caches of up to and of over
-2 GiB. Other lengths, numbers and numbers of heads compile nothing new, nor do strides and addresses, if
+Triton compiles a kernel once for each combination of these: config, query heads per KV head, head size, page
+size, type of the queries, type of the caches, and set of score options. On AMD, it also compiles one kernel
+for caches of up to 2 GiB and another for larger ones. Other lengths, numbers and numbers of heads compile
+nothing new. Strides and addresses compile nothing new either, if
 
 - tensors begin at multiples of 16 bytes, and rows and heads are multiples of 16 bytes apart if a head is,
 - keys are strided as values are, and both scales are tensors or both are numbers,

@@ -1,8 +1,8 @@
 """The configs that a generated ``choose`` can return where only some of its features are known.
 
 The function is called with symbolic integers, once for each sequence of results that their comparisons can
-have: symbolic execution by operator overloading, without a solver. Contradictory results are not recognised,
-so the search may find a config too many, but never one too few.
+have. This is symbolic execution by operator overloading, without a solver. Contradictory results are not
+recognised, so the search may find a config too many, but never one too few.
 """
 
 from collections.abc import Callable, Hashable
@@ -15,16 +15,16 @@ Choice = TypeVar("Choice", bound=Hashable)
 
 
 class AnyInt:
-    """A symbolic integer. Expressions of it are symbolic too; ``decide`` returns what comparisons give."""
+    """A symbolic integer. Its expressions are symbolic, too; its comparisons return ``next_result()``."""
 
-    def __init__(self, decide: Callable[[], bool]) -> None:
-        self._decide = decide
+    def __init__(self, next_result: Callable[[], bool]) -> None:
+        self._next_result = next_result
 
     def _computed(self, *_: Any) -> "AnyInt":
         return self
 
     def _compared(self, _: Any) -> bool:
-        return self._decide()
+        return self._next_result()
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _computed
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __lshift__ = __rlshift__ = _computed
@@ -34,7 +34,7 @@ class AnyInt:
     __hash__ = None  # type: ignore[assignment]
 
     def __bool__(self) -> bool:
-        return self._decide()
+        return self._next_result()
 
 
 def reachable(choose: Callable[..., Choice], **known: int) -> list[Choice]:
@@ -55,9 +55,9 @@ def _follow(
     """Call ``choose`` with comparisons that give ``prefix``, then True; return the choice and all results."""
     results: list[bool] = []
 
-    def decide() -> bool:
+    def next_result() -> bool:
         place = len(results)
         results.append(prefix[place] if place < len(prefix) else True)
         return results[-1]
 
-    return choose(**dict.fromkeys(BATCH_FEATURES, AnyInt(decide)), **known), results
+    return choose(**dict.fromkeys(BATCH_FEATURES, AnyInt(next_result)), **known), results

@@ -6,8 +6,9 @@ point, and every config has a point; both are uniform in the unit square. With r
     log time[s, c, repeat] = size[s] + 0.5 * |ideal[r] - point[c]| + noise,    noise ~ N(0, 0.02^2)
 
 where size[s] is the mean of the scenario's log features. Features are log-uniform integers in [1, 2^14],
-times whole nanoseconds. As after a search, the quarter of the configs that is best in a leaf is timed in all
-of its scenarios, and sixteen configs are timed everywhere; two thirds of the other cells are empty.
+times whole nanoseconds. Cells are empty as after a search. The quarter of the configs that is best in a leaf
+is timed in all of its scenarios, and sixteen configs are timed everywhere. Two thirds of the other cells are
+empty.
 """
 
 from __future__ import annotations

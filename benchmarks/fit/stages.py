@@ -19,7 +19,7 @@ from treegen.build import fit_tree, read_problems
 from treegen.core.problem import Problem
 from treegen.core.table import Cells
 from treegen.core.tree import leaves, size
-from treegen.crossval.choices import decide, joined, score_decisions
+from treegen.crossval.choices import decisions_of, joined, score_decisions
 from treegen.crossval.folds import split_copies
 from treegen.crossval.heldout import quality
 from treegen.fit.growth import grow
@@ -57,7 +57,7 @@ def _figures(problem: Problem) -> str:
     choices, sizes, configs = [], [], []
     for fold in split_copies(copies(problem.features), 5, _REPEATS):
         tree, unseen = fit_tree(problem.rows(fold.train)), problem.rows(fold.test)
-        choices.append(score_decisions(decide(tree, unseen), unseen))
+        choices.append(score_decisions(decisions_of(tree, unseen), unseen))
         sizes.append(size(tree))
         configs.append(len({leaf.config for leaf, _ in leaves(tree)}))
     held_out = quality(joined(choices), problem.table.cells)

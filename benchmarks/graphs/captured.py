@@ -43,7 +43,7 @@ OTHERS = (
     "stream_k_M16_T64_W8_S3_P2_R128",
 )
 MIXED_OTHERS = ("stream_k_M64_T64_W4_S3_P2", "stream_k_M64_T64_W4_S2_P3_R168", "split_M64_T64_W4_S3")
-# Each runs with all of its segments, and with as many as the device decides.
+# Each runs with all of its segments, and with as many as the device counts.
 SEGMENTS = ("segmented_M16_T64_N16_W4_S3", "static_grid_M16_T64_N8_W4_S3_P4")
 MIXED_SEGMENTS = ("segmented_M64_T64_N16_W4_S3", "static_grid_M64_T64_N8_W4_S3_P2")
 BATCHES = {"decode": 200, "short": 16, "mixed": 48}
@@ -57,8 +57,8 @@ def capture_candidates(
     candidates = [CaptureCandidate(OURS, for_capture=True)]
     if smoke:
         candidates.append(CaptureCandidate("stream_k", Config("stream_k", 16, 16, programs_per_sm=2)))
-        decided = Config("static_grid", 16, 16, num_segments=3, device_segments=1)
-        return [*candidates, CaptureCandidate("static_grid, decided", decided)], []
+        on_gpu = Config("static_grid", 16, 16, num_segments=3, device_segments=1)
+        return [*candidates, CaptureCandidate("static_grid, counted on the GPU", on_gpu)], []
     if others:
         configs = MIXED_OTHERS if mixed else OTHERS
         candidates += [
@@ -67,7 +67,9 @@ def capture_candidates(
     candidates.append(CaptureCandidate("chosen for maxima"))
     for config in map(Config.parse, MIXED_SEGMENTS if mixed else SEGMENTS):
         candidates.append(CaptureCandidate(config.variant, config))
-        candidates.append(CaptureCandidate(f"{config.variant}, decided", config._replace(device_segments=1)))
+        candidates.append(
+            CaptureCandidate(f"{config.variant}, counted on the GPU", config._replace(device_segments=1))
+        )
     loaded, problems = load_peers(peers, ("fa3",))
     return [*candidates, *(CaptureCandidate(peer.name, peer=run_fa3) for peer in loaded)], problems
 

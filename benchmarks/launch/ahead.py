@@ -2,9 +2,10 @@
 
 python -m benchmarks.launch.ahead [--batches 1000]
 
-Calls `compile_ahead` for two models and two types of caches: in a process with an empty Triton cache, then in
-another process with the cache that the first left. The second process then serves random batches with the
-configs that the device's tree chooses, and counts kernels that Triton compiles or loads: there may be none.
+It calls `compile_ahead` for two models and two types of caches. A first process starts with an empty Triton
+cache, and a second one with the cache that the first left. The second process then serves random batches with
+the configs that the device's tree chooses. It counts the kernels that Triton compiles or loads during this,
+of which there must be none.
 """
 
 import argparse

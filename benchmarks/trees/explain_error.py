@@ -2,8 +2,8 @@
 
     python -m benchmarks.trees.explain_error
 
-Leave-one-out: for each scenario, the time of the config that the device's committed module launches is
-predicted from all other scenarios of the table, and so are the ratios of the runners-up. Then a table that no
+Leave-one-out: each scenario is predicted from all other scenarios of the table. The figures are the time of
+the config that the device's committed module launches, and the ratios of the runners-up. Then a table that no
 tuning run saw is predicted from the whole table. Needs no GPU and no torch.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from treegen.crossval.choices import decide
+from treegen.crossval.choices import decisions_of
 from treegen.read.build_problem import build_problem
 from treegen.read.table_file import read_table
 from treegen.review.explain.estimate import RangedValue, estimate
@@ -67,7 +67,7 @@ def _left_out(tuned: TunedModule, row: int) -> Iterator[PredictedScenario]:
 def _predictions(known: TunedModule, truth: TunedModule, rows: Sequence[int]) -> Iterator[PredictedScenario]:
     """Predict scenarios of `truth` from those of `known`."""
     space = feature_space(known.problem)
-    decisions = decide(known.module.tree, truth.problem.rows(np.array(rows)))
+    decisions = decisions_of(known.module.tree, truth.problem.rows(np.array(rows)))
     for row, config in zip(rows, decisions, strict=True):
         values = dict(zip(truth.problem.names, truth.problem.features[row].tolist(), strict=True))
         kind = truth.problem.scenarios[row].split("-")[1]

@@ -17,7 +17,7 @@ from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec, Spec
 from treegen.core.table import Cells, median_times
-from treegen.crossval.choices import Decisions, decide
+from treegen.crossval.choices import Decisions, decisions_of
 from treegen.crossval.heldout import gap_closed
 from treegen.read.build_problem import build_problem
 from treegen.read.table_file import read_table
@@ -109,10 +109,10 @@ def choices(table: TimedTable, single: Config, trees: CommittedTrees) -> dict[st
         raise InputError(table.device, f"has no module; the generated modules are {', '.join(modules)}")
     problem = table.problem
     return {
-        "chosen": decide(modules[table.device].tree, problem),
+        "chosen": decisions_of(modules[table.device].tree, problem),
         "vllm": tuple(spec_config(fixed_choice(values), problem.kernel) for _, values in scenarios(problem)),
         "single": (single,) * len(problem.scenarios),
-        "fallback": decide(modules[FALLBACK_DEVICE].tree, problem),
+        "fallback": decisions_of(modules[FALLBACK_DEVICE].tree, problem),
     }
 
 

@@ -25,7 +25,7 @@ from benchmarks.trees.score_choices import (
 )
 from benchmarks.trees.search_loss import SearchLoss, search_loss
 from treegen.core.spec import Config
-from treegen.crossval.choices import decide
+from treegen.crossval.choices import decisions_of
 
 SETS = {"tuned": "{}", "untuned": "untuned_{}", "second run": "{}_second"}  # folders of a device
 
@@ -143,6 +143,6 @@ def compare_devices(first: TimedTable, second: TimedTable, trees: CommittedTrees
         second.device,
         first.set,
         compare_tables(first, second),
-        compare_modules(first, decide(one, first.problem), decide(other, first.problem)),
-        compare_modules(second, decide(other, second.problem), decide(one, second.problem)),
+        compare_modules(first, decisions_of(one, first.problem), decisions_of(other, first.problem)),
+        compare_modules(second, decisions_of(other, second.problem), decisions_of(one, second.problem)),
     )

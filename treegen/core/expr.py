@@ -139,8 +139,8 @@ def names(expression: Expression) -> frozenset[str]:
 def degree(expression: Expression, known: Mapping[str, int]) -> int:
     """The greatest number of names and literals that the expression multiplies with each other.
 
-    From integers of b bits, its value has little more than `degree` times b bits.
-    known: the degrees of derived features; all other names have degree 1.
+    From integers of b bits, its value has little more than `degree` times b bits. `known` holds the degrees
+    of derived features; all other names have degree 1.
     """
     match expression:
         case Name(name):

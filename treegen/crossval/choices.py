@@ -27,7 +27,7 @@ class Choices:
     scenarios: tuple[str, ...]  # [choices] ids
 
 
-def decide(tree: Tree, problem: Problem) -> Decisions:
+def decisions_of(tree: Tree, problem: Problem) -> Decisions:
     """Return a tree's choice in every scenario, also of a table that it was not fitted to."""
     rows = (dict(zip(problem.names, row, strict=True)) for row in problem.features.tolist())
     return tuple(choose(tree, values) for values in rows)

@@ -13,7 +13,7 @@ from treegen.core.problem import UNIT, UNTIMED, Problem
 from treegen.core.spec import Budget
 from treegen.core.table import Cells
 from treegen.core.tree import Tree, size
-from treegen.crossval.choices import Fit, decide, score_decisions
+from treegen.crossval.choices import Fit, decisions_of, score_decisions
 from treegen.crossval.folds import Fold, split_copies
 from treegen.crossval.peers import classifier
 from treegen.fit.significance import copies
@@ -63,16 +63,18 @@ def held_out(problem: Problem, fold_trees: Sequence[FoldTree]) -> npt.NDArray[np
     for number, fold_tree in enumerate(fold_trees):
         unseen = problem.rows(fold_tree.fold.test)
         repeat = number * REPEATS // len(fold_trees)
-        result[repeat, fold_tree.fold.test] = score_decisions(decide(fold_tree.tree, unseen), unseen).cost
+        result[repeat, fold_tree.fold.test] = score_decisions(
+            decisions_of(fold_tree.tree, unseen), unseen
+        ).cost
     return result
 
 
 def evaluate(problem: Problem, fold_trees: Sequence[FoldTree]) -> Evaluation | None:
     """Held-out figures of our trees and of a classifier; None for a table of fewer than ten scenarios.
 
-    The classifier is scikit-learn's DecisionTreeClassifier, trained on the winners with the same features and
-    depth limit and as many leaves as our tree of that fold. It breaks ties at random, so its figures are
-    means over seeds.
+    The classifier is scikit-learn's DecisionTreeClassifier, trained on the winners. It has the same features,
+    the same depth limit and as many leaves as our tree of that fold. It breaks ties at random, so its figures
+    are means over seeds.
     """
     if len(problem.cost) < 2 * FOLDS:
         return None

@@ -14,7 +14,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from treegen.core.problem import UNIT, Problem, with_untimed_penalty
 from treegen.core.spec import Budget
 from treegen.core.tree import Tree, size
-from treegen.crossval.choices import Decisions, decide
+from treegen.crossval.choices import Decisions, decisions_of
 from treegen.fit.search import greedy as greedy_tree
 
 FOREST_TREES = 200
@@ -35,7 +35,7 @@ Method = Callable[[Problem, Budget], Rule]
 
 
 def tree_rule(tree: Tree) -> Rule:
-    return Rule(lambda unseen: decide(tree, unseen), size(tree))
+    return Rule(lambda unseen: decisions_of(tree, unseen), size(tree))
 
 
 def single_best(known: Problem, budget: Budget) -> Rule:
@@ -100,7 +100,7 @@ def _targets(known: Problem) -> npt.NDArray[np.int64]:
 
 
 def _cheapest(known: Problem, model: Any, features: npt.NDArray[Any]) -> Decisions:
-    """The configs of least predicted cost, rounded: summation order must not decide between equals."""
+    """The configs of least predicted cost, rounded so that summation order never breaks a tie."""
     predicted = model.predict(features).reshape(len(features), -1)  # for one config there is no second axis
     return _named(known, np.rint(predicted).argmin(axis=1))
 

@@ -1,8 +1,8 @@
-"""Rows between measured scenarios, so that where a table is sparse no leaf depends on a single scenario.
+"""Rows between measured scenarios, so that no leaf of a sparse table depends on a single scenario.
 
-Between a scenario and each of its nearest neighbours lies one more row, with features and losses mixed
-from both, as in mixup (Zhang et al., ICLR 2018, section 2), but among neighbours. These rows only guide the
-search. They never count as measurements: every tree is scored on measured scenarios.
+One more row lies between a scenario and each of its nearest neighbours. Its features and losses are mixed
+from both, as in mixup (Zhang et al., ICLR 2018, section 2), but among neighbours only. These rows only guide
+the search. They never count as measurements: every tree is scored on measured scenarios.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 NEIGHBOURS = 4
-_SHARE = 1 / 3  # of the neighbour; two that are each other's neighbours get rows at both thirds
-_FEW = 16  # a feature with so few values tells kinds of scenarios apart; nothing lies between its values
+_SHARE = 1 / 3  # of the neighbour; mutual neighbours get rows at both thirds
+_FEW = 16  # a feature with so few values is a kind of scenario; nothing lies between its values
 _DENSE = 4096  # a table with more scenarios needs no rows between them
 
 

@@ -28,10 +28,10 @@ def losses(problem: Problem) -> npt.NDArray[np.int64]:
     """[scenarios, configs] int64, from 0 to FAILED, in steps of 1 / UNIT.
 
     By the default objective, a timed config's loss is its cost. An untimed config has the loss of one that is
-    `untimed` times slower than the best. Weights are divided by their mean: if worst_case is 0, the sum of a
-    tree's losses, over UNIT and the number of scenarios, is the log of its weighted geometric mean slowdown.
-    In a winner table every miss has the same loss, whatever worst_case is. A loss above FAILED - 1 becomes
-    FAILED - 1.
+    `untimed` times slower than the best. Weights are divided by their mean. If worst_case is 0, the sum of a
+    tree's losses, divided by UNIT and by the number of scenarios, is the log of its weighted geometric mean
+    slowdown. In a winner table every miss has the same loss, whatever worst_case is. A loss above FAILED - 1
+    becomes FAILED - 1.
     """
     objective = problem.kernel.objective
     untimed = round(math.log(objective.untimed) * UNIT)

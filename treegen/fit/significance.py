@@ -79,11 +79,14 @@ def is_significant(drop: CostDrop, noise: TableNoise, z: float) -> bool:
     The mean drop must exceed the noise of a cell. Losses must drop significantly by a paired one-sided
     t-test, in which a cost that changes by no more than `noise.equal` counts as unchanged.
 
-    z: the standard deviations of a normal variable that the test requires. With d the drops of n independent
-    groups, r^2 = sum(d)^2 / (n sum(d^2)) turns Student's t into the normal variable
-    (8n - 7) / (8n - 5) sqrt((n - 1) log(1 / (1 - r^2))) to a good approximation (Wallace, Annals of
-    Mathematical Statistics 30, 1959); for large n that is sum(d) / sqrt(sum(d^2)). One more group without a
-    difference is counted, as otherwise two groups that agree by chance would prove anything.
+    The test requires z standard deviations of a normal variable. Let d be the drops of n independent groups,
+    and r^2 = sum(d)^2 / (n sum(d^2)). Then Student's t corresponds to the normal variable
+
+        (8n - 7) / (8n - 5) sqrt((n - 1) log(1 / (1 - r^2)))
+
+    to a good approximation (Wallace, Annals of Mathematical Statistics 30, 1959). For large n it is
+    sum(d) / sqrt(sum(d^2)). The test adds one group without a difference, as otherwise two groups that agree
+    by chance would prove anything.
     """
     if not len(drop.cost) or int(drop.cost.sum()) <= noise.cell * len(drop.cost):
         return False

@@ -30,8 +30,9 @@ def write_tables(
 ) -> list[tuple[Path, ImportedTable]]:
     """Write all tables to their folders, or none. Returns each folder with its table.
 
-    Raises InputError, before it writes, if two tables have one folder, if a folder holds another table and
-    `replace` is false, or if a table is not valid.
+    Raises:
+        InputError: two tables have one folder; or a folder holds another table and `replace` is false; or a
+            table is not valid. Nothing is written then.
     """
     folders: dict[Path, ImportedTable] = {}
     for table in tables:

@@ -33,14 +33,14 @@ class Bound:
 def guard(
     tree: Tree, kernel: KernelSpec, device: DeviceSpec, measured: Mapping[str, tuple[int, int]]
 ) -> Tree:
-    """The same choice wherever that config meets every constraint, and the fallback elsewhere.
+    """Launch a tree's config wherever it meets every constraint, and the fallback elsewhere.
 
     The fallback is also launched below the least and above the greatest measured value of each feature in
-    `trusted_as_measured`. measured: these two values of each feature.
+    `trusted_as_measured`. `measured` holds these two values of each feature.
 
-    If the strictest bound of all leaves excludes no measured value, one split at the root guards all leaves,
-    even those of variants that the constraint does not bind. Otherwise each bound leaf gets its own guard.
-    The fallback needs none: kernels must accept it for every shape.
+    One split at the root guards all leaves if the strictest bound of all leaves excludes no measured value.
+    It also covers leaves of variants that the constraint does not bind. Otherwise each bound leaf gets a
+    guard. The fallback needs none: kernels must accept it for every shape.
     """
     bounds = {leaf.config: bounds_of(leaf.config, kernel, device) for leaf, _ in leaves(tree)}
     strictest = _strictest(bound for found in bounds.values() if found is not None for bound in found)
@@ -77,8 +77,8 @@ def bounds_of(config: Config, kernel: KernelSpec, device: DeviceSpec) -> list[Bo
 def bound_of(constraint: Constraint, config: Config, device: DeviceSpec) -> Bound | None:
     """The feature values for which a config meets a constraint; None if there are none.
 
-    Raises UnprovableConstraint if more than one feature remains once the config's numbers and the limits are
-    put in, or if the constraint is not monotone in the one that remains.
+    The config's numbers and the limits are inserted first. Raises UnprovableConstraint if more than one
+    feature remains, or if the constraint is not monotone in the one that remains.
     """
     known = {**device.limits, **dict(config.parameters)}
     left, right = expr.substitute(constraint.left, known), expr.substitute(constraint.right, known)

@@ -1,4 +1,4 @@
-"""Pass: keep one parameter of a tree's configs, and the splits that decide it."""
+"""Pass: keep one parameter of a tree's configs, and the splits that it depends on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from treegen.passes.simplify import simplify
 def project(tree: Tree, parameter: str, region: Region | None = None) -> Tree:
     """A tree with the same value of the parameter at every integer point of the region (default: everywhere).
 
-    Its configs have no variant and no other parameter. Splits that do not decide the parameter are dropped.
+    Its configs have no variant and no other parameter. Splits that do not change the parameter are dropped.
     """
 
     def only_parameter(leaf: Leaf) -> Leaf:

@@ -1,4 +1,4 @@
-"""Pass: drop splits that decide nothing."""
+"""Pass: drop splits that change no choice."""
 
 from __future__ import annotations
 

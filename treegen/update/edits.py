@@ -31,8 +31,9 @@ class EditedTree:
 def repair(costs: ChoiceCosts, tree: Tree) -> EditedTree:
     """Replace configs that cannot stay, whatever that costs.
 
-    A leaf gets the best config of its scenarios if the table lacks its config, never timed it, or holds it as
-    failed or forbidden in one of these scenarios. If no scenario reaches such a leaf, its split is dropped.
+    They are the configs that the table lacks or never timed, and those that failed or are forbidden in one of
+    their leaf's scenarios. Such a leaf gets the best config of its scenarios. If no scenario reaches such a
+    leaf, its split is dropped.
     """
     cost = costs.problem.cost
     usable = {config for config, column in costs.column.items() if (cost[:, column] < UNTIMED).any()}

@@ -54,17 +54,21 @@ def keep(
 ) -> ChosenTree:
     """The previous tree with the edits that are significant, unless fresh trees are significantly better.
 
-    fresh: fitted to the problem. held_out: returns [repeats, scenarios] int64 costs of the choices of trees
-    fitted without the scenario (cross-validation). previous: as it was printed, with its guards.
-
     The previous tree was not fitted to this table. So fresh trees must be better in scenarios that they were
-    not fitted to. That they are better where they were fitted is tested first, as it costs nothing. The test
-    is paired over scenarios. It takes folds for independent, although their trees share most scenarios
+    not fitted to. A cheaper test comes first: the fresh tree must be better where it was fitted. The held-out
+    test is paired over scenarios. It treats folds as independent, although their trees share most scenarios
     (Dietterich, Neural Computation 10, 1998), so its P is somewhat too small.
 
     An untimed choice says nothing against the previous tree: it was timed when that tree was fitted. This is
     not so if the table has `other_scenarios` than the previous table. Then a fresh tree also wins if it is
     better with untimed choices penalised on both sides.
+
+    Args:
+        problem: the table
+        fresh: the tree that was fitted to it
+        held_out: returns [repeats, scenarios] int64 costs of trees that were fitted without the scenario
+        previous: the previous tree as it was printed, with its guards
+        other_scenarios: whether the previous table had other scenarios
     """
     previous = strip_guards(previous, problem)
     if same_without_gaps(previous, fresh):

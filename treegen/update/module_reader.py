@@ -45,10 +45,17 @@ class UnreadableModule(ValueError):
 def read_module(text: str, kernel: KernelSpec, path: Path, limits: Mapping[str, int] = _NO_LIMITS) -> Tree:
     """The one tree that `device_module` prints as `text`, without gaps, which are not printed.
 
-    path: the text's file, for messages. limits: the device's, which derived features must have been printed
-    with; a limit that is not given may have been any number. The module may be for any device. Parameters
-    that the module leaves out get the spec's defaults; only config.py beside it shows whether these changed.
-    Raises UnreadableModule for every text that `device_module` prints for no tree of this kernel.
+    The module may be for any device. Parameters that it leaves out get the spec's defaults; only config.py
+    beside it shows whether these changed.
+
+    Args:
+        text: the module
+        kernel: the kernel of the module
+        path: the text's file, for messages
+        limits: the device's limits in the printed derived features; any number fits a limit that is not given
+
+    Raises:
+        UnreadableModule: `device_module` prints the text for no tree of this kernel.
     """
     try:
         return _read(text, kernel, path, limits, expr.to_python)

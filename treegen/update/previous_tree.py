@@ -14,8 +14,8 @@ from treegen.update.module_reader import UnreadableModule, read_module
 def read_previous_tree(output: Path, problem: Problem, written: str | None = None) -> Tree | str | None:
     """The tree of a device's module, with its guards; None if there is no module.
 
-    If no build wrote the module, a line that says why is returned instead. written: the SHA-256 of the module
-    that the last build wrote, if known.
+    If no build wrote the module, a line that says why is returned instead. `written` is the SHA-256 of the
+    module that the last build wrote, if known.
     """
     kernel, device = problem.kernel, problem.device
     path = output / kernel.name / f"{device.key}.py"

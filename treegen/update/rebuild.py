@@ -21,11 +21,14 @@ def rebuild(
     *,
     other_scenarios: bool = False,
 ) -> ChosenTree:
-    """Fit a tree, and keep what is as good of the previous one.
+    """Fit a tree, and keep the parts of the previous one that are as good.
 
-    previous: the previous tree with its guards, or why it cannot be read, or None. fold_trees: the result of
-    `cross_validate`; without it, that runs here where it matters. other_scenarios: whether the previous
-    table had other scenarios.
+    Args:
+        problem: the table
+        previous: the previous tree with its guards; or the reason why it cannot be read; or None
+        fit: fits a tree
+        fold_trees: the result of `cross_validate`, which runs here on demand if this is None
+        other_scenarios: whether the previous table had other scenarios
     """
     fresh = strip_guards(fit(problem), problem)  # the next build would strip what looks like a guard
     if previous is None or isinstance(previous, str):

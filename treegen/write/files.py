@@ -28,10 +28,16 @@ def write_files(
 ) -> list[str]:
     """Write these texts and images below `folder`; returns the relative paths that changed.
 
-    All changed files are first written beside their targets. Then all are renamed into place, in the order of
-    `files`, and the files in `remove` are removed in that order. interim: texts that some files get before
-    the first rename. A failure (disk full, no permission, Ctrl-C) leaves everything as it was. The next call
-    removes what a killed one leaves behind. Raises InputError.
+    All changed files are first written beside their targets. Then they are renamed into place in the order of
+    `files`. Then the files in `remove` are removed in their order. A failure (disk full, no permission,
+    Ctrl-C) leaves everything as it was. The next call removes the leftovers of a killed one. Raises
+    InputError.
+
+    Args:
+        folder: the folder to write below
+        files: texts or images by relative path
+        remove: files to remove
+        interim: texts that some files get before the first rename
     """
     _check_targets(folder, files)
     changed = [name for name, text in files.items() if content_of(folder / name) != _encoded(text)]

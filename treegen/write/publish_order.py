@@ -38,9 +38,9 @@ def publish_order(files: Mapping[str, str]) -> dict[str, str]:
 def interim_files(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
     """The texts that some of a build's files get while the others are renamed.
 
-    The lock has entries for the old and the new modules. The config.py of a package whose configs or
-    arguments change raises ImportError: the new one could change what old modules mean, for instance if the
-    default of a parameter changed.
+    The lock has entries for the old and the new modules. If a package's configs or arguments change, its
+    config.py raises ImportError. The new config.py could change the meaning of old modules, for instance if
+    the default of a parameter changed.
     """
     interim = {LOCK: interim_lock(files[LOCK], read_lock(folder))}
     for name in files:

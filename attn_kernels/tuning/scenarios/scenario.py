@@ -69,7 +69,7 @@ def kind_of(query_lens: Sequence[int], context_lens: Sequence[int]) -> str:
 
 
 def scenario_of(id: str, query_lens: Sequence[int], context_lens: Sequence[int], shape: Shape) -> Scenario:
-    """The scenario of these lengths, which decide the kind of its batch.
+    """The scenario of these lengths, which determine the kind of its batch.
 
     Raises ValueError for impossible lengths.
     """

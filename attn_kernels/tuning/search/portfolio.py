@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping
 
-# The slowdown that counts for a config without a time in a scenario (it failed, cannot run or was not tried),
-# and the greatest slowdown that counts at all.
+# The slowdown of a config without a time in a scenario (it failed, cannot run or was not tried). Greater
+# slowdowns count as this one.
 ABSENT = 4.0
 
 

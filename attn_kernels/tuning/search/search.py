@@ -79,8 +79,8 @@ class RaceRules:
     A config is hopeless in a scenario if it was slow in all of the nearest scenarios that tried it.
     """
 
-    # The number of scenarios to sweep first: of the most frequent family's most frequent shape; of every
-    # other family's; of every other shape, where hopeless configs are left out.
+    # The number of scenarios to sweep first. The entries are for the most frequent shape of the most frequent
+    # family, for that of every other family, and for every other shape (there without hopeless configs).
     explore: tuple[int, int, int] = (24, 8, 4)
     explore_share: float = 0.6  # exploring ends at this share of the budget
     hopeless: float = 1.15  # a config is slow above this slowdown

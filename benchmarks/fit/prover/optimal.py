@@ -1,8 +1,8 @@
 """Decision trees that are proven optimal.
 
-Dynamic programming over sets of rows with branch and bound: DL8.5 (Aglin, Nijssen, Schaus, AAAI 2020) and
-MurTree (Demirović et al., JMLR 23, 2022), for costs instead of misses as in STreeD (van der Linden,
-de Weerdt, Demirović, NeurIPS 2023).
+The method is dynamic programming over sets of rows with branch and bound, as in DL8.5 (Aglin, Nijssen,
+Schaus, AAAI 2020) and MurTree (Demirović et al., JMLR 23, 2022). It minimises costs instead of misses, as
+STreeD does (van der Linden, de Weerdt, Demirović, NeurIPS 2023).
 """
 
 from __future__ import annotations
@@ -44,16 +44,24 @@ def optimal(
     start: IndexTree | None = None,
     most_nodes: int = MOST_NODES,
 ) -> Optimum:
-    """The tree of least total cost: that of every row with its leaf's config, plus leaf_price per leaf.
+    """The tree of least total cost: that of every row with its leaf's config, plus leaf_price a leaf.
 
-    answers: [questions, rows] whether a row goes to the first side ("yes") of a split; cost: [rows, configs]
-    int64, not negative. start: a tree to improve on.
+    Among trees of equal total, the one with fewer leaves wins. After that, the tree wins whose questions in
+    preorder come first; a leaf comes before any question. Among equal configs the first wins. Once most_nodes
+    subproblems have been visited, the best tree so far is returned with the bound proven so far. The same
+    arguments give the same result on every machine.
 
-    Of equal totals fewer leaves win, then the tree whose questions in preorder come first, with a leaf before
-    any question; of equal configs the first. Once most_nodes subproblems have been visited, the best tree so
-    far is returned with the bound proven so far. The same arguments give the same result on every machine.
+    Args:
+        answers: [questions, rows] whether a row goes to the first side ("yes") of a split
+        cost: [rows, configs] int64, not negative
+        max_depth: the most questions in a row
+        max_leaves: the most leaves; None is no limit
+        leaf_price: the cost of a leaf
+        start: a tree to improve on
+        most_nodes: the most subproblems to visit
 
-    Raises ValueError if the arguments do not fit together or totals may exceed 62 bits.
+    Raises:
+        ValueError: the arguments do not fit together, or totals may exceed 62 bits.
     """
     _check(answers, cost, max_depth, max_leaves, leaf_price)
 

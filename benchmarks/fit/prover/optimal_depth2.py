@@ -97,8 +97,13 @@ def shallow(sub: Subproblem, leaves: int) -> Shallow:
 def relaxed(sub: Subproblem, pairs: Digits, prices: npt.NDArray[np.int64]) -> int:
     """A lower bound on the value of every tree of depth two at most.
 
-    It is the value of a tree of one question whose leaves may take the better of two configs for every row:
-    no second question does more. pairs: of [rows, pairs of configs] the lower cost; prices: [pairs].
+    It is the value of a tree of one question whose leaves may take the better of two configs for every row.
+    No second question does more.
+
+    Args:
+        sub: the subproblem
+        pairs: [rows, pairs of configs] the lower cost of the two
+        prices: [pairs]
     """
     leaf = int(sub.cost.sums(np.ones((1, sub.answers.shape[1]))).min()) + sub.price
     if not len(sub.ids):

@@ -77,7 +77,7 @@ def test_replays_are_checked(kind, monkeypatch, capsys):
     assert captured.main() == 1
     wrong = [line for line in capsys.readouterr().out.splitlines() if line.startswith("WRONG")]
     assert len(wrong) == 1
-    assert wrong[0].startswith("WRONG static_grid, decided, ")
+    assert wrong[0].startswith("WRONG static_grid, counted on the GPU, ")
 
 
 @pytest.mark.parametrize("given", [["--sets", "decode,long"], ["--sets", ""], ["--batches", "0"]])

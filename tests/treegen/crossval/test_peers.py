@@ -19,7 +19,7 @@ from treegen.core.problem import FORBIDDEN, UNTIMED, Problem
 from treegen.core.spec import Budget
 from treegen.core.tree import depth, size
 from treegen.crossval import helion
-from treegen.crossval.choices import decide, score_decisions
+from treegen.crossval.choices import decisions_of, score_decisions
 from treegen.crossval.peers import classifier, forest, greedy, regressor, single_best
 from treegen.fit.search import greedy as grown
 from treegen.fit.tree_costs import costs
@@ -40,7 +40,7 @@ def test_our_tree_costs_what_the_fit_computes(tmp_path: Path) -> None:
     made = problem(tmp_path, shapes=SHAPES, times=_bands)
     known, unseen = made.rows(np.arange(0, 16, 2)), made.rows(np.arange(1, 16, 2))
     tree = fit_tree(known)
-    scored = score_decisions(decide(tree, unseen), unseen)
+    scored = score_decisions(decisions_of(tree, unseen), unseen)
     assert scored.cost.tolist() == costs(tree, unseen).tolist()
     assert scored.scenarios == unseen.scenarios
 
@@ -83,7 +83,7 @@ def test_the_greedy_tree_is_the_one_that_grows(tmp_path: Path) -> None:
     made = problem(tmp_path, shapes=SHAPES, times=_bands)
     for leaves in range(1, 4):
         budget = Budget(made.kernel.budget.max_depth, leaves)
-        assert greedy(made, budget).choose(made) == decide(grown(made, budget), made)
+        assert greedy(made, budget).choose(made) == decisions_of(grown(made, budget), made)
 
 
 def test_peers_get_the_leaves_of_our_tree(tmp_path: Path) -> None:

@@ -174,7 +174,9 @@ def test_questions_that_the_width_of_integers_answers_are_not_printed(
     assert execute(text)["block"](1, 2, 3) == 8
 
 
-def test_a_device_without_the_limits_of_the_others_asks_nothing(parts: tuple[DeviceSpec, KernelSpec]) -> None:
+def test_a_device_without_the_limits_of_the_others_has_no_splits(
+    parts: tuple[DeviceSpec, KernelSpec],
+) -> None:
     _, kernel = parts
     names = execute(in_kernel_module(kernel, "default", {}, Leaf(FALLBACK)))
     assert (names["block"](1, 2, 3), names["warps"](1, 2, 3)) == (64, 1)

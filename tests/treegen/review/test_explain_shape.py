@@ -136,7 +136,7 @@ def test_the_committed_module_of_a_foreign_table_is_explained_from_raw_features(
     )
 
 
-def test_a_tree_that_asks_what_is_not_known_says_what_to_give(mi300x: TunedModule) -> None:
+def test_a_tree_that_splits_on_an_unknown_feature_names_it(mi300x: TunedModule) -> None:
     shape = complete({"avg_seq_len": 300}, mi300x.problem)
     tree = Split("decode_programs", 5, Leaf(mi300x.kernel.fallback), mi300x.module.tree)
     message = error_of(trace, tree, shape.values, mi300x.problem)

@@ -11,14 +11,14 @@ from treegen_strategies import examples
 
 from treegen.core.problem import Problem
 from treegen.core.tree import Leaf, Split, Tree, depth, size
-from treegen.crossval.choices import decide, score_decisions
+from treegen.crossval.choices import decisions_of, score_decisions
 from treegen.review.report.drawn_tree import DrawnNode, DrawnTree, drawn_tree
 
 WORDS = {"words": {"area": "cells", "heads": "query heads"}, "regimes": {"flat": "rows <= 1"}}
 
 
 def _drawn(tree: Tree, measured: Problem) -> DrawnTree:
-    return drawn_tree(tree, measured, score_decisions(decide(tree, measured), measured).cost)
+    return drawn_tree(tree, measured, score_decisions(decisions_of(tree, measured), measured).cost)
 
 
 def _lines(node: DrawnNode, indent: int = 0) -> list[str]:
@@ -77,9 +77,9 @@ def test_leaves_hold_each_scenario_once_with_what_is_launched_there(tmp_path: Pa
     @given(_trees(measured))
     @examples(60)
     def check(tree: Tree) -> None:
-        decided = decide(tree, measured)
-        cost = score_decisions(decided, measured).cost
-        expected = sorted(zip((config.parameters for config in decided), cost.tolist(), strict=True))
+        decisions = decisions_of(tree, measured)
+        cost = score_decisions(decisions, measured).cost
+        expected = sorted(zip((config.parameters for config in decisions), cost.tolist(), strict=True))
         found = [
             (leaf.config.parameters, c) for leaf in _drawn(tree, measured).all_leaves() for c in leaf.cost
         ]

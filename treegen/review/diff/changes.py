@@ -24,8 +24,8 @@ def config_changes(
 ) -> tuple[ConfigChange, ...]:
     """All changes between two trees over the same features. Bounds that the guards share are left out.
 
-    Regressions come first, then the changes that cost or save most time in all, then those with most
-    scenarios. choices: what both trees launch in the scenarios of each pricing table.
+    Regressions come first, then the changes that cost or save the most total time, then those with the most
+    scenarios. `choices` holds the configs that both trees launch in the scenarios of each pricing table.
     """
     box = hull((old, new), kernel.fallback)
     return tuple(

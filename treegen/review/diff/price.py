@@ -59,9 +59,9 @@ class Tolerance:
 def spread(table: Table) -> float:
     """The standard deviation, on the log scale, of the ratio of two configs' median times in one scenario.
 
-    It comes from the root mean square of the differences of consecutive repeats of a cell, outliers included,
-    as it serves for errors of means. The median of two repeats is their mean; the median of more repeats
-    spreads sqrt(pi / 2) times as far as their mean. 0 if no cell was timed twice in a row.
+    It comes from the root mean square of the differences of consecutive repeats of a cell. Outliers are
+    included, as it serves for errors of means. The median of two repeats is their mean. The median of more
+    repeats spreads sqrt(pi / 2) times as far as their mean. 0 if no cell was timed twice in a row.
     """
     order = np.lexsort([table.row_repeat, table.row_scenario])
     consecutive = np.diff(table.row_scenario[order]) == 0

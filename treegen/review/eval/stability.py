@@ -11,7 +11,7 @@ import numpy.typing as npt
 from treegen.core.problem import Problem
 from treegen.core.table import Cells
 from treegen.core.tree import Tree
-from treegen.crossval.choices import Decisions, Fit, decide, penalise_untimed, score_decisions
+from treegen.crossval.choices import Decisions, Fit, decisions_of, penalise_untimed, score_decisions
 from treegen.crossval.folds import resampled
 from treegen.crossval.heldout import geomean
 from treegen.crossval.parallel import ParallelMap
@@ -85,9 +85,9 @@ def bootstrap(
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 6.
     """
     tasks = [RebuildTask(problem.rows(rows), tree, fit) for rows in resampled(len(problem.cost), samples)]
-    ours = decide(tree, problem)
+    ours = decisions_of(tree, problem)
     differences = [
-        [difference(ours, decide(other, problem), problem) for other in trees]
+        [difference(ours, decisions_of(other, problem), problem) for other in trees]
         for trees in run(what, build_again, tasks)
     ]
     build, fresh = zip(*differences, strict=True)
@@ -118,7 +118,7 @@ def refit(problem: Problem, tree: Tree, other: Problem, again: Tree) -> RefitDif
     if not len(here):
         return None
     ours, theirs = problem.rows(here), other.rows(there)
-    first, second = decide(tree, ours), decide(again, ours)
+    first, second = decisions_of(tree, ours), decisions_of(again, ours)
     return RefitDifference(difference(first, second, ours), difference(second, first, theirs))
 
 

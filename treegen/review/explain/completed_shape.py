@@ -56,9 +56,9 @@ def parse_features(words: Sequence[str]) -> dict[str, int]:
 def complete(given: Mapping[str, int], problem: Problem) -> CompletedShape:
     """Find a value for at least every feature that the table holds.
 
-    A feature that is neither given nor implied comes from the scenario that is nearest in the known
-    features; of several, from the one nearest to their medians. Raises InputError for a feature that is
-    unknown or follows from others.
+    A feature that is neither given nor implied comes from the scenario that is nearest in the known features.
+    If several are equally near, it comes from the one nearest to their medians. Raises InputError for a
+    feature that is unknown or follows from others.
     """
     kernel, device = problem.kernel, problem.device
     for name, value in given.items():

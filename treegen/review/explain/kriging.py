@@ -1,15 +1,16 @@
 """Predict a quantity at a shape from the scenarios around it.
 
-Universal kriging: a Gaussian process with a linear trend over the logarithms of the features, because times
-scale with work, and a Matérn 3/2 covariance (Rasmussen and Williams, Gaussian Processes for Machine Learning,
-2006, equation 4.17 and section 2.7). It is fitted to a moving neighbourhood (Cressie, Statistics for Spatial
-Data, 1993, section 3.4). The constants were settled on two tables by leave-one-out errors;
-`benchmarks.trees.explain_error` measures what they give.
+The method is universal kriging: a Gaussian process with a linear trend and a Matérn 3/2 covariance (Rasmussen
+and Williams, Gaussian Processes for Machine Learning, 2006, section 2.7 and equation 4.17). The trend is over
+the logarithms of the features, because times scale with work. It is fitted to a moving neighbourhood
+(Cressie, Statistics for Spatial Data, 1993, section 3.4). The constants were settled on two tables by
+leave-one-out errors; `benchmarks.trees.explain_error` measures what they give.
 
 The model does not state the range; the range is measured. Each scenario of the neighbourhood is predicted
-from the others (Rasmussen and Williams, section 5.4.2, in closed form). Relative to the deviation that the
-model states, the range is as wide as it had to be to hold 80% of the nearest ones (locally weighted conformal
-inference: Lei et al., Distribution-Free Predictive Inference for Regression, JASA 2018, section 5.2).
+from the others (Rasmussen and Williams, section 5.4.2, in closed form). The range is a multiple of the
+deviation that the model states: the least multiple that holds 80% of the nearest scenarios. This is locally
+weighted conformal inference (Lei et al., Distribution-Free Predictive Inference for Regression, JASA 2018,
+section 5.2).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from treegen.review.explain.feature_space import Floats
 
 SHARE = 0.8  # of the true values, which a range should hold
 FEWEST = 8  # scenarios that a prediction needs
-NEAR = 32  # nearest scenarios, which decide how wide a range is
+NEAR = 32  # the nearest scenarios, which determine the width of a range
 
 _NEIGHBOURS = 96  # more add nothing, and linear algebra spreads larger matrices over busy processors
 _LENGTH = 16.0  # of the covariance, in doublings

@@ -1,7 +1,7 @@
 """Choose the two features of a picture of scenarios.
 
-A tree's choice depends on many features, and a picture has two. The pair of raw features is drawn in which
-nearest neighbours most often launch the same config: there, areas of one colour show the tree's leaves.
+A tree's choice depends on many features, and a picture has two. The chosen pair of raw features is the one in
+which nearest neighbours most often launch the same config. There, areas of one colour show the tree's leaves.
 """
 
 from __future__ import annotations

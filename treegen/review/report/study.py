@@ -11,7 +11,7 @@ from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.spec import Config
 from treegen.core.table import Cells
-from treegen.crossval.choices import Choices, Decisions, Fit, decide, score_decisions
+from treegen.crossval.choices import Choices, Decisions, Fit, decisions_of, score_decisions
 from treegen.crossval.evaluate import FOLDS, cross_validate, held_out
 from treegen.crossval.heldout import Quality, quality
 from treegen.crossval.peers import single_best
@@ -77,7 +77,7 @@ def study(task: StudyTask) -> ModuleStudy:
     """Score a committed module by its table. Raises InputError where that lacks a feature of the tree."""
     problem, module = task.problem, task.module
     try:
-        launched = decide(module.tree, problem)
+        launched = decisions_of(module.tree, problem)
     except KeyError as error:
         what = f"splits on {error.args[0]}, which {problem.table.folder} does not hold; run `treegen build`"
         raise InputError(module.path, what) from None

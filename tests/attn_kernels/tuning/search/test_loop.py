@@ -62,7 +62,7 @@ def test_no_visit_begins_after_the_budget(compile_s: float, spent: float) -> Non
     assert all(until <= end for until in bench.deadlines)
 
 
-def test_a_budget_that_is_used_up_asks_for_nothing() -> None:
+def test_a_budget_that_is_used_up_plans_nothing() -> None:
     strategy = Listed([a_round("one", "s0")])
     assert not run(strategy, SurfaceBench(THERE), [], 30.0, 30.0)
     assert not run(strategy, SurfaceBench(THERE), [], 30.0, 31.0)

@@ -33,7 +33,7 @@ def radius(distances: Distances, names: Sequence[str], centers: Sequence[str]) -
 
 @quiet
 @given(scenarios)
-def test_distances_are_a_metric_whoever_asks_first(problem: SearchProblem) -> None:
+def test_distances_are_a_metric_in_any_order(problem: SearchProblem) -> None:
     names = problem.scenarios
     there, back = Distances(problem), Distances(problem)
     for one in names:

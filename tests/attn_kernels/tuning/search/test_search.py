@@ -1,4 +1,4 @@
-"""Strategies: which cells they ask for, that the table alone decides, and where they end."""
+"""Strategies: the cells that they plan, that these depend on the table alone, and where they end."""
 
 import random
 from collections import Counter
@@ -51,7 +51,7 @@ def finished(there: Surface, strategy: Race | Full, spent: float = 0.0) -> Times
 
 @pytest.mark.parametrize("make", [Full, quick_race, Race])
 @pytest.mark.parametrize("spent", [0.0, 0.7])
-def test_rounds_ask_for_candidates_each_at_most_twice(there: Surface, make: type[Full], spent: float) -> None:
+def test_rounds_plan_candidates_each_at_most_twice(there: Surface, make: type[Full], spent: float) -> None:
     problem, cells = there.problem, Counter[tuple[str, str]]()
     repeats = Counter[str]()
     for planned in rounds_of(make(problem), there, [], spent=spent):
@@ -74,7 +74,7 @@ def test_the_next_round_follows_from_the_table_alone(name: str, make: type[Full]
     visits: list[Visit] = []
     for number, planned in enumerate(rounds_of(one, there, visits)):
         assert make(there.problem).next_round(Times(visits), 0.0) == planned
-        # Killed within the round: a fresh strategy, and one that has gone further, ask for the same.
+        # Killed within the round: a fresh strategy, and one that has gone further, plan the same.
         part = [*visits, *map(there.visit, planned.tasks[: len(planned.tasks) // 2])]
         rest = make(there.problem).next_round(Times(part), 0.0)
         assert one.next_round(Times(part), 0.0) == rest
