@@ -60,6 +60,18 @@ def test_an_imported_table_states_its_origin_instead(tmp_path: Path, course: str
         assert error_of_reading(tmp_path) == f"{path}:{line}: {course}: {what}"
 
 
+@pytest.mark.parametrize("count", [1, 1_000_000])
+def test_the_ends_of_evaluated_configs(tmp_path: Path, count: int) -> None:
+    origin = {"evaluated_configs": count}
+    assert _provenance(tmp_path, origin=origin)["origin"] == origin
+
+
+@pytest.mark.parametrize("count", [0, 1_000_001])
+def test_beyond_the_ends_of_evaluated_configs(tmp_path: Path, count: int) -> None:
+    write_table(tmp_path, origin={"evaluated_configs": count})
+    assert error_of_reading(tmp_path).endswith("evaluated_configs: must be between 1 and 1,000,000")
+
+
 def test_the_course_of_a_run_is_optional(tmp_path: Path) -> None:
     found = _provenance(tmp_path, **COURSE)
     assert {key: found[key] for key in COURSE} == COURSE

@@ -92,6 +92,10 @@ def test_python_text_calls_no_function_for_two_numbers() -> None:
     assert to_python(parse("max(1, b - 1)")) == "max(1, b - 1)"
 
 
+def test_python_text_of_a_negative_number_has_no_needless_parentheses() -> None:
+    assert to_python(Number(-7)) == "-7"
+
+
 def test_floor_division_of_negative_numbers_is_pythons() -> None:
     assert evaluate(parse("a // 4"), {"a": -1}) == -1 == _by_python(parse("a // 4"), {"a": -1})
 

@@ -201,6 +201,12 @@ def test_a_chain_of_products_is_refused(tmp_path: Path, step: str) -> None:
         read_spec(write_project(tmp_path, content, shapes=shapes))
 
 
+def test_a_product_of_64_numbers_is_accepted(tmp_path: Path) -> None:
+    derived = {"half": " * ".join(["rows"] * 32), "whole": "half * half"}
+    found = read_spec(write_project(tmp_path, spec(derived=derived)))
+    assert list(found.kernels["scale"].derived) == list(derived)
+
+
 @examples(200)
 @given(expressions(), st.dictionaries(st.sampled_from(NAMES), st.integers(1, 200)))
 def test_a_degree_bounds_the_digits(expression: expr.Expression, bits: dict[str, int]) -> None:

@@ -341,6 +341,13 @@ def test_choices_without_a_time_count_against_the_old_tree_only_if_scenarios_are
     assert _keep(untimed, old, same, best, other_scenarios=True).origin is TreeOrigin.KEPT
 
 
+def test_a_drop_is_the_cost_before_minus_the_cost_after(base: Problem) -> None:
+    made, old = _served(base), Leaf(base.configs[0])
+    after = np.full((2, 64), LOSES // 2)
+    drop = choice_costs_of(made).drop_to(old, after, penalise_untimed=False)
+    assert drop.cost.tolist() == 2 * (_chosen(made, old) - LOSES // 2).tolist()
+
+
 @pytest.mark.parametrize(("weight", "origin"), [(1, TreeOrigin.KEPT), (100, TreeOrigin.FRESH)])
 def test_scenarios_count_by_their_weight(base: Problem, weight: int, origin: TreeOrigin) -> None:
     """Fresh trees gain much in ten scenarios and lose a little in twenty."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from treegen_builders import SIDES, Row, problem
 
-from treegen.core.problem import Problem
+from treegen.core.problem import UNTIMED, Problem
 from treegen.core.tree import Leaf, Split, Tree
 from treegen.crossval.evaluate import REPEATS, cross_validate, held_out
 from treegen.update.keep import ChosenTree, TreeOrigin
@@ -100,3 +100,17 @@ def test_fresh_trees_that_win(made: Problem) -> None:
     found = rebuild(mixed, Leaf(mixed.configs[0]), fit)
     assert found.origin is TreeOrigin.FRESH and found.tree == found.fresh
     assert found.why_fresh is not None and "have not seen" in found.why_fresh
+
+
+def test_scenarios_count_as_those_of_the_previous_table_unless_said_otherwise(made: Problem) -> None:
+    """The previous tree was never timed in half of the scenarios."""
+    is_low = made.column("rows")[:, None] <= 8
+    cost = np.where(is_low, [[UNTIMED, 0, UNTIMED]], [[0, 400_000, 400_000]])
+    partly = Problem(**{**vars(made), "cost": cost})
+    narrow, medium = Leaf(made.configs[0]), Leaf(made.configs[1])
+
+    def fit(known: Problem) -> Tree:
+        return Split("rows", 8, medium, narrow)
+
+    assert rebuild(partly, narrow, fit).origin is TreeOrigin.KEPT
+    assert rebuild(partly, narrow, fit, other_scenarios=True).origin is TreeOrigin.FRESH

@@ -31,6 +31,9 @@ from treegen_builders import (
     write_table,
 )
 
+from treegen.core.errors import InputError
+from treegen.write.files import write_files
+
 Refuse = Callable[..., str]
 
 
@@ -118,6 +121,14 @@ def test_a_rename_that_fails_leaves_all_as_it_was(
         assert build(path) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "Input/output error" in line and contents(tmp_path) == before
+
+
+def test_a_removal_that_fails_puts_back_a_link_that_was_removed(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("elsewhere")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="cannot be written"):
+        write_files(tmp_path, {}, remove=[tmp_path / "link", tmp_path / "folder"])
+    assert (tmp_path / "link").readlink() == Path("elsewhere")
 
 
 @pytest.mark.parametrize("calls", [0, 2, 4])

@@ -100,6 +100,30 @@ def test_the_lock_names_tables_and_their_digests(tmp_path: Path) -> None:
     assert (entry["scenarios"], entry["configs"]) == (9, 3)
 
 
+def test_the_lock_is_sorted_by_key(tmp_path: Path) -> None:
+    build(write_project(tmp_path))
+    text = (tmp_path / "generated/treegen.lock").read_text()
+    assert text == json.dumps(json.loads(text), indent=2, sort_keys=True) + "\n"
+
+
+def test_held_out_figures_in_the_lock_have_four_digits(tmp_path: Path) -> None:
+    """Every wrong choice is twice as slow as the best."""
+    build(
+        write_project(
+            tmp_path,
+            spec(constraints=[], derived={}),
+            shapes=TWELVE,
+            times=lambda shape: [10.0, 20.0] if shape[0] <= 6 else [20.0, 10.0],
+            configs=(NARROW, WIDE),
+        )
+    )
+    lock = json.loads((tmp_path / "generated/treegen.lock").read_text())
+    found = lock["heuristics"]["scale"][DEVICE]["held_out"]
+    wrong = round(12 * (1 - found["agreement"]))
+    assert wrong in (1, 2) and found["agreement"] == round(1 - wrong / 12, 4)
+    assert found["slowdown"] == round(2 ** (wrong / 12), 4) and found["untimed"] == 0
+
+
 def test_a_second_build_touches_nothing(tmp_path: Path, capsys: Capture) -> None:
     path = write_project(tmp_path)
     build(path)
@@ -112,14 +136,15 @@ def test_a_second_build_touches_nothing(tmp_path: Path, capsys: Capture) -> None
         assert (new.st_ino, new.st_mtime_ns) == (old.st_ino, old.st_mtime_ns)
 
 
-def test_files_are_readable_by_everyone_the_umask_allows(tmp_path: Path) -> None:
-    before = os.umask(0o027)
+@pytest.mark.parametrize(("umask", "mode"), [(0o027, 0o640), (0o002, 0o664)])
+def test_files_are_readable_by_everyone_the_umask_allows(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
     try:
         build(write_project(tmp_path))
     finally:
         os.umask(before)
     for name in FILES - {"scale"}:
-        assert stat.S_IMODE((tmp_path / "generated" / name).stat().st_mode) == 0o640
+        assert stat.S_IMODE((tmp_path / "generated" / name).stat().st_mode) == mode
 
 
 def test_another_output_folder(tmp_path: Path) -> None:
