@@ -102,8 +102,9 @@ def run(root: Path, folder: Folder, command: Command, random: Random | None = No
         if after.get(name) is EMPTY and (path.is_relative_to(target) or target.is_relative_to(path)):
             continue  # a folder that was made
         assert name not in BYSTANDERS and path.is_relative_to(target), f"changes {name}"
-        for entry in (before.get(name), after.get(name)):
-            assert entry is None or isinstance(entry, folders.Link) or _is_ours(name, entry), name
+        old, new = before.get(name), after.get(name)
+        assert old is not EMPTY and not (isinstance(old, bytes) and not _is_ours(name, old)), name
+        assert new is None or _is_ours(name, new), name
     if command.writes == OUTPUT_FOLDER and status == 0 and spec is not None:
         check_modules(spec, random or Random(0))
     return status
