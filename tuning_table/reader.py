@@ -4,11 +4,12 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tuning_table.errors import TableError, reason, shown
+from tuning_table.errors import TableError, shown
 from tuning_table.names import is_id
+from tuning_table.paths import read_bytes, try_path
 from tuning_table.run_yaml import read_header
 from tuning_table.table import (
     FAILURES,
@@ -48,7 +49,7 @@ def read(folder: Path | str, *, running: bool = False) -> RecordedTable:
     Raises TableError, naming the file and the line, for anything missing, malformed or contradictory.
     """
     folder = Path(folder)
-    if not _try_path(folder, Path.is_dir):
+    if not try_path(folder, Path.is_dir):
         raise TableError(folder, f"no such table folder (it would hold {RUN}, {SCENARIOS} and {TIMES})")
     header = read_header(folder / RUN, _read_text(folder / RUN, _MAX_RUN_BYTES))
     texts = {name: _read_text(folder / name, whole_lines=running) for name in (SCENARIOS, TIMES)}
@@ -153,7 +154,7 @@ def _read_failures(
     """
     reasons: dict[tuple[str, int], dict[str, Failure]] = {}
     without_time: dict[tuple[str, int], None] = {}
-    text = _read_text(path, whole_lines=True) if _try_path(path, Path.exists) else ""
+    text = _read_text(path, whole_lines=True) if try_path(path, Path.exists) else ""
     for line, (scenario, repeat, config, why) in _rows(path, text, FAILURES_HEADER) if text else ():
         if not _REPEAT.fullmatch(repeat):
             raise TableError(path, f"repeat must count from 1, not {shown(repeat)}", line)
@@ -191,27 +192,12 @@ def _header_difference(header: list[str], expected: list[str]) -> str:
     return f"has {len(header)} columns, not the {len(expected)} that {RUN} declares"
 
 
-def _try_path(path: Path, look: Callable[[Path], bool]) -> bool:
-    """`look(path)`. Raises TableError for a name that no file can have."""
-    try:
-        return look(path)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise TableError(path, f"cannot be read: {reason(error)}") from None
-
-
 def _read_text(path: Path, most: int = _MAX_BYTES, *, whole_lines: bool = False) -> str:
     """The UTF-8 text of a plain file of at most `most` bytes; with `whole_lines` without a line cut off.
 
     Never waits for a pipe or a device.
     """
-    if not _try_path(path, Path.is_file):
-        raise TableError(path, "not a plain file" if _try_path(path, Path.exists) else "no such file")
-    try:
-        if path.stat().st_size > most:
-            raise TableError(path, f"larger than {most >> 20} MiB")
-        content = path.read_bytes()
-    except OSError as error:
-        raise TableError(path, f"cannot be read: {reason(error)}") from None
+    content = read_bytes(path, most)
     if whole_lines:
         content = content[: content.rfind(b"\n") + 1]
     try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from tuning_table.errors import TableError
 from tuning_table.errors import one_line as one_line
 from tuning_table.errors import reason as reason
 from tuning_table.errors import shown as shown
@@ -28,3 +30,12 @@ class InputError(Exception):
     def from_message(cls, message: str) -> InputError:
         """The error with a message that names its place already."""
         return cls.__new__(cls, message)  # __init__ would put a place before the message
+
+
+@contextmanager
+def table_errors_as_input_errors() -> Iterator[None]:
+    """Turn the errors of `tuning_table` into InputErrors with the same message."""
+    try:
+        yield
+    except TableError as error:
+        raise InputError(error.where, error.what, line=error.line) from None

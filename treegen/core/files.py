@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from treegen.core.errors import InputError, reason
+from treegen.core.errors import InputError, table_errors_as_input_errors
+from tuning_table import paths
 
 MAX_BYTES = 64 << 20  # of an input file
 T = TypeVar("T")
@@ -15,19 +16,14 @@ T = TypeVar("T")
 
 def try_path(path: Path, look: Callable[[Path], T]) -> T:
     """`look(path)`, with InputError for names that no file can have: too long, with NUL, a loop of links."""
-    try:
-        return look(path)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(path, f"cannot be read: {reason(error)}") from None
+    with table_errors_as_input_errors():
+        return paths.try_path(path, look)
 
 
 def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
     """The content of a plain file of at most `most` bytes; never waits for a pipe. Raises InputError."""
-    if not try_path(path, Path.is_file):
-        raise InputError(path, "not a plain file" if try_path(path, Path.exists) else "no such file")
-    if try_path(path, Path.stat).st_size > most:
-        raise InputError(path, f"larger than {most >> 20} MiB")
-    return try_path(path, Path.read_bytes)
+    with table_errors_as_input_errors():
+        return paths.read_bytes(path, most)
 
 
 def read_text(path: Path, most: int = MAX_BYTES) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import tuning_table
-from treegen.core.errors import InputError
+from treegen.core.errors import table_errors_as_input_errors
 from treegen.core.table import Table
 
 
@@ -16,10 +16,8 @@ def read_table(folder: Path) -> Table:
 
     Raises InputError, naming file and row, for anything missing, malformed or contradictory.
     """
-    try:
+    with table_errors_as_input_errors():
         recorded = tuning_table.read(folder)
-    except tuning_table.TableError as error:
-        raise InputError(error.where, error.what, line=error.line) from None
     header = recorded.header
     reached = {row.scenario for row in recorded.rows}
     scenarios = [scenario for scenario in recorded.scenarios if scenario in reached]

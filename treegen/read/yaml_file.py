@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from treegen.core.errors import InputError, shown
+from treegen.core.errors import InputError, shown, table_errors_as_input_errors
 from treegen.core.files import read_text
-from tuning_table.errors import TableError
 from tuning_table.strict_yaml import Lines, Place, parse
 
 _MAX_BYTES = 1 << 20  # PyYAML takes up to 20 microseconds per byte
@@ -118,10 +117,8 @@ def load(path: Path) -> Fields:
 
     Raises InputError if the file cannot be read, is not YAML, or uses more of YAML than plain data.
     """
-    try:
+    with table_errors_as_input_errors():
         data, lines = parse(path, read_text(path, _MAX_BYTES))
-    except TableError as error:
-        raise InputError(error.where, error.what, line=error.line) from None
     if not isinstance(data, dict):
         raise InputError(path, "must hold a mapping of keys to values")
     fields: Fields = _with_lines(path, "", (), data, lines)
