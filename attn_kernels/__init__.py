@@ -2,6 +2,7 @@
 
 from attn_kernels.choose.untuned import AttnKernelsWarning
 from attn_kernels.core.config import Config, LaunchConfig
+from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.launch.run import run
@@ -14,7 +15,9 @@ __all__ = [
     "AttnKernelsWarning",
     "Config",
     "LaunchConfig",
+    "Lengths",
     "Model",
+    "Parts",
     "Plan",
     "Workspace",
     "compile_ahead",

@@ -25,7 +25,8 @@ def check_run(
     for name, tensor in (("q", q),) if out is None else (("q", q), ("out", out)):
         _check_data(plan, name, tensor, query_shape, dtype)
         token, head, _ = tensor.stride()
-        rows, heads = plan.config.block_m, plan.model.queries_per_kv
+        rows = max(part.config.block_m for part in plan.parts or (plan,))
+        heads = plan.model.queries_per_kv
         _check_offset(name, tensor, (rows - 1) * token + (heads - 1) * head)
     _check_tensor("k_cache", k_cache)
     num_blocks = k_cache.shape[0] if k_cache.ndim else 0

@@ -25,15 +25,18 @@ class Plan:
     max_query_len: int
     max_seq_len: int
     model: Model
-    config: Config
+    config: Config  # with parts, that of the prompts
     max_page_id: int | None  # the largest in use; None if contents were not checked
     workspace: tuple[Tensor, ...]  # what the variant needs beside the batch; layers use it one after another
     launch_cache: dict[Hashable, Any] = field(repr=False)  # by signature; shared by plans of config and model
-    for_capture: bool = False  # the lengths are upper bounds: a graph is replayed for smaller batches
+    for_capture: bool = False  # the lengths are upper bounds: of a captured graph, or of a part
     segments_function: Any = None  # the generated Triton function that the GPU calls for a number of segments
     launches: dict[Hashable, Any] = field(
         default_factory=dict, repr=False
     )  # by signature; of this plan alone
+    # The plans of a mixed batch's decodes and of its prompts. A layer makes the launches of both, in this
+    # order. Empty where one config serves the whole batch.
+    parts: tuple["Plan", ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

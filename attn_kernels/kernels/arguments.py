@@ -22,6 +22,9 @@ E4M3_CAPABILITY = (8, 9)  # Triton converts fp8 e4m3 on NVIDIA GPUs from this co
 RUNTIME_INTS = (
     "window",
     "num_seqs",
+    "num_decodes",
+    "num_decode_tokens",
+    "max_decode_len",
     "heads_per_group",
     "num_query_heads",
     "num_kv_heads",
@@ -50,6 +53,8 @@ RUNTIME_INTS = (
 INDEX_POINTERS = (
     "block_table_ptr",
     "cu_seqlens_q_ptr",
+    "cu_decodes_ptr",
+    "cu_prompts_ptr",
     "seqused_k_ptr",
     "cu_q_blocks_ptr",
     "counters_ptr",

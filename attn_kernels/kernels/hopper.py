@@ -93,10 +93,11 @@ def hopper_kernel(
     num_q_blocks = gl.num_programs(0) // heads_per_group
     q_block = num_q_blocks - 1 - gl.program_id(0) // heads_per_group
     kv_head = gl.program_id(1) * heads_per_group + gl.program_id(0) % heads_per_group
-    seq = find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q)
+    base = gl.load(cu_seqlens_q_ptr)
+    seq = find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q)
     seq_start = gl.load(cu_seqlens_q_ptr + seq)
     query_len = gl.load(cu_seqlens_q_ptr + seq + 1) - seq_start
-    first_query = (q_block - (seq_start // BLOCK_Q + seq)) * BLOCK_Q
+    first_query = (q_block - ((seq_start - base) // BLOCK_Q + seq)) * BLOCK_Q
     if first_query >= query_len:
         return
     num_keys = gl.load(seqused_k_ptr + seq)

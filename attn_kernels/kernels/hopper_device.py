@@ -20,13 +20,13 @@ OLD_REINTERPRET = gl.constexpr(hasattr(gl.shared_memory_descriptor, "_reinterpre
 
 
 @gluon.jit
-def find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q: gl.constexpr):
+def find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q: gl.constexpr):
     """The sequence that owns Q-Block number ``q_block``, as ``pages.find_sequence`` counts."""
     low = 0
     high = num_seqs
     while high - low > 1:
         middle = (low + high) // 2
-        first_block = gl.load(cu_seqlens_q_ptr + middle) // BLOCK_Q + middle
+        first_block = (gl.load(cu_seqlens_q_ptr + middle) - base) // BLOCK_Q + middle
         low = gl.where(first_block <= q_block, middle, low)
         high = gl.where(first_block <= q_block, high, middle)
     return low

@@ -53,6 +53,8 @@ def naive_kernel(
     token = tl.program_id(0)
     seq = search(cu_seqlens_q_ptr, num_seqs, token)
     query = token - tl.load(cu_seqlens_q_ptr + seq)
+    if query < 0:  # a token before the first sequence
+        return
     kv_head = tl.program_id(1) // const.queries_per_kv
     head = tl.program_id(1) % const.queries_per_kv
     block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, query, kv_head, head, const.block_q)

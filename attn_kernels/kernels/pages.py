@@ -7,10 +7,10 @@ from attn_kernels.kernels.compile_params import SequenceKeys
 
 
 @triton.jit
-def search(starts_ptr, count, value, BLOCK_Q: tl.constexpr = None):
-    """The last i below ``count`` with ``starts[i] <= value``, by binary search.
+def search(starts_ptr, count, value, base=0, BLOCK_Q: tl.constexpr = None):
+    """The last i below ``count`` with ``starts[i] <= value``, by binary search; 0 if there is none.
 
-    Starts ascend from 0. With ``BLOCK_Q``, start i is the number of sequence i's first Q-Block, as
+    Starts ascend. With ``BLOCK_Q``, start i is the number of sequence i's first Q-Block, as
     ``find_sequence`` counts.
     """
     low = 0
@@ -19,20 +19,21 @@ def search(starts_ptr, count, value, BLOCK_Q: tl.constexpr = None):
         middle = (low + high) // 2
         start = tl.load(starts_ptr + middle)
         if BLOCK_Q is not None:
-            start = start // BLOCK_Q + middle
+            start = (start - base) // BLOCK_Q + middle
         low = tl.where(start <= value, middle, low)
         high = tl.where(start <= value, high, middle)
     return low
 
 
 @triton.jit
-def find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q: tl.constexpr):
+def find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q: tl.constexpr):
     """The sequence that owns Q-Block number ``q_block`` of the batch.
 
-    Sequence i's Q-Blocks start at number ``cu_seqlens_q[i] // BLOCK_Q + i``. This is an upper bound of the
-    blocks before it, and needs no prefix sum over rounded lengths (arXiv 2511.11581, section 4.4).
+    Sequence i's Q-Blocks start at number ``(cu_seqlens_q[i] - base) // BLOCK_Q + i``, where ``base`` is
+    ``cu_seqlens_q[0]``. This is an upper bound of the blocks before it, and needs no prefix sum over rounded
+    lengths (arXiv 2511.11581, section 4.4).
     """
-    return search(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q)
+    return search(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q)
 
 
 @triton.jit

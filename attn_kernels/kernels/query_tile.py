@@ -42,8 +42,9 @@ def find_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, co
     Programs along the grid's third axis share the query heads of a KV head.
     """
     BLOCK_Q: tl.constexpr = const.block_q
-    seq = find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q)
-    block_in_seq = q_block - (tl.load(cu_seqlens_q_ptr + seq) // BLOCK_Q + seq)
+    base = tl.load(cu_seqlens_q_ptr)
+    seq = find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q)
+    block_in_seq = q_block - ((tl.load(cu_seqlens_q_ptr + seq) - base) // BLOCK_Q + seq)
     head = tl.program_id(2) * const.heads
     return make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, BLOCK_Q)
 

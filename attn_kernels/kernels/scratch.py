@@ -21,6 +21,7 @@ class ScratchSizes(NamedTuple):
     block_m: int = 0
     programs_per_sm: int = 0
     device_segments: int = 0
+    part: int = 0  # of a mixed batch, 0 or 1: what is computed once a plan is kept apart
 
 
 class ScratchMaxima(NamedTuple):
@@ -39,6 +40,9 @@ class Scratch(Protocol):
     def cu_q_blocks(self, sizes: ScratchSizes) -> Tensor:
         """int32, at least [num_seqs + 1]."""
 
+    def cu_parts(self, num_decodes: int, num_seqs: int) -> tuple[Tensor, Tensor]:
+        """int32, at least [num_decodes + 1] and [num_seqs + 1]: where parts' query tokens begin."""
+
     def partials(self, sizes: ScratchSizes) -> Partials:
         """Softmax states of segments, float32.
 
@@ -47,7 +51,7 @@ class Scratch(Protocol):
         [num_query_tokens, num_query_heads, num_segments] each.
         """
 
-    def num_segments(self) -> Tensor:
+    def num_segments(self, sizes: ScratchSizes) -> Tensor:
         """int32 [1], into how many segments the device splits contexts."""
 
     def fragments(self, programs: int, sizes: ScratchSizes) -> Fragments:
@@ -66,19 +70,25 @@ class Fresh:
     device: torch.device
 
     def cu_q_blocks(self, sizes: ScratchSizes) -> Tensor:
-        return torch.empty(sizes.num_seqs + 1, dtype=torch.int32, device=self.device)
+        return self._int32(sizes.num_seqs + 1)
+
+    def cu_parts(self, num_decodes: int, num_seqs: int) -> tuple[Tensor, Tensor]:
+        return self._int32(num_decodes + 1), self._int32(num_seqs + 1)
 
     def partials(self, sizes: ScratchSizes) -> Partials:
         return self._softmax_states(
             (sizes.num_query_tokens, sizes.num_query_heads, sizes.num_segments), sizes.head_padded
         )
 
-    def num_segments(self) -> Tensor:
-        return torch.empty(1, dtype=torch.int32, device=self.device)
+    def num_segments(self, sizes: ScratchSizes) -> Tensor:
+        return self._int32(1)
 
     def fragments(self, programs: int, sizes: ScratchSizes) -> Fragments:
         counters = torch.zeros(programs, dtype=torch.int32, device=self.device)
         return counters, *self._softmax_states((2, programs, sizes.block_m), sizes.head_padded)
+
+    def _int32(self, length: int) -> Tensor:
+        return torch.empty(length, dtype=torch.int32, device=self.device)
 
     def _softmax_states(self, shape: tuple[int, ...], head_padded: int) -> Partials:
         shapes = ((*shape, head_padded), shape, shape)

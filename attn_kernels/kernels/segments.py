@@ -138,7 +138,7 @@ def reduce_kernel(
     seq = search(cu_seqlens_q_ptr, num_seqs, token)
     query = token - tl.load(cu_seqlens_q_ptr + seq)
     block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, query // block_q, head, 0, block_q)
-    if query - block.first_query >= block.num_queries:  # a token of no sequence
+    if query < 0 or query - block.first_query >= block.num_queries:  # a token of no sequence
         return
     segment_ids = tl.arange(0, PADDED)
     written = has_keys(block, window, segment_ids, segments, tile_size, const.windowed)
@@ -171,7 +171,7 @@ def reduce_kernel(
 
 def partials(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
     """The tensors of ``store_segment``, and the count of segments if the device makes it."""
-    num_segments = (scratch.num_segments(),) if sizes.device_segments else ()
+    num_segments = (scratch.num_segments(sizes),) if sizes.device_segments else ()
     return (*scratch.partials(sizes), *num_segments)
 
 

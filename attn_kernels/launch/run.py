@@ -1,12 +1,14 @@
 """One layer's attention: find the launches of the layer's signature, and make them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from attn_kernels.core import layer_checks
-from attn_kernels.core.structures import Layer, Plan
+from attn_kernels.core.structures import Launch, Layer, Plan
+from attn_kernels.kernels.divide import bind_divide
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.launch import direct
 from attn_kernels.launch.direct import ALIGNMENT, BoundLaunch, hooked, launch_filled
@@ -146,6 +148,8 @@ def _launch_first(
 ) -> None:
     """Check and launch a plan's first layer of a signature, and remember the launches for the next.
 
+    A plan with parts makes the launches of one part after those of the other.
+
     Args:
         signature: of the layer.
         addresses: of ``tensors``.
@@ -156,45 +160,59 @@ def _launch_first(
     model = plan.model
     rows = (plan.num_query_tokens, model.num_query_heads, model.head_size)
     as_planned = signature[:PLACED] == (rows, rows, *(4 * (plan.device,)))
-    bound: tuple[BoundLaunch, ...] | None = plan.launch_cache.get(signature[PLACED:]) if as_planned else None
+    parts = plan.parts or (plan,)
+    bound: list[tuple[BoundLaunch, ...] | None]
+    bound = [part.launch_cache.get(signature[PLACED:]) if as_planned else None for part in parts]
     out, q, k_cache, v_cache = tensors[: len(REQUIRED)]
-    if bound is None or (plan.max_page_id is not None and plan.max_page_id >= k_cache.shape[0]):
+    if None in bound or (plan.max_page_id is not None and plan.max_page_id >= k_cache.shape[0]):
         layer_checks.check_run(plan, q, k_cache, v_cache, out, *optional[:2])
         layer_checks.check_scoring(plan, *scoring, *optional[2:])
     if plan.num_query_tokens == 0:
         return
-    launches = None if bound is None else direct.fill(plan, bound)
-    if launches is not None:
-        direct.remember(plan.launches, signature, launches)
-        launch_filled(plan.device.index, launches, addresses, tensors)
+    filled = [
+        None if launches is None else direct.fill(part, launches)
+        for part, launches in zip(parts, bound, strict=True)
+    ]
+    if None not in filled:
+        together = tuple(launch for launches in filled if launches is not None for launch in launches)
+        direct.remember(plan.launches, signature, together)
+        launch_filled(plan.device.index, together, addresses, tensors)
         return
     names = [name for name, other in zip(OPTIONAL, optional, strict=True) if isinstance(other, Tensor)]
     named = dict(zip((*REQUIRED, *names), tensors, strict=True))
-    if bound is None:
-        softmax_scale, sliding_window, softcap = scoring
-        layer = Layer(
-            q=q,
-            k_cache=k_cache,
-            v_cache=v_cache,
-            out=out,
-            softmax_scale=model.head_size**-0.5 if softmax_scale is None else softmax_scale,
-            sliding_window=sliding_window,
-            softcap=softcap,
-            **dict(zip(OPTIONAL, optional, strict=True)),
-        )
-        bound = tuple(
-            BoundLaunch(launch, named) for launch in VARIANTS[plan.config.variant].bind(plan, layer)
-        )
-        direct.remember(plan.launch_cache, signature[PLACED:], bound)
-    direct.launch_through_triton(plan, bound, named)
+    softmax_scale, sliding_window, softcap = scoring
+    layer = Layer(
+        q=q,
+        k_cache=k_cache,
+        v_cache=v_cache,
+        out=out,
+        softmax_scale=model.head_size**-0.5 if softmax_scale is None else softmax_scale,
+        sliding_window=sliding_window,
+        softcap=softcap,
+        **dict(zip(OPTIONAL, optional, strict=True)),
+    )
+    for part, launches in zip(parts, bound, strict=True):
+        if launches is None:
+            described = VARIANTS[part.config.variant].bind(part, layer)
+            launches = tuple(BoundLaunch(launch, named) for launch in described)
+            direct.remember(part.launch_cache, signature[PLACED:], launches)
+        direct.launch_through_triton(part, launches, named)
 
 
 def begin(plan: Plan) -> None:
-    """Launch the kernels that a variant launches once a plan, before any layer."""
-    bind_once = VARIANTS[plan.config.variant].bind_once
-    if bind_once is None:
+    """Launch the kernels that run once a plan, before any layer: they divide and count."""
+    if plan.parts:
+        _launch_once(plan, "parts", bind_divide)
+        for part in plan.parts:
+            begin(part)
         return
-    key = ("plan", plan.segments_function, direct.generation)
+    bind_once = VARIANTS[plan.config.variant].bind_once
+    if bind_once is not None:
+        _launch_once(plan, "plan", bind_once)
+
+
+def _launch_once(plan: Plan, name: str, bind_once: Callable[[Plan], tuple[Launch, ...]]) -> None:
+    key = (name, plan.segments_function, direct.generation)
     bound = plan.launch_cache.get(key)
     if bound is None:
         bound = tuple(BoundLaunch(launch, {}) for launch in bind_once(plan))

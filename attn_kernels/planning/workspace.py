@@ -32,10 +32,12 @@ class Workspace:
     max_head_size: int
     max_segments: int  # of any config that keeps partial results; 0 where none does
     max_fragment_rows: int  # programs times ``block_m`` of any ``stream_k`` config; 0 where there is none
-    _cu_q_blocks: Tensor = field(repr=False)
+    # One of each for either part of a mixed batch; other plans use the first.
+    _cu_q_blocks: tuple[Tensor, Tensor] = field(repr=False)
+    _num_segments: tuple[Tensor, Tensor] = field(repr=False)
+    _cu_parts: tuple[Tensor, Tensor] = field(repr=False)
     _partials: Partials = field(repr=False)
     _fragments: Fragments = field(repr=False)
-    _num_segments: Tensor = field(repr=False)
 
     @classmethod
     def for_maxima(
@@ -90,25 +92,31 @@ class Workspace:
             max_num_seqs, max_query_tokens, num_query_heads, head_padded(head_size), max_segments
         )
         fresh = Fresh(device)
-        cu_q_blocks = fresh.cu_q_blocks(sizes)
+        cu_parts = fresh.cu_parts(max_num_seqs, max_num_seqs)
         return cls(
-            cu_q_blocks.device,
+            cu_parts[0].device,
             max_query_tokens,
             max_num_seqs,
             num_query_heads,
             head_size,
             max_segments,
             fragments,
-            cu_q_blocks,
+            (fresh.cu_q_blocks(sizes), fresh.cu_q_blocks(sizes)),
+            (fresh.num_segments(sizes), fresh.num_segments(sizes)),
+            cu_parts,
             fresh.partials(sizes),
             fresh.fragments(fragments, sizes._replace(block_m=1)),
-            fresh.num_segments(),
         )
 
     def cu_q_blocks(self, sizes: ScratchSizes) -> Tensor:
         """int32 [max_num_seqs + 1]. Raises ValueError where a plan needs more."""
         _check("num_seqs", sizes.num_seqs, "max_num_seqs", self.max_num_seqs)
-        return self._cu_q_blocks
+        return self._cu_q_blocks[sizes.part]
+
+    def cu_parts(self, num_decodes: int, num_seqs: int) -> tuple[Tensor, Tensor]:
+        """int32 [max_num_seqs + 1] each. Raises ValueError where a plan needs more."""
+        _check("num_seqs", num_seqs, "max_num_seqs", self.max_num_seqs)
+        return self._cu_parts
 
     def partials(self, sizes: ScratchSizes) -> Partials:
         """As long as the maxima. Raises ValueError where a plan needs more."""
@@ -118,9 +126,9 @@ class Workspace:
         _check("head_size", sizes.head_padded, "head_size", head_padded(self.max_head_size))
         return self._partials
 
-    def num_segments(self) -> Tensor:
+    def num_segments(self, sizes: ScratchSizes) -> Tensor:
         """int32 [1]."""
-        return self._num_segments
+        return self._num_segments[sizes.part]
 
     def fragments(self, programs: int, sizes: ScratchSizes) -> Fragments:
         """As long as the maxima. Raises ValueError where a plan needs more."""

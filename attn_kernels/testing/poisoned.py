@@ -133,9 +133,10 @@ def make_batch(
 
 def poison_workspace(batch_plan: Plan) -> None:
     """Fill the plan's floating-point workspace with NaN."""
-    for tensor in batch_plan.workspace:
-        if tensor.is_floating_point():
-            tensor.fill_(torch.nan)
+    for part in batch_plan.parts or (batch_plan,):
+        for tensor in part.workspace:
+            if tensor.is_floating_point():
+                tensor.fill_(torch.nan)
 
 
 def run_poisoned(batch: PoisonedBatch, batch_plan: Plan, **options: Any) -> Tensor:

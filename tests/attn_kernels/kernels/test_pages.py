@@ -24,7 +24,8 @@ def store_page_ids(out_ptr, table_ptr, tile_start, first_key, last_key, const: t
 @triton.jit
 def store_sequences(out_ptr, cu_seqlens_q_ptr, num_seqs, BLOCK_Q: tl.constexpr):
     q_block = tl.program_id(0)
-    tl.store(out_ptr + q_block, find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, BLOCK_Q))
+    base = tl.load(cu_seqlens_q_ptr)
+    tl.store(out_ptr + q_block, find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q))
 
 
 @triton.jit

@@ -1,0 +1,94 @@
+"""Lengths of sequences as the host knows them, and the two parts of a mixed batch."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+from attn_kernels.core.checks import check_int
+
+MAX_DRAFT = 8  # query tokens of a decode, drafted tokens of speculative decoding included
+
+
+class Lengths(NamedTuple):
+    """The lengths of some sequences, or the maxima of each length."""
+
+    num_seqs: int
+    num_query_tokens: int  # of all these sequences together
+    max_query_len: int
+    max_seq_len: int  # the longest context, in tokens
+    num_kv_tokens: int  # sum of their contexts
+
+    @classmethod
+    def of(cls, query_lens: Sequence[int], context_lens: Sequence[int]) -> Self:
+        """Return the lengths of sequences, from the query tokens and keys of each.
+
+        Raises ValueError if the arguments differ in length.
+        """
+        if len(query_lens) != len(context_lens):
+            raise ValueError(
+                f"query_lens has {len(query_lens)} entries and context_lens {len(context_lens)}, "
+                "but one of each is needed a sequence"
+            )
+        return cls(
+            len(query_lens),
+            sum(query_lens),
+            max(query_lens, default=0),
+            max(context_lens, default=0),
+            sum(context_lens),
+        )
+
+
+class Parts(NamedTuple):
+    """The two parts of a mixed batch: its leading sequences, and all sequences behind them."""
+
+    decodes: Lengths  # of at most MAX_DRAFT query tokens each
+    prompts: Lengths
+
+    @classmethod
+    def of(cls, query_lens: Sequence[int], context_lens: Sequence[int]) -> Self:
+        """Divide a batch before its first sequence of more than MAX_DRAFT query tokens.
+
+        Raises ValueError if the arguments differ in length.
+        """
+        count = next((i for i, length in enumerate(query_lens) if length > MAX_DRAFT), len(query_lens))
+        prompts = Lengths.of(query_lens[count:], context_lens[count:])
+        return cls(Lengths.of(query_lens[:count], context_lens[:count]), prompts)
+
+
+def check_parts(parts: object, batch: Lengths, *, add_up: Sequence[str]) -> None:
+    """Check the lengths of parts against those of their batch; host-only.
+
+    Args:
+        add_up: fields of Lengths that must add up to the batch's. None if the lengths are the maxima of a
+            captured graph: one step need not reach those of both parts.
+
+    Raises:
+        TypeError: ``parts`` is no Parts of two Lengths of plain ints.
+        ValueError: the lengths contradict each other.
+    """
+    if not isinstance(parts, Parts) or not all(isinstance(part, Lengths) for part in parts):
+        raise TypeError(f"parts is {parts!r}, but an attn_kernels.Parts of two Lengths is needed")
+    for name, part in parts._asdict().items():
+        for field, value in zip(Lengths._fields, part, strict=True):
+            check_int(f"parts.{name}.{field}", value, 0)
+        _check_part(f"parts.{name}", part, batch)
+    if parts.decodes.max_query_len > MAX_DRAFT:
+        raise ValueError(
+            f"parts.decodes.max_query_len is {parts.decodes.max_query_len}, but at most {MAX_DRAFT} is needed"
+        )
+    for field in add_up:
+        counts = [getattr(part, field) for part in parts]
+        if sum(counts) != getattr(batch, field):
+            raise ValueError(
+                f"{field} of parts is {counts[0]} and {counts[1]}, but the batch has {getattr(batch, field)}"
+            )
+
+
+def _check_part(name: str, part: Lengths, batch: Lengths) -> None:
+    for field, value, most in zip(Lengths._fields, part, batch, strict=True):
+        if value > most:
+            raise ValueError(f"{name}.{field} is {value}, but {field} of the batch is only {most}")
+    if part.num_query_tokens > part.num_seqs * part.max_query_len:
+        raise ValueError(
+            f"{name}.num_query_tokens is {part.num_query_tokens}, but {part.num_seqs} sequences of at most "
+            f"{part.max_query_len} tokens hold no more than {part.num_seqs * part.max_query_len}"
+        )
