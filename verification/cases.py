@@ -4,6 +4,7 @@ import dataclasses
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -34,6 +35,16 @@ MULTIPROCESSORS = 132
 PLAIN = LaunchFeatures()
 
 
+class PartConfigs(NamedTuple):
+    """The configs of a mixed batch's parts."""
+
+    decodes: Config
+    prompts: Config
+
+    def __str__(self) -> str:
+        return f"{self.decodes} then {self.prompts}"
+
+
 @dataclass(frozen=True)
 class VerifyCase:
     """A batch, its features and the configs to launch it with."""
@@ -44,10 +55,20 @@ class VerifyCase:
     features: LaunchFeatures = PLAIN
     query_scale: float = 1.0
     seed: int = 0
+    pairs: tuple[PartConfigs, ...] = ()  # configs of both parts, with which the batch is launched as well
     far: int = 0  # elements of a cache whose used pages lie at its end; 0: the cache holds no more than these
 
     def __str__(self) -> str:
         return f"{self.part} {self.seed}: {self.batch}, {self.features}"
+
+
+def in_pairs(case: VerifyCase) -> VerifyCase:
+    """Launch a case in parts as well, with each of its configs for one part and the next for the other."""
+    if case.batch.num_seqs < 2:
+        return case
+    configs = [config for config in case.configs if config is not None]
+    pairs = tuple(map(PartConfigs, configs, [*configs[1:], *configs[:1]]))
+    return dataclasses.replace(case, pairs=pairs)
 
 
 def random_config(variant: str, rng: random.Random, head_size: int) -> Config:
@@ -174,9 +195,9 @@ def full_cases(count: int, seed: int) -> list[VerifyCase]:
         for build in (decode(8, 2000), mixed(16, 0.5, 2000, 700), speculative(8, 7, 777))
     ]
     return [
-        *random_cases(count, seed),
-        *descriptor_cases(count // 5, seed),
-        *real_sizes(),
+        *map(in_pairs, random_cases(count, seed)),
+        *map(in_pairs, descriptor_cases(count // 5, seed)),
+        *map(in_pairs, real_sizes()),
         *every_config(small),
         *huge(),
     ]
@@ -184,8 +205,9 @@ def full_cases(count: int, seed: int) -> list[VerifyCase]:
 
 def quick_cases(count: int, seed: int) -> list[VerifyCase]:
     """Return fewer and smaller batches."""
+    drawn = random_cases(min(count, 40), seed, settings=10, max_seqs=16, max_context=2 * K, max_tokens=8 * K)
     return [
-        *random_cases(min(count, 40), seed, settings=10, max_seqs=16, max_context=2 * K, max_tokens=8 * K),
+        *map(in_pairs, drawn),
         *every_config([mixed(8, 0.5, 600, 200).at(GQA[0])]),
         *list(huge())[:1],
     ]
@@ -195,7 +217,7 @@ def cpu_cases(count: int, seed: int) -> list[VerifyCase]:
     """Return batches of a few tokens, for Triton's interpreter."""
     layouts = (HeadLayout(4, 2, 32), HeadLayout(6, 2, 40))
     limits = {"max_seqs": 3, "max_context": 48, "max_tokens": 100}
-    cases = list(random_cases(min(count, 4), seed, layouts, **limits))
+    cases = list(map(in_pairs, random_cases(min(count, 4), seed, layouts, **limits)))
     far = next(huge(1 << 16))
     batch = dataclasses.replace(far.batch, query_lens=(1, 3), context_lens=(20, 33)).at(layouts[0])
     return [*cases, dataclasses.replace(far, batch=batch, configs=far.configs[3:])]

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 import attn_kernels
-from attn_kernels import Config
+from attn_kernels import Config, Lengths, Parts
+from attn_kernels.core.lengths import MAX_DRAFT
+from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.checking import TOLERANCE, Check, Expected, check
 from attn_kernels.testing.poisoned import GARBAGE_PAGE, PoisonedBatch, make_batch, poison_workspace
-from verification.cases import VerifyCase
+from verification.cases import PartConfigs, VerifyCase
 from verification.features import FP8, with_strides
 
 FP8_TOLERANCE = 5e-2
@@ -38,22 +40,42 @@ class PoisonedCase:
         tolerance = FP8_TOLERANCE if self.case.features.fp8 else TOLERANCE[self.case.batch.dtype]
         return Expected(rows, self.tensors.reference(**self.options), tolerance)
 
-    def launch(self, config: Config | None) -> tuple[Tensor, Config]:
-        """Launch with an output and a workspace of NaN; return the output and the launched config."""
-        plan = self.tensors.plan(config=config)
+    def launch(self, config: Config | PartConfigs | None) -> tuple[Tensor, Config | PartConfigs]:
+        """Launch with an output and a workspace of NaN; return the output and what was launched."""
+        if isinstance(config, PartConfigs):
+            plan = self.tensors.plan_in_parts(*config, parts_of(self.case.batch))
+        else:
+            parts = None if config else Parts.of(self.case.batch.query_lens, self.case.batch.context_lens)
+            plan = self.tensors.plan(config=config, parts=parts)
         poison_workspace(plan)
-        used = self.emptied if plan.config.variant == "prefix_prefill" else self.tensors
+        variants = {part.config.variant for part in plan.parts or (plan,)}
+        used = self.emptied if variants == {"prefix_prefill"} else self.tensors
         out = torch.full_like(used.q, torch.nan, memory_format=torch.contiguous_format)
         out = with_strides(out, self.case.features.strides)
         k_new, v_new = self.new or (None, None)
         caches = (used.k_cache, used.v_cache)
         attn_kernels.run(plan, used.q, *caches, out=out, k_new=k_new, v_new=v_new, **self.options)
-        return out, plan.config
+        return out, PartConfigs(*(part.config for part in plan.parts)) if plan.parts else plan.config
 
-    def check(self, config: Config | None, expected: Expected) -> tuple[Check, Config]:
-        """Launch and compare with the reference; return also the launched config."""
+    def check(
+        self, config: Config | PartConfigs | None, expected: Expected
+    ) -> tuple[Check, Config | PartConfigs]:
+        """Launch and compare with the reference; return also what was launched."""
         out, launched = self.launch(config)
         return check(out, expected), launched
+
+
+def parts_of(batch: Batch) -> Parts:
+    """The batch's parts; wrong ones, of half the sequences each, where one would be empty."""
+    parts = Parts.of(batch.query_lens, batch.context_lens)
+    if all(part.num_query_tokens for part in parts):
+        return parts
+    half = batch.num_seqs // 2
+    decodes, prompts = (
+        Lengths.of(batch.query_lens[part], batch.context_lens[part])
+        for part in (slice(half), slice(half, None))
+    )
+    return Parts(decodes._replace(max_query_len=min(decodes.max_query_len, MAX_DRAFT)), prompts)
 
 
 def load(case: VerifyCase, device: torch.device) -> PoisonedCase:

@@ -15,6 +15,7 @@ import torch
 
 from attn_kernels import Config
 from attn_kernels.kernels import qblock
+from attn_kernels.kernels.divide import divide_kernel
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import (
     Batch,
@@ -69,8 +70,9 @@ def compiled(kernel: object, device: torch.device) -> int:
 
 
 def kernels(device: torch.device) -> dict[str, Any]:
-    """Return every kernel of every variant by name."""
+    """Return every kernel of every variant, and the one that divides mixed batches, by name."""
     all_kernels = [kernel for variant in VARIANTS.values() for kernel in variant.kernels]
+    all_kernels.append(divide_kernel)
     hopper = qblock.hopper_kernel(device)
     if hopper is not None:
         all_kernels.append(hopper.hopper_kernel)

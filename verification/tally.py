@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from attn_kernels import Config
 from attn_kernels.measure.checking import Check
-from verification.cases import VerifyCase
+from verification.cases import PartConfigs, VerifyCase
 
 SHOWN = 20  # failures that are printed
 
@@ -45,25 +45,28 @@ class Tally:
     left_out: Counter[str] = field(default_factory=Counter)
     chosen: Counter[str] = field(default_factory=Counter)  # configs by the generated module
 
-    def rows_of(self, case: VerifyCase, config: Config | None) -> list[TallyRow]:
+    def rows_of(self, case: VerifyCase, config: Config | PartConfigs | None) -> list[TallyRow]:
         """Return the rows in which a launch counts; `config` is None if choosing or planning failed."""
-        variant = config.variant if config else "heuristic"
-        if config and config.descriptors:
-            variant += " by descriptors"
+        if isinstance(config, PartConfigs):
+            variant = "two variants, in parts"
+        else:
+            variant = config.variant if config else "heuristic"
+            if config and config.descriptors:
+                variant += " by descriptors"
         types = {"bfloat16": "bf16", "float16": "fp16"}[case.batch.dtype_name]
         types += ", fp8 cache" * case.features.fp8
         features = [f"with {name}" for name in case.features.names if name != "none"]
         names = (f"{variant}, {types}", *features, f"part {case.part}")
         return [self.rows.setdefault(name, TallyRow()) for name in names]
 
-    def add(self, case: VerifyCase, config: Config, verdict: Check) -> None:
+    def add(self, case: VerifyCase, config: Config | PartConfigs, verdict: Check) -> None:
         """Count a checked launch."""
         for row in self.rows_of(case, config):
             row.add(verdict, f"{case.part} {case.seed} {config}")
         if not verdict.ok:
             self.failures.append(f"{case} {config}: {verdict}")
 
-    def fail(self, case: VerifyCase, config: Config | None, message: str) -> None:
+    def fail(self, case: VerifyCase, config: Config | PartConfigs | None, message: str) -> None:
         """Count a launch that raised."""
         self.failures.append(f"{case} {config or 'chosen config'}: {message}")
         for row in self.rows_of(case, config):

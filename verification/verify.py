@@ -13,26 +13,27 @@ import torch
 from attn_kernels.core.errors import brief, exceeds_device
 from attn_kernels.warmup.processes import compile_in_parallel
 from benchmarks.common import configs, environment
-from verification.cases import CASE_SETS, VerifyCase
+from verification.cases import CASE_SETS, PartConfigs, VerifyCase
 from verification.compile_jobs import ConfigJob
 from verification.poisoned import NoMemory, load
 from verification.tally import Tally
 
 
 def run_case(case: VerifyCase, device: torch.device, tally: Tally) -> None:
-    """Launch a case with each of its configs and compare each output with the same reference."""
+    """Launch a case with each of its configs, and of its pairs; compare each output with one reference."""
     try:
         loaded = load(case, device)
     except NoMemory as error:
         tally.left_out[f"part {case.part}: {error}"] += 1
         return
     expected = loaded.expect()
-    for config in case.configs:
+    for config in (*case.configs, *case.pairs):
         try:
             verdict, launched = loaded.check(config, expected)
         except Exception as error:
             if config is not None and exceeds_device(error):
-                tally.left_out[f"{config.variant} too large for this device"] += 1
+                variant = "a pair" if isinstance(config, PartConfigs) else config.variant
+                tally.left_out[f"{variant} too large for this device"] += 1
                 continue
             environment.raise_if_lost(device)
             tally.fail(case, config, brief(error))

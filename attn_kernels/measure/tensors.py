@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from attn_kernels.core.config import LaunchConfig
+from attn_kernels.core.lengths import Parts
 from attn_kernels.core.structures import Plan
 from attn_kernels.launch.run import run
 from attn_kernels.measure.batches import Batch
@@ -142,8 +143,8 @@ def stand_in(batch: Batch, device: torch.device) -> BatchTensors:
     return _assemble(batch, device, table, (KVSet(q, page, page.clone(), torch.empty_like(q)),))
 
 
-def plan_for(tensors: BatchTensors, config: LaunchConfig | None = None) -> Plan:
-    """`attn_kernels.plan` of the batch."""
+def plan_for(tensors: BatchTensors, config: LaunchConfig | None = None, *, in_parts: bool = False) -> Plan:
+    """`attn_kernels.plan` of the batch, on request in parts."""
     batch = tensors.batch
     return plan(
         tensors.cu_seqlens_q,
@@ -155,6 +156,7 @@ def plan_for(tensors: BatchTensors, config: LaunchConfig | None = None) -> Plan:
         max_query_len=batch.max_query_len,
         max_seq_len=batch.max_seq_len,
         config=config,
+        parts=Parts.of(batch.query_lens, batch.context_lens) if in_parts else None,
     )
 
 

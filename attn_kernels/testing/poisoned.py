@@ -8,9 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attn_kernels.core.config import LaunchConfig
+from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
-from attn_kernels.launch.run import run
+from attn_kernels.kernels.scratch import Fresh
+from attn_kernels.launch.run import begin, run
+from attn_kernels.planning.make import Step
+from attn_kernels.planning.parts import plan_parts
 from attn_kernels.planning.plan import plan
 from attn_kernels.testing.reference import paged_attention_reference
 
@@ -53,6 +58,18 @@ class PoisonedBatch:
             "model": self.model,
         }
         return plan(self.cu_seqlens_q, self.seqused_k, self.block_table, **(arguments | options))
+
+    def plan_in_parts(self, decodes: LaunchConfig, prompts: LaunchConfig, parts: Parts | None = None) -> Plan:
+        """Plan this batch in two parts of these configs; with any ``parts``, which need not be right."""
+        configs = iter((decodes, prompts))
+        lengths = (self.query_lens, self.context_lens)
+        scratch = Fresh(self.q.device)
+        step = Step(
+            self.cu_seqlens_q, self.seqused_k, self.block_table, self.model, scratch, None, False, None
+        )
+        made = plan_parts(step, Lengths.of(*lengths), parts or Parts.of(*lengths), lambda **_: next(configs))
+        begin(made)
+        return made
 
     def reference(self, **scoring: Any) -> Tensor:
         """Return the float64 result; ``scoring`` as ``attn_kernels.run`` takes it."""

@@ -21,6 +21,9 @@ from torch import Tensor
 from attn_kernels.core.config import Config
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
+from attn_kernels.kernels.arguments import ONE_PROGRAM_OPTIONS
+from attn_kernels.kernels.divide import divide_kernel
+from attn_kernels.launch import direct
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
 
@@ -71,6 +74,7 @@ class DummyLaunch:
         q = _rows(self.model, self.model.num_query_heads, device)
         for options in _options(self, device):
             run(step, q, *caches, **options)
+        _divide(device)
 
 
 def _rows(model: Model, heads: int, device: torch.device) -> Tensor:
@@ -112,6 +116,13 @@ def _plan(launch: DummyLaunch, device: torch.device) -> Plan:
         device_key=launch.device_key,
         check=False,
     )
+
+
+def _divide(device: torch.device) -> None:
+    """Launch the kernel that divides mixed batches: one for all configs and models."""
+    starts = torch.zeros(2, dtype=torch.int32, device=device)
+    arguments = [starts, starts, starts, 1, 0, 0, 0]
+    direct.launch_kernel(divide_kernel, (1,), arguments, ONE_PROGRAM_OPTIONS)
 
 
 def _options(launch: DummyLaunch, device: torch.device) -> Iterator[dict[str, Any]]:

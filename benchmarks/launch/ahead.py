@@ -4,8 +4,8 @@ python -m benchmarks.launch.ahead [--batches 1000]
 
 It calls `compile_ahead` for two models and two types of caches. A first process starts with an empty Triton
 cache, and a second one with the cache that the first left. The second process then serves random batches with
-the configs that the device's tree chooses. It counts the kernels that Triton compiles or loads during this,
-of which there must be none.
+the configs that the device's tree chooses, every other batch in parts. It counts the kernels that Triton
+compiles or loads during this, of which there must be none.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from attn_kernels import Model, run
+from attn_kernels import Config, Model, run
 from attn_kernels.measure.batches import (
     Batch,
     HeadLayout,
@@ -91,16 +91,17 @@ def count_compiled(device: torch.device) -> int:
 
 
 def serve(batches: Iterable[Batch], device: torch.device) -> Result:
-    """Plan and run each batch once, with the configs that the device's tree chooses."""
-    before, configs, times, reported = count_compiled(device), set(), [], []
-    for batch in batches:
+    """Plan and run each batch once, every other one in parts, with the choices of the device's tree."""
+    before, times, reported = count_compiled(device), [], []
+    configs: set[Config] = set()
+    for number, batch in enumerate(batches):
         tensors = stand_in(batch, device)
         (kv,) = tensors.sets
         began, known = time.perf_counter(), count_compiled(device)
-        plan = plan_for(tensors)
+        plan = plan_for(tensors, in_parts=number % 2 == 1)
         run(plan, kv.q, kv.k_cache, kv.v_cache, out=kv.out)
         times.append(time.perf_counter() - began)
-        configs.add(plan.config)
+        configs.update(part.config for part in plan.parts or (plan,))
         if count_compiled(device) > known:
             reported.append(f"{batch} launched {plan.config}")
         if device.type == "cuda":

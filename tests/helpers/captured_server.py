@@ -20,8 +20,11 @@ MODEL = Model(HEADS, KV_HEADS, HEAD_SIZE, BLOCK_SIZE, torch.float16)
 class Server:
     """Persistent buffers, and a plan for their maxima."""
 
-    def __init__(self, config, cache_dtype=None, query_len=None, **options):
-        """``query_len``: the longest query of the maxima; None where one sequence may have all tokens."""
+    def __init__(self, *configs, cache_dtype=None, query_len=None, parts=None, **options):
+        """Plan for one config, or for what is chosen for ``parts``; ``configs``: all that are launched.
+
+        ``query_len``: the longest query of the maxima; None where one sequence may have all tokens.
+        """
         self.options = options
         self.cu_seqlens_q = torch.zeros(MAX_SEQS + 1, dtype=torch.int32)
         self.seqused_k = torch.zeros(MAX_SEQS, dtype=torch.int32)
@@ -35,7 +38,7 @@ class Server:
             MODEL,
             max_query_tokens=MAX_TOKENS,
             max_num_seqs=MAX_SEQS,
-            configs=[config],
+            configs=configs,
         )
         self.plan = attn_kernels.plan(
             self.cu_seqlens_q,
@@ -45,9 +48,10 @@ class Server:
             num_query_tokens=MAX_TOKENS if query_len is None else MAX_SEQS * query_len,
             max_query_len=MAX_TOKENS if query_len is None else query_len,
             max_seq_len=MAX_CONTEXT,
-            config=config,
+            config=None if parts else configs[0],
             for_capture=True,
             workspace=workspace,
+            parts=parts,
         )
 
     def replay(self, batch):
@@ -69,8 +73,9 @@ class Server:
         begin(self.plan)
         rows = self.plan.num_query_tokens
         attn_kernels.run(self.plan, self.q[:rows], *self.caches, out=self.out[:rows], **self.options)
-        if self.plan.config.variant == "stream_k":
-            assert not self.plan.workspace[0].any(), "counters are zero between launches"
+        for part in self.plan.parts or (self.plan,):
+            if part.config.variant == "stream_k":
+                assert not part.workspace[0].any(), "counters are zero between launches"
         assert self.out[tokens:].isnan().all()
         return self.out[:tokens].clone()
 

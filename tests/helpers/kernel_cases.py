@@ -99,7 +99,8 @@ def kernels() -> dict[str, Any]:
     return {kernel.fn.__name__: kernel for variant in VARIANTS.values() for kernel in variant.kernels}
 
 
-ONCE_A_PLAN = ("count_q_blocks_kernel", "count_segments_kernel")
+COUNTING = ("count_q_blocks_kernel", "count_segments_kernel")
+ONCE_A_PLAN = (*COUNTING, "divide_kernel")
 
 
 def record_launches(

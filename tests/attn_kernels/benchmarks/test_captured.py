@@ -19,7 +19,9 @@ from attn_kernels.kernels import stream_k
 def test_replays_for_random_batches_under_the_maxima(names, fp8, programs_per_sm):
     rng = random.Random(f"{names}/{programs_per_sm}")
     options, cache_dtype = scores(HEADS, names), FP8 if fp8 else None
-    server = Server(make_config("stream_k", programs_per_sm=programs_per_sm), cache_dtype, **options)
+    server = Server(
+        make_config("stream_k", programs_per_sm=programs_per_sm), cache_dtype=cache_dtype, **options
+    )
     for seed in range(25):
         batch = batch_of(*random_lens(rng), seed, cache_dtype)
         out = server.replay(batch)

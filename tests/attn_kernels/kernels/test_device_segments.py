@@ -11,7 +11,7 @@ from captured_server import HEADS, Server, batch_of, random_lens
 from kernel_cases import FP8, assert_close, make_config, random_batch, scores
 
 from attn_kernels import Config
-from attn_kernels.planning import plan
+from attn_kernels.planning import make
 from attn_kernels.testing.poisoned import run_poisoned
 from generated.unified_attention import MODULES
 
@@ -58,7 +58,7 @@ pytestmark = pytest.mark.usefixtures("new_process")
 
 def count_by(function, monkeypatch):
     """Let a function count segments in place of every tree."""
-    monkeypatch.setattr(plan, "segments_function", lambda device, device_key: function)
+    monkeypatch.setattr(make, "segments_function", lambda device, device_key: function)
 
 
 def counting(variant, **parameters):
@@ -73,7 +73,7 @@ def test_replays_are_right_whatever_the_count(variant, names, fp8, monkeypatch):
     count_by(by_length, monkeypatch)
     rng = random.Random(f"{variant}/{names}")
     options, cache_dtype = scores(HEADS, names), FP8 if fp8 else None
-    server = Server(counting(variant), cache_dtype, **options)
+    server = Server(counting(variant), cache_dtype=cache_dtype, **options)
     counts = set()
     for seed in range(20):
         batch = batch_of(*random_lens(rng), seed, cache_dtype)

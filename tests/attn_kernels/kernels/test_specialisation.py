@@ -9,7 +9,7 @@ from itertools import accumulate
 
 import pytest
 import torch
-from kernel_cases import FP8, NAMES, ONCE_A_PLAN, kernels, make_config, record_launches
+from kernel_cases import COUNTING, FP8, NAMES, kernels, make_config, record_launches
 from specialisation_key import TARGETS, key
 
 import attn_kernels
@@ -175,7 +175,7 @@ def test_kernels_of_a_plan_are_compiled_once_for_every_model(variant, steps, mon
             variant, chance.choice((16, 64)), num_segments=chance.choice((2, 3, 16)), device_segments=1
         )
         attn_kernels.plan(*tensors, **(sizes | {"model": model}), config=config, check=False)
-    expected = set(ONCE_A_PLAN) if variant == "static_grid" else {"count_segments_kernel"}
+    expected = set(COUNTING) if variant == "static_grid" else {"count_segments_kernel"}
     for vendor in TARGETS:
         keys = {key(launch, vendor) for launch in launches}
         assert {name for name, *_ in keys} == expected

@@ -13,7 +13,7 @@ from kernel_cases import FP8, record_launches
 from specialisation_key import key
 
 import attn_kernels
-from attn_kernels import Config, Model
+from attn_kernels import Config, Model, Parts
 from attn_kernels.choose import capture, heuristic
 from attn_kernels.choose.heuristic import choose_for_key
 from attn_kernels.kernels import qblock
@@ -190,9 +190,14 @@ def test_graphs_launch_only_what_was_compiled(device_key, hopper, monkeypatch, m
             step = Step((1,) * num_seqs, (context,) * num_seqs, model)
             plan = step.plan(device_key=device_key, for_capture=True)
             attn_kernels.run(plan, *layer(step, memory, chance))
+            mixed = Step((*step.query_lens, 700, 9), (*step.context_lens, 900, 4000), model)
+            parts = Parts.of(mixed.query_lens, mixed.context_lens)
+            plan = mixed.plan(device_key=device_key, for_capture=chance.random() < 0.5, parts=parts)
+            attn_kernels.run(plan, *layer(mixed, memory, chance))
     met = keys(launches, "nvidia")
     assert met <= ready, sorted(met - ready, key=str)[:1]
-    assert {"count_segments_kernel", "segmented_kernel", "stream_k_kernel"} <= {name for name, *_ in met}
+    expected = {"count_segments_kernel", "segmented_kernel", "stream_k_kernel", "divide_kernel"}
+    assert expected <= {name for name, *_ in met}
 
 
 MODEL = Model(8, 2, 64, 16, BF16)

@@ -1,0 +1,374 @@
+"""Mixed batches in two parts: any config for either, and right results whatever the host says of them."""
+
+import random
+from itertools import product
+
+import pytest
+import torch
+from captured_server import HEADS, MAX_CONTEXT, MAX_SEQS, MAX_TOKENS, Server, random_lens
+from captured_server import batch_of as server_batch_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_cases import (
+    FP8,
+    NAMES,
+    ONCE_A_PLAN,
+    assert_close,
+    make_config,
+    random_batch,
+    record_launches,
+    scores,
+)
+
+import attn_kernels
+from attn_kernels import Config, Lengths, Parts, Workspace
+from attn_kernels.core.lengths import MAX_DRAFT
+from attn_kernels.kernels.divide import divide_kernel
+from attn_kernels.launch.run import begin
+from attn_kernels.planning import make
+from attn_kernels.planning import plan as plan_module
+from attn_kernels.testing.poisoned import run_poisoned
+
+LENS = ((1, 1, 3, 0, 1, 20, 1, 9), (50, 20, 33, 9, 64, 60, 8, 90))  # five decodes; another behind a prompt
+PARTS = Parts.of(*LENS)
+QBLOCK = Config("qblock", 16, 16)
+lens = st.lists(st.tuples(st.integers(0, 2 * MAX_DRAFT), st.integers(0, 99)), max_size=12)
+
+
+@pytest.fixture
+def batch():
+    return random_batch(LENS, kv_heads=2)
+
+
+@pytest.fixture
+def choose(monkeypatch):
+    """A function that sets the choices for decodes and prompts; returns what features they are made for."""
+
+    def set_choices(*configs):
+        seen = []
+
+        def chosen(**features):
+            seen.append(features)
+            return configs[(len(seen) - 1) % len(configs)]
+
+        for name in ("choose_for_device", "choose_for_capture"):
+            monkeypatch.setattr(plan_module, name, lambda *device_and_key: chosen)
+        return seen
+
+    return set_choices
+
+
+@given(lens)
+def test_parts_of_a_batch(lens):
+    queries, contexts = [query for query, _ in lens], [context for _, context in lens]
+    decodes, prompts = Parts.of(queries, contexts)
+    count = decodes.num_seqs
+    assert (decodes, prompts) == tuple(
+        Lengths(len(q), sum(q), max(q, default=0), max(k, default=0), sum(k))
+        for q, k in ((queries[:count], contexts[:count]), (queries[count:], contexts[count:]))
+    )
+    assert decodes.max_query_len <= MAX_DRAFT
+    assert count == len(lens) or queries[count] > MAX_DRAFT
+
+
+def test_lengths_of_unequal_lists_are_refused():
+    with pytest.raises(ValueError, match="query_lens has 2 entries and context_lens 1, but one of each"):
+        Lengths.of([1, 2], [3])
+
+
+@given(lens, st.integers(0, 12), st.integers(0, MAX_DRAFT), st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_the_device_divides_as_brute_force_does(lens, num_decodes, max_len, num_tokens):
+    queries = [query for query, _ in lens]
+    starts = [sum(queries[:i]) for i in range(len(queries) + 1)]
+    num_decodes = min(num_decodes, len(queries))
+    fitting = [
+        k
+        for k in range(num_decodes + 1)
+        if all(query <= max_len for query in queries[:k]) and starts[k] <= num_tokens
+    ]
+    found = divided(starts, num_decodes, num_tokens, max_len)
+    assert found == expected_starts(starts, num_decodes, max(fitting))
+
+
+def divided(starts, num_decodes, num_tokens, max_len):
+    """What the kernel writes; all else in its outputs stays as it was."""
+    outs = [torch.full((count + 3,), -7, dtype=torch.int32) for count in (num_decodes, len(starts) - 1)]
+    cu_seqlens_q = torch.tensor(starts, dtype=torch.int32)
+    divide_kernel[(1,)](*outs, cu_seqlens_q, len(starts) - 1, num_decodes, num_tokens, max_len)
+    assert all(out[-2:].tolist() == [-7, -7] for out in outs)
+    return [out[:-2].tolist() for out in outs]
+
+
+def expected_starts(starts, num_decodes, boundary):
+    return [
+        [starts[min(i, boundary)] for i in range(num_decodes + 1)],
+        [starts[max(i, boundary)] for i in range(len(starts))],
+    ]
+
+
+@pytest.mark.parametrize("boundary", [0, 255, 256, 257, 600])
+def test_batches_of_more_than_a_chunk_are_divided(boundary):
+    queries = [1] * boundary + [20] + [1] * (700 - boundary)
+    starts = [sum(queries[:i]) for i in range(len(queries) + 1)]
+    assert divided(starts, 650, 10_000, 8) == expected_starts(starts, 650, boundary)
+
+
+PAIRS = [*zip(NAMES, NAMES[2:] + NAMES[:2], strict=True), *zip(NAMES, NAMES, strict=True)]
+
+
+@pytest.mark.parametrize("names", ["", "window=11 sinks softcap"])
+@pytest.mark.parametrize("decodes, prompts", PAIRS)
+def test_every_variant_serves_either_part(decodes, prompts, names, batch):
+    plan = batch.plan_in_parts(make_config(decodes), make_config(prompts, 32, 32))
+    options = scores(8, names)
+    assert_close(run_poisoned(batch, plan, **options), batch.reference(**options))
+    assert plan.parts[0].cu_seqlens_q.tolist() == [0, 1, 2, 5, 5, 6]
+    assert plan.parts[1].cu_seqlens_q.tolist() == [6, 6, 6, 6, 6, 6, 26, 27, 36]
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_new_keys_and_values_serve_both_parts(variant, batch):
+    expected = batch.reference()
+    all_keys = [cache.clone() for cache in (batch.k_cache, batch.v_cache)]
+    k_new, v_new = batch.new_keys_and_values()
+    if variant != "prefix_prefill":  # it alone reads no new token from the caches
+        for cache, keys in zip((batch.k_cache, batch.v_cache), all_keys, strict=True):
+            cache.copy_(keys)
+    plan = batch.plan_in_parts(make_config(variant), make_config(variant, 32))
+    assert_close(run_poisoned(batch, plan, k_new=k_new, v_new=v_new), expected)
+
+
+@pytest.mark.parametrize("draft", range(2, MAX_DRAFT + 1))
+def test_speculative_decodes(draft):
+    batch = random_batch(((draft, draft, draft - 1, draft, 30), (40, draft, 70, 9, 50)))
+    plan = batch.plan_in_parts(make_config("segmented"), make_config("split", 32))
+    assert plan.parts[0].num_seqs == 4
+    assert_close(run_poisoned(batch, plan), batch.reference())
+
+
+def wrong_parts(rng, query_lens, context_lens):
+    """Parts that contradict the batch, but no more than the host can notice."""
+    whole = Lengths.of(query_lens, context_lens)
+    count, longest = rng.randint(1, whole.num_seqs), rng.randint(1, min(MAX_DRAFT, whole.max_query_len))
+    tokens = rng.randint(1, min(count * longest, whole.num_query_tokens))
+    decodes = Lengths(count, tokens, min(longest, tokens), rng.randint(1, whole.max_seq_len), 1)
+    rest = (whole.num_seqs - count, whole.num_query_tokens - tokens)
+    return Parts(decodes, Lengths(*rest, whole.max_query_len, 1, whole.num_kv_tokens - 1))
+
+
+@pytest.mark.parametrize("variant, seed", list(product(NAMES, range(4))))
+def test_wrong_parts_give_right_results(variant, seed):
+    """In any order, with any counts: also where all decodes seem to have the same number of tokens."""
+    rng = random.Random(f"{variant}/{seed}")
+    queries = [rng.choice((0, 1, 1, 2, 4, 8, 9, 30)) for _ in range(rng.randint(2, 7))]
+    queries[rng.randrange(len(queries))] += 1
+    contexts = [query + rng.choice((0, 5, 70)) for query in queries]
+    batch = random_batch((queries, contexts))
+    expected = batch.reference()
+    for _ in range(4):
+        parts = wrong_parts(rng, queries, contexts)
+        other = make_config(rng.choice(NAMES), 32)
+        plan = batch.plan_in_parts(*rng.sample([make_config(variant), other], 2), parts)
+        assert_close(run_poisoned(batch, plan), expected)
+
+
+def test_one_token_among_drafts_that_seem_alike():
+    """As many tokens as two drafts of four, but one sequence has one: both kernels of split are needed."""
+    batch = random_batch(((1, 4, 9, 3), (30, 40, 50, 60)))
+    parts = Parts(Lengths(2, 8, 4, 40, 70), Lengths(2, 9, 9, 60, 110))
+    plan = batch.plan_in_parts(make_config("split"), make_config("split", 32), parts)
+    assert plan.parts[0].cu_seqlens_q.tolist() == [0, 1, 5]
+    assert_close(run_poisoned(batch, plan), batch.reference())
+
+
+def test_each_part_is_chosen_for_by_its_own_lengths(batch, choose, monkeypatch):
+    seen = choose(make_config("segmented"), QBLOCK)
+    launches = record_launches(monkeypatch, once_a_plan=True)
+    plan = batch.plan(parts=PARTS)
+    assert [tuple(features[name] for name in Lengths._fields) for features in seen] == [
+        PARTS.decodes,
+        PARTS.prompts,
+    ]
+    assert (plan.config, plan.num_query_tokens, plan.num_seqs) == (QBLOCK, 36, 8)
+    assert_close(run_poisoned(batch, plan), batch.reference())
+    kernels = [launch.kernel for launch in launches]
+    assert kernels == ["divide_kernel", "segmented_kernel", "reduce_kernel", "qblock_kernel"]
+    heads, tokens = 8, 6
+    assert launches[2].grid == (tokens, heads), "decodes launch nothing for prompts"
+
+
+def test_kernels_that_count_run_once_for_each_part(batch, choose, monkeypatch):
+    monkeypatch.setattr(make, "segments_function", lambda device, key: all_segments)
+    counting = make_config("static_grid", num_segments=3, device_segments=1)
+    choose(counting, counting._replace(block_m=32))
+    launches = record_launches(monkeypatch, once_a_plan=True)
+    plan = batch.plan(parts=PARTS)
+    assert [launch.kernel for launch in launches].count("count_q_blocks_kernel") == 2
+    assert {launch.kernel for launch in launches} == set(ONCE_A_PLAN)
+    decodes, prompts = (part.workspace for part in plan.parts)
+    assert decodes[0].tolist()[-1] < prompts[0].tolist()[-1]
+    assert_close(run_poisoned(batch, plan), batch.reference())
+
+
+def all_segments(**features):
+    return 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"parts": None},
+        {"parts": PARTS, "config": QBLOCK},
+        {"parts": Parts(Lengths(0, 0, 0, 0, 0), Lengths.of(*LENS))},
+    ],
+)
+def test_one_config_serves_the_whole_batch(options, batch, choose):
+    choose(QBLOCK)
+    plan = batch.plan(**options)
+    assert (plan.parts, plan.config, plan.cu_seqlens_q) == ((), QBLOCK, batch.cu_seqlens_q)
+    assert_close(run_poisoned(batch, plan), batch.reference())
+
+
+@pytest.mark.parametrize("lens", [((), ()), ((0, 0), (0, 9)), ((1, 2), (5, 6)), ((20,), (30,))])
+def test_batches_of_one_part_have_no_parts(lens):
+    batch = random_batch(lens)
+    plan = batch.plan(parts=Parts.of(*lens))
+    assert plan.parts == ()
+    assert_close(run_poisoned(batch, plan), batch.reference())
+
+
+def changed(part, **lengths):
+    return PARTS._replace(**{part: getattr(PARTS, part)._replace(**lengths)})
+
+
+@pytest.mark.parametrize(
+    "parts, error, match",
+    [
+        ((PARTS.decodes, PARTS.prompts), TypeError, "parts is .* but an attn_kernels.Parts of two Lengths"),
+        (Parts((5, 6, 3, 64, 176), PARTS.prompts), TypeError, "an attn_kernels.Parts of two Lengths"),
+        (changed("decodes", num_seqs=5.0), TypeError, "parts.decodes.num_seqs is a float, but a plain int"),
+        (changed("prompts", max_seq_len=-1), ValueError, "parts.prompts.max_seq_len is -1, but at least 0"),
+        (changed("decodes", num_seqs=4), ValueError, "num_seqs of parts is 4 and 3, but the batch has 8"),
+        (changed("prompts", num_query_tokens=29), ValueError, "num_query_tokens of parts is 6 and 29, but"),
+        (changed("prompts", num_kv_tokens=1), ValueError, "num_kv_tokens of parts is 176 and 1, but the"),
+        (changed("decodes", max_seq_len=91), ValueError, "decodes.max_seq_len is 91, but max_seq_len of the"),
+        (changed("prompts", max_query_len=21), ValueError, "prompts.max_query_len is 21, but max_query_len"),
+        (changed("decodes", max_query_len=9), ValueError, "decodes.max_query_len is 9, but at most 8 is"),
+        (changed("decodes", max_query_len=1), ValueError, "decodes.num_query_tokens is 6, but 5 sequences"),
+    ],
+)
+@pytest.mark.parametrize("config", [None, QBLOCK])
+def test_lengths_that_contradict_each_other(parts, error, match, config, batch):
+    with pytest.raises(error, match=match) as raised:
+        batch.plan(parts=parts, config=config, check=False)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "lens, match",
+    [
+        (
+            ((1, 20, 3, 0, 1, 1, 1, 9), LENS[1]),
+            "sequence 1 20 query tokens, but parts.decodes.max_query_len",
+        ),
+        (
+            ((1, 1, 2, 0, 1, 20, 2, 9), LENS[1]),
+            "the first 5 sequences 5 query tokens, but parts.decodes.num",
+        ),
+        (
+            (LENS[0], (50, 20, 33, 9, 90, 60, 8, 64)),
+            "gives sequence 4 90 keys, but parts.decodes.max_seq_len",
+        ),
+    ],
+)
+def test_contents_that_contradict_the_parts(lens, match):
+    batch = random_batch(lens)
+    with pytest.raises(ValueError, match=match) as raised:
+        batch.plan(parts=PARTS)
+    assert "\n" not in str(raised.value)
+    plan = batch.plan(parts=PARTS, check=False)
+    assert_close(run_poisoned(batch, plan), batch.reference())
+
+
+def test_too_few_decodes_are_no_mistake(batch):
+    parts = Parts(*(Lengths.of(*(of[part] for of in LENS)) for part in (slice(2), slice(2, None))))
+    plan = batch.plan(parts=parts)
+    assert plan.parts[0].num_seqs == 2
+    assert_close(run_poisoned(batch, plan), batch.reference())
+
+
+def maxima(decodes, prompts):
+    """Of a server's graph: it may be full of decodes, or of prompts."""
+    return Parts(
+        Lengths(decodes, decodes, 1, MAX_CONTEXT, decodes * MAX_CONTEXT),
+        Lengths(prompts, MAX_TOKENS, MAX_TOKENS, MAX_CONTEXT, prompts * MAX_CONTEXT),
+    )
+
+
+@pytest.mark.parametrize("names, cache_dtype", [("", None), ("window=37 sinks", FP8)])
+@pytest.mark.parametrize("decodes, prompts", PAIRS[: len(NAMES)])
+def test_replays_find_their_own_boundary(decodes, prompts, names, cache_dtype, choose):
+    rng = random.Random(names)
+    configs, options = (make_config(decodes), make_config(prompts, 32)), scores(HEADS, names)
+    choose(*configs)
+    server = Server(*configs, cache_dtype=cache_dtype, parts=maxima(MAX_SEQS, min(2, MAX_SEQS)), **options)
+    boundaries = set()
+    for seed in range(8):
+        queries, contexts = random_lens(rng)
+        if rng.random() < 0.7:  # decodes first, as engines do
+            ordered = sorted(zip(queries, contexts, strict=True), key=lambda pair: pair[0] > 1)
+            queries, contexts = [query for query, _ in ordered], [context for _, context in ordered]
+        batch = server_batch_of(queries, contexts, seed, cache_dtype)
+        if len(batch.q):
+            assert_close(server.replay(batch), batch.reference(**options))
+            boundaries.add(server.plan.parts[1].cu_seqlens_q[0].item())
+    assert len(boundaries) > 2
+
+
+def test_a_workspace_serves_one_plan_after_another(choose, monkeypatch):
+    """Both parts keep their counts; partial results are shared, as layers use them one after another."""
+    monkeypatch.setattr(make, "segments_function", lambda device, key: all_segments)
+    configs = [
+        make_config("static_grid", 16, num_segments=3, device_segments=1),
+        make_config("static_grid", 32, num_segments=3, device_segments=1),
+        make_config("segmented", 16, num_segments=3),
+        make_config("stream_k", 16),
+    ]
+    lens = [LENS, ((1, 12), (30, 40)), ((9, 1, 8), (9, 64, 20)), ((1,) * 6 + (20, 11), (33,) * 8)]
+    batches = [random_batch(these) for these in lens]
+    workspace = Workspace.for_maxima(
+        "cpu", batches[0].model, max_query_tokens=64, max_num_seqs=8, configs=configs
+    )
+    rng = random.Random(0)
+    for _ in range(12):
+        batch = rng.choice(batches)
+        choose(*(rng.choice(configs) for _ in range(2)))
+        parts = Parts.of(batch.query_lens, batch.context_lens)
+        plan = batch.plan(parts=parts, workspace=workspace)
+        for _ in range(2):
+            assert_close(run_poisoned(batch, plan), batch.reference())
+    with pytest.raises(ValueError, match="num_seqs is 9, but the workspace was made for max_num_seqs 8"):
+        batch = random_batch(((1,) * 8 + (20,), (33,) * 9))
+        batch.plan(parts=Parts.of(batch.query_lens, batch.context_lens), workspace=workspace)
+
+
+def test_contents_may_change_between_layers_and_plans(batch, choose):
+    """As in a replay: what begins a plan launches again, and finds the new boundary."""
+    choose(QBLOCK, QBLOCK._replace(block_m=32))
+    plan = batch.plan(parts=PARTS)
+    other = random_batch(((15, 1, 2, 1, 9, 1, 1, 6), LENS[1]), kv_heads=2)
+    for name in ("cu_seqlens_q", "seqused_k", "block_table"):
+        getattr(batch, name).copy_(getattr(other, name))
+    begin(plan)
+    assert plan.parts[1].cu_seqlens_q[0] == 0
+    assert_close(run_poisoned(other, plan), other.reference())
+
+
+@pytest.mark.parametrize("name", ["q", "out"])
+def test_layers_are_checked_against_the_whole_batch(name, batch):
+    plan = batch.plan(parts=PARTS)
+    tensors = {"q": batch.q, "out": torch.empty_like(batch.q)}
+    tensors[name] = tensors[name][:6]
+    with pytest.raises(ValueError, match=rf"{name} has shape \(6, 8, 32\), but \(36, 8, 32\) is needed"):
+        attn_kernels.run(plan, tensors["q"], batch.k_cache, batch.v_cache, out=tensors["out"])
