@@ -16,6 +16,7 @@ LETTERS = {
     "waves_per_eu": "E",
     "matrix_size": "I",
     "device_segments": "G",
+    "decode_tile": "K",
 }
 
 
@@ -58,6 +59,7 @@ class Config(NamedTuple):
     # 1 lets the GPU count, from the lengths in memory, how many of ``num_segments`` a batch needs
     # (``segmented``, ``static_grid``; ``kernels.device_splits``).
     device_segments: int = 0
+    decode_tile: int = 0  # keys of one step of the decodes in ``pod``, whose ``tile_size`` is of the prompts
 
     def __str__(self) -> str:
         """``qblock_M64_T32_W4_S2``: letters of the fields that are not at their defaults, and M, T, W, S."""

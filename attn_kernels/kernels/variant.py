@@ -25,13 +25,13 @@ class ConfigGrid:
     N: tuple[int, ...] = (1,)
     P: tuple[int, ...] = (1,)
     D: tuple[int, ...] = (0,)
+    K: tuple[int, ...] = (0,)
 
     def configs(self, variant: str) -> Iterator[Config]:
         """The configs of a variant; the last parameter varies fastest."""
-        for m, t, w, s, n, p, d in product(self.M, self.T, self.W, self.S, self.N, self.P, self.D):
-            yield Config(
-                variant, m, t, num_segments=n, num_warps=w, num_stages=s, programs_per_sm=p, descriptors=d
-            )
+        values = (self.M, self.T, self.W, self.S, self.N, self.P, self.D, self.K)
+        for m, t, w, s, n, p, d, k in product(*values):
+            yield Config(variant, m, t, n, w, s, p, d, decode_tile=k)
 
 
 def no_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
@@ -53,6 +53,7 @@ class Variant:
     # The kernels that a config launches for so many query heads a KV head, and what they are compiled for.
     specialise: Callable[[Config, int], tuple[Specialisation, ...]]
     parameters: frozenset[str] = frozenset()  # launch parameters that it has beside those of all variants
+    mixed: bool = False  # computes both parts of a mixed batch in one launch, and no other batch
     one_row: bool = False  # block_m is 1, so its products use no matrix instructions
     one_head: bool = False  # a tile of block_m rows holds query tokens of one head
     # Rows of the query tiles in decode, from the query heads a KV head, where these are not block_m.
