@@ -15,7 +15,7 @@ from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.compile import compile_config
 from attn_kernels.offline.processes import ENDED, compile_in_processes, describe_error
 from attn_kernels.offline.resources import Resources
-from attn_kernels.planning import plan
+from attn_kernels.planning import make
 
 LARGEST_HEAD = 256
 LARGEST_GROUP = 64  # query heads a KV head: more are shared among programs of the fallback's tiles
@@ -73,10 +73,10 @@ class AttentionHook:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The keyword arguments of the one call of ``choose`` in ``planning.plan``."""
+        """The keyword arguments of the one call of ``choose`` in ``planning.make``."""
         calls = [
             node
-            for node in ast.walk(ast.parse(inspect.getsource(plan)))
+            for node in ast.walk(ast.parse(inspect.getsource(make)))
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "choose"
         ]
         (call,) = calls

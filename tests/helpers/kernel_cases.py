@@ -11,6 +11,7 @@ from torch import Tensor
 from attn_kernels import Config
 from attn_kernels.choose import capture, heuristic
 from attn_kernels.choose.overrides import overrides
+from attn_kernels.kernels.divide import divide_kernel
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.launch import direct
 from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error, run_poisoned
@@ -95,8 +96,9 @@ def number(value: Any) -> int:
 
 
 def kernels() -> dict[str, Any]:
-    """Every kernel of every variant by its name."""
-    return {kernel.fn.__name__: kernel for variant in VARIANTS.values() for kernel in variant.kernels}
+    """Every kernel of every variant, and the one that divides batches, by its name."""
+    of_variants = [kernel for variant in VARIANTS.values() for kernel in variant.kernels]
+    return {kernel.fn.__name__: kernel for kernel in (*of_variants, divide_kernel)}
 
 
 COUNTING = ("count_q_blocks_kernel", "count_segments_kernel")

@@ -129,7 +129,8 @@ def as_numbers(launch):
 def check_direct(recorder, plan, layer):
     """The layer's next launch is direct, and as Triton's dispatch would make it."""
     recorder.clear()
-    run(dataclasses.replace(plan, launch_cache={}, launches={}), layer)
+    parts = tuple(dataclasses.replace(part, launch_cache={}) for part in plan.parts)
+    run(dataclasses.replace(plan, launch_cache={}, launches={}, parts=parts), layer)
     expected = recorder.public
     assert expected
     assert not recorder.direct

@@ -66,7 +66,8 @@ def test_page_ids_are_read_from_the_first_to_the_last_key_only(page_size, first_
 
 @pytest.mark.parametrize("query_lens", [(5,), (4, 4), (0, 0, 9, 0, 1, 0), (1,) * 7, (3, 8, 0)])
 @pytest.mark.parametrize("block_q", [1, 3, 4, 16])
-def test_every_q_block_finds_its_sequence(query_lens, block_q):
+@pytest.mark.parametrize("base", [0, 5, 17])  # tokens before the first sequence
+def test_every_q_block_finds_its_sequence(query_lens, block_q, base):
     starts = [sum(query_lens[:i]) for i in range(len(query_lens) + 1)]
     num_blocks = starts[-1] // block_q + len(query_lens)
     first_blocks = [start // block_q + i for i, start in enumerate(starts[:-1])]
@@ -74,7 +75,8 @@ def test_every_q_block_finds_its_sequence(query_lens, block_q):
         max(i for i, first in enumerate(first_blocks) if first <= block) for block in range(num_blocks)
     ]
     out = torch.full((num_blocks,), -1, dtype=torch.int32)
-    store_sequences[(num_blocks,)](out, torch.tensor(starts, dtype=torch.int32), len(query_lens), block_q)
+    cu_seqlens_q = base + torch.tensor(starts, dtype=torch.int32)
+    store_sequences[(num_blocks,)](out, cu_seqlens_q, len(query_lens), block_q)
     assert out.tolist() == expected
     for i, length in enumerate(query_lens):
         room = expected.count(i) * block_q

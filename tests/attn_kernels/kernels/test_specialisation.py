@@ -5,7 +5,7 @@ The key is computed as Triton's launcher does, by a JITFunction of the same sour
 
 import random
 from collections import Counter
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from kernel_cases import COUNTING, FP8, NAMES, kernels, make_config, record_laun
 from specialisation_key import TARGETS, key
 
 import attn_kernels
-from attn_kernels import Model
+from attn_kernels import Model, Parts
 from attn_kernels.kernels import qblock
 
 HEADS, KV_HEADS, HEAD_SIZE, PAGE = 8, 2, 64, 16
@@ -161,6 +161,19 @@ def test_configs_of_other_tiles_share_the_reduce_kernel(variant, steps, buffer, 
     for vendor in TARGETS:
         keys = {key(launch, vendor) for launch in launches}
         assert Counter(name for name, *_ in keys) == {f"{variant}_kernel": len(tiles), "reduce_kernel": 1}
+
+
+def test_one_kernel_divides_all_batches(steps, monkeypatch):
+    launches = record_launches(monkeypatch, execute=False, once_a_plan=True)
+    for tensors, sizes in steps[:200]:
+        starts, contexts = tensors[0].tolist(), tensors[1].tolist()
+        parts = Parts.of([stop - start for start, stop in pairwise(starts)], contexts)
+        attn_kernels.plan(*tensors, **sizes, parts=parts, check=False)
+    launches = [launch for launch in launches if launch.kernel == "divide_kernel"]
+    assert len(launches) > 20
+    for vendor in TARGETS:
+        keys = {key(launch, vendor) for launch in launches}
+        assert len(keys) == 1, differences(keys)
 
 
 @pytest.mark.parametrize("variant", ["segmented", "static_grid"])

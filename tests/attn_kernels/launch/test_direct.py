@@ -83,6 +83,36 @@ def test_a_direct_launch_is_what_triton_would_launch(variant, recorder):
             check_direct(recorder, plan, layer)
 
 
+@pytest.mark.parametrize("decodes, prompts", list(zip(NAMES, NAMES[1:] + NAMES[:1], strict=True)))
+def test_the_launches_of_both_parts_are_direct(decodes, prompts, recorder):
+    """And stand together in the cache of the whole plan: one look-up a layer."""
+    configs = make_config(decodes), make_config(prompts, 32)
+    for lens in (((1, 2, 20), (30, 40, 50)), ((8, 1, 1, 9, 30), (9, 400, 70, 20, 30))):
+        batch = batch_of(lens)
+        plan = batch.plan_in_parts(*configs)
+        layers = [
+            layer_of(batch, **CHANGES[name](batch)) for name in ("other tensors", "q off", "all", "fp8")
+        ]
+        for layer in layers:
+            run(plan, layer)
+        for layer in layers:
+            check_direct(recorder, plan, layer)
+            assert len(recorder.direct) > 1
+    assert len(plan.launches) == len(layers)
+
+
+def test_what_divides_a_batch_is_launched_directly(recorder):
+    batch = batch_of(((1, 2, 20), (30, 40, 50)))
+    plans = [batch.plan_in_parts(make_config("qblock"), make_config("qblock", 32)) for _ in range(2)]
+    (first,), (second,) = recorder.public, recorder.direct
+    assert first.kernel == second.kernel == "divide_kernel"
+    for launch, plan in zip((first, second), plans, strict=True):
+        decodes, prompts = plan.parts
+        pointers = [part.cu_seqlens_q.data_ptr() for part in (decodes, prompts, plan)]
+        assert as_numbers(launch).arguments == [*pointers, 3, 2, 3, 2]
+    assert second.grid == (1, 1, 1)
+
+
 def test_queries_of_another_dtype(recorder):
     for dtype in (torch.float16, torch.bfloat16):
         batch = batch_of(dtype=dtype)
