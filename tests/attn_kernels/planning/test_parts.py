@@ -88,23 +88,21 @@ def test_the_device_divides_as_brute_force_does(lens, num_decodes, max_len, num_
         if all(query <= max_len for query in queries[:k]) and starts[k] <= num_tokens
     ]
     found = divided(starts, num_decodes, num_tokens, max_len)
-    assert found == expected_starts(starts, num_decodes, max(fitting))
+    assert found == expected_starts(starts, max(fitting))
 
 
 def divided(starts, num_decodes, num_tokens, max_len):
     """What the kernel writes; all else in its outputs stays as it was."""
-    outs = [torch.full((count + 3,), -7, dtype=torch.int32) for count in (num_decodes, len(starts) - 1)]
+    outs = [torch.full((len(starts) + 2,), -7, dtype=torch.int32) for _ in range(2)]
     cu_seqlens_q = torch.tensor(starts, dtype=torch.int32)
     divide_kernel[(1,)](*outs, cu_seqlens_q, len(starts) - 1, num_decodes, num_tokens, max_len)
     assert all(out[-2:].tolist() == [-7, -7] for out in outs)
     return [out[:-2].tolist() for out in outs]
 
 
-def expected_starts(starts, num_decodes, boundary):
-    return [
-        [starts[min(i, boundary)] for i in range(num_decodes + 1)],
-        [starts[max(i, boundary)] for i in range(len(starts))],
-    ]
+def expected_starts(starts, boundary):
+    places = range(len(starts))
+    return [[starts[min(i, boundary)] for i in places], [starts[max(i, boundary)] for i in places]]
 
 
 @pytest.mark.parametrize("boundary", [0, 255, 256, 257, 600])
