@@ -75,15 +75,15 @@ def plan(
     checks.check_lengths(
         num_seqs, blocks_per_seq, model.block_size, num_query_tokens, max_query_len, max_seq_len
     )
-    counts = ["num_seqs", "num_query_tokens"]
+    add_up: tuple[str, ...] = ("num_seqs", "num_query_tokens", "num_kv_tokens")
     if num_kv_tokens is None:
+        add_up = ("num_seqs", "num_query_tokens")
         num_kv_tokens = num_seqs * max_seq_len
     else:
         checks.check_int("num_kv_tokens", num_kv_tokens, 0)
-        counts.append("num_kv_tokens")
     lengths = Lengths(num_seqs, num_query_tokens, max_query_len, max_seq_len, num_kv_tokens)
     if parts is not None:
-        check_parts(parts, lengths, add_up=() if for_capture else counts)
+        check_parts(parts, lengths, add_up=() if for_capture else add_up)
 
     device = cu_seqlens_q.device
     max_page_id = None
