@@ -13,7 +13,13 @@ from attn_kernels.measure.checking import Expected, check, expect
 from attn_kernels.measure.roofline import Ceilings
 from attn_kernels.measure.tensors import BatchTensors, materialise, rotation
 from attn_kernels.measure.timing import Timed, prepare, time_briefly, time_together
-from benchmarks.attention.records import SKIPPED, ComparisonRecord, Records, time_ratio
+from benchmarks.attention.records import (
+    SKIPPED,
+    ComparisonRecord,
+    Records,
+    time_ratio,
+    with_fastest_rival,
+)
 from benchmarks.common.environment import raise_if_lost
 from benchmarks.common.implementations import Implementation, NotApplicable, Ours, PreparedLaunches
 from benchmarks.common.space import Candidates
@@ -71,7 +77,7 @@ def compare_batch(batch: Batch, space: Mapping[str, Candidates], settings: Compa
         if str(result.config) == chosen or chosen_is_faster:
             record = dataclasses.replace(records["ours"], implementation=name)
         records[name] = dataclasses.replace(record, tried=result.tried, rejected="; ".join(result.rejected))
-    return with_best(records, searches)
+    return with_fastest_rival(with_best(records, searches))
 
 
 def with_best(records: Records, variants: Iterable[str]) -> Records:

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from benchmarks.attention.records import SKIPPED, ComparisonRecord, Records, time_ratio
+from benchmarks.attention.records import FASTEST_RIVAL, RIVALS, SKIPPED, ComparisonRecord, Records, time_ratio
 from benchmarks.common.table import figure, geomean
 
 
@@ -23,7 +23,10 @@ def rate_text(record: ComparisonRecord) -> str:
 
 
 def header(rivals: Sequence[str], sweep: bool) -> str:
-    """Return the titles of `batch_line`; `R/b` and `R/o` are rival R's time over that of best and of ours."""
+    """Return the titles of `batch_line`; `R/b` and `R/o` are rival R's time over that of best and of ours.
+
+    The line of a batch ends with the name of the fastest rival, if FASTEST_RIVAL is among the `rivals`.
+    """
     text = f"{'batch':23} {'heads':8} {'ours us':>8}"
     text += f" {'best us':>8} {'config of best':31}" if sweep else f" {'config':31}"
     text += f" {'rate':>9} {'roof':>5}" + "".join(f" {rival + ' us':>8}" for rival in rivals)
@@ -42,6 +45,8 @@ def batch_line(records: Records, rivals: Sequence[str], sweep: bool) -> str:
     text += "".join(f" {time_text(records.get(rival)):>8}" for rival in rivals)
     for mine in ("best", "ours") if sweep else ("ours",):
         text += " |" + "".join(f" {figure(time_ratio(records, rival, mine), '.2f'):>6}" for rival in rivals)
+    if FASTEST_RIVAL in rivals and FASTEST_RIVAL in records:
+        text += f" {records[FASTEST_RIVAL].config}"
     return text + "".join(f"\n    {note}" for note in notes(records))
 
 
@@ -52,7 +57,7 @@ def notes(records: Records) -> list[str]:
     if ours.kv_sets < 2:
         lines.append("one KV set: cache not cold")
     for name, record in records.items():
-        unsuited = name == "sdpa" and record.time_us is None  # so are most batches
+        unsuited = name in RIVALS and not record.note.startswith(("WRONG", "FAILED"))  # so are most batches
         if record.note and not unsuited and not record.note.startswith(SKIPPED):
             lines.append(f"{name}: {record.note}")
         if record.rejected:
