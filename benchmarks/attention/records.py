@@ -115,11 +115,11 @@ def summary(records: Records) -> dict[str, object]:
     }
 
 
-def ours_failed(records: Records) -> bool:
+def ours_failed(records: Records, ours_name: str = "ours") -> bool:
     """Tell whether any launch of ours was wrong or failed; skipping a variant is no failure."""
     ours = [record for name, record in records.items() if name not in (*RIVALS, FASTEST_RIVAL)]
     any_failed = any(record.rejected or record.note.startswith(("WRONG", "FAILED")) for record in ours)
-    return any_failed or not records["ours"].ok
+    return any_failed or not records[ours_name].ok
 
 
 def write_records(folder: Path, head: dict[str, object], batches: Sequence[Records]) -> None:
