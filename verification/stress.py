@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ from attn_kernels.warmup.processes import compile_in_parallel
 from benchmarks.attention.drawn_batches import up_to
 from benchmarks.common import configs, environment
 from benchmarks.common.implementations import NotApplicable
-from benchmarks.common.in_parts import PartsJob, options_in_parts
+from benchmarks.common.in_parts import PartsJob, parts_class, parts_of
 from benchmarks.launch.threads import Hang, in_threads
 from benchmarks.launch.timing import synchronise
 from verification.busy import SPIN_MS, BusyMultiprocessors
@@ -113,9 +114,9 @@ class StressCase:
 
 def launch(batch: Batch, tensors: PoisonedBatch, workspace: Workspace | None, layers: int) -> list[Tensor]:
     """Plan with `parts`, where the package has it, and launch so many layers onto outputs of NaN."""
-    options = {"check": False, "workspace": workspace}
+    options: dict[str, Any] = {"check": False, "workspace": workspace}
     with contextlib.suppress(NotApplicable):
-        options |= options_in_parts(batch.query_lens, batch.context_lens)
+        options["parts"] = parts_of(batch.query_lens, batch.context_lens)
     plan = tensors.plan(**options)
     outputs = [torch.full_like(tensors.q, torch.nan) for _ in range(layers)]
     for out in outputs:
@@ -209,7 +210,7 @@ def main() -> int:
     check_arguments(args, device)
     print(environment.headline(environment.describe(device)), flush=True)
     try:
-        options_in_parts((1,), (1,))
+        parts_class()
     except NotApplicable as error:
         print(f"planned without parts: {error}")
     batches = draw(ON_GPU if device.type == "cuda" else ON_CPU, args.seed)

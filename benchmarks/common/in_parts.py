@@ -57,11 +57,6 @@ def split_tensors(tensors: BatchTensors) -> tuple[BatchTensors, BatchTensors]:
     )
 
 
-def options_in_parts(query_lens: tuple[int, ...], context_lens: tuple[int, ...]) -> dict[str, Any]:
-    """Return the option of `attn_kernels.plan` for a batch in parts; raises NotApplicable without Parts."""
-    return {"parts": parts_class().of(query_lens, context_lens)}
-
-
 def parts_class() -> Any:
     """Return `attn_kernels.Parts`; raises NotApplicable where the package has none."""
     parts = getattr(attn_kernels, "Parts", None)
@@ -70,9 +65,21 @@ def parts_class() -> Any:
     return parts
 
 
+def parts_of(query_lens: tuple[int, ...], context_lens: tuple[int, ...]) -> Any:
+    """Return the `Parts` of a batch; raises NotApplicable where the package has none."""
+    return parts_class().of(query_lens, context_lens)
+
+
+def parts_of_maxima(decodes: tuple[int, ...], prompts: tuple[int, ...]) -> Any:
+    """Return the `Parts` of the maxima of each part, in the order of `Lengths`; raises as `parts_of`."""
+    parts, lengths = parts_class(), getattr(attn_kernels, "Lengths")  # noqa: B009
+    return parts(lengths(*decodes), lengths(*prompts))
+
+
 def plan_in_parts(tensors: BatchTensors) -> Plan:
     """Plan a mixed batch with `parts`; raises NotApplicable without Parts."""
     batch = tensors.batch
+    options: dict[str, Any] = {"parts": parts_of(batch.query_lens, batch.context_lens)}
     return attn_kernels.plan(
         tensors.cu_seqlens_q,
         tensors.seqused_k,
@@ -82,7 +89,7 @@ def plan_in_parts(tensors: BatchTensors) -> Plan:
         num_kv_tokens=batch.num_kv_tokens,
         max_query_len=batch.max_query_len,
         max_seq_len=batch.max_seq_len,
-        **options_in_parts(batch.query_lens, batch.context_lens),
+        **options,
     )
 
 

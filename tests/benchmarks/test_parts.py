@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import attn_kernels
 from attn_kernels.measure.batches import Batch, HeadLayout, decode, prefill, speculative
 from attn_kernels.measure.checking import check, expect
 from attn_kernels.measure.roofline import Ceilings
@@ -15,7 +16,10 @@ from attn_kernels.measure.tensors import materialise
 from attn_kernels.measure.timing import Timing
 from benchmarks.attention import parts, tables
 from benchmarks.attention.records import ComparisonRecord, Records
-from benchmarks.common.in_parts import OursInSeries, is_mixed, split, split_tensors
+from benchmarks.common.in_parts import OursInParts, OursInSeries, is_mixed, split, split_tensors
+from benchmarks.graphs import captured
+from benchmarks.graphs.captured_step import CapturedStep
+from benchmarks.graphs.tables import EXACT_PARTS, PARTS
 
 CPU = torch.device("cpu")
 BATCH = Batch("b", "mixed", (1, 0, 8, 9, 1, 20), (30, 5, 8, 40, 17, 20), HeadLayout(4, 2, 16))
@@ -124,3 +128,42 @@ def test_wrong_options_are_refused_with_one_line(
         parts.main()
     assert stopped.value.code == 2
     assert capsys.readouterr().err == line + "\n"
+
+
+def test_captured_refuses_parts_where_nothing_can_be_in_parts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["captured", "--smoke", "--parts", "--sets", "decode"])
+    with pytest.raises(SystemExit) as stopped:
+        captured.main()
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == "--parts: the set mixed is needed\n"
+
+
+@pytest.mark.skipif(not hasattr(attn_kernels, "Parts"), reason="this attn_kernels has no Parts")
+def test_a_graph_in_parts_is_replayed_for_random_batches_and_checked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["captured", "--smoke", "--parts", "--sets", "mixed", "--batches", "4"]
+    monkeypatch.setattr(sys, "argv", command)
+    assert captured.main() == 0
+    printed = capsys.readouterr().out
+    assert PARTS in printed and EXACT_PARTS in printed
+
+    def replay_with_nan(self: CapturedStep) -> None:
+        replay(self)
+        if self._candidate.name == PARTS:
+            self._layers[0].out[0, 0, 0] = torch.nan
+
+    replay = CapturedStep.replay
+    monkeypatch.setattr(CapturedStep, "replay", replay_with_nan)
+    assert captured.main() == 1
+    assert f"WRONG {PARTS}, " in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not hasattr(attn_kernels, "Parts"), reason="this attn_kernels has no Parts")
+def test_plans_with_parts_write_the_whole_output() -> None:
+    tensors = materialise(BATCH.at(dtype=torch.float16), CPU)
+    prepared = OursInParts().prepare(tensors)
+    prepared.launches[0]()
+    assert check(prepared.output(0), expect(tensors)).ok
