@@ -152,7 +152,7 @@ def stress(
     synchronise(device)
 
     def turn(number: int, index: int) -> tuple[int, list[str]]:
-        place = index % len(streams)
+        place = (number + index // (args.threads + 1)) % len(streams)  # each thread's streams in turn
         chosen = [cases[(7 * index + step) % len(cases)] for step in range(AT_A_TIME)]
         with torch.cuda.stream(streams[place]) if on_gpu else contextlib.nullcontext():
             made = [
