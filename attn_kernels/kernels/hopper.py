@@ -15,15 +15,17 @@ import torch
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Described, Launch, Layer, OfLayer, OfPlan, Plan
 from attn_kernels.kernels.arguments import BLOCK_TABLE, LOG2_E, NUM_SEQS, SEQUSED_K, STRIDE_TABLE
+from attn_kernels.kernels.hopper_decodes import FIELDS as DECODE_FIELDS
 from attn_kernels.kernels.hopper_decodes import consume_decodes, produce_decodes
-from attn_kernels.kernels.hopper_device import COLUMNS, GROUP_ROWS, UNIT
-from attn_kernels.kernels.hopper_prompts import BLOCK_M, TICKETS, consume_prompts, produce_prompts
+from attn_kernels.kernels.hopper_device import COLUMNS, GROUP_ROWS, UNIT, barriers, mailbox
+from attn_kernels.kernels.hopper_prompts import BLOCK_M, consume_prompts, produce_prompts
+from attn_kernels.kernels.hopper_prompts import FIELDS as PROMPT_FIELDS
 from attn_kernels.kernels.schedule import Roles, tiles_at
 from attn_kernels.kernels.static_grid import multiprocessors
 
@@ -35,6 +37,7 @@ BARRIER_BYTES = 1024  # at most, with padding and the arguments of warps
 MAX_DECODE_ROWS = 64  # query tokens times query heads: columns of a product
 MAX_IDLE = 8  # at most one of so many programs may be without decodes
 MAX_SLOTS = 32  # of the decodes' ring
+STAGE_KEYS = 128  # keys or values of a stage where there are only decodes
 WARPS = 4  # of a computing warpgroup; Triton adds the others
 
 # Registers of a thread that computes prompts, and of one that copies. Beside both roles, the thread that computes
@@ -70,15 +73,6 @@ INDEX_POINTERS = (
     "counters_ptr",
 )
 FRAGMENT_POINTERS = ("partial_ptr", "max_ptr", "sum_ptr")
-
-
-@gluon.jit
-def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
-    """Allocate COUNT barriers, each of so many arrivals."""
-    smem = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(COUNT):
-        mbarrier.init(smem.index(i), count=ARRIVALS)
-    return smem
 
 
 @gluon.jit(do_not_specialize=RUNTIME_INTS, do_not_specialize_on_alignment=INDEX_POINTERS)
@@ -135,15 +129,15 @@ def hopper_kernel(
         q_smem = gl.allocate_shared_memory(dtype, [2, GROUP_ROWS, HEAD_SIZE], layout)
         k_smem = gl.allocate_shared_memory(dtype, [STAGES, TILE_SIZE, HEAD_SIZE], layout)
         v_smem = gl.allocate_shared_memory(dtype, [STAGES, TILE_SIZE, HEAD_SIZE], layout)
-        ticket_smem = gl.allocate_shared_memory(gl.int32, [TICKETS, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
         ring = (k_smem, v_smem, barriers(STAGES, 1), barriers(STAGES, 2))
-        tickets = (ticket_smem, barriers(TICKETS, 1), barriers(TICKETS, 2))
+        mail = mailbox(PROMPT_FIELDS, 2)
         prompts = (schedule_ptr + 4, schedule_ptr + 2, num_kv_heads, cu_prompts_ptr, seqused_k_ptr)
     if DECODE_TILE > 0:
         decode_smem = gl.allocate_shared_memory(dtype, [SLOTS, DECODE_TILE, COLUMNS], layout)
         decode_q_smem = gl.allocate_shared_memory(dtype, [PARTS, ROWS, COLUMNS], layout)
         weight_smem = gl.allocate_shared_memory(dtype, [ROWS, DECODE_TILE], layout)
         decode_ring = (decode_smem, barriers(SLOTS, 1), barriers(SLOTS, 1))
+        decode_mail = mailbox(DECODE_FIELDS, 1)
         decodes = (schedule_ptr + tiles_at, num_seqs, num_kv_heads, cu_decodes_ptr, seqused_k_ptr)
         fragments = (counters_ptr, partial_ptr, max_ptr, sum_ptr)
     fence_async_shared()
@@ -151,9 +145,9 @@ def hopper_kernel(
     if DECODE_TILE == 0:
         gl.warp_specialize(
             [
-                (consume_prompts, (0, rows, q_smem.index(0), ring, tickets, prompts, HEADS)),
-                (consume_prompts, (1, rows, q_smem.index(1), ring, tickets, prompts, HEADS)),
-                (produce_prompts, (caches, ring, tickets, schedule_ptr, prompts, HEADS, PAGE_SIZE)),
+                (consume_prompts, (0, rows, q_smem.index(0), ring, mail, HEADS)),
+                (consume_prompts, (1, rows, q_smem.index(1), ring, mail, HEADS)),
+                (produce_prompts, (caches, ring, mail, schedule_ptr, prompts, HEADS, PAGE_SIZE)),
             ],
             [4, 1],
             [REGISTERS, COPY_REGISTERS],
@@ -161,8 +155,8 @@ def hopper_kernel(
     elif TILE_SIZE == 0:
         gl.warp_specialize(
             [
-                (consume_decodes, (rows, decode_q_smem, weight_smem, decode_ring, decodes, fragments, HEADS)),
-                (produce_decodes, (caches, decode_ring, decodes, PARTS, PAGE_SIZE)),
+                (consume_decodes, (rows, decode_q_smem, weight_smem, decode_ring, decode_mail, fragments, num_kv_heads, HEADS)),
+                (produce_decodes, (caches, decode_ring, decode_mail, decodes, ROWS // HEADS, PARTS, PAGE_SIZE)),
             ],
             [1],
             [COPY_REGISTERS],
@@ -170,11 +164,11 @@ def hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (consume_decodes, (rows, decode_q_smem, weight_smem, decode_ring, decodes, fragments, HEADS)),
-                (consume_prompts, (0, rows, q_smem.index(0), ring, tickets, prompts, HEADS)),
-                (consume_prompts, (1, rows, q_smem.index(1), ring, tickets, prompts, HEADS)),
-                (produce_prompts, (caches, ring, tickets, schedule_ptr, prompts, HEADS, PAGE_SIZE)),
-                (produce_decodes, (caches, decode_ring, decodes, PARTS, PAGE_SIZE)),
+                (consume_decodes, (rows, decode_q_smem, weight_smem, decode_ring, decode_mail, fragments, num_kv_heads, HEADS)),
+                (consume_prompts, (0, rows, q_smem.index(0), ring, mail, HEADS)),
+                (consume_prompts, (1, rows, q_smem.index(1), ring, mail, HEADS)),
+                (produce_prompts, (caches, ring, mail, schedule_ptr, prompts, HEADS, PAGE_SIZE)),
+                (produce_decodes, (caches, decode_ring, decode_mail, decodes, ROWS // HEADS, PARTS, PAGE_SIZE)),
             ],
             [4, 4, 1, 1],
             [REGISTERS, REGISTERS, COPY_REGISTERS, COPY_REGISTERS],
@@ -209,7 +203,7 @@ def decode_rows(config: Config, queries_per_kv: int) -> int:
 def constants(config: Config, head_size: int, block_size: int, heads: int) -> dict[str, int]:
     """The kernel's compile-time arguments, of a launch and of an offline compilation alike.
 
-    The decodes' ring takes the shared memory that is left.
+    Beside prompts, the decodes' ring takes the shared memory that is left.
     """
     with_prompts, with_decodes = config.variant != "stream_k", config.variant != "qblock"
     tile = config.tile_size if with_prompts else 0
@@ -222,7 +216,9 @@ def constants(config: Config, head_size: int, block_size: int, heads: int) -> di
     free -= 2 * rows * (head_size + decode_tile)
     if with_prompts:
         free -= 2 * head_size * (BLOCK_M.value + 2 * config.num_stages * tile)
-    slots = min(MAX_SLOTS, free // (2 * decode_tile * COLUMNS.value)) if with_decodes else 0
+    slots = free // (2 * decode_tile * COLUMNS.value) if with_decodes else 0
+    if with_decodes and not with_prompts:
+        slots = min(slots, config.num_stages * STAGE_KEYS * head_size // (decode_tile * COLUMNS.value))
     return {
         "HEADS": heads,
         "HEAD_SIZE": head_size,
@@ -231,7 +227,7 @@ def constants(config: Config, head_size: int, block_size: int, heads: int) -> di
         "TILE_SIZE": tile,
         "STAGES": config.num_stages if with_prompts else 0,
         "DECODE_TILE": decode_tile,
-        "SLOTS": slots if free >= 0 else -1,
+        "SLOTS": min(slots, MAX_SLOTS) if free >= 0 else -1,
         "ROWS": rows,
         "REGISTERS": registers,
         "COPY_REGISTERS": copy_registers,

@@ -9,6 +9,8 @@ The products are transposed: scores are keys times queries, and the output is va
 and values fill the 64 rows of a wgmma, and the few queries of a decode are its columns.
 """
 
+from typing import Any, NamedTuple
+
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -24,10 +26,14 @@ from attn_kernels.kernels.hopper_device import (
     copy_tile,
     exp2,
     load_pages,
+    receive,
     row_offsets,
+    send,
     thread_barrier,
     zero_rows,
 )
+
+FIELDS = gl.constexpr(9)  # of a message
 
 
 @gluon.jit
@@ -49,59 +55,86 @@ def share_of_program(cu_tiles_ptr, num_seqs, num_kv_heads):
     return gl.program_id(0) % num_kv_heads, start, end, share, low
 
 
-@gluon.jit
-def tiles_of(num_keys, TILE_SIZE: gl.constexpr):
-    """Tiles that a Q-Block of a sequence counts for, as ``schedule`` counts: all that its last query sees."""
-    return gl.maximum((num_keys + TILE_SIZE - 1) // TILE_SIZE, 1)
+class DecodeBlock(NamedTuple):
+    """A program's part of a Q-Block of a decode; the fields of a message."""
+
+    first_token: Any  # within the batch
+    num_queries: Any  # query tokens
+    first_limit: Any  # the last key that its first query sees
+    num_keys: Any  # of the sequence
+    start: Any  # the first tile
+    stop: Any  # behind the last tile; 0 in the last message
+    tiles: Any  # of the whole Q-Block
+    first_group: Any  # that shares the Q-Block
+    last_group: Any
 
 
 @gluon.jit
-def produce_decodes(caches, ring, batch, PARTS: gl.constexpr, PAGE_SIZE: gl.constexpr):
+def produce_decodes(caches, ring, mail, batch, BLOCK_Q: gl.constexpr, PARTS: gl.constexpr, PAGE_SIZE: gl.constexpr):
     """The copying warp. A slot of the ring holds COLUMNS columns of a tile; keys come before values."""
     k_desc, v_desc, k_steps, v_steps, block_table_ptr, stride_table = caches
     smem, full, empty = ring
-    cu_tiles_ptr, num_seqs, num_kv_heads, _, seqused_k_ptr = batch
+    cu_tiles_ptr, num_seqs, num_kv_heads, cu_seqlens_q_ptr, seqused_k_ptr = batch
     SLOTS: gl.constexpr = smem.shape[0]
     TILE_SIZE: gl.constexpr = smem.shape[1]
     BOX: gl.constexpr = k_desc.block_shape[0]
     BOXES: gl.constexpr = TILE_SIZE // BOX
     SLOT_BYTES: gl.constexpr = TILE_SIZE * COLUMNS * 2
-    kv_head, tile, end, _, seq = share_of_program(cu_tiles_ptr, num_seqs, num_kv_heads)
+    kv_head, tile, end, share, seq = share_of_program(cu_tiles_ptr, num_seqs, num_kv_heads)
     k_page_rows, k_head_rows, k_head_columns = k_steps
     v_page_rows, v_head_rows, v_head_columns = v_steps
-    first_tile = gl.load(cu_tiles_ptr + seq)
+    first_tile = gl.load(cu_tiles_ptr + seq)  # of the sequence
     n = tile * 0  # slots used before
+    number = tile * 0
     while tile < end:
         next_first = gl.load(cu_tiles_ptr + seq + 1)
         num_keys = gl.load(seqused_k_ptr + seq)
-        tiles = tiles_of(num_keys, TILE_SIZE)
+        seq_start = gl.load(cu_seqlens_q_ptr + seq)
+        query_len = gl.load(cu_seqlens_q_ptr + seq + 1) - seq_start
         row_ptr = block_table_ptr + seq.to(gl.int64) * stride_table
+        tiles = gl.maximum((num_keys + TILE_SIZE - 1) // TILE_SIZE, 1)  # as ``schedule`` counts
         last_box = gl.maximum(num_keys - 1, 0) // BOX
-        stop = gl.minimum(next_first, end)
-        i = (tile - first_tile) % tiles  # each Q-Block of a sequence reads all its tiles
-        pages = load_pages(row_ptr, i, last_box, PAGE_SIZE, BOX, BOXES)
-        while tile < stop:
-            next_i = gl.where(i + 1 == tiles, 0, i + 1)
-            next_pages = load_pages(row_ptr, next_i, last_box, PAGE_SIZE, BOX, BOXES)
-            for part in gl.static_range(2 * PARTS):
-                slot = n % SLOTS
-                barrier = full.index(slot)
-                mbarrier.wait(empty.index(slot), (n // SLOTS) & 1 ^ 1)
-                mbarrier.expect(barrier, SLOT_BYTES)
-                if part < PARTS:
-                    k_column = kv_head * k_head_columns + part * COLUMNS
-                    place = (k_page_rows, kv_head * k_head_rows, k_column)
-                    copy_tile(k_desc, smem, slot, barrier, pages, i, last_box, place, PAGE_SIZE, BOX)
-                else:
-                    v_column = kv_head * v_head_columns + (part - PARTS) * COLUMNS
-                    place = (v_page_rows, kv_head * v_head_rows, v_column)
-                    copy_tile(v_desc, smem, slot, barrier, pages, i, last_box, place, PAGE_SIZE, BOX)
-                n += 1
-            pages = next_pages
-            i = next_i
-            tile += 1
+        while tile < gl.minimum(next_first, end):
+            q_block = (tile - first_tile) // tiles
+            block_tile = first_tile + q_block * tiles
+            start = tile - block_tile
+            stop = gl.minimum(start + end - tile, tiles)
+            first_query = q_block * BLOCK_Q
+            block = DecodeBlock(
+                seq_start + first_query,
+                gl.minimum(query_len - first_query, BLOCK_Q),
+                num_keys - query_len + first_query,
+                num_keys,
+                start,
+                stop,
+                tiles,
+                block_tile // share,
+                (block_tile + tiles - 1) // share,
+            )
+            pages = load_pages(row_ptr, start, last_box, PAGE_SIZE, BOX, BOXES)
+            send(mail, number, block)
+            number += 1
+            for i in range(start, stop):
+                next_pages = load_pages(row_ptr, i + 1, last_box, PAGE_SIZE, BOX, BOXES)
+                for part in gl.static_range(2 * PARTS):
+                    slot = n % SLOTS
+                    barrier = full.index(slot)
+                    mbarrier.wait(empty.index(slot), (n // SLOTS) & 1 ^ 1)
+                    mbarrier.expect(barrier, SLOT_BYTES)
+                    if part < PARTS:
+                        k_column = kv_head * k_head_columns + part * COLUMNS
+                        place = (k_page_rows, kv_head * k_head_rows, k_column)
+                        copy_tile(k_desc, smem, slot, barrier, pages, i, last_box, place, PAGE_SIZE, BOX)
+                    else:
+                        v_column = kv_head * v_head_columns + (part - PARTS) * COLUMNS
+                        place = (v_page_rows, kv_head * v_head_rows, v_column)
+                        copy_tile(v_desc, smem, slot, barrier, pages, i, last_box, place, PAGE_SIZE, BOX)
+                    n += 1
+                pages = next_pages
+            tile += stop - start
         first_tile = next_first
         seq += 1
+    send(mail, number, DecodeBlock(0, 0, 0, 0, 0, 0, 0, 0, 0))
 
 
 @gluon.jit
@@ -208,17 +241,15 @@ def join_fragments(
 
 
 @gluon.jit
-def consume_decodes(tensors, q_smem, p_smem, ring, batch, fragments, HEADS: gl.constexpr):
+def consume_decodes(
+    tensors, q_smem, p_smem, ring, mail, fragments, num_kv_heads, HEADS: gl.constexpr
+):
     """The computing warpgroup, which computes this program's share of the decodes."""
     q_ptr, out_ptr, strides, scale_log2 = tensors
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
-    cu_tiles_ptr, num_seqs, num_kv_heads, cu_seqlens_q_ptr, seqused_k_ptr = batch
-    smem, _, _ = ring
-    dtype: gl.constexpr = smem.dtype
-    TILE_SIZE: gl.constexpr = smem.shape[1]
+    dtype: gl.constexpr = q_smem.dtype
     PARTS: gl.constexpr = q_smem.shape[0]
     ROWS: gl.constexpr = q_smem.shape[1]
-    BLOCK_Q: gl.constexpr = ROWS // HEADS
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, ROWS, 16])
     THREADS: gl.constexpr = COLUMNS // UNIT
     io_layout: gl.constexpr = gl.BlockedLayout([1, UNIT], [32 // THREADS, THREADS], [4, 1], [1, 0])
@@ -228,63 +259,49 @@ def consume_decodes(tensors, q_smem, p_smem, ring, batch, fragments, HEADS: gl.c
     columns = gl.arange(0, COLUMNS, gl.SliceLayout(1, layout))
     offsets = columns[:, None] * ROWS + rows[None, :]
     program = gl.program_id(0)
-    kv_head, tile, end, share, seq = share_of_program(cu_tiles_ptr, num_seqs, num_kv_heads)
+    kv_head = program % num_kv_heads
     q_ptr += kv_head * HEADS * stride_q_head * UNIT
     out_ptr += kv_head * HEADS * stride_out_head * UNIT
-    first_tile = gl.load(cu_tiles_ptr + seq)  # of the Q-Block
-    n = tile * 0
-    while tile < end:
-        next_first = gl.load(cu_tiles_ptr + seq + 1)
-        num_keys = gl.load(seqused_k_ptr + seq)
-        tiles = tiles_of(num_keys, TILE_SIZE)
-        q_block = (tile - first_tile) // tiles
-        first_tile += q_block * tiles
-        while tile < gl.minimum(next_first, end):
-            seq_start = gl.load(cu_seqlens_q_ptr + seq)
-            query_len = gl.load(cu_seqlens_q_ptr + seq + 1) - seq_start
-            first_query = q_block * BLOCK_Q
-            num_rows = gl.minimum(query_len - first_query, BLOCK_Q) * HEADS
-            first_token = (seq_start + first_query).to(gl.int64)
-            q_offsets = row_offsets(io_rows, stride_q_token, stride_q_head, HEADS)[:, None] + io_columns
-            q_ptrs = q_ptr + first_token * stride_q_token * UNIT + q_offsets
-            for part in gl.static_range(PARTS):
-                queries = gl.load(q_ptrs + part * COLUMNS, mask=(io_rows < num_rows)[:, None], other=0.0)
-                q_smem.index(part).store(queries)
-            fence_async_shared()
-            start = tile - first_tile
-            stop = gl.minimum(start + end - tile, tiles)
-            first_limit = num_keys - query_len + first_query
-            accs, row_max, row_sum, n = attend_share(
-                q_smem, p_smem, ring, n, start, stop, num_keys, first_limit, scale_log2, HEADS
-            )
-            finished = (start == 0) & (stop == tiles)
-            if (start > 0) | (stop < tiles):
-                fragment = gl.where(start == 0, program + gl.num_programs(0), program)
-                store_fragment(fragments, fragment, offsets, accs, row_max, row_sum, rows, ROWS)
-                first = first_tile // share * num_kv_heads + kv_head
-                last = (first_tile + tiles - 1) // share * num_kv_heads + kv_head
-                thread_barrier()  # all threads write the fragment, one adds to the counter
-                arrived = gl.atomic_add(fragments[0] + first, 1, sem="acq_rel", scope="gpu")
-                finished = arrived * num_kv_heads == last - first
-                if finished:
-                    gl.store(fragments[0] + first, 0)  # for the next launch
-                    accs, row_sum = join_fragments(
-                        fragments, first, last, num_kv_heads, offsets, rows, PARTS, ROWS
-                    )
+    first_token, num_queries, first_limit, num_keys, start, stop, tiles, first, last = receive(mail, 0)
+    n = stop * 0
+    number = stop * 0
+    while stop > 0:
+        num_rows = num_queries * HEADS
+        q_offsets = row_offsets(io_rows, stride_q_token, stride_q_head, HEADS)[:, None] + io_columns
+        q_ptrs = q_ptr + first_token.to(gl.int64) * stride_q_token * UNIT + q_offsets
+        for part in gl.static_range(PARTS):
+            queries = gl.load(q_ptrs + part * COLUMNS, mask=(io_rows < num_rows)[:, None], other=0.0)
+            q_smem.index(part).store(queries)
+        fence_async_shared()
+        accs, row_max, row_sum, n = attend_share(
+            q_smem, p_smem, ring, n, start, stop, num_keys, first_limit, scale_log2, HEADS
+        )
+        finished = (start == 0) & (stop == tiles)
+        if (start > 0) | (stop < tiles):
+            fragment = gl.where(start == 0, program + gl.num_programs(0), program)
+            store_fragment(fragments, fragment, offsets, accs, row_max, row_sum, rows, ROWS)
+            counter_ptr = fragments[0] + (first * num_kv_heads + kv_head)
+            thread_barrier()  # all threads write the fragment, one adds to the counter
+            arrived = gl.atomic_add(counter_ptr, 1, sem="acq_rel", scope="gpu")
+            finished = arrived == last - first
             if finished:
-                # Read anew: the loop over tiles needs the registers.
-                seq_start = gl.load(cu_seqlens_q_ptr + seq)
-                query_len = gl.load(cu_seqlens_q_ptr + seq + 1) - seq_start
-                num_rows = gl.minimum(query_len - q_block * BLOCK_Q, BLOCK_Q) * HEADS
-                first_token = (seq_start + q_block * BLOCK_Q).to(gl.int64)
-                out_offsets = row_offsets(rows, stride_out_token, stride_out_head, HEADS)[None, :]
-                out_ptrs = out_ptr + first_token * stride_out_token * UNIT + (out_offsets + columns[:, None])
-                mask = (rows < num_rows)[None, :] & (columns < COLUMNS)[:, None]
-                for part in gl.static_range(PARTS):
-                    values = (accs[part] / row_sum[None, :]).to(dtype)
-                    gl.store(out_ptrs + part * COLUMNS, values, mask=mask)
-            tile += stop - start
-            first_tile += tiles
-            q_block += 1
-        first_tile = next_first
-        seq += 1
+                gl.store(counter_ptr, 0)  # for the next launch
+                accs, row_sum = join_fragments(
+                    fragments,
+                    first * num_kv_heads + kv_head,
+                    last * num_kv_heads + kv_head,
+                    num_kv_heads,
+                    offsets,
+                    rows,
+                    PARTS,
+                    ROWS,
+                )
+        if finished:
+            out_offsets = row_offsets(rows, stride_out_token, stride_out_head, HEADS)[None, :] + columns[:, None]
+            out_ptrs = out_ptr + first_token.to(gl.int64) * stride_out_token * UNIT + out_offsets
+            mask = (rows < num_rows)[None, :] & (columns < COLUMNS)[:, None]
+            for part in gl.static_range(PARTS):
+                values = (accs[part] / row_sum[None, :]).to(dtype)
+                gl.store(out_ptrs + part * COLUMNS, values, mask=mask)
+        number += 1
+        first_token, num_queries, first_limit, num_keys, start, stop, tiles, first, last = receive(mail, number)

@@ -2,15 +2,61 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, tma
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 UNIT = gl.constexpr(8)  # two-byte elements in a 16-byte access: the unit of query and output strides
 COLUMNS = gl.constexpr(64)  # two-byte elements in a row of 128 bytes, the widest swizzle
 GROUP_ROWS = gl.constexpr(64)  # rows of a warpgroup: one wgmma
+MESSAGES = gl.constexpr(2)  # on their way from a copying warp to computing warpgroups
 # Triton renamed these after 3.6.
 thread_barrier = getattr(gl, "barrier", None) or gl.thread_barrier
 tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 OLD_REINTERPRET = gl.constexpr(hasattr(gl.shared_memory_descriptor, "_reinterpret"))
+
+
+@gluon.jit
+def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
+    """Allocate COUNT barriers, each of so many arrivals."""
+    smem = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(COUNT):
+        mbarrier.init(smem.index(i), count=ARRIVALS)
+    return smem
+
+
+@gluon.jit
+def mailbox(FIELDS: gl.constexpr, RECEIVERS: gl.constexpr):
+    """Allocate room for MESSAGES messages of int32 fields, which so many warpgroups receive."""
+    layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    smem = gl.allocate_shared_memory(gl.int32, [MESSAGES * FIELDS, 1], layout)
+    return smem, barriers(MESSAGES, 1), barriers(MESSAGES, RECEIVERS)
+
+
+@gluon.jit
+def send(mail, number, fields):
+    """Send message number ``number`` from a copying warp."""
+    smem, full, empty = mail
+    FIELDS: gl.constexpr = len(fields)
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    slot = number % MESSAGES
+    mbarrier.wait(empty.index(slot), (number // MESSAGES) & 1 ^ 1)
+    for i in gl.static_range(FIELDS):
+        smem.index(slot * FIELDS + i).store(gl.full([1], fields[i], gl.int32, layout))
+    mbarrier.arrive(full.index(slot), count=1)
+
+
+@gluon.jit
+def receive(mail, number):
+    """Return the fields of message number ``number`` in a warpgroup."""
+    smem, full, empty = mail
+    FIELDS: gl.constexpr = smem.shape[0] // MESSAGES
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    slot = number % MESSAGES
+    mbarrier.wait(full.index(slot), (number // MESSAGES) & 1)
+    fields = ()
+    for i in gl.static_range(FIELDS):
+        fields = fields + (gl.max(smem.index(slot * FIELDS + i).load(layout), 0),)  # type: ignore[assignment]  # noqa: RUF005
+    mbarrier.arrive(empty.index(slot), count=1)
+    return fields
 
 
 @gluon.jit

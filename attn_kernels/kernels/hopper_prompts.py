@@ -2,9 +2,9 @@
 
 The programs share the Q-Blocks of ``schedule``, longest first. A Q-Block's 128 rows are consecutive query
 tokens of one sequence times the query heads that share one KV head; a warpgroup computes 64 of them. The
-copying warp takes a ticket, which is the number of a Q-Block and KV head, and tells the warpgroups. It copies
-keys and values through TMA into a ring in shared memory, and begins the next Q-Block while the warpgroups
-finish the last. A warpgroup multiplies the values of a tile while it computes the softmax of the next
+copying warp takes a ticket, which is the number of a Q-Block and KV head, and sends what the warpgroups must
+know of it. It copies keys and values through TMA into a ring in shared memory, and begins the next Q-Block
+while the warpgroups finish the last. A warpgroup multiplies the values of a tile while it computes the softmax of the next
 (FlashAttention-3, arXiv 2407.08608, section 3.2). The tiles run from the last, which holds the diagonal, to
 the first.
 """
@@ -26,38 +26,37 @@ from attn_kernels.kernels.hopper_device import (
     copy_tile,
     load_pages,
     mask_scores,
+    receive,
     rescale_in_place,
     rescale_rows,
     round_weights,
     row_offsets,
+    send,
     softmax_step,
     sum_thread,
     zero_rows,
 )
 
 BLOCK_M = gl.constexpr(128)
-TICKETS = gl.constexpr(2)  # on their way from the copying warp to the warpgroups
+FIELDS = gl.constexpr(6)  # of a message
 
 
 class PromptBlock(NamedTuple):
-    """A Q-Block of a prompt, and the keys that it sees."""
+    """A Q-Block of a prompt; the fields of a message."""
 
-    seq: Any
     kv_head: Any
-    first_token: Any  # int64, within the batch
+    first_token: Any  # within the batch
     num_queries: Any  # query tokens
     first_limit: Any  # the last key that its first query sees
-    last_key: Any  # that its last query sees
     num_keys: Any  # of the sequence
-    num_tiles: Any
+    num_tiles: Any  # that its last query sees; 0 in the last message
 
 
 @gluon.jit
 def load_q_block(batch, ticket, HEADS: gl.constexpr, TILE_SIZE: gl.constexpr):
-    """The PromptBlock of a ticket."""
+    """The PromptBlock of a ticket, and its sequence."""
     BLOCK_Q: gl.constexpr = BLOCK_M // HEADS
     q_blocks_ptr, _, num_kv_heads, cu_seqlens_q_ptr, seqused_k_ptr = batch
-    kv_head = ticket % num_kv_heads
     seq = gl.load(q_blocks_ptr + 2 * (ticket // num_kv_heads))
     first_query = gl.load(q_blocks_ptr + 2 * (ticket // num_kv_heads) + 1)
     seq_start = gl.load(cu_seqlens_q_ptr + seq)
@@ -65,40 +64,9 @@ def load_q_block(batch, ticket, HEADS: gl.constexpr, TILE_SIZE: gl.constexpr):
     num_keys = gl.load(seqused_k_ptr + seq)
     num_queries = gl.minimum(query_len - first_query, BLOCK_Q)
     first_limit = num_keys - query_len + first_query
-    last_key = first_limit + num_queries - 1
-    return PromptBlock(
-        seq,
-        kv_head,
-        (seq_start + first_query).to(gl.int64),
-        num_queries,
-        first_limit,
-        last_key,
-        num_keys,
-        last_key // TILE_SIZE + 1,
-    )
-
-
-@gluon.jit
-def send_ticket(tickets, number, ticket):
-    """Tell the warpgroups the copying warp's ticket number ``number``."""
-    smem, full, empty = tickets
-    layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
-    slot = number % TICKETS
-    mbarrier.wait(empty.index(slot), (number // TICKETS) & 1 ^ 1)
-    smem.index(slot).store(gl.full([1], ticket, gl.int32, layout))
-    mbarrier.arrive(full.index(slot), count=1)
-
-
-@gluon.jit
-def receive_ticket(tickets, number):
-    """Return ticket number ``number`` in a warpgroup."""
-    smem, full, empty = tickets
-    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
-    slot = number % TICKETS
-    mbarrier.wait(full.index(slot), (number // TICKETS) & 1)
-    ticket = gl.max(smem.index(slot).load(layout), 0)
-    mbarrier.arrive(empty.index(slot), count=1)
-    return ticket
+    num_tiles = (first_limit + num_queries - 1) // TILE_SIZE + 1
+    first_token = seq_start + first_query
+    return PromptBlock(ticket % num_kv_heads, first_token, num_queries, first_limit, num_keys, num_tiles), seq
 
 
 @gluon.jit
@@ -112,7 +80,7 @@ def wait_for_stage(ring, index):
 
 @gluon.jit
 def produce_prompts(
-    caches, ring, tickets, counters_ptr, batch, HEADS: gl.constexpr, PAGE_SIZE: gl.constexpr
+    caches, ring, mail, counters_ptr, batch, HEADS: gl.constexpr, PAGE_SIZE: gl.constexpr
 ):
     """The copying warp. A stage holds the keys of one tile and the values of the tile before.
 
@@ -132,14 +100,14 @@ def produce_prompts(
     number = ticket * 0
     base = ticket * 0  # stages used for earlier Q-Blocks
     while ticket < num_tickets:
-        send_ticket(tickets, number, ticket)
         next_ticket = gl.atomic_add(counters_ptr, 1)
-        block = load_q_block(batch, ticket, HEADS, TILE_SIZE)
+        block, seq = load_q_block(batch, ticket, HEADS, TILE_SIZE)
+        send(mail, number, block)
         num_tiles = block.num_tiles
-        row_ptr = block_table_ptr + block.seq.to(gl.int64) * stride_table
+        row_ptr = block_table_ptr + seq.to(gl.int64) * stride_table
         k_place = (k_page_rows, block.kv_head * k_head_rows, block.kv_head * k_head_columns)
         v_place = (v_page_rows, block.kv_head * v_head_rows, block.kv_head * v_head_columns)
-        last_box = block.last_key // BOX
+        last_box = (block.first_limit + block.num_queries - 1) // BOX
         tile = num_tiles - 1
         pages = load_pages(row_ptr, tile, last_box, PAGE_SIZE, BOX, BOXES)
         stage, barrier = wait_for_stage(ring, base)
@@ -159,7 +127,7 @@ def produce_prompts(
         base += num_tiles + 1
         number += 1
         ticket = next_ticket
-    send_ticket(tickets, number, ticket)
+    send(mail, number, PromptBlock(0, 0, 0, 0, 0, 0))
     # The last program to draw a ticket leaves zeros for the next launch.
     if gl.atomic_add(counters_ptr + 1, 1) == gl.num_programs(0) - 1:
         gl.store(counters_ptr, 0)
@@ -167,7 +135,7 @@ def produce_prompts(
 
 
 @gluon.jit
-def consume_prompts(GROUP: gl.constexpr, rows, q_smem, ring, tickets, batch, HEADS: gl.constexpr):
+def consume_prompts(GROUP: gl.constexpr, rows, q_smem, ring, mail, HEADS: gl.constexpr):
     """A computing warpgroup, which computes 64 rows of each Q-Block."""
     q_ptr, out_ptr, strides, scale_log2 = rows
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
@@ -185,18 +153,15 @@ def consume_prompts(GROUP: gl.constexpr, rows, q_smem, ring, tickets, batch, HEA
     io_rows = GROUP * GROUP_ROWS + gl.arange(0, GROUP_ROWS, gl.SliceLayout(1, io_layout))
     columns = gl.arange(0, HEAD_SIZE, gl.SliceLayout(0, io_layout))[None, :]
 
-    num_tickets = gl.load(batch[1]) * batch[2]
-    ticket = receive_ticket(tickets, 0)
-    number = num_tickets * 0
-    base = num_tickets * 0
-    while ticket < num_tickets:
-        block = load_q_block(batch, ticket, HEADS, TILE_SIZE)
-        first_limit = block.first_limit
-        num_tiles = block.num_tiles
-        first_head = block.kv_head * HEADS
-        io_mask = (io_rows < block.num_queries * HEADS)[:, None]
+    kv_head, first_token, num_queries, first_limit, num_keys, num_tiles = receive(mail, 0)
+    number = num_tiles * 0
+    base = num_tiles * 0  # stages used for earlier Q-Blocks
+    while num_tiles > 0:
+        first_head = kv_head * HEADS
+        first_row = first_token.to(gl.int64)
+        io_mask = (io_rows < num_queries * HEADS)[:, None]
         q_offsets = row_offsets(io_rows, stride_q_token, stride_q_head, HEADS)[:, None]
-        q_block_ptr = q_ptr + (block.first_token * stride_q_token + first_head * stride_q_head) * UNIT
+        q_block_ptr = q_ptr + (first_row * stride_q_token + first_head * stride_q_head) * UNIT
         q_smem.store(gl.load(q_block_ptr + (q_offsets + columns), mask=io_mask, other=0.0))
         fence_async_shared()
 
@@ -219,8 +184,8 @@ def consume_prompts(GROUP: gl.constexpr, rows, q_smem, ring, tickets, batch, HEA
         p = round_weights(weights, dtype, weight_layout)
         stage = (base + 1) % STAGES
         mbarrier.wait(full.index(stage), ((base + 1) // STAGES) & 1)
-        if start + TILE_SIZE > block.num_keys:
-            zero_rows(v_smem, stage, block.num_keys - start)
+        if start + TILE_SIZE > num_keys:
+            zero_rows(v_smem, stage, num_keys - start)
 
         for i in range(1, num_tiles):
             stage = (base + i) % STAGES
@@ -247,8 +212,8 @@ def consume_prompts(GROUP: gl.constexpr, rows, q_smem, ring, tickets, batch, HEA
         mbarrier.arrive(empty.index(stage), count=1)
         q_smem.store(rescale_rows(acc, factor).to(dtype))
         out_offsets = row_offsets(io_rows, stride_out_token, stride_out_head, HEADS)[:, None]
-        out_block_ptr = out_ptr + (block.first_token * stride_out_token + first_head * stride_out_head) * UNIT
+        out_block_ptr = out_ptr + (first_row * stride_out_token + first_head * stride_out_head) * UNIT
         gl.store(out_block_ptr + (out_offsets + columns), q_smem.load(io_layout), mask=io_mask)
         base += num_tiles + 1
         number += 1
-        ticket = receive_ticket(tickets, number)
+        kv_head, first_token, num_queries, first_limit, num_keys, num_tiles = receive(mail, number)
