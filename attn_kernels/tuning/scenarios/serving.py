@@ -17,7 +17,7 @@ import torch
 
 from attn_kernels.measure.batches import Batch, HeadLayout
 from attn_kernels.measure.roofline import work
-from attn_kernels.tuning.scenarios.scenario import MAX_DRAFT, Scenario, Shape, scenario_of
+from attn_kernels.tuning.scenarios.scenario import MAX_DRAFT, Scenario, Shape, kind_of, scenario_of
 
 K = 1024
 
@@ -209,6 +209,12 @@ def scenario_from(id: str, lengths: Sequence[tuple[int, int]], shape: Shape) -> 
     return scenario_of(id, [query for query, _ in lengths], [context for _, context in lengths], shape)
 
 
+def _kind_in_id(kind: str, lengths: Sequence[tuple[int, int]]) -> str:
+    """The kind; of a part of a mixed batch, such as `chunk-part`, the kind of that part."""
+    is_part = kind.endswith("_part")
+    return kind_of(*zip(*lengths, strict=True)) + "-part" if is_part else kind
+
+
 def draw(
     name: str,
     seed: int,
@@ -227,7 +233,8 @@ def draw(
         seen: set[tuple[tuple[int, int], ...]] = set()
         for u, v in _points(rng):
             lengths = tuple(kinds[kind](u, v, rng))
-            scenario = scenario_from(f"{name}{seed}-{kind}-{len(seen):02}-{shape}", lengths, shape)
+            id = f"{name}{seed}-{_kind_in_id(kind, lengths)}-{len(seen):02}-{shape}"
+            scenario = scenario_from(id, lengths, shape)
             belongs = is_held_out(scenario.batch) == name.startswith("untuned")
             if belongs and lengths not in seen and affordable(scenario.batch):
                 seen.add(lengths)
