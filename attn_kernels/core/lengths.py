@@ -58,7 +58,7 @@ def check_parts(parts: object, batch: Lengths, *, add_up: Sequence[str]) -> None
     """Check the lengths of parts against those of their batch; host-only.
 
     Args:
-        add_up: fields of Lengths that must add up to the batch's. None if the lengths are the maxima of a
+        add_up: fields of Lengths that must add up to those of the batch; none if they are the maxima of a
             captured graph: one step need not reach those of both parts.
 
     Raises:
@@ -68,8 +68,6 @@ def check_parts(parts: object, batch: Lengths, *, add_up: Sequence[str]) -> None
     if not isinstance(parts, Parts) or not all(isinstance(part, Lengths) for part in parts):
         raise TypeError(f"parts is {parts!r}, but an attn_kernels.Parts of two Lengths is needed")
     for name, part in parts._asdict().items():
-        for field, value in zip(Lengths._fields, part, strict=True):
-            check_int(f"parts.{name}.{field}", value, 0)
         _check_part(f"parts.{name}", part, batch)
     if parts.decodes.max_query_len > MAX_DRAFT:
         raise ValueError(
@@ -85,6 +83,8 @@ def check_parts(parts: object, batch: Lengths, *, add_up: Sequence[str]) -> None
 
 def _check_part(name: str, part: Lengths, batch: Lengths) -> None:
     for field, value, most in zip(Lengths._fields, part, batch, strict=True):
+        if type(value) is not int or value < 0:
+            check_int(f"{name}.{field}", value, 0)
         if value > most:
             raise ValueError(f"{name}.{field} is {value}, but {field} of the batch is only {most}")
     if part.num_query_tokens > part.num_seqs * part.max_query_len:

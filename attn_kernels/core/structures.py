@@ -37,6 +37,8 @@ class Plan:
     # The plans of a mixed batch's decodes and of its prompts. A layer makes the launches of both, in this
     # order. Empty where one config serves the whole batch.
     parts: tuple["Plan", ...] = ()
+    # The plan of one launch for both parts. Layers that its kernel cannot compute make those of ``parts``.
+    fused: "Plan | None" = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

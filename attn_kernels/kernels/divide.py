@@ -32,9 +32,9 @@ def divide_kernel(
     """Write where the query tokens of each part's sequences begin; one program.
 
     The decodes are the longest prefix of at most ``num_decodes`` sequences, of at most ``max_decode_len``
-    query tokens each, that ends at token ``num_decode_tokens`` or before. In the int32 [num_decodes + 1] of
-    the decodes, sequences behind that prefix have no tokens. In the int32 [num_seqs + 1] of the prompts, the
-    sequences of the prefix have none. Tokens keep their numbers.
+    query tokens each, that ends at token ``num_decode_tokens`` or before. Both outputs are int32
+    [num_seqs + 1]. In that of the decodes, sequences behind the prefix have no tokens, and in that of the
+    prompts, sequences of the prefix have none. Tokens keep their numbers.
     """
     CHUNK: tl.constexpr = 256  # sequences at a time
     boundary = num_decodes
@@ -47,11 +47,11 @@ def divide_kernel(
         boundary = tl.minimum(boundary, tl.min(tl.where(fits, num_decodes, seqs), 0))
     for first in tl.range(0, num_seqs + 1, CHUNK, num_stages=1):
         places = first + tl.arange(0, CHUNK)
-        of_decodes, of_prompts = places <= num_decodes, places <= num_seqs
-        decodes = tl.load(cu_seqlens_q_ptr + tl.minimum(places, boundary), mask=of_decodes, other=0)
-        prompts = tl.load(cu_seqlens_q_ptr + tl.maximum(places, boundary), mask=of_prompts, other=0)
-        tl.store(cu_decodes_ptr + places, decodes, mask=of_decodes)
-        tl.store(cu_prompts_ptr + places, prompts, mask=of_prompts)
+        exists = places <= num_seqs
+        decodes = tl.load(cu_seqlens_q_ptr + tl.minimum(places, boundary), mask=exists, other=0)
+        prompts = tl.load(cu_seqlens_q_ptr + tl.maximum(places, boundary), mask=exists, other=0)
+        tl.store(cu_decodes_ptr + places, decodes, mask=exists)
+        tl.store(cu_prompts_ptr + places, prompts, mask=exists)
 
 
 def _of_part(index: int, name: str) -> OfPlan:

@@ -1,15 +1,15 @@
-"""The Q-Block kernel for prefill on Hopper: TMA, asynchronous wgmma and specialised warps, in Gluon.
+"""The Hopper kernel: TMA, asynchronous wgmma and specialised warps, in Gluon, in persistent programs.
 
-``qblock`` launches it for ``descriptors`` = 1 where it can. Each program computes a Q-Block, as in
-``qblock``. Its ``BLOCK_M`` rows are consecutive query tokens of one sequence times the query heads that share
-one KV head. One warp copies keys and values through TMA into a ring in shared memory. Two warpgroups compute
-64 rows each. A warpgroup multiplies the values of a tile while it computes the softmax of the next
-(FlashAttention-3, arXiv 2407.08608, section 3.2). The tiles run from the last, which holds the diagonal, to
-the first.
+A program has two roles: ``hopper_prompts`` and ``hopper_decodes``. Each has computing warpgroups, a copying warp
+and a ring of shared memory of its own. ``qblock`` launches the first role, ``stream_k`` the second and ``pod``
+both, for layers that the kernel can compute (``why_not``). With both roles, every multiprocessor computes
+prompts while it reads decodes' caches (POD-Attention, arXiv 2410.18038). There, programs of either kind share
+a multiprocessor. Here they cannot: the computing warpgroups need the registers that ``setmaxnreg`` moves
+between warps of one program.
 """
 
-from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,28 +20,35 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Described, Launch, Layer, OfLayer, OfPlan, Plan
-from attn_kernels.kernels.arguments import (
-    BLOCK_TABLE,
-    CU_SEQLENS_Q,
-    LOG2_E,
-    NUM_SEQS,
-    SEQUSED_K,
-    STRIDE_TABLE,
-)
-from attn_kernels.kernels.hopper_device import COLUMNS, GROUP_ROWS, UNIT, consume, find_sequence, produce
+from attn_kernels.kernels.arguments import BLOCK_TABLE, LOG2_E, NUM_SEQS, SEQUSED_K, STRIDE_TABLE
+from attn_kernels.kernels.hopper_decodes import consume_decodes, produce_decodes
+from attn_kernels.kernels.hopper_device import COLUMNS, GROUP_ROWS, UNIT
+from attn_kernels.kernels.hopper_prompts import BLOCK_M, TICKETS, consume_prompts, produce_prompts
+from attn_kernels.kernels.schedule import Roles, tiles_at
+from attn_kernels.kernels.static_grid import multiprocessors
 
-BLOCK_M = gl.constexpr(128)
 LAYOUT = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)  # of a box
 HEAD_SIZES = (64, 128, 256)
-SHARED_BYTES = 232448  # shared memory that a block may have on Hopper
-BARRIER_BYTES = 1024  # at most, with padding
-REGISTERS = 240  # of a computing thread
+SHARED_BYTES = 232448  # shared memory that a program may have on Hopper
+SHARED_OF_TWO = 115712  # and where two programs share a multiprocessor
+BARRIER_BYTES = 1024  # at most, with padding and the arguments of warps
+MAX_DECODE_ROWS = 64  # query tokens times query heads: columns of a product
+MAX_IDLE = 8  # at most one of so many programs may be without decodes
+MAX_SLOTS = 32  # of the decodes' ring
 WARPS = 4  # of a computing warpgroup; Triton adds the others
+
+# Registers of a thread that computes prompts, and of one that copies. Beside both roles, the thread that computes
+# decodes has what remains of 512: four warpgroups share 65,536 registers.
+PROMPT_REGISTERS = 240
+COPY_REGISTERS = 24
+DECODE_COPY_REGISTERS = 48  # where there are no prompts
+POD_REGISTERS = {64: (168, 40), 128: (208, 24)}  # by the prompts' tile
 
 # Integers that never specialise the kernel, so that no step and no other model compiles it again.
 RUNTIME_INTS = (
     "num_seqs",
-    "heads_per_group",
+    "num_kv_heads",
+    "tiles_at",
     "stride_q_token",
     "stride_q_head",
     "stride_out_token",
@@ -54,7 +61,24 @@ RUNTIME_INTS = (
     "v_head_rows",
     "v_head_columns",
 )
-INDEX_POINTERS = ("block_table_ptr", "cu_seqlens_q_ptr", "seqused_k_ptr")
+INDEX_POINTERS = (
+    "block_table_ptr",
+    "cu_prompts_ptr",
+    "cu_decodes_ptr",
+    "seqused_k_ptr",
+    "schedule_ptr",
+    "counters_ptr",
+)
+FRAGMENT_POINTERS = ("partial_ptr", "max_ptr", "sum_ptr")
+
+
+@gluon.jit
+def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
+    """Allocate COUNT barriers, each of so many arrivals."""
+    smem = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(COUNT):
+        mbarrier.init(smem.index(i), count=ARRIVALS)
+    return smem
 
 
 @gluon.jit(do_not_specialize=RUNTIME_INTS, do_not_specialize_on_alignment=INDEX_POINTERS)
@@ -64,11 +88,18 @@ def hopper_kernel(
     k_desc,
     v_desc,
     block_table_ptr,
-    cu_seqlens_q_ptr,
+    cu_prompts_ptr,
+    cu_decodes_ptr,
     seqused_k_ptr,
+    schedule_ptr,
+    counters_ptr,
+    partial_ptr,
+    max_ptr,
+    sum_ptr,
     scale_log2,
     num_seqs,
-    heads_per_group,
+    num_kv_heads,
+    tiles_at,
     stride_q_token,
     stride_q_head,
     stride_out_token,
@@ -86,56 +117,68 @@ def hopper_kernel(
     BOX: gl.constexpr,
     TILE_SIZE: gl.constexpr,
     STAGES: gl.constexpr,
+    DECODE_TILE: gl.constexpr,
+    SLOTS: gl.constexpr,
+    ROWS: gl.constexpr,
     REGISTERS: gl.constexpr,
+    COPY_REGISTERS: gl.constexpr,
 ):
-    BLOCK_Q: gl.constexpr = BLOCK_M // HEADS
-    # Longest first: the grid counts down, so a sequence's last queries, which see most keys, start early.
-    num_q_blocks = gl.num_programs(0) // heads_per_group
-    q_block = num_q_blocks - 1 - gl.program_id(0) // heads_per_group
-    kv_head = gl.program_id(1) * heads_per_group + gl.program_id(0) % heads_per_group
-    base = gl.load(cu_seqlens_q_ptr)
-    seq = find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q)
-    seq_start = gl.load(cu_seqlens_q_ptr + seq)
-    query_len = gl.load(cu_seqlens_q_ptr + seq + 1) - seq_start
-    first_query = (q_block - ((seq_start - base) // BLOCK_Q + seq)) * BLOCK_Q
-    if first_query >= query_len:
-        return
-    num_keys = gl.load(seqused_k_ptr + seq)
-    num_queries = gl.minimum(query_len - first_query, BLOCK_Q)
-    first_limit = num_keys - query_len + first_query  # the last key that the first query sees
-    last_key = first_limit + num_queries - 1
-    num_tiles = last_key // TILE_SIZE + 1
-
     layout: gl.constexpr = k_desc.layout
-    q_smem = gl.allocate_shared_memory(k_desc.dtype, [2, GROUP_ROWS, HEAD_SIZE], layout)
-    k_smem = gl.allocate_shared_memory(k_desc.dtype, [STAGES, TILE_SIZE, HEAD_SIZE], layout)
-    v_smem = gl.allocate_shared_memory(k_desc.dtype, [STAGES, TILE_SIZE, HEAD_SIZE], layout)
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(full.index(stage), count=1)
-        mbarrier.init(empty.index(stage), count=2)
-    fence_async_shared()
-
-    first_token = (seq_start + first_query).to(gl.int64)
-    first_head = kv_head * HEADS
-    q_ptr += (first_token * stride_q_token + first_head * stride_q_head) * UNIT
-    out_ptr += (first_token * stride_out_token + first_head * stride_out_head) * UNIT
-    row_ptr = block_table_ptr + seq.to(gl.int64) * stride_table
-    k_place = (k_page_rows, kv_head * k_head_rows, kv_head * k_head_columns)
-    v_place = (v_page_rows, kv_head * v_head_rows, kv_head * v_head_columns)
+    dtype: gl.constexpr = k_desc.dtype
+    PARTS: gl.constexpr = HEAD_SIZE // COLUMNS
     strides = (stride_q_token, stride_q_head, stride_out_token, stride_out_head)
-    ring = (k_smem, v_smem, full, empty)
-    block = (num_queries * HEADS, num_tiles, num_keys, first_limit)
-    gl.warp_specialize(
-        [
-            (consume, (0, q_ptr, out_ptr, strides, q_smem.index(0), ring, block, scale_log2, HEADS)),
-            (consume, (1, q_ptr, out_ptr, strides, q_smem.index(1), ring, block, scale_log2, HEADS)),
-            (produce, (k_desc, v_desc, k_place, v_place, ring, row_ptr, num_tiles, last_key, PAGE_SIZE)),
-        ],
-        [4, 1],
-        [REGISTERS, 504 - 2 * REGISTERS],  # 504 = 3 x 168, what three warpgroups start with
-    )
+    rows = (q_ptr, out_ptr, strides, scale_log2)
+    k_steps = (k_page_rows, k_head_rows, k_head_columns)
+    v_steps = (v_page_rows, v_head_rows, v_head_columns)
+    caches = (k_desc, v_desc, k_steps, v_steps, block_table_ptr, stride_table)
+    if TILE_SIZE > 0:
+        q_smem = gl.allocate_shared_memory(dtype, [2, GROUP_ROWS, HEAD_SIZE], layout)
+        k_smem = gl.allocate_shared_memory(dtype, [STAGES, TILE_SIZE, HEAD_SIZE], layout)
+        v_smem = gl.allocate_shared_memory(dtype, [STAGES, TILE_SIZE, HEAD_SIZE], layout)
+        ticket_smem = gl.allocate_shared_memory(gl.int32, [TICKETS, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+        ring = (k_smem, v_smem, barriers(STAGES, 1), barriers(STAGES, 2))
+        tickets = (ticket_smem, barriers(TICKETS, 1), barriers(TICKETS, 2))
+        prompts = (schedule_ptr + 4, schedule_ptr + 2, num_kv_heads, cu_prompts_ptr, seqused_k_ptr)
+    if DECODE_TILE > 0:
+        decode_smem = gl.allocate_shared_memory(dtype, [SLOTS, DECODE_TILE, COLUMNS], layout)
+        decode_q_smem = gl.allocate_shared_memory(dtype, [PARTS, ROWS, COLUMNS], layout)
+        weight_smem = gl.allocate_shared_memory(dtype, [ROWS, DECODE_TILE], layout)
+        decode_ring = (decode_smem, barriers(SLOTS, 1), barriers(SLOTS, 1))
+        decodes = (schedule_ptr + tiles_at, num_seqs, num_kv_heads, cu_decodes_ptr, seqused_k_ptr)
+        fragments = (counters_ptr, partial_ptr, max_ptr, sum_ptr)
+    fence_async_shared()
+    # The first function runs in the warps that hold the kernel's arguments; they cost it no registers.
+    if DECODE_TILE == 0:
+        gl.warp_specialize(
+            [
+                (consume_prompts, (0, rows, q_smem.index(0), ring, tickets, prompts, HEADS)),
+                (consume_prompts, (1, rows, q_smem.index(1), ring, tickets, prompts, HEADS)),
+                (produce_prompts, (caches, ring, tickets, schedule_ptr, prompts, HEADS, PAGE_SIZE)),
+            ],
+            [4, 1],
+            [REGISTERS, COPY_REGISTERS],
+        )
+    elif TILE_SIZE == 0:
+        gl.warp_specialize(
+            [
+                (consume_decodes, (rows, decode_q_smem, weight_smem, decode_ring, decodes, fragments, HEADS)),
+                (produce_decodes, (caches, decode_ring, decodes, PARTS, PAGE_SIZE)),
+            ],
+            [1],
+            [COPY_REGISTERS],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (consume_decodes, (rows, decode_q_smem, weight_smem, decode_ring, decodes, fragments, HEADS)),
+                (consume_prompts, (0, rows, q_smem.index(0), ring, tickets, prompts, HEADS)),
+                (consume_prompts, (1, rows, q_smem.index(1), ring, tickets, prompts, HEADS)),
+                (produce_prompts, (caches, ring, tickets, schedule_ptr, prompts, HEADS, PAGE_SIZE)),
+                (produce_decodes, (caches, decode_ring, decodes, PARTS, PAGE_SIZE)),
+            ],
+            [4, 4, 1, 1],
+            [REGISTERS, REGISTERS, COPY_REGISTERS, COPY_REGISTERS],
+        )
 
 
 def cache_view(cache: Tensor, box: int) -> tuple[TensorDescriptor, tuple[int, int, int]]:
@@ -157,17 +200,50 @@ def cache_view(cache: Tensor, box: int) -> tuple[TensorDescriptor, tuple[int, in
     return view, (page_rows, head_rows, head_columns)
 
 
+def decode_rows(config: Config, queries_per_kv: int) -> int:
+    """Rows of a decode's query tile."""
+    return config.block_m if config.variant == "stream_k" else max(16, 1 << (queries_per_kv - 1).bit_length())
+
+
+@lru_cache(maxsize=4096)
 def constants(config: Config, head_size: int, block_size: int, heads: int) -> dict[str, int]:
-    """The kernel's compile-time arguments, of a launch and of an offline compilation alike."""
+    """The kernel's compile-time arguments, of a launch and of an offline compilation alike.
+
+    The decodes' ring takes the shared memory that is left.
+    """
+    with_prompts, with_decodes = config.variant != "stream_k", config.variant != "qblock"
+    tile = config.tile_size if with_prompts else 0
+    decode_tile = (config.decode_tile if with_prompts else config.tile_size) if with_decodes else 0
+    rows = decode_rows(config, heads) if with_decodes else 0
+    registers, copy_registers = PROMPT_REGISTERS, COPY_REGISTERS
+    if with_decodes:
+        registers, copy_registers = POD_REGISTERS.get(tile, (0, DECODE_COPY_REGISTERS))
+    free = (SHARED_OF_TWO if config.programs_per_sm > 1 else SHARED_BYTES) - BARRIER_BYTES
+    free -= 2 * rows * (head_size + decode_tile)
+    if with_prompts:
+        free -= 2 * head_size * (BLOCK_M.value + 2 * config.num_stages * tile)
+    slots = min(MAX_SLOTS, free // (2 * decode_tile * COLUMNS.value)) if with_decodes else 0
     return {
         "HEADS": heads,
         "HEAD_SIZE": head_size,
         "PAGE_SIZE": block_size,
-        "BOX": min(block_size & -block_size, config.tile_size),
-        "TILE_SIZE": config.tile_size,
-        "STAGES": config.num_stages,
-        "REGISTERS": REGISTERS,
+        "BOX": min(block_size & -block_size, *filter(None, (tile, decode_tile))),
+        "TILE_SIZE": tile,
+        "STAGES": config.num_stages if with_prompts else 0,
+        "DECODE_TILE": decode_tile,
+        "SLOTS": slots if free >= 0 else -1,
+        "ROWS": rows,
+        "REGISTERS": registers,
+        "COPY_REGISTERS": copy_registers,
     }
+
+
+def roles_of(config: Config, heads: int) -> Roles:
+    """The roles that a config's launch has, for so many query heads a KV head."""
+    chosen = constants(config, HEAD_SIZES[0], 16, heads)
+    rows = chosen["ROWS"]
+    prompt_block_q = BLOCK_M.value // heads if chosen["TILE_SIZE"] else 0
+    return Roles(prompt_block_q, rows // heads if rows else 0, chosen["DECODE_TILE"])
 
 
 def why_not_shape(config: Config, head_size: int, block_size: int, queries_per_kv: int) -> str | None:
@@ -178,9 +254,13 @@ def why_not_shape(config: Config, head_size: int, block_size: int, queries_per_k
         return f"more than {BLOCK_M.value} query heads share a KV head"
     if block_size % 16:
         return f"the page size is {block_size}, not a multiple of 16"
-    shared = 2 * head_size * (BLOCK_M.value + 2 * config.num_stages * config.tile_size) + BARRIER_BYTES
-    if shared > SHARED_BYTES:
-        return f"{config} needs {shared} bytes of shared memory, more than {SHARED_BYTES}"
+    chosen = constants(config, head_size, block_size, queries_per_kv)
+    if chosen["ROWS"] > MAX_DECODE_ROWS or (chosen["ROWS"] and queries_per_kv > chosen["ROWS"]):
+        return f"{queries_per_kv} query heads share a KV head, too many for a decode's query tile"
+    # A tile's keys, and then its values, stay in their slots while others arrive.
+    least = 2 * head_size // COLUMNS.value + 1 if chosen["ROWS"] else 0
+    if chosen["SLOTS"] < least:
+        return f"{config} needs more bytes of shared memory than {SHARED_BYTES}"
     return None
 
 
@@ -198,6 +278,7 @@ def why_not(plan: Plan, layer: Layer) -> str | None:
     if any(tensor.data_ptr() % 16 for tensor in (q, out, k_cache, v_cache)):
         return "a tensor does not begin at a multiple of 16 bytes"
     why = why_not_shape(plan.config, plan.model.head_size, plan.model.block_size, plan.model.queries_per_kv)
+    why = why or why_not_heads(plan)
     return why or why_not_strides(
         q.stride(),
         out.stride(),
@@ -230,24 +311,32 @@ def why_not_strides(
     return None
 
 
-def bind(plan: Plan, layer: Layer, group: Callable[[Plan], int]) -> Launch:
+def why_not_heads(plan: Plan) -> str | None:
+    """Return why programs cannot share the decodes of a plan; None if they can."""
+    heads, programs = plan.model.num_kv_heads, multiprocessors(plan.device) * plan.config.programs_per_sm
+    if plan.config.variant != "qblock" and programs % heads * MAX_IDLE > programs:
+        return f"{heads} KV heads leave too many of {programs} programs without decodes"
+    return None
+
+
+def bind(
+    plan: Plan, layer: Layer, schedule: OfPlan, cu_prompts: OfPlan, cu_decodes: OfPlan, fragments: tuple[Any, ...]
+) -> Launch:
     """The launch for layers like this one, for which ``why_not`` returns None.
 
-    group: as ``qblock.bind_group`` makes it.
+    Args:
+        schedule, cu_prompts, cu_decodes: as ``bind_schedule`` takes them.
+        fragments: the tensors of ``Scratch.fragments``; four times None without decodes.
     """
     q, out = layer.q, layer.out
     heads = plan.model.queries_per_kv
-    block_q = BLOCK_M.value // heads
     chosen = constants(plan.config, plan.model.head_size, plan.model.block_size, heads)
     box = chosen["BOX"]
+    grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     assert not isinstance(layer.k_scale, Tensor)
 
     def describe(cache: Tensor) -> TensorDescriptor:
         return cache_view(cache, box)[0]
-
-    def programs(plan: Plan) -> tuple[int, int]:
-        num_q_blocks = plan.num_query_tokens // block_q + plan.num_seqs  # an upper bound
-        return num_q_blocks * group(plan), plan.model.num_kv_heads // group(plan)
 
     arguments = (
         OfLayer("out"),
@@ -255,20 +344,28 @@ def bind(plan: Plan, layer: Layer, group: Callable[[Plan], int]) -> Launch:
         Described("k_cache", describe),
         Described("v_cache", describe),
         BLOCK_TABLE,
-        CU_SEQLENS_Q,
+        cu_prompts,
+        cu_decodes,
         SEQUSED_K,
+        schedule,
+        *fragments,
         layer.softmax_scale * layer.k_scale * LOG2_E,
         NUM_SEQS,
-        OfPlan(group),
+        plan.model.num_kv_heads,
+        tiles_at(roles_of(plan.config, heads)),
         *(stride // UNIT.value for stride in q.stride()[:2] + out.stride()[:2]),
         STRIDE_TABLE,
         *cache_view(layer.k_cache, box)[1],
         *cache_view(layer.v_cache, box)[1],
         *chosen.values(),
     )
-    return Launch(hopper_kernel, programs, arguments, {"num_warps": WARPS})
+    options = {"num_warps": WARPS}
+    if plan.config.programs_per_sm > 1:
+        options["maxnreg"] = 128  # of 65,536 registers for two programs of eight warps
+    return Launch(hopper_kernel, lambda plan: grid, arguments, options)
 
 
+@cache
 def serves(device: torch.device) -> bool:
     """Return whether a device is a Hopper GPU."""
     return (

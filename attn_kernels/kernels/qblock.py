@@ -5,22 +5,29 @@ query heads that share one KV head. The tile of keys is independent of the page 
 Anatomy of a Triton Attention Kernel" (arXiv 2511.11581, sections 4.4 and 4.6, appendix B).
 """
 
-import importlib
 from collections.abc import Callable
-from functools import cache as memoize
-from types import ModuleType
 
-import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, OfPlan, Plan
-from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common_arguments
+from attn_kernels.kernels.arguments import (
+    CU_SEQLENS_Q,
+    JIT_OPTIONS,
+    Specialisation,
+    common_arguments,
+    of_workspace,
+)
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
+from attn_kernels.kernels.hopper_gate import hopper_for
 from attn_kernels.kernels.query_tile import attend_and_store, find_q_block, load_scales
+from attn_kernels.kernels.schedule import bind_schedule, schedule_kernel
+from attn_kernels.kernels.scratch import Scratch, ScratchSizes
 from attn_kernels.kernels.variant import ConfigGrid, Variant
 
+SCHEDULE = of_workspace(0)
 L2_BYTES = 24 * 2**20  # L2 cache for K and V of the heads in flight; an A100 has 40 MB, newer GPUs more
 
 
@@ -125,29 +132,31 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
     return (Specialisation(qblock_kernel),)
 
 
-@memoize
-def hopper_module() -> ModuleType | None:
-    """The module ``hopper``; None where Triton's Gluon does not support it."""
-    try:
-        return importlib.import_module("attn_kernels.kernels.hopper")
-    except (ImportError, AttributeError):  # Gluon is experimental: its names come and go
-        return None
+def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
+    """The schedule of the Hopper kernel, if the config has descriptors and the device is a Hopper GPU."""
+    hopper = hopper_for(scratch.device)
+    if hopper is None or sizes.config is None or not sizes.config.descriptors:
+        return ()
+    roles = hopper.roles_of(sizes.config, sizes.queries_per_kv)
+    return (scratch.schedule(roles.length(sizes.num_query_tokens, sizes.num_seqs), sizes),)
 
 
-@memoize
-def hopper_kernel(device: torch.device) -> ModuleType | None:
-    """The module ``hopper`` where it can be used: on Hopper GPUs."""
-    hopper = hopper_module()
-    return hopper if hopper is not None and hopper.serves(device) else None
+def bind_once(plan: Plan) -> tuple[Launch, ...]:
+    """The launch that computes the schedule, if there is one."""
+    hopper = hopper_for(plan.device)
+    if hopper is None or not plan.config.descriptors:
+        return ()
+    roles = hopper.roles_of(plan.config, plan.model.queries_per_kv)
+    return (bind_schedule(roles, SCHEDULE, CU_SEQLENS_Q, CU_SEQLENS_Q),)
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """One launch: of the Hopper kernel if the config has descriptors and the layer allows it."""
     group = bind_group(plan, layer)
     if plan.config.descriptors:
-        hopper = hopper_kernel(plan.device)
+        hopper = hopper_for(plan.device)
         if hopper is not None and hopper.why_not(plan, layer) is None:
-            return (hopper.bind(plan, layer, group),)
+            return (hopper.bind(plan, layer, SCHEDULE, CU_SEQLENS_Q, CU_SEQLENS_Q, (None,) * 4),)
     arguments, const, options = common_arguments(plan, layer)
 
     def programs(plan: Plan) -> tuple[int, int, int]:
@@ -159,8 +168,10 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
 
 VARIANT = Variant(
     name="qblock",
-    kernels=(qblock_kernel,),
+    kernels=(qblock_kernel, schedule_kernel),
     bind=bind,
+    bind_once=bind_once,
+    scratch=take_scratch,
     specialise=specialise,
     parameters=frozenset({"descriptors"}),
     samples=(Config("qblock", block_m=64, tile_size=32),),

@@ -2,6 +2,7 @@
 
 from attn_kernels.kernels import (
     naive,
+    pod,
     prefix_prefill,
     qblock,
     segmented,
@@ -21,5 +22,6 @@ VARIANTS: dict[str, Variant] = {
         segmented.VARIANT,
         static_grid.VARIANT,
         stream_k.VARIANT,
+        pod.VARIANT,
     )
 }

@@ -6,6 +6,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from attn_kernels.core.config import Config
+
 Partials = tuple[Tensor, Tensor, Tensor]
 Fragments = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -21,7 +23,9 @@ class ScratchSizes(NamedTuple):
     block_m: int = 0
     programs_per_sm: int = 0
     device_segments: int = 0
-    part: int = 0  # of a mixed batch, 0 or 1: what is computed once a plan is kept apart
+    part: int = 0  # of a mixed batch, 0 or 1, or 2 for both: what is computed once a plan is kept apart
+    queries_per_kv: int = 1
+    config: Config | None = None
 
 
 class ScratchMaxima(NamedTuple):
@@ -40,8 +44,11 @@ class Scratch(Protocol):
     def cu_q_blocks(self, sizes: ScratchSizes) -> Tensor:
         """int32, at least [num_seqs + 1]."""
 
-    def cu_parts(self, num_decodes: int, num_seqs: int) -> tuple[Tensor, Tensor]:
-        """int32, at least [num_decodes + 1] and [num_seqs + 1]: where parts' query tokens begin."""
+    def cu_parts(self, num_seqs: int) -> tuple[Tensor, Tensor]:
+        """int32, at least [num_seqs + 1] each: where the query tokens of each part's sequences begin."""
+
+    def schedule(self, length: int, sizes: ScratchSizes) -> Tensor:
+        """int32, at least [length]; its counters are zeros (``kernels.schedule``)."""
 
     def partials(self, sizes: ScratchSizes) -> Partials:
         """Softmax states of segments, float32.
@@ -72,8 +79,11 @@ class Fresh:
     def cu_q_blocks(self, sizes: ScratchSizes) -> Tensor:
         return self._int32(sizes.num_seqs + 1)
 
-    def cu_parts(self, num_decodes: int, num_seqs: int) -> tuple[Tensor, Tensor]:
-        return self._int32(num_decodes + 1), self._int32(num_seqs + 1)
+    def cu_parts(self, num_seqs: int) -> tuple[Tensor, Tensor]:
+        return self._int32(num_seqs + 1), self._int32(num_seqs + 1)
+
+    def schedule(self, length: int, sizes: ScratchSizes) -> Tensor:
+        return torch.zeros(length, dtype=torch.int32, device=self.device)
 
     def partials(self, sizes: ScratchSizes) -> Partials:
         return self._softmax_states(

@@ -12,8 +12,15 @@ from torch import Tensor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
-from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common_arguments, of_workspace
+from attn_kernels.kernels.arguments import (
+    CU_SEQLENS_Q,
+    JIT_OPTIONS,
+    Specialisation,
+    common_arguments,
+    of_workspace,
+)
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
+from attn_kernels.kernels.hopper_gate import hopper_for
 from attn_kernels.kernels.linear_tiles import count_tiles, find_tile
 from attn_kernels.kernels.query_tile import (
     attend_cache,
@@ -22,6 +29,7 @@ from attn_kernels.kernels.query_tile import (
     load_scales,
     store_normalised,
 )
+from attn_kernels.kernels.schedule import bind_schedule, schedule_kernel
 from attn_kernels.kernels.scratch import Scratch, ScratchMaxima, ScratchSizes
 from attn_kernels.kernels.static_grid import multiprocessors
 from attn_kernels.kernels.stream_k_fragments import (
@@ -30,9 +38,9 @@ from attn_kernels.kernels.stream_k_fragments import (
     join_fragments,
     store_fragment,
 )
-from attn_kernels.kernels.variant import Variant
+from attn_kernels.kernels.variant import ConfigGrid, Variant
 
-FRAGMENTS = tuple(map(of_workspace, range(4)))
+*FRAGMENTS, SCHEDULE = map(of_workspace, range(5))
 
 
 @triton.jit(**JIT_OPTIONS)
@@ -136,15 +144,35 @@ def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
     reason = why_not()
     if reason is not None:
         raise ValueError(f"config.variant is 'stream_k', but {reason}: use another")
-    return scratch.fragments(multiprocessors(scratch.device) * sizes.programs_per_sm, sizes)
+    fragments = scratch.fragments(multiprocessors(scratch.device) * sizes.programs_per_sm, sizes)
+    hopper = hopper_for(scratch.device)
+    if hopper is None or sizes.config is None or not sizes.config.descriptors:
+        return fragments
+    roles = hopper.roles_of(sizes.config, sizes.queries_per_kv)
+    return (*fragments, scratch.schedule(roles.length(sizes.num_query_tokens, sizes.num_seqs), sizes))
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
     return (Specialisation(stream_k_kernel),)
 
 
+def bind_once(plan: Plan) -> tuple[Launch, ...]:
+    """The launch that computes the schedule of the Hopper kernel, if the config has descriptors."""
+    hopper = hopper_for(plan.device)
+    if hopper is None or not plan.config.descriptors:
+        return ()
+    roles = hopper.roles_of(plan.config, plan.model.queries_per_kv)
+    return (bind_schedule(roles, SCHEDULE, CU_SEQLENS_Q, CU_SEQLENS_Q),)
+
+
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    """One launch, of ``programs_per_sm`` programs a multiprocessor."""
+    """One launch, of ``programs_per_sm`` programs a multiprocessor.
+
+    It is of the Hopper kernel if the config has descriptors and the layer allows it.
+    """
+    hopper = hopper_for(plan.device) if plan.config.descriptors else None
+    if hopper is not None and hopper.why_not(plan, layer) is None:
+        return (hopper.bind(plan, layer, SCHEDULE, CU_SEQLENS_Q, CU_SEQLENS_Q, FRAGMENTS),)
     arguments, const, options = common_arguments(plan, layer)
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     arguments = (*arguments, *FRAGMENTS, plan.model.num_kv_heads, const)
@@ -156,14 +184,16 @@ def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
     return ScratchMaxima(fragment_rows=programs * config.block_m)
 
 
-# Without grids: choose.capture picks its config, for captured graphs.
 VARIANT = Variant(
     name="stream_k",
-    kernels=(stream_k_kernel,),
+    kernels=(stream_k_kernel, schedule_kernel),
     bind=bind,
+    bind_once=bind_once,
     specialise=specialise,
-    parameters=frozenset({"programs_per_sm"}),
+    parameters=frozenset({"programs_per_sm", "descriptors"}),
     scratch=take_scratch,
     scratch_maxima=scratch_maxima,
     samples=(Config("stream_k", block_m=16, tile_size=64, programs_per_sm=2),),
+    # Without descriptors, choose.capture picks its config for captured graphs.
+    grids=(ConfigGrid(M=(16,), T=(64, 128), W=(4,), S=(2,), P=(1, 2), D=(1,)),),
 )

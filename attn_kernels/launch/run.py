@@ -1,6 +1,6 @@
 """One layer's attention: find the launches of the layer's signature, and make them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from attn_kernels.launch.direct import ALIGNMENT, BoundLaunch, hooked, launch_fi
 # A layer's tensors in the order of their addresses. The first four are always there.
 REQUIRED = ("out", "q", "k_cache", "v_cache")
 OPTIONAL = ("k_new", "v_new", "alibi_slopes", "sinks", "k_scale", "v_scale")
+PARTS_BEGUN = "parts begun"  # a key of ``Plan.launches``
 PLACED = 6  # entries of a signature, its first, that must match the plan: shapes of rows, and devices
 
 
@@ -160,9 +161,10 @@ def _launch_first(
     model = plan.model
     rows = (plan.num_query_tokens, model.num_query_heads, model.head_size)
     as_planned = signature[:PLACED] == (rows, rows, *(4 * (plan.device,)))
-    parts = plan.parts or (plan,)
+    key = signature[PLACED:]
+    parts = _plans_for(plan, key)
     bound: list[tuple[BoundLaunch, ...] | None]
-    bound = [part.launch_cache.get(signature[PLACED:]) if as_planned else None for part in parts]
+    bound = [part.launch_cache.get(key) if as_planned else None for part in parts]
     out, q, k_cache, v_cache = tensors[: len(REQUIRED)]
     if None in bound or (plan.max_page_id is not None and plan.max_page_id >= k_cache.shape[0]):
         layer_checks.check_run(plan, q, k_cache, v_cache, out, *optional[:2])
@@ -195,15 +197,31 @@ def _launch_first(
         if launches is None:
             described = VARIANTS[part.config.variant].bind(part, layer)
             launches = tuple(BoundLaunch(launch, named) for launch in described)
-            direct.remember(part.launch_cache, signature[PLACED:], launches)
+            direct.remember(part.launch_cache, key, launches)
+        if not launches:  # one launch cannot compute both parts of this layer
+            _launch_first(plan, signature, addresses, tensors, optional, scoring)
+            return
         direct.launch_through_triton(part, launches, named)
+
+
+def _plans_for(plan: Plan, key: Hashable) -> tuple[Plan, ...]:
+    """The plans whose launches a layer of this signature makes, one after another."""
+    if plan.fused is None:
+        return plan.parts or (plan,)
+    if plan.fused.launch_cache.get(key) != ():
+        return (plan.fused,)
+    if PARTS_BEGUN not in plan.launches:
+        plan.launches[PARTS_BEGUN] = ()
+        for part in plan.parts:
+            begin(part)
+    return plan.parts
 
 
 def begin(plan: Plan) -> None:
     """Launch the kernels that run once a plan, before any layer: they divide and count."""
     if plan.parts:
         _launch_once(plan, "parts", bind_divide)
-        for part in plan.parts:
+        for part in plan.parts if plan.fused is None else (plan.fused,):
             begin(part)
         return
     bind_once = VARIANTS[plan.config.variant].bind_once

@@ -62,6 +62,8 @@ def make_plan(step: Step, lengths: Lengths, config: LaunchConfig, part: int = 0)
         full_config.programs_per_sm,
         full_config.device_segments,
         part,
+        model.queries_per_kv,
+        full_config,
     )
     return Plan(
         cu_seqlens_q=step.cu_seqlens_q,

@@ -12,15 +12,22 @@ from itertools import pairwise
 from torch import Tensor
 
 from attn_kernels.choose.heuristic import Choose
+from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.structures import Plan
 from attn_kernels.planning.make import Step, chosen, make_plan
 
 
-def plan_parts(step: Step, batch: Lengths, parts: Parts, choose: Choose) -> Plan:
+def plan_parts(
+    step: Step, batch: Lengths, parts: Parts, choose: Choose, fused: LaunchConfig | None
+) -> Plan:
     """Plan a batch in two parts, each with the choice for its own lengths.
 
-    Returns a plan of the whole batch, with the config of the prompts, and with the plans of both parts.
+    Args:
+        fused: the config of one launch for both parts; None to launch one after the other.
+
+    Returns:
+        A plan of the whole batch, with ``fused`` or the config of the prompts, and with the plans of the parts.
     """
     decodes, prompts = parts
     configs = [chosen(choose, part, step.model) for part in parts]
@@ -30,13 +37,17 @@ def plan_parts(step: Step, batch: Lengths, parts: Parts, choose: Choose) -> Plan
         num_query_tokens=batch.num_query_tokens,
         max_query_len=batch.max_query_len,
     )
-    cu_decodes, cu_prompts = step.scratch.cu_parts(decodes.num_seqs, batch.num_seqs)
+    cu_decodes, cu_prompts = step.scratch.cu_parts(batch.num_seqs)
     step_of_decodes = step._replace(cu_seqlens_q=cu_decodes, for_capture=True)
     step_of_prompts = step._replace(cu_seqlens_q=cu_prompts, for_capture=True)
     plan_of_decodes = make_plan(step_of_decodes, decodes, configs[0], part=0)
     plan_of_prompts = make_plan(step_of_prompts, prompts, configs[1], part=1)
+    plan_of_both = None if fused is None else make_plan(step_of_prompts, batch, fused, part=2)
+    if plan_of_both is not None:
+        plan_of_both.workspace += (cu_decodes,)
     return dataclasses.replace(
         plan_of_prompts,
+        config=plan_of_prompts.config if plan_of_both is None else plan_of_both.config,
         cu_seqlens_q=step.cu_seqlens_q,
         num_kv_tokens=batch.num_kv_tokens,
         max_seq_len=batch.max_seq_len,
@@ -44,6 +55,7 @@ def plan_parts(step: Step, batch: Lengths, parts: Parts, choose: Choose) -> Plan
         workspace=(),
         launches={},
         parts=(plan_of_decodes, plan_of_prompts),
+        fused=plan_of_both,
     )
 
 

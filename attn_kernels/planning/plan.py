@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from attn_kernels.choose.capture import choose_for_capture
+from attn_kernels.choose.mixed import SERIES, choose_mixed, mixed_features, needs_parts
 from attn_kernels.choose.heuristic import choose_for_device, choose_for_key
 from attn_kernels.core import checks
 from attn_kernels.core.config import LaunchConfig, complete
@@ -74,15 +75,15 @@ def plan(
     checks.check_lengths(
         num_seqs, blocks_per_seq, model.block_size, num_query_tokens, max_query_len, max_seq_len
     )
-    counts = ["num_seqs", "num_query_tokens"]
+    add_up: tuple[str, ...] = ("num_seqs", "num_query_tokens", "num_kv_tokens")
     if num_kv_tokens is None:
+        add_up = ("num_seqs", "num_query_tokens")
         num_kv_tokens = num_seqs * max_seq_len
     else:
         checks.check_int("num_kv_tokens", num_kv_tokens, 0)
-        counts.append("num_kv_tokens")
     lengths = Lengths(num_seqs, num_query_tokens, max_query_len, max_seq_len, num_kv_tokens)
     if parts is not None:
-        check_parts(parts, lengths, add_up=() if for_capture else counts)
+        check_parts(parts, lengths, add_up=() if for_capture else add_up)
 
     device = cu_seqlens_q.device
     max_page_id = None
@@ -103,7 +104,10 @@ def plan(
         raise ValueError(f"workspace is on {workspace.device}, but cu_seqlens_q is on {device}")
     scratch = workspace or Fresh(device)
     step = Step(cu_seqlens_q, seqused_k, block_table, model, scratch, device_key, for_capture, max_page_id)
-    if config is not None:
+    for_parts = config is not None and needs_parts(config)
+    if for_parts and parts is None:
+        raise ValueError(f"config is {config}, but it needs parts")
+    if config is not None and not for_parts:
         if device_key is not None and not complete(config).device_segments:
             raise ValueError(f"device_key is {device_key!r}, but config was given too: only one can choose")
         made = make_plan(step, lengths, config)
@@ -113,7 +117,10 @@ def plan(
         else:
             choose = choose_for_device(device) if device_key is None else choose_for_key(device_key)
         if parts is not None and parts.decodes.num_query_tokens and parts.prompts.num_query_tokens:
-            made = plan_parts(step, lengths, parts, choose)
+            fused = config
+            if fused is None:
+                fused = choose_mixed(device, device_key)(**mixed_features(parts, model))
+            made = plan_parts(step, lengths, parts, choose, None if fused == SERIES else fused)
         else:
             made = make_plan(step, lengths, chosen(choose, lengths, model))
     begin(made)

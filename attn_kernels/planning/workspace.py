@@ -14,6 +14,7 @@ from attn_kernels.core.model import Model
 from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.schedule import BLOCK_M, Roles
 from attn_kernels.kernels.scratch import Fragments, Fresh, Partials, ScratchMaxima, ScratchSizes
 
 
@@ -36,6 +37,7 @@ class Workspace:
     _cu_q_blocks: tuple[Tensor, Tensor] = field(repr=False)
     _num_segments: tuple[Tensor, Tensor] = field(repr=False)
     _cu_parts: tuple[Tensor, Tensor] = field(repr=False)
+    _schedules: tuple[Tensor, Tensor, Tensor] = field(repr=False)  # the last of both parts in one launch
     _partials: Partials = field(repr=False)
     _fragments: Fragments = field(repr=False)
 
@@ -56,7 +58,7 @@ class Workspace:
         Args:
             models: the model, or one for each kind of layer where layers differ.
             max_query_tokens: query tokens of a batch whose config keeps partial results (``segmented``, or
-                ``static_grid`` with segments). Batches of other variants may have more.
+                ``static_grid`` with segments), has descriptors, or is of ``pod``. Others may have more.
             max_num_seqs: sequences of a batch.
             configs: all that will be launched; ``max_segments`` and ``max_fragment_rows`` follow from them.
             max_segments: in place of ``configs``, where none is of ``stream_k``.
@@ -92,7 +94,11 @@ class Workspace:
             max_num_seqs, max_query_tokens, num_query_heads, head_padded(head_size), max_segments
         )
         fresh = Fresh(device)
-        cu_parts = fresh.cu_parts(max_num_seqs, max_num_seqs)
+        cu_parts = fresh.cu_parts(max_num_seqs)
+        # The most that any roles need: every token is a Q-Block, as where 128 query heads share a KV head.
+        queries_per_kv = max(model.queries_per_kv for model in models)
+        roles = Roles(max(1, BLOCK_M // queries_per_kv), 1, 1)
+        schedule_length = roles.length(max_query_tokens, max_num_seqs)
         return cls(
             cu_parts[0].device,
             max_query_tokens,
@@ -104,6 +110,7 @@ class Workspace:
             (fresh.cu_q_blocks(sizes), fresh.cu_q_blocks(sizes)),
             (fresh.num_segments(sizes), fresh.num_segments(sizes)),
             cu_parts,
+            tuple(fresh.schedule(schedule_length, sizes) for _ in range(3)),
             fresh.partials(sizes),
             fresh.fragments(fragments, sizes._replace(block_m=1)),
         )
@@ -113,7 +120,13 @@ class Workspace:
         _check("num_seqs", sizes.num_seqs, "max_num_seqs", self.max_num_seqs)
         return self._cu_q_blocks[sizes.part]
 
-    def cu_parts(self, num_decodes: int, num_seqs: int) -> tuple[Tensor, Tensor]:
+    def schedule(self, length: int, sizes: ScratchSizes) -> Tensor:
+        """As long as the maxima. Raises ValueError where a plan needs more."""
+        _check("num_query_tokens", sizes.num_query_tokens, "max_query_tokens", self.max_query_tokens)
+        _check("num_seqs", sizes.num_seqs, "max_num_seqs", self.max_num_seqs)
+        return self._schedules[sizes.part]
+
+    def cu_parts(self, num_seqs: int) -> tuple[Tensor, Tensor]:
         """int32 [max_num_seqs + 1] each. Raises ValueError where a plan needs more."""
         _check("num_seqs", num_seqs, "max_num_seqs", self.max_num_seqs)
         return self._cu_parts

@@ -150,7 +150,8 @@ def make_batch(
 
 def poison_workspace(batch_plan: Plan) -> None:
     """Fill the plan's floating-point workspace with NaN."""
-    for part in batch_plan.parts or (batch_plan,):
+    fused = () if batch_plan.fused is None else (batch_plan.fused,)
+    for part in (batch_plan, *batch_plan.parts, *fused):
         for tensor in part.workspace:
             if tensor.is_floating_point():
                 tensor.fill_(torch.nan)

@@ -14,6 +14,7 @@ from attn_kernels.measure.batches import (
     speculative,
     varlen,
 )
+from benchmarks.attention.drawn_batches import rivals, steps, tiny_steps, uneven
 
 K = 1024
 QWEN_7B = HeadLayout(28, 4)
@@ -137,7 +138,11 @@ BATCH_SETS: dict[str, Callable[[], list[Batch]]] = {
     "layouts": layouts,
     "full": full,
     "quick": quick,
+    "steps": steps,
+    "uneven": uneven,
+    "rivals": rivals,
     "tiny": tiny,
+    "tiny_steps": tiny_steps,
 }
 
 

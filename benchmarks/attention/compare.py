@@ -1,4 +1,4 @@
-"""Check and time our kernels beside FlashAttention-3, vLLM's Triton kernel and PyTorch's SDPA.
+"""Check and time our kernels beside those of FlashAttention, vLLM, FlashInfer and PyTorch.
 
 python -m benchmarks.attention.compare [--sweep] [--batches core] [--out FOLDER]
 
@@ -24,10 +24,11 @@ from benchmarks.attention import plots, tables
 from benchmarks.attention.batch_sets import BATCH_SETS, select
 from benchmarks.attention.ceilings import measure_ceilings
 from benchmarks.attention.compare_batch import ComparisonSettings, compare_batch
-from benchmarks.attention.records import RIVALS, Records, ours_failed, write_records
+from benchmarks.attention.records import FASTEST_RIVAL, RIVALS, Records, ours_failed, write_records
 from benchmarks.attention.vllm_job import VllmJob
 from benchmarks.common import configs, environment
 from benchmarks.common.implementations import PEERS_FOLDER, Implementation, Ours, Sdpa, load_peers
+from benchmarks.common.more_rivals import MORE_PEERS_FOLDER, MORE_RIVALS, load_more_peers
 from benchmarks.common.space import SPACES, Candidates, candidates
 from verification.compile_jobs import plain_job
 
@@ -44,8 +45,10 @@ def parse_arguments() -> argparse.Namespace:
     add("--sweep", action="store_true", help="also time every variant at its best config")
     add("--variants", default="", help="sweep only these: qblock,segmented")
     add("--config", action="append", default=[], help="also try this config: segmented_M16_T64_N16_W4_S3")
-    add("--skip", default="", help="leave out: fa3,vllm,sdpa")
+    add("--skip", default="", help=f"leave out some of {','.join(RIVALS)}")
     add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py (default .peers)")
+    more = "folder that holds more_peers.py (default .more_peers)"
+    add("--more-peers", type=Path, default=MORE_PEERS_FOLDER, help=more)
     add("--out", type=Path, help="folder for compare.json, compare.csv and plots")
     add("--compile-only", action="store_true", help="compile what the run would launch, and stop")
     environment.add_device_options(parser)
@@ -62,7 +65,12 @@ def load_implementations(
     for name in skipped:
         if name not in RIVALS:
             environment.stop(f"--skip {name}: the rivals are {', '.join(RIVALS)}")
-    return [Ours(), *(peer for peer in (*peers, Sdpa()) if peer.name not in skipped)], problems
+    implementations = [Ours(), *(peer for peer in (*peers, Sdpa()) if peer.name not in skipped)]
+    if device.type == "cuda":
+        more, more_problems = load_more_peers(args.more_peers, skipped)
+        implementations += more
+        problems += more_problems
+    return implementations, problems
 
 
 @dataclass(frozen=True)
@@ -182,12 +190,15 @@ def main() -> int:
         print("times on a CPU mean nothing: this run only tests the command")
     if sweep.names:
         print(f"sweeping {', '.join(sweep.names)}: each at its best config; best: the fastest of all ours")
+    shown = [name for name in rivals if name not in MORE_RIVALS]
+    shown += [FASTEST_RIVAL] if len(shown) < len(rivals) else []
+    rivals += [FASTEST_RIVAL] if rivals else []
     print("times in us a launch; rate and roof are those of best; R/b, R/o: rival's time over best, ours")
-    print(tables.header(rivals, bool(sweep.names)), flush=True)
+    print(tables.header(shown, bool(sweep.names)), flush=True)
     head = {"environment": facts, "ceilings": dataclasses.asdict(ceilings), "batches": name}
 
     def report(done: list[Records]) -> None:
-        print(tables.batch_line(done[-1], rivals, bool(sweep.names)), flush=True)
+        print(tables.batch_line(done[-1], shown, bool(sweep.names)), flush=True)
         if args.out:
             write_records(args.out, head, done)
 

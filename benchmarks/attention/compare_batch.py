@@ -13,7 +13,13 @@ from attn_kernels.measure.checking import Expected, check, expect
 from attn_kernels.measure.roofline import Ceilings
 from attn_kernels.measure.tensors import BatchTensors, materialise, rotation
 from attn_kernels.measure.timing import Timed, prepare, time_briefly, time_together
-from benchmarks.attention.records import SKIPPED, ComparisonRecord, Records, time_ratio
+from benchmarks.attention.records import (
+    SKIPPED,
+    ComparisonRecord,
+    Records,
+    time_ratio,
+    with_fastest_rival,
+)
 from benchmarks.common.environment import raise_if_lost
 from benchmarks.common.implementations import Implementation, NotApplicable, Ours, PreparedLaunches
 from benchmarks.common.space import Candidates
@@ -32,38 +38,68 @@ class ComparisonSettings:
     repeats: int  # graph replays that time an implementation
 
 
+@dataclass(frozen=True)
+class Captured:
+    """An implementation that was launched once and captured, and what its output must be."""
+
+    tensors: BatchTensors
+    expected: Expected
+    prepared: PreparedLaunches
+    timed: Timed
+
+
+class Measured:
+    """The records of implementations that are first checked and captured one by one, then timed together."""
+
+    def __init__(self, settings: ComparisonSettings) -> None:
+        self.records: Records = {}
+        self._settings = settings
+        self._captured: dict[str, Captured] = {}
+
+    def launch_and_capture(
+        self, name: str, implementation: Implementation, tensors: BatchTensors, expected: Expected
+    ) -> None:
+        """Check one launch and capture the launches; the record says why where that fails."""
+        record, prepared = launch_once(implementation, tensors, expected)
+        self.records[name] = dataclasses.replace(record, implementation=name)
+        if prepared is None:
+            return
+        try:
+            timed = prepare(prepared.launches, tensors.device)
+        except Exception as error:
+            self.records[name] = failed(self.records[name], error, tensors.device)
+        else:
+            self._captured[name] = Captured(tensors, expected, prepared, timed)
+
+    def time_all(self) -> None:
+        """Time all that was captured, and check the output of each once more."""
+        timings = time_together(
+            {name: entry.timed for name, entry in self._captured.items()}, self._settings.repeats
+        )
+        for name, entry in self._captured.items():
+            entry.tensors.sets[0].out.fill_(torch.nan)
+            entry.timed.sample(1)
+            record = self.records[name]
+            if record.ok:
+                record = with_check(record, entry.prepared, entry.expected)
+            self.records[name] = record.timed(entry.tensors.batch, timings[name], self._settings.ceilings)
+
+
 def compare_batch(batch: Batch, space: Mapping[str, Candidates], settings: ComparisonSettings) -> Records:
     """Check and time every implementation, and each variant of `space` at its best config."""
     device = settings.device
     tensors = materialise(batch, device, num_sets=rotation(batch, device))
     expected = expect(tensors)
-    records: Records = {}
-    captured: dict[str, tuple[PreparedLaunches, Timed]] = {}
-
-    def launch_and_capture(implementation: Implementation) -> None:
-        name = implementation.name
-        records[name], prepared = launch_once(implementation, tensors, expected)
-        if prepared is None:
-            return
-        try:
-            captured[name] = prepared, prepare(prepared.launches, device)
-        except Exception as error:
-            records[name] = failed(records[name], error, device)
-
+    measured = Measured(settings)
     for implementation in settings.implementations:
-        launch_and_capture(implementation)
+        measured.launch_and_capture(implementation.name, implementation, tensors, expected)
+    records = measured.records
     searches = {name: search(tensors, expected, name, tried) for name, tried in space.items()}
     chosen = records["ours"].config
     for name, result in searches.items():
         if result.config and str(result.config) != chosen:  # the chosen config is captured already
-            launch_and_capture(Ours(result.config, name))
-    timings = time_together({name: timed for name, (_, timed) in captured.items()}, settings.repeats)
-    for name, (prepared, timed) in captured.items():
-        tensors.sets[0].out.fill_(torch.nan)
-        timed.sample(1)
-        if records[name].ok:
-            records[name] = with_check(records[name], prepared, expected)
-        records[name] = records[name].timed(batch, timings[name], settings.ceilings)
+            measured.launch_and_capture(name, Ours(result.config, name), tensors, expected)
+    measured.time_all()
     for name, result in searches.items():
         record = records.get(name) or ComparisonRecord.of(batch, len(tensors.sets), name, result.skipped)
         ratio = time_ratio(records, "ours", name)
@@ -71,7 +107,7 @@ def compare_batch(batch: Batch, space: Mapping[str, Candidates], settings: Compa
         if str(result.config) == chosen or chosen_is_faster:
             record = dataclasses.replace(records["ours"], implementation=name)
         records[name] = dataclasses.replace(record, tried=result.tried, rejected="; ".join(result.rejected))
-    return with_best(records, searches)
+    return with_fastest_rival(with_best(records, searches))
 
 
 def with_best(records: Records, variants: Iterable[str]) -> Records:

@@ -12,8 +12,10 @@ from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.roofline import Ceilings, work
 from attn_kernels.measure.timing import Timing
 from benchmarks.common.environment import write_atomically
+from benchmarks.common.more_rivals import MORE_RIVALS
 
-RIVALS = ("vllm", "fa3", "sdpa")
+RIVALS = ("vllm", "fa3", "sdpa", *MORE_RIVALS)
+FASTEST_RIVAL = "rival"  # the implementation of a batch's fastest right rival, whose `config` names it
 SKIPPED = "skipped: "  # begins the note of a variant that was not tried
 
 
@@ -30,7 +32,8 @@ class ComparisonRecord:
     num_query_tokens: int
     num_kv_tokens: int
     kv_sets: int
-    # A rival, `ours` (the generated module's choice), a variant (at its best config) or `best` of all ours.
+    # A rival, `ours` (the generated module's choice), a variant (at its best config), `best` of all ours, or
+    # FASTEST_RIVAL.
     implementation: str
     config: str = ""
     time_us: float | None = None  # a launch, the median of all replays; so are the rates
@@ -89,17 +92,41 @@ def time_ratio(records: Records, numerator: str, denominator: str = "ours") -> f
     return above.time_us / below.time_us
 
 
-def ours_failed(records: Records) -> bool:
+def with_fastest_rival(records: Records) -> Records:
+    """Add FASTEST_RIVAL, if any rival was timed and right."""
+    right = [record for name, record in records.items() if name in RIVALS and record.ok and record.time_us]
+    if not right:
+        return records
+    fastest = min(right, key=lambda record: record.time_us or 0.0)
+    named = dataclasses.replace(fastest, implementation=FASTEST_RIVAL, config=fastest.implementation)
+    return {**records, FASTEST_RIVAL: named}
+
+
+def summary(records: Records) -> dict[str, object]:
+    """Return a batch's fastest rival and its time over ours; None where no rival was timed."""
+    ours, rival = records["ours"], records.get(FASTEST_RIVAL)
+    return {
+        "batch": ours.batch,
+        "layout": ours.layout,
+        "ours_us": ours.time_us,
+        "rival": rival and rival.config,
+        "rival_us": rival and rival.time_us,
+        "rival_over_ours": time_ratio(records, FASTEST_RIVAL),
+    }
+
+
+def ours_failed(records: Records, ours_name: str = "ours") -> bool:
     """Tell whether any launch of ours was wrong or failed; skipping a variant is no failure."""
-    ours = [record for name, record in records.items() if name not in RIVALS]
+    ours = [record for name, record in records.items() if name not in (*RIVALS, FASTEST_RIVAL)]
     any_failed = any(record.rejected or record.note.startswith(("WRONG", "FAILED")) for record in ours)
-    return any_failed or not records["ours"].ok
+    return any_failed or not records[ours_name].ok
 
 
 def write_records(folder: Path, head: dict[str, object], batches: Sequence[Records]) -> None:
-    """Write compare.json (head and records) and compare.csv (records)."""
+    """Write compare.json (head, a summary of each batch, records) and compare.csv (records)."""
     rows = [dataclasses.asdict(record) for records in batches for record in records.values()]
-    write_atomically(folder / "compare.json", json.dumps({**head, "results": rows}, indent=1) + "\n")
+    document = {**head, "summary": list(map(summary, batches)), "results": rows}
+    write_atomically(folder / "compare.json", json.dumps(document, indent=1) + "\n")
     text = io.StringIO()
     names = [field.name for field in dataclasses.fields(ComparisonRecord)]
     writer = csv.DictWriter(text, names, lineterminator="\n")

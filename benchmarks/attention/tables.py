@@ -3,8 +3,11 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from benchmarks.attention.records import SKIPPED, ComparisonRecord, Records, time_ratio
+from benchmarks.attention.records import FASTEST_RIVAL, RIVALS, SKIPPED, ComparisonRecord, Records, time_ratio
 from benchmarks.common.table import figure, geomean
+
+PARTS_COLUMNS = ("fa3", "one call", "decodes", "prompts", "series", "parts")  # of a mixed batch
+PARTS_RATIOS = ("FA3/ours", "ours/longer", "ours/series", "ours/one")
 
 
 def time_text(record: ComparisonRecord | None) -> str:
@@ -23,7 +26,10 @@ def rate_text(record: ComparisonRecord) -> str:
 
 
 def header(rivals: Sequence[str], sweep: bool) -> str:
-    """Return the titles of `batch_line`; `R/b` and `R/o` are rival R's time over that of best and of ours."""
+    """Return the titles of `batch_line`; `R/b` and `R/o` are rival R's time over that of best and of ours.
+
+    The line of a batch ends with the name of the fastest rival, if FASTEST_RIVAL is among the `rivals`.
+    """
     text = f"{'batch':23} {'heads':8} {'ours us':>8}"
     text += f" {'best us':>8} {'config of best':31}" if sweep else f" {'config':31}"
     text += f" {'rate':>9} {'roof':>5}" + "".join(f" {rival + ' us':>8}" for rival in rivals)
@@ -42,6 +48,8 @@ def batch_line(records: Records, rivals: Sequence[str], sweep: bool) -> str:
     text += "".join(f" {time_text(records.get(rival)):>8}" for rival in rivals)
     for mine in ("best", "ours") if sweep else ("ours",):
         text += " |" + "".join(f" {figure(time_ratio(records, rival, mine), '.2f'):>6}" for rival in rivals)
+    if FASTEST_RIVAL in rivals and FASTEST_RIVAL in records:
+        text += f" {records[FASTEST_RIVAL].config}"
     return text + "".join(f"\n    {note}" for note in notes(records))
 
 
@@ -52,7 +60,7 @@ def notes(records: Records) -> list[str]:
     if ours.kv_sets < 2:
         lines.append("one KV set: cache not cold")
     for name, record in records.items():
-        unsuited = name == "sdpa" and record.time_us is None  # so are most batches
+        unsuited = name in RIVALS and not record.note.startswith(("WRONG", "FAILED"))  # so are most batches
         if record.note and not unsuited and not record.note.startswith(SKIPPED):
             lines.append(f"{name}: {record.note}")
         if record.rejected:
@@ -87,6 +95,68 @@ def mean_table(title: str, groups: dict[str, list[Records]], pairs: Sequence[tup
         for group, cells in rows.items()
     ]
     return ["", title, *lines]
+
+
+def parts_header() -> str:
+    """Return the titles of `parts_line`."""
+    names = "".join(f" {name:>8}" for name in PARTS_COLUMNS)
+    return f"{'batch':23} {'heads':8}{names} {'limit':>7} |" + "".join(
+        f" {name:>11}" for name in PARTS_RATIOS
+    )
+
+
+def parts_line(records: Records, limit_us: float) -> str:
+    """Return the times of a mixed batch in microseconds, and the ratios of `parts_ratios`."""
+    batch = records["one call"]
+    text = f"{batch.batch:23} {batch.layout:8}"
+    text += "".join(f" {time_text(records.get(name)):>8}" for name in PARTS_COLUMNS) + f" {limit_us:7.1f} |"
+    text += "".join(f" {figure(ratio, '.2f'):>11}" for ratio in parts_ratios(records).values())
+    failed = [name for name, record in records.items() if record.note.startswith(("WRONG", "FAILED"))]
+    failures = [f"\n    {name}: {records[name].note}" for name in failed]
+    return text + "".join(failures)
+
+
+def parts_ratios(records: Records) -> dict[str, float | None]:
+    """Return each of PARTS_RATIOS; None unless both times are known and their results right.
+
+    Ours is the plan with `parts`, or one call where the package has no such plans.
+    """
+    ours = "parts" if time_ratio(records, "parts", "parts") else "one call"
+    alone = ("decodes", "prompts")
+    longer = max(alone, key=lambda name: records[name].time_us or 0.0)
+    both_known = all(time_ratio(records, name, name) for name in alone)
+    return dict(
+        zip(
+            PARTS_RATIOS,
+            (
+                time_ratio(records, "fa3", ours),
+                time_ratio(records, ours, longer) if both_known else None,
+                time_ratio(records, ours, "series"),
+                time_ratio(records, ours, "one call"),
+            ),
+            strict=True,
+        )
+    )
+
+
+def parts_means(batches: Sequence[Records]) -> list[str]:
+    """Return the geometric mean and the worst of each ratio; FA3 / ours is worst where it is least."""
+    columns = {name: [parts_ratios(records)[name] for records in batches] for name in PARTS_RATIOS}
+    lines = [f"{'ratio':12} {'batches':>7} {'geomean':>8} {'worst':>6}  batch"]
+    for name, values in columns.items():
+        known = [
+            (ratio, records["one call"])
+            for ratio, records in zip(values, batches, strict=True)
+            if ratio is not None
+        ]
+        if not known:
+            lines.append(f"{name:12} {0:7}")
+            continue
+        mean = geomean(ratio for ratio, _ in known)
+        pick = min if name == PARTS_RATIOS[0] else max
+        worst, record = pick(known, key=lambda pair: pair[0])
+        lines.append(f"{name:12} {len(known):7} {mean:8.3f} {worst:6.2f}  {record.batch} {record.layout}")
+    return lines
 
 
 def mean_tables(batches: Sequence[Records], rivals: Sequence[str], variants: Sequence[str]) -> list[str]:

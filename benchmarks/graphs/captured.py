@@ -1,6 +1,6 @@
 """Measure what a graph captured for fixed maxima loses against one captured exactly for each batch.
 
-python -m benchmarks.graphs.captured [--sets decode,short,mixed] [--others] [--out DIR]
+python -m benchmarks.graphs.captured [--sets decode,short,mixed] [--parts] [--others] [--out DIR]
 
 The exit code is 1 if a replay is wrong.
 """
@@ -25,12 +25,14 @@ from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.measure.checking import Limits, check, expect
 from attn_kernels.measure.timing import time_together
+from attn_kernels.warmup.jobs import Job
 from attn_kernels.warmup.processes import compile_in_parallel
 from benchmarks.common import environment
-from benchmarks.common.implementations import PEERS_FOLDER, load_peers, run_fa3
+from benchmarks.common.implementations import PEERS_FOLDER, NotApplicable, load_peers, run_fa3
+from benchmarks.common.in_parts import PartsJob, parts_class
 from benchmarks.graphs.captured_step import CaptureCandidate, CapturedStep, ServerBuffers
 from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, CaptureServer, ServerBatch, draw
-from benchmarks.graphs.tables import EXACT, OURS, SAME, CapturedTimes, lines
+from benchmarks.graphs.tables import EXACT, EXACT_PARTS, OURS, PARTS, SAME, CapturedTimes, lines
 from verification.compile_jobs import plain_job
 
 # --others: configs with other programs, registers, stages, tiles or warps than STREAM_K.
@@ -47,14 +49,17 @@ MIXED_OTHERS = ("stream_k_M64_T64_W4_S3_P2", "stream_k_M64_T64_W4_S2_P3_R168", "
 SEGMENTS = ("segmented_M16_T64_N16_W4_S3", "static_grid_M16_T64_N8_W4_S3_P4")
 MIXED_SEGMENTS = ("segmented_M64_T64_N16_W4_S3", "static_grid_M64_T64_N8_W4_S3_P2")
 BATCHES = {"decode": 200, "short": 16, "mixed": 48}
+BATCHES_IN_PARTS = {"mixed": 200}  # with --parts
 ALL_ROWS = Limits(cache_elements=1 << 29, scores=1 << 40)
 
 
 def capture_candidates(
-    mixed: bool, others: bool, peers: Path, smoke: bool
+    mixed: bool, others: bool, parts: bool, peers: Path, smoke: bool
 ) -> tuple[list[CaptureCandidate], list[str]]:
     """Return what is captured at the maxima, ours first; and a line for each peer that did not load."""
     candidates = [CaptureCandidate(OURS, for_capture=True)]
+    if parts and mixed:
+        candidates.append(CaptureCandidate(PARTS, for_capture=True, parts=True))
     if smoke:
         candidates.append(CaptureCandidate("stream_k", Config("stream_k", 16, 16, programs_per_sm=2)))
         on_gpu = Config("static_grid", 16, 16, num_segments=3, device_segments=1)
@@ -82,7 +87,7 @@ def compile_all(
 ) -> str:
     """Compile every kernel that will be captured; return a line that sums it up."""
     choose, choose_for_maxima = choose_for_device(device), choose_for_capture(device)
-    jobs = []
+    jobs: list[Job] = []
     for drawn in batches:
         largest = drawn.maxima.largest(drawn.batch.layout)
         features = {**largest.features, "max_query_len": drawn.maxima.max_query_len}
@@ -92,6 +97,8 @@ def compile_all(
         jobs += [plain_job(largest, complete(config)) for config in at_maxima]
         exact = (choose(**drawn.batch.features), for_capture)
         jobs += [plain_job(drawn.batch, complete(config)) for config in exact]
+        if any(entry.parts for entry in candidates[drawn.maxima.mixed]):
+            jobs.append(PartsJob(drawn.batch))
     return str(compile_in_parallel(jobs, device, workers))
 
 
@@ -105,6 +112,8 @@ def time_batch(
     exact = CapturedStep(buffers, CaptureCandidate(EXACT), batch)
     same = CapturedStep(buffers, CaptureCandidate(SAME, steps[OURS].config), batch)
     steps = {**steps, EXACT: exact, SAME: same}
+    if PARTS in steps:
+        steps[EXACT_PARTS] = CapturedStep(buffers, CaptureCandidate(EXACT_PARTS, parts=True), batch)
     expected = expect(tensors, ALL_ROWS)
     wrong = []
     for name, step in steps.items():
@@ -147,6 +156,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--seed", type=int, default=0)
     add("--repeats", type=int, default=6, help="replays that time a graph")
     add("--others", action="store_true", help="also capture other configs, most of them of stream_k")
+    add("--parts", action="store_true", help="also capture mixed graphs in parts: decodes and prompts apart")
     add("--smoke", action="store_true", help="test the command on tiny batches in Triton's interpreter")
     add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py")
     add("--out", type=Path, help="folder for captured.json")
@@ -156,6 +166,8 @@ def parse_arguments() -> argparse.Namespace:
     for name in args.sets or [""]:
         if name not in KINDS:
             environment.stop(f"--sets {name}: the sets are {', '.join(KINDS)}")
+    if args.parts and "mixed" not in args.sets:
+        environment.stop("--parts: the set mixed is needed")
     if args.batches is not None and args.batches < 1:
         environment.stop(f"--batches {args.batches}: at least 1 is needed")
     return args
@@ -172,14 +184,22 @@ def main() -> int:
     dtype = torch.float16 if args.smoke else torch.bfloat16
     facts = environment.describe(device)
     print(environment.headline(facts), flush=True)
+    if args.parts:
+        try:
+            parts_class()
+        except NotApplicable as error:
+            environment.stop(f"--parts: {error}")
+    counts = dict.fromkeys(BATCHES, 2) if args.smoke else BATCHES | (BATCHES_IN_PARTS if args.parts else {})
     batches = [
         dataclasses.replace(drawn, batch=drawn.batch.at(dtype=dtype))
         for kind in sorted(args.sets, key=lambda kind: kind == "mixed")
-        for drawn in draw(server, kind, args.batches or (2 if args.smoke else BATCHES[kind]), args.seed)
+        for drawn in draw(server, kind, args.batches or counts[kind], args.seed)
     ]
     candidates: dict[bool, list[CaptureCandidate]] = {}
     for mixed in dict.fromkeys(drawn.maxima.mixed for drawn in batches):
-        candidates[mixed], problems = capture_candidates(mixed, args.others, args.peers, args.smoke)
+        candidates[mixed], problems = capture_candidates(
+            mixed, args.others, args.parts, args.peers, args.smoke
+        )
     print("\n".join(problems), end="\n" if problems else "")
     if not args.smoke:
         print(compile_all(batches, candidates, device, args.compile_workers), flush=True)

@@ -14,6 +14,7 @@ from attn_kernels.launch.run import begin
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import BatchTensors, KVSet
 from attn_kernels.measure.timing import capture
+from benchmarks.common.in_parts import parts_of
 from benchmarks.graphs.server_batches import CaptureServer, GraphMaxima
 
 BLOCK_SIZE = 16
@@ -93,6 +94,7 @@ class CaptureCandidate:
     name: str
     config: LaunchConfig | None = None  # None: the one that `plan` chooses
     for_capture: bool = False  # the argument of `plan`
+    parts: bool = False  # of a mixed graph: plan the decodes and the prompts apart
     peer: Callable[..., None] | None = None
 
 
@@ -120,6 +122,12 @@ class CapturedStep:
             "check": False,
             "for_capture": candidate.for_capture,
         }
+        if candidate.parts:
+            self._options["parts"] = (
+                sizes.parts
+                if isinstance(sizes, GraphMaxima)
+                else parts_of(sizes.query_lens, sizes.context_lens)
+            )
         self._plan: Plan | None = None
         self.replay_us = 0.0
         if self._device.type == "cuda":

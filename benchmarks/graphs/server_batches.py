@@ -5,8 +5,10 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from attn_kernels.measure.batches import Batch, HeadLayout, short
+from benchmarks.common.in_parts import parts_of_maxima
 
 K = 1024
 KINDS = ("decode", "short", "mixed")
@@ -33,6 +35,18 @@ class GraphMaxima:
             and batch.num_query_tokens <= self.num_query_tokens
             and batch.max_query_len <= self.max_query_len
             and batch.max_seq_len <= self.max_seq_len
+        )
+
+    @property
+    def parts(self) -> Any:
+        """The `Parts` of a mixed graph: any sequence may decode, and up to MOST_CHUNKS compute chunks.
+
+        Raises NotApplicable where `attn_kernels` has none.
+        """
+        longest, decodes, chunks = self.max_seq_len, self.num_seqs, min(MOST_CHUNKS, self.num_seqs)
+        return parts_of_maxima(
+            (decodes, decodes, 1, longest, decodes * longest),
+            (chunks, self.num_query_tokens, self.max_query_len, longest, chunks * longest),
         )
 
     def largest(self, layout: HeadLayout) -> Batch:

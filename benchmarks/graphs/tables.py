@@ -9,6 +9,8 @@ from benchmarks.common.table import geomean
 
 # Graphs of ours: captured at the maxima; exactly for the batch; exactly, with the config of the first.
 OURS, EXACT, SAME = "for_capture", "exact", "the same, exact"
+# Graphs in parts: captured at the maxima; exactly for the batch.
+PARTS, EXACT_PARTS = "for_capture in parts", "exact in parts"
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,6 @@
 """Bit-equality of direct launches and launches by Triton's dispatch, whatever changes between them."""
 
 import contextlib
-import threading
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import product
@@ -12,9 +10,9 @@ import torch
 from torch import Tensor
 
 from attn_kernels import Config, run
-from attn_kernels.core.errors import brief
 from attn_kernels.core.structures import Plan
 from attn_kernels.testing.poisoned import PoisonedBatch, make_batch
+from benchmarks.launch.threads import in_threads
 from benchmarks.launch.timing import launching, synchronise
 
 FP8 = torch.float8_e4m3fn
@@ -162,41 +160,22 @@ def stress(
     synchronise(device)
     on_gpu = device.type == "cuda"
     streams = [torch.cuda.Stream(device) for _ in range(2)] if on_gpu else []  # type: ignore[no-untyped-call]
-    counts, problems = [0] * threads, []
-    together = threading.Barrier(threads)
-    deadline = time.monotonic() + seconds
 
-    def launch_some(number: int, turn: int) -> None:
+    def launch_some(_: int, turn: int) -> tuple[int, list[str]]:
         """Run four layers of some cases, each case with a plan of its own; then compare."""
         indices = [(turn * 7 + step) % len(every) for step in range(at_a_time)]
         outputs = []
-        for index in indices:
-            plan = every[index].plan()
-            outputs += [(index, every[index].run(plan), plan) for _ in range(4)]
-        counts[number] += len(outputs)
-        for index, out, _ in outputs:
-            if not torch.equal(out, expected[index]):
-                problems.append(f"thread {number}: {every[index]}")
-
-    def work(number: int) -> None:
-        try:
-            together.wait()
-            turn = number
-            while time.monotonic() < deadline and not problems:
-                with torch.cuda.stream(streams[turn % 2]) if on_gpu else contextlib.nullcontext():
-                    launch_some(number, turn)
-                turn += threads + 1
-        except Exception as error:
-            problems.append(f"thread {number}: {brief(error)}")
+        with torch.cuda.stream(streams[turn % 2]) if on_gpu else contextlib.nullcontext():
+            for index in indices:
+                plan = every[index].plan()
+                outputs += [(index, every[index].run(plan), plan) for _ in range(4)]
+            wrong = [str(every[index]) for index, out, _ in outputs if not torch.equal(out, expected[index])]
+        return len(outputs), wrong
 
     with launching("direct"):
-        workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        launches, problems = in_threads(launch_some, threads, seconds)
     synchronise(device)
-    return sum(counts), problems
+    return launches, problems
 
 
 def warm_up(configs: tuple[Config, ...], names: tuple[str, ...]) -> None:

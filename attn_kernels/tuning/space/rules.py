@@ -10,7 +10,7 @@ from functools import cache
 from attn_kernels.choose.mixed import SERIES, needs_parts
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.arguments import head_padded
-from attn_kernels.kernels.qblock import hopper_module
+from attn_kernels.kernels.hopper_gate import hopper_module
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.roofline import visible_keys

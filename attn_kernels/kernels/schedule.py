@@ -1,0 +1,144 @@
+"""The schedule of the Hopper kernel, computed on the device once a plan: what programs share, in what order.
+
+Its one int32 tensor holds four parts. Two counters come first: tickets drawn, and programs that have drawn
+their last; both are zero between launches. Then comes the number of the prompts' Q-Blocks. Then come the
+Q-Blocks, the longest first (longest processing time first, Graham 1969): the sequence and the first query of
+each. The cumulative tiles of the decodes' sequences are last.
+"""
+
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+
+from attn_kernels.core.structures import Launch, OfPlan, Plan
+from attn_kernels.kernels.arguments import JIT_OPTIONS, NUM_SEQS, ONE_PROGRAM_OPTIONS, SEQUSED_K
+from attn_kernels.kernels.linear_tiles import load_lengths
+
+BLOCK_M = 128  # rows of a prompt's Q-Block
+Q_BLOCKS = 4  # the place of the Q-Blocks
+CHUNK = tl.constexpr(64)  # Q-Blocks of one program
+
+
+class Roles(NamedTuple):
+    """What the Hopper kernel computes of a batch; 0 stands for a role that it lacks."""
+
+    prompt_block_q: int  # query tokens of a prompt's Q-Block
+    decode_block_q: int  # query tokens of a decode's Q-Block
+    decode_tile: int  # keys of a decode's tile
+
+    def max_q_blocks(self, num_query_tokens: int, num_seqs: int) -> int:
+        """The most Q-Blocks of prompts, as ``pages.find_sequence`` counts."""
+        return num_query_tokens // self.prompt_block_q + num_seqs if self.prompt_block_q else 0
+
+    def tiles_at(self, num_query_tokens: int, num_seqs: int) -> int:
+        """The place of the cumulative tiles."""
+        return Q_BLOCKS + 2 * self.max_q_blocks(num_query_tokens, num_seqs)
+
+    def length(self, num_query_tokens: int, num_seqs: int) -> int:
+        """The schedule's length."""
+        return self.tiles_at(num_query_tokens, num_seqs) + num_seqs + 1
+
+
+@triton.jit
+def find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, BLOCK_Q: tl.constexpr):
+    """Sequences and first queries of Q-Blocks, by their numbers as in ``find_sequence``; last, their cost.
+
+    The cost of a Q-Block is the number of keys that its last query sees; a number without a Q-Block costs 0.
+    """
+    base = tl.load(cu_seqlens_q_ptr)
+    seqs = numbers * 0
+    step = 1
+    while step < num_seqs:
+        step *= 2
+    while step > 0:
+        further = seqs + step
+        exists = further < num_seqs
+        starts = (tl.load(cu_seqlens_q_ptr + further, mask=exists, other=0) - base) // BLOCK_Q + further
+        seqs = tl.where(exists & (starts <= numbers), further, seqs)
+        step //= 2
+    seq_starts = tl.load(cu_seqlens_q_ptr + seqs)
+    query_lens = tl.load(cu_seqlens_q_ptr + seqs + 1) - seq_starts
+    first_queries = (numbers - ((seq_starts - base) // BLOCK_Q + seqs)) * BLOCK_Q
+    context_lens = tl.load(seqused_k_ptr + seqs) - query_lens
+    costs = context_lens + tl.minimum(first_queries + BLOCK_Q, query_lens)
+    return seqs, first_queries, tl.where(first_queries < query_lens, costs, 0)
+
+
+@triton.jit
+def rank_q_blocks(
+    schedule_ptr, cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, max_q_blocks, BLOCK_Q: tl.constexpr
+):
+    """Write this program's CHUNK of Q-Blocks to their places; the first program writes how many there are."""
+    numbers = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
+    seqs, first_queries, costs = find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, BLOCK_Q)
+    costs = tl.where(numbers < max_q_blocks, costs, 0)
+    ranks = tl.zeros([CHUNK], dtype=tl.int32)
+    count = 0
+    for first in tl.range(0, max_q_blocks, CHUNK, num_stages=1):
+        others = first + tl.arange(0, CHUNK)
+        _, _, other_costs = find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, others, BLOCK_Q)
+        other_costs = tl.where(others < max_q_blocks, other_costs, 0)
+        dearer = other_costs[:, None] > costs[None, :]
+        equal_before = (other_costs[:, None] == costs[None, :]) & (others[:, None] < numbers[None, :])
+        ranks += tl.sum((dearer | equal_before).to(tl.int32), 0)
+        count += tl.sum((other_costs > 0).to(tl.int32), 0)
+    exists = costs > 0
+    tl.store(schedule_ptr + 4 + 2 * ranks, seqs, mask=exists)
+    tl.store(schedule_ptr + 5 + 2 * ranks, first_queries, mask=exists)
+    if tl.program_id(0) == 0:
+        tl.store(schedule_ptr + 2, count)
+
+
+@triton.jit(**JIT_OPTIONS)
+def schedule_kernel(
+    schedule_ptr,
+    cu_prompts_ptr,
+    cu_decodes_ptr,
+    seqused_k_ptr,
+    num_seqs,
+    max_q_blocks,
+    tiles_at,
+    PROMPT_BLOCK_Q: tl.constexpr,
+    DECODE_BLOCK_Q: tl.constexpr,
+    DECODE_TILE: tl.constexpr,
+):
+    """Write a schedule. All programs rank Q-Blocks of prompts, and the last program counts decodes' tiles."""
+    if PROMPT_BLOCK_Q > 0:
+        rank_q_blocks(schedule_ptr, cu_prompts_ptr, seqused_k_ptr, num_seqs, max_q_blocks, PROMPT_BLOCK_Q)
+    if DECODE_TILE > 0:
+        if tl.program_id(0) == tl.num_programs(0) - 1:
+            LENGTH: tl.constexpr = 256  # sequences at a time
+            before = 0
+            tl.store(schedule_ptr + tiles_at, 0)
+            for first in tl.range(0, num_seqs, LENGTH, num_stages=1):
+                seqs = first + tl.arange(0, LENGTH)
+                query_lens, keys = load_lengths(cu_decodes_ptr, seqused_k_ptr, seqs, num_seqs)
+                tiles = tl.maximum(tl.cdiv(keys, DECODE_TILE), 1) * tl.cdiv(query_lens, DECODE_BLOCK_Q)
+                places = tiles_at + 1 + seqs
+                tl.store(schedule_ptr + places, before + tl.cumsum(tiles, 0), mask=seqs < num_seqs)
+                before += tl.sum(tiles, 0)
+
+
+def bind_schedule(roles: Roles, schedule: OfPlan, cu_prompts: OfPlan, cu_decodes: OfPlan) -> Launch:
+    """The launch that computes a plan's schedule.
+
+    Args:
+        schedule: the tensor that it writes.
+        cu_prompts, cu_decodes: int32 [num_seqs + 1], where the query tokens of the sequences of each role
+            begin.
+    """
+
+    def q_blocks(plan: Plan) -> int:
+        return roles.max_q_blocks(plan.num_query_tokens, plan.num_seqs)
+
+    def programs(plan: Plan) -> tuple[int]:
+        return (max(1, -(-q_blocks(plan) // CHUNK.value)),)
+
+    arguments = (schedule, cu_prompts, cu_decodes, SEQUSED_K, NUM_SEQS, OfPlan(q_blocks), tiles_at(roles))
+    return Launch(schedule_kernel, programs, (*arguments, *roles), ONE_PROGRAM_OPTIONS)
+
+
+def tiles_at(roles: Roles) -> OfPlan:
+    """The place of the cumulative tiles in a plan's schedule."""
+    return OfPlan(lambda plan: roles.tiles_at(plan.num_query_tokens, plan.num_seqs))
