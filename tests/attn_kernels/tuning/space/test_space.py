@@ -22,7 +22,7 @@ from attn_kernels.tuning.space import rules
 from attn_kernels.tuning.space.rules import shared_bytes
 from attn_kernels.tuning.space.space import Gpu, declared, space_at
 
-TUNED = {name for name, variant in VARIANTS.items() if variant.grids}
+TUNED = {name for name, variant in VARIANTS.items() if variant.grids and not variant.mixed}
 ROOT = Path(__file__).parents[4]
 H100 = Gpu("sm_90", "nvidia", 232448, 132)
 A100 = Gpu("sm_80", "nvidia", 166912, 108)
