@@ -80,7 +80,7 @@ def tiny_steps(seed: int) -> tuple[Scenario, ...]:
     """Three steps of a few tokens for the interpreter on a CPU, the same at every seed."""
     grouped, multi_head = Shape(HeadLayout(4, 2, 32)), Shape(HeadLayout(2, 2, 32))
     return (
-        scenario_from(f"tiny-chunk-{grouped}", [(1, 30), (1, 9), (12, 40)], grouped),
+        scenario_from(f"tiny-chunks-{grouped}", [(1, 30), (1, 9), (12, 40)], grouped),
         scenario_from(f"tiny-prompts-{grouped}", [(1, 24), (10, 10), (9, 9)], grouped),
         scenario_from(f"tiny-prompts-{multi_head}", [(1, 7), (1, 33), (12, 12)], multi_head),
     )
