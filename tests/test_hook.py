@@ -14,14 +14,17 @@ import pytest
 from attn_kernels import Model
 from attn_kernels.core.config import Config
 from attn_kernels.offline import hook as module
-from attn_kernels.offline.hook import HOOK, HookJob, HookOutcome
+from attn_kernels.offline.hook import HOOK, MIXED_HOOK, AttentionHook, HookJob, HookOutcome
 from attn_kernels.offline.resources import Resources
 from attn_kernels.planning import plan
+from treegen.core.spec import KernelSpec
 from treegen.read.spec_file import read_spec
+from treegen.review.check.code import check_code
 from treegen.review.check.hook import GROUP, CompileCase, Hook, checked_outcome, describe
 
 REPOSITORY = Path(__file__).parents[1]
-KERNEL = read_spec(REPOSITORY / "treegen.yaml").kernels["unified_attention"]
+KERNELS = read_spec(REPOSITORY / "treegen.yaml").kernels
+KERNEL, MIXED = KERNELS["unified_attention"], KERNELS["mixed_attention"]
 TILE = {"block_m": 16, "tile_size": 32, "num_warps": 4, "num_stages": 2}
 ANY = {"head_size": None, "queries_per_kv": None, "kv_element_size": None}
 
@@ -42,17 +45,27 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[HookJob]:
     return recorded
 
 
-def test_pyprojects_entry_point_is_a_hook() -> None:
+@pytest.mark.parametrize(("kernel", "hook"), [(KERNEL, HOOK), (MIXED, MIXED_HOOK)])
+def test_pyprojects_entry_points_are_hooks(kernel: KernelSpec, hook: AttentionHook) -> None:
     entries = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["entry-points"][GROUP]
-    assert KERNEL.hook in entries
-    place, _, name = entries[KERNEL.hook].partition(":")
-    hook = getattr(importlib.import_module(place), name)
-    assert hook is HOOK
+    assert kernel.hook in entries
+    place, _, name = entries[kernel.hook].partition(":")
+    assert getattr(importlib.import_module(place), name) is hook
     assert isinstance(hook, Hook)
     described = describe(hook)
     assert described.parameters["block_m"] is None
     assert described.parameters["num_segments"] == 1
-    assert "qblock" in described.variants
+    assert check_code(kernel, described).problems == ()
+
+
+def test_series_launches_no_kernel_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = recorded(monkeypatch)
+    nothing = dict.fromkeys((*TILE, "decode_tile"), 0)
+    series = CompileCase("sm_90", "series", nothing, ANY)
+    pod = case("pod", "sm_90", block_m=128, decode_tile=64)
+    outcomes = [checked_outcome(outcome) for outcome in MIXED_HOOK.compile([series, pod], 1)]
+    assert outcomes[0].kernels == {} and outcomes[0].error is None
+    assert [job.config.variant for job in jobs] == ["pod"] and outcomes[1].kernels
 
 
 def test_its_features_are_those_that_a_plan_passes() -> None:

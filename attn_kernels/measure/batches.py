@@ -8,6 +8,8 @@ from functools import cached_property
 
 import torch
 
+from attn_kernels.choose.mixed import mixed_features
+from attn_kernels.core.lengths import Parts
 from attn_kernels.core.model import Model
 
 
@@ -147,6 +149,16 @@ class Batch:
             "block_size": self.block_size,
             "kv_element_size": self.kv_element_size,
         }
+
+    @property
+    def parts(self) -> Parts:
+        """The lengths of its leading decodes and of its prompts, as `attn_kernels.plan` takes them."""
+        return Parts.of(self.query_lens, self.context_lens)
+
+    @property
+    def mixed_features(self) -> dict[str, int]:
+        """The features of its parts: the arguments of `mixed_attention`'s generated `choose`, in order."""
+        return mixed_features(self.parts, self.model)
 
     def __str__(self) -> str:
         return f"{self.name} heads {self.layout} page {self.block_size} {self.dtype_name}"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
+from attn_kernels.choose.mixed import needs_parts
 from attn_kernels.core.config import LaunchConfig
-from attn_kernels.core.lengths import Parts
 from attn_kernels.core.structures import Plan
 from attn_kernels.launch.run import run
 from attn_kernels.measure.batches import Batch
@@ -144,8 +144,9 @@ def stand_in(batch: Batch, device: torch.device) -> BatchTensors:
 
 
 def plan_for(tensors: BatchTensors, config: LaunchConfig | None = None, *, in_parts: bool = False) -> Plan:
-    """`attn_kernels.plan` of the batch, on request in parts."""
+    """`attn_kernels.plan` of the batch, in parts on request and for configs that need them."""
     batch = tensors.batch
+    in_parts = in_parts or (config is not None and needs_parts(config))
     return plan(
         tensors.cu_seqlens_q,
         tensors.seqused_k,
@@ -156,7 +157,7 @@ def plan_for(tensors: BatchTensors, config: LaunchConfig | None = None, *, in_pa
         max_query_len=batch.max_query_len,
         max_seq_len=batch.max_seq_len,
         config=config,
-        parts=Parts.of(batch.query_lens, batch.context_lens) if in_parts else None,
+        parts=batch.parts if in_parts else None,
     )
 
 

@@ -1,6 +1,7 @@
-"""The hook through which ``treegen check`` compiles these kernels.
+"""The hooks through which ``treegen check`` compiles these kernels.
 
-It is the entry point ``attn_kernels`` of the group ``treegen.hooks``; docs/check.md describes the protocol.
+They are the entry points ``attn_kernels`` and ``attn_kernels_mixed`` of the group ``treegen.hooks``;
+docs/check.md describes the protocol.
 """
 
 import ast
@@ -10,7 +11,10 @@ from typing import NamedTuple, Protocol
 
 import torch
 
+from attn_kernels.choose.mixed import SERIES, mixed_features
 from attn_kernels.core.config import Config
+from attn_kernels.core.lengths import Parts
+from attn_kernels.core.model import Model
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.compile import compile_config
 from attn_kernels.offline.processes import ENDED, compile_in_processes, describe_error
@@ -65,7 +69,7 @@ class AttentionHook:
     needs. Page sizes and query heads per KV head change address arithmetic only.
     """
 
-    variants = tuple(VARIANTS)
+    variants = tuple(name for name, variant in VARIANTS.items() if not variant.mixed)
     parameters = {name: Config._field_defaults.get(name) for name in Config._fields[1:]}  # noqa: RUF012
     sizes = ("head_size", "queries_per_kv", "kv_element_size")
     # The oldest GPUs that the kernels support stand for those without a table.
@@ -92,11 +96,25 @@ class AttentionHook:
             yield job if isinstance(job, HookOutcome) else outcomes[job] or HookOutcome({}, ENDED)
 
 
+class MixedHook(AttentionHook):
+    """The kernels of ``mixed_attention``."""
+
+    variants = (SERIES.variant, *(name for name, variant in VARIANTS.items() if variant.mixed))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The keyword arguments with which plans call the function of ``choose_mixed``."""
+        return tuple(mixed_features(Parts.of((), ()), Model(1, 1, 16, 16, torch.bfloat16)))
+
+
 HOOK = AttentionHook()
+MIXED_HOOK = MixedHook()
 
 
 def _job_of(case: CheckCase) -> HookJob | HookOutcome:
     """The compilation at the largest sizes that kernels accept; an outcome if there is no such config."""
+    if case.variant == SERIES.variant:  # it launches kernels that are cases of unified_attention
+        return HookOutcome({})
     try:
         config = Config(case.variant, **case.parameters)
     except TypeError as error:

@@ -1,17 +1,22 @@
-"""The jobs that compile a tuning run's kernels: each launches one config at one shape on a few tokens."""
+"""The jobs that compile a tuning run's kernels, by launches on stand-ins for a scenario's tensors."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
 
-from attn_kernels.core.config import Config
+from attn_kernels.choose.heuristic import choose_for_device
+from attn_kernels.choose.mixed import SERIES, needs_parts
+from attn_kernels.core.config import Config, complete
+from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.measure.batches import Batch
-from attn_kernels.measure.tensors import launches_of, materialise, plan_for
-from attn_kernels.tuning.scenarios.scenario import Shape
+from attn_kernels.measure.tensors import launches_of, materialise, plan_for, stand_in
+from attn_kernels.planning.make import chosen
+from attn_kernels.tuning.scenarios.scenario import Shape, shape_of
 
 # A decode and a prompt launch both kernels of `split`. No kernel depends on the lengths.
 LENGTHS = (1, 2)
+LENGTHS_OF_PARTS = (1, MAX_DRAFT + 1)
 
 
 @dataclass(frozen=True)
@@ -23,12 +28,7 @@ class CompileJob:
 
     @property
     def needs(self) -> frozenset[Hashable]:
-        shape = self.shape
-        layout = shape.layout
-        group = layout.num_query_heads // layout.num_kv_heads
-        compiled = self.config._replace(programs_per_sm=1)  # it sets the size of a launch, not the kernel
-        sizes = (group, layout.head_size, shape.block_size)
-        return frozenset({(compiled, sizes, shape.dtype, shape.cache_dtype or shape.dtype)})
+        return frozenset({_kernels(self.config, self.shape)})
 
     @property
     def cost(self) -> int:
@@ -39,9 +39,52 @@ class CompileJob:
         return None
 
     def run(self, device: torch.device) -> None:
-        shape = self.shape
+        shape, lengths = self.shape, LENGTHS_OF_PARTS if needs_parts(self.config) else LENGTHS
         batch = Batch(
-            "small", "", LENGTHS, LENGTHS, shape.layout, shape.block_size, shape.dtype, shape.cache_dtype
+            "small", "", lengths, lengths, shape.layout, shape.block_size, shape.dtype, shape.cache_dtype
         )
         tensors = materialise(batch, device)
         launches_of(plan_for(tensors, self.config), tensors)[0]()
+
+
+@dataclass(frozen=True)
+class SeriesJob:
+    """The two parts of a mixed batch in series, each with the choice for its own lengths."""
+
+    batch: Batch
+    configs: tuple[Config, Config]  # of the decodes and of the prompts
+
+    @property
+    def needs(self) -> frozenset[Hashable]:
+        shape = shape_of(self.batch)
+        return frozenset((SERIES, _kernels(config, shape)) for config in self.configs)
+
+    @property
+    def cost(self) -> int:
+        return sum(CompileJob(shape_of(self.batch), config).cost for config in self.configs)
+
+    @property
+    def group(self) -> None:
+        return None
+
+    def run(self, device: torch.device) -> None:
+        tensors = stand_in(self.batch, device)
+        launches_of(plan_for(tensors, SERIES), tensors)[0]()
+
+
+def job_for(batch: Batch, config: Config, device: torch.device) -> CompileJob | SeriesJob:
+    """The job that compiles what a config launches for a batch on a device."""
+    if config != SERIES:
+        return CompileJob(shape_of(batch), config)
+    choose = choose_for_device(device)
+    decodes, prompts = (complete(chosen(choose, part, batch.model)) for part in batch.parts)
+    return SeriesJob(batch, (decodes, prompts))
+
+
+def _kernels(config: Config, shape: Shape) -> Hashable:
+    """A key of the kernels that a config launches at a shape."""
+    layout = shape.layout
+    group = layout.num_query_heads // layout.num_kv_heads
+    compiled = config._replace(programs_per_sm=1)  # it sets the size of a launch, not the kernel
+    sizes = (group, layout.head_size, shape.block_size)
+    return compiled, sizes, shape.dtype, shape.cache_dtype or shape.dtype

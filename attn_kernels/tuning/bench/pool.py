@@ -14,11 +14,12 @@ import torch
 
 from attn_kernels.core.config import Config
 from attn_kernels.tuning.bench.bench import Advance
-from attn_kernels.tuning.bench.compiling import CompileJob
+from attn_kernels.tuning.bench.compiling import job_for
 from attn_kernels.tuning.bench.worker import MeasuredCell, Order, Trying, WorkerReady, serve
 from attn_kernels.tuning.errors import TuningError
 from attn_kernels.tuning.problem import PlannedVisit
-from attn_kernels.tuning.scenarios.scenario import Scenario, shape_of
+from attn_kernels.tuning.scenarios.scenario import Scenario
+from attn_kernels.warmup.jobs import Job
 from attn_kernels.warmup.processes import CompileAhead, without_interrupts
 from tuning_table.table import Cell, Failure, Visit
 
@@ -140,8 +141,9 @@ class GpuBench:
         )
         return tuple(task for task in kept if task.configs)
 
-    def _job(self, task: PlannedVisit, config: str) -> CompileJob:
-        return CompileJob(shape_of(self._scenarios[task.scenario].batch), self.configs[config])
+    def _job(self, task: PlannedVisit, config: str) -> Job:
+        batch = self._scenarios[task.scenario].batch
+        return job_for(batch, self.configs[config], self._workers[0].device)
 
     def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
         queue = deque(tasks)

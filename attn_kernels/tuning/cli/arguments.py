@@ -4,11 +4,8 @@ import argparse
 import contextlib
 from pathlib import Path
 
-from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.tuning.scenarios.serving import SETS
+from attn_kernels.tuning.kernels import KERNELS, UNIFIED
 from attn_kernels.tuning.search.search import STRATEGIES
-
-KERNEL = "unified_attention"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -19,12 +16,18 @@ def parser() -> argparse.ArgumentParser:
         "table for treegen to compile. After an interruption the same command goes on where it stopped.",
     )
     arguments.add_argument(
-        "--out", type=Path, help=f"the table's folder (default: tuning_data/{KERNEL}/<device>)"
+        "--kernel",
+        choices=list(KERNELS),
+        default=UNIFIED.name,
+        help=f"the kernel of treegen.yaml whose table this is (default: {UNIFIED.name})",
     )
     arguments.add_argument(
+        "--out", type=Path, help="the table's folder (default: tuning_data/<kernel>/<device>)"
+    )
+    sets = "; ".join(f"{name}: {', '.join(kernel.sets)}" for name, kernel in KERNELS.items())
+    arguments.add_argument(
         "--scenarios",
-        default="serving",
-        help=f"a named set ({', '.join(SETS)}) or a file of recorded batch shapes, JSON lines",
+        help=f"a named set ({sets}; the first is the default) or a file of recorded batch shapes, JSON lines",
     )
     arguments.add_argument(
         "--seed", type=_seed, default=0, help="seed of the named set and of the order of visits (default: 0)"
@@ -38,11 +41,12 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--strategy",
         choices=list(STRATEGIES),
-        default="race",
-        help="race (default): promising configs in more scenarios; full: every config in every scenario",
+        help="race (default): promising configs in more scenarios; full (default of "
+        "mixed_attention): every config in every scenario",
     )
+    variants = "; ".join(f"{name}: {', '.join(kernel.variants)}" for name, kernel in KERNELS.items())
     arguments.add_argument(
-        "--variants", help=f"measure only these variants, separated by commas ({', '.join(VARIANTS)})"
+        "--variants", help=f"measure only these variants, separated by commas ({variants})"
     )
     arguments.add_argument(
         "--gpus",

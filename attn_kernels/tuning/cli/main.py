@@ -14,40 +14,29 @@ import torch
 import triton
 
 from attn_kernels.core.config import Config
-from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.device import device_facts, driver_version, kernel_source_hash
 from attn_kernels.tuning.bench.devices import ASSUMED, devices_from
 from attn_kernels.tuning.bench.gpu import TIMING
 from attn_kernels.tuning.bench.pool import GpuBench
-from attn_kernels.tuning.cli.arguments import KERNEL, parser
+from attn_kernels.tuning.cli.arguments import parser
 from attn_kernels.tuning.cli.estimate import RunEstimate, describe
 from attn_kernels.tuning.cli.progress import Progress, check_rich
 from attn_kernels.tuning.cli.replaying import replay
 from attn_kernels.tuning.cli.summary import lines_of, summarise
 from attn_kernels.tuning.errors import TuningError
+from attn_kernels.tuning.kernels import KERNELS, TunedKernel
 from attn_kernels.tuning.problem import Times
 from attn_kernels.tuning.scenarios.recorded import read_recorded, write_recorded
-from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest
-from attn_kernels.tuning.scenarios.serving import SETS
+from attn_kernels.tuning.scenarios.scenario import Scenario, digest
 from attn_kernels.tuning.search.loop import tune
 from attn_kernels.tuning.search.search import STRATEGIES
 from attn_kernels.tuning.space.candidates import Possible, dropped_text, find_possible, gpu_of
-from attn_kernels.tuning.space.space import declared
 from attn_kernels.warmup.processes import default_workers
 from tuning_table import TableError, TableWriter, create, read_run
 from tuning_table.files import os_errors_in_one_line, replace_file
 from tuning_table.names import device_key
 from tuning_table.table import RUN, Visit
 
-PARAMETERS = (
-    "block_m",
-    "tile_size",
-    "num_segments",
-    "num_warps",
-    "num_stages",
-    "programs_per_sm",
-    "descriptors",
-)
 SUMMARY_EVERY_S = 20.0  # how often run.yaml is written while a run measures
 INTERRUPTED = 130
 GO_ON = "the same command with a larger --budget goes on"
@@ -56,6 +45,9 @@ GO_ON = "the same command with a larger --budget goes on"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 2 for wrong input (one line on stderr), or 130 if it is interrupted."""
     options = parser().parse_args(arguments)
+    kernel = KERNELS[options.kernel]
+    options.scenarios = options.scenarios or kernel.default_set
+    options.strategy = options.strategy or kernel.strategy
     try:
         scenarios = _scenarios(options)
         if options.list_scenarios:
@@ -83,17 +75,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
+def _kernel(options: argparse.Namespace) -> TunedKernel:
+    return KERNELS[options.kernel]
+
+
 def _scenarios(options: argparse.Namespace) -> tuple[Scenario, ...]:
-    if options.scenarios in SETS:
-        return SETS[options.scenarios](options.seed)
+    kernel = _kernel(options)
+    if options.scenarios in kernel.sets:
+        return kernel.sets[options.scenarios](options.seed)
     path = Path(options.scenarios)
     with os_errors_in_one_line(path):
         is_file = path.is_file()
     if not is_file:
         raise TuningError(
-            f"--scenarios {options.scenarios!r:.120}: neither a file nor a named set ({', '.join(SETS)})"
+            f"--scenarios {options.scenarios!r:.120}: neither a file nor a named set "
+            f"({', '.join(kernel.sets)})"
         )
-    return read_recorded(path)
+    scenarios = tuple(scenario for scenario in read_recorded(path) if kernel.serves(scenario.batch))
+    if not scenarios:
+        raise TuningError(f"{path}: {kernel.name} needs batches of decodes and prompts, but this has none")
+    return scenarios
 
 
 def _variants(options: argparse.Namespace) -> list[str] | None:
@@ -102,8 +103,8 @@ def _variants(options: argparse.Namespace) -> list[str] | None:
         return None
     names = options.variants.split(",")
     for name in names:
-        if name not in VARIANTS:
-            raise TuningError(f"--variants: {name!r:.40} is none of {', '.join(VARIANTS)}")
+        if name not in _kernel(options).variants:
+            raise TuningError(f"--variants: {name!r:.40} is none of {', '.join(_kernel(options).variants)}")
     return list(names)
 
 
@@ -113,9 +114,9 @@ def _possible(
     scenarios: Sequence[Scenario],
     variants: list[str] | None,
 ) -> tuple[Possible, list[Config]]:
-    gpu = gpu_of(facts)
-    configs = [c for c in declared(gpu.vendor) if variants is None or c.variant in variants]
-    possible = find_possible(scenarios, configs, gpu, options.seed)
+    gpu, kernel = gpu_of(facts), _kernel(options)
+    configs = [c for c in kernel.configs(gpu.vendor) if variants is None or c.variant in variants]
+    possible = find_possible(scenarios, configs, gpu, options.seed, kernel.features_of)
     used = possible.problem.configs
     if not used:
         raise TuningError("no config of these variants may be measured in any of these scenarios")
@@ -144,21 +145,21 @@ def _dry_run(options: argparse.Namespace, scenarios: Sequence[Scenario], variant
 
 
 def _folder(options: argparse.Namespace, facts: Mapping[str, str | int]) -> Path:
-    return options.out or Path("tuning_data") / KERNEL / device_key(str(facts["name"]))
+    return options.out or Path("tuning_data") / _kernel(options).name / device_key(str(facts["name"]))
 
 
 def _run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: list[str] | None) -> int:
     check_rich()
-    devices = devices_from(options.gpus)
+    kernel, devices = _kernel(options), devices_from(options.gpus)
     by_id = {scenario.id: scenario for scenario in scenarios}
     with GpuBench(devices, by_id, options.compile_workers) as bench:
         possible, configs = _possible(options, bench.facts, scenarios, variants)
         bench.configs = {str(config): config for config in configs}
         folder = _folder(options, bench.facts)
-        named_set = options.scenarios if options.scenarios in SETS else Path(options.scenarios).name
+        named_set = options.scenarios if options.scenarios in kernel.sets else Path(options.scenarios).name
         table = create(
             folder,
-            kernel=KERNEL,
+            kernel=kernel.name,
             device=bench.facts,
             timing=TIMING,
             driver=driver_version(),
@@ -169,13 +170,13 @@ def _run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: l
             scenario_set=f"{named_set} (digest {digest(scenarios)})",
             seed=options.seed,
             strategy=options.strategy,
-            features=FEATURES,
+            features=kernel.features,
             configs=[
                 {"id": str(config), "variant": config.variant}
-                | {name: getattr(config, name) for name in PARAMETERS}
+                | {name: getattr(config, name) for name in kernel.parameters}
                 for config in configs
             ],
-            scenarios={s.id: [s.batch.features[name] for name in FEATURES] for s in scenarios},
+            scenarios={s.id: list(kernel.features_of(s.batch).values()) for s in scenarios},
         )
         with table:
             return _fill(options, table, possible, bench)

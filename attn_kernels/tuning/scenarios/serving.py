@@ -17,7 +17,7 @@ import torch
 
 from attn_kernels.measure.batches import Batch, HeadLayout
 from attn_kernels.measure.roofline import work
-from attn_kernels.tuning.scenarios.scenario import MAX_DRAFT, Scenario, Shape, scenario_of
+from attn_kernels.tuning.scenarios.scenario import MAX_DRAFT, Scenario, Shape, kind_of, scenario_of
 
 K = 1024
 
@@ -49,7 +49,17 @@ SHAPES: dict[Shape, int] = {
     Shape(HeadLayout(32, 8, 128), cache_dtype=torch.float8_e4m3fn): 28,
 }
 DENSITY = 3
-SHARES = {"decode": 0.30, "decode_even": 0.15, "mixed": 0.20, "prefill": 0.15, "chunk": 0.12, "spec": 0.08}
+# Servers that know the parts of a mixed batch have a choice for each part. The others have one for the whole.
+SHARES = {
+    "decode": 0.30,
+    "decode_even": 0.15,
+    "mixed": 0.05,
+    "decode_part": 0.075,
+    "prompt_part": 0.075,
+    "prefill": 0.15,
+    "chunk": 0.12,
+    "spec": 0.08,
+}
 
 CONTEXTS = Range(64, 64 * K)
 SPREADS = (2, 8, 64)  # the longest sequence of a batch over its shortest, at most
@@ -68,12 +78,14 @@ SHORTEST_BESIDE = 16  # tokens
 MAX_KV_BYTES = 4 << 30
 MAX_FLOPS = 4 * 10**12
 MAX_QUERY_TOKENS = 16 * K
-HELD_OUT_SHARE = 8  # one of eight possible batches is reserved for `untuned`
+HELD_OUT_SHARE = 8  # one of eight possible batches is reserved for `untuned` and `untuned_steps`
 
 Lengths = list[tuple[int, int]]  # query and context of each sequence
+# Draws a batch from two main sizes, each from 0 to 1, and a source of all else.
+Kind = Callable[[float, float, random.Random], Lengths]
 
 
-def _uneven(longest: int, count: int, rng: random.Random, shortest: int = CONTEXTS.low) -> list[int]:
+def uneven(longest: int, count: int, rng: random.Random, shortest: int = CONTEXTS.low) -> list[int]:
     """`count` log-uniform lengths, one of them `longest`, none below `shortest`."""
     spread = SPREADS[int(rng.random() * len(SPREADS))]
     lengths = Range(max(shortest, longest // spread), longest)
@@ -82,9 +94,17 @@ def _uneven(longest: int, count: int, rng: random.Random, shortest: int = CONTEX
     return drawn
 
 
+def shared(tokens: int, count: int, rng: random.Random, shortest: int) -> list[int]:
+    """Divide up to `tokens` query tokens, half the time all, among prompts of at least `shortest` each."""
+    room = tokens - count * shortest
+    used = room if rng.random() < 0.5 else int(room * rng.random())
+    cuts = sorted(int(used * rng.random()) for _ in range(count - 1))
+    return [shortest + end - start for start, end in itertools.pairwise([0, *cuts, used])]
+
+
 def _decode(u: float, v: float, rng: random.Random) -> Lengths:
     count = Range(2, DECODES.high).at(u)  # a batch of one sequence is not uneven
-    return [(1, context) for context in _uneven(CONTEXTS.at(v), count, rng)]
+    return [(1, context) for context in uneven(CONTEXTS.at(v), count, rng)]
 
 
 def _decode_even(u: float, v: float, rng: random.Random) -> Lengths:
@@ -92,20 +112,20 @@ def _decode_even(u: float, v: float, rng: random.Random) -> Lengths:
 
 
 def _prefill(u: float, v: float, rng: random.Random) -> Lengths:
-    return [(length, length) for length in _uneven(PROMPT_LENS.at(v), PROMPTS.at(u), rng)]
+    return [(length, length) for length in uneven(PROMPT_LENS.at(v), PROMPTS.at(u), rng)]
 
 
 def _chunk(u: float, v: float, rng: random.Random) -> Lengths:
     """Chunks of prompts; the cache holds at least CHUNK_LENS.low tokens of each prompt."""
     count = CHUNKS.at(u)
-    queries = _uneven(CHUNK_LENS.at(v), count, rng, CHUNK_LENS.low)
+    queries = uneven(CHUNK_LENS.at(v), count, rng, CHUNK_LENS.low)
     longest = Range(CHUNK_LENS.low, CONTEXTS.high - max(queries)).at(rng.random())
-    return [(q, q + c) for q, c in zip(queries, _uneven(longest, count, rng, CHUNK_LENS.low), strict=True)]
+    return [(q, q + c) for q, c in zip(queries, uneven(longest, count, rng, CHUNK_LENS.low), strict=True)]
 
 
 def _spec(u: float, v: float, rng: random.Random) -> Lengths:
     """Speculative decoding: in half of the batches all sequences verify equally many tokens."""
-    contexts = _uneven(CONTEXTS.at(v), SPECULATING.at(u), rng)
+    contexts = uneven(CONTEXTS.at(v), SPECULATING.at(u), rng)
     same = rng.random() < 0.5
     queries = [2 + int(rng.random() * (MAX_DRAFT - 1)) for _ in contexts]
     return [
@@ -120,19 +140,26 @@ def _mixed(u: float, v: float, rng: random.Random) -> Lengths:
     share = low + rng.random() * (high - low)
     decodes = max(prompts, min(DECODES.high - prompts, int(prompts * share / (1 - share))))
     budget = TOKEN_BUDGETS[int(rng.random() * len(TOKEN_BUDGETS))]
-    room = budget - decodes - prompts * SHORTEST_BESIDE
-    used = room if rng.random() < 0.5 else int(room * rng.random())
-    cuts = sorted(int(used * rng.random()) for _ in range(prompts - 1))
-    queries = [SHORTEST_BESIDE + end - start for start, end in itertools.pairwise([0, *cuts, used])]
+    queries = shared(budget - decodes, prompts, rng, SHORTEST_BESIDE)
     cached = [CONTEXTS.at(rng.random()) if rng.random() < 0.5 else 0 for _ in queries]
     beside = [(query, min(CONTEXTS.high, query + c)) for query, c in zip(queries, cached, strict=True)]
-    return [*((1, context) for context in _uneven(CONTEXTS.at(v), decodes, rng)), *beside]
+    return [*((1, context) for context in uneven(CONTEXTS.at(v), decodes, rng)), *beside]
 
 
-_DRAW: dict[str, Callable[[float, float, random.Random], Lengths]] = {
+def _decode_part(u: float, v: float, rng: random.Random) -> Lengths:
+    return [(query, context) for query, context in _mixed(u, v, rng) if query == 1]
+
+
+def _prompt_part(u: float, v: float, rng: random.Random) -> Lengths:
+    return [(query, context) for query, context in _mixed(u, v, rng) if query > 1]
+
+
+_KINDS: dict[str, Kind] = {
     "decode": _decode,
     "decode_even": _decode_even,
     "mixed": _mixed,
+    "decode_part": _decode_part,
+    "prompt_part": _prompt_part,
     "prefill": _prefill,
     "chunk": _chunk,
     "spec": _spec,
@@ -146,11 +173,13 @@ def affordable(batch: Batch) -> bool:
 
 
 def is_held_out(batch: Batch) -> bool:
-    """Return whether batches of these lengths are reserved for `untuned`, at every seed."""
+    """Return whether batches of these lengths are reserved for sets that judge, at every seed."""
     return zlib.crc32(repr((batch.query_lens, batch.context_lens)).encode()) % HELD_OUT_SHARE == 0
 
 
-def apportioned(count: int, weights: Mapping[Shape, int]) -> Counter[tuple[Shape, str]]:
+def apportioned(
+    count: int, weights: Mapping[Shape, int], shares: Mapping[str, float]
+) -> Counter[tuple[Shape, str]]:
     """Divide `count` scenarios among shapes and kinds; each in turn goes where most is missing."""
     total = sum(weights.values())
     shapes: Counter[Shape] = Counter()
@@ -160,8 +189,8 @@ def apportioned(count: int, weights: Mapping[Shape, int]) -> Counter[tuple[Shape
         shape = max(weights, key=lambda shape: given * weights[shape] / total - shapes[shape])
         shapes[shape] += 1
         kind = max(
-            SHARES,
-            key=lambda kind: SHARES[kind] * (shapes[shape] + given) - cells[shape, kind] - kinds[kind],
+            shares,
+            key=lambda kind: shares[kind] * (shapes[shape] + given) - cells[shape, kind] - kinds[kind],
         )
         kinds[kind] += 1
         cells[shape, kind] += 1
@@ -176,19 +205,37 @@ def _points(rng: random.Random) -> Iterator[tuple[float, float]]:
         u, v = (u + 0.7548776662466927) % 1, (v + 0.5698402909980532) % 1
 
 
-def _scenario(id: str, lengths: Sequence[tuple[int, int]], shape: Shape) -> Scenario:
+def scenario_from(id: str, lengths: Sequence[tuple[int, int]], shape: Shape) -> Scenario:
     return scenario_of(id, [query for query, _ in lengths], [context for _, context in lengths], shape)
 
 
-def _draw(name: str, seed: int, count: int, weights: Mapping[Shape, int]) -> tuple[Scenario, ...]:
+def _kind_in_id(kind: str, lengths: Sequence[tuple[int, int]]) -> str:
+    """The kind; of a part of a mixed batch, such as `chunk-part`, the kind of that part."""
+    is_part = kind.endswith("_part")
+    return kind_of(*zip(*lengths, strict=True)) + "-part" if is_part else kind
+
+
+def draw(
+    name: str,
+    seed: int,
+    count: int,
+    weights: Mapping[Shape, int],
+    shares: Mapping[str, float] = SHARES,
+    kinds: Mapping[str, Kind] = _KINDS,
+) -> tuple[Scenario, ...]:
+    """Draw a set of `count` scenarios, with a fixed number for each shape and kind.
+
+    A set whose name begins with `untuned` consists of batches that are reserved for judging.
+    """
     scenarios: list[Scenario] = []
-    for (shape, kind), number in apportioned(count, weights).items():
+    for (shape, kind), number in apportioned(count, weights, shares).items():
         rng = random.Random(f"{name}/{seed}/{shape}/{kind}")
         seen: set[tuple[tuple[int, int], ...]] = set()
         for u, v in _points(rng):
-            lengths = tuple(_DRAW[kind](u, v, rng))
-            scenario = _scenario(f"{name}{seed}-{kind}-{len(seen):02}-{shape}", lengths, shape)
-            belongs = is_held_out(scenario.batch) == (name == "untuned")
+            lengths = tuple(kinds[kind](u, v, rng))
+            id = f"{name}{seed}-{_kind_in_id(kind, lengths)}-{len(seen):02}-{shape}"
+            scenario = scenario_from(id, lengths, shape)
+            belongs = is_held_out(scenario.batch) == name.startswith("untuned")
             if belongs and lengths not in seen and affordable(scenario.batch):
                 seen.add(lengths)
                 scenarios.append(scenario)
@@ -199,17 +246,17 @@ def _draw(name: str, seed: int, count: int, weights: Mapping[Shape, int]) -> tup
 
 def serving(seed: int) -> tuple[Scenario, ...]:
     """1,080 scenarios of eleven shapes; the shipped tables measure those of seed 0."""
-    return _draw("serving", seed, DENSITY * sum(SHAPES.values()), SHAPES)
+    return draw("serving", seed, DENSITY * sum(SHAPES.values()), SHAPES)
 
 
 def untuned(seed: int) -> tuple[Scenario, ...]:
     """48 scenarios of the same distribution that score trees. No other set has any of them, at any seed."""
-    return _draw("untuned", seed, 48, SHAPES)
+    return draw("untuned", seed, 48, SHAPES)
 
 
 def quick(seed: int) -> tuple[Scenario, ...]:
     """24 scenarios of two shapes."""
-    return _draw("quick", seed, 24, {Shape(HeadLayout(32, 8, 128)): 2, Shape(HeadLayout(28, 4, 128)): 1})
+    return draw("quick", seed, 24, {Shape(HeadLayout(32, 8, 128)): 2, Shape(HeadLayout(28, 4, 128)): 1})
 
 
 def tiny(seed: int) -> tuple[Scenario, ...]:
@@ -224,7 +271,7 @@ def tiny(seed: int) -> tuple[Scenario, ...]:
     }
     grouped, multi_head = Shape(HeadLayout(4, 2, 32)), Shape(HeadLayout(2, 2, 32))
     cells = [*((kind, grouped) for kind in lengths), ("decode", multi_head), ("mixed", multi_head)]
-    return tuple(_scenario(f"tiny-{kind}-{shape}", lengths[kind], shape) for kind, shape in cells)
+    return tuple(scenario_from(f"tiny-{kind}-{shape}", lengths[kind], shape) for kind, shape in cells)
 
 
 SETS: dict[str, Callable[[int], tuple[Scenario, ...]]] = {

@@ -1,10 +1,12 @@
 """The configs that may be measured in each scenario, and why the others may not."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from attn_kernels.choose.mixed import SERIES
 from attn_kernels.core.config import Config
+from attn_kernels.measure.batches import Batch
 from attn_kernels.offline.resources import SHARED_LIMITS
 from attn_kernels.tuning.problem import SearchProblem
 from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, shape_of
@@ -32,9 +34,13 @@ def gpu_of(facts: Mapping[str, str | int]) -> Gpu:
 
 
 def find_possible(
-    scenarios: Sequence[Scenario], configs: Sequence[Config], gpu: Gpu, seed: int = 0
+    scenarios: Sequence[Scenario],
+    configs: Sequence[Config],
+    gpu: Gpu,
+    seed: int = 0,
+    features_of: Callable[[Batch], Mapping[str, int]] = lambda batch: batch.features,
 ) -> Possible:
-    """Apply all rules to all cells. vLLM's fixed choice stays wherever it can work."""
+    """Apply all rules to all cells. vLLM's fixed choice, or else ``SERIES``, stays wherever it can work."""
     spaces = {
         shape: space_at(shape, gpu, configs) for shape in dict.fromkeys(shape_of(s.batch) for s in scenarios)
     }
@@ -51,11 +57,11 @@ def find_possible(
                 kept.append(str(config))
             else:
                 dropped[reason] += 1
-        fixed = str(baselines(scenario.batch, gpu.vendor))
+        fixed = str(SERIES if SERIES in configs else baselines(scenario.batch, gpu.vendor))
         candidates[scenario.id] = tuple(kept)
         always[scenario.id] = (fixed,) if fixed in kept else ()
     problem = SearchProblem(
-        features={scenario.id: scenario.batch.features for scenario in scenarios},
+        features={scenario.id: features_of(scenario.batch) for scenario in scenarios},
         candidates=candidates,
         always=always,
         variants={str(config): config.variant for config in configs},

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from attn_kernels.choose.mixed import SERIES, needs_parts
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.hopper_gate import hopper_module
@@ -19,6 +20,7 @@ SHARED = "needs more shared memory than a block has"
 ROWS = "rows of a tile fewer than the query heads of a KV head"
 REGISTERS = "accumulators and scores exceed a thread's registers"
 DESCRIPTORS = "descriptors fall back to pointers here"
+HOPPER = "kernels for mixed batches need a Hopper GPU"
 STAGES = "more stages than pay on AMD"
 FIXED_ONLY = "tiles of so few keys are only vLLM's fixed choice"
 MULTIPLY_ADDS = "too many multiply-adds without matrix instructions"
@@ -96,6 +98,8 @@ def power_above(number: int) -> int:
 
 def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
     """Return why a config cannot work at a shape, or is a duplicate there; None if it may be measured."""
+    if needs_parts(config):
+        return None if config == SERIES or gpu.arch == "sm_90" else HOPPER
     layout = shape.layout
     group = layout.num_query_heads // layout.num_kv_heads
     fixed = config in fixed_choices(group, cache_element_size(shape), gpu.vendor)
@@ -165,7 +169,7 @@ def _tile_bytes(config: Config, block_m: int, shape: Shape, gpu: Gpu) -> int:
 
 def reason_against(config: Config, batch: Batch, gpu: Gpu) -> str | None:
     """Return why a config cannot win in a scenario; None if it may be measured, like vLLM's choice."""
-    if config == baselines(batch, gpu.vendor):
+    if needs_parts(config) or config == baselines(batch, gpu.vendor):
         return None
     if VARIANTS[config.variant].one_row:
         layout = batch.layout

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from attn_kernels.choose.mixed import SERIES
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.tuning.scenarios.scenario import Shape
@@ -14,6 +15,7 @@ __all__ = [
     "ShapeSpace",
     "baselines",
     "declared",
+    "declared_mixed",
     "reason_against",
     "space_at",
 ]
@@ -38,7 +40,7 @@ class ShapeSpace:
 
 
 def declared(vendor: str) -> tuple[Config, ...]:
-    """Every config that the variants declare, once; rules have dropped none yet.
+    """Every config for whole batches that the variants declare, once; rules have dropped none yet.
 
     AMD GPUs have the same tiles, with the stages that pay there. Raises ValueError on an unknown vendor.
     """
@@ -46,7 +48,8 @@ def declared(vendor: str) -> tuple[Config, ...]:
         raise ValueError(f"vendor {vendor!r}: expected one of {', '.join(VENDORS)}")
     configs = []
     # First the variants whose query tiles hold several heads, then those of one head, then those of one row.
-    for variant in sorted(VARIANTS.values(), key=lambda variant: (variant.one_head, variant.one_row)):
+    variants = [variant for variant in VARIANTS.values() if not variant.mixed]
+    for variant in sorted(variants, key=lambda variant: (variant.one_head, variant.one_row)):
         for grid in variant.grids:
             if vendor == "amd":
                 if grid.D != (0,):
@@ -54,6 +57,13 @@ def declared(vendor: str) -> tuple[Config, ...]:
                 grid = replace(grid, S=(1, 2) if len(grid.S) > 1 else (2,))
             configs += [config for config in grid.configs(variant.name) if _suits(config)]
     return tuple(dict.fromkeys(configs))
+
+
+def declared_mixed() -> tuple[Config, ...]:
+    """Every config for mixed batches: in series, and those that the variants for mixed batches declare."""
+    variants = [variant for variant in VARIANTS.values() if variant.mixed]
+    configs = (c for variant in variants for grid in variant.grids for c in grid.configs(variant.name))
+    return tuple(dict.fromkeys((SERIES, *configs)))
 
 
 def space_at(shape: Shape, gpu: Gpu, configs: Sequence[Config]) -> ShapeSpace:

@@ -1,11 +1,15 @@
-"""The committed tables of our own: whole runs, within their ten minutes, of the named scenario sets."""
+"""The committed tables of our own: whole runs, within their ten minutes, of the named scenario sets.
+
+A set's definition may have changed since a table was measured. The digest in run.yaml tells; then the table's
+scenarios cannot be drawn again, and only what the table itself holds is checked.
+"""
 
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.tuning.kernels import UNIFIED
 from attn_kernels.tuning.problem import Times
 from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest
 from attn_kernels.tuning.scenarios.serving import SETS
@@ -24,11 +28,19 @@ def recorded(request: pytest.FixtureRequest) -> RecordedRun:
     return read_run(FOLDER / request.param)
 
 
-def named_set(recorded: RecordedRun) -> tuple[str, tuple[Scenario, ...]]:
-    """The name and the scenarios of the set that the table says it was measured on."""
+# Digests of sets of seed 0 before the parts of mixed batches became scenarios of their own.
+EARLIER = {"serving (digest 12ad6d271104)", "untuned (digest 4e05b3848b4a)"}
+
+
+def drawn_again(recorded: RecordedRun) -> tuple[Scenario, ...] | None:
+    """The scenarios of the set that the table says it was measured on; None for an earlier definition."""
     run = recorded.header.provenance
     name = run["scenario_set"].split()[0]
-    return name, SETS[name](run["seed"])
+    scenarios = SETS[name](run["seed"])
+    if run["scenario_set"] == f"{name} (digest {digest(scenarios)})":
+        return scenarios
+    assert run["scenario_set"] in EARLIER
+    return None
 
 
 def test_there_are_two_runs_of_h100_one_of_h200_and_sweeps_to_judge_them() -> None:
@@ -37,11 +49,14 @@ def test_there_are_two_runs_of_h100_one_of_h200_and_sweeps_to_judge_them() -> No
 
 
 def test_it_holds_the_scenarios_of_its_named_set(recorded: RecordedRun) -> None:
-    name, scenarios = named_set(recorded)
-    assert recorded.header.provenance["scenario_set"] == f"{name} (digest {digest(scenarios)})"
-    expected = {s.id: tuple(s.batch.features[name] for name in FEATURES) for s in scenarios}
-    assert dict(recorded.scenarios) == expected
-    assert len(expected) >= (300 if name == "serving" else 40)
+    run = recorded.header.provenance
+    name = run["scenario_set"].split()[0]
+    assert len(recorded.scenarios) == {"serving": 1080, "untuned": 48}[name]
+    assert all(scenario.startswith(f"{name}{run['seed']}-") for scenario in recorded.scenarios)
+    scenarios = drawn_again(recorded)
+    if scenarios is not None:
+        expected = {s.id: tuple(s.batch.features[name] for name in FEATURES) for s in scenarios}
+        assert dict(recorded.scenarios) == expected
 
 
 def test_it_took_ten_minutes_at_most(recorded: RecordedRun) -> None:
@@ -52,7 +67,7 @@ def test_it_is_a_whole_run(recorded: RecordedRun) -> None:
     times = Times(recorded.visits)
     variants = {entry.id: entry.variant for entry in recorded.header.configs}
     timed = Counter(variants[config] for s in recorded.scenarios for config in times.medians(s))
-    assert set(timed) == set(VARIANTS) - {"stream_k"}  # of captured graphs
+    assert set(timed) == set(UNIFIED.variants) - {"stream_k"}  # of captured graphs
     assert all(times.next_repeat(scenario) > 2 for scenario in recorded.scenarios)
     seen_once = 0  # a config that a late round found best, when the time was over
     for scenario in recorded.scenarios:
@@ -64,7 +79,9 @@ def test_it_is_a_whole_run(recorded: RecordedRun) -> None:
 
 def test_what_may_be_measured_is_what_todays_rules_leave(recorded: RecordedRun) -> None:
     """The rules that chose the cells are those of the repository."""
-    _, scenarios = named_set(recorded)
+    scenarios = drawn_again(recorded)
+    if scenarios is None:
+        pytest.skip("measured on an earlier definition of its scenario set")
     run = recorded.header.provenance
     problem = find_possible(scenarios, declared("nvidia"), gpu_of(run["device"])).problem
     measured = Times(recorded.visits)

@@ -7,10 +7,12 @@ import pytest
 import torch
 from triton.runtime.errors import OutOfResources
 
+from attn_kernels.choose.mixed import SERIES
 from attn_kernels.core.config import Config
 from attn_kernels.measure import tensors
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.tuning.bench import gpu
+from attn_kernels.tuning.kernels import MIXED
 from attn_kernels.tuning.scenarios.scenario import Shape, scenario_of
 from tuning_table.table import Cell, Failure
 
@@ -88,6 +90,16 @@ def test_a_wrong_result_has_no_time(
 ) -> None:
     breaking(monkeypatch, harm)
     assert measured(ONE) == {ONE: Failure("disagrees with the reference")}
+
+
+def test_a_mixed_batch_in_series_is_timed_and_compared_with_the_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step = MIXED.sets["tiny"](0)[0]
+    cells = dict(gpu.measure(step, [SERIES, Config.parse("naive_M1_T32_W1_S1")], 1, CPU))
+    assert all(isinstance(cell, float) and cell > 0.0 for cell in cells.values())
+    breaking(monkeypatch, one_element)
+    assert dict(gpu.measure(step, [SERIES], 1, CPU)) == {SERIES: Failure("disagrees with the reference")}
 
 
 def test_what_an_earlier_config_left_does_not_pass_as_a_result(monkeypatch: pytest.MonkeyPatch) -> None:

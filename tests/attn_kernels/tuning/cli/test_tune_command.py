@@ -13,7 +13,7 @@ from tuning_workers import BATCHES, files
 from attn_kernels.tuning.cli import main
 from attn_kernels.tuning.scenarios.recorded import read_recorded
 from attn_kernels.tuning.scenarios.serving import SETS
-from attn_kernels.tuning.space.space import declared
+from attn_kernels.tuning.space.space import declared, declared_mixed
 
 pytestmark = pytest.mark.usefixtures("batches")
 
@@ -47,6 +47,10 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     (["--variants", "nope"], "--variants: 'nope' is none of "),
     (["--variants", "naive,"], "--variants: '' is none of "),
     (["--variants", "nope", "--dry-run"], "--variants: 'nope' is none of "),
+    (["--variants", "series"], "--variants: 'series' is none of naive, "),
+    (["--kernel", "mixed_attention", "--variants", "qblock"], "--variants: 'qblock' is none of series, pod"),
+    (["--kernel", "mixed_attention", "--scenarios", "serving"], "a named set (steps, tiny, untuned_steps)"),
+    (["--kernel", "mixed_attention", "--scenarios", "batches.jsonl"], "needs batches of decodes and prompts"),
     (["--gpus", "x"], "--gpus 'x': expected all, or numbers such as 0,1"),
     (["--gpus", "-1"], "--gpus '-1': expected all, or numbers such as 0,1"),
     (["--gpus", ""], "--gpus '': expected all"),
@@ -67,7 +71,7 @@ def test_wrong_use_is_one_line_on_stderr(
 @pytest.mark.parametrize("arguments", [
     ["--budget", "0"], ["--budget", "nan"], ["--budget", "inf"], ["--budget", "abc"], ["--budget", "-5"],
     ["--compile-workers", "-1"], ["--compile-workers", "two"], ["--seed", "x"], ["--strategy", "best"],
-    ["--nope"],
+    ["--nope"], ["--kernel", "nope"],
 ])  # fmt: skip
 def test_impossible_arguments_are_refused_by_name(
     capsys: pytest.CaptureFixture[str], arguments: list[str]
@@ -118,6 +122,29 @@ def test_listed_scenarios_can_be_read_back(capsys: pytest.CaptureFixture[str], n
     assert read_recorded(Path("listed.jsonl")) == SETS[name](seed)
     assert main.main(["--scenarios", "listed.jsonl", "--list-scenarios"]) == 0
     assert capsys.readouterr().out == Path("listed.jsonl").read_text()
+
+
+def test_mixed_attention_has_scenarios_and_configs_of_its_own(
+    gpus: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpus(0)
+    assert main.main(["--kernel", "mixed_attention", "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    configs = len(declared_mixed())
+    assert lines[0].startswith("steps (digest ") and lines[1] == "96 scenarios at 5 shapes: 96 mixed"
+    assert lines[2].startswith(f"{configs} configs: ") and lines[3].startswith(f"{96 * configs} cells ")
+    assert lines[-1].startswith("next round of the strategy full: sweep, repeat 1, 96 scenarios, ")
+
+
+def test_of_a_file_mixed_attention_takes_the_batches_with_both_parts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mixed = BATCHES.replace("[1]", "[1, 9]").replace('"context_lens": [', '"context_lens": [70, 1')
+    Path("some.jsonl").write_text(BATCHES + mixed.replace('"id": "', '"id": "mixed-'))
+    arguments = ["--kernel", "mixed_attention", "--scenarios", "some.jsonl", "--list-scenarios"]
+    assert main.main(arguments) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert len(listed) == 3 and all('"id": "mixed-' in line for line in listed)
 
 
 def test_whoever_reads_the_list_may_stop_early(

@@ -4,8 +4,10 @@ from collections import Counter
 
 import pytest
 
+from attn_kernels.choose.mixed import SERIES
 from attn_kernels.measure.batches import Batch, HeadLayout
 from attn_kernels.tuning.cli.summary import lines_of, summarise
+from attn_kernels.tuning.kernels import MIXED
 from attn_kernels.tuning.problem import SearchProblem, Times
 from attn_kernels.tuning.scenarios.scenario import Scenario, scenario_of, shape_of
 from attn_kernels.tuning.scenarios.serving import SETS
@@ -155,3 +157,13 @@ def test_the_lines_of_a_summary() -> None:
     nothing = lines_of(summarise(PROBLEM, Times(), 0.0, False), PROBLEM, Times())
     assert nothing[0] == "0 of 3 scenarios, 0 rows, 0 of 7 cells (0%), 0.1 s"
     assert nothing[-1] == "failed cells: 0" and not any(line.endswith(": ") for line in nothing)
+
+
+def test_series_is_always_measured_of_mixed_attention() -> None:
+    steps = MIXED.sets["steps"](0)
+    gpu, configs = gpu_of(H100), MIXED.configs("nvidia")
+    problem = find_possible(steps, configs, gpu, features_of=MIXED.features_of).problem
+    for scenario in steps:
+        assert problem.candidates[scenario.id] == tuple(map(str, configs))
+        assert problem.always[scenario.id] == (str(SERIES),)
+        assert tuple(problem.features[scenario.id]) == MIXED.features

@@ -67,7 +67,7 @@ def test_one_long_sequence_beside_many_short_ones_keeps_segments():
 
 def test_reasons_can_be_counted():
     reasons = [value for name, value in vars(rules).items() if name.isupper() and isinstance(value, str)]
-    assert len(reasons) == len(set(reasons)) == 12
+    assert len(reasons) == len(set(reasons)) == 13
     assert not [reason for reason in reasons if any(letter.isdigit() for letter in reason)]
 
 

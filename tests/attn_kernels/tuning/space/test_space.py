@@ -14,15 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attn_kernels import Config
+from attn_kernels.choose.mixed import SERIES
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.tuning.scenarios.scenario import Shape
 from attn_kernels.tuning.space import rules
 from attn_kernels.tuning.space.rules import shared_bytes
-from attn_kernels.tuning.space.space import Gpu, declared, space_at
+from attn_kernels.tuning.space.space import Gpu, declared, declared_mixed, space_at
 
-TUNED = {name for name, variant in VARIANTS.items() if variant.grids}
+TUNED = {name for name, variant in VARIANTS.items() if variant.grids and not variant.mixed}
 ROOT = Path(__file__).parents[4]
 H100 = Gpu("sm_90", "nvidia", 232448, 132)
 A100 = Gpu("sm_80", "nvidia", 166912, 108)
@@ -194,3 +195,17 @@ def test_shared_memory_is_what_the_compiler_allocates():
     for (name, head_size, features), line in zip(NEAR_THE_LIMIT, printed.splitlines(), strict=True):
         where = shape(f"32/8/{head_size}", cache_dtype=FP8 if features else None)
         assert shared_bytes(Config.parse(name), where, H100) == int(line), name
+
+
+def test_configs_for_mixed_batches_are_a_space_of_their_own():
+    configs = declared_mixed()
+    assert configs[0] == SERIES and len(set(configs)) == len(configs) > 1
+    assert all(VARIANTS[config.variant].mixed for config in configs[1:])
+    assert not {config.variant for config in configs} & {config.variant for config in declared("nvidia")}
+    for config in configs[1:]:
+        check_config(config)
+    llama = shape("32/8/128")
+    assert space_at(llama, H100, configs).configs == configs
+    for gpu in (A100, MI300X, CPU):
+        space = space_at(llama, gpu, configs)
+        assert space.configs == (SERIES,) and {one.reason for one in space.dropped} == {rules.HOPPER}

@@ -1,0 +1,93 @@
+"""Scenario sets of ``mixed_attention``: serving steps of decodes and prompts."""
+
+import random
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from attn_kernels.measure.batches import HeadLayout
+from attn_kernels.tuning.scenarios.scenario import Scenario, Shape
+from attn_kernels.tuning.scenarios.serving import (
+    CONTEXTS,
+    TOKEN_BUDGETS,
+    K,
+    Kind,
+    Lengths,
+    Range,
+    draw,
+    scenario_from,
+    shared,
+    uneven,
+)
+
+# Weights of the shapes, which are shapes of `serving`.
+STEP_SHAPES: Mapping[Shape, int] = MappingProxyType(
+    {
+        Shape(HeadLayout(32, 8, 128)): 4,
+        Shape(HeadLayout(8, 1, 128)): 1,
+        Shape(HeadLayout(28, 4, 128)): 1,
+        Shape(HeadLayout(64, 8, 128)): 1,
+        Shape(HeadLayout(32, 8, 64)): 1,
+    }
+)
+STEP_SHARES: Mapping[str, float] = MappingProxyType({"chunks": 5 / 6, "prompts": 1 / 6})
+
+DECODES = Range(4, 256)  # the number of sequences, as in the next two
+CHUNKS = Range(1, 4)
+PROMPTS = Range(4, 16)
+DECODE_CONTEXTS = Range(512, 64 * K)
+CHUNK_LENS = Range(256, 4 * K)
+SHORTEST_PROMPT = 64  # tokens
+
+
+def _step(u: float, v: float, rng: random.Random, count: int, shortest: int) -> tuple[Lengths, list[int]]:
+    """Decodes, and the query tokens of `count` prompts, which share the rest of a token budget."""
+    decodes = DECODES.at(u)
+    budgets = [budget for budget in TOKEN_BUDGETS if budget - decodes >= count * shortest]
+    queries = shared(budgets[int(rng.random() * len(budgets))] - decodes, count, rng, shortest)
+    contexts = uneven(DECODE_CONTEXTS.at(v), decodes, rng, DECODE_CONTEXTS.low)
+    return [(1, context) for context in contexts], queries
+
+
+def _chunks(u: float, v: float, rng: random.Random) -> Lengths:
+    """Decodes and chunks of prompts, of which half have cached tokens."""
+    decodes, queries = _step(u, v, rng, CHUNKS.at(rng.random()), CHUNK_LENS.low)
+    queries = [min(query, CHUNK_LENS.high) for query in queries]
+    cached = [CONTEXTS.at(rng.random()) if rng.random() < 0.5 else 0 for _ in queries]
+    chunks = [(query, min(CONTEXTS.high, query + c)) for query, c in zip(queries, cached, strict=True)]
+    return [*decodes, *chunks]
+
+
+def _prompts(u: float, v: float, rng: random.Random) -> Lengths:
+    """Decodes and many whole prompts."""
+    decodes, queries = _step(u, v, rng, PROMPTS.at(rng.random()), SHORTEST_PROMPT)
+    return [*decodes, *((query, query) for query in queries)]
+
+
+_KINDS: Mapping[str, Kind] = MappingProxyType({"chunks": _chunks, "prompts": _prompts})
+
+
+def steps(seed: int) -> tuple[Scenario, ...]:
+    """96 steps of five shapes; the shipped tables measure those of seed 0."""
+    return draw("steps", seed, 96, STEP_SHAPES, STEP_SHARES, _KINDS)
+
+
+def untuned_steps(seed: int) -> tuple[Scenario, ...]:
+    """24 steps of the same distribution that score trees. No other set has any of them, at any seed."""
+    return draw("untuned_steps", seed, 24, STEP_SHAPES, STEP_SHARES, _KINDS)
+
+
+def tiny_steps(seed: int) -> tuple[Scenario, ...]:
+    """Three steps of a few tokens for the interpreter on a CPU, the same at every seed."""
+    grouped, multi_head = Shape(HeadLayout(4, 2, 32)), Shape(HeadLayout(2, 2, 32))
+    return (
+        scenario_from(f"tiny-chunks-{grouped}", [(1, 30), (1, 9), (12, 40)], grouped),
+        scenario_from(f"tiny-prompts-{grouped}", [(1, 24), (10, 10), (9, 9)], grouped),
+        scenario_from(f"tiny-prompts-{multi_head}", [(1, 7), (1, 33), (12, 12)], multi_head),
+    )
+
+
+STEP_SETS: dict[str, Callable[[int], tuple[Scenario, ...]]] = {
+    "steps": steps,
+    "tiny": tiny_steps,
+    "untuned_steps": untuned_steps,
+}
