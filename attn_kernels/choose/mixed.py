@@ -1,0 +1,110 @@
+"""From the lengths of a mixed batch's parts to the way of computing them: in series, or by one kernel."""
+
+import importlib
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+
+import torch
+
+from attn_kernels.choose.heuristic import Heuristic, choose_of, configs_of, describe_device
+from attn_kernels.choose.overrides import CONFIG, overrides
+from attn_kernels.core.config import Config, LaunchConfig
+from attn_kernels.core.lengths import Parts
+from attn_kernels.core.model import Model
+from attn_kernels.kernels.registry import VARIANTS
+
+KERNEL = "mixed_attention"
+
+# The parts are launched one after the other, each with the choice for its own lengths. This is a config like
+# any other, so tables, trees and log lines need no second kind of choice. It has no kernel and so no values.
+SERIES = Config("series", block_m=0, tile_size=0, num_warps=0, num_stages=0)
+
+ChooseMixed = Callable[..., LaunchConfig | None]
+
+
+def needs_parts(config: LaunchConfig) -> bool:
+    """Return whether a config computes mixed batches only, from the lengths of both parts."""
+    return config.variant == SERIES.variant or (config.variant in VARIANTS and VARIANTS[config.variant].mixed)
+
+
+def mixed_features(parts: Parts, model: Model) -> dict[str, int]:
+    """The features of a mixed batch: the arguments of the generated ``choose`` of ``mixed_attention``."""
+    decodes, prompts = parts
+    return {
+        "num_decodes": decodes.num_seqs,
+        "num_decode_tokens": decodes.num_query_tokens,
+        "num_decode_kv_tokens": decodes.num_kv_tokens,
+        "max_decode_len": decodes.max_query_len,
+        "max_decode_seq_len": decodes.max_seq_len,
+        "num_prompts": prompts.num_seqs,
+        "num_prompt_tokens": prompts.num_query_tokens,
+        "num_prompt_kv_tokens": prompts.num_kv_tokens,
+        "max_prompt_len": prompts.max_query_len,
+        "max_prompt_seq_len": prompts.max_seq_len,
+        "num_query_heads": model.num_query_heads,
+        "num_kv_heads": model.num_kv_heads,
+        "head_size": model.head_size,
+        "block_size": model.block_size,
+        "kv_element_size": model.kv_element_size,
+    }
+
+
+@cache
+def choose_mixed(device: torch.device, device_key: str | None = None) -> ChooseMixed:
+    """Return what chooses from ``mixed_features``; it returns None to launch the parts in series.
+
+    A captured graph has one choice, for the maxima of both parts. The parts are launched in series where no
+    generated module of this kernel serves the device, where ``device_key`` names none, and where
+    ``ATTN_KERNELS_CONFIG`` is no config for mixed batches. Raises ValueError about an environment variable.
+    """
+    heuristic = _heuristic(device, device_key)
+    if heuristic is None:
+        return _in_series
+    choose = choose_of(heuristic)
+
+    def choose_or_none(**features: int) -> LaunchConfig | None:
+        config = choose(**features)
+        return None if config.variant == SERIES.variant else config
+
+    return choose_or_none
+
+
+def configs_for_mixed(device: torch.device | str, device_key: str | None = None) -> list[Config]:
+    """List the configs, without ``SERIES``, that ``choose_mixed`` can choose on a device.
+
+    Raises ValueError as ``choose_mixed``.
+    """
+    forced = overrides().config
+    if device_key is None and forced is not None:
+        return [forced] if needs_parts(forced) else []
+    module = _module(torch.device(device), device_key)
+    return [] if module is None else [config for config in configs_of(module[1]) if config != SERIES]
+
+
+def _in_series(**features: int) -> None:
+    return None
+
+
+def _heuristic(device: torch.device, device_key: str | None) -> Heuristic | None:
+    """Return what environment variables force, else the device's module; None where there is none."""
+    config = overrides().config
+    if device_key is None and config is not None:
+        return Heuristic(CONFIG, lambda **features: config) if needs_parts(config) else None
+    module = _module(device, device_key)
+    return None if module is None else Heuristic(f"{module[0]} of {KERNEL}", module[1].choose)
+
+
+def _module(device: torch.device, device_key: str | None) -> tuple[str, ModuleType] | None:
+    """Return the generated module that is named or serves the device, with its key; None without one."""
+    try:  # late, as in heuristic_for_device
+        package = importlib.import_module(f"generated.{KERNEL}")
+    except ImportError:  # no table of this kernel was compiled
+        return None
+    modules: dict[str, ModuleType] = package.MODULES
+    key = overrides().device_key if device_key is None else device_key
+    if key is None:
+        choose = package.for_device(*describe_device(device))
+        key = next(key for key, module in modules.items() if module.choose is choose)
+    # A key that is named can be one of unified_attention, which has modules for more devices.
+    return (key, modules[key]) if key in modules else None
