@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from attn_kernels import Config
-from attn_kernels.kernels import qblock
 from attn_kernels.kernels.divide import divide_kernel
+from attn_kernels.kernels.hopper_gate import hopper_for
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import (
     Batch,
@@ -73,7 +73,7 @@ def kernels(device: torch.device) -> dict[str, Any]:
     """Return every kernel of every variant, and the one that divides mixed batches, by name."""
     all_kernels = [kernel for variant in VARIANTS.values() for kernel in variant.kernels]
     all_kernels.append(divide_kernel)
-    hopper = qblock.hopper_kernel(device)
+    hopper = hopper_for(device)
     if hopper is not None:
         all_kernels.append(hopper.hopper_kernel)
     return {kernel.fn.__name__: kernel for kernel in all_kernels}
@@ -84,7 +84,7 @@ def allowed(layouts: tuple[HeadLayout, ...], device: torch.device) -> CountByKer
     users: dict[str, set[tuple[Config, HeadLayout]]] = defaultdict(set)
     for config in CONFIGS:
         for layout in layouts:
-            if config.descriptors and qblock.hopper_kernel(device) is not None:
+            if config.descriptors and hopper_for(device) is not None:
                 users["hopper_kernel"].add((config, layout))
                 continue
             group = layout.num_query_heads // layout.num_kv_heads

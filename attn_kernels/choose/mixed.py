@@ -1,13 +1,12 @@
 """From the lengths of a mixed batch's parts to the way of computing them: in series, or by one kernel."""
 
 import importlib
-from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 
 import torch
 
-from attn_kernels.choose.heuristic import Heuristic, choose_of, configs_of, describe_device
+from attn_kernels.choose.heuristic import Choose, Heuristic, choose_of, configs_of, describe_device
 from attn_kernels.choose.overrides import CONFIG, overrides
 from attn_kernels.core.config import Config, LaunchConfig
 from attn_kernels.core.lengths import Parts
@@ -16,16 +15,18 @@ from attn_kernels.kernels.registry import VARIANTS
 
 KERNEL = "mixed_attention"
 
-# The parts are launched one after the other, each with the choice for its own lengths. This is a config like
-# any other, so tables, trees and log lines need no second kind of choice. It has no kernel and so no values.
+# Two ways without a kernel of their own. In series, the parts are launched one after the other, each with the
+# choice for its own lengths. As a whole, the batch is launched with the choice for all its lengths. They are
+# configs like any other, so tables, trees and log lines need no second kind of choice.
 SERIES = Config("series", block_m=0, tile_size=0, num_warps=0, num_stages=0)
-
-ChooseMixed = Callable[..., LaunchConfig | None]
+WHOLE = SERIES._replace(variant="whole")
+WITHOUT_KERNEL = (SERIES, WHOLE)
 
 
 def needs_parts(config: LaunchConfig) -> bool:
     """Return whether a config computes mixed batches only, from the lengths of both parts."""
-    return config.variant == SERIES.variant or (config.variant in VARIANTS and VARIANTS[config.variant].mixed)
+    without = any(config.variant == way.variant for way in WITHOUT_KERNEL)
+    return without or (config.variant in VARIANTS and VARIANTS[config.variant].mixed)
 
 
 def mixed_features(parts: Parts, model: Model) -> dict[str, int]:
@@ -51,8 +52,8 @@ def mixed_features(parts: Parts, model: Model) -> dict[str, int]:
 
 
 @cache
-def choose_mixed(device: torch.device, device_key: str | None = None) -> ChooseMixed:
-    """Return what chooses from ``mixed_features``; it returns None to launch the parts in series.
+def choose_mixed(device: torch.device, device_key: str | None = None) -> Choose:
+    """Return what chooses from ``mixed_features``: ``SERIES``, ``WHOLE`` or the config of one kernel for both.
 
     A captured graph has one choice, for the maxima of both parts. The parts are launched in series where no
     generated module of this kernel serves the device, where ``device_key`` names none, and where
@@ -61,29 +62,23 @@ def choose_mixed(device: torch.device, device_key: str | None = None) -> ChooseM
     heuristic = _heuristic(device, device_key)
     if heuristic is None:
         return _in_series
-    choose = choose_of(heuristic)
-
-    def choose_or_none(**features: int) -> LaunchConfig | None:
-        config = choose(**features)
-        return None if config.variant == SERIES.variant else config
-
-    return choose_or_none
+    return choose_of(heuristic)
 
 
 def configs_for_mixed(device: torch.device | str, device_key: str | None = None) -> list[Config]:
-    """List the configs, without ``SERIES``, that ``choose_mixed`` can choose on a device.
+    """List the configs with a kernel of their own that ``choose_mixed`` can choose on a device.
 
     Raises ValueError as ``choose_mixed``.
     """
     forced = overrides().config
     if device_key is None and forced is not None:
-        return [forced] if needs_parts(forced) else []
+        return [forced] if needs_parts(forced) and forced not in WITHOUT_KERNEL else []
     module = _module(torch.device(device), device_key)
-    return [] if module is None else [config for config in configs_of(module[1]) if config != SERIES]
+    return [] if module is None else [way for way in configs_of(module[1]) if way not in WITHOUT_KERNEL]
 
 
-def _in_series(**features: int) -> None:
-    return None
+def _in_series(**features: int) -> Config:
+    return SERIES
 
 
 def _heuristic(device: torch.device, device_key: str | None) -> Heuristic | None:

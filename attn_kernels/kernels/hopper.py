@@ -37,7 +37,7 @@ BARRIER_BYTES = 1024  # at most, with padding and the arguments of warps
 MAX_DECODE_ROWS = 64  # query tokens times query heads: columns of a product
 MAX_IDLE = 8  # at most one of so many programs may be without decodes
 MAX_SLOTS = 32  # of the decodes' ring
-STAGE_KEYS = 128  # keys or values of a stage where there are only decodes
+RING_BYTES = (128 << 10, 96 << 10)  # of one program's decodes and of two without prompts; more was slower
 WARPS = 4  # of a computing warpgroup; Triton adds the others
 
 # Registers of a thread that computes prompts, and of one that copies. Beside both roles, the thread that computes
@@ -155,8 +155,23 @@ def hopper_kernel(
     elif TILE_SIZE == 0:
         gl.warp_specialize(
             [
-                (consume_decodes, (rows, decode_q_smem, weight_smem, decode_ring, decode_mail, fragments, num_kv_heads, HEADS)),
-                (produce_decodes, (caches, decode_ring, decode_mail, decodes, ROWS // HEADS, PARTS, PAGE_SIZE)),
+                (
+                    consume_decodes,
+                    (
+                        rows,
+                        decode_q_smem,
+                        weight_smem,
+                        decode_ring,
+                        decode_mail,
+                        fragments,
+                        num_kv_heads,
+                        HEADS,
+                    ),
+                ),
+                (
+                    produce_decodes,
+                    (caches, decode_ring, decode_mail, decodes, ROWS // HEADS, PARTS, PAGE_SIZE),
+                ),
             ],
             [1],
             [COPY_REGISTERS],
@@ -164,11 +179,26 @@ def hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (consume_decodes, (rows, decode_q_smem, weight_smem, decode_ring, decode_mail, fragments, num_kv_heads, HEADS)),
+                (
+                    consume_decodes,
+                    (
+                        rows,
+                        decode_q_smem,
+                        weight_smem,
+                        decode_ring,
+                        decode_mail,
+                        fragments,
+                        num_kv_heads,
+                        HEADS,
+                    ),
+                ),
                 (consume_prompts, (0, rows, q_smem.index(0), ring, mail, HEADS)),
                 (consume_prompts, (1, rows, q_smem.index(1), ring, mail, HEADS)),
                 (produce_prompts, (caches, ring, mail, schedule_ptr, prompts, HEADS, PAGE_SIZE)),
-                (produce_decodes, (caches, decode_ring, decode_mail, decodes, ROWS // HEADS, PARTS, PAGE_SIZE)),
+                (
+                    produce_decodes,
+                    (caches, decode_ring, decode_mail, decodes, ROWS // HEADS, PARTS, PAGE_SIZE),
+                ),
             ],
             [4, 4, 1, 1],
             [REGISTERS, REGISTERS, COPY_REGISTERS, COPY_REGISTERS],
@@ -218,7 +248,7 @@ def constants(config: Config, head_size: int, block_size: int, heads: int) -> di
         free -= 2 * head_size * (BLOCK_M.value + 2 * config.num_stages * tile)
     slots = free // (2 * decode_tile * COLUMNS.value) if with_decodes else 0
     if with_decodes and not with_prompts:
-        slots = min(slots, config.num_stages * STAGE_KEYS * head_size // (decode_tile * COLUMNS.value))
+        slots = min(slots, RING_BYTES[config.programs_per_sm > 1] // (2 * decode_tile * COLUMNS.value))
     return {
         "HEADS": heads,
         "HEAD_SIZE": head_size,
@@ -316,7 +346,12 @@ def why_not_heads(plan: Plan) -> str | None:
 
 
 def bind(
-    plan: Plan, layer: Layer, schedule: OfPlan, cu_prompts: OfPlan, cu_decodes: OfPlan, fragments: tuple[Any, ...]
+    plan: Plan,
+    layer: Layer,
+    schedule: OfPlan,
+    cu_prompts: OfPlan,
+    cu_decodes: OfPlan,
+    fragments: tuple[Any, ...],
 ) -> Launch:
     """The launch for layers like this one, for which ``why_not`` returns None.
 

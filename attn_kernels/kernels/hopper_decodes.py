@@ -70,7 +70,9 @@ class DecodeBlock(NamedTuple):
 
 
 @gluon.jit
-def produce_decodes(caches, ring, mail, batch, BLOCK_Q: gl.constexpr, PARTS: gl.constexpr, PAGE_SIZE: gl.constexpr):
+def produce_decodes(
+    caches, ring, mail, batch, BLOCK_Q: gl.constexpr, PARTS: gl.constexpr, PAGE_SIZE: gl.constexpr
+):
     """The copying warp. A slot of the ring holds COLUMNS columns of a tile; keys come before values."""
     k_desc, v_desc, k_steps, v_steps, block_table_ptr, stride_table = caches
     smem, full, empty = ring
@@ -138,7 +140,9 @@ def produce_decodes(caches, ring, mail, batch, BLOCK_Q: gl.constexpr, PARTS: gl.
 
 
 @gluon.jit
-def attend_share(q_smem, p_smem, ring, n, start, stop, num_keys, first_limit, scale_log2, HEADS: gl.constexpr):
+def attend_share(
+    q_smem, p_smem, ring, n, start, stop, num_keys, first_limit, scale_log2, HEADS: gl.constexpr
+):
     """The softmax state of a Q-Block after its tiles ``start .. stop - 1``, and the slots used so far.
 
     The state is one tensor [COLUMNS, rows] for each part of the columns, the maxima [rows], and the sums
@@ -241,9 +245,7 @@ def join_fragments(
 
 
 @gluon.jit
-def consume_decodes(
-    tensors, q_smem, p_smem, ring, mail, fragments, num_kv_heads, HEADS: gl.constexpr
-):
+def consume_decodes(tensors, q_smem, p_smem, ring, mail, fragments, num_kv_heads, HEADS: gl.constexpr):
     """The computing warpgroup, which computes this program's share of the decodes."""
     q_ptr, out_ptr, strides, scale_log2 = tensors
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
@@ -297,11 +299,15 @@ def consume_decodes(
                     ROWS,
                 )
         if finished:
-            out_offsets = row_offsets(rows, stride_out_token, stride_out_head, HEADS)[None, :] + columns[:, None]
+            out_offsets = (
+                row_offsets(rows, stride_out_token, stride_out_head, HEADS)[None, :] + columns[:, None]
+            )
             out_ptrs = out_ptr + first_token.to(gl.int64) * stride_out_token * UNIT + out_offsets
             mask = (rows < num_rows)[None, :] & (columns < COLUMNS)[:, None]
             for part in gl.static_range(PARTS):
                 values = (accs[part] / row_sum[None, :]).to(dtype)
                 gl.store(out_ptrs + part * COLUMNS, values, mask=mask)
         number += 1
-        first_token, num_queries, first_limit, num_keys, start, stop, tiles, first, last = receive(mail, number)
+        first_token, num_queries, first_limit, num_keys, start, stop, tiles, first, last = receive(
+            mail, number
+        )

@@ -79,9 +79,7 @@ def wait_for_stage(ring, index):
 
 
 @gluon.jit
-def produce_prompts(
-    caches, ring, mail, counters_ptr, batch, HEADS: gl.constexpr, PAGE_SIZE: gl.constexpr
-):
+def produce_prompts(caches, ring, mail, counters_ptr, batch, HEADS: gl.constexpr, PAGE_SIZE: gl.constexpr):
     """The copying warp. A stage holds the keys of one tile and the values of the tile before.
 
     The warpgroups multiply both at the same time, so one barrier announces them and one frees them.

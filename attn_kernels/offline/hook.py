@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from attn_kernels.choose.mixed import SERIES, mixed_features
+from attn_kernels.choose.mixed import WITHOUT_KERNEL, mixed_features
 from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import Parts
 from attn_kernels.core.model import Model
@@ -62,6 +62,9 @@ class HookJob(NamedTuple):
         return self.config.block_m * self.config.tile_size * self.head_size
 
 
+WAYS = tuple(way.variant for way in WITHOUT_KERNEL)
+
+
 class AttentionHook:
     """The kernels of ``unified_attention``.
 
@@ -99,7 +102,7 @@ class AttentionHook:
 class MixedHook(AttentionHook):
     """The kernels of ``mixed_attention``."""
 
-    variants = (SERIES.variant, *(name for name, variant in VARIANTS.items() if variant.mixed))
+    variants = (*WAYS, *(name for name, variant in VARIANTS.items() if variant.mixed))
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -113,7 +116,7 @@ MIXED_HOOK = MixedHook()
 
 def _job_of(case: CheckCase) -> HookJob | HookOutcome:
     """The compilation at the largest sizes that kernels accept; an outcome if there is no such config."""
-    if case.variant == SERIES.variant:  # it launches kernels that are cases of unified_attention
+    if case.variant in WAYS:  # they launch kernels that are cases of unified_attention
         return HookOutcome({})
     try:
         config = Config(case.variant, **case.parameters)

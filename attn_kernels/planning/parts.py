@@ -19,7 +19,7 @@ from attn_kernels.planning.make import Step, chosen, make_plan
 
 
 def plan_parts(
-    step: Step, batch: Lengths, parts: Parts, choose: Choose, fused: LaunchConfig | None
+    step: Step, batch: Lengths, parts: Parts, choose: Choose, fused: LaunchConfig | None = None
 ) -> Plan:
     """Plan a batch in two parts, each with the choice for its own lengths.
 

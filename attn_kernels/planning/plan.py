@@ -3,8 +3,8 @@
 from torch import Tensor
 
 from attn_kernels.choose.capture import choose_for_capture
-from attn_kernels.choose.mixed import SERIES, choose_mixed, mixed_features, needs_parts
 from attn_kernels.choose.heuristic import choose_for_device, choose_for_key
+from attn_kernels.choose.mixed import SERIES, WHOLE, choose_mixed, mixed_features, needs_parts
 from attn_kernels.core import checks
 from attn_kernels.core.config import LaunchConfig, complete
 from attn_kernels.core.lengths import Lengths, Parts, check_parts
@@ -59,10 +59,12 @@ def plan(
         for_capture: a graph of this plan will be replayed for other batches in the same index tensors. All
             lengths given here are maxima; ``choose.capture`` chooses the config.
         workspace: scratch memory for one plan after another; allocated if None.
-        parts: the lengths of the leading decodes and of the prompts behind them. Each part then has a choice
-            of its own, and ``run`` launches one after the other. Wrong lengths cost time, but every result is
-            right. With ``for_capture`` they are maxima too; then ``check`` ignores them. One config serves
-            the whole batch if ``config`` is given or a part has no query tokens.
+        parts: the lengths of the leading decodes and of the prompts behind them. The generated module of
+            ``mixed_attention`` then chooses one of three ways: one launch that computes both parts at once, a
+            choice for each part and one launch after the other, or one choice for the whole batch. Wrong
+            lengths cost time, but every result is right. With ``for_capture`` they are maxima too; then
+            ``check`` ignores them. One config serves the whole batch if a part has no query tokens, or if
+            ``config`` is given and not of these ways (``choose.mixed``).
 
     Raises:
         TypeError: an argument of the wrong type or dtype.
@@ -116,11 +118,12 @@ def plan(
             choose = choose_for_capture(device, device_key)
         else:
             choose = choose_for_device(device) if device_key is None else choose_for_key(device_key)
+        way: LaunchConfig = WHOLE
         if parts is not None and parts.decodes.num_query_tokens and parts.prompts.num_query_tokens:
-            fused = config
-            if fused is None:
-                fused = choose_mixed(device, device_key)(**mixed_features(parts, model))
-            made = plan_parts(step, lengths, parts, choose, None if fused == SERIES else fused)
+            way = config or choose_mixed(device, device_key)(**mixed_features(parts, model))
+        if parts is not None and way.variant != WHOLE.variant:
+            fused = None if way.variant == SERIES.variant else way
+            made = plan_parts(step, lengths, parts, choose, fused)
         else:
             made = make_plan(step, lengths, chosen(choose, lengths, model))
     begin(made)

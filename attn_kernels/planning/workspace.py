@@ -110,7 +110,11 @@ class Workspace:
             (fresh.cu_q_blocks(sizes), fresh.cu_q_blocks(sizes)),
             (fresh.num_segments(sizes), fresh.num_segments(sizes)),
             cu_parts,
-            tuple(fresh.schedule(schedule_length, sizes) for _ in range(3)),
+            (
+                fresh.schedule(schedule_length, sizes),
+                fresh.schedule(schedule_length, sizes),
+                fresh.schedule(schedule_length, sizes),
+            ),
             fresh.partials(sizes),
             fresh.fragments(fragments, sizes._replace(block_m=1)),
         )

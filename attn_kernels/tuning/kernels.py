@@ -51,7 +51,10 @@ MIXED = TunedKernel(
     features=tuple(STEP_SETS["tiny"](0)[0].batch.mixed_features),
     features_of=lambda batch: batch.mixed_features,
     parameters=(*TILES, *OTHERS, "decode_tile"),
-    variants=(mixed.SERIES.variant, *(name for name, variant in VARIANTS.items() if variant.mixed)),
+    variants=(
+        *(way.variant for way in mixed.WITHOUT_KERNEL),
+        *(name for name, variant in VARIANTS.items() if variant.mixed),
+    ),
     configs=lambda vendor: declared_mixed(),
     serves=lambda batch: all(part.num_query_tokens for part in batch.parts),
     sets=STEP_SETS,

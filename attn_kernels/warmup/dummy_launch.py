@@ -18,7 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attn_kernels.choose.mixed import needs_parts
 from attn_kernels.core.config import Config
+from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.kernels.arguments import ONE_PROGRAM_OPTIONS
@@ -32,6 +34,7 @@ from attn_kernels.planning.plan import plan
 FEATURES = ("window", "softcap", "alibi", "sinks", "scales", "new_kv")
 
 LENGTHS = (1, 2)  # a decode and a prompt: both kernels of ``split``
+PARTS = Parts(Lengths(1, 1, 1, 1, 1), Lengths(1, 2, 2, 2, 2))
 ALIGNMENT = 256  # bytes, of each cache
 LARGE = 2**31  # bytes; AMD kernels address less with 32-bit offsets
 
@@ -48,7 +51,8 @@ class DummyLaunch:
 
     @property
     def needs(self) -> frozenset[Hashable]:
-        compiled = self.config._replace(programs_per_sm=1)  # no kernel depends on it
+        # Only kernels with descriptors depend on it.
+        compiled = self.config if self.config.descriptors else self.config._replace(programs_per_sm=1)
         model = dataclasses.replace(self.model, num_query_heads=self.model.queries_per_kv, num_kv_heads=1)
         return frozenset({dataclasses.replace(self, config=compiled, model=model)})
 
@@ -115,6 +119,7 @@ def _plan(launch: DummyLaunch, device: torch.device) -> Plan:
         config=launch.config,
         device_key=launch.device_key,
         check=False,
+        parts=PARTS if needs_parts(launch.config) else None,
     )
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 
 from attn_kernels.choose.heuristic import choose_for_device
-from attn_kernels.choose.mixed import SERIES, needs_parts
+from attn_kernels.choose.mixed import SERIES, WITHOUT_KERNEL, needs_parts
 from attn_kernels.core.config import Config, complete
-from attn_kernels.core.lengths import MAX_DRAFT
+from attn_kernels.core.lengths import MAX_DRAFT, Lengths
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import launches_of, materialise, plan_for, stand_in
 from attn_kernels.planning.make import chosen
@@ -48,16 +48,17 @@ class CompileJob:
 
 
 @dataclass(frozen=True)
-class SeriesJob:
-    """The two parts of a mixed batch in series, each with the choice for its own lengths."""
+class ChosenJob:
+    """A mixed batch that is launched with the choices of another kernel's tree, in series or as a whole."""
 
     batch: Batch
-    configs: tuple[Config, Config]  # of the decodes and of the prompts
+    way: Config  # of ``choose.mixed.WITHOUT_KERNEL``
+    configs: tuple[Config, ...]  # that are chosen
 
     @property
     def needs(self) -> frozenset[Hashable]:
         shape = shape_of(self.batch)
-        return frozenset((SERIES, _kernels(config, shape)) for config in self.configs)
+        return frozenset((self.way, _kernels(config, shape)) for config in self.configs)
 
     @property
     def cost(self) -> int:
@@ -69,22 +70,23 @@ class SeriesJob:
 
     def run(self, device: torch.device) -> None:
         tensors = stand_in(self.batch, device)
-        launches_of(plan_for(tensors, SERIES), tensors)[0]()
+        launches_of(plan_for(tensors, self.way), tensors)[0]()
 
 
-def job_for(batch: Batch, config: Config, device: torch.device) -> CompileJob | SeriesJob:
+def job_for(batch: Batch, config: Config, device: torch.device) -> CompileJob | ChosenJob:
     """The job that compiles what a config launches for a batch on a device."""
-    if config != SERIES:
+    if config not in WITHOUT_KERNEL:
         return CompileJob(shape_of(batch), config)
     choose = choose_for_device(device)
-    decodes, prompts = (complete(chosen(choose, part, batch.model)) for part in batch.parts)
-    return SeriesJob(batch, (decodes, prompts))
+    lengths = batch.parts if config == SERIES else (Lengths.of(batch.query_lens, batch.context_lens),)
+    return ChosenJob(batch, config, tuple(complete(chosen(choose, part, batch.model)) for part in lengths))
 
 
 def _kernels(config: Config, shape: Shape) -> Hashable:
     """A key of the kernels that a config launches at a shape."""
     layout = shape.layout
     group = layout.num_query_heads // layout.num_kv_heads
-    compiled = config._replace(programs_per_sm=1)  # it sets the size of a launch, not the kernel
+    # Without descriptors, it sets the size of a launch and not the kernel.
+    compiled = config if config.descriptors else config._replace(programs_per_sm=1)
     sizes = (group, layout.head_size, shape.block_size)
     return compiled, sizes, shape.dtype, shape.cache_dtype or shape.dtype

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from attn_kernels.choose.mixed import SERIES, needs_parts
+from attn_kernels.choose.mixed import WITHOUT_KERNEL, needs_parts
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.hopper_gate import hopper_module
@@ -99,7 +99,8 @@ def power_above(number: int) -> int:
 def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
     """Return why a config cannot work at a shape, or is a duplicate there; None if it may be measured."""
     if needs_parts(config):
-        return None if config == SERIES or gpu.arch == "sm_90" else HOPPER
+        served = config in WITHOUT_KERNEL or descriptors_serve(config, shape, gpu)
+        return None if served else HOPPER
     layout = shape.layout
     group = layout.num_query_heads // layout.num_kv_heads
     fixed = config in fixed_choices(group, cache_element_size(shape), gpu.vendor)
@@ -129,7 +130,7 @@ def cache_element_size(shape: Shape) -> int:
 
 
 def descriptors_serve(config: Config, shape: Shape, gpu: Gpu) -> bool:
-    """Return whether ``descriptors`` = 1 launches the Hopper kernel at a shape."""
+    """Return whether a config with ``descriptors`` or for mixed batches launches the Hopper kernel."""
     hopper = hopper_module()
     if hopper is None or gpu.arch != "sm_90" or shape.cache_dtype not in (None, shape.dtype):
         return False

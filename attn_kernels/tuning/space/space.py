@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from attn_kernels.choose.mixed import SERIES
+from attn_kernels.choose.mixed import WITHOUT_KERNEL
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.tuning.scenarios.scenario import Shape
@@ -63,7 +63,7 @@ def declared_mixed() -> tuple[Config, ...]:
     """Every config for mixed batches: in series, and those that the variants for mixed batches declare."""
     variants = [variant for variant in VARIANTS.values() if variant.mixed]
     configs = (c for variant in variants for grid in variant.grids for c in grid.configs(variant.name))
-    return tuple(dict.fromkeys((SERIES, *configs)))
+    return tuple(dict.fromkeys((*WITHOUT_KERNEL, *configs)))
 
 
 def space_at(shape: Shape, gpu: Gpu, configs: Sequence[Config]) -> ShapeSpace:
