@@ -1,6 +1,7 @@
 """Facts on which measured times depend: the device, its driver and the source of the kernels."""
 
 import hashlib
+import importlib
 import shutil
 import subprocess
 from pathlib import Path
@@ -50,3 +51,10 @@ def kernel_source_hash() -> str:
     """`hash_of` the kernels and of what describes their launches."""
     root = Path(__file__).resolve().parents[1]
     return hash_of(root, [path for pattern in KERNEL_SOURCES for path in root.glob(pattern)])
+
+
+def source_hash_with_choices() -> str:
+    """As `kernel_source_hash`, and of the generated modules that choose for the parts of a mixed batch."""
+    folder = Path(str(importlib.import_module("generated.unified_attention").__file__)).parent
+    both = kernel_source_hash() + hash_of(folder, list(folder.glob("*.py")))
+    return hashlib.sha256(both.encode()).hexdigest()[:12]

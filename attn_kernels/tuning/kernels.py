@@ -7,6 +7,7 @@ from attn_kernels.choose import mixed
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch
+from attn_kernels.measure.device import kernel_source_hash, source_hash_with_choices
 from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
@@ -29,6 +30,7 @@ class TunedKernel:
     serves: Callable[[Batch], bool]  # whether a batch can be a scenario
     sets: Mapping[str, Callable[[int], tuple[Scenario, ...]]]  # scenario sets; the first is the default
     strategy: str  # the default
+    source_hash: Callable[[], str]  # of all code on which the times depend
 
     @property
     def default_set(self) -> str:
@@ -45,6 +47,7 @@ UNIFIED = TunedKernel(
     serves=lambda batch: True,
     sets=SETS,
     strategy="race",
+    source_hash=kernel_source_hash,
 )
 MIXED = TunedKernel(
     name=mixed.KERNEL,
@@ -59,5 +62,6 @@ MIXED = TunedKernel(
     serves=lambda batch: all(part.num_query_tokens for part in batch.parts),
     sets=STEP_SETS,
     strategy="full",  # it has few configs
+    source_hash=source_hash_with_choices,
 )
 KERNELS = {kernel.name: kernel for kernel in (UNIFIED, MIXED)}

@@ -14,7 +14,7 @@ import torch
 import triton
 
 from attn_kernels.core.config import Config
-from attn_kernels.measure.device import device_facts, driver_version, kernel_source_hash
+from attn_kernels.measure.device import device_facts, driver_version
 from attn_kernels.tuning.bench.devices import ASSUMED, devices_from
 from attn_kernels.tuning.bench.gpu import TIMING
 from attn_kernels.tuning.bench.pool import GpuBench
@@ -165,7 +165,7 @@ def _run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: l
             driver=driver_version(),
             torch=str(torch.__version__),
             triton=triton.__version__,
-            source_hash=kernel_source_hash(),
+            source_hash=kernel.source_hash(),
             date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             scenario_set=f"{named_set} (digest {digest(scenarios)})",
             seed=options.seed,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from attn_kernels.tuning.kernels import UNIFIED
+from attn_kernels.choose.mixed import SERIES
+from attn_kernels.tuning.kernels import MIXED, UNIFIED
 from attn_kernels.tuning.problem import Times
 from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest
 from attn_kernels.tuning.scenarios.serving import SETS
@@ -89,3 +90,19 @@ def test_what_may_be_measured_is_what_todays_rules_leave(recorded: RecordedRun) 
         assert measured.measured(scenario).keys() <= set(candidates)
         if run["strategy"] == "full":
             assert measured.measured(scenario).keys() == set(candidates)
+
+
+@pytest.mark.parametrize("folder", sorted(FOLDER.with_name(MIXED.name).glob("*/run.yaml")), ids=str)
+def test_tables_of_mixed_batches_are_whole_runs_of_todays_steps(folder: Path) -> None:
+    recorded = read_run(folder.parent)
+    run = recorded.header.provenance
+    name = run["scenario_set"].split()[0]
+    scenarios = MIXED.sets[name](run["seed"])
+    assert name == ("untuned_steps" if folder.parent.name.startswith("untuned") else "steps")
+    assert run["scenario_set"] == f"{name} (digest {digest(scenarios)})"
+    assert dict(recorded.scenarios) == {s.id: tuple(s.batch.mixed_features.values()) for s in scenarios}
+    assert recorded.header.features == MIXED.features
+    measured = Times(recorded.visits)
+    everything = {config.id for config in recorded.header.configs}
+    assert str(SERIES) in everything
+    assert all(measured.measured(scenario).keys() == everything for scenario in recorded.scenarios)

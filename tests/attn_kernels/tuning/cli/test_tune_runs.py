@@ -1,6 +1,7 @@
 """Runs of attn-tune that end, fail, are stopped or killed, and go on: with stubs, and in the interpreter."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,11 +16,12 @@ import yaml
 from tuning_workers import BATCHES, NAIVE, OUTPUT_FILES, RUN, Act, command, files, stub
 
 from attn_kernels.choose.mixed import SERIES
-from attn_kernels.measure.device import device_facts
+from attn_kernels.measure.device import device_facts, kernel_source_hash, source_hash_with_choices
 from attn_kernels.tuning.bench import pool
 from attn_kernels.tuning.cli import main
 from attn_kernels.tuning.cli.replaying import replay
 from attn_kernels.tuning.kernels import MIXED
+from generated import unified_attention
 from tuning_table import TableError, read_run
 
 pytestmark = pytest.mark.usefixtures("batches")
@@ -264,3 +266,16 @@ def test_mixed_attention_is_measured_in_series_where_no_other_config_works() -> 
     assert dict(recorded.scenarios) == tiny
     replayed = replay(Path("table"), "race", 100.0)
     assert replayed[0] == "table: 3 scenarios, 3 cells" and "1.0000 (geometric mean)" in replayed[-1]
+
+
+def test_a_table_of_mixed_batches_belongs_to_the_modules_that_choose_for_the_parts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = source_hash_with_choices()
+    assert before == source_hash_with_choices() != kernel_source_hash()
+    package = tmp_path / "package"
+    shutil.copytree(Path(unified_attention.__file__).parent, package)
+    monkeypatch.setattr(unified_attention, "__file__", str(package / "__init__.py"))
+    assert source_hash_with_choices() == before
+    (package / "nvidia_h200.py").write_text("# another tree")
+    assert source_hash_with_choices() != before
