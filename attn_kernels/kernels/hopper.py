@@ -168,10 +168,7 @@ def hopper_kernel(
                         HEADS,
                     ),
                 ),
-                (
-                    produce_decodes,
-                    (caches, decode_ring, decode_mail, decodes, ROWS // HEADS, PARTS, PAGE_SIZE),
-                ),
+                (produce_decodes, (caches, decode_ring, decode_mail, decodes, BLOCK_Q, PARTS, PAGE_SIZE)),
             ],
             [1],
             [COPY_REGISTERS],
@@ -195,10 +192,7 @@ def hopper_kernel(
                 (consume_prompts, (0, rows, q_smem.index(0), ring, mail, HEADS)),
                 (consume_prompts, (1, rows, q_smem.index(1), ring, mail, HEADS)),
                 (produce_prompts, (caches, ring, mail, schedule_ptr, prompts, HEADS, PAGE_SIZE)),
-                (
-                    produce_decodes,
-                    (caches, decode_ring, decode_mail, decodes, ROWS // HEADS, PARTS, PAGE_SIZE),
-                ),
+                (produce_decodes, (caches, decode_ring, decode_mail, decodes, BLOCK_Q, PARTS, PAGE_SIZE)),
             ],
             [4, 4, 1, 1],
             [REGISTERS, REGISTERS, COPY_REGISTERS, COPY_REGISTERS],
