@@ -20,7 +20,7 @@ from attn_kernels.kernels.arguments import (
 )
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.kernels.schedule import schedule_kernel
+from attn_kernels.kernels.schedule import CHUNK, schedule_kernel
 from attn_kernels.offline.resources import TARGETS
 
 # The options of a launch beside q and the caches. "scales" stands for scales in tensors on the device instead
@@ -140,7 +140,8 @@ def _schedule_source(hopper: Any, config: Config, shape: CompileShape) -> Kernel
     """The kernel that computes the schedule of the Hopper kernel once a plan."""
     roles = hopper.roles_of(config, shape.queries_per_kv)
     names = schedule_kernel.arg_names
-    constants = dict(zip(names[-len(roles) :], roles, strict=True))
+    values = (*roles, CHUNK)
+    constants = dict(zip(names[-len(values) :], values, strict=True))
     types = {name: "*i32" if name.endswith("_ptr") else "i32" for name in names}
     signature = types | dict.fromkeys(constants, "constexpr")
     return KernelSource(schedule_kernel, signature, constants, {}, dict(ONE_PROGRAM_OPTIONS))
