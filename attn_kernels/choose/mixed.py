@@ -53,7 +53,7 @@ def mixed_features(parts: Parts, model: Model) -> dict[str, int]:
 
 @cache
 def choose_mixed(device: torch.device, device_key: str | None = None) -> Choose:
-    """Return what chooses from ``mixed_features``: ``SERIES``, ``WHOLE`` or the config of one kernel for both.
+    """Return what chooses from ``mixed_features``: ``SERIES``, ``WHOLE`` or a config of a mixed variant.
 
     A captured graph has one choice, for the maxima of both parts. The parts are launched in series where no
     generated module of this kernel serves the device, where ``device_key`` names none, and where

@@ -1,15 +1,15 @@
 """The Hopper kernel: TMA, asynchronous wgmma and specialised warps, in Gluon, in persistent programs.
 
-A program has two roles: ``hopper_prompts`` and ``hopper_decodes``. Each has computing warpgroups, a copying warp
-and a ring of shared memory of its own. ``qblock`` launches the first role, ``stream_k`` the second and ``pod``
-both, for layers that the kernel can compute (``why_not``). With both roles, every multiprocessor computes
-prompts while it reads decodes' caches (POD-Attention, arXiv 2410.18038). There, programs of either kind share
-a multiprocessor. Here they cannot: the computing warpgroups need the registers that ``setmaxnreg`` moves
-between warps of one program.
+A program has two roles: ``hopper_prompts`` and ``hopper_decodes``. Each has computing warpgroups, a copying
+warp, and a ring in shared memory. ``qblock`` launches the first role, ``stream_k`` the second and ``pod``
+both, for layers that the kernel can compute (``why_not``). With both, every multiprocessor computes prompts
+while it reads the decodes' caches (POD-Attention, arXiv 2410.18038). In that paper, programs of either kind
+share a multiprocessor. Here they cannot, because a program takes all of its registers: ``setmaxnreg`` moves
+registers between the warps of one program, and never between programs.
 """
 
+from collections.abc import Sequence
 from functools import cache, lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,8 +40,8 @@ MAX_SLOTS = 32  # of the decodes' ring
 RING_BYTES = (128 << 10, 96 << 10)  # of one program's decodes and of two without prompts; more was slower
 WARPS = 4  # of a computing warpgroup; Triton adds the others
 
-# Registers of a thread that computes prompts, and of one that copies. Beside both roles, the thread that computes
-# decodes has what remains of 512: four warpgroups share 65,536 registers.
+# Registers of a thread that computes prompts, and of one that copies. In a program of both roles, a thread
+# that computes decodes has what remains of 512, because four warpgroups share 65,536 registers.
 PROMPT_REGISTERS = 240
 COPY_REGISTERS = 24
 DECODE_COPY_REGISTERS = 48  # where there are no prompts
@@ -140,6 +140,8 @@ def hopper_kernel(
         decode_mail = mailbox(DECODE_FIELDS, 1)
         decodes = (schedule_ptr + tiles_at, num_seqs, num_kv_heads, cu_decodes_ptr, seqused_k_ptr)
         fragments = (counters_ptr, partial_ptr, max_ptr, sum_ptr)
+        decode_smems = (decode_q_smem, weight_smem, decode_ring)
+        BLOCK_Q: gl.constexpr = ROWS // HEADS
     fence_async_shared()
     # The first function runs in the warps that hold the kernel's arguments; they cost it no registers.
     if DECODE_TILE == 0:
@@ -155,23 +157,8 @@ def hopper_kernel(
     elif TILE_SIZE == 0:
         gl.warp_specialize(
             [
-                (
-                    consume_decodes,
-                    (
-                        rows,
-                        decode_q_smem,
-                        weight_smem,
-                        decode_ring,
-                        decode_mail,
-                        fragments,
-                        num_kv_heads,
-                        HEADS,
-                    ),
-                ),
-                (
-                    produce_decodes,
-                    (caches, decode_ring, decode_mail, decodes, ROWS // HEADS, PARTS, PAGE_SIZE),
-                ),
+                (consume_decodes, (rows, decode_smems, decode_mail, fragments, num_kv_heads, HEADS)),
+                (produce_decodes, (caches, decode_ring, decode_mail, decodes, BLOCK_Q, PARTS, PAGE_SIZE)),
             ],
             [1],
             [COPY_REGISTERS],
@@ -179,26 +166,11 @@ def hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (
-                    consume_decodes,
-                    (
-                        rows,
-                        decode_q_smem,
-                        weight_smem,
-                        decode_ring,
-                        decode_mail,
-                        fragments,
-                        num_kv_heads,
-                        HEADS,
-                    ),
-                ),
+                (consume_decodes, (rows, decode_smems, decode_mail, fragments, num_kv_heads, HEADS)),
                 (consume_prompts, (0, rows, q_smem.index(0), ring, mail, HEADS)),
                 (consume_prompts, (1, rows, q_smem.index(1), ring, mail, HEADS)),
                 (produce_prompts, (caches, ring, mail, schedule_ptr, prompts, HEADS, PAGE_SIZE)),
-                (
-                    produce_decodes,
-                    (caches, decode_ring, decode_mail, decodes, ROWS // HEADS, PARTS, PAGE_SIZE),
-                ),
+                (produce_decodes, (caches, decode_ring, decode_mail, decodes, BLOCK_Q, PARTS, PAGE_SIZE)),
             ],
             [4, 4, 1, 1],
             [REGISTERS, REGISTERS, COPY_REGISTERS, COPY_REGISTERS],
@@ -351,7 +323,7 @@ def bind(
     schedule: OfPlan,
     cu_prompts: OfPlan,
     cu_decodes: OfPlan,
-    fragments: tuple[Any, ...],
+    fragments: Sequence[OfPlan | None],
 ) -> Launch:
     """The launch for layers like this one, for which ``why_not`` returns None.
 

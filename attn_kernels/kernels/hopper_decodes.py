@@ -1,9 +1,10 @@
 """The decodes' role of the Hopper kernel: one computing warpgroup and a copying warp.
 
 Programs form groups, with one program for each KV head. The groups share the tiles of keys of all sequences
-evenly, in the order of the sequences. So the programs of a group read the same slots of the caches at the same
-time, and each reads its own head. Where several groups share a sequence, the last program to finish joins
-their fragments without waiting, as in ``stream_k_fragments``.
+evenly, in the order of the sequences. So the programs of a group read the same slots of the caches at the
+same time, and each reads its own head. Where several groups share a sequence, the last program to finish
+joins their fragments without waiting, as in ``stream_k_fragments``. The copying warp knows what comes next,
+and sends what the computing warpgroup must know of it.
 
 The products are transposed: scores are keys times queries, and the output is values times weights. So keys
 and values fill the 64 rows of a wgmma, and the few queries of a decode are its columns.
@@ -140,14 +141,13 @@ def produce_decodes(
 
 
 @gluon.jit
-def attend_share(
-    q_smem, p_smem, ring, n, start, stop, num_keys, first_limit, scale_log2, HEADS: gl.constexpr
-):
+def attend_share(smems, n, start, stop, num_keys, first_limit, scale_log2, HEADS: gl.constexpr):
     """The softmax state of a Q-Block after its tiles ``start .. stop - 1``, and the slots used so far.
 
     The state is one tensor [COLUMNS, rows] for each part of the columns, the maxima [rows], and the sums
     [rows].
     """
+    q_smem, p_smem, ring = smems
     smem, full, empty = ring
     dtype: gl.constexpr = smem.dtype
     SLOTS: gl.constexpr = smem.shape[0]
@@ -245,10 +245,11 @@ def join_fragments(
 
 
 @gluon.jit
-def consume_decodes(tensors, q_smem, p_smem, ring, mail, fragments, num_kv_heads, HEADS: gl.constexpr):
+def consume_decodes(tensors, smems, mail, fragments, num_kv_heads, HEADS: gl.constexpr):
     """The computing warpgroup, which computes this program's share of the decodes."""
     q_ptr, out_ptr, strides, scale_log2 = tensors
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
+    q_smem = smems[0]
     dtype: gl.constexpr = q_smem.dtype
     PARTS: gl.constexpr = q_smem.shape[0]
     ROWS: gl.constexpr = q_smem.shape[1]
@@ -264,19 +265,19 @@ def consume_decodes(tensors, q_smem, p_smem, ring, mail, fragments, num_kv_heads
     kv_head = program % num_kv_heads
     q_ptr += kv_head * HEADS * stride_q_head * UNIT
     out_ptr += kv_head * HEADS * stride_out_head * UNIT
-    first_token, num_queries, first_limit, num_keys, start, stop, tiles, first, last = receive(mail, 0)
+    token, num_queries, first_limit, num_keys, start, stop, tiles, first, last = receive(mail, 0)
     n = stop * 0
     number = stop * 0
     while stop > 0:
         num_rows = num_queries * HEADS
         q_offsets = row_offsets(io_rows, stride_q_token, stride_q_head, HEADS)[:, None] + io_columns
-        q_ptrs = q_ptr + first_token.to(gl.int64) * stride_q_token * UNIT + q_offsets
+        q_ptrs = q_ptr + token.to(gl.int64) * stride_q_token * UNIT + q_offsets
         for part in gl.static_range(PARTS):
             queries = gl.load(q_ptrs + part * COLUMNS, mask=(io_rows < num_rows)[:, None], other=0.0)
             q_smem.index(part).store(queries)
         fence_async_shared()
         accs, row_max, row_sum, n = attend_share(
-            q_smem, p_smem, ring, n, start, stop, num_keys, first_limit, scale_log2, HEADS
+            smems, n, start, stop, num_keys, first_limit, scale_log2, HEADS
         )
         finished = (start == 0) & (stop == tiles)
         if (start > 0) | (stop < tiles):
@@ -299,15 +300,12 @@ def consume_decodes(tensors, q_smem, p_smem, ring, mail, fragments, num_kv_heads
                     ROWS,
                 )
         if finished:
-            out_offsets = (
-                row_offsets(rows, stride_out_token, stride_out_head, HEADS)[None, :] + columns[:, None]
-            )
-            out_ptrs = out_ptr + first_token.to(gl.int64) * stride_out_token * UNIT + out_offsets
+            out_offsets = row_offsets(rows, stride_out_token, stride_out_head, HEADS)[None, :]
+            out_token_ptr = out_ptr + token.to(gl.int64) * stride_out_token * UNIT
+            out_ptrs = out_token_ptr + (out_offsets + columns[:, None])
             mask = (rows < num_rows)[None, :] & (columns < COLUMNS)[:, None]
             for part in gl.static_range(PARTS):
                 values = (accs[part] / row_sum[None, :]).to(dtype)
                 gl.store(out_ptrs + part * COLUMNS, values, mask=mask)
         number += 1
-        first_token, num_queries, first_limit, num_keys, start, stop, tiles, first, last = receive(
-            mail, number
-        )
+        token, num_queries, first_limit, num_keys, start, stop, tiles, first, last = receive(mail, number)

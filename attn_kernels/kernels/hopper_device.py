@@ -1,4 +1,4 @@
-"""Device functions that both roles of the Hopper kernel call: boxes of tiles, TMA copies and softmax steps."""
+"""Device functions that both roles of the Hopper kernel call: messages, TMA copies and softmax steps."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl

@@ -2,11 +2,11 @@
 
 The programs share the Q-Blocks of ``schedule``, longest first. A Q-Block's 128 rows are consecutive query
 tokens of one sequence times the query heads that share one KV head; a warpgroup computes 64 of them. The
-copying warp takes a ticket, which is the number of a Q-Block and KV head, and sends what the warpgroups must
-know of it. It copies keys and values through TMA into a ring in shared memory, and begins the next Q-Block
-while the warpgroups finish the last. A warpgroup multiplies the values of a tile while it computes the softmax of the next
-(FlashAttention-3, arXiv 2407.08608, section 3.2). The tiles run from the last, which holds the diagonal, to
-the first.
+copying warp takes a ticket, which is the number of a Q-Block and KV head. It sends what the warpgroups must
+know of it, and copies keys and values through TMA into a ring in shared memory. It begins the next Q-Block
+while the warpgroups finish the last. A warpgroup multiplies the values of a tile while it computes the
+softmax of the next (FlashAttention-3, arXiv 2407.08608, section 3.2). The tiles run from the last, which holds
+the diagonal, to the first.
 """
 
 from typing import Any, NamedTuple

@@ -115,7 +115,7 @@ def schedule_kernel(
         rank_q_blocks(
             schedule_ptr, cu_prompts_ptr, seqused_k_ptr, num_seqs, max_q_blocks, PROMPT_BLOCK_Q, CHUNK
         )
-    if DECODE_TILE > 0:
+    if DECODE_TILE > 0:  # noqa: SIM102  # the compiler knows it, unlike the program
         if tl.program_id(0) == tl.num_programs(0) - 1:
             LENGTH: tl.constexpr = 256  # sequences at a time
             before = 0

@@ -27,7 +27,7 @@ def plan_parts(
         fused: the config of one launch for both parts; None to launch one after the other.
 
     Returns:
-        A plan of the whole batch, with ``fused`` or the config of the prompts, and with the plans of the parts.
+        A plan of the whole batch, with ``fused`` or the config of the prompts, and the plans of the parts.
     """
     decodes, prompts = parts
     configs = [chosen(choose, part, step.model) for part in parts]

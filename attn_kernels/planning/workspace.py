@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from attn_kernels.choose.capture import configs_for_capture
+from attn_kernels.choose.mixed import configs_for_mixed
 from attn_kernels.core import checks
 from attn_kernels.core.config import LaunchConfig, complete
 from attn_kernels.core.model import Model
@@ -58,9 +59,10 @@ class Workspace:
         Args:
             models: the model, or one for each kind of layer where layers differ.
             max_query_tokens: query tokens of a batch whose config keeps partial results (``segmented``, or
-                ``static_grid`` with segments), has descriptors, or is of ``pod``. Others may have more.
+                ``static_grid`` with segments). Batches of other variants may have more.
             max_num_seqs: sequences of a batch.
-            configs: all that will be launched; ``max_segments`` and ``max_fragment_rows`` follow from them.
+            configs: all that will be launched, but for those that compute both parts of a mixed batch;
+                ``max_segments`` and ``max_fragment_rows`` follow from them.
             max_segments: in place of ``configs``, where none is of ``stream_k``.
             for_capture: add the configs that plans ``for_capture`` can choose on this device; ``configs``
                 may be left out.
@@ -75,14 +77,14 @@ class Workspace:
             raise ValueError(
                 "one of configs and max_segments is needed, to know how large partial results are"
             )
-        device, fragments = torch.device(device), 0
+        device = torch.device(device)
+        needed = [ScratchMaxima()]
+        for config in (*map(complete, configs or ()), *configs_for_mixed(device)):
+            check_config(config)
+            needed.append(VARIANTS[config.variant].scratch_maxima(config, device))
+        fragments = max(maxima.fragment_rows for maxima in needed)
         if configs is not None:
-            needed = [ScratchMaxima()]
-            for config in map(complete, configs):
-                check_config(config)
-                needed.append(VARIANTS[config.variant].scratch_maxima(config, device))
             max_segments = max(maxima.segments for maxima in needed)
-            fragments = max(maxima.fragment_rows for maxima in needed)
         assert max_segments is not None
         checks.check_int("max_query_tokens", max_query_tokens, 1)
         checks.check_int("max_num_seqs", max_num_seqs, 1)
@@ -125,10 +127,9 @@ class Workspace:
         return self._cu_q_blocks[sizes.part]
 
     def schedule(self, length: int, sizes: ScratchSizes) -> Tensor:
-        """As long as the maxima. Raises ValueError where a plan needs more."""
-        _check("num_query_tokens", sizes.num_query_tokens, "max_query_tokens", self.max_query_tokens)
-        _check("num_seqs", sizes.num_seqs, "max_num_seqs", self.max_num_seqs)
-        return self._schedules[sizes.part]
+        """As long as the maxima; a new one for a plan that needs more, such as one of prompts."""
+        schedule = self._schedules[sizes.part]
+        return schedule if length <= len(schedule) else Fresh(self.device).schedule(length, sizes)
 
     def cu_parts(self, num_seqs: int) -> tuple[Tensor, Tensor]:
         """int32 [max_num_seqs + 1] each. Raises ValueError where a plan needs more."""

@@ -10,6 +10,7 @@ import torch
 
 from attn_kernels.choose.capture import heuristic_for_capture
 from attn_kernels.choose.heuristic import heuristic_for
+from attn_kernels.choose.mixed import configs_for_mixed
 from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.errors import brief
 from attn_kernels.core.model import Model
@@ -90,7 +91,7 @@ def compile_ahead(
             chooses,
             models,
             features=features,
-            configs=configs,
+            configs=[*configs, *configs_for_mixed(device, device_key)],
             sizes=(False, True) if torch.version.hip else (False,),
             device_key=device_key,
         )
