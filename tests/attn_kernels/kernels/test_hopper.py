@@ -182,7 +182,7 @@ def test_what_serves_fits_shared_memory(config):
         in_decodes = chosen["SLOTS"] * tile * 64 + rows * head_size + rows * tile
         programs = config.programs_per_sm
         assert programs * (2 * (in_prompts + in_decodes) + 1024) <= SHARED_LIMITS["sm_90"]
-        assert rows == 0 or rows >= heads and chosen["SLOTS"] > 2 * head_size // 64
+        assert rows == 0 or (rows >= heads and chosen["SLOTS"] > 2 * head_size // 64)
         assert block_size % chosen["BOX"] == 0
         assert all(size % chosen["BOX"] == 0 for size in (chosen["TILE_SIZE"], tile))
         roles = hopper.roles_of(config, heads)

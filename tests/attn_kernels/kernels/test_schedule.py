@@ -17,7 +17,7 @@ ROLES = Roles(prompt_block_q=18, decode_block_q=4, decode_tile=64)
 
 
 def expected_q_blocks(cu_prompts, context_lens, block_q):
-    """Sequence and first query of every Q-Block, the longest first; equals as ``find_sequence`` numbers them."""
+    """Sequence and first query of every Q-Block, the longest first, and equals by their numbers."""
     found = []
     for seq, context_len in enumerate(context_lens):
         start, stop = cu_prompts[seq : seq + 2]
