@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 
 from attn_kernels import Config
+from attn_kernels.choose.mixed import needs_parts
+from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import (
     Batch,
     HeadLayout,
@@ -19,6 +21,7 @@ from attn_kernels.measure.batches import (
     speculative,
     varlen,
 )
+from attn_kernels.tuning.space.rules import power_above
 from benchmarks.common.configs import all_generated
 from benchmarks.common.space import NAIVE_TILES, TILES, candidates, runnable, with_descriptors
 from verification.features import LaunchFeatures, draw
@@ -66,7 +69,7 @@ def in_pairs(case: VerifyCase) -> VerifyCase:
     """Launch a case in parts as well, with each of its configs for one part and the next for the other."""
     if case.batch.num_seqs < 2:
         return case
-    configs = [config for config in case.configs if config is not None]
+    configs = [config for config in case.configs if config is not None and not needs_parts(config)]
     pairs = tuple(map(PartConfigs, configs, [*configs[1:], *configs[:1]]))
     return dataclasses.replace(case, pairs=pairs)
 
@@ -132,6 +135,20 @@ def random_cases(
         yield VerifyCase("random", batch, configs, features, rng.choice((1.0, 1.0, 4.0)), i)
 
 
+def hopper_configs(layout: HeadLayout) -> tuple[Config, ...]:
+    """Return configs of the Hopper kernel, with either role and with both; the last need parts."""
+    rows = max(16, power_above(layout.num_query_heads // layout.num_kv_heads))
+    tiles = (64,) if layout.head_size > 128 else (64, 128)
+    shares = [
+        Config("stream_k", rows, tile, programs_per_sm=programs, descriptors=1)
+        for tile in tiles
+        for programs in (1, 2)
+        if rows <= 64
+    ]
+    pods = [config for grid in VARIANTS["pod"].grids for config in grid.configs("pod")]
+    return (*with_descriptors(layout.head_size), *shares, *(pods if layout.head_size <= 128 else ()))
+
+
 def descriptor_cases(count: int, seed: int) -> Iterator[VerifyCase]:
     """Yield random batches that the Hopper kernel supports: pages of whole 16 tokens, no score options."""
     layouts = (*GQA, HeadLayout(32, 32), MULTI_QUERY, *SIZES[:2])
@@ -142,7 +159,7 @@ def descriptor_cases(count: int, seed: int) -> Iterator[VerifyCase]:
         setting = (layout, (16, 128, 48, 256, 64)[number % 5], DTYPES[number % 2])
         batch = with_empty(varlen(seed * 1_000_003 + i, max_seqs=12, max_tokens=24 * K).at(*setting), rng)
         features = LaunchFeatures(strides=("", "fused")[number % 3 % 2])
-        configs = with_descriptors(layout.head_size)
+        configs = hopper_configs(layout)
         yield VerifyCase("descriptors", batch, configs, features, rng.choice((1.0, 4.0)), i)
 
 

@@ -27,7 +27,8 @@ class ConfigJob:
             parts = ("decode",) * (1 in batch.query_lens) + ("prefill",) * (batch.max_query_len > 1)
         group = layout.num_query_heads // layout.num_kv_heads
         shape = (group, layout.head_size, batch.block_size, batch.dtype)
-        compiled = self.config._replace(programs_per_sm=1)  # sizes a launch and compiles nothing
+        # Without descriptors, it sizes a launch and compiles nothing.
+        compiled = self.config if self.config.descriptors else self.config._replace(programs_per_sm=1)
         return frozenset((compiled, shape, str(self.case.features), part) for part in parts)
 
     @property

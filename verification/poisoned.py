@@ -9,6 +9,7 @@ from torch import Tensor
 
 import attn_kernels
 from attn_kernels import Config, Lengths, Parts
+from attn_kernels.choose.mixed import needs_parts
 from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.checking import TOLERANCE, Check, Expected, check
@@ -46,6 +47,8 @@ class PoisonedCase:
             plan = self.tensors.plan_in_parts(*config, parts_of(self.case.batch))
         else:
             parts = None if config else Parts.of(self.case.batch.query_lens, self.case.batch.context_lens)
+            if config is not None and needs_parts(config):
+                parts = parts_of(self.case.batch)
             plan = self.tensors.plan(config=config, parts=parts)
         poison_workspace(plan)
         variants = {part.config.variant for part in plan.parts or (plan,)}
@@ -55,7 +58,8 @@ class PoisonedCase:
         k_new, v_new = self.new or (None, None)
         caches = (used.k_cache, used.v_cache)
         attn_kernels.run(plan, used.q, *caches, out=out, k_new=k_new, v_new=v_new, **self.options)
-        return out, PartConfigs(*(part.config for part in plan.parts)) if plan.parts else plan.config
+        in_series = plan.parts and plan.fused is None
+        return out, PartConfigs(*(part.config for part in plan.parts)) if in_series else plan.config
 
     def check(
         self, config: Config | PartConfigs | None, expected: Expected

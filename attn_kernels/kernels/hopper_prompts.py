@@ -5,8 +5,8 @@ tokens of one sequence times the query heads that share one KV head; a warpgroup
 copying warp takes a ticket, which is the number of a Q-Block and KV head. It sends what the warpgroups must
 know of it, and copies keys and values through TMA into a ring in shared memory. It begins the next Q-Block
 while the warpgroups finish the last. A warpgroup multiplies the values of a tile while it computes the
-softmax of the next (FlashAttention-3, arXiv 2407.08608, section 3.2). The tiles run from the last, which holds
-the diagonal, to the first.
+softmax of the next (FlashAttention-3, arXiv 2407.08608, section 3.2). The tiles run from the last, which
+holds the diagonal, to the first.
 """
 
 from typing import Any, NamedTuple

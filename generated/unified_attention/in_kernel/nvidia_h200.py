@@ -20,7 +20,6 @@ def num_segments(
     """What `choose` gives (int32). Exact for arguments from 0 on, as long as nothing computed exceeds 64 bits."""
     num_seqs = tl.cast(num_seqs, tl.int64)
     num_query_tokens = tl.cast(num_query_tokens, tl.int64)
-    num_kv_tokens = tl.cast(num_kv_tokens, tl.int64)
     max_query_len = tl.cast(max_query_len, tl.int64)
     max_seq_len = tl.cast(max_seq_len, tl.int64)
     num_query_heads = tl.cast(num_query_heads, tl.int64)
@@ -41,24 +40,16 @@ def num_segments(
     else:
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-        if keys_per_tile <= 768:
+        if keys_per_tile <= 1024:
             num_segments = 1
         elif keys_per_tile <= 6144:
-            if max_query_len <= 2:
-                avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
-                if avg_seq_len <= 192:
-                    num_segments = 1
-                else:
-                    num_segments = 8
-            elif head_size > 128:
+            if max_seq_len <= 256:
                 num_segments = 1
+            elif max_query_len <= 768:
+                num_segments = 8
             else:
-                avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                if avg_query_len <= 384:
-                    num_segments = 8
-                else:
-                    num_segments = 1
-        elif max_query_len <= 3:
+                num_segments = 1
+        elif max_query_len <= 1:
             num_segments = 32
         else:
             num_segments = 16
