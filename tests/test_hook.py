@@ -147,6 +147,39 @@ def test_with_descriptors_the_kernel_without_them_compiles_too(monkeypatch: pyte
         assert set(module.attempt(job).kernels) == kernels
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "compiled"),
+    [
+        ("pod_M128_T64_W4_S3_K128", (256, 64), [(1, 128, 32)]),
+        ("pod_M128_T64_W4_S3_K128", (100, 6), [(1, 64, 6)]),
+        ("pod_M128_T64_W4_S3_K128", (48, 6), []),
+        ("stream_k_M16_T64_W4_S2_D1", (256, 64), [(1, 256, 16), (0, 256, 64)]),
+        ("stream_k_M16_T128_W4_S2_P2_D1", (256, 7), [(1, 128, 7), (0, 256, 7)]),
+        ("qblock_M128_T128_W8_S2_D1", (256, 64), [(1, 128, 64), (0, 256, 64)]),
+    ],
+)
+def test_the_hopper_kernel_compiles_at_the_largest_sizes_that_it_takes(
+    name: str, given: tuple[int, int], compiled: list[tuple[int, int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+
+    def compile_config(config: Config, **options: Any) -> dict[str, Resources]:
+        on_hopper = config.descriptors or config.variant == "pod"
+        found.append((int(on_hopper), options["head_size"], options["queries_per_kv"]))
+        return {}
+
+    monkeypatch.setattr(module, "compile_config", compile_config)
+    for target, features in (("sm_90", ()), ("sm_80", ()), ("sm_90", ("fp8",))):
+        assert module.attempt(HookJob(target, Config.parse(name), *given, features)).error is None
+    elsewhere = [sizes for sizes in compiled if not sizes[0]]
+    assert found == [*compiled, *elsewhere, *elsewhere]
+
+
+def test_an_impossible_config_for_mixed_batches_is_an_error() -> None:
+    job = HookJob("sm_90", Config("pod", 128, 64, num_stages=3), 128, 4, ())
+    assert "config.decode_tile is 0" in str(module.attempt(job).error)
+
+
 def test_a_compiler_that_ends_its_process_costs_one_case(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

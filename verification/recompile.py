@@ -1,7 +1,7 @@
 """Check that Triton compiles each kernel at most once for each config and head layout of a serving trace.
 
-python -m verification.recompile [--batches 1000] launches random batches of two models with one config of
-every variant, over caches of one page. A launch that compiles would stall a server for a second.
+python -m verification.recompile [--batches 1000] launches random batches of two models with at least one
+config of every variant, over caches of one page. A launch that compiles would stall a server for a second.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from attn_kernels import Config
+from attn_kernels.choose.mixed import needs_parts
 from attn_kernels.kernels.divide import divide_kernel
 from attn_kernels.kernels.hopper_gate import hopper_for
 from attn_kernels.kernels.registry import VARIANTS
@@ -42,6 +43,8 @@ CONFIGS = (
     Config("segmented", 16, 64, num_segments=8),
     Config("static_grid", 32, 64, num_segments=4, programs_per_sm=2),
     Config("stream_k", 16, 64, programs_per_sm=2),
+    Config("stream_k", 16, 128, programs_per_sm=2, descriptors=1),
+    Config("pod", 128, 64, num_stages=3, decode_tile=128),
 )
 CountByKernel = dict[str, int]
 
@@ -79,13 +82,20 @@ def kernels(device: torch.device) -> dict[str, Any]:
     return {kernel.fn.__name__: kernel for kernel in all_kernels}
 
 
+def configs_for(device: torch.device) -> list[Config]:
+    """Return the configs to launch; only the Hopper kernel computes mixed batches without other configs."""
+    return [config for config in CONFIGS if not needs_parts(config) or hopper_for(device) is not None]
+
+
 def allowed(layouts: tuple[HeadLayout, ...], device: torch.device) -> CountByKernel:
     """Return the most binaries of each kernel: one for each config and head layout that launches it."""
     users: dict[str, set[tuple[Config, HeadLayout]]] = defaultdict(set)
-    for config in CONFIGS:
+    for config in configs_for(device):
+        mixed = needs_parts(config)
         for layout in layouts:
-            if config.descriptors and hopper_for(device) is not None:
-                users["hopper_kernel"].add((config, layout))
+            if (config.descriptors or mixed) and hopper_for(device) is not None:
+                for name in ("hopper_kernel", "schedule_kernel", *["divide_kernel"] * mixed):
+                    users[name].add((config, layout))
                 continue
             group = layout.num_query_heads // layout.num_kv_heads
             for part in VARIANTS[config.variant].specialise(config, group):
@@ -94,14 +104,18 @@ def allowed(layouts: tuple[HeadLayout, ...], device: torch.device) -> CountByKer
 
 
 def launch_all(batches: list[Batch], device: torch.device) -> int:
-    """Launch every batch with every config; return the number of launches."""
+    """Launch every batch with every config that computes it; return the number of launches."""
+    launches = 0
     for batch in batches:
         tensors = stand_in(batch, device)
-        for config in CONFIGS:
-            Ours(config).prepare(tensors).launches[0]()
+        in_parts = all(part.num_query_tokens for part in batch.parts)
+        for config in configs_for(device):
+            if in_parts or not needs_parts(config):
+                Ours(config).prepare(tensors).launches[0]()
+                launches += 1
     if device.type == "cuda":
         torch.cuda.synchronize()
-    return len(batches) * len(CONFIGS)
+    return launches
 
 
 def verdicts(compilations: CountByKernel, limits: CountByKernel) -> list[str]:

@@ -32,6 +32,8 @@ RUNTIME_INTS = (
     "block_size",
     "kv_element_size",
     "most",
+    "max_q_blocks",
+    "tiles_at",
     "block_q",
     "tile_size",
     "stride_q_token",
@@ -59,6 +61,7 @@ INDEX_POINTERS = (
     "cu_q_blocks_ptr",
     "counters_ptr",
     "num_segments_ptr",
+    "schedule_ptr",
 )
 UNALIGNED_POINTERS = (*INDEX_POINTERS, "slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr")
 JIT_OPTIONS: dict[str, Any] = {

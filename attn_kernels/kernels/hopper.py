@@ -362,10 +362,15 @@ def bind(
         *cache_view(layer.v_cache, box)[1],
         *chosen.values(),
     )
-    options = {"num_warps": WARPS}
-    if plan.config.programs_per_sm > 1:
+    return Launch(hopper_kernel, lambda plan: grid, arguments, launch_options(plan.config))
+
+
+def launch_options(config: Config) -> dict[str, int | bool]:
+    """Triton's options of a config's launch."""
+    options: dict[str, int | bool] = {"num_warps": WARPS, "enable_fp_fusion": True}  # as compile_options
+    if config.programs_per_sm > 1:
         options["maxnreg"] = 128  # of 65,536 registers for two programs of eight warps
-    return Launch(hopper_kernel, lambda plan: grid, arguments, options)
+    return options
 
 
 @cache

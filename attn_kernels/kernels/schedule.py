@@ -17,7 +17,7 @@ from attn_kernels.kernels.linear_tiles import load_lengths
 
 BLOCK_M = 128  # rows of a prompt's Q-Block
 Q_BLOCKS = 4  # the place of the Q-Blocks
-CHUNK = tl.constexpr(64)  # Q-Blocks of one program
+CHUNK = 64  # Q-Blocks of one program
 
 
 class Roles(NamedTuple):
@@ -67,7 +67,13 @@ def find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, BLOCK_Q: t
 
 @triton.jit
 def rank_q_blocks(
-    schedule_ptr, cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, max_q_blocks, BLOCK_Q: tl.constexpr
+    schedule_ptr,
+    cu_seqlens_q_ptr,
+    seqused_k_ptr,
+    num_seqs,
+    max_q_blocks,
+    BLOCK_Q: tl.constexpr,
+    CHUNK: tl.constexpr,
 ):
     """Write this program's CHUNK of Q-Blocks to their places; the first program writes how many there are."""
     numbers = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
@@ -102,10 +108,13 @@ def schedule_kernel(
     PROMPT_BLOCK_Q: tl.constexpr,
     DECODE_BLOCK_Q: tl.constexpr,
     DECODE_TILE: tl.constexpr,
+    CHUNK: tl.constexpr,
 ):
     """Write a schedule. All programs rank Q-Blocks of prompts, and the last program counts decodes' tiles."""
     if PROMPT_BLOCK_Q > 0:
-        rank_q_blocks(schedule_ptr, cu_prompts_ptr, seqused_k_ptr, num_seqs, max_q_blocks, PROMPT_BLOCK_Q)
+        rank_q_blocks(
+            schedule_ptr, cu_prompts_ptr, seqused_k_ptr, num_seqs, max_q_blocks, PROMPT_BLOCK_Q, CHUNK
+        )
     if DECODE_TILE > 0:  # noqa: SIM102  # the compiler knows it, unlike the program
         if tl.program_id(0) == tl.num_programs(0) - 1:
             LENGTH: tl.constexpr = 256  # sequences at a time
@@ -133,10 +142,10 @@ def bind_schedule(roles: Roles, schedule: OfPlan, cu_prompts: OfPlan, cu_decodes
         return roles.max_q_blocks(plan.num_query_tokens, plan.num_seqs)
 
     def programs(plan: Plan) -> tuple[int]:
-        return (max(1, -(-q_blocks(plan) // CHUNK.value)),)
+        return (max(1, -(-q_blocks(plan) // CHUNK)),)
 
     arguments = (schedule, cu_prompts, cu_decodes, SEQUSED_K, NUM_SEQS, OfPlan(q_blocks), tiles_at(roles))
-    return Launch(schedule_kernel, programs, (*arguments, *roles), ONE_PROGRAM_OPTIONS)
+    return Launch(schedule_kernel, programs, (*arguments, *roles, CHUNK), ONE_PROGRAM_OPTIONS)
 
 
 def tiles_at(roles: Roles) -> OfPlan:

@@ -7,6 +7,7 @@ docs/check.md describes the protocol.
 import ast
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple, Protocol
 
 import torch
@@ -15,6 +16,7 @@ from attn_kernels.choose.mixed import WITHOUT_KERNEL, mixed_features
 from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import Parts
 from attn_kernels.core.model import Model
+from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.compile import compile_config
 from attn_kernels.offline.processes import ENDED, compile_in_processes, describe_error
@@ -137,22 +139,42 @@ def _size(case: CheckCase, name: str, most: int) -> int:
     return most if value is None else max(1, min(value, most))
 
 
+def jobs_of_hopper(job: HookJob) -> list[HookJob]:
+    """The job at the largest sizes, up to its own, that the Hopper kernel takes; none where it takes none."""
+    if job.target != "sm_90" or job.features:
+        return []
+    from attn_kernels.kernels import hopper  # not at import: Gluon is experimental
+
+    heads = [head_size for head_size in hopper.HEAD_SIZES[::-1] if head_size <= job.head_size]
+    groups = [job.queries_per_kv, *(group for group in (32, 16, 8, 4, 2, 1) if group < job.queries_per_kv)]
+    for head_size, group in product(heads, groups):
+        if hopper.why_not_shape(job.config, head_size, PAGE_SIZE, group) is None:
+            return [job._replace(head_size=head_size, queries_per_kv=group)]
+    return []
+
+
 def attempt(job: HookJob) -> HookOutcome:
-    """Compile a job's kernels, and those to which its launches may fall back."""
-    configs = [job.config]
-    if job.config.descriptors:  # layers with a window or a soft cap, and other GPUs, use pointers
-        configs.append(job.config._replace(descriptors=0))
+    """Compile a job's kernels, and those to which its launches may fall back.
+
+    What the Hopper kernel cannot compute falls back to pointers, or to the parts of a mixed batch. The
+    configs of the parts are cases of ``unified_attention``.
+    """
     kernels: dict[str, Resources] = {}
     try:
-        for config in configs:
+        check_config(job.config)
+        mixed = VARIANTS[job.config.variant].mixed
+        jobs = [] if mixed else [job._replace(config=job.config._replace(descriptors=0))]
+        if job.config.descriptors or mixed:
+            jobs = [*jobs_of_hopper(job), *jobs]
+        for one in jobs:
             kernels |= compile_config(
-                config,
-                target=job.target,
-                head_size=job.head_size,
+                one.config,
+                target=one.target,
+                head_size=one.head_size,
                 block_size=PAGE_SIZE,
-                queries_per_kv=job.queries_per_kv,
+                queries_per_kv=one.queries_per_kv,
                 dtype=torch.bfloat16,
-                features=job.features,
+                features=one.features,
             )
     except Exception as error:  # compilers raise any exception
         return HookOutcome({}, describe_error(error))

@@ -11,6 +11,7 @@ from attn_kernels.core.config import Config
 from attn_kernels.kernels.arguments import (
     E4M3_CAPABILITY,
     INDEX_POINTERS,
+    ONE_PROGRAM_OPTIONS,
     RUNTIME_INTS,
     UNALIGNED_POINTERS,
     VECTOR_BYTES,
@@ -19,6 +20,7 @@ from attn_kernels.kernels.arguments import (
 )
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.schedule import CHUNK, schedule_kernel
 from attn_kernels.offline.resources import TARGETS
 
 # The options of a launch beside q and the caches. "scales" stands for scales in tensors on the device instead
@@ -35,6 +37,7 @@ POINTERS_OF_FEATURES = {
 FLOATS = ("factor", "cap", "k_scale", "v_scale")
 SCALAR_POINTERS = ("slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr")
 PARTIAL_POINTERS = ("partial_ptr", "max_ptr", "sum_ptr")
+DECODE_POINTERS = ("counters_ptr", *PARTIAL_POINTERS)  # of the Hopper kernel
 CACHE_POINTERS = ("k_ptr", "v_ptr")
 DTYPE_NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 
@@ -82,18 +85,21 @@ def sources(config: Config, shape: CompileShape) -> dict[str, KernelSource]:
     """
     check_config(config)
     shape.check()
-    if config.descriptors and shape.target == "sm_90" and not shape.features:
+    variant = VARIANTS[config.variant]
+    if not all(isinstance(kernel, JITFunction) for kernel in variant.kernels):
+        raise RuntimeError("TRITON_INTERPRET is set, but compiling needs a process without it")
+    if (config.descriptors or variant.mixed) and shape.target == "sm_90" and not shape.features:
         from attn_kernels.kernels import hopper  # not at import: Gluon is experimental
 
         tile = (shape.head_size, shape.block_size, shape.queries_per_kv)
         if hopper.why_not_shape(config, *tile) is None:
-            return {"hopper": _hopper_source(hopper, config, shape)}
-    specials = VARIANTS[config.variant].specialise(config, shape.queries_per_kv)
-    if not all(isinstance(special.kernel, JITFunction) for special in specials):
-        raise RuntimeError("TRITON_INTERPRET is set, but compiling needs a process without it")
+            return {
+                "schedule": _schedule_source(hopper, config, shape),
+                "hopper": _hopper_source(hopper, config, shape),
+            }
     return {
         special.kernel.__name__.removesuffix("_kernel"): _source(config, special, shape)
-        for special in specials
+        for special in variant.specialise(config, shape.queries_per_kv)
     }
 
 
@@ -130,10 +136,23 @@ def _source(config: Config, special: Specialisation, shape: CompileShape) -> Ker
     return KernelSource(special.kernel, signature, constants, attributes, options)
 
 
+def _schedule_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSource:
+    """The kernel that computes the schedule of the Hopper kernel once a plan."""
+    roles = hopper.roles_of(config, shape.queries_per_kv)
+    names = schedule_kernel.arg_names
+    values = (*roles, CHUNK)
+    constants = dict(zip(names[-len(values) :], values, strict=True))
+    types = {name: "*i32" if name.endswith("_ptr") else "i32" for name in names}
+    signature = types | dict.fromkeys(constants, "constexpr")
+    return KernelSource(schedule_kernel, signature, constants, {}, dict(ONE_PROGRAM_OPTIONS))
+
+
 def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSource:
-    """The kernel that ``qblock`` launches on Hopper GPUs for ``descriptors`` = 1."""
+    """The kernel that configs with ``descriptors`` and of ``pod`` launch on Hopper GPUs."""
     kernel = hopper.hopper_kernel
     constants = hopper.constants(config, shape.head_size, shape.block_size, shape.queries_per_kv)
+    if not constants["DECODE_TILE"]:
+        constants = constants | dict.fromkeys(DECODE_POINTERS)
     dtype = DTYPE_NAMES[shape.dtype]
     box = f"{constants['BOX']}, {hopper.COLUMNS.value}"
 
@@ -144,16 +163,20 @@ def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSo
             return f"tensordesc<{dtype}[{box}],{hopper.LAYOUT!r}>"
         if name in hopper.INDEX_POINTERS:
             return "*i32"
+        if name in hopper.FRAGMENT_POINTERS:
+            return "*fp32"
         if name.endswith("_ptr"):
             return "*" + dtype
         return "fp32" if name == "scale_log2" else "i32"
 
     names = kernel.arg_names
-    attributes: dict[tuple[int, ...], list[list[Any]]] = {
-        (names.index(name),): [["tt.divisibility", VECTOR_BYTES]] for name in ("out_ptr", "q_ptr")
-    }
     signature = {name: argument_type(name) for name in names}
-    return KernelSource(kernel, signature, constants, attributes, {"num_warps": hopper.WARPS})
+    attributes: dict[tuple[int, ...], list[list[Any]]] = {
+        (names.index(name),): [["tt.divisibility", VECTOR_BYTES]]
+        for name in ("out_ptr", "q_ptr", *hopper.FRAGMENT_POINTERS)
+        if name not in constants
+    }
+    return KernelSource(kernel, signature, constants, attributes, hopper.launch_options(config))
 
 
 def _argument_type(name: str, shape: CompileShape) -> str:

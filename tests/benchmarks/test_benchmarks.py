@@ -35,6 +35,7 @@ from verification.tally import Tally
 from verification.verify import compile_jobs
 
 CPU = torch.device("cpu")
+UNMIXED = [name for name, variant in VARIANTS.items() if not variant.mixed]
 SMALL = HeadLayout(4, 2, 16)
 
 
@@ -56,7 +57,7 @@ def test_sets_hold_each_batch_once_and_candidates_fit_their_variant(name: str) -
     assert all(batch.block_size == 24 for batch in select(name, block_size=24))
     for batch in batches:
         spaces = candidates(batch, 132)
-        assert list(spaces) == list(VARIANTS)
+        assert list(spaces) == UNMIXED
         for variant, space in spaces.items():
             assert bool(space.configs) != bool(space.skipped)
             assert len(space.configs) == len(set(space.configs)) <= MOST
@@ -335,7 +336,7 @@ def test_random_cases_have_every_feature_and_variant() -> None:
     cases = list(random_cases(500, 0))
     assert cases == list(random_cases(500, 0))
     for case in cases:
-        assert [config.variant for config in case.configs if config] == list(VARIANTS)
+        assert [config.variant for config in case.configs if config] == UNMIXED
         for config in case.configs:
             check_config(complete(config))  # type: ignore[arg-type]
     names = {name for case in cases for name in case.features.names}
@@ -382,6 +383,14 @@ def test_recompilation_beyond_configs_and_layouts_is_seen() -> None:
     assert [line.split()[0] for line in lines if "TOO MANY" in line] == ["qblock_kernel"]
     kinds = {batch.kind for batch in recompile.trace(100, 0, 16)}
     assert kinds >= {"decode", "prefill", "chunk", "spec", "mixed", "varlen"}
+
+
+def test_on_a_hopper_gpu_each_role_may_compile_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recompile, "hopper_for", lambda device: True)
+    limits = recompile.allowed(recompile.LAYOUTS, CPU)
+    assert limits["hopper_kernel"] == limits["schedule_kernel"] == 6  # of qblock, stream_k and pod
+    assert limits["qblock_kernel"] == limits["stream_k_kernel"] == limits["divide_kernel"] == 2
+    assert {"pod"} == {config.variant for config in recompile.configs_for(CPU)} - set(UNMIXED)
 
 
 def test_plots_are_drawn_from_a_run(tmp_path: Path) -> None:

@@ -130,7 +130,8 @@ def check_direct(recorder, plan, layer):
     """The layer's next launch is direct, and as Triton's dispatch would make it."""
     recorder.clear()
     parts = tuple(dataclasses.replace(part, launch_cache={}) for part in plan.parts)
-    run(dataclasses.replace(plan, launch_cache={}, launches={}, parts=parts), layer)
+    fused = None if plan.fused is None else dataclasses.replace(plan.fused, launch_cache={})
+    run(dataclasses.replace(plan, launch_cache={}, launches={}, parts=parts, fused=fused), layer)
     expected = recorder.public
     assert expected
     assert not recorder.direct

@@ -10,7 +10,15 @@ import torch
 
 from attn_kernels import Config, Model, Parts
 from attn_kernels.choose import mixed
-from attn_kernels.choose.mixed import SERIES, choose_mixed, configs_for_mixed, mixed_features, needs_parts
+from attn_kernels.choose.mixed import (
+    SERIES,
+    WHOLE,
+    WITHOUT_KERNEL,
+    choose_mixed,
+    configs_for_mixed,
+    mixed_features,
+    needs_parts,
+)
 from attn_kernels.kernels.config_check import check_config
 
 GPU = torch.device("cuda", 0)
@@ -66,11 +74,13 @@ def test_features_are_of_both_parts_and_the_model() -> None:
     }
 
 
-def test_series_is_no_config_that_can_be_launched_alone() -> None:
-    assert Config.parse(str(SERIES)) == SERIES
-    assert [needs_parts(config) for config in (SERIES, POD, Config("qblock", 16, 16))] == [True, True, False]
-    with pytest.raises(ValueError, match=r"config\.variant is 'series'"):
-        check_config(SERIES)
+def test_series_and_whole_are_no_configs_that_can_be_launched_alone() -> None:
+    configs = (SERIES, WHOLE, POD, Config("qblock", 16, 16))
+    assert [needs_parts(config) for config in configs] == [True, True, True, False]
+    for way in WITHOUT_KERNEL:
+        assert Config.parse(str(way)) == way
+        with pytest.raises(ValueError, match=rf"config\.variant is '{way.variant}'"):
+            check_config(way)
 
 
 def test_the_devices_module_chooses(
@@ -78,7 +88,7 @@ def test_the_devices_module_chooses(
 ) -> None:
     on(monkeypatch, H200)
     choose = choose_mixed(GPU)
-    assert choose(**MANY) is POD and choose(**FEW) is None
+    assert choose(**MANY) is POD and choose(**FEW) is SERIES
     assert configs_for_mixed(GPU) == [POD]
     assert choose_mixed(GPU) is choose
 
@@ -87,8 +97,8 @@ def test_other_gpus_and_unknown_keys_launch_in_series(
     generated: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on(monkeypatch, A100)
-    assert choose_mixed(GPU)(**MANY) is None and configs_for_mixed(GPU) == []
-    assert choose_mixed(GPU, "nvidia")(**MANY) is None and configs_for_mixed(GPU, "nvidia") == []
+    assert choose_mixed(GPU)(**MANY) is SERIES and configs_for_mixed(GPU) == []
+    assert choose_mixed(GPU, "nvidia")(**MANY) is SERIES and configs_for_mixed(GPU, "nvidia") == []
     assert choose_mixed(GPU, "nvidia_h200")(**MANY) is POD and configs_for_mixed("cuda", "nvidia_h200") == [
         POD
     ]
@@ -97,16 +107,16 @@ def test_other_gpus_and_unknown_keys_launch_in_series(
 def test_without_a_generated_package_the_parts_are_in_series(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "generated.mixed_attention", None)
     on(monkeypatch, H200)
-    assert choose_mixed(GPU)(**MANY) is None and configs_for_mixed(GPU) == []
+    assert choose_mixed(GPU)(**MANY) is SERIES and configs_for_mixed(GPU) == []
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "config"),
     [
         ("DEVICE", "nvidia_h200", POD),
-        ("DEVICE", "nvidia", None),
+        ("DEVICE", "nvidia", SERIES),
         ("CONFIG", str(POD._replace(tile_size=128)), POD._replace(tile_size=128)),
-        ("CONFIG", "qblock_M16_T32_W4_S2", None),
+        ("CONFIG", "qblock_M16_T32_W4_S2", SERIES),
     ],
 )
 def test_variables_override_the_choice(
@@ -114,12 +124,12 @@ def test_variables_override_the_choice(
     monkeypatch: pytest.MonkeyPatch,
     variable: str,
     value: str,
-    config: Config | None,
+    config: Config,
 ) -> None:
     on(monkeypatch, A100)
     monkeypatch.setenv(f"ATTN_KERNELS_{variable}", value)
     assert choose_mixed(GPU)(**MANY) == config
-    assert configs_for_mixed(GPU) == [one for one in (config,) if one]
+    assert configs_for_mixed(GPU) == [one for one in (config,) if one not in WITHOUT_KERNEL]
 
 
 def test_distinct_choices_are_logged_once(

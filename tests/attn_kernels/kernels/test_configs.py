@@ -23,6 +23,7 @@ from attn_kernels.kernels.registry import VARIANTS
             Config("static_grid", 16, 64, 8, 4, 3, 2, 1, 1, 96, 2, 16, 1),
             "static_grid_M16_T64_N8_W4_S3_P2_D1_B1_R96_E2_I16_G1",
         ),
+        (Config("pod", 128, 64, num_stages=3, decode_tile=128), "pod_M128_T64_W4_S3_K128"),
     ],
 )
 def test_text(config, text):
@@ -31,7 +32,7 @@ def test_text(config, text):
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
-@given(st.builds(Config, st.from_regex(r"[a-z]+(_[a-z]+)*", fullmatch=True), *[st.integers(0, 999_999)] * 12))
+@given(st.builds(Config, st.from_regex(r"[a-z]+(_[a-z]+)*", fullmatch=True), *[st.integers(0, 999_999)] * 13))
 def test_text_is_read_back(config):
     assert Config.parse(str(config)) == config
 
@@ -118,7 +119,7 @@ def test_impossible_parameters(name, value, needed):
 @pytest.mark.parametrize(
     "variant, message",
     [
-        ("magic", "config.variant is 'magic', but the variants are: " + ", ".join(sorted(NAMES))),
+        ("magic", "config.variant is 'magic', but the variants are: " + ", ".join(sorted(VARIANTS))),
         ("naive", "config.block_m is 16, but 1 is needed by naive"),
     ],
 )

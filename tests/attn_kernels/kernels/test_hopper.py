@@ -3,17 +3,29 @@
 import dataclasses
 import subprocess
 import sys
+from itertools import product
 
 import pytest
 import torch
 from kernel_cases import assert_close, random_batch
 
-from attn_kernels import Config
+from attn_kernels import Config, Parts
 from attn_kernels.core.structures import Layer
 from attn_kernels.kernels import hopper
+from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.offline.resources import SHARED_LIMITS
 from attn_kernels.testing.poisoned import run_poisoned
 
 DESCRIPTORS = Config("qblock", 128, 64, num_warps=8, num_stages=2, descriptors=1)
+DECODES = Config("stream_k", 16, 64, num_stages=2, descriptors=1)
+BOTH = Config("pod", 128, 64, num_stages=3, decode_tile=64)
+DECLARED = [
+    config
+    for name, variant in VARIANTS.items()
+    for grid in variant.grids
+    for config in grid.configs(name)
+    if config.descriptors or variant.mixed
+]
 
 
 def layer_of(batch, **changes):
@@ -35,14 +47,43 @@ def layer_of(batch, **changes):
     return dataclasses.replace(plain, **changes)
 
 
-def why_not(head_size=64, block_size=16, ratio=4, config=DESCRIPTORS, change=lambda batch: {}):
-    batch = random_batch(((3, 1), (20, 40)), ratio=ratio, head_size=head_size, block_size=block_size)
-    return hopper.why_not(batch.plan(config=config), layer_of(batch, **change(batch)))
+def plan_of(batch, config):
+    """The plan of a config's launch; that of both parts where it computes mixed batches."""
+    if config.variant != "pod":
+        return batch.plan(config=config)
+    return batch.plan(config=config, parts=Parts.of(batch.query_lens, batch.context_lens)).fused
 
 
-@pytest.mark.parametrize("head_size, block_size, ratio", [(64, 16, 4), (128, 48, 7), (256, 256, 1)])
-def test_shapes_that_it_supports(head_size, block_size, ratio):
-    assert why_not(head_size, block_size, ratio) is None
+def why_not(
+    head_size=64, block_size=16, ratio=4, config=DESCRIPTORS, change=lambda batch: {}, kv_heads=1, **options
+):
+    batch = random_batch(
+        ((3, 9), (20, 40)),
+        ratio=ratio,
+        kv_heads=kv_heads,
+        head_size=head_size,
+        block_size=block_size,
+        **options,
+    )
+    return hopper.why_not(plan_of(batch, config), layer_of(batch, **change(batch)))
+
+
+@pytest.mark.parametrize(
+    "config, head_size, block_size, ratio",
+    [
+        (DESCRIPTORS, 64, 16, 4),
+        (DESCRIPTORS, 128, 48, 7),
+        (DESCRIPTORS, 256, 256, 1),
+        (DECODES, 64, 16, 16),
+        (DECODES, 128, 48, 7),
+        (DECODES, 256, 256, 1),
+        (BOTH, 64, 16, 64),
+        (BOTH, 128, 48, 7),
+        (BOTH, 128, 256, 1),
+    ],
+)
+def test_shapes_that_it_supports(config, head_size, block_size, ratio):
+    assert why_not(head_size, block_size, ratio, config) is None
 
 
 @pytest.mark.parametrize(
@@ -50,8 +91,6 @@ def test_shapes_that_it_supports(head_size, block_size, ratio):
     [
         ({"head_size": 80}, "the head size is 80"),
         ({"block_size": 24}, "the page size is 24, not a multiple of 16"),
-        ({"ratio": 129}, "more than 128 query heads"),
-        ({"head_size": 256, "config": DESCRIPTORS._replace(tile_size=128)}, "bytes of shared memory"),
         ({"change": lambda batch: {"sliding_window": 5}}, "a sliding window or a soft cap"),
         ({"change": lambda batch: {"softcap": 5.0}}, "a sliding window or a soft cap"),
         ({"change": lambda batch: {"sinks": torch.ones(8)}}, "ALiBi slopes or sinks"),
@@ -64,8 +103,33 @@ def test_shapes_that_it_supports(head_size, block_size, ratio):
         ({"change": lambda batch: {"v_cache": pages_apart(batch.v_cache)}}, "not a whole number of slots"),
     ],
 )
-def test_reasons_against_a_layer(arguments, reason):
-    assert reason in why_not(**arguments)
+@pytest.mark.parametrize("config", [DESCRIPTORS, DECODES, BOTH], ids=str)
+def test_reasons_against_a_layer(config, arguments, reason):
+    assert reason in why_not(config=config, **arguments)
+
+
+@pytest.mark.parametrize(
+    "config, arguments, reason",
+    [
+        (DESCRIPTORS, {"ratio": 129}, "more than 128 query heads share a KV head"),
+        (DESCRIPTORS._replace(tile_size=128), {"head_size": 256}, "bytes of shared memory than 232448"),
+        (DECODES, {"ratio": 17}, "17 query heads share a KV head, too many for a decode's query tile"),
+        (DECODES, {"ratio": 129}, "more than 128 query heads"),
+        (DECODES, {"kv_heads": 2}, "2 KV heads leave too many of 3 programs without decodes"),
+        (DECODES, {"kv_heads": 4}, "4 KV heads leave too many of 3 programs without decodes"),
+        (DECODES._replace(tile_size=128, programs_per_sm=2), {"head_size": 256}, "bytes of shared memory"),
+        (BOTH, {"ratio": 65}, "65 query heads share a KV head, too many for a decode's query tile"),
+        (BOTH, {"head_size": 256}, "bytes of shared memory than 232448"),
+        (BOTH, {"kv_heads": 2}, "2 KV heads leave too many of 3 programs without decodes"),
+    ],
+)
+def test_reasons_against_a_role(config, arguments, reason):
+    assert reason in why_not(config=config, **arguments)
+
+
+@pytest.mark.parametrize("config", [DECODES, BOTH], ids=str)
+def test_programs_may_be_a_multiple_of_the_kv_heads(config):
+    assert why_not(config=config, kv_heads=3) is None
 
 
 def shifted(tensor):
@@ -104,9 +168,35 @@ def test_a_view_of_a_cache_finds_every_element(order):
         )
 
 
-def test_without_a_hopper_gpu_the_config_runs_through_pointers():
+@pytest.mark.parametrize("config", DECLARED, ids=str)
+def test_what_serves_fits_shared_memory(config):
+    """And a config serves some shape; the bytes are those of the kernel's allocations."""
+    served = set()
+    for head_size, block_size, heads in product(hopper.HEAD_SIZES, (16, 48, 256), (1, 4, 7, 16, 64, 128)):
+        if hopper.why_not_shape(config, head_size, block_size, heads) is not None:
+            continue
+        chosen = hopper.constants(config, head_size, block_size, heads)
+        rows, tile = chosen["ROWS"], chosen["DECODE_TILE"]
+        in_prompts = 2 * chosen["STAGES"] * chosen["TILE_SIZE"] * head_size
+        in_prompts += 128 * head_size if chosen["TILE_SIZE"] else 0
+        in_decodes = chosen["SLOTS"] * tile * 64 + rows * head_size + rows * tile
+        programs = config.programs_per_sm
+        assert programs * (2 * (in_prompts + in_decodes) + 1024) <= SHARED_LIMITS["sm_90"]
+        assert rows == 0 or (rows >= heads and chosen["SLOTS"] > 2 * head_size // 64)
+        assert block_size % chosen["BOX"] == 0
+        assert all(size % chosen["BOX"] == 0 for size in (chosen["TILE_SIZE"], tile))
+        roles = hopper.roles_of(config, heads)
+        assert bool(roles.prompt_block_q) == (config.variant != "stream_k")
+        assert bool(roles.decode_block_q) == bool(roles.decode_tile) == (config.variant != "qblock")
+        assert roles.decode_block_q * heads <= rows and roles.prompt_block_q * heads <= 128
+        served.add((head_size, heads))
+    assert served >= {(64, 4), (128, 4), (128, 7)}
+
+
+@pytest.mark.parametrize("config", [DESCRIPTORS, DECODES], ids=str)
+def test_without_a_hopper_gpu_the_config_runs_through_pointers(config):
     batch = random_batch(((9, 1, 0), (20, 40, 3)), ratio=4, head_size=64)
-    plan = batch.plan(config=DESCRIPTORS)
+    plan = batch.plan(config=config)
     assert_close(run_poisoned(batch, plan), batch.reference())
 
 

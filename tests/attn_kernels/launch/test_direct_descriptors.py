@@ -6,13 +6,18 @@ import weakref
 import pytest
 import torch
 from kernel_cases import strided
-from launch_recorder import LENS, batch_of, check_direct, layer_of, run
+from launch_recorder import batch_of, check_direct, layer_of, run
 
-from attn_kernels import Config
-from attn_kernels.kernels import hopper, qblock
+from attn_kernels import Config, Parts
+from attn_kernels.kernels import hopper, pod, qblock, stream_k
 from attn_kernels.launch import direct
 
-CONFIG = Config("qblock", 128, 64, num_warps=8, num_stages=2, descriptors=1)
+CONFIGS = [
+    Config("qblock", 128, 64, num_warps=8, num_stages=2, descriptors=1),
+    Config("stream_k", 16, 64, num_stages=2, descriptors=1),
+    Config("pod", 128, 64, num_stages=2, decode_tile=64),
+]
+LENS = ((3, 1, 12), (20, 50, 30))  # two decodes and a prompt
 CHANGES = {
     "plain": lambda batch: {},
     "other caches": lambda batch: caches(batch, torch.clone),
@@ -32,16 +37,24 @@ def caches(batch, change):
 
 @pytest.fixture
 def hopper_recorder(recorder, monkeypatch):
-    monkeypatch.setattr(qblock, "hopper_kernel", lambda device: hopper)
+    for variant in (qblock, stream_k, pod):
+        monkeypatch.setattr(variant, "hopper_for", lambda device: hopper)
     monkeypatch.setattr(direct, "_prepare", lambda kernel, device: None)  # the interpreter takes no Gluon
     return recorder
 
 
-def test_descriptors_are_of_the_layer_s_caches(hopper_recorder):
+def plan_of(config, lens=LENS):
+    """A batch whose KV heads are as many as an interpreted device has multiprocessors, and its plan."""
+    batch = batch_of(lens, kv_heads=3, head_size=64)
+    parts = Parts.of(*lens) if config.variant == "pod" else None
+    return batch, batch.plan(config=config, check=False, parts=parts)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_descriptors_are_of_the_layer_s_caches(config, hopper_recorder):
     """Whatever changes from layer to layer, in any order, and with a new plan for each of two batches."""
-    for lens in (LENS, ((1, 1, 1, 1), (9, 400, 70, 20))):
-        batch = batch_of(lens, head_size=64)
-        plan = batch.plan(config=CONFIG, check=False)
+    for lens in (LENS, ((1, 1, 1, 12), (9, 400, 70, 20))):
+        batch, plan = plan_of(config, lens)
         layers = [layer_of(batch, **change(batch)) for change in CHANGES.values()]
         for layer in layers:
             run(plan, layer)
@@ -51,9 +64,35 @@ def test_descriptors_are_of_the_layer_s_caches(hopper_recorder):
             assert {launch.kernel for launch in hopper_recorder.direct} == {"hopper_kernel"}
 
 
-def test_a_cache_that_moves_in_place_has_another_descriptor(hopper_recorder):
-    batch = batch_of(head_size=64)
-    plan = batch.plan(config=CONFIG, check=False)
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_a_plan_computes_its_schedule_once(config, hopper_recorder):
+    before = len(hopper_recorder.launches)
+    batch, plan = plan_of(config)
+    once = [launch.kernel for _, launch in hopper_recorder.launches[before:]]
+    assert once == [*(["divide_kernel"] if config.variant == "pod" else []), "schedule_kernel"]
+    hopper_recorder.clear()
+    for _ in range(3):
+        run(plan, layer_of(batch))
+    assert [launch.kernel for _, launch in hopper_recorder.launches] == 3 * ["hopper_kernel"]
+
+
+def test_a_layer_with_a_window_launches_the_parts(hopper_recorder):
+    """Once a plan, they begin; other layers keep the one launch."""
+    batch, plan = plan_of(CONFIGS[-1])
+    layer = layer_of(batch)
+    run(plan, layer)
+    hopper_recorder.clear()
+    for _ in range(2):
+        run(plan, layer | {"sliding_window": 5})
+    kernels = [launch.kernel for _, launch in hopper_recorder.launches]
+    assert "hopper_kernel" not in kernels and len(kernels) >= 4
+    check_direct(hopper_recorder, plan, layer)
+    assert [launch.kernel for launch in hopper_recorder.direct] == ["hopper_kernel"]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_a_cache_that_moves_in_place_has_another_descriptor(config, hopper_recorder):
+    batch, plan = plan_of(config)
     layer = layer_of(batch, k_cache=batch.k_cache.clone())
     for _ in range(3):
         run(plan, layer)
@@ -61,9 +100,9 @@ def test_a_cache_that_moves_in_place_has_another_descriptor(hopper_recorder):
     check_direct(hopper_recorder, plan, layer)
 
 
-def test_no_cache_is_kept_alive(hopper_recorder):
-    batch = batch_of(head_size=64)
-    plan = batch.plan(config=CONFIG, check=False)
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_no_cache_is_kept_alive(config, hopper_recorder):
+    batch, plan = plan_of(config)
     layer = layer_of(batch, **caches(batch, torch.clone))
     for _ in range(3):
         run(plan, layer)

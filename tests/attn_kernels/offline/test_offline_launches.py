@@ -17,8 +17,10 @@ from triton.compiler import make_backend
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 from attn_kernels.launch import direct
-from attn_kernels import run
-from attn_kernels.kernels import arguments
+from attn_kernels import Config, run
+from attn_kernels.core.structures import OfPlan
+from attn_kernels.kernels import arguments, hopper
+from attn_kernels.kernels.schedule import bind_schedule
 from attn_kernels.kernels.stream_k import why_not
 from attn_kernels.offline.__main__ import ALL
 from attn_kernels.offline.resources import TARGETS
@@ -68,7 +70,7 @@ def filled(attributes):
 
 for (name, gpu.target), config, features in product(TARGETS.items(), ALL, SETS):
     torch.version.hip = "7.0" if gpu.target.backend == "hip" else None
-    if config.variant == "stream_k" and why_not() is not None:
+    if config.variant == "stream_k" and why_not() is not None or VARIANTS[config.variant].mixed:
         continue
     arguments.converts_e4m3 = lambda device: name != "sm_80"
     direct.forget()  # launches bound for another target
@@ -92,6 +94,26 @@ for (name, gpu.target), config, features in product(TARGETS.items(), ALL, SETS):
         assert str(options) == str(parsed), (kernel, options, parsed)
         print(kernel.__name__)
     compiled.clear()
+
+# The kernel that computes the schedule of the Hopper kernel; interpreted devices have neither.
+gpu.target, torch.version.hip = TARGETS["sm_90"], None
+for name in ("qblock_M128_T64_W8_S2_D1", "stream_k_M16_T64_W4_S2_D1", "pod_M128_T64_W4_S3_K64"):
+    config = Config.parse(name)
+    source = sources(config, CompileShape("sm_90", 64, 16, 6, torch.bfloat16, ()))["schedule"]
+    for lens in (((1, 3), (7, 20)), ((1,) * 16, (16,) * 16)):
+        batch = make_batch(*lens, **(shape | {"head_size": 64}))
+        plan = batch.plan(config=config._replace(variant="qblock", block_m=16, descriptors=0, decode_tile=0))
+        same = OfPlan(lambda plan: plan.cu_seqlens_q)
+        bound = bind_schedule(hopper.roles_of(config, 6), same, same, same)
+        arguments = [one.value(plan) if isinstance(one, OfPlan) else one for one in bound.arguments]
+        bound.kernel.device_caches.clear()
+        bound.kernel[bound.grid(plan)](*arguments, **bound.options)
+        ((kernel, signature, constants, options, attributes),) = compiled
+        assert (kernel, signature, filled(attributes)) == (source.kernel, source.signature, {}), signature
+        assert {kernel.arg_names[place[0]]: value for place, value in constants.items()} == source.constants
+        assert str(options) == str(make_backend(gpu.target).parse_options(source.options))
+        print(kernel.__name__)
+        compiled.clear()
 """
 
 
@@ -105,4 +127,5 @@ def test_launches_compile_what_is_compiled_offline(tmp_path):
     )
     assert result.returncode == 0, result.stderr[-4000:]
     nvidia, amd = (2 * 5 * kernels for kernels in (17, 16))  # targets, sets of features, kernels
-    assert len(result.stdout.split()) == nvidia + amd
+    schedules = 3 * 2  # configs, batches
+    assert len(result.stdout.split()) == nvidia + amd + schedules

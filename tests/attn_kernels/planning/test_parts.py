@@ -109,7 +109,7 @@ def expected_starts(starts, boundary):
 def test_batches_of_more_than_a_chunk_are_divided(boundary):
     queries = [1] * boundary + [20] + [1] * (700 - boundary)
     starts = [sum(queries[:i]) for i in range(len(queries) + 1)]
-    assert divided(starts, 650, 10_000, 8) == expected_starts(starts, 650, boundary)
+    assert divided(starts, 650, 10_000, 8) == expected_starts(starts, boundary)
 
 
 PAIRS = [*zip(NAMES, NAMES[2:] + NAMES[:2], strict=True), *zip(NAMES, NAMES, strict=True)]
@@ -121,7 +121,7 @@ def test_every_variant_serves_either_part(decodes, prompts, names, batch):
     plan = batch.plan_in_parts(make_config(decodes), make_config(prompts, 32, 32))
     options = scores(8, names)
     assert_close(run_poisoned(batch, plan, **options), batch.reference(**options))
-    assert plan.parts[0].cu_seqlens_q.tolist() == [0, 1, 2, 5, 5, 6]
+    assert plan.parts[0].cu_seqlens_q.tolist() == [0, 1, 2, 5, 5, 6, 6, 6, 6]
     assert plan.parts[1].cu_seqlens_q.tolist() == [6, 6, 6, 6, 6, 6, 26, 27, 36]
 
 
@@ -176,7 +176,7 @@ def test_one_token_among_drafts_that_seem_alike():
     batch = random_batch(((1, 4, 9, 3), (30, 40, 50, 60)))
     parts = Parts(Lengths(2, 8, 4, 40, 70), Lengths(2, 9, 9, 60, 110))
     plan = batch.plan_in_parts(make_config("split"), make_config("split", 32), parts)
-    assert plan.parts[0].cu_seqlens_q.tolist() == [0, 1, 5]
+    assert plan.parts[0].cu_seqlens_q.tolist() == [0, 1, 5, 5, 5]
     assert_close(run_poisoned(batch, plan), batch.reference())
 
 

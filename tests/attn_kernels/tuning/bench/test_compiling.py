@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 import torch
 
 from attn_kernels.choose.heuristic import choose_for_device
-from attn_kernels.choose.mixed import SERIES
+from attn_kernels.choose.mixed import SERIES, WHOLE, WITHOUT_KERNEL
 from attn_kernels.core.config import Config, complete
+from attn_kernels.core.lengths import Lengths
+from attn_kernels.core.structures import Plan
 from attn_kernels.measure import tensors
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.planning.make import chosen
 from attn_kernels.tuning.bench import compiling
-from attn_kernels.tuning.bench.compiling import CompileJob, SeriesJob, job_for
+from attn_kernels.tuning.bench.compiling import ChosenJob, CompileJob, job_for
 from attn_kernels.tuning.scenarios.scenario import Shape, scenario_of, shape_of
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
 from attn_kernels.warmup.jobs import minimal
@@ -30,33 +33,47 @@ def test_a_config_of_whole_batches_compiles_at_its_shape() -> None:
     job.run(CPU)
 
 
-def test_series_compiles_what_is_chosen_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    by_tokens = {3: Config("split", 16, 32), 12: Config("qblock", 16, 32)}
+@pytest.mark.parametrize(("way", "tokens"), [(SERIES, (3, 12)), (WHOLE, (15,))])
+def test_ways_without_a_kernel_compile_what_is_chosen(
+    way: Config, tokens: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_tokens = {
+        3: Config("split", 16, 32),
+        12: Config("qblock", 16, 32),
+        15: Config("segmented", 16, 32, num_segments=2),
+    }
 
     def choose(*, num_query_tokens: int, **features: int) -> Config:
         return by_tokens[num_query_tokens]
 
     step = scenario_of("a", (1, 2, 12), (30, 9, 40), Shape(HeadLayout(2, 1, 16))).batch
     monkeypatch.setattr(compiling, "choose_for_device", lambda device: choose)
-    job = job_for(step, SERIES, CPU)
-    assert job == SeriesJob(step, (by_tokens[3], by_tokens[12]))
+    job = job_for(step, way, CPU)
+    assert job == ChosenJob(step, way, tuple(by_tokens[count] for count in tokens))
     assert pickle.loads(pickle.dumps(job)) == job
-    assert not job.needs & CompileJob(shape_of(step), by_tokens[3]).needs  # its launches take other arguments
+    alone = CompileJob(shape_of(step), by_tokens[tokens[0]])
+    assert not job.needs & alone.needs  # its launches take other arguments
 
 
-def test_series_launches_the_shipped_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", WITHOUT_KERNEL)
+def test_ways_without_a_kernel_launch_the_shipped_choices(
+    way: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
     launched = []
     run = tensors.run
 
-    def note(plan: object, *arguments: object, **keywords: object) -> object:
-        launched.append(tuple(part.config for part in plan.parts))
+    def note(plan: Plan, *arguments: Any, **keywords: Any) -> Any:
+        launched.append(tuple(part.config for part in plan.parts or (plan,)))
         return run(plan, *arguments, **keywords)
 
     monkeypatch.setattr(tensors, "run", note)
-    job = job_for(STEP, SERIES, CPU)
+    job = job_for(STEP, way, CPU)
+    assert isinstance(job, ChosenJob)
     job.run(CPU)
     choose = choose_for_device(CPU)
-    assert launched == [tuple(complete(chosen(choose, part, STEP.model)) for part in STEP.parts)]
+    whole = (Lengths.of(STEP.query_lens, STEP.context_lens),)
+    lengths = STEP.parts if way == SERIES else whole
+    assert launched == [tuple(complete(chosen(choose, part, STEP.model)) for part in lengths)]
     assert launched[0] == job.configs
 
 

@@ -48,7 +48,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     (["--variants", "naive,"], "--variants: '' is none of "),
     (["--variants", "nope", "--dry-run"], "--variants: 'nope' is none of "),
     (["--variants", "series"], "--variants: 'series' is none of naive, "),
-    (["--kernel", "mixed_attention", "--variants", "qblock"], "--variants: 'qblock' is none of series, pod"),
+    (["--kernel", "mixed_attention", "--variants", "qblock"], "'qblock' is none of series, whole, pod"),
     (["--kernel", "mixed_attention", "--scenarios", "serving"], "a named set (steps, tiny, untuned_steps)"),
     (["--kernel", "mixed_attention", "--scenarios", "batches.jsonl"], "needs batches of decodes and prompts"),
     (["--gpus", "x"], "--gpus 'x': expected all, or numbers such as 0,1"),

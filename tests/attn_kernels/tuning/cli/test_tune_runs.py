@@ -15,7 +15,7 @@ import torch
 import yaml
 from tuning_workers import BATCHES, NAIVE, OUTPUT_FILES, RUN, Act, command, files, stub
 
-from attn_kernels.choose.mixed import SERIES
+from attn_kernels.choose.mixed import WITHOUT_KERNEL
 from attn_kernels.measure.device import device_facts, kernel_source_hash, source_hash_with_choices
 from attn_kernels.tuning.bench import pool
 from attn_kernels.tuning.cli import main
@@ -253,19 +253,20 @@ def test_a_run_that_is_stopped_and_killed_goes_on_to_its_end() -> None:
 MIXED_RUN = ("--kernel", "mixed_attention", "--gpus", "cpu", "--out", "table")
 
 
-def test_mixed_attention_is_measured_in_series_where_no_other_config_works() -> None:
+def test_mixed_attention_is_measured_in_series_and_as_a_whole_where_no_kernel_works() -> None:
     with command(Path(), [*MIXED_RUN, "--scenarios", "tiny"]) as process:
         message = ended(process, 0)
-    assert message["stderr"] == "" and "3 of 3 scenarios, 6 rows, 3 of 3 cells" in message["stdout"]
+    assert message["stderr"] == "" and "3 of 3 scenarios, 6 rows, 6 of 6 cells" in message["stdout"]
     recorded = read_run(Path("table"))
     assert recorded.header.kernel == "mixed_attention" and recorded.header.features == MIXED.features
-    assert [config.id for config in recorded.header.configs] == [str(SERIES)]
-    assert recorded.header.configs[0].parameters == dict.fromkeys(MIXED.parameters, 0)
+    assert [config.id for config in recorded.header.configs] == [str(way) for way in WITHOUT_KERNEL]
+    for config in recorded.header.configs:
+        assert config.parameters == dict.fromkeys(MIXED.parameters, 0)
     assert all(isinstance(cell, float) for visit in recorded.visits for cell in visit.cells.values())
     tiny = {s.id: tuple(s.batch.mixed_features.values()) for s in MIXED.sets["tiny"](0)}
     assert dict(recorded.scenarios) == tiny
     replayed = replay(Path("table"), "race", 100.0)
-    assert replayed[0] == "table: 3 scenarios, 3 cells" and "1.0000 (geometric mean)" in replayed[-1]
+    assert replayed[0] == "table: 3 scenarios, 6 cells" and "1.0000 (geometric mean)" in replayed[-1]
 
 
 def test_a_table_of_mixed_batches_belongs_to_the_modules_that_choose_for_the_parts(

@@ -1,0 +1,193 @@
+"""Configs of one launch for both parts: what is possible, plans, and the parts where it cannot be."""
+
+import random
+
+import pytest
+from captured_server import HEADS, MAX_CONTEXT, MAX_SEQS, MAX_TOKENS, Server, random_lens
+from captured_server import batch_of as server_batch_of
+from kernel_cases import FP8, assert_close, make_config, random_batch, record_launches, scores
+
+from attn_kernels import Config, Lengths, Parts, Workspace
+from attn_kernels.choose.mixed import SERIES, WHOLE
+from attn_kernels.kernels import pod
+from attn_kernels.kernels.config_check import check_config
+from attn_kernels.planning import plan as plan_module
+from attn_kernels.testing.poisoned import run_poisoned
+
+LENS = ((1, 1, 3, 0, 1, 20, 1, 9), (50, 20, 33, 9, 64, 60, 8, 90))  # five decodes; another behind a prompt
+PARTS = Parts.of(*LENS)
+POD = Config("pod", 128, 64, num_stages=3, decode_tile=64)
+DECODES = Config("stream_k", 16, 64, num_stages=2, descriptors=1)
+LAYERS = ("", "window=11 sinks", "softcap alibi scales=tensor", "")
+
+
+@pytest.fixture
+def batch():
+    return random_batch(LENS, kv_heads=2)
+
+
+@pytest.fixture
+def choose(monkeypatch):
+    """A function that sets the choices for decodes, prompts and both."""
+
+    def set_choices(decodes, prompts, way):
+        configs = {PARTS.decodes.num_query_tokens: decodes}
+        by_tokens = lambda **features: configs.get(features["num_query_tokens"], prompts)  # noqa: E731
+        for name in ("choose_for_device", "choose_for_capture"):
+            monkeypatch.setattr(plan_module, name, lambda *device_and_key: by_tokens)
+        monkeypatch.setattr(plan_module, "choose_mixed", lambda *device_and_key: lambda **features: way)
+
+    return set_choices
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        (POD._replace(block_m=64), "config.block_m is 64, but 128 is needed by pod"),
+        (POD._replace(tile_size=32), "config.tile_size is 32, but 64 or 128 is needed by pod"),
+        (POD._replace(tile_size=256), "config.tile_size is 256, but 64 or 128 is needed by pod"),
+        (POD._replace(num_stages=1), "config.num_stages is 1, but at least 2 is needed by pod"),
+        (POD._replace(decode_tile=0), "config.decode_tile is 0, but 64 or 128 is needed by pod"),
+        (POD._replace(decode_tile=32), "config.decode_tile is 32, but 64 or 128 is needed by pod"),
+        (POD._replace(programs_per_sm=2), "config.programs_per_sm is 2, but pod has no such parameter"),
+        (POD._replace(descriptors=1), "config.descriptors is 1, but pod has no such parameter"),
+        (DECODES._replace(tile_size=32), "config.tile_size is 32, but 64 or 128 is needed with descriptors"),
+        (DECODES._replace(num_stages=1), "config.num_stages is 1, but at least 2 is needed with descriptors"),
+        (DECODES._replace(block_m=128), "config.block_m is 128, but at most 64 is needed with descriptors"),
+        (DECODES._replace(decode_tile=64), "config.decode_tile is 64, but stream_k has no such parameter"),
+    ],
+)
+def test_impossible_configs(config, message):
+    with pytest.raises(ValueError) as caught:
+        check_config(config)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("grid", pod.VARIANT.grids)
+def test_declared_configs_are_possible(grid):
+    for config in grid.configs("pod"):
+        check_config(config)
+        assert Config.parse(str(config)) == config
+
+
+@pytest.mark.parametrize("config", [POD, SERIES, WHOLE], ids=str)
+def test_a_config_for_both_parts_needs_their_lengths(config, batch):
+    for options in ({}, {"for_capture": True}, {"check": False}):
+        with pytest.raises(ValueError) as caught:
+            batch.plan(config=config, **options)
+        assert str(caught.value) == f"config is {config}, but it needs parts"
+
+
+def test_an_impossible_config_is_refused_with_parts_too(batch):
+    with pytest.raises(ValueError, match=r"^config.decode_tile is 0, but 64 or 128 is needed by pod$"):
+        batch.plan(config=POD._replace(decode_tile=0), parts=PARTS)
+
+
+@pytest.mark.parametrize("parts", ["segmented", "static_grid", "qblock", "split"])
+def test_where_the_kernel_cannot_be_used_each_layer_launches_the_parts(parts, batch, choose, monkeypatch):
+    """What a config counts once a plan, it counts before the first layer that needs it."""
+    decodes, prompts = make_config(parts), make_config("qblock", 32, 32)
+    choose(decodes, prompts, SERIES)
+    launches = record_launches(monkeypatch)
+    plan = batch.plan(config=POD, parts=PARTS)
+    assert plan.config == plan.fused.config == POD
+    assert [part.config for part in plan.parts] == [decodes, prompts]
+    for names in LAYERS:
+        options = scores(8, names)
+        assert_close(run_poisoned(batch, plan, **options), batch.reference(**options))
+    kernels = [launch.kernel for launch in launches]
+    assert kernels.count("qblock_kernel") == len(LAYERS) * (2 if parts == "qblock" else 1)
+    assert not {"hopper_kernel", "schedule_kernel"} & set(kernels)
+
+
+@pytest.mark.parametrize("cache_dtype, names", [(FP8, "scales"), (None, "window=7 softcap")])
+def test_random_batches(cache_dtype, names):
+    """With the choices that this device has."""
+    rng = random.Random(names)
+    for seed in range(4):
+        queries = [rng.choice((1, 1, 2, 8)) for _ in range(rng.randint(1, 4))]
+        queries += [rng.randint(9, 60)] + [rng.choice((0, 1, 30)) for _ in range(rng.randint(0, 2))]
+        contexts = [query + rng.choice((0, 5, 70)) for query in queries]
+        batch = random_batch((queries, contexts), kv_heads=2, cache_dtype=cache_dtype, seed=seed)
+        plan = batch.plan(config=POD, parts=Parts.of(queries, contexts))
+        options = scores(8, names)
+        assert_close(run_poisoned(batch, plan, **options), batch.reference(**options))
+
+
+def test_new_keys_and_values(batch, choose):
+    choose(make_config("prefix_prefill"), make_config("prefix_prefill", 32), SERIES)
+    expected = batch.reference()
+    k_new, v_new = batch.new_keys_and_values()
+    plan = batch.plan(config=POD, parts=PARTS)
+    assert_close(run_poisoned(batch, plan, k_new=k_new, v_new=v_new), expected)
+
+
+def test_a_workspace_serves_one_plan_after_another(choose):
+    """Whichever way they are computed."""
+    configs = [make_config("stream_k"), make_config("static_grid", 32, num_segments=3)]
+    batches = [random_batch(lens, kv_heads=2) for lens in (LENS, ((1, 12), (30, 40)))]
+    workspace = Workspace.for_maxima(
+        "cpu", batches[0].model, max_query_tokens=64, max_num_seqs=8, configs=configs
+    )
+    choose(*configs, SERIES)
+    for way in (POD, SERIES, POD._replace(tile_size=128, num_stages=2)):
+        for batch in batches:
+            parts = Parts.of(batch.query_lens, batch.context_lens)
+            plan = batch.plan(config=way, parts=parts, workspace=workspace)
+            assert_close(run_poisoned(batch, plan), batch.reference())
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("for_capture", [False, True])
+@pytest.mark.parametrize("way", [SERIES, WHOLE, POD], ids=str)
+def test_a_plan_takes_the_way_that_is_given_or_chosen(way, for_capture, given, batch, choose):
+    decodes, prompts = make_config("segmented"), make_config("qblock", 32)
+    choose(decodes, prompts, SERIES if given else way)
+    plan = batch.plan(parts=PARTS, config=way if given else None, for_capture=for_capture)
+    if way == WHOLE:
+        assert (plan.parts, plan.fused, plan.config) == ((), None, prompts)
+    else:
+        assert [part.config for part in plan.parts] == [decodes, prompts]
+        assert (None if plan.fused is None else plan.fused.config) == (POD if way == POD else None)
+        assert plan.config == (POD if way == POD else prompts)
+    assert_close(run_poisoned(batch, plan), batch.reference())
+
+
+@pytest.mark.parametrize("way", [SERIES, WHOLE, POD], ids=str)
+@pytest.mark.parametrize("lens", [((1, 2), (5, 6)), ((20,), (30,)), ((0, 12), (3, 12))])
+def test_a_batch_of_one_part_has_one_config(lens, way, choose):
+    choose(make_config("naive"), make_config("naive"), POD)
+    batch = random_batch(lens)
+    plan = batch.plan(config=way, parts=Parts.of(*lens))
+    assert (plan.parts, plan.fused, plan.config) == ((), None, make_config("naive"))
+    assert_close(run_poisoned(batch, plan), batch.reference())
+
+
+@pytest.mark.parametrize("names", ["", "window=37 sinks"])
+def test_replays_find_their_own_boundary(names, choose):
+    """A graph of the one launch, which its parts stand in for."""
+    configs = (make_config("static_grid", num_segments=3), make_config("qblock", 32))
+    choose(*configs, POD)
+    maxima = Parts(
+        Lengths(MAX_SEQS, PARTS.decodes.num_query_tokens, 1, MAX_CONTEXT, MAX_SEQS * MAX_CONTEXT),
+        Lengths(2, MAX_TOKENS, MAX_TOKENS, MAX_CONTEXT, 2 * MAX_CONTEXT),
+    )
+    options, rng, boundaries = scores(HEADS, names), random.Random(names), set()
+    server = Server(*configs, parts=maxima, **options)
+    assert server.plan.fused.config == POD
+    for seed in range(8):
+        queries, contexts = random_lens(rng)
+        ordered = sorted(zip(queries, contexts, strict=True), key=lambda pair: pair[0] > 1)
+        lens = [query for query, _ in ordered], [context for _, context in ordered]
+        batch = server_batch_of(*lens, seed, None)
+        if len(batch.q):
+            assert_close(server.replay(batch), batch.reference(**options))
+            boundaries.add(server.plan.parts[1].cu_seqlens_q[0].item())
+    assert len(boundaries) > 2
+
+
+def test_a_workspace_without_room_is_named(batch, choose):
+    choose(make_config("segmented"), make_config("qblock"), POD)
+    workspace = Workspace.for_maxima("cpu", batch.model, max_query_tokens=99, max_num_seqs=7, max_segments=3)
+    with pytest.raises(ValueError, match="num_seqs is 8, but the workspace was made for max_num_seqs 7"):
+        batch.plan(parts=PARTS, workspace=workspace)
