@@ -18,6 +18,7 @@ from verification.cases import PartConfigs, VerifyCase
 from verification.features import FP8, with_strides
 
 FP8_TOLERANCE = 5e-2
+FALLBACK = Config("qblock", 64, 32)  # of both parts, where one kernel cannot compute them
 MEMORY_SHARE = 0.8  # of the free memory, for two huge caches
 
 
@@ -45,10 +46,10 @@ class PoisonedCase:
         """Launch with an output and a workspace of NaN; return the output and what was launched."""
         if isinstance(config, PartConfigs):
             plan = self.tensors.plan_in_parts(*config, parts_of(self.case.batch))
+        elif config is not None and needs_parts(config):
+            plan = self.tensors.plan_in_parts(FALLBACK, FALLBACK, parts_of(self.case.batch), config)
         else:
             parts = None if config else Parts.of(self.case.batch.query_lens, self.case.batch.context_lens)
-            if config is not None and needs_parts(config):
-                parts = parts_of(self.case.batch)
             plan = self.tensors.plan(config=config, parts=parts)
         poison_workspace(plan)
         variants = {part.config.variant for part in plan.parts or (plan,)}

@@ -237,11 +237,11 @@ def constants(config: Config, head_size: int, block_size: int, heads: int) -> di
 
 
 def roles_of(config: Config, heads: int) -> Roles:
-    """The roles that a config's launch has, for so many query heads a KV head."""
+    """The roles that a config's launch has, for so many query heads a KV head; none that cannot hold them."""
     chosen = constants(config, HEAD_SIZES[0], 16, heads)
-    rows = chosen["ROWS"]
     prompt_block_q = BLOCK_M.value // heads if chosen["TILE_SIZE"] else 0
-    return Roles(prompt_block_q, rows // heads if rows else 0, chosen["DECODE_TILE"])
+    decode_block_q = chosen["ROWS"] // heads
+    return Roles(prompt_block_q, decode_block_q, chosen["DECODE_TILE"] if decode_block_q else 0)
 
 
 def why_not_shape(config: Config, head_size: int, block_size: int, queries_per_kv: int) -> str | None:

@@ -59,15 +59,25 @@ class PoisonedBatch:
         }
         return plan(self.cu_seqlens_q, self.seqused_k, self.block_table, **(arguments | options))
 
-    def plan_in_parts(self, decodes: LaunchConfig, prompts: LaunchConfig, parts: Parts | None = None) -> Plan:
-        """Plan this batch in two parts of these configs; with any ``parts``, which need not be right."""
+    def plan_in_parts(
+        self,
+        decodes: LaunchConfig,
+        prompts: LaunchConfig,
+        parts: Parts | None = None,
+        fused: LaunchConfig | None = None,
+    ) -> Plan:
+        """Plan this batch in two parts of these configs; with any ``parts``, which need not be right.
+
+        fused: the config of one launch for both parts, where its kernel can compute the layer.
+        """
         configs = iter((decodes, prompts))
         lengths = (self.query_lens, self.context_lens)
         scratch = Fresh(self.q.device)
         step = Step(
             self.cu_seqlens_q, self.seqused_k, self.block_table, self.model, scratch, None, False, None
         )
-        made = plan_parts(step, Lengths.of(*lengths), parts or Parts.of(*lengths), lambda **_: next(configs))
+        every, parts = Lengths.of(*lengths), parts or Parts.of(*lengths)
+        made = plan_parts(step, every, parts, lambda **_: next(configs), fused)
         begin(made)
         return made
 

@@ -5,6 +5,7 @@ from .config import Config
 POD_M128_T64_W4_S3_K128 = Config("pod", block_m=128, tile_size=64, num_warps=4, num_stages=3, decode_tile=128)
 POD_M128_T128_W4_S2_K64 = Config("pod", block_m=128, tile_size=128, num_warps=4, num_stages=2, decode_tile=64)
 SERIES_M0_T0_W0_S0 = Config("series", block_m=0, tile_size=0, num_warps=0, num_stages=0)
+WHOLE_M0_T0_W0_S0 = Config("whole", block_m=0, tile_size=0, num_warps=0, num_stages=0)
 
 
 def choose(
@@ -42,4 +43,6 @@ def choose(
     prompts_per_decodes = prompt_scores // max(1, 8 * decode_keys)
     if prompts_per_decodes <= 32:
         return POD_M128_T64_W4_S3_K128
+    if decode_keys <= 131_072:
+        return WHOLE_M0_T0_W0_S0
     return POD_M128_T128_W4_S2_K64

@@ -209,3 +209,12 @@ def test_attn_kernels_needs_no_gluon():
         "assert hopper_gate.hopper_for(torch.device('cpu')) is None\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("heads, decodes", [(4, True), (16, True), (17, False), (32, False)])
+def test_a_tile_without_room_for_the_heads_has_no_role(heads, decodes):
+    """The schedule divides by a role's query tokens, whatever the layer."""
+    roles = hopper.roles_of(Config("stream_k", 16, 64, descriptors=1), heads)
+    assert (roles.decode_tile > 0) == decodes
+    assert not decodes or roles.decode_block_q == 16 // heads
+    assert hopper.roles_of(DESCRIPTORS, 200).prompt_block_q == 0
