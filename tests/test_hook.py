@@ -58,14 +58,18 @@ def test_pyprojects_entry_points_are_hooks(kernel: KernelSpec, hook: AttentionHo
     assert check_code(kernel, described).problems == ()
 
 
-def test_series_launches_no_kernel_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = recorded(monkeypatch)
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942"])
+def test_what_needs_parts_compiles_the_kernel_that_divides(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And on Hopper GPUs the one launch; what computes the parts are cases of `unified_attention`."""
     nothing = dict.fromkeys((*TILE, "decode_tile"), 0)
-    series = CompileCase("sm_90", "series", nothing, ANY)
-    pod = case("pod", "sm_90", block_m=128, decode_tile=64)
-    outcomes = [checked_outcome(outcome) for outcome in MIXED_HOOK.compile([series, pod], 1)]
-    assert outcomes[0].kernels == {} and outcomes[0].error is None
-    assert [job.config.variant for job in jobs] == ["pod"] and outcomes[1].kernels
+    ways = [CompileCase(target, way, nothing, ANY) for way in ("series", "whole")]
+    pod = case("pod", target, {**ANY, "head_size": 64}, block_m=128, tile_size=64, decode_tile=64)
+    outcomes = [checked_outcome(outcome) for outcome in MIXED_HOOK.compile([*ways, pod], 1)]
+    assert [outcome.error for outcome in outcomes] == [None] * 3
+    of_pod = {"divide", "schedule", "hopper"} if target == "sm_90" else {"divide"}
+    assert [set(outcome.kernels) for outcome in outcomes] == [{"divide"}, {"divide"}, of_pod]
 
 
 def test_its_features_are_those_that_a_plan_passes() -> None:
@@ -169,6 +173,7 @@ def test_the_hopper_kernel_compiles_at_the_largest_sizes_that_it_takes(
         return {}
 
     monkeypatch.setattr(module, "compile_config", compile_config)
+    monkeypatch.setattr(module, "compile_divide", lambda target: Resources(0, None, None))
     for target, features in (("sm_90", ()), ("sm_80", ()), ("sm_90", ("fp8",))):
         assert module.attempt(HookJob(target, Config.parse(name), *given, features)).error is None
     elsewhere = [sizes for sizes in compiled if not sizes[0]]

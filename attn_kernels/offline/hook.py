@@ -12,15 +12,17 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from attn_kernels.choose.mixed import WITHOUT_KERNEL, mixed_features
+from attn_kernels.choose.mixed import WITHOUT_KERNEL, mixed_features, needs_parts
 from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import Parts
 from attn_kernels.core.model import Model
 from attn_kernels.kernels.config_check import check_config
+from attn_kernels.kernels.divide import divide_kernel
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.offline.compile import compile_config
+from attn_kernels.offline.compile import compile_config, compile_source
 from attn_kernels.offline.processes import ENDED, compile_in_processes, describe_error
-from attn_kernels.offline.resources import Resources
+from attn_kernels.offline.resources import Resources, measure
+from attn_kernels.offline.sources import index_source
 from attn_kernels.planning import make
 
 LARGEST_HEAD = 256
@@ -118,8 +120,6 @@ MIXED_HOOK = MixedHook()
 
 def _job_of(case: CheckCase) -> HookJob | HookOutcome:
     """The compilation at the largest sizes that kernels accept; an outcome if there is no such config."""
-    if case.variant in WAYS:  # they launch kernels that are cases of unified_attention
-        return HookOutcome({})
     try:
         config = Config(case.variant, **case.parameters)
     except TypeError as error:
@@ -141,7 +141,8 @@ def _size(case: CheckCase, name: str, most: int) -> int:
 
 def jobs_of_hopper(job: HookJob) -> list[HookJob]:
     """The job at the largest sizes, up to its own, that the Hopper kernel takes; none where it takes none."""
-    if job.target != "sm_90" or job.features:
+    may_use = job.config.descriptors or (needs_parts(job.config) and job.config.variant not in WAYS)
+    if not may_use or job.target != "sm_90" or job.features:
         return []
     from attn_kernels.kernels import hopper  # not at import: Gluon is experimental
 
@@ -153,20 +154,24 @@ def jobs_of_hopper(job: HookJob) -> list[HookJob]:
     return []
 
 
+def compile_divide(target: str) -> Resources:
+    """Compile the kernel that divides mixed batches; it is the same for all of them."""
+    return measure(compile_source(index_source(divide_kernel, {}, target), target))
+
+
 def attempt(job: HookJob) -> HookOutcome:
     """Compile a job's kernels, and those to which its launches may fall back.
 
     What the Hopper kernel cannot compute falls back to pointers, or to the parts of a mixed batch. The
-    configs of the parts are cases of ``unified_attention``.
+    configs of the parts, and of whole batches, are cases of ``unified_attention``.
     """
-    kernels: dict[str, Resources] = {}
     try:
-        check_config(job.config)
-        mixed = VARIANTS[job.config.variant].mixed
-        jobs = [] if mixed else [job._replace(config=job.config._replace(descriptors=0))]
-        if job.config.descriptors or mixed:
-            jobs = [*jobs_of_hopper(job), *jobs]
-        for one in jobs:
+        if job.config.variant not in WAYS:
+            check_config(job.config)
+        mixed = needs_parts(job.config)
+        kernels = {"divide": compile_divide(job.target)} if mixed else {}
+        plain = job._replace(config=job.config._replace(descriptors=0))
+        for one in [*jobs_of_hopper(job), *([] if mixed else [plain])]:
             kernels |= compile_config(
                 one.config,
                 target=one.target,

@@ -138,13 +138,20 @@ def _source(config: Config, special: Specialisation, shape: CompileShape) -> Ker
 
 def _schedule_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSource:
     """The kernel that computes the schedule of the Hopper kernel once a plan."""
-    roles = hopper.roles_of(config, shape.queries_per_kv)
-    names = schedule_kernel.arg_names
-    values = (*roles, CHUNK)
-    constants = dict(zip(names[-len(values) :], values, strict=True))
-    types = {name: "*i32" if name.endswith("_ptr") else "i32" for name in names}
+    values = (*hopper.roles_of(config, shape.queries_per_kv), CHUNK)
+    names = schedule_kernel.arg_names[-len(values) :]
+    return index_source(schedule_kernel, dict(zip(names, values, strict=True)), shape.target)
+
+
+def index_source(kernel: Any, constants: dict[str, Any], target: str) -> KernelSource:
+    """A kernel that runs once a plan and takes index tensors and integers."""
+    types = {name: "*i32" if name.endswith("_ptr") else "i32" for name in kernel.arg_names}
     signature = types | dict.fromkeys(constants, "constexpr")
-    return KernelSource(schedule_kernel, signature, constants, {}, dict(ONE_PROGRAM_OPTIONS))
+    small = [["tt.pointer_range", 32]] if TARGETS[target].backend == "hip" else []
+    attributes: dict[tuple[int, ...], list[list[Any]]] = {
+        (index,): small for index, name in enumerate(kernel.arg_names) if signature[name] == "*i32"
+    }
+    return KernelSource(kernel, signature, constants, attributes, dict(ONE_PROGRAM_OPTIONS))
 
 
 def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSource:

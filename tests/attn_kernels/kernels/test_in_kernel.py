@@ -105,9 +105,9 @@ def test_the_command(capsys, monkeypatch):
     assert main(["--batches", "5", "--device", "nvidia_h200"]) == 0
     assert capsys.readouterr().out == "5 batches, 1 trees on cpu: 0 differences\n"
     monkeypatch.setitem(in_kernel.MODULES, "nvidia_h200", in_kernel.MODULES["default"])
-    assert main(["--batches", "60", "--device", "nvidia_h200"]) == 1
+    assert main(["--batches", "200", "--device", "nvidia_h200"]) == 1
     out, err = capsys.readouterr()
-    assert out.startswith("60 batches, 1 trees on cpu: ") and "0 differences" not in out.split(": ")[1][:2]
+    assert out.startswith("200 batches, 1 trees on cpu: ") and "0 differences" not in out.split(": ")[1][:2]
     assert err.startswith("nvidia_h200: 1, but the host chooses ")
 
 

@@ -20,11 +20,13 @@ from attn_kernels.launch import direct
 from attn_kernels import Config, run
 from attn_kernels.core.structures import OfPlan
 from attn_kernels.kernels import arguments, hopper
+from attn_kernels.kernels.arguments import ONE_PROGRAM_OPTIONS
+from attn_kernels.kernels.divide import divide_kernel
 from attn_kernels.kernels.schedule import bind_schedule
 from attn_kernels.kernels.stream_k import why_not
 from attn_kernels.offline.__main__ import ALL
 from attn_kernels.offline.resources import TARGETS
-from attn_kernels.offline.sources import CACHE_POINTERS, FEATURES, CompileShape, sources
+from attn_kernels.offline.sources import CACHE_POINTERS, FEATURES, CompileShape, index_source, sources
 from attn_kernels.testing.poisoned import make_batch
 from attn_kernels.kernels.registry import VARIANTS
 
@@ -110,7 +112,22 @@ for name in ("qblock_M128_T64_W8_S2_D1", "stream_k_M16_T64_W4_S2_D1", "pod_M128_
         bound.kernel[bound.grid(plan)](*arguments, **bound.options)
         ((kernel, signature, constants, options, attributes),) = compiled
         assert (kernel, signature, filled(attributes)) == (source.kernel, source.signature, {}), signature
+        assert filled(source.attributes) == {}
         assert {kernel.arg_names[place[0]]: value for place, value in constants.items()} == source.constants
+        assert str(options) == str(make_backend(gpu.target).parse_options(source.options))
+        print(kernel.__name__)
+        compiled.clear()
+
+# The kernel that divides mixed batches, with index tensors of any alignment.
+for name, gpu.target in TARGETS.items():
+    torch.version.hip = "7.0" if gpu.target.backend == "hip" else None
+    for first in range(2):
+        starts = torch.zeros(5, dtype=torch.int32)[first:]
+        divide_kernel.device_caches.clear()
+        divide_kernel[(1,)](starts, starts, starts, 3 - first, 1, 16, 1, **ONE_PROGRAM_OPTIONS)
+        ((kernel, signature, constants, options, attributes),) = compiled
+        source = index_source(divide_kernel, {}, name)
+        assert (signature, constants, filled(attributes)) == (source.signature, {}, filled(source.attributes))
         assert str(options) == str(make_backend(gpu.target).parse_options(source.options))
         print(kernel.__name__)
         compiled.clear()
@@ -128,4 +145,5 @@ def test_launches_compile_what_is_compiled_offline(tmp_path):
     assert result.returncode == 0, result.stderr[-4000:]
     nvidia, amd = (2 * 5 * kernels for kernels in (17, 16))  # targets, sets of features, kernels
     schedules = 3 * 2  # configs, batches
-    assert len(result.stdout.split()) == nvidia + amd + schedules
+    divisions = 4 * 2  # targets, alignments
+    assert len(result.stdout.split()) == nvidia + amd + schedules + divisions

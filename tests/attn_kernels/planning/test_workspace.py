@@ -8,6 +8,7 @@ from launch_recorder import run as run_layer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_kernels import Model, Workspace
+from attn_kernels.choose import mixed
 from attn_kernels.kernels.scratch import ScratchSizes
 from attn_kernels.testing.poisoned import run_poisoned
 
@@ -138,7 +139,8 @@ def test_maxima_that_cannot_be_are_refused(changes, error, message):
         Workspace.for_maxima("cpu", MODEL, **(MAXIMA | {"configs": [config_of("segmented")]} | changes))
 
 
-def test_a_workspace_of_another_device_is_refused():
+def test_a_workspace_of_another_device_is_refused(new_process, monkeypatch):
+    monkeypatch.setattr(mixed, "describe_device", lambda device: ("no GPU", "none", "cpu"))
     workspace = Workspace.for_maxima("meta", MODEL, **MAXIMA, max_segments=3)
     with pytest.raises(ValueError, match="workspace is on meta, but cu_seqlens_q is on cpu"):
         batch_of().plan(config=config_of("segmented"), workspace=workspace)

@@ -68,7 +68,7 @@ def test_it_is_a_whole_run(recorded: RecordedRun) -> None:
     times = Times(recorded.visits)
     variants = {entry.id: entry.variant for entry in recorded.header.configs}
     timed = Counter(variants[config] for s in recorded.scenarios for config in times.medians(s))
-    assert set(timed) == set(UNIFIED.variants) - {"stream_k"}  # of captured graphs
+    assert set(timed) == set(variants.values()) >= set(UNIFIED.variants) - {"stream_k"}
     assert all(times.next_repeat(scenario) > 2 for scenario in recorded.scenarios)
     seen_once = 0  # a config that a late round found best, when the time was over
     for scenario in recorded.scenarios:
