@@ -4,7 +4,8 @@ A tree chooses for one batch, but a graph is replayed for batches that it was no
 programs (sequences times KV heads) are few, only splitting contexts fills the GPU. Then the tree's choice for
 the maxima splits contexts of any length. If they are many, the tree's choice for the longest contexts is
 wrong for short ones. Then the GPU divides the work at each replay: ``ON_DEVICE`` calls the tree for the
-number of segments of this batch, and ``STREAM_K`` shares all tiles evenly. ``ON_DEVICE`` is left out where no
+number of segments of this batch, and ``STREAM_K`` shares all tiles evenly. So does a tree's own choice of
+that variant, which stays. ``ON_DEVICE`` is left out where no
 module has the tree as a Triton function, or where the tree does not split even the longest contexts.
 docs/graphs.md has the figures.
 """
@@ -109,8 +110,10 @@ def _for_device(heuristic: Heuristic, device: torch.device) -> Choose:
     count, has_function = multiprocessors(device), _has_function(heuristic)
 
     def choose(**maxima: int) -> LaunchConfig:
-        by_tree = tree(**maxima)
-        can_split_on_device = has_function and complete(by_tree).num_segments > 1
+        by_tree = complete(tree(**maxima))
+        if by_tree.variant == STREAM_K.variant:
+            return by_tree
+        can_split_on_device = has_function and by_tree.num_segments > 1
         return for_decode(count, can_split_on_device, maxima) or by_tree
 
     return choose

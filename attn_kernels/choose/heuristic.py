@@ -12,6 +12,7 @@ from attn_kernels.choose.choice_log import logged
 from attn_kernels.choose.overrides import CONFIG, DEVICE, overrides
 from attn_kernels.choose.untuned import warn_if_untuned
 from attn_kernels.core.config import Config, LaunchConfig, complete
+from attn_kernels.kernels.registry import VARIANTS
 
 Choose = Callable[..., LaunchConfig]
 
@@ -41,10 +42,12 @@ def describe_device(device: torch.device) -> tuple[str, str, str]:
 def heuristic_for_device(device: torch.device) -> Heuristic:
     """Return what environment variables force, else the generated module nearest to ``device``.
 
+    A forced config for both parts of a mixed batch chooses nothing else.
+
     Warns once of a GPU without a module of its own. Raises ValueError about an environment variable.
     """
     config = overrides().config
-    if config is not None:
+    if config is not None and not VARIANTS[config.variant].mixed:
         return Heuristic(CONFIG, lambda **features: config)
     return _module_for_device(device)
 

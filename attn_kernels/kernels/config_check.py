@@ -49,9 +49,14 @@ def check_config(config: Config) -> None:
             _check(config, "num_warps", config.num_warps == 8, "8 is needed with descriptors")
         else:
             _check(config, "block_m", config.block_m <= 64, "at most 64 is needed with descriptors")
+            _check(config, "num_warps", config.num_warps == 4, "4 is needed with descriptors")
+            _check(
+                config, "programs_per_sm", config.programs_per_sm <= 2, "1 or 2 is needed with descriptors"
+            )
     if variant.mixed:
         _check(config, "block_m", config.block_m == 128, f"128 is needed by {config.variant}")
         _check(config, "tile_size", config.tile_size in (64, 128), f"64 or 128 is needed by {config.variant}")
+        _check(config, "num_warps", config.num_warps == 4, f"4 is needed by {config.variant}")
         _check(config, "num_stages", config.num_stages >= 2, f"at least 2 is needed by {config.variant}")
         _check(
             config, "decode_tile", config.decode_tile in (64, 128), f"64 or 128 is needed by {config.variant}"

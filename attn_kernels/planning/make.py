@@ -15,6 +15,8 @@ from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.scratch import Scratch, ScratchSizes
 from attn_kernels.launch.direct import launch_cache_for
 
+BOTH = 2  # the part of one launch for both parts
+
 
 class Step(NamedTuple):
     """What ``plan`` was given beside lengths and configs, after its checks."""
@@ -51,6 +53,8 @@ def make_plan(step: Step, lengths: Lengths, config: LaunchConfig, part: int = 0)
     Raises TypeError and ValueError about ``config``, the workspace and environment variables.
     """
     full_config = _complete_and_checked(config)
+    if VARIANTS[full_config.variant].mixed and part != BOTH:
+        raise ValueError(f"config is {full_config}, but it needs parts")
     model, device = step.model, step.cu_seqlens_q.device
     sizes = ScratchSizes(
         lengths.num_seqs,

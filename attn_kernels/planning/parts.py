@@ -15,7 +15,7 @@ from attn_kernels.choose.heuristic import Choose
 from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.structures import Plan
-from attn_kernels.planning.make import Step, chosen, make_plan
+from attn_kernels.planning.make import BOTH, Step, chosen, make_plan
 
 
 def plan_parts(
@@ -42,7 +42,7 @@ def plan_parts(
     step_of_prompts = step._replace(cu_seqlens_q=cu_prompts, for_capture=True)
     plan_of_decodes = make_plan(step_of_decodes, decodes, configs[0], part=0)
     plan_of_prompts = make_plan(step_of_prompts, prompts, configs[1], part=1)
-    plan_of_both = None if fused is None else make_plan(step_of_prompts, batch, fused, part=2)
+    plan_of_both = None if fused is None else make_plan(step_of_prompts, batch, fused, part=BOTH)
     if plan_of_both is not None:
         plan_of_both.workspace += (cu_decodes,)
     return dataclasses.replace(

@@ -27,7 +27,7 @@ def choose(
     kv_element_size: int,
 ) -> Config:
     queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
-    if queries_per_kv > 128:
+    if queries_per_kv > 32:
         return SERIES_M0_T0_W0_S0
     if kv_element_size <= 1:
         return SERIES_M0_T0_W0_S0
