@@ -110,10 +110,10 @@ def _for_device(heuristic: Heuristic, device: torch.device) -> Choose:
     count, has_function = multiprocessors(device), _has_function(heuristic)
 
     def choose(**maxima: int) -> LaunchConfig:
-        by_tree = complete(tree(**maxima))
+        by_tree = tree(**maxima)
         if by_tree.variant == STREAM_K.variant:
             return by_tree
-        can_split_on_device = has_function and by_tree.num_segments > 1
+        can_split_on_device = has_function and complete(by_tree).num_segments > 1
         return for_decode(count, can_split_on_device, maxima) or by_tree
 
     return choose
