@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,8 +28,7 @@ from attn_kernels.warmup.jobs import Job
 from attn_kernels.warmup.processes import compile_in_parallel
 from benchmarks.attention.drawn_batches import up_to
 from benchmarks.common import configs, environment
-from benchmarks.common.implementations import NotApplicable
-from benchmarks.common.in_parts import PartsJob, parts_class, parts_of
+from benchmarks.common.in_parts import PartsJob
 from benchmarks.launch.threads import Hang, in_threads
 from benchmarks.launch.timing import synchronise
 from verification.busy import SPIN_MS, BusyMultiprocessors
@@ -113,11 +111,8 @@ class StressCase:
 
 
 def launch(batch: Batch, tensors: PoisonedBatch, workspace: Workspace | None, layers: int) -> list[Tensor]:
-    """Plan with `parts`, where the package has it, and launch so many layers onto outputs of NaN."""
-    options: dict[str, Any] = {"check": False, "workspace": workspace}
-    with contextlib.suppress(NotApplicable):
-        options["parts"] = parts_of(batch.query_lens, batch.context_lens)
-    plan = tensors.plan(**options)
+    """Plan with `parts`, and launch so many layers onto outputs of NaN."""
+    plan = tensors.plan(check=False, workspace=workspace, parts=batch.parts)
     outputs = [torch.full_like(tensors.q, torch.nan) for _ in range(layers)]
     for out in outputs:
         attn_kernels.run(plan, tensors.q, tensors.k_cache, tensors.v_cache, out=out)
@@ -209,10 +204,6 @@ def main() -> int:
     device = environment.device_from(args.device)
     check_arguments(args, device)
     print(environment.headline(environment.describe(device)), flush=True)
-    try:
-        parts_class()
-    except NotApplicable as error:
-        print(f"planned without parts: {error}")
     batches = draw(ON_GPU if device.type == "cuda" else ON_CPU, args.seed)
     jobs: list[Job] = [*map(PartsJob, batches)]
     jobs += (plain_job(batch, configs.chosen(batch, device)) for batch in batches)

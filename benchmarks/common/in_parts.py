@@ -3,24 +3,19 @@
 import dataclasses
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-import attn_kernels
 from attn_kernels import Plan
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import BatchTensors, KVSet, launches_of, plan_for, stand_in
 from attn_kernels.measure.timing import Launch
-from benchmarks.common.implementations import NotApplicable, PreparedLaunches
-
-MOST_DECODE_TOKENS = 8  # query tokens of a decode with its drafts, as in Parts
+from benchmarks.common.implementations import PreparedLaunches
 
 
 def count_decodes(batch: Batch) -> int:
-    """Count the leading sequences of at most MOST_DECODE_TOKENS query tokens."""
-    lens = enumerate(batch.query_lens)
-    return next((i for i, length in lens if length > MOST_DECODE_TOKENS), batch.num_seqs)
+    """Count the decodes in front of a batch."""
+    return batch.parts.decodes.num_seqs
 
 
 def is_mixed(batch: Batch) -> bool:
@@ -57,45 +52,9 @@ def split_tensors(tensors: BatchTensors) -> tuple[BatchTensors, BatchTensors]:
     )
 
 
-def parts_class() -> Any:
-    """Return `attn_kernels.Parts`; raises NotApplicable where the package has none."""
-    parts = getattr(attn_kernels, "Parts", None)
-    if parts is None:
-        raise NotApplicable("this attn_kernels has no Parts")
-    return parts
-
-
-def parts_of(query_lens: tuple[int, ...], context_lens: tuple[int, ...]) -> Any:
-    """Return the `Parts` of a batch; raises NotApplicable where the package has none."""
-    return parts_class().of(query_lens, context_lens)
-
-
-def parts_of_maxima(decodes: tuple[int, ...], prompts: tuple[int, ...]) -> Any:
-    """Return the `Parts` of the maxima of each part, in the order of `Lengths`; raises as `parts_of`."""
-    parts, lengths = parts_class(), getattr(attn_kernels, "Lengths")  # noqa: B009
-    return parts(lengths(*decodes), lengths(*prompts))
-
-
-def plan_in_parts(tensors: BatchTensors) -> Plan:
-    """Plan a mixed batch with `parts`; raises NotApplicable without Parts."""
-    batch = tensors.batch
-    options: dict[str, Any] = {"parts": parts_of(batch.query_lens, batch.context_lens)}
-    return attn_kernels.plan(
-        tensors.cu_seqlens_q,
-        tensors.seqused_k,
-        tensors.block_table,
-        batch.model,
-        num_query_tokens=batch.num_query_tokens,
-        num_kv_tokens=batch.num_kv_tokens,
-        max_query_len=batch.max_query_len,
-        max_seq_len=batch.max_seq_len,
-        **options,
-    )
-
-
 def configs_text(plan: Plan) -> str:
-    """Return the plan's config, or those of its parts."""
-    parts: tuple[Plan, ...] = getattr(plan, "parts", ()) or (plan,)
+    """Return the config of a plan's one launch, or those of its parts."""
+    parts = (plan,) if plan.fused is not None else plan.parts or (plan,)
     return " + ".join(str(part.config) for part in parts)
 
 
@@ -106,7 +65,7 @@ class OursInParts:
     name: str = "parts"
 
     def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
-        plan = plan_in_parts(tensors)
+        plan = plan_for(tensors, in_parts=True)
         return PreparedLaunches(launches_of(plan, tensors), lambda i: tensors.sets[i].out, configs_text(plan))
 
 
@@ -151,7 +110,4 @@ class PartsJob:
         return None
 
     def run(self, device: torch.device) -> None:
-        try:
-            OursInParts().prepare(stand_in(self.batch, device)).launches[0]()
-        except NotApplicable:  # the run itself says so
-            return
+        OursInParts().prepare(stand_in(self.batch, device)).launches[0]()

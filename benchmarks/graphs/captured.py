@@ -28,8 +28,8 @@ from attn_kernels.measure.timing import time_together
 from attn_kernels.warmup.jobs import Job
 from attn_kernels.warmup.processes import compile_in_parallel
 from benchmarks.common import environment
-from benchmarks.common.implementations import PEERS_FOLDER, NotApplicable, load_peers, run_fa3
-from benchmarks.common.in_parts import PartsJob, parts_class
+from benchmarks.common.implementations import PEERS_FOLDER, load_peers, run_fa3
+from benchmarks.common.in_parts import PartsJob
 from benchmarks.graphs.captured_step import CaptureCandidate, CapturedStep, ServerBuffers
 from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, CaptureServer, ServerBatch, draw
 from benchmarks.graphs.tables import EXACT, EXACT_PARTS, OURS, PARTS, SAME, CapturedTimes, lines
@@ -184,11 +184,6 @@ def main() -> int:
     dtype = torch.float16 if args.smoke else torch.bfloat16
     facts = environment.describe(device)
     print(environment.headline(facts), flush=True)
-    if args.parts:
-        try:
-            parts_class()
-        except NotApplicable as error:
-            environment.stop(f"--parts: {error}")
     counts = dict.fromkeys(BATCHES, 2) if args.smoke else BATCHES | (BATCHES_IN_PARTS if args.parts else {})
     batches = [
         dataclasses.replace(drawn, batch=drawn.batch.at(dtype=dtype))

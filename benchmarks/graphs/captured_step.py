@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 import attn_kernels
-from attn_kernels import Config, LaunchConfig, Plan
+from attn_kernels import Config, LaunchConfig, Parts, Plan
 from attn_kernels.launch.run import begin
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import BatchTensors, KVSet
 from attn_kernels.measure.timing import capture
-from benchmarks.common.in_parts import parts_of
 from benchmarks.graphs.server_batches import CaptureServer, GraphMaxima
 
 BLOCK_SIZE = 16
@@ -126,7 +125,7 @@ class CapturedStep:
             self._options["parts"] = (
                 sizes.parts
                 if isinstance(sizes, GraphMaxima)
-                else parts_of(sizes.query_lens, sizes.context_lens)
+                else Parts.of(sizes.query_lens, sizes.context_lens)
             )
         self._plan: Plan | None = None
         self.replay_us = 0.0

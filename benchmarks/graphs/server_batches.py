@@ -5,10 +5,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
+from attn_kernels import Lengths, Parts
 from attn_kernels.measure.batches import Batch, HeadLayout, short
-from benchmarks.common.in_parts import parts_of_maxima
 
 K = 1024
 KINDS = ("decode", "short", "mixed")
@@ -38,15 +37,12 @@ class GraphMaxima:
         )
 
     @property
-    def parts(self) -> Any:
-        """The `Parts` of a mixed graph: any sequence may decode, and up to MOST_CHUNKS compute chunks.
-
-        Raises NotApplicable where `attn_kernels` has none.
-        """
+    def parts(self) -> Parts:
+        """The parts of a mixed graph: any sequence may decode, and up to MOST_CHUNKS compute chunks."""
         longest, decodes, chunks = self.max_seq_len, self.num_seqs, min(MOST_CHUNKS, self.num_seqs)
-        return parts_of_maxima(
-            (decodes, decodes, 1, longest, decodes * longest),
-            (chunks, self.num_query_tokens, self.max_query_len, longest, chunks * longest),
+        return Parts(
+            Lengths(decodes, decodes, 1, longest, decodes * longest),
+            Lengths(chunks, self.num_query_tokens, self.max_query_len, longest, chunks * longest),
         )
 
     def largest(self, layout: HeadLayout) -> Batch:

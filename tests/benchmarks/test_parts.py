@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import attn_kernels
 from attn_kernels.measure.batches import Batch, HeadLayout, decode, prefill, speculative
 from attn_kernels.measure.checking import check, expect
 from attn_kernels.measure.roofline import Ceilings
@@ -140,7 +139,6 @@ def test_captured_refuses_parts_where_nothing_can_be_in_parts(
     assert capsys.readouterr().err == "--parts: the set mixed is needed\n"
 
 
-@pytest.mark.skipif(not hasattr(attn_kernels, "Parts"), reason="this attn_kernels has no Parts")
 def test_a_graph_in_parts_is_replayed_for_random_batches_and_checked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,7 +159,6 @@ def test_a_graph_in_parts_is_replayed_for_random_batches_and_checked(
     assert f"WRONG {PARTS}, " in capsys.readouterr().out
 
 
-@pytest.mark.skipif(not hasattr(attn_kernels, "Parts"), reason="this attn_kernels has no Parts")
 def test_plans_with_parts_write_the_whole_output() -> None:
     tensors = materialise(BATCH.at(dtype=torch.float16), CPU)
     prepared = OursInParts().prepare(tensors)
