@@ -10,9 +10,9 @@ from torch import Tensor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
-from attn_kernels.kernels.arguments import CU_SEQLENS_Q, Specialisation, of_workspace
-from attn_kernels.kernels.hopper_gate import hopper_for
-from attn_kernels.kernels.schedule import bind_schedule, schedule_kernel
+from attn_kernels.kernels.arguments import Specialisation, of_workspace
+from attn_kernels.kernels.hopper_gate import bind_hopper, bind_schedules, take_schedule
+from attn_kernels.kernels.schedule import schedule_kernel
 from attn_kernels.kernels.scratch import Scratch, ScratchMaxima, ScratchSizes
 from attn_kernels.kernels.static_grid import multiprocessors
 from attn_kernels.kernels.variant import ConfigGrid, Variant
@@ -23,19 +23,12 @@ MAX_ROWS = 64  # of a decode's query tile, whatever the model
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
     """The launch that computes the schedule; none where the kernel cannot be used."""
-    hopper = hopper_for(plan.device)
-    if hopper is None:
-        return ()
-    roles = hopper.roles_of(plan.config, plan.model.queries_per_kv)
-    return (bind_schedule(roles, SCHEDULE, CU_SEQLENS_Q, CU_DECODES),)
+    return bind_schedules(plan, SCHEDULE, CU_DECODES)
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """One launch; none if the kernel cannot compute the layer, and its parts have to be launched."""
-    hopper = hopper_for(plan.device)
-    if hopper is None or hopper.why_not(plan, layer) is not None:
-        return ()
-    return (hopper.bind(plan, layer, SCHEDULE, CU_SEQLENS_Q, CU_DECODES, FRAGMENTS),)
+    return bind_hopper(plan, layer, SCHEDULE, cu_decodes=CU_DECODES, fragments=FRAGMENTS)
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
@@ -45,16 +38,10 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 
 def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
     """The schedule and the decodes' fragments, where the kernel can be used."""
-    hopper = hopper_for(scratch.device)
-    if hopper is None or sizes.config is None:
+    schedule = take_schedule(scratch, sizes)
+    if not schedule:
         return ()
-    roles = hopper.roles_of(sizes.config, sizes.queries_per_kv)
-    schedule = scratch.schedule(roles.length(sizes.num_query_tokens, sizes.num_seqs), sizes)
-    rows = hopper.decode_rows(sizes.config, sizes.queries_per_kv)
-    return (
-        schedule,
-        *scratch.fragments(multiprocessors(scratch.device), sizes._replace(block_m=min(rows, MAX_ROWS))),
-    )
+    return (*schedule, *scratch.fragments(multiprocessors(scratch.device), sizes._replace(block_m=MAX_ROWS)))
 
 
 def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:

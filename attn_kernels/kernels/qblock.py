@@ -9,22 +9,19 @@ from collections.abc import Callable
 
 import triton
 import triton.language as tl
-from torch import Tensor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, OfPlan, Plan
 from attn_kernels.kernels.arguments import (
-    CU_SEQLENS_Q,
     JIT_OPTIONS,
     Specialisation,
     common_arguments,
     of_workspace,
 )
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
-from attn_kernels.kernels.hopper_gate import hopper_for
+from attn_kernels.kernels.hopper_gate import bind_hopper, bind_schedules, take_schedule
 from attn_kernels.kernels.query_tile import attend_and_store, find_q_block, load_scales
-from attn_kernels.kernels.schedule import bind_schedule, schedule_kernel
-from attn_kernels.kernels.scratch import Scratch, ScratchSizes
+from attn_kernels.kernels.schedule import schedule_kernel
 from attn_kernels.kernels.variant import ConfigGrid, Variant
 
 SCHEDULE = of_workspace(0)
@@ -132,31 +129,17 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
     return (Specialisation(qblock_kernel),)
 
 
-def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
-    """The schedule of the Hopper kernel, if the config has descriptors and the device is a Hopper GPU."""
-    hopper = hopper_for(scratch.device)
-    if hopper is None or sizes.config is None or not sizes.config.descriptors:
-        return ()
-    roles = hopper.roles_of(sizes.config, sizes.queries_per_kv)
-    return (scratch.schedule(roles.length(sizes.num_query_tokens, sizes.num_seqs), sizes),)
-
-
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
-    """The launch that computes the schedule, if there is one."""
-    hopper = hopper_for(plan.device)
-    if hopper is None or not plan.config.descriptors:
-        return ()
-    roles = hopper.roles_of(plan.config, plan.model.queries_per_kv)
-    return (bind_schedule(roles, SCHEDULE, CU_SEQLENS_Q, CU_SEQLENS_Q),)
+    """The launch that computes the schedule of the Hopper kernel, if the config has descriptors."""
+    return bind_schedules(plan, SCHEDULE)
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """One launch: of the Hopper kernel if the config has descriptors and the layer allows it."""
+    by_hopper = bind_hopper(plan, layer, SCHEDULE)
+    if by_hopper:
+        return by_hopper
     group = bind_group(plan, layer)
-    if plan.config.descriptors:
-        hopper = hopper_for(plan.device)
-        if hopper is not None and hopper.why_not(plan, layer) is None:
-            return (hopper.bind(plan, layer, SCHEDULE, CU_SEQLENS_Q, CU_SEQLENS_Q, (None,) * 4),)
     arguments, const, options = common_arguments(plan, layer)
 
     def programs(plan: Plan) -> tuple[int, int, int]:
@@ -171,7 +154,7 @@ VARIANT = Variant(
     kernels=(qblock_kernel, schedule_kernel),
     bind=bind,
     bind_once=bind_once,
-    scratch=take_scratch,
+    scratch=take_schedule,
     specialise=specialise,
     parameters=frozenset({"descriptors"}),
     samples=(Config("qblock", block_m=64, tile_size=32),),

@@ -13,14 +13,13 @@ from torch import Tensor
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels.arguments import (
-    CU_SEQLENS_Q,
     JIT_OPTIONS,
     Specialisation,
     common_arguments,
     of_workspace,
 )
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
-from attn_kernels.kernels.hopper_gate import hopper_for
+from attn_kernels.kernels.hopper_gate import bind_hopper, bind_schedules, take_schedule
 from attn_kernels.kernels.linear_tiles import count_tiles, find_tile
 from attn_kernels.kernels.query_tile import (
     attend_cache,
@@ -29,7 +28,7 @@ from attn_kernels.kernels.query_tile import (
     load_scales,
     store_normalised,
 )
-from attn_kernels.kernels.schedule import bind_schedule, schedule_kernel
+from attn_kernels.kernels.schedule import schedule_kernel
 from attn_kernels.kernels.scratch import Scratch, ScratchMaxima, ScratchSizes
 from attn_kernels.kernels.static_grid import multiprocessors
 from attn_kernels.kernels.stream_k_fragments import (
@@ -145,11 +144,7 @@ def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
     if reason is not None:
         raise ValueError(f"config.variant is 'stream_k', but {reason}: use another")
     fragments = scratch.fragments(multiprocessors(scratch.device) * sizes.programs_per_sm, sizes)
-    hopper = hopper_for(scratch.device)
-    if hopper is None or sizes.config is None or not sizes.config.descriptors:
-        return fragments
-    roles = hopper.roles_of(sizes.config, sizes.queries_per_kv)
-    return (*fragments, scratch.schedule(roles.length(sizes.num_query_tokens, sizes.num_seqs), sizes))
+    return (*fragments, *take_schedule(scratch, sizes))
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
@@ -158,11 +153,7 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
     """The launch that computes the schedule of the Hopper kernel, if the config has descriptors."""
-    hopper = hopper_for(plan.device)
-    if hopper is None or not plan.config.descriptors:
-        return ()
-    roles = hopper.roles_of(plan.config, plan.model.queries_per_kv)
-    return (bind_schedule(roles, SCHEDULE, CU_SEQLENS_Q, CU_SEQLENS_Q),)
+    return bind_schedules(plan, SCHEDULE)
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
@@ -170,9 +161,9 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
 
     It is of the Hopper kernel if the config has descriptors and the layer allows it.
     """
-    hopper = hopper_for(plan.device) if plan.config.descriptors else None
-    if hopper is not None and hopper.why_not(plan, layer) is None:
-        return (hopper.bind(plan, layer, SCHEDULE, CU_SEQLENS_Q, CU_SEQLENS_Q, FRAGMENTS),)
+    by_hopper = bind_hopper(plan, layer, SCHEDULE, fragments=FRAGMENTS)
+    if by_hopper:
+        return by_hopper
     arguments, const, options = common_arguments(plan, layer)
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     arguments = (*arguments, *FRAGMENTS, plan.model.num_kv_heads, const)
