@@ -1,0 +1,1 @@
+"""Integrations with inference engines, one module each; importing a module registers the attention."""

@@ -1,0 +1,238 @@
+"""Tiny random models of transformers, against their copies in float32 with eager attention."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+transformers = pytest.importorskip("transformers", minversion="5")
+
+from attn_kernels.engines import transformers as engine  # noqa: E402
+
+WINDOW = 20  # longer than a page, and shorter than prompts
+PROMPT, NEW = 27, 6
+SIZES: dict[str, Any] = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.3,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": None,
+}
+KINDS = ["sliding_attention", "full_attention"]
+CONFIGS: dict[str, Any] = {
+    "llama": lambda: transformers.LlamaConfig(**SIZES),
+    "qwen3": lambda: transformers.Qwen3Config(**SIZES),
+    "gemma2": lambda: transformers.Gemma2Config(
+        **SIZES, sliding_window=WINDOW, layer_types=KINDS, attn_logit_softcapping=3.0, query_pre_attn_scalar=8
+    ),
+    "gpt_oss": lambda: transformers.GptOssConfig(
+        **SIZES,
+        sliding_window=WINDOW,
+        layer_types=KINDS,
+        num_local_experts=2,
+        num_experts_per_tok=2,
+    ),
+}
+PADDING = {"plain": (0, 0), "left padding": (11, 0), "both padded": (19, 3)}
+
+
+def make(name: str, dtype: torch.dtype = torch.float16) -> Any:
+    torch.manual_seed(7)
+    model = transformers.AutoModelForCausalLM.from_config(
+        CONFIGS[name](), attn_implementation="attn_kernels", dtype=dtype
+    ).eval()
+    assert model.config._attn_implementation == "attn_kernels"
+    return model
+
+
+def prompts(padding: tuple[int, ...], length: int = PROMPT) -> tuple[Tensor, Tensor]:
+    ids = torch.randint(1, 97, (len(padding), length), generator=torch.Generator().manual_seed(3))
+    mask = torch.ones_like(ids)
+    for i, count in enumerate(padding):
+        ids[i, :count] = 0
+        mask[i, :count] = 0
+    return ids, mask
+
+
+def both(model: Any, call: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """What `call` returns for the model, and for its copy in float32 with eager attention."""
+    copied = copy.deepcopy(model).float()
+    copied.set_attn_implementation("eager")
+    with torch.no_grad():
+        return call(model), call(copied)
+
+
+def assert_close(got: Tensor, expected: Tensor) -> None:
+    """Assert that logits are as close as roundings of a whole model allow."""
+    assert torch.isfinite(got).all()
+    scale = expected.std().item()
+    error = (got.float() - expected).abs().max().item()
+    assert error <= (0.05 if got.dtype == torch.float16 else 0.4) * scale, (error, scale)
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("padding", PADDING.values(), ids=PADDING)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_generate_returns_the_tokens_and_logits_of_eager_attention(
+    name: str, padding: tuple[int, ...], cache: str
+) -> None:
+    model = make(name)
+    ids, mask = prompts(padding)
+
+    def generate(model: Any) -> Any:
+        return model.generate(
+            ids,
+            attention_mask=mask,
+            max_new_tokens=NEW,
+            do_sample=False,
+            cache_implementation=cache,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+
+    got, expected = both(model, generate)
+    assert got.sequences.tolist() == expected.sequences.tolist()
+    for logits, wanted in zip(got.logits, expected.logits, strict=True):
+        assert_close(logits, wanted.float())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_forward_pass_without_a_cache(name: str, dtype: torch.dtype) -> None:
+    model = make(name, dtype)
+    ids, mask = prompts((5, 0, 0))
+    mask[1, -4:] = 0  # padding on the right
+    got, expected = both(model, lambda model: model(ids, attention_mask=mask, use_cache=False).logits)
+    assert_close(got[mask.bool()], expected[mask.bool()])
+
+
+@pytest.mark.parametrize("slots", [48, 45], ids=["views", "copies"])
+def test_a_static_cache_whose_length_only_the_device_knows(slots: int) -> None:
+    model = make("llama")
+    ids, _ = prompts((0, 0))
+
+    def steps(model: Any) -> Tensor:
+        cache = transformers.StaticCache(config=model.config, max_cache_len=slots)
+        chunks = [model(chunk, past_key_values=cache).logits for chunk in ids.split([19, 7, 1], 1)]
+        return torch.cat(chunks, 1)
+
+    got, expected = both(model, steps)
+    assert_close(got, expected)
+
+
+@pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
+@pytest.mark.parametrize("chunks", [[6, 20, 16, 1], [17, 1, 1, 1, 1, 1, 21]], ids=str)
+def test_steps_of_several_tokens_after_padding_and_past_the_window(chunks: list[int], static: bool) -> None:
+    model = make("gemma2")
+    ids, mask = prompts((9, 0), 43)
+
+    def steps(model: Any) -> Tensor:
+        cache = transformers.DynamicCache(config=model.config)
+        if static:
+            cache = transformers.StaticCache(config=model.config, max_cache_len=48)
+        out, stop = [], 0
+        for chunk in ids.split(chunks, 1):  # one of 6 holds nothing but padding of sequence 0
+            stop += chunk.shape[1]
+            out.append(model(chunk, attention_mask=mask[:, :stop], past_key_values=cache).logits)
+        return torch.cat(out, 1)
+
+    got, expected = both(model, steps)
+    assert_close(got[mask.bool()], expected[mask.bool()])
+
+
+def test_a_compiled_model_breaks_its_graph_at_the_attention() -> None:
+    model = make("gemma2")
+    ids, mask = prompts((11, 0))
+    compiled = torch.compile(model, backend="aot_eager")
+    with torch.no_grad():
+        expected, got = (call(ids, attention_mask=mask, use_cache=False).logits for call in (model, compiled))
+    torch.testing.assert_close(got, expected, rtol=0, atol=0)
+
+
+def test_layers_of_one_kind_share_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = []
+    plan = engine.plan
+    monkeypatch.setattr(engine, "plan", lambda *args, **kwargs: plans.append(1) or plan(*args, **kwargs))
+    ids, mask = prompts((3, 0))
+    with torch.no_grad():
+        make("llama")(ids, attention_mask=mask)
+    assert len(plans) == 1
+
+
+@pytest.mark.parametrize("num_seqs", [1, 3])
+@pytest.mark.parametrize("slots_first", [False, True])
+def test_views_hold_the_keys_where_copies_hold_them(num_seqs: int, slots_first: bool) -> None:
+    shape = (num_seqs, 32, 2, 8) if slots_first else (num_seqs, 2, 32, 8)
+    keys = torch.randn(shape)
+    keys = keys.transpose(1, 2) if slots_first else keys
+    apart = engine._pages_apart(keys)
+    pages = engine._view(keys, apart)
+    assert pages.data_ptr() == keys.data_ptr()
+    for seq in range(num_seqs):
+        first = seq * apart
+        assert torch.equal(pages[first : first + 2].flatten(0, 1), keys[seq].transpose(0, 1))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        torch.zeros(2, 2, 33, 8),
+        torch.zeros(2, 2, 8, 32).transpose(2, 3),
+        torch.zeros(1, 2, 32, 8).expand(2, -1, -1, -1),
+        torch.zeros(2, 1, 32, 8).expand(-1, 2, -1, -1),
+        torch.zeros(2, 2, 40, 8)[:, :, :33],
+    ],
+)
+def test_tensors_that_strides_cannot_divide_are_copied(keys: Tensor) -> None:
+    assert engine._pages_apart(keys) == 0
+
+
+def refused(error: type[Exception], match: str, *, grad: bool = False, **kwargs: Any) -> None:
+    ids, _ = prompts((0, 0))
+    with torch.set_grad_enabled(grad), pytest.raises(error, match=match):
+        make("llama")(ids, **kwargs)
+
+
+def test_masks_that_are_not_causal_with_padding_are_refused() -> None:
+    _, mask = prompts((0, 0))
+    refused(
+        NotImplementedError, "attention_mask is a tensor of shape", attention_mask=mask[:, None, None].half()
+    )
+    mask[1, 4] = 0
+    refused(NotImplementedError, "zeros behind tokens of sequence 1", attention_mask=mask)
+    refused(ValueError, "a column for each token so far", attention_mask=mask[:, :5])
+    positions = torch.arange(PROMPT).remainder(9)[None]
+    refused(NotImplementedError, "only causal attention", position_ids=positions, use_cache=False)
+
+
+def test_gradients_and_float32_are_refused() -> None:
+    refused(NotImplementedError, "no_grad", grad=True)
+    ids, _ = prompts((0,))
+    with torch.no_grad(), pytest.raises(TypeError, match=r"torch\.float32"):
+        make("llama", torch.float32)(ids)
+
+
+def test_other_patterns_and_arguments_are_refused() -> None:
+    ids, _ = prompts((0,))
+    bert = transformers.BertConfig(**{**SIZES, "hidden_size": 64})
+    encoder = transformers.AutoModel.from_config(
+        bert, attn_implementation="attn_kernels", dtype=torch.float16
+    )
+    with torch.no_grad(), pytest.raises(NotImplementedError, match="bidirectional"):
+        encoder.eval()(ids)
+    q = torch.zeros(1, 2, 3, 16, dtype=torch.float16)
+    for wrong in ({"dropout": 0.1}, {"is_causal": False}, {"position_bias": q}, {"cache": object()}):
+        with pytest.raises(NotImplementedError, match=next(iter(wrong))):
+            engine.attention(torch.nn.Identity(), q, q, q, None, **wrong)
