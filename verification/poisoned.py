@@ -83,10 +83,12 @@ def parts_of(batch: Batch) -> Parts:
     return Parts(decodes._replace(max_query_len=min(decodes.max_query_len, MAX_DRAFT)), prompts)
 
 
-def load(case: VerifyCase, device: torch.device) -> PoisonedCase:
-    """Make a case's tensors; raises NoMemory if `far` caches do not fit."""
-    batch, layout, features = case.batch, case.batch.layout, case.features
-    tensors = make_batch(
+def poisoned(
+    batch: Batch, device: torch.device, seed: int, cache_dtype: torch.dtype | None = None
+) -> PoisonedBatch:
+    """Make the tensors of a batch; ``cache_dtype`` as ``make_batch`` takes it."""
+    layout = batch.layout
+    return make_batch(
         batch.query_lens,
         batch.context_lens,
         num_query_heads=layout.num_query_heads,
@@ -94,10 +96,16 @@ def load(case: VerifyCase, device: torch.device) -> PoisonedCase:
         head_size=layout.head_size,
         block_size=batch.block_size,
         dtype=batch.dtype,
-        cache_dtype=FP8 if features.fp8 else None,
+        cache_dtype=cache_dtype,
         device=device,
-        seed=case.seed,
+        seed=seed,
     )
+
+
+def load(case: VerifyCase, device: torch.device) -> PoisonedCase:
+    """Make a case's tensors; raises NoMemory if `far` caches do not fit."""
+    batch, layout, features = case.batch, case.batch.layout, case.features
+    tensors = poisoned(batch, device, case.seed, FP8 if features.fp8 else None)
     if case.far:
         tensors = move_far(tensors, case.far)
     q = with_strides(tensors.q * case.query_scale, features.strides)

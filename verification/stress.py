@@ -23,7 +23,7 @@ from attn_kernels import Workspace
 from attn_kernels.measure.batches import Batch, HeadLayout
 from attn_kernels.measure.checking import TOLERANCE, Expected, check
 from attn_kernels.measure.tensors import multiprocessors
-from attn_kernels.testing.poisoned import PoisonedBatch, make_batch
+from attn_kernels.testing.poisoned import PoisonedBatch
 from attn_kernels.warmup.jobs import Job
 from attn_kernels.warmup.processes import compile_in_parallel
 from benchmarks.attention.drawn_batches import up_to
@@ -33,6 +33,7 @@ from benchmarks.launch.threads import Hang, in_threads
 from benchmarks.launch.timing import synchronise
 from verification.busy import SPIN_MS, BusyMultiprocessors
 from verification.compile_jobs import plain_job
+from verification.poisoned import poisoned
 
 LAYERS = 4  # launches of each plan
 AT_A_TIME = 4  # plans of a turn
@@ -85,18 +86,7 @@ class StressCase:
     @classmethod
     def of(cls, batch: Batch, device: torch.device, seed: int) -> "StressCase":
         """Make the tensors and launch for the first time."""
-        layout = batch.layout
-        tensors = make_batch(
-            batch.query_lens,
-            batch.context_lens,
-            num_query_heads=layout.num_query_heads,
-            num_kv_heads=layout.num_kv_heads,
-            head_size=layout.head_size,
-            block_size=batch.block_size,
-            dtype=batch.dtype,
-            device=device,
-            seed=seed,
-        )
+        tensors = poisoned(batch, device, seed)
         rows = torch.arange(batch.num_query_tokens, device=device)
         expected = Expected(rows, tensors.reference(), TOLERANCE[batch.dtype])
         (first,) = launch(batch, tensors, None, 1)

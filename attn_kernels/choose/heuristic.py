@@ -61,10 +61,16 @@ def _module_for_device(device: torch.device) -> Heuristic:
         return heuristic_for_key(forced, DEVICE)
     described = describe_device(device)
     choose: Choose = unified_attention.for_device(*described)
-    key = next(key for key, module in unified_attention.MODULES.items() if module.choose is choose)
+    key = key_of(unified_attention, choose)
     if described[2] != "cpu":
         warn_if_untuned(described, key, unified_attention.for_device)
     return Heuristic(key, choose)
+
+
+def key_of(package: ModuleType, choose: Choose) -> str:
+    """Return the key of the generated module, among those of a kernel's package, that this function is of."""
+    modules: dict[str, ModuleType] = package.MODULES
+    return next(key for key, module in modules.items() if module.choose is choose)
 
 
 def heuristic_for_key(device_key: str, named: str = "device_key") -> Heuristic:

@@ -6,7 +6,14 @@ from types import ModuleType
 
 import torch
 
-from attn_kernels.choose.heuristic import Choose, Heuristic, choose_of, configs_of, describe_device
+from attn_kernels.choose.heuristic import (
+    Choose,
+    Heuristic,
+    choose_of,
+    configs_of,
+    describe_device,
+    key_of,
+)
 from attn_kernels.choose.overrides import CONFIG, overrides
 from attn_kernels.core.config import Config, LaunchConfig
 from attn_kernels.core.lengths import Parts
@@ -55,8 +62,8 @@ def mixed_features(parts: Parts, model: Model) -> dict[str, int]:
 def choose_mixed(device: torch.device, device_key: str | None = None) -> Choose:
     """Return what chooses from ``mixed_features``: ``SERIES``, ``WHOLE`` or a config of a mixed variant.
 
-    A captured graph has one choice, for the maxima of both parts. The parts are launched in series where no
-    generated module of this kernel serves the device, where ``device_key`` names none, and where
+    A captured graph has one choice, for the maxima of both parts. The choice is ``SERIES`` where no generated
+    module of this kernel serves the device, or where ``device_key`` names none. So it is where
     ``ATTN_KERNELS_CONFIG`` is no config for mixed batches. Raises ValueError about an environment variable.
     """
     heuristic = _heuristic(device, device_key)
@@ -99,7 +106,6 @@ def _module(device: torch.device, device_key: str | None) -> tuple[str, ModuleTy
     modules: dict[str, ModuleType] = package.MODULES
     key = overrides().device_key if device_key is None else device_key
     if key is None:
-        choose = package.for_device(*describe_device(device))
-        key = next(key for key, module in modules.items() if module.choose is choose)
+        key = key_of(package, package.for_device(*describe_device(device)))
     # A key that is named can be one of unified_attention, which has modules for more devices.
     return (key, modules[key]) if key in modules else None

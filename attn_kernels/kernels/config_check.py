@@ -41,25 +41,20 @@ def check_config(config: Config) -> None:
             raise ValueError(f"config.{name} is {value}, but {config.variant} has no such parameter")
     if config.device_segments:
         _check(config, "num_segments", config.num_segments > 1, "at least 2 is needed with device_segments")
-    if config.descriptors:
-        _check(config, "tile_size", config.tile_size in (64, 128), "64 or 128 is needed with descriptors")
-        _check(config, "num_stages", config.num_stages >= 2, "at least 2 is needed with descriptors")
-        if config.variant == "qblock":
-            _check(config, "block_m", config.block_m == 128, "128 is needed with descriptors")
-            _check(config, "num_warps", config.num_warps == 8, "8 is needed with descriptors")
+    if config.descriptors or variant.mixed:
+        by = "with descriptors" if config.descriptors else f"by {config.variant}"
+        _check(config, "tile_size", config.tile_size in (64, 128), f"64 or 128 is needed {by}")
+        _check(config, "num_stages", config.num_stages >= 2, f"at least 2 is needed {by}")
+        if config.variant == "stream_k":
+            _check(config, "block_m", config.block_m <= 64, f"at most 64 is needed {by}")
+            _check(config, "programs_per_sm", config.programs_per_sm <= 2, f"1 or 2 is needed {by}")
         else:
-            _check(config, "block_m", config.block_m <= 64, "at most 64 is needed with descriptors")
-            _check(config, "num_warps", config.num_warps == 4, "4 is needed with descriptors")
-            _check(
-                config, "programs_per_sm", config.programs_per_sm <= 2, "1 or 2 is needed with descriptors"
-            )
+            _check(config, "block_m", config.block_m == 128, f"128 is needed {by}")
+        warps = 8 if config.variant == "qblock" else 4
+        _check(config, "num_warps", config.num_warps == warps, f"{warps} is needed {by}")
     if variant.mixed:
-        _check(config, "block_m", config.block_m == 128, f"128 is needed by {config.variant}")
-        _check(config, "tile_size", config.tile_size in (64, 128), f"64 or 128 is needed by {config.variant}")
-        _check(config, "num_warps", config.num_warps == 4, f"4 is needed by {config.variant}")
-        _check(config, "num_stages", config.num_stages >= 2, f"at least 2 is needed by {config.variant}")
         _check(
-            config, "decode_tile", config.decode_tile in (64, 128), f"64 or 128 is needed by {config.variant}"
+            config, "decode_tile", config.decode_tile in (64, 128), f"64 or 128 is needed by {variant.name}"
         )
 
 

@@ -31,8 +31,8 @@ def divide_kernel(
 ):
     """Write where the query tokens of each part's sequences begin; one program.
 
-    The decodes are the longest prefix of at most ``num_decodes`` sequences, of at most ``max_decode_len``
-    query tokens each, that ends at token ``num_decode_tokens`` or before. Both outputs are int32
+    The decodes are the longest prefix of the sequences that keeps three limits: ``num_decodes`` sequences,
+    ``max_decode_len`` query tokens in each, and ``num_decode_tokens`` in all. Both outputs are int32
     [num_seqs + 1]. In that of the decodes, sequences behind the prefix have no tokens, and in that of the
     prompts, sequences of the prefix have none. Tokens keep their numbers.
     """

@@ -21,11 +21,9 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Described, Launch, Layer, OfLayer, OfPlan, Plan
 from attn_kernels.kernels.arguments import BLOCK_TABLE, LOG2_E, NUM_SEQS, SEQUSED_K, STRIDE_TABLE
-from attn_kernels.kernels.hopper_decodes import FIELDS as DECODE_FIELDS
-from attn_kernels.kernels.hopper_decodes import consume_decodes, produce_decodes
+from attn_kernels.kernels.hopper_decodes import DECODE_FIELDS, consume_decodes, produce_decodes
 from attn_kernels.kernels.hopper_device import COLUMNS, GROUP_ROWS, UNIT, barriers, mailbox
-from attn_kernels.kernels.hopper_prompts import BLOCK_M, consume_prompts, produce_prompts
-from attn_kernels.kernels.hopper_prompts import FIELDS as PROMPT_FIELDS
+from attn_kernels.kernels.hopper_prompts import BLOCK_M, PROMPT_FIELDS, consume_prompts, produce_prompts
 from attn_kernels.kernels.schedule import Roles, tiles_at
 from attn_kernels.kernels.static_grid import multiprocessors
 

@@ -34,8 +34,6 @@ from attn_kernels.kernels.hopper_device import (
     zero_rows,
 )
 
-FIELDS = gl.constexpr(9)  # of a message
-
 
 @gluon.jit
 def share_of_program(cu_tiles_ptr, num_seqs, num_kv_heads):
@@ -68,6 +66,9 @@ class DecodeBlock(NamedTuple):
     tiles: Any  # of the whole Q-Block
     first_group: Any  # that shares the Q-Block
     last_group: Any
+
+
+DECODE_FIELDS = gl.constexpr(len(DecodeBlock._fields))
 
 
 @gluon.jit

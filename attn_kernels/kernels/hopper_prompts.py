@@ -20,6 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from attn_kernels.kernels import schedule
 from attn_kernels.kernels.hopper_device import (
     GROUP_ROWS,
     UNIT,
@@ -37,8 +38,7 @@ from attn_kernels.kernels.hopper_device import (
     zero_rows,
 )
 
-BLOCK_M = gl.constexpr(128)
-FIELDS = gl.constexpr(6)  # of a message
+BLOCK_M = gl.constexpr(schedule.BLOCK_M)
 
 
 class PromptBlock(NamedTuple):
@@ -50,6 +50,9 @@ class PromptBlock(NamedTuple):
     first_limit: Any  # the last key that its first query sees
     num_keys: Any  # of the sequence
     num_tiles: Any  # that its last query sees; 0 in the last message
+
+
+PROMPT_FIELDS = gl.constexpr(len(PromptBlock._fields))
 
 
 @gluon.jit

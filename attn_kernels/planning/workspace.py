@@ -97,7 +97,7 @@ class Workspace:
         )
         fresh = Fresh(device)
         cu_parts = fresh.cu_parts(max_num_seqs)
-        # The most that any roles need: every token is a Q-Block, as where 128 query heads share a KV head.
+        # The most that any config's roles need.
         queries_per_kv = max(model.queries_per_kv for model in models)
         roles = Roles(max(1, BLOCK_M // queries_per_kv), 1, 1)
         schedule_length = roles.length(max_query_tokens, max_num_seqs)
