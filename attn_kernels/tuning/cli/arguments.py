@@ -5,7 +5,7 @@ import contextlib
 from pathlib import Path
 
 from attn_kernels.tuning.kernels import KERNELS, UNIFIED
-from attn_kernels.tuning.search.search import STRATEGIES
+from triton_tune.search.search import STRATEGIES
 
 
 def parser() -> argparse.ArgumentParser:

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from attn_kernels.tuning.bench.replay import CELL_S, COMPILE_S, VISIT_S
-from attn_kernels.tuning.problem import PlannedVisit, SearchProblem, Times
-from attn_kernels.tuning.search.search import STRATEGIES
 from attn_kernels.tuning.space.candidates import Possible
+from triton_tune.bench.replay import CELL_S, COMPILE_S, VISIT_S
+from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
+from triton_tune.search.search import STRATEGIES
 
 REFERENCE_WORKERS = 15  # processes with which COMPILE_S was measured
 

@@ -3,33 +3,16 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from attn_kernels.tuning.problem import SearchProblem
-
-# The distance that a factor of two in a feature makes.
-WEIGHTS: Mapping[str, float] = {
-    "num_seqs": 1.0,
-    "num_query_tokens": 0.5,
-    "num_kv_tokens": 1.0,
-    "max_query_len": 1.0,
-    "max_seq_len": 1.0,
-    "num_decodes": 1.0,
-    "num_decode_kv_tokens": 1.0,
-    "num_prompts": 0.5,
-    "num_prompt_tokens": 1.0,
-    "num_prompt_kv_tokens": 1.0,
-    "queries_per_kv": 1.0,
-    "num_kv_heads": 1.0,
-    "head_size": 4.0,
-    "block_size": 0.5,
-    "kv_element_size": 4.0,
-}
+from triton_tune.core.problem import Likeness, SearchProblem
 
 
 class Distances:
     """Distances between all scenarios of a problem."""
 
     def __init__(self, problem: SearchProblem) -> None:
-        self._points = {name: _point(features) for name, features in problem.features.items()}
+        self._points = {
+            name: _point(features, problem.likeness) for name, features in problem.features.items()
+        }
         self._known: dict[tuple[str, str], float] = {}
 
     def between(self, one: str, other: str) -> float:
@@ -70,7 +53,7 @@ class Distances:
         return chosen[:count]
 
 
-def _point(features: Mapping[str, int]) -> tuple[float, ...]:
-    known = dict(features)
-    known["queries_per_kv"] = known.get("num_query_heads", 1) // max(1, known.get("num_kv_heads", 1))
-    return tuple(weight * math.log2(max(1, known.get(name, 1))) for name, weight in WEIGHTS.items())
+def _point(features: Mapping[str, int], likeness: Likeness) -> tuple[float, ...]:
+    known = likeness.derive(features)
+    weights = dict.fromkeys(known, 1.0) if likeness.weights is None else likeness.weights
+    return tuple(weight * math.log2(max(1, known.get(name, 1))) for name, weight in weights.items())

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from attn_kernels.tuning.errors import TuningError
+from triton_tune.core.errors import TuningError
 
 LINE_EVERY_S = 15.0
 
@@ -62,10 +62,10 @@ class Progress:
         return f"{max(0.0, self._end - time.monotonic()):.0f} s left of the budget"
 
 
-def check_rich() -> None:
+def check_rich(command: str, extra: str) -> None:
     """Raise TuningError where rich is missing."""
     if importlib.util.find_spec("rich") is None:
-        raise TuningError("attn-tune needs rich: pip install 'attn-kernels[tune]'")
+        raise TuningError(f"{command} needs rich: pip install 'attn-kernels[{extra}]'")
 
 
 class Silent:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tuning_builders import features
 
-from attn_kernels.tuning.problem import SearchProblem
-from attn_kernels.tuning.search.neighbours import Distances
+from triton_tune.core.problem import SearchProblem
+from triton_tune.search.neighbours import Distances
 
 quiet = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 scenarios = st.lists(

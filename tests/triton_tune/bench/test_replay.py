@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tuning_builders import Recorder, SurfaceBench, create_table, recorded_of, surface
 
-from attn_kernels.tuning.bench.replay import CELL_S, COMPILE_S, VISIT_S, ReplayBench, loss_of, problem_of
-from attn_kernels.tuning.cli.replaying import replay
-from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.problem import PlannedVisit, Times
-from attn_kernels.tuning.search.loop import tune
-from attn_kernels.tuning.search.search import STRATEGIES
+from attn_kernels.tuning.likeness import ATTENTION
+from triton_tune.bench.replay import CELL_S, COMPILE_S, VISIT_S, ReplayBench, loss_of, problem_of
+from triton_tune.core.errors import TuningError
+from triton_tune.core.problem import PlannedVisit, Times
+from triton_tune.run.replaying import replay
+from triton_tune.search.loop import tune
+from triton_tune.search.search import STRATEGIES
 from tuning_table.table import Failure, RecordedRun, Visit
 
 PLENTY = 1e6
@@ -31,7 +32,7 @@ SWEPT = swept()
 
 def replayed(strategy: str, budget: float = PLENTY) -> tuple[list[Visit], float, bool]:
     """The visits, the replay's clock, and whether nothing was left."""
-    problem = problem_of(SWEPT)
+    problem = problem_of(SWEPT, ATTENTION)
     bench = ReplayBench(SWEPT, problem)
     visits: list[Visit] = []
     finished = tune(STRATEGIES[strategy](problem), bench, Times(), visits.append, Recorder(), budget=budget)
@@ -39,7 +40,7 @@ def replayed(strategy: str, budget: float = PLENTY) -> tuple[list[Visit], float,
 
 
 def test_the_problem_of_a_full_table_is_the_one_it_was_recorded_for() -> None:
-    problem = problem_of(SWEPT)
+    problem = problem_of(SWEPT, ATTENTION)
     assert problem.candidates == THERE.problem.candidates and problem.features == THERE.problem.features
     assert problem.variants == THERE.problem.variants and problem.possible == THERE.problem.possible
 
@@ -77,7 +78,7 @@ def test_in_half_the_time_a_race_has_lost_less_than_a_sweep() -> None:
 
 
 def test_the_clock_counts_compiling_visits_and_cells() -> None:
-    bench = ReplayBench(SWEPT, problem_of(SWEPT))
+    bench = ReplayBench(SWEPT, problem_of(SWEPT, ATTENTION))
     alike = [s for s in THERE.problem.scenarios if THERE.problem.shape(s) == THERE.problem.shape("s0")]
     tasks = [PlannedVisit(scenario, 1, ("c0", "c1")) for scenario in alike[:3]]
     assert bench.compile(tasks, PLENTY, lambda done, total: None) == tuple(tasks)
@@ -87,7 +88,7 @@ def test_the_clock_counts_compiling_visits_and_cells() -> None:
 
 
 def test_a_deadline_cuts_compiling_and_measuring_short() -> None:
-    bench = ReplayBench(SWEPT, problem_of(SWEPT))
+    bench = ReplayBench(SWEPT, problem_of(SWEPT, ATTENTION))
     tasks = [PlannedVisit("s0", 1, ("c0", "c1", "c2")), PlannedVisit("s4", 1, ("c4",))]
     assert bench.compile(tasks, 1.5 * COMPILE_S, lambda done, total: None) == (
         PlannedVisit("s0", 1, ("c0", "c1")),
@@ -104,7 +105,7 @@ def test_a_config_gives_its_second_time_when_it_is_asked_again_later() -> None:
         Visit("s0", 3, {"c0": 2.0}),
     ]
     recorded = recorded_of(surface(scenarios=1, configs=3).problem, visits)
-    bench = ReplayBench(recorded, problem_of(recorded))
+    bench = ReplayBench(recorded, problem_of(recorded, ATTENTION))
     tasks = [PlannedVisit(visit.scenario, visit.repeat, tuple(visit.cells)) for visit in visits]
     assert list(bench.measure(tasks, PLENTY)) == visits
 
@@ -116,7 +117,7 @@ def test_repeats_begin_again_after_the_last() -> None:
         Visit("s0", 3, {"c0": 3.0}),
     ]
     recorded = recorded_of(surface(scenarios=1, configs=3).problem, visits)
-    problem = problem_of(recorded)
+    problem = problem_of(recorded, ATTENTION)
     assert problem.candidates == {"s0": ("c0", "c1")}
     bench = ReplayBench(recorded, problem)
     found = bench.measure([PlannedVisit("s0", repeat, ("c1", "c0")) for repeat in range(1, 6)], PLENTY)
@@ -184,7 +185,7 @@ def test_a_folder_is_replayed_and_left_as_it_was(tmp_path: Path) -> None:
         for visit in SWEPT.visits:
             table.append(visit.scenario, visit.cells, visit.repeat)
     before = {path.name: path.read_bytes() for path in (tmp_path / "table").iterdir()}
-    lines = replay(tmp_path / "table", "full", PLENTY)
+    lines = replay(tmp_path / "table", "full", PLENTY, ATTENTION)
     assert {path.name: path.read_bytes() for path in (tmp_path / "table").iterdir()} == before
     possible = THERE.problem.possible
     assert lines[0].endswith(f"table: 72 scenarios, {possible} cells")
@@ -193,13 +194,13 @@ def test_a_folder_is_replayed_and_left_as_it_was(tmp_path: Path) -> None:
         and "nothing is left to measure" in lines[1]
     )
     assert lines[2].endswith("1.0000 (geometric mean), 1.000 (95%), 1.000 (worst)")
-    assert "the budget is used up" in replay(tmp_path / "table", "race", 10.0)[1]
+    assert "the budget is used up" in replay(tmp_path / "table", "race", 10.0, ATTENTION)[1]
 
 
 def test_a_table_without_times_is_refused(tmp_path: Path) -> None:
     with create_table(tmp_path / "table", SWEPT) as table:
         with pytest.raises(TuningError, match="table: holds no rows"):
-            replay(tmp_path / "table", "race", PLENTY)
+            replay(tmp_path / "table", "race", PLENTY, ATTENTION)
         table.append("s0", {"c3": Failure("no")})
     with pytest.raises(TuningError, match="no config of the table has a time"):
-        replay(tmp_path / "table", "race", PLENTY)
+        replay(tmp_path / "table", "race", PLENTY, ATTENTION)

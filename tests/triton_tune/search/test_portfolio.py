@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attn_kernels.tuning.search.portfolio import ABSENT, cover
+from triton_tune.search.portfolio import ABSENT, cover
 
 CONFIGS = "abcdefg"
 rows = st.dictionaries(st.sampled_from(CONFIGS), st.floats(1.0, 8.0), max_size=7)

@@ -18,8 +18,8 @@ from typing import Self
 
 import torch
 
-from attn_kernels.core.errors import exceeds_device
-from attn_kernels.warmup.jobs import Job, grouped, minimal
+from triton_tune.core.device import exceeds_device
+from triton_tune.processes.jobs import Job, grouped, minimal
 
 MAX_WORKERS = 30
 

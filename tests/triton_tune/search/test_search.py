@@ -6,8 +6,9 @@ from collections import Counter
 import pytest
 from tuning_builders import Surface, rounds_of, surface
 
-from attn_kernels.tuning.problem import SearchProblem, Times
-from attn_kernels.tuning.search.search import REPEATS, STRATEGIES, SWEPT_AGAIN, Full, Race, RaceRules
+from attn_kernels.tuning.likeness import ATTENTION
+from triton_tune.core.problem import SearchProblem, Times
+from triton_tune.search.search import REPEATS, STRATEGIES, SWEPT_AGAIN, Full, Race, RaceRules
 from tuning_table.table import Failure, Visit
 
 QUICK = RaceRules(explore=(3, 2, 1), refine=2, neighbours=2, portfolio_most=4)
@@ -91,7 +92,7 @@ def test_the_order_of_visits_is_shuffled_by_the_seed_and_the_repeat() -> None:
     def orders(seed: int) -> list[list[str]]:
         there = surface(seed=seed)
         problem = SearchProblem(
-            there.problem.features, there.problem.candidates, {}, there.problem.variants, seed
+            there.problem.features, there.problem.candidates, {}, there.problem.variants, seed, ATTENTION
         )
         return [[task.scenario for task in r.tasks] for r in rounds_of(Full(problem), there, [])]
 

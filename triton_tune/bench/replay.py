@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from attn_kernels.tuning.bench.bench import Advance
-from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.problem import PlannedVisit, SearchProblem, Times
+from triton_tune.core.bench import Advance
+from triton_tune.core.errors import TuningError
+from triton_tune.core.problem import ANY_FEATURES, Likeness, PlannedVisit, SearchProblem, Times
 from tuning_table.table import Cell, RecordedRun, Visit
 
 # Seconds on average with an H100 and 15 processes; a comparison depends only on their proportions.
@@ -58,7 +58,7 @@ class ReplayBench:
         return row
 
 
-def problem_of(recorded: RecordedRun) -> SearchProblem:
+def problem_of(recorded: RecordedRun, likeness: Likeness = ANY_FEATURES) -> SearchProblem:
     """The search problem whose candidates are the cells of the table."""
     times = Times(recorded.visits)
     order = [entry.id for entry in recorded.header.configs]
@@ -73,6 +73,7 @@ def problem_of(recorded: RecordedRun) -> SearchProblem:
         always={},
         variants={entry.id: entry.variant or "" for entry in recorded.header.configs},
         seed=recorded.header.provenance.get("seed", 0),
+        likeness=likeness,
     )
 
 

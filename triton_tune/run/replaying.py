@@ -1,20 +1,20 @@
-"""`attn-tune --replay`: run a strategy on a recorded table."""
+"""Run a strategy on a recorded table, without a GPU."""
 
 from pathlib import Path
 
-from attn_kernels.tuning.bench.replay import ReplayBench, loss_of, problem_of
-from attn_kernels.tuning.cli.progress import Silent
-from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.problem import Times
-from attn_kernels.tuning.search.loop import tune
-from attn_kernels.tuning.search.search import STRATEGIES
+from triton_tune.bench.replay import ReplayBench, loss_of, problem_of
+from triton_tune.core.errors import TuningError
+from triton_tune.core.problem import ANY_FEATURES, Likeness, Times
+from triton_tune.run.progress import Silent
+from triton_tune.search.loop import tune
+from triton_tune.search.search import STRATEGIES
 from tuning_table import read_run
 
 
-def replay(folder: Path, strategy: str, budget: float) -> list[str]:
+def replay(folder: Path, strategy: str, budget: float, likeness: Likeness = ANY_FEATURES) -> list[str]:
     """Describe in lines what the strategy finds in `budget` seconds. Raises TuningError and TableError."""
     recorded = read_run(folder)
-    problem = problem_of(recorded)
+    problem = problem_of(recorded, likeness)
     if not problem.possible:
         raise TuningError(f"{folder}: holds no rows; replay a table that a run has measured")
     bench = ReplayBench(recorded, problem)

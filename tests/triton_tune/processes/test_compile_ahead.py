@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
-from attn_kernels.warmup import processes as compiling
-from attn_kernels.warmup.processes import CompileAhead
+from triton_tune.processes import compile_ahead as compiling
+from triton_tune.processes.compile_ahead import CompileAhead
 
 CPU = torch.device("cpu")
 

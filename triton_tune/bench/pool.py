@@ -4,23 +4,20 @@ import contextlib
 import multiprocessing
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import torch
 
-from attn_kernels.core.config import Config
-from attn_kernels.tuning.bench.bench import Advance
-from attn_kernels.tuning.bench.compiling import job_for
-from attn_kernels.tuning.bench.worker import MeasuredCell, Order, Trying, WorkerReady, serve
-from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.problem import PlannedVisit
-from attn_kernels.tuning.scenarios.scenario import Scenario
-from attn_kernels.warmup.jobs import Job
-from attn_kernels.warmup.processes import CompileAhead, without_interrupts
+from triton_tune.bench.worker import Measure, MeasuredCell, Order, Trying, WorkerReady, serve
+from triton_tune.core.bench import Advance
+from triton_tune.core.errors import TuningError
+from triton_tune.core.problem import PlannedVisit
+from triton_tune.processes.compile_ahead import CompileAhead, without_interrupts
+from triton_tune.processes.jobs import Job
 from tuning_table.table import Cell, Failure, Visit
 
 START_S = 180.0  # a process has this long to get its GPU
@@ -51,8 +48,9 @@ class _Visiting:
 class _Worker:
     """A process with a GPU, and its current visit."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, measure: Measure) -> None:
         self.device = device
+        self._measure = measure
         self.visiting: _Visiting | None = None
         self.heard = 0.0
         self.start()
@@ -62,7 +60,7 @@ class _Worker:
         self.connection: Connection
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
-            target=serve, args=(theirs, str(self.device)), daemon=True
+            target=serve, args=(theirs, str(self.device), self._measure), daemon=True
         )
         with without_interrupts():
             self.process.start()
@@ -85,6 +83,15 @@ class _Worker:
         self.process.join()
 
 
+@dataclass(frozen=True)
+class Subject:
+    """What a bench measures."""
+
+    scenarios: Mapping[str, Any]  # by id; pickled for the processes
+    measure: Measure  # pickled as well
+    job_for: Callable[[Any, Any, torch.device], Job]  # compiles what a config launches in a scenario
+
+
 class GpuBench:
     """Measures on `devices`, which are of one model.
 
@@ -94,14 +101,14 @@ class GpuBench:
     def __init__(
         self,
         devices: Sequence[torch.device],
-        scenarios: Mapping[str, Scenario],
+        subject: Subject,
         compile_workers: int | None = None,
     ) -> None:
-        self._scenarios = scenarios
-        self.configs: Mapping[str, Config] = {}
+        self._subject = subject
+        self.configs: Mapping[str, Hashable] = {}
         self._broken = 0
         self._compiler = CompileAhead(devices[0], compile_workers)
-        self._workers = [_Worker(device) for device in devices]
+        self._workers = [_Worker(device, subject.measure) for device in devices]
         try:
             facts = [worker.await_ready() for worker in self._workers]
             names = list(dict.fromkeys(str(fact["name"]) for fact in facts))
@@ -142,8 +149,8 @@ class GpuBench:
         return tuple(task for task in kept if task.configs)
 
     def _job(self, task: PlannedVisit, config: str) -> Job:
-        batch = self._scenarios[task.scenario].batch
-        return job_for(batch, self.configs[config], self._workers[0].device)
+        scenario = self._subject.scenarios[task.scenario]
+        return self._subject.job_for(scenario, self.configs[config], self._workers[0].device)
 
     def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
         queue = deque(tasks)
@@ -170,7 +177,7 @@ class GpuBench:
         task = visiting.task
         configs = tuple((name, self.configs[name]) for name in visiting.left)
         with contextlib.suppress(OSError):  # the process has ended: `_listen` notices it
-            worker.connection.send(Order(self._scenarios[task.scenario], task.repeat, configs))
+            worker.connection.send(Order(self._subject.scenarios[task.scenario], task.repeat, configs))
 
     def _listen(self, worker: _Worker) -> Iterator[Visit]:
         visiting = worker.visiting

@@ -1,11 +1,21 @@
 """What a race holds to be hopeless, and that no scenario falls out of it: on problems made by hand."""
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 from tuning_builders import features
 
-from attn_kernels.tuning.problem import PlannedVisit, SearchProblem, Times
-from attn_kernels.tuning.search.search import Race, RaceRules
+from attn_kernels.tuning.likeness import ATTENTION
+from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
+from triton_tune.search.search import Race, RaceRules
 from tuning_table.table import Visit
+
+
+def attention(rows: Mapping[str, Mapping[str, int]], names: Sequence[str]) -> SearchProblem:
+    """A problem in which all configs are candidates everywhere."""
+    return SearchProblem(
+        rows, dict.fromkeys(rows, tuple(names)), {}, dict.fromkeys(names, "qblock"), likeness=ATTENTION
+    )
 
 
 def test_of_a_slow_variant_the_best_config_is_chosen() -> None:
@@ -25,7 +35,11 @@ def line_of(count: int, slow_in: int, rules: RaceRules) -> list[str]:
     """The configs to measure in the last of `count` scenarios in a row; `slow_in` of them timed "slow"."""
     rows = {f"s{i}": features(1, 1, 1024 * 2**i) for i in range(count)}
     problem = SearchProblem(
-        rows, dict.fromkeys(rows, ("fast", "slow")), {}, dict.fromkeys(("fast", "slow"), "qblock")
+        rows,
+        dict.fromkeys(rows, ("fast", "slow")),
+        {},
+        dict.fromkeys(("fast", "slow"), "qblock"),
+        likeness=ATTENTION,
     )
     visits = [
         Visit(f"s{i}", 1, {"fast": 1.0, "slow": 2.0} if i < slow_in else {"fast": 1.0}) for i in range(count)
@@ -50,7 +64,9 @@ def test_only_the_nearest_count(position: int, hopeless: bool) -> None:
     """Six scenarios tried the config, and at `position`, 0 the farthest, it was not slow."""
     rows = {f"s{i}": features(1, 1, 1024 * 2**i) for i in range(7)}
     names = ("fast", "other")
-    problem = SearchProblem(rows, dict.fromkeys(rows, names), {}, dict.fromkeys(names, "qblock"))
+    problem = SearchProblem(
+        rows, dict.fromkeys(rows, names), {}, dict.fromkeys(names, "qblock"), likeness=ATTENTION
+    )
     times = Times(
         Visit(f"s{i}", repeat, {"fast": 1.0, "other": 1.1 if i == position else 1.2})
         for i in range(6)
@@ -67,7 +83,9 @@ def test_only_the_nearest_count(position: int, hopeless: bool) -> None:
 def test_other_families_do_not_count() -> None:
     rows = {f"s{i}": features(1, 1, 1024 + i, element=1 if i == 6 else 2) for i in range(7)}
     names = ("fast", "slow")
-    problem = SearchProblem(rows, dict.fromkeys(rows, names), {}, dict.fromkeys(names, "qblock"))
+    problem = SearchProblem(
+        rows, dict.fromkeys(rows, names), {}, dict.fromkeys(names, "qblock"), likeness=ATTENTION
+    )
     times = Times(Visit(f"s{i}", r, {"fast": 1.0, "slow": 2.0}) for i in range(6) for r in (1, 2))
     times.add(Visit("s6", 1, {"fast": 1.0}))
     times.add(Visit("s6", 2, {"fast": 1.0}))
@@ -81,7 +99,7 @@ def test_scenarios_without_candidates_do_not_hide_others() -> None:
     rows |= {f"s{i}": features(1 + i, 1, 1024) for i in range(8)}
     names = ("a", "b")
     candidates = {s: () if s.startswith("empty") else names for s in rows}
-    problem = SearchProblem(rows, candidates, {}, dict.fromkeys(names, "qblock"))
+    problem = SearchProblem(rows, candidates, {}, dict.fromkeys(names, "qblock"), likeness=ATTENTION)
     visits = [Visit(s, r, {"a": 1.0}) for s in rows if candidates[s] for r in (1, 2)]
     planned = Race(problem, RaceRules(explore=(3, 2, 1), refine=2)).next_round(Times(visits), 0.9)
     # "a" loses nothing as far as anything is known, but nothing is known of "b".

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from attn_kernels.tuning.bench.bench import Bench
-from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.problem import Times
-from attn_kernels.tuning.search.search import Strategy
+from triton_tune.core.bench import Bench
+from triton_tune.core.errors import TuningError
+from triton_tune.core.problem import Times
+from triton_tune.search.search import Strategy
 from tuning_table.table import Visit
 
 COMPILE_SHARE = 0.6  # compiling gets at most this share of a round's time; the rest is for measuring

@@ -5,7 +5,7 @@ import re
 
 import torch
 
-from attn_kernels.tuning.errors import TuningError
+from triton_tune.core.errors import TuningError
 
 # The GPU that rules assume where there is none.
 ASSUMED: dict[str, str | int] = {"name": "NVIDIA H100", "arch": "sm_90", "multiprocessors": 132}

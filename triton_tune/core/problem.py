@@ -1,7 +1,7 @@
 """The input of a search strategy: the cells that may be measured, and the times measured so far."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -9,10 +9,20 @@ from statistics import median
 
 from tuning_table.table import Cell, Failure, Visit
 
-SHAPE = ("num_query_heads", "num_kv_heads", "head_size", "block_size", "kv_element_size")
-FAMILY = ("head_size", "kv_element_size")  # the features that determine which tiles fit
-
 ShapeKey = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How alike scenarios are, by their features; a feature that a scenario lacks counts as 0."""
+
+    shape: tuple[str, ...] = ()  # the features that kernels are compiled for
+    family: tuple[str, ...] = ()  # those of them that determine which configs fit
+    weights: Mapping[str, float] | None = None  # the distance that a factor of two makes; None: 1 for each
+    derive: Callable[[Mapping[str, int]], Mapping[str, int]] = dict  # adds other names of `weights`
+
+
+ANY_FEATURES = Likeness()
 
 
 @dataclass(frozen=True)
@@ -30,9 +40,10 @@ class SearchProblem:
 
     features: Mapping[str, Mapping[str, int]]  # of each scenario, by name
     candidates: Mapping[str, tuple[str, ...]]  # of each scenario: configs, most promising first
-    always: Mapping[str, tuple[str, ...]]  # candidates to measure in any case, such as vLLM's fixed choice
+    always: Mapping[str, tuple[str, ...]]  # candidates to measure in any case, such as a baseline
     variants: Mapping[str, str]  # of each config
     seed: int = 0
+    likeness: Likeness = ANY_FEATURES
 
     @property
     def scenarios(self) -> tuple[str, ...]:
@@ -50,10 +61,10 @@ class SearchProblem:
 
     def shape(self, scenario: str) -> ShapeKey:
         """The features that kernels are compiled for."""
-        return tuple(self.features[scenario].get(name, 0) for name in SHAPE)
+        return tuple(self.features[scenario].get(name, 0) for name in self.likeness.shape)
 
     def family(self, scenario: str) -> ShapeKey:
-        return tuple(self.features[scenario].get(name, 0) for name in FAMILY)
+        return tuple(self.features[scenario].get(name, 0) for name in self.likeness.family)
 
 
 class Times:

@@ -4,16 +4,15 @@ A launch that ends its process costs one cell: the parent knows the config that 
 another process.
 """
 
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from typing import Any
 
 import torch
 
-from attn_kernels.core.config import Config
-from attn_kernels.measure.device import device_facts
-from attn_kernels.tuning.bench.gpu import measure
-from attn_kernels.tuning.scenarios.scenario import Scenario
-from attn_kernels.warmup.processes import follow_parent
+from triton_tune.core.device import device_facts
+from triton_tune.processes.compile_ahead import follow_parent
 from tuning_table.table import Cell
 
 
@@ -21,9 +20,9 @@ from tuning_table.table import Cell
 class Order:
     """A visit to measure."""
 
-    scenario: Scenario
+    scenario: Any  # of the bench's subject
     repeat: int
-    configs: tuple[tuple[str, Config], ...]
+    configs: tuple[tuple[str, Hashable], ...]
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,14 @@ class Trying:
     config: str
 
 
-def serve(connection: Connection, device_name: str) -> None:
+# Called with a scenario, configs, the repeat, the device, and what is called with each config before its
+# launch. Yields each config with its cell; raises errors that leave the device unusable.
+Measure = Callable[
+    [Any, Sequence[Any], int, torch.device, Callable[[Any], None]], Iterator[tuple[Hashable, Cell]]
+]
+
+
+def serve(connection: Connection, device_name: str, measure: Measure) -> None:
     """Measure visits until the connection closes or the parent ends."""
     follow_parent()
     device = torch.device(device_name)
@@ -60,13 +66,13 @@ def serve(connection: Connection, device_name: str) -> None:
             order = connection.recv()
         except EOFError:
             return
-        _visit(connection, order, device)
+        _visit(connection, order, device, measure)
 
 
-def _visit(connection: Connection, order: Order, device: torch.device) -> None:
+def _visit(connection: Connection, order: Order, device: torch.device, measure: Measure) -> None:
     ids = {config: name for name, config in order.configs}
 
-    def trying(config: Config) -> None:
+    def trying(config: Hashable) -> None:
         connection.send(Trying(ids[config]))
 
     for config, cell in measure(order.scenario, list(ids), order.repeat, device, trying):

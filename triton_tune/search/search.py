@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from attn_kernels.tuning.problem import PlannedVisit, SearchProblem, ShapeKey, Times
-from attn_kernels.tuning.search.neighbours import Distances
-from attn_kernels.tuning.search.portfolio import ABSENT, cover
+from triton_tune.core.problem import PlannedVisit, SearchProblem, ShapeKey, Times
+from triton_tune.search.neighbours import Distances
+from triton_tune.search.portfolio import ABSENT, cover
 from tuning_table.table import Cell
 
 REPEATS = 2

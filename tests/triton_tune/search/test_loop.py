@@ -3,10 +3,10 @@
 import pytest
 from tuning_builders import Listed, Recorder, SurfaceBench, surface
 
-from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.problem import PlannedVisit, Times
-from attn_kernels.tuning.search.loop import COMPILE_SHARE, tune
-from attn_kernels.tuning.search.search import Full, Race, RaceRules, Round, Strategy
+from triton_tune.core.errors import TuningError
+from triton_tune.core.problem import PlannedVisit, Times
+from triton_tune.search.loop import COMPILE_SHARE, tune
+from triton_tune.search.search import Full, Race, RaceRules, Round, Strategy
 from tuning_table.table import Visit
 
 THERE = surface(noise=0.05)

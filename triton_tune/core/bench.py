@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from attn_kernels.tuning.problem import PlannedVisit
+from triton_tune.core.problem import PlannedVisit
 from tuning_table.table import Visit
 
 Advance = Callable[[int, int], None]  # is called with the jobs done and the jobs in all

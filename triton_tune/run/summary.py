@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from statistics import quantiles
 
-from attn_kernels.tuning.problem import SearchProblem, Times
+from triton_tune.core.problem import SearchProblem, Times
 
 
 def summarise(problem: SearchProblem, times: Times, seconds: float, finished: bool) -> dict[str, object]:
