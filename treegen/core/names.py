@@ -13,11 +13,19 @@ IN_KERNEL = "in_kernel"
 _TAKEN = {"choose", "config", "default", "for_device", IN_KERNEL, "variant", "count", "index"}
 
 
-def problem_with_package_name(name: object) -> str | None:
-    """Return why `name` cannot be a name in a generated package; None if it can."""
+_TAKEN_CAPITALS = re.compile("Config|CODES|MODULES|BLANK[0-9]+_")
+
+
+def problem_with_package_name(name: object, *, capitals: bool = False) -> str | None:
+    """Return why `name` cannot be a name in a generated package; None if it can.
+
+    capitals: it names a value, such as a parameter `BLOCK_M`, and neither a file nor a constant.
+    """
     problem = problem_with_name(name)
-    if problem is None and not re.fullmatch(r"[a-z][a-z0-9_]*", str(name)):
-        return "must begin with a letter and have no capitals"
+    if problem is None and not re.fullmatch(r"[a-z][a-z0-9_]*", str(name).lower() if capitals else str(name)):
+        return f"must begin with a letter{'' if capitals else ' and have no capitals'}"
+    if problem is None and _TAKEN_CAPITALS.fullmatch(str(name)):
+        return "is a name that the generated package uses itself"
     if problem is None and name in _TAKEN:
         return "is a name that the generated package uses itself"
     return problem

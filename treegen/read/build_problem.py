@@ -99,6 +99,8 @@ def _configs(kernel: KernelSpec, table: Table, translation: Translation | None) 
                 what = f"config {entry.id} lacks the parameter {name} of {kernel.name}"
                 raise InputError(table.folder, what)
         variant = translation.variant if translation else entry.variant
+        if variant is None and len(kernel.variants) == 1:
+            variant = kernel.variants[0]
         if variant not in kernel.variants:
             what = f"config {entry.id} has variant {shown(variant)}; known: {', '.join(kernel.variants)}"
             raise InputError(table.folder, what)

@@ -41,7 +41,7 @@ def _device(devices: Fields, key: str) -> DeviceSpec:
     fields = devices.section(key)
     fields.only(["names", "arch", "vendor", "limits"])
     limits = fields.section("limits", optional=True)
-    check_names(limits, limits)
+    check_names(limits, limits, capitals=True)
     return DeviceSpec(
         key,
         names=tuple(fields.names("names", optional=True)),
