@@ -59,6 +59,8 @@ def find_scenarios(
         candidates[name] = (*kept, *(config for config in kernel.configs if config in excluded))
         shapes[name] = Shape(name, position, kernel.specialisation(launch), excluded)
         advance(position + 1)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # for the processes that measure
     values = _without_constant_types(values)
     names = tuple(next(iter(values.values())))
     codes = {name: found for name in names if (found := _codes([row[name] for row in values.values()]))}
