@@ -1,6 +1,5 @@
 """run.yaml: what was measured, on what, and how. The same checks hold for reading and writing."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ _REQUIRED = ("format", "kernel", "device", "cells", "timing", "features", "confi
 _REQUIRED_FACTS = ("source_hash", "date")
 _PROVENANCE = ("driver", "torch", "triton", *_REQUIRED_FACTS)  # an imported table has `origin` instead
 _COURSE = ("scenario_set", "seed", "strategy", "summary")
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,39}")
 _DEVICE = ("name", "arch", "multiprocessors", "memory_bytes", "cache_bytes")
 _COUNTS = ("scenarios", "rows", "cells_measured", "cells_possible", "cells_failed")
 _NOISE = ("noise_median", "noise_p90", "noise_p99")
@@ -49,14 +47,13 @@ def run_text(path: Path, run: Mapping[str, Any]) -> str:
 def check_run(path: Path, values: Mapping[str, Any], lines: Lines) -> TableHeader:
     """Check what a run.yaml holds. Raises TableError with the line, where `lines` has it."""
     run = _Section(path, lines, values)
-    run.only((*_REQUIRED, *_PROVENANCE, *_COURSE, "codes", "origin"))
+    run.only((*_REQUIRED, *_PROVENANCE, *_COURSE, "origin"))
     if run.get("format", int) != FORMAT:
         raise run.error("format", f"must be {FORMAT}, the only format that there is")
     if run.get("cells", str) not in list(Cells):
         raise run.error("cells", f"must be one of {', '.join(Cells)}, not {shown(values['cells'])}")
     features = _features(run)
     configs = _configs(run)
-    _check_codes(run, features)
     run.get("timing", str, dict)
     _check_provenance(run)
     device = run.section("device")
@@ -143,22 +140,6 @@ def _check_provenance(run: _Section) -> None:
             raise origin.error("evaluated_configs", "must be between 1 and 1,000,000")
     elif missing := [key for key in _REQUIRED_FACTS if key not in run.values]:
         raise run.error(None, f"lacks {', '.join(missing)} (or 'origin', if the table was imported)")
-
-
-def _check_codes(run: _Section, features: Sequence[str]) -> None:
-    """Check the integers that stand for words of features."""
-    section = run.section("codes", default={})
-    for feature in section.values:
-        if feature not in features:
-            raise section.error(feature, f"is no feature; known: {', '.join(features)}")
-        words = section.section(feature)
-        for word in words.values:
-            if not isinstance(word, str) or not _WORD.fullmatch(word):
-                raise words.error(None, f"{shown(word)} is no plain word")
-            if abs(words.get(word, int)) > _LARGEST:
-                raise words.error(word, "must be an integer within 62 bits")
-        if len(set(words.values.values())) < len(words.values):
-            raise section.error(feature, "gives two words the same integer")
 
 
 def _check_summary(summary: _Section) -> None:

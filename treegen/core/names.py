@@ -13,7 +13,7 @@ IN_KERNEL = "in_kernel"
 _TAKEN = {"choose", "config", "default", "for_device", IN_KERNEL, "variant", "count", "index"}
 
 
-_TAKEN_CAPITALS = re.compile("Config|CODES|MODULES|BLANK[0-9]+_")
+_TAKEN_CAPITALS = re.compile("Config|VALUES|MODULES|BLANK[0-9]+_")
 
 
 def problem_with_package_name(name: object, *, capitals: bool = False) -> str | None:

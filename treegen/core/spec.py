@@ -110,7 +110,6 @@ class KernelSpec:
     words: Mapping[str, str] = field(default_factory=dict)  # what reviews call features and parameters
     regimes: Mapping[str, Regime] = field(default_factory=dict)  # by what reviews call them
     hook: str | None = None  # the entry point through which `treegen check` calls the kernel's code
-    codes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # words of features, by feature
     in_kernel: tuple[str, ...] = ()  # the parameters that Triton kernels choose themselves
 
     def non_defaults(self, config: Config) -> tuple[tuple[str, int], ...]:
@@ -123,18 +122,6 @@ class KernelSpec:
         """The name of a config's constant, such as QBLOCK_M64_T32_W4_S2."""
         letters = (f"{self.parameters[name].letters}{value}" for name, value in self.non_defaults(config))
         return "_".join([config.variant.upper(), *letters])
-
-    def code_words(self, feature: str, least: int | None, greatest: int | None) -> str | None:
-        """The words of a feature between two codes, as `float16 or bfloat16`; None for plain integers."""
-        words = self.codes.get(feature)
-        if words is None:
-            return None
-        inside = [
-            word
-            for word, code in words.items()
-            if (least is None or code >= least) and (greatest is None or code <= greatest)
-        ]
-        return " or ".join(inside) or "no known word"
 
     def fields(self) -> tuple[tuple[str, int | None], ...]:
         """(parameter, default) in the order in which Python declares them: those without a default first."""

@@ -28,11 +28,6 @@ def device_module(
     def leaf(config: Config) -> str:
         return f"return {kernel.constant_name(config)}"
 
-    def note(feature: str, threshold: int, at_most: bool) -> str:
-        ends = (None, threshold) if at_most else (threshold + 1, None)
-        words = kernel.code_words(feature, *ends)
-        return f"  # {words}" if words else ""
-
     return (
         environment()
         .get_template("device.py.j2")
@@ -40,7 +35,7 @@ def device_module(
             kernel=kernel,
             device=device_key,
             constants=[(kernel.constant_name(config), config) for config in configs],
-            lines=statements(tree, derived, Dialect(leaf, expression, note)),
+            lines=statements(tree, derived, Dialect(leaf, expression)),
         )
     )
 

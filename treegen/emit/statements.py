@@ -22,8 +22,6 @@ class Dialect:
 
     leaf: Callable[[Config], str]  # the statement of a leaf
     expression: Callable[[expr.Expression], str] = expr.to_python  # the expression of a derived feature
-    # A comment beside a question, from the feature, the threshold, and whether the question is `<=`.
-    note: Callable[[str, int, bool], str] = lambda feature, threshold, at_most: ""
     returns: bool = True  # whether a leaf's statement leaves the function
 
 
@@ -44,8 +42,7 @@ def statements(tree: Tree, derived: Mapping[str, expr.Expression], dialect: Dial
         low_first = isinstance(node.low, Leaf) or not isinstance(node.high, Leaf)
         first, second = (node.low, node.high) if low_first else (node.high, node.low)
         sign = "<=" if low_first else ">"
-        note = dialect.note(node.feature, node.threshold, low_first)
-        yield Line(indent, f"{keyword} {node.feature} {sign} {expr.number(node.threshold)}:{note}")
+        yield Line(indent, f"{keyword} {node.feature} {sign} {expr.number(node.threshold)}:")
         yield from emit(first, indent + 1, in_scope)
         if isinstance(first, Leaf) and dialect.returns:
             yield from emit(second, indent, in_scope)

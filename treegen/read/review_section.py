@@ -1,4 +1,4 @@
-"""Read and check what reviews call things: the sections `words`, `regimes` and `codes` of a kernel."""
+"""Read and check what reviews call things: the sections `words` and `regimes` of a kernel."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from collections.abc import Collection, Iterable
 from treegen.core import expr
 from treegen.core.errors import shown
 from treegen.core.spec import Regime
-from treegen.read.spec_values import LARGEST
 from treegen.read.yaml_file import Fields
 
 # Nothing that Markdown, HTML or a terminal takes for more than text.
 _PHRASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,.%/-]{0,38}[A-Za-z0-9%]|[A-Za-z]")
-_CODED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,39}")
 
 
 def words(kernel: Fields, known: Collection[str]) -> dict[str, str]:
@@ -30,22 +28,6 @@ def regimes(kernel: Fields, features: Collection[str]) -> dict[str, Regime]:
     section = kernel.section("regimes", optional=True)
     _check_phrases(section, ((name, name) for name in section))
     return {name: _regime(section, name, features) for name in section}
-
-
-def codes(kernel: Fields, features: Collection[str]) -> dict[str, dict[str, int]]:
-    """The integers that stand for words, by feature and word: `dtype: {float16: 160}`. Raises InputError."""
-    section = kernel.section("codes", optional=True)
-    section.refuse_unknown("feature", section, features)
-    result: dict[str, dict[str, int]] = {}
-    for feature in section:
-        words = section.section(feature)
-        for word in words:
-            if not _CODED.fullmatch(word):
-                raise words.error(word, f"{shown(word)} is not a word: letters, digits and . _ + -")
-        result[feature] = {word: words.number(word, int, -LARGEST, LARGEST) for word in words}
-        if len(set(result[feature].values())) < len(words) or not words:
-            raise section.error(feature, "must give each word an integer of its own")
-    return result
 
 
 def _regime(section: Fields, key: str, features: Collection[str]) -> Regime:

@@ -23,13 +23,6 @@ def region_words(region: Region, kernel: KernelSpec) -> str:
     return ", ".join([*regimes, *bounds]) or EVERYTHING
 
 
-def bounds_words(feature: str, least: int | None, greatest: int | None, kernel: KernelSpec) -> str:
-    """As `range_words`, in the words of a feature whose values stand for some: `float16 or bfloat16`."""
-    if least is None and greatest is None:
-        return ""
-    return kernel.code_words(feature, least, greatest) or range_words(least, greatest)
-
-
 def range_words(least: int | None, greatest: int | None) -> str:
     """`17 to 64`, `up to 64`, `over 16` or `17`; empty without a bound."""
     if least is None:
@@ -64,7 +57,7 @@ def _regimes_and_bounds(
         elif regime.greatest is not None and greatest is not None and greatest <= regime.greatest:
             names.append(name)
             greatest = None if greatest == regime.greatest else greatest
-    return names, bounds_words(feature, least, greatest, kernel)
+    return names, range_words(least, greatest)
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

@@ -52,8 +52,9 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--gpus",
-        default="all",
-        help="all, numbers separated by commas, or cpu for Triton's interpreter (default: %(default)s)",
+        default="cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "all",
+        help="all, numbers separated by commas, or cpu for Triton's interpreter (default: all; cpu where "
+        "TRITON_INTERPRET is 1)",
     )
     arguments.add_argument(
         "--compile-workers",
@@ -124,8 +125,8 @@ def _tuning(options: argparse.Namespace) -> tuple[str, Tuning]:
 
 def _described(name: str, configs: object, scenarios: KernelScenarios) -> list[str]:
     problem = scenarios.problem
-    words = [f"{feature} ({', '.join(codes)})" for feature, codes in scenarios.codes.items()]
-    plain = [feature for feature in scenarios.features if feature not in scenarios.codes]
+    words = [f"{feature} ({', '.join(known)})" for feature, known in scenarios.words.items()]
+    plain = [feature for feature in scenarios.features if feature not in scenarios.words]
     return [
         f"{name}: {len(problem.scenarios)} shapes, {len(problem.configs)} configs, {problem.possible} cells; "
         f"early_config_prune leaves out {scenarios.excluded}",
@@ -157,7 +158,11 @@ def _measure(
     with GpuBench(devices, subject, options.compile_workers) as bench:  # type: ignore[arg-type]
         bench.configs = {config: config for config in kernel.configs}
         used = scenarios.problem.configs
-        provenance: dict[str, Any] = {"codes": scenarios.codes} if scenarios.codes else {}
+        provenance: dict[str, Any] = (
+            {"values": {name: list(words) for name, words in scenarios.words.items()}}
+            if scenarios.words
+            else {}
+        )
         table = create(
             options.out / name / device_key(str(bench.facts["name"])),
             kernel=name,

@@ -13,7 +13,7 @@ from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import first_launch, make
 from triton_tune.kernel.measuring import Shape
 from triton_tune.kernel.tuning import Tuning
-from triton_tune.launch.words import DTYPES, OF_DTYPE, NotAFeature, word_of
+from triton_tune.launch.words import DTYPES, OF_DTYPE, NotAFeature, integer_of, word_of
 
 _WORD_WEIGHT = 4.0  # the distance between scenarios that differ in a word
 _MOST_CHARACTERS = 100  # of a scenario's id
@@ -25,7 +25,7 @@ class KernelScenarios:
 
     shapes: Mapping[str, Shape]  # by scenario id
     features: tuple[str, ...]
-    codes: Mapping[str, Mapping[str, int]]  # of features with words: the integer of each word
+    words: Mapping[str, tuple[str, ...]]  # of features with words, for which 0, 1, ... stand
     problem: SearchProblem
     excluded: int  # cells that `early_config_prune` leaves out; they count as failed
 
@@ -63,9 +63,10 @@ def find_scenarios(
         torch.cuda.empty_cache()  # for the processes that measure
     values = _without_constant_types(values)
     names = tuple(next(iter(values.values())))
-    codes = {name: found for name in names if (found := _codes([row[name] for row in values.values()]))}
-    rows = {s: {n: _code(v, codes.get(n, {})) for n, v in row.items()} for s, row in values.items()}
-    worded = tuple(codes)
+    words = {name: found for name in names if (found := _words([row[name] for row in values.values()]))}
+    integers = {name: {word: place for place, word in enumerate(words[name])} for name in words}
+    rows = {s: {n: integer_of(v, integers.get(n, {})) for n, v in row.items()} for s, row in values.items()}
+    worded = tuple(words)
     problem = SearchProblem(
         features=rows,
         candidates=candidates,
@@ -78,7 +79,7 @@ def find_scenarios(
         ),
     )
     return KernelScenarios(
-        shapes, names, codes, problem, sum(len(shape.excluded) for shape in shapes.values())
+        shapes, names, words, problem, sum(len(shape.excluded) for shape in shapes.values())
     )
 
 
@@ -117,21 +118,16 @@ def _without_constant_types(values: Mapping[str, Mapping[str, Any]]) -> dict[str
     return {scenario: {name: row.get(name) for name in kept} for scenario, row in values.items()}
 
 
-def _codes(column: list[Any]) -> dict[str, int]:
-    """The integers of a feature's words; none where all values are integers."""
+def _words(column: list[Any]) -> tuple[str, ...]:
+    """A feature's words, in the order of their integers; none where all values are integers."""
     words = sorted({word for word in map(word_of, column) if word is not None})
     if not words:
-        return {"false": 0, "true": 1} if all(isinstance(value, bool) for value in column) else {}
+        return ("false", "true") if all(isinstance(value, bool) for value in column) else ()
     if any(isinstance(value, int) for value in column):
         raise TuningError(f"a feature has both integers and words, such as {words[0]!r}")
     if all(word in DTYPES for word in words):
-        return {word: DTYPES[word] for word in sorted(words, key=DTYPES.__getitem__)}
-    return {word: code for code, word in enumerate(words)}
-
-
-def _code(value: Any, codes: Mapping[str, int]) -> int:
-    word = word_of(value)
-    return int(value) if word is None else codes[word]
+        return tuple(sorted(words, key=DTYPES.index))
+    return tuple(words)
 
 
 def _scenario_id(shape: Mapping[str, Any], position: int) -> str:

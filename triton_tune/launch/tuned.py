@@ -13,7 +13,7 @@ from triton.runtime.jit import KernelInterface
 
 from triton_tune.launch.device import current_device, device_number
 from triton_tune.launch.overrides import AUTOTUNE, CONFIG, DEVICE, Overrides, read_overrides
-from triton_tune.launch.words import OF_DTYPE, code_of
+from triton_tune.launch.words import OF_DTYPE, integer_of
 
 Feature = Callable[[Mapping[str, Any]], Any]  # from a launch's arguments by name to a value
 _UNSET = {"maxnreg": 0, "num_ctas": 0}  # values of parameters that a config does not set
@@ -77,7 +77,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         self._choosers: dict[int, Callable[..., Any]] = {}
         self._devices = 0  # how many there are; 0 before the first launch
         self._readers: list[tuple[str, int, Any]] = []
-        self._codes: Mapping[str, Mapping[str, int]] = {}
+        self._values: Mapping[str, Mapping[str, int]] = {}
         self._launches: dict[Any, _Launch] = {}
         self._fallback: Any = None
         self._missing = False  # the package cannot be imported, so Triton's autotuner chooses
@@ -114,7 +114,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
                 value = read(args, kwargs)
             if type(value) is not int:
                 try:
-                    value = code_of(value, self._codes.get(name, {}))
+                    value = integer_of(value, self._values.get(name, {}))
                 except KeyError:  # a word that was not tuned
                     return self._fallback
             values[name] = value
@@ -144,7 +144,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         self._generated: Any = package
         default = package.MODULES["default"].choose
         names = default.__code__.co_varnames[: default.__code__.co_kwonlyargcount]
-        self._codes = getattr(package, "CODES", {})
+        self._values = getattr(package, "VALUES", {})
         self._readers = [self._reader(name) for name in names]
         self._fallback = default(**dict.fromkeys(names, 0))
         torch = sys.modules.get("torch")

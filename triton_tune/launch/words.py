@@ -1,33 +1,14 @@
-"""Values of features: integers, and words that integers stand for."""
+"""Values of features: integers, and words for which a table and a generated package have integers."""
 
 from collections.abc import Mapping
 from typing import Any
 
 NONE = "none"  # the word of None and of an empty text
-# Ordered by bits an element, so that a tree can ask for the width.
-DTYPES = {
-    "bool": 10,
-    "float4_e2m1fn_x2": 40,
-    "uint8": 80,
-    "int8": 81,
-    "float8_e4m3fn": 82,
-    "float8_e4m3fnuz": 83,
-    "float8_e5m2": 84,
-    "float8_e5m2fnuz": 85,
-    "float8_e8m0fnu": 86,
-    "uint16": 160,
-    "int16": 161,
-    "float16": 162,
-    "bfloat16": 163,
-    "uint32": 320,
-    "int32": 321,
-    "float32": 322,
-    "uint64": 640,
-    "int64": 641,
-    "float64": 642,
-    "complex64": 643,
-    "complex128": 1280,
-}
+# The order in which element types get integers: by width, so that a tree can ask for it.
+DTYPES: tuple[str, ...] = ("bool", "float4_e2m1fn_x2")
+DTYPES += ("uint8", "int8", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+DTYPES += ("float8_e8m0fnu", "uint16", "int16", "float16", "bfloat16", "uint32", "int32", "float32")
+DTYPES += ("uint64", "int64", "float64", "complex64", "complex128")
 OF_DTYPE = "_dtype"  # the feature `a_ptr_dtype` is the element type of the argument `a_ptr`
 
 
@@ -48,9 +29,7 @@ def word_of(value: Any) -> str | None:
     raise NotAFeature(f"{value!r:.60} is neither an integer, a boolean, an element type nor a word")
 
 
-def code_of(value: Any, codes: Mapping[str, int]) -> int:
-    """The integer of a feature's value. Raises KeyError for a word without one, and NotAFeature."""
+def integer_of(value: Any, words: Mapping[str, int]) -> int:
+    """The integer of a feature's value. Raises KeyError for an unknown word, and NotAFeature."""
     word = word_of(value)
-    if word is None:
-        return int(value)
-    return codes[word] if word in codes else DTYPES[word]
+    return int(value) if word is None else words[word]

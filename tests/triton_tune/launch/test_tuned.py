@@ -25,7 +25,7 @@ class Config(NamedTuple):
 
 SMALL, LARGE = Config("doubled", 16, 1), Config("doubled", 64, 2)
 FALLBACK = Config("doubled", 32, 4)
-CODES = {"x_ptr_dtype": {"float32": 7}, "MODE": {"none": 0, "twice": 1}}
+VALUES = {"x_ptr_dtype": {"float32": 7}, "MODE": {"none": 0, "twice": 1}}
 
 
 def by_length(*, N: int) -> Config:
@@ -33,7 +33,8 @@ def by_length(*, N: int) -> Config:
 
 
 def by_words(*, N: int, x_ptr_dtype: int, MODE: int) -> Config:
-    return (SMALL if MODE else LARGE) if x_ptr_dtype == 7 else Config("doubled", 128, 1)
+    assert x_ptr_dtype == 7
+    return SMALL if MODE else LARGE
 
 
 def package(choose: Callable[..., Config], name: str = "made.doubled") -> types.ModuleType:
@@ -46,7 +47,7 @@ def package(choose: Callable[..., Config], name: str = "made.doubled") -> types.
         "cpu": types.SimpleNamespace(choose=choose),
         "default": types.SimpleNamespace(choose=scope["choose"]),
     }
-    made.CODES = CODES  # type: ignore[attr-defined]
+    made.VALUES = VALUES  # type: ignore[attr-defined]
     made.for_device = lambda name, arch, vendor: made.MODULES[vendor].choose  # type: ignore[attr-defined]
     return made
 
@@ -101,7 +102,7 @@ def test_words_are_given_their_integers_and_unknown_ones_the_fallback() -> None:
     assert launch(kernel, 9, MODE="none") == 64
     assert launch(kernel, 9, MODE="twice") == 16
     assert launch(kernel, 9, MODE="thrice") == FALLBACK.BLOCK
-    assert launch(kernel, 9, torch.float64, MODE="none") == 128  # its usual integer, which is not 7
+    assert launch(kernel, 9, torch.float64, MODE="none") == FALLBACK.BLOCK
 
 
 def test_features_can_be_functions_of_the_arguments() -> None:

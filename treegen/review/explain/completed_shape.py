@@ -31,12 +31,8 @@ class CompletedShape:
     not_in_table: tuple[str, ...]  # features that the table neither holds nor implies
 
 
-def parse_features(
-    words: Sequence[str], codes: Mapping[str, Mapping[str, int]] | None = None
-) -> dict[str, int]:
+def parse_features(words: Sequence[str]) -> dict[str, int]:
     """The integers that words such as `num_seqs=8` or `max_seq_len=4_096` give to features.
-
-    codes: integers that a feature's words stand for, by feature and word, as in `dtype=float16`.
 
     Raises InputError for a word without `=`, a name given twice, and a value that is not an integer within
     62 bits. Names are checked by `complete`.
@@ -47,11 +43,7 @@ def parse_features(
         place = word if len(word) <= _QUOTED else word[: _QUOTED - 3] + "..."
         if not equals or not name:
             raise InputError(place or "''", "must be feature=value, such as num_seqs=8")
-        known = (codes or {}).get(name, {})
-        text = str(known.get(text, text))
         if not _INTEGER.fullmatch(text):
-            if known:
-                raise InputError(place, f"the value must be an integer or one of {', '.join(known)}")
             raise InputError(place, "the value must be an integer, such as 4096 or 4_096")
         if len(text) > _MOST_CHARACTERS or int(text).bit_length() > BITS:
             raise InputError(place, f"the value must be an integer within {BITS} bits")

@@ -9,7 +9,7 @@ from treegen.review.explain.estimate import RangedValue, RunnerUp
 from treegen.review.explain.explanation import Explanation, Neighbour
 from treegen.review.explain.outside import Between, Beyond, Outside
 from treegen.review.explain.tree_path import PathStep
-from treegen.review.words import bounds_words, range_words, region_words
+from treegen.review.words import range_words, region_words
 
 _CONSTRAINT = 40  # characters of a constraint that are shown
 
@@ -58,7 +58,7 @@ def config_words(config: Config, kernel: KernelSpec) -> str:
 
 def path_row(step: PathStep, kernel: KernelSpec) -> list[str]:
     """A split, the shape's value, the answer, and the origin of the split."""
-    question = f"{_word(step.feature, kernel)} {bounds_words(step.feature, None, step.threshold, kernel)}?"
+    question = f"{_word(step.feature, kernel)} {range_words(None, step.threshold)}?"
     return [question, f"{step.value:,}", "yes" if step.answer else "no", _kind(step)]
 
 
