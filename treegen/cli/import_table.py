@@ -22,10 +22,12 @@ def add(commands: Commands) -> None:
         metavar="DIR",
         help="the folder of all tables (default: tuning_data)",
     )
-    parser.add_argument("--kernel", metavar="NAME", help="only the tables of this kernel")
-    parser.add_argument("--origin", metavar="TEXT", help="who published the results, and where")
-    parser.add_argument("--licence", metavar="TEXT", help="the licence of the results")
-    parser.add_argument("--replace", action="store_true", help="replace tables that exist already")
+    parser.add_argument("--kernel", metavar="NAME", help="only the tables of this kernel (default: all)")
+    parser.add_argument(
+        "--origin", metavar="TEXT", help="who published the results, and where (default: not noted)"
+    )
+    parser.add_argument("--licence", metavar="TEXT", help="the licence of the results (default: not noted)")
+    parser.add_argument("--replace", action="store_true", help="replace tables that earlier imports wrote")
     parser.set_defaults(run=run)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import keyword
 import re
+from pathlib import Path
 
 from tuning_table.names import device_key as device_key
 from tuning_table.names import problem_with_name as problem_with_name
@@ -21,3 +23,12 @@ def problem_with_package_name(name: object) -> str | None:
     if problem is None and name in _TAKEN:
         return "is a name that the generated package uses itself"
     return problem
+
+
+def problem_with_output(folder: Path) -> str | None:
+    """Return why generated packages may not lie in `folder`; None if they may."""
+    if ".git" in folder.parts:
+        return "lies in git's own folder"
+    if not folder.name.isidentifier() or keyword.iskeyword(folder.name):
+        return "must end in a name that Python can import, such as generated"
+    return None

@@ -10,7 +10,15 @@ import numpy.typing as npt
 
 from treegen.core import expr
 from treegen.core.errors import InputError, shown
-from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, Problem, holds
+from treegen.core.problem import (
+    FORBIDDEN,
+    GREATEST_WEIGHT,
+    UNIT,
+    UNTIMED,
+    Problem,
+    broken_invariant,
+    holds,
+)
 from treegen.core.spec import Config, DeviceSpec, KernelSpec, Translation
 from treegen.core.table import Cells, Table, median_times
 
@@ -24,6 +32,7 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
     """
     translation = _translation(kernel, table)
     values = _feature_values(kernel, device, _columns(table, translation), table.folder)
+    _check_invariants(kernel, device, table, values)
     configs = _configs(kernel, table, translation)
     split_on = tuple(name for name in kernel.split_on if name in values)
     if not split_on:
@@ -128,6 +137,16 @@ def _feature_values(kernel: KernelSpec, device: DeviceSpec, columns: Columns, fo
             raise InputError(folder, what)
         values[name] = computed
     return values
+
+
+def _check_invariants(kernel: KernelSpec, device: DeviceSpec, table: Table, values: Columns) -> None:
+    """Refuse a table with a shape that no shape can be by the spec: one of them is wrong."""
+    columns = {name: column.tolist() for name, column in values.items()}
+    for row, scenario in enumerate(table.scenarios if kernel.invariants else ()):
+        broken = broken_invariant(kernel, device, {name: column[row] for name, column in columns.items()})
+        if broken is not None:
+            what = f"scenario {scenario} breaks the invariant {shown(broken.text)} of {kernel.name}"
+            raise InputError(table.folder, f"{what} (line {broken.line} of the spec)")
 
 
 def _evaluate(expression: expr.Expression, device: DeviceSpec, values: Columns, scenarios: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Read and check what reviews call things: the sections `words` and `regimes` of a kernel."""
+"""Read and check what a kernel says for reviews: the sections `words`, `regimes` and `invariants`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection, Iterable
 
 from treegen.core import expr
-from treegen.core.errors import shown
-from treegen.core.spec import Regime
-from treegen.read.yaml_file import Fields
+from treegen.core.errors import InputError, shown
+from treegen.core.spec import Constraint, Regime
+from treegen.read.yaml_file import Fields, Items
 
 # Nothing that Markdown, HTML or a terminal takes for more than text.
 _PHRASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,.%/-]{0,38}[A-Za-z0-9%]|[A-Za-z]")
@@ -28,6 +28,21 @@ def regimes(kernel: Fields, features: Collection[str]) -> dict[str, Regime]:
     section = kernel.section("regimes", optional=True)
     _check_phrases(section, ((name, name) for name in section))
     return {name: _regime(section, name, features) for name in section}
+
+
+def invariants(kernel: Fields, known: Collection[str]) -> tuple[Constraint, ...]:
+    """Comparisons over features and limits that hold for every shape. Raises InputError."""
+    items = kernel.get_as("invariants", list, Items())
+    result = []
+    for text, line in zip(items, items.lines, strict=True):
+        if not isinstance(text, str):
+            raise kernel.error("invariants", f"holds {shown(text)}, which is not a comparison")
+        try:
+            left, operator, right = expr.parse_comparison(text, known)
+        except expr.ExpressionError as error:
+            raise InputError(kernel.path, f"invariant {shown(text)} {error}", line=line) from None
+        result.append(Constraint(text, left, operator, right, line))
+    return tuple(result)
 
 
 def _regime(section: Fields, key: str, features: Collection[str]) -> Regime:

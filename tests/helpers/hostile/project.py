@@ -92,6 +92,7 @@ def spec() -> dict[str, Any]:
                 },
                 "words": {"rows": "batch rows", "block": "block size"},
                 "regimes": {"decode": "rows <= 1", "large": "area > 4096"},
+                "invariants": ["rows <= area * 2", "heads >= 1"],
                 "hook": "scale",
                 "in_kernel": ["parts", "block"],
             }

@@ -97,6 +97,15 @@ def test_another_table_is_replaced_only_on_request(tmp_path: Path, table: Any, r
     assert replaced.provenance["origin"]["published_by"] == "Another paper"
 
 
+def test_a_measured_table_is_never_replaced(tmp_path: Path, table: Any, refusal: Refuse) -> None:
+    run = tmp_path / "tables/my_kernel/nvidia_h100/run.yaml"
+    arguments = ["import", "dejavu", tmp_path / "caches", "--to", tmp_path / "tables", "--replace"]
+    run.write_text(run.read_text().partition("\n")[2])
+    assert "was not written by `treegen import`" in refusal(tmp_path, *arguments)
+    run.unlink()
+    assert "holds tables' files without run.yaml" in refusal(tmp_path, *arguments)
+
+
 def test_one_folder_for_each_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_cache(tmp_path / "caches")
     write_cache(tmp_path / "caches", gpu="AMD_Instinct_MI300X")
