@@ -9,6 +9,7 @@ from pathlib import Path
 
 from treegen.core.errors import InputError, reason
 from treegen.core.files import try_path
+from treegen.core.table import Cells
 from treegen.read.table_file import read_table
 from treegen.write.files import write_files
 from treegen.write.overwrite import check_replaceable
@@ -27,6 +28,8 @@ class ImportedTable:
     source: Path
     scenarios: int  # how many
     configs: int  # how many
+    cells: Cells
+    words: Mapping[str, list[str]]  # what integers of features and parameters stand for
     files: Mapping[str, str]  # texts by file name
 
 

@@ -1,4 +1,4 @@
-"""Read and check what a kernel says for reviews: the sections `words`, `regimes` and `invariants`."""
+"""Read and check what a kernel says for reviews: `words`, `values`, `regimes` and `invariants`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterable
 from treegen.core import expr
 from treegen.core.errors import InputError, shown
 from treegen.core.spec import Constraint, Regime
+from treegen.read.spec_values import LARGEST
 from treegen.read.yaml_file import Fields, Items
+from tuning_table.names import is_word
 
 # Nothing that Markdown, HTML or a terminal takes for more than text.
 _PHRASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,.%/-]{0,38}[A-Za-z0-9%]|[A-Za-z]")
@@ -21,6 +23,32 @@ def words(kernel: Fields, known: Collection[str]) -> dict[str, str]:
     phrases = {name: section.get_as(name, str) for name in section}
     _check_phrases(section, phrases.items())
     return phrases
+
+
+def values(kernel: Fields, known: Collection[str]) -> dict[str, dict[int, str]]:
+    """Words by the integers of a feature or parameter, from a list or from `{word: integer}`.
+
+    Raises InputError.
+    """
+    section = kernel.section("values", optional=True)
+    section.refuse_unknown("feature or parameter", section, known)
+    result: dict[str, dict[int, str]] = {}
+    for name in section:
+        listed = section.get_as(name, (list, Fields))
+        by_word = (
+            {word: listed.number(word, int, -LARGEST, LARGEST) for word in listed}
+            if isinstance(listed, Fields)
+            else {word: place for place, word in enumerate(section.names(name))}
+        )
+        for word in by_word:
+            if not is_word(word):
+                raise section.error(
+                    name, f"{shown(word)} is no word (letters, digits, spaces and _ . % / + -)"
+                )
+        result[name] = {number: word for word, number in by_word.items()}
+        if len(result[name]) < len(by_word) or not by_word:
+            raise section.error(name, "needs words with different integers")
+    return result
 
 
 def regimes(kernel: Fields, features: Collection[str]) -> dict[str, Regime]:

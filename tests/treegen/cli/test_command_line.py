@@ -39,7 +39,7 @@ WRONG = [
     ["build", "extra"],
     ["build", "--spec"],
     ["import"],
-    ["import", "csv", "x"],
+    ["import", "xls", "x"],
 ]
 
 

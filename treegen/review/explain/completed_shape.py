@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -31,8 +32,12 @@ class CompletedShape:
     not_in_table: tuple[str, ...]  # features that the table neither holds nor implies
 
 
-def parse_features(words: Sequence[str]) -> dict[str, int]:
+def parse_features(
+    words: Sequence[str], values: Mapping[str, Mapping[int, str]] = MappingProxyType({})
+) -> dict[str, int]:
     """The integers that words such as `num_seqs=8` or `max_seq_len=4_096` give to features.
+
+    values: the spec's words for values, so that `dtype=bf16` is understood as well.
 
     Raises InputError for a word without `=`, a name given twice, and a value that is not an integer within
     62 bits. Names are checked by `complete`.
@@ -43,6 +48,7 @@ def parse_features(words: Sequence[str]) -> dict[str, int]:
         place = word if len(word) <= _QUOTED else word[: _QUOTED - 3] + "..."
         if not equals or not name:
             raise InputError(place or "''", "must be feature=value, such as num_seqs=8")
+        text = next((str(number) for number, known in values.get(name, {}).items() if known == text), text)
         if not _INTEGER.fullmatch(text):
             raise InputError(place, "the value must be an integer, such as 4096 or 4_096")
         if len(text) > _MOST_CHARACTERS or int(text).bit_length() > BITS:
