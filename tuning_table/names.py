@@ -9,6 +9,7 @@ from string import ascii_uppercase
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,127}")
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.%/+-]{0,118}[A-Za-z0-9%]|[A-Za-z0-9]")
 _VENDORS = {"nvidia", "amd", "intel"}
 _NOISE = {"instinct", "geforce", "radeon", "tesla", "graphics", "gpu"}
 
@@ -29,6 +30,11 @@ def problem_with_name(name: object) -> str | None:
 def is_id(text: str) -> bool:
     """Return whether `text` can be the id of a scenario or config, which CSV files hold without quotes."""
     return _ID.fullmatch(text) is not None
+
+
+def is_word(text: str) -> bool:
+    """Return whether an integer of a table can stand for `text`: plain text that no page takes for markup."""
+    return _WORD.fullmatch(text) is not None
 
 
 def device_key(device_name: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tuning_table.errors import TableError, shown
-from tuning_table.names import is_id, problem_with_name
+from tuning_table.names import is_id, is_word, problem_with_name
 from tuning_table.strict_yaml import Lines, Place, parse, pyyaml
 from tuning_table.table import FORMAT, Cells, TableConfig, TableHeader
 
@@ -47,7 +47,7 @@ def run_text(path: Path, run: Mapping[str, Any]) -> str:
 def check_run(path: Path, values: Mapping[str, Any], lines: Lines) -> TableHeader:
     """Check what a run.yaml holds. Raises TableError with the line, where `lines` has it."""
     run = _Section(path, lines, values)
-    run.only((*_REQUIRED, *_PROVENANCE, *_COURSE, "origin"))
+    run.only((*_REQUIRED, *_PROVENANCE, *_COURSE, "origin", "values"))
     if run.get("format", int) != FORMAT:
         raise run.error("format", f"must be {FORMAT}, the only format that there is")
     if run.get("cells", str) not in list(Cells):
@@ -60,7 +60,9 @@ def check_run(path: Path, values: Mapping[str, Any], lines: Lines) -> TableHeade
     device.only(_DEVICE)
     device.count("cache_bytes")
     device_name = device.get("name", str)
-    return TableHeader(run.get("kernel", str), device_name, Cells(values["cells"]), features, configs, values)
+    words = _words(run, [*features, *configs[0].parameters])
+    cells = Cells(values["cells"])
+    return TableHeader(run.get("kernel", str), device_name, cells, features, configs, values, words)
 
 
 class _Section:
@@ -121,6 +123,24 @@ def _features(run: _Section) -> tuple[str, ...]:
     if not names:
         raise run.error("features", "names no feature")
     return tuple(names)
+
+
+def _words(run: _Section, known: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """What the integers 0, 1, ... of features and parameters stand for."""
+    section = run.section("values", default={})
+    section.only(known)
+    for name in section.values:
+        words = section.get(name, list)
+        if not words:
+            raise section.error(name, "names no word")
+        for word in words:
+            if not isinstance(word, str) or not is_word(word):
+                raise section.error(
+                    name, f"{shown(word)} is no word (letters, digits, spaces and _ . % / + -)"
+                )
+            if words.count(word) > 1:
+                raise section.error(name, f"names {shown(word)} twice")
+    return {name: tuple(words) for name, words in section.values.items()}
 
 
 def _check_provenance(run: _Section) -> None:

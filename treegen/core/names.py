@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import keyword
 import re
+from pathlib import Path
 
 from tuning_table.names import device_key as device_key
 from tuning_table.names import problem_with_name as problem_with_name
@@ -11,7 +13,6 @@ IN_KERNEL = "in_kernel"
 """The folder in a kernel's package that holds device functions for its Triton code."""
 
 _TAKEN = {"choose", "config", "default", "for_device", IN_KERNEL, "variant", "count", "index"}
-
 
 _TAKEN_CAPITALS = re.compile("Config|VALUES|MODULES|BLANK[0-9]+_")
 
@@ -29,3 +30,12 @@ def problem_with_package_name(name: object, *, capitals: bool = False) -> str | 
     if problem is None and name in _TAKEN:
         return "is a name that the generated package uses itself"
     return problem
+
+
+def problem_with_output(folder: Path) -> str | None:
+    """Return why generated packages may not lie in `folder`; None if they may."""
+    if ".git" in folder.parts:
+        return "lies in git's own folder"
+    if not folder.name.isidentifier() or keyword.iskeyword(folder.name):
+        return "must end in a name that Python can import, such as generated"
+    return None

@@ -15,14 +15,14 @@ from treegen.read.config_section import (
     refuse_names_of_constants,
     variants_and_parameters,
 )
-from treegen.read.review_section import regimes, words
+from treegen.read.review_section import invariants, regimes, values, words
 from treegen.read.spec_values import LARGEST, check_names, expression, folder_below, known_names
 from treegen.read.yaml_file import Fields
 
 _MOST_FEATURES = 256
 _REQUIRED = ["features", "config", "fallback", "tree", "tables"]
 _OPTIONAL = ["derived", "split_on", "constraints", "trusted_as_measured", "objective", "translate"]
-_OPTIONAL += ["in_kernel", "words", "regimes", "hook"]
+_OPTIONAL += ["in_kernel", "words", "values", "regimes", "invariants", "hook"]
 
 
 def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], folder: Path) -> KernelSpec:
@@ -63,7 +63,9 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         tables=tables,
         objective=_objective(fields.section("objective", optional=True), [*known, *limits]),
         words=words(fields, [*known, *parameters]),
+        values=values(fields, [*known, *parameters]),
         regimes=regimes(fields, known),
+        invariants=invariants(fields, [*known, *limits]),
         hook=hook,
         in_kernel=in_kernel(fields, known, parameters),
     )

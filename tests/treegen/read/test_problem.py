@@ -227,6 +227,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {},
         "has no 'ROWS', which the spec translates; it has block, columns, heads, ",
     ),
+    ({"invariants": ["heads <= 2", "rows < 8"]}, {"shapes": [(7, 1, 2), (8, 1, 2)]}, "scenario s002 breaks"),
     (RENAMED, {}, "has two columns called rows once its words are translated"),
 ]
 

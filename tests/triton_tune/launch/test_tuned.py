@@ -39,7 +39,7 @@ def by_words(*, N: int, x_ptr_dtype: int, MODE: int) -> Config:
 
 def package(choose: Callable[..., Config], name: str = "made.doubled") -> types.ModuleType:
     """A package as treegen generates it, for the CPU."""
-    names = choose.__code__.co_varnames
+    names = choose.__code__.co_varnames[: choose.__code__.co_kwonlyargcount]
     scope: dict[str, object] = {"FALLBACK": FALLBACK}
     exec(f"def choose(*, {', '.join(names)}): return FALLBACK", scope)
     made = types.ModuleType(name)
