@@ -40,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except InputError as error:
-        return _wrong(str(error))
+        for line in str(error).split("\n"):
+            _wrong(line)
+        return WRONG
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("treegen"):
             raise
