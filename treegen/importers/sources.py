@@ -112,7 +112,7 @@ def check_nesting(content: Any, most: int = _DEEPEST) -> None:
 
 def microseconds(path: Path, time: float, unit: str, line: int | None = None) -> float:
     """A time in microseconds; infinity stands for a failure. Raises InputError for other huge numbers."""
-    if time != math.inf and not abs(time) < _LONGEST:
+    if isinstance(time, bool) or (time != math.inf and not abs(time) < _LONGEST):
         raise InputError(path, f"has the time {shown(time)} {unit}", line=line)
     return float(time) * UNITS_TO_US[unit]
 
