@@ -12,7 +12,7 @@ from pathlib import Path
 from treegen.core.errors import InputError, shown
 from treegen.core.table import Cells
 from treegen.importers.measurements import ImportOptions, Measurement, Measurements
-from treegen.importers.sources import files_of, read_csv, value_of
+from treegen.importers.sources import files_of, microseconds, read_csv, value_of
 from treegen.importers.tables import merged
 
 TOOL = "aiter"
@@ -39,7 +39,7 @@ def _read_file(path: Path, options: ImportOptions) -> list[Measurements]:
         if "kernelId" in parameters:  # the name says the same
             parameters = [name for name in parameters if name != "kernelName"]
         try:
-            time = float(row["us"])
+            time = microseconds(path, float(row["us"]), "us", line)
         except ValueError:
             raise InputError(
                 path, f"us is {shown(row['us'])}, no number of microseconds", line=line
