@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from attn_kernels.choose.packages import use_heuristics
     from attn_kernels.choose.untuned import AttnKernelsWarning
     from attn_kernels.core.config import Config, LaunchConfig
     from attn_kernels.core.lengths import Lengths, Parts
@@ -30,6 +31,7 @@ __all__ = [
     "flash_attn_varlen_func",
     "plan",
     "run",
+    "use_heuristics",
 ]
 
 # Modules below this package that need no torch, such as the help of attn-tune, can be imported without it.
@@ -46,6 +48,7 @@ _HOMES = {
     "flash_attn_varlen_func": "planning.varlen",
     "plan": "planning.plan",
     "run": "launch.run",
+    "use_heuristics": "choose.packages",
 }
 
 
