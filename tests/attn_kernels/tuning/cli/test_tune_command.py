@@ -180,7 +180,7 @@ def test_mixed_attention_has_scenarios_and_configs_of_its_own(
     assert main.main(["--kernel", "mixed_attention", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     configs = len(declared_mixed())
-    assert lines[0].startswith("steps (digest ") and lines[1] == "96 scenarios at 5 shapes: 96 mixed"
+    assert lines[0].startswith("steps (digest ") and lines[1] == "240 scenarios at 5 shapes: 240 mixed"
     assert lines[2].startswith(f"{configs} configs: ") and lines[3].startswith(f"{96 * configs} cells ")
     assert lines[-1].startswith("next round of the strategy full: sweep, repeat 1, 96 scenarios, ")
 
