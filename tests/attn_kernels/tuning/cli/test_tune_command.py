@@ -181,8 +181,8 @@ def test_mixed_attention_has_scenarios_and_configs_of_its_own(
     lines = capsys.readouterr().out.splitlines()
     configs = len(declared_mixed())
     assert lines[0].startswith("steps (digest ") and lines[1] == "240 scenarios at 5 shapes: 240 mixed"
-    assert lines[2].startswith(f"{configs} configs: ") and lines[3].startswith(f"{96 * configs} cells ")
-    assert lines[-1].startswith("next round of the strategy full: sweep, repeat 1, 96 scenarios, ")
+    assert lines[2].startswith(f"{configs} configs: ") and lines[3].startswith(f"{240 * configs} cells ")
+    assert lines[-1].startswith("next round of the strategy full: sweep, repeat 1, 240 scenarios, ")
 
 
 def test_of_a_file_mixed_attention_takes_the_batches_with_both_parts(
