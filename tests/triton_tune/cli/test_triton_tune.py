@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from treegen.cli.main import main as treegen
 from triton_tune.bench import pool
 from triton_tune.cli.main import main
 from tuning_table import read_run
@@ -92,6 +93,13 @@ def test_another_kernel_or_list_of_shapes_is_another_table(run: Run) -> None:
 def test_a_dry_run_makes_no_table(run: Run) -> None:
     assert len(run(*SCALED, "--dry-run")) == 2
     assert not Path("tuning_data").exists()
+
+
+def test_an_empty_table_is_filled_later(run: Run) -> None:
+    *_, line = run(*SCALED, "--empty")
+    assert line == f"{TABLE}: a table without times; treegen init {TABLE}"
+    assert read_run(TABLE).visits == () and treegen(["init", str(TABLE), "--spec", "-"]) == 0
+    assert any("12 of 12 scenarios" in line for line in run(*SCALED))
 
 
 WRONG = {
