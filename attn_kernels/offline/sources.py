@@ -119,6 +119,7 @@ def _source(config: Config, special: Specialisation, shape: CompileShape) -> Ker
         windowed="window" in shape.features,
         softcapped="softcap" in shape.features,
         alibi="alibi" in shape.features,
+        converts="fp8" in shape.features and shape.gpu.backend == "cuda" and _converts_e4m3(shape),
     )
     names = special.kernel.arg_names
     absent = {name for name, feature in POINTERS_OF_FEATURES.items() if feature not in shape.features}
@@ -196,9 +197,12 @@ def _argument_type(name: str, shape: CompileShape) -> str:
     if name in SCALAR_POINTERS or name in PARTIAL_POINTERS:
         return "*fp32"
     if name in CACHE_POINTERS and "fp8" in shape.features:
-        converts = shape.gpu.backend == "hip" or divmod(shape.gpu.arch, 10) >= E4M3_CAPABILITY
-        return "*fp8e4nv" if converts else "*u8"
+        return "*fp8e4nv" if _converts_e4m3(shape) else "*u8"
     return "*" + DTYPE_NAMES[shape.dtype]
+
+
+def _converts_e4m3(shape: CompileShape) -> bool:
+    return bool(shape.gpu.backend == "hip" or divmod(shape.gpu.arch, 10) >= E4M3_CAPABILITY)
 
 
 def _attributes(name: str, shape: CompileShape) -> list[list[Any]]:

@@ -105,6 +105,12 @@ def full() -> list[Batch]:
     return [*decode_grid(), *prefill_grid(), *mixed_grid(), *layouts()]
 
 
+def fp8() -> list[Batch]:
+    """Return decode whose time is that of reading caches, in bf16 and in fp8 (e4m3)."""
+    batches = [decode(64, 8 * K), decode(16, 8 * K), decode(256, K), decode(8, 32 * K)]
+    return [batch.at(cache_dtype=dtype) for batch in batches for dtype in (None, torch.float8_e4m3fn)]
+
+
 def quick() -> list[Batch]:
     """Return the six most telling batches."""
     return [
@@ -137,6 +143,7 @@ BATCH_SETS: dict[str, Callable[[], list[Batch]]] = {
     "mixed": mixed_grid,
     "layouts": layouts,
     "full": full,
+    "fp8": fp8,
     "quick": quick,
     "steps": steps,
     "uneven": uneven,
