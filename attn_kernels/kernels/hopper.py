@@ -9,7 +9,7 @@ registers between the warps of one program, and never between programs.
 """
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -22,12 +22,20 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Described, Launch, Layer, OfLayer, OfPlan, Plan
 from attn_kernels.kernels.arguments import BLOCK_TABLE, LOG2_E, NUM_SEQS, SEQUSED_K, STRIDE_TABLE
 from attn_kernels.kernels.hopper_decodes import DECODE_FIELDS, consume_decodes, produce_decodes
-from attn_kernels.kernels.hopper_device import COLUMNS, GROUP_ROWS, UNIT, barriers, mailbox
+from attn_kernels.kernels.hopper_device import (
+    COLUMNS,
+    GROUP_ROWS,
+    UNIT,
+    Caches,
+    Scoring,
+    barriers,
+    mailbox,
+)
 from attn_kernels.kernels.hopper_prompts import BLOCK_M, PROMPT_FIELDS, consume_prompts, produce_prompts
 from attn_kernels.kernels.schedule import Roles, tiles_at
 from attn_kernels.kernels.static_grid import multiprocessors
 
-LAYOUT = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)  # of a box
+ROW_BYTES = 128  # of a box, at most: the widest swizzle
 HEAD_SIZES = (64, 128, 256)
 SHARED_BYTES = 232448  # shared memory that a program may have on Hopper
 SHARED_OF_TWO = 115712  # and where two programs share a multiprocessor
@@ -45,8 +53,16 @@ COPY_REGISTERS = 24
 DECODE_COPY_REGISTERS = 48  # where there are no prompts
 POD_REGISTERS = {64: (168, 40), 128: (208, 24)}  # by the prompts' tile
 
+# The options that each variant's roles compute, by their names in ``offline.sources.FEATURES``.
+OPTIONS: dict[str, frozenset[str]] = {
+    "qblock": frozenset({"new_kv"}),
+    "stream_k": frozenset({"new_kv"}),
+    "pod": frozenset({"new_kv"}),
+}
+
 # Integers that never specialise the kernel, so that no step and no other model compiles it again.
 RUNTIME_INTS = (
+    "window",
     "num_seqs",
     "num_kv_heads",
     "tiles_at",
@@ -70,15 +86,23 @@ INDEX_POINTERS = (
     "schedule_ptr",
     "counters_ptr",
 )
+SCALAR_POINTERS = ("slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr")
+OPTIONAL_TENSORS = ("alibi_slopes", "sinks", "k_scale", "v_scale")
 FRAGMENT_POINTERS = ("partial_ptr", "max_ptr", "sum_ptr")
 
 
-@gluon.jit(do_not_specialize=RUNTIME_INTS, do_not_specialize_on_alignment=INDEX_POINTERS)
+@gluon.jit(do_not_specialize=RUNTIME_INTS, do_not_specialize_on_alignment=(*INDEX_POINTERS, *SCALAR_POINTERS))
 def hopper_kernel(
     out_ptr,
     q_ptr,
     k_desc,
     v_desc,
+    k_tail_desc,
+    v_tail_desc,
+    slopes_ptr,
+    sinks_ptr,
+    k_scale_ptr,
+    v_scale_ptr,
     block_table_ptr,
     cu_prompts_ptr,
     cu_decodes_ptr,
@@ -88,7 +112,10 @@ def hopper_kernel(
     partial_ptr,
     max_ptr,
     sum_ptr,
-    scale_log2,
+    factor,
+    cap,
+    window,
+    v_scale,
     num_seqs,
     num_kv_heads,
     tiles_at,
@@ -116,13 +143,19 @@ def hopper_kernel(
     COPY_REGISTERS: gl.constexpr,
 ):
     layout: gl.constexpr = k_desc.layout
-    dtype: gl.constexpr = k_desc.dtype
+    dtype: gl.constexpr = q_ptr.dtype.element_ty
     PARTS: gl.constexpr = HEAD_SIZE // COLUMNS
     strides = (stride_q_token, stride_q_head, stride_out_token, stride_out_head)
-    rows = (q_ptr, out_ptr, strides, scale_log2)
+    if k_scale_ptr is not None:
+        factor *= gl.load(k_scale_ptr)
+    if v_scale_ptr is not None:
+        scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr, gl.load(v_scale_ptr))
+    else:
+        scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr, v_scale)
+    rows = (q_ptr, out_ptr, strides, scoring)
     k_steps = (k_page_rows, k_head_rows, k_head_columns)
     v_steps = (v_page_rows, v_head_rows, v_head_columns)
-    caches = (k_desc, v_desc, k_steps, v_steps, block_table_ptr, stride_table)
+    caches = Caches(k_desc, v_desc, k_tail_desc, v_tail_desc, k_steps, v_steps, block_table_ptr, stride_table)
     if TILE_SIZE > 0:
         q_smem = gl.allocate_shared_memory(dtype, [2, GROUP_ROWS, HEAD_SIZE], layout)
         k_smem = gl.allocate_shared_memory(dtype, [STAGES, TILE_SIZE, HEAD_SIZE], layout)
@@ -175,23 +208,43 @@ def hopper_kernel(
         )
 
 
-def cache_view(cache: Tensor, box: int) -> tuple[TensorDescriptor, tuple[int, int, int]]:
-    """A cache as a matrix whose rows hold slots, and steps in it: rows a page, rows a head, columns a head.
+def box_columns(head_size: int, element_size: int) -> tuple[int, int]:
+    """Columns of the boxes that copy a head: of all but its last columns, and of those (0 if none remain).
+
+    Both are powers of two. ``element_size``: bytes of a cache element.
+    """
+    wide = min(ROW_BYTES // element_size, 1 << (head_size.bit_length() - 1))
+    rest = head_size % wide
+    return wide, rest & -rest
+
+
+def box_layout(columns: int, element_size: int) -> gl.NVMMASharedLayout:
+    """The layout of a box in shared memory, whose swizzle is as wide as a row."""
+    return gl.NVMMASharedLayout(
+        swizzle_byte_width=columns * element_size, element_bitwidth=8 * element_size, rank=2
+    )
+
+
+def cache_steps(cache: Tensor) -> tuple[int, int, int]:
+    """Steps in the matrix that ``cache_view`` describes: rows a page, rows a head, columns a head.
 
     Either the heads of a slot lie beside each other in a row, or the slots of one head follow those of
     another.
     """
-    num_blocks, page_size, num_heads, head_size = cache.shape
     page_stride, slot_stride, head_stride, _ = cache.stride()
-    if slot_stride >= num_heads * head_stride:
-        head_rows, head_columns = 0, head_stride
-    else:
-        head_rows, head_columns = head_stride // slot_stride, 0
-    page_rows = page_stride // slot_stride
+    if slot_stride >= cache.shape[2] * head_stride:
+        return page_stride // slot_stride, 0, head_stride
+    return page_stride // slot_stride, head_stride // slot_stride, 0
+
+
+def cache_view(cache: Tensor, rows: int, columns: int) -> TensorDescriptor:
+    """A cache as a matrix whose rows hold slots, which is copied in boxes of so many rows and columns."""
+    num_blocks, page_size, num_heads, head_size = cache.shape
+    page_rows, head_rows, head_columns = cache_steps(cache)
     num_rows = (num_blocks - 1) * page_rows + (num_heads - 1) * head_rows + page_size
     num_columns = (num_heads - 1) * head_columns + head_size
-    view = TensorDescriptor(cache, [num_rows, num_columns], [slot_stride, 1], [box, COLUMNS.value], LAYOUT)
-    return view, (page_rows, head_rows, head_columns)
+    layout = box_layout(columns, cache.element_size())
+    return TensorDescriptor(cache, [num_rows, num_columns], [cache.stride(1), 1], [rows, columns], layout)
 
 
 def decode_rows(config: Config, queries_per_kv: int) -> int:
@@ -260,17 +313,27 @@ def why_not_shape(config: Config, head_size: int, block_size: int, queries_per_k
     return None
 
 
+def options_of(layer: Layer) -> set[str]:
+    """The names, as in ``OPTIONS``, of what a layer has beside q and the caches."""
+    there = {
+        "window": layer.sliding_window is not None,
+        "softcap": bool(layer.softcap),
+        "alibi": layer.alibi_slopes is not None,
+        "sinks": layer.sinks is not None,
+        "fp8": layer.k_cache.dtype != layer.q.dtype,
+        "scales": isinstance(layer.k_scale, Tensor)
+        or isinstance(layer.v_scale, Tensor)
+        or layer.v_scale != 1.0,
+    }
+    return {name for name, given in there.items() if given}
+
+
 def why_not(plan: Plan, layer: Layer) -> str | None:
     """Return why the kernel cannot compute this layer; None if it can."""
     q, out, k_cache, v_cache = layer.q, layer.out, layer.k_cache, layer.v_cache
-    if k_cache.dtype != q.dtype:
-        return "the caches have another dtype than q"
-    if layer.sliding_window is not None or layer.softcap:
-        return "there is a sliding window or a soft cap"
-    if layer.alibi_slopes is not None or layer.sinks is not None:
-        return "there are ALiBi slopes or sinks"
-    if isinstance(layer.k_scale, Tensor) or isinstance(layer.v_scale, Tensor) or layer.v_scale != 1.0:
-        return "the cached keys or values are scaled"
+    missing = options_of(layer) - OPTIONS[plan.config.variant]
+    if missing:
+        return f"{plan.config.variant} lacks {', '.join(sorted(missing))}"
     if any(tensor.data_ptr() % 16 for tensor in (q, out, k_cache, v_cache)):
         return "a tensor does not begin at a multiple of 16 bytes"
     why = why_not_shape(plan.config, plan.model.head_size, plan.model.block_size, plan.model.queries_per_kv)
@@ -332,35 +395,48 @@ def bind(
     q, out = layer.q, layer.out
     heads = plan.model.queries_per_kv
     chosen = constants(plan.config, plan.model.head_size, plan.model.block_size, heads)
-    box = chosen["BOX"]
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
-    assert not isinstance(layer.k_scale, Tensor)
-
-    def describe(cache: Tensor) -> TensorDescriptor:
-        return cache_view(cache, box)[0]
-
     arguments = (
         OfLayer("out"),
         OfLayer("q"),
-        Described("k_cache", describe),
-        Described("v_cache", describe),
+        *descriptors(layer.k_cache, chosen["BOX"]),
+        *(OfLayer(name) if isinstance(getattr(layer, name), Tensor) else None for name in OPTIONAL_TENSORS),
         BLOCK_TABLE,
         cu_prompts,
         cu_decodes,
         SEQUSED_K,
         schedule,
         *fragments,
-        layer.softmax_scale * layer.k_scale * LOG2_E,
+        *score_numbers(layer),
         NUM_SEQS,
         plan.model.num_kv_heads,
         tiles_at(roles_of(plan.config, heads)),
         *(stride // UNIT.value for stride in q.stride()[:2] + out.stride()[:2]),
         STRIDE_TABLE,
-        *cache_view(layer.k_cache, box)[1],
-        *cache_view(layer.v_cache, box)[1],
+        *cache_steps(layer.k_cache),
+        *cache_steps(layer.v_cache),
         *chosen.values(),
     )
     return Launch(hopper_kernel, lambda plan: grid, arguments, launch_options(plan.config))
+
+
+def descriptors(cache: Tensor, rows: int) -> tuple[Described | None, ...]:
+    """The arguments ``k_desc`` to ``v_tail_desc``, in boxes of so many rows; both caches are alike."""
+
+    def describe(name: str, columns: int) -> Described | None:
+        return Described(name, partial(cache_view, rows=rows, columns=columns)) if columns else None
+
+    columns = box_columns(cache.shape[3], cache.element_size())
+    return tuple(describe(name, n) for n in columns for name in ("k_cache", "v_cache"))
+
+
+def score_numbers(layer: Layer) -> tuple[float, float | None, int | None, float | None]:
+    """The arguments ``factor``, ``cap``, ``window`` and ``v_scale``. An option that is absent is None."""
+    scale = layer.softmax_scale * (1.0 if isinstance(layer.k_scale, Tensor) else layer.k_scale)
+    v_scale = None if isinstance(layer.v_scale, Tensor) or layer.v_scale == 1.0 else layer.v_scale
+    if layer.softcap:
+        return scale / layer.softcap, layer.softcap * LOG2_E, layer.sliding_window, v_scale
+    return scale * LOG2_E, None, layer.sliding_window, v_scale
 
 
 def launch_options(config: Config) -> dict[str, int | bool]:

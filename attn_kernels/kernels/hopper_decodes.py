@@ -76,7 +76,7 @@ def produce_decodes(
     caches, ring, mail, batch, BLOCK_Q: gl.constexpr, PARTS: gl.constexpr, PAGE_SIZE: gl.constexpr
 ):
     """The copying warp. A slot of the ring holds COLUMNS columns of a tile; keys come before values."""
-    k_desc, v_desc, k_steps, v_steps, block_table_ptr, stride_table = caches
+    k_desc, v_desc, _k_tail_desc, _v_tail_desc, k_steps, v_steps, block_table_ptr, stride_table = caches
     smem, full, empty = ring
     cu_tiles_ptr, num_seqs, num_kv_heads, cu_seqlens_q_ptr, seqused_k_ptr = batch
     SLOTS: gl.constexpr = smem.shape[0]
@@ -248,7 +248,8 @@ def join_fragments(
 @gluon.jit
 def consume_decodes(tensors, smems, mail, fragments, num_kv_heads, HEADS: gl.constexpr):
     """The computing warpgroup, which computes this program's share of the decodes."""
-    q_ptr, out_ptr, strides, scale_log2 = tensors
+    q_ptr, out_ptr, strides, scoring = tensors
+    scale_log2 = scoring.factor
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
     q_smem = smems[0]
     dtype: gl.constexpr = q_smem.dtype

@@ -1,5 +1,7 @@
 """Device functions that both roles of the Hopper kernel call: messages, TMA copies and softmax steps."""
 
+from typing import Any, NamedTuple
+
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
@@ -12,6 +14,37 @@ MESSAGES = gl.constexpr(2)  # on their way from a copying warp to computing warp
 thread_barrier = getattr(gl, "barrier", None) or gl.thread_barrier
 tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 OLD_REINTERPRET = gl.constexpr(hasattr(gl.shared_memory_descriptor, "_reinterpret"))
+
+
+class Scoring(NamedTuple):
+    """What turns products into scores and sums into outputs; None stands for an option that is not there.
+
+    A score in base 2 is ``product * factor``; with a soft cap it is ``cap * tanh(product * factor)``.
+    """
+
+    factor: Any  # with the keys' scale
+    cap: Any
+    window: Any  # keys that a query sees
+    slopes_ptr: Any
+    sinks_ptr: Any
+    v_scale: Any
+
+
+class Caches(NamedTuple):
+    """Both caches as descriptors, and what finds a page in them.
+
+    ``k_desc`` and ``v_desc`` copy boxes of the columns of a head in whole units of COLUMNS, and ``k_tail_desc``
+    and ``v_tail_desc`` boxes of the columns that remain; None where none remain.
+    """
+
+    k_desc: Any
+    v_desc: Any
+    k_tail_desc: Any
+    v_tail_desc: Any
+    k_steps: Any  # rows a page, rows a head, columns a head
+    v_steps: Any
+    table_ptr: Any
+    stride_table: Any
 
 
 @gluon.jit

@@ -87,7 +87,7 @@ def produce_prompts(caches, ring, mail, counters_ptr, batch, HEADS: gl.constexpr
 
     The warpgroups multiply both at the same time, so one barrier announces them and one frees them.
     """
-    k_desc, v_desc, k_steps, v_steps, block_table_ptr, stride_table = caches
+    k_desc, v_desc, _k_tail_desc, _v_tail_desc, k_steps, v_steps, block_table_ptr, stride_table = caches
     k_smem = ring[0]
     v_smem = ring[1]
     TILE_SIZE: gl.constexpr = k_smem.shape[1]
@@ -138,7 +138,8 @@ def produce_prompts(caches, ring, mail, counters_ptr, batch, HEADS: gl.constexpr
 @gluon.jit
 def consume_prompts(GROUP: gl.constexpr, rows, q_smem, ring, mail, HEADS: gl.constexpr):
     """A computing warpgroup, which computes 64 rows of each Q-Block."""
-    q_ptr, out_ptr, strides, scale_log2 = rows
+    q_ptr, out_ptr, strides, scoring = rows
+    scale_log2 = scoring.factor
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
     k_smem, v_smem, full, empty = ring
     dtype: gl.constexpr = k_smem.dtype

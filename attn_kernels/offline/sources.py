@@ -34,6 +34,16 @@ POINTERS_OF_FEATURES = {
     "k_new_ptr": "new_kv",
     "v_new_ptr": "new_kv",
 }
+# Arguments of the Hopper kernel that are there with a feature only.
+HOPPER_FEATURES = {
+    "slopes_ptr": "alibi",
+    "sinks_ptr": "sinks",
+    "k_scale_ptr": "scales",
+    "v_scale_ptr": "scales",
+    "window": "window",
+    "cap": "softcap",
+}
+HOPPER_FLOATS = ("factor", "cap", "v_scale")
 FLOATS = ("factor", "cap", "k_scale", "v_scale")
 SCALAR_POINTERS = ("slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr")
 PARTIAL_POINTERS = ("partial_ptr", "max_ptr", "sum_ptr")
@@ -88,11 +98,12 @@ def sources(config: Config, shape: CompileShape) -> dict[str, KernelSource]:
     variant = VARIANTS[config.variant]
     if not all(isinstance(kernel, JITFunction) for kernel in variant.kernels):
         raise RuntimeError("TRITON_INTERPRET is set, but compiling needs a process without it")
-    if (config.descriptors or variant.mixed) and shape.target == "sm_90" and not shape.features:
+    if (config.descriptors or variant.mixed) and shape.target == "sm_90":
         from attn_kernels.kernels import hopper  # not at import: Gluon is experimental
 
         tile = (shape.head_size, shape.block_size, shape.queries_per_kv)
-        if hopper.why_not_shape(config, *tile) is None:
+        computed = hopper.OPTIONS[config.variant].issuperset(shape.features)
+        if computed and hopper.why_not_shape(config, *tile) is None:
             return {
                 "schedule": _schedule_source(hopper, config, shape),
                 "hopper": _hopper_source(hopper, config, shape),
@@ -159,23 +170,30 @@ def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSo
     """The kernel that configs with ``descriptors`` and of ``pod`` launch on Hopper GPUs."""
     kernel = hopper.hopper_kernel
     constants = hopper.constants(config, shape.head_size, shape.block_size, shape.queries_per_kv)
-    if not constants["DECODE_TILE"]:
-        constants = constants | dict.fromkeys(DECODE_POINTERS)
+    cache_bytes = 1 if "fp8" in shape.features else shape.dtype.itemsize
+    wide, tail = hopper.box_columns(shape.head_size, cache_bytes)
+    absent = [name for name, feature in HOPPER_FEATURES.items() if feature not in shape.features]
+    absent += [] if "fp8" in shape.features and "scales" not in shape.features else ["v_scale"]
+    absent += [] if tail else ["k_tail_desc", "v_tail_desc"]
+    absent += [] if constants["DECODE_TILE"] else DECODE_POINTERS
+    constants = constants | dict.fromkeys(absent)
     dtype = DTYPE_NAMES[shape.dtype]
-    box = f"{constants['BOX']}, {hopper.COLUMNS.value}"
+    cache_dtype = "fp8e4nv" if "fp8" in shape.features else dtype
 
     def argument_type(name: str) -> str:
         if name in constants:
             return "constexpr"
         if name.endswith("_desc"):
-            return f"tensordesc<{dtype}[{box}],{hopper.LAYOUT!r}>"
+            columns = tail if name.endswith("_tail_desc") else wide
+            layout = hopper.box_layout(columns, cache_bytes)
+            return f"tensordesc<{cache_dtype}[{constants['BOX']}, {columns}],{layout!r}>"
         if name in hopper.INDEX_POINTERS:
             return "*i32"
-        if name in hopper.FRAGMENT_POINTERS:
+        if name in (*hopper.FRAGMENT_POINTERS, *hopper.SCALAR_POINTERS):
             return "*fp32"
         if name.endswith("_ptr"):
             return "*" + dtype
-        return "fp32" if name == "scale_log2" else "i32"
+        return "fp32" if name in HOPPER_FLOATS else "i32"
 
     names = kernel.arg_names
     signature = {name: argument_type(name) for name in names}
