@@ -28,6 +28,7 @@ from attn_kernels.kernels.hopper_device import (
     UNIT,
     Caches,
     Scoring,
+    allocate_heads,
     barriers,
     mailbox,
 )
@@ -36,7 +37,8 @@ from attn_kernels.kernels.schedule import Roles, tiles_at
 from attn_kernels.kernels.static_grid import multiprocessors
 
 ROW_BYTES = 128  # of a box, at most: the widest swizzle
-HEAD_SIZES = (64, 128, 256)
+HEAD_SIZES = range(64, 257, 16)  # of prompts
+DECODE_HEAD_SIZES = (64, 128, 256)
 SHARED_BYTES = 232448  # shared memory that a program may have on Hopper
 SHARED_OF_TWO = 115712  # and where two programs share a multiprocessor
 BARRIER_BYTES = 1024  # at most, with padding and the arguments of warps
@@ -55,7 +57,7 @@ POD_REGISTERS = {64: (168, 40), 128: (208, 24)}  # by the prompts' tile
 
 # The options that each variant's roles compute, by their names in ``offline.sources.FEATURES``.
 OPTIONS: dict[str, frozenset[str]] = {
-    "qblock": frozenset({"new_kv"}),
+    "qblock": frozenset({"window", "softcap", "alibi", "sinks", "scales", "new_kv"}),
     "stream_k": frozenset({"new_kv"}),
     "pod": frozenset({"new_kv"}),
 }
@@ -142,7 +144,7 @@ def hopper_kernel(
     REGISTERS: gl.constexpr,
     COPY_REGISTERS: gl.constexpr,
 ):
-    layout: gl.constexpr = k_desc.layout
+    layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, rank=2)
     dtype: gl.constexpr = q_ptr.dtype.element_ty
     PARTS: gl.constexpr = HEAD_SIZE // COLUMNS
     strides = (stride_q_token, stride_q_head, stride_out_token, stride_out_head)
@@ -157,9 +159,9 @@ def hopper_kernel(
     v_steps = (v_page_rows, v_head_rows, v_head_columns)
     caches = Caches(k_desc, v_desc, k_tail_desc, v_tail_desc, k_steps, v_steps, block_table_ptr, stride_table)
     if TILE_SIZE > 0:
-        q_smem = gl.allocate_shared_memory(dtype, [2, GROUP_ROWS, HEAD_SIZE], layout)
-        k_smem = gl.allocate_shared_memory(dtype, [STAGES, TILE_SIZE, HEAD_SIZE], layout)
-        v_smem = gl.allocate_shared_memory(dtype, [STAGES, TILE_SIZE, HEAD_SIZE], layout)
+        q_smem = allocate_heads(2, GROUP_ROWS, HEAD_SIZE, dtype)
+        k_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, dtype)
+        v_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, dtype)
         ring = (k_smem, v_smem, barriers(STAGES, 1), barriers(STAGES, 2))
         mail = mailbox(PROMPT_FIELDS, 2)
         prompts = (schedule_ptr + 4, schedule_ptr + 2, num_kv_heads, cu_prompts_ptr, seqused_k_ptr)
@@ -178,9 +180,12 @@ def hopper_kernel(
     if DECODE_TILE == 0:
         gl.warp_specialize(
             [
-                (consume_prompts, (0, rows, q_smem.index(0), ring, mail, HEADS)),
-                (consume_prompts, (1, rows, q_smem.index(1), ring, mail, HEADS)),
-                (produce_prompts, (caches, ring, mail, schedule_ptr, prompts, HEADS, PAGE_SIZE)),
+                (consume_prompts, (0, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
+                (consume_prompts, (1, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
+                (
+                    produce_prompts,
+                    (caches, ring, mail, schedule_ptr, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
+                ),
             ],
             [4, 1],
             [REGISTERS, COPY_REGISTERS],
@@ -198,9 +203,12 @@ def hopper_kernel(
         gl.warp_specialize(
             [
                 (consume_decodes, (rows, decode_smems, decode_mail, fragments, num_kv_heads, HEADS)),
-                (consume_prompts, (0, rows, q_smem.index(0), ring, mail, HEADS)),
-                (consume_prompts, (1, rows, q_smem.index(1), ring, mail, HEADS)),
-                (produce_prompts, (caches, ring, mail, schedule_ptr, prompts, HEADS, PAGE_SIZE)),
+                (consume_prompts, (0, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
+                (consume_prompts, (1, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
+                (
+                    produce_prompts,
+                    (caches, ring, mail, schedule_ptr, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
+                ),
                 (produce_decodes, (caches, decode_ring, decode_mail, decodes, BLOCK_Q, PARTS, PAGE_SIZE)),
             ],
             [4, 4, 1, 1],
@@ -297,8 +305,9 @@ def roles_of(config: Config, heads: int) -> Roles:
 
 def why_not_shape(config: Config, head_size: int, block_size: int, queries_per_kv: int) -> str | None:
     """Return why the kernel cannot compute a layer of this shape; None if it can."""
-    if head_size not in HEAD_SIZES:
-        return f"the head size is {head_size}, not one of {HEAD_SIZES}"
+    sizes = HEAD_SIZES if config.variant == "qblock" else DECODE_HEAD_SIZES
+    if head_size not in sizes:
+        return f"the head size is {head_size}, not one of {', '.join(map(str, sizes))}"
     if queries_per_kv > BLOCK_M.value:
         return f"more than {BLOCK_M.value} query heads share a KV head"
     if block_size % 16:

@@ -115,11 +115,11 @@ def produce_decodes(
                 block_tile // share,
                 (block_tile + tiles - 1) // share,
             )
-            pages = load_pages(row_ptr, start, last_box, PAGE_SIZE, BOX, BOXES)
+            pages = load_pages(row_ptr, start, None, last_box, PAGE_SIZE, BOX, BOXES)
             send(mail, number, block)
             number += 1
             for i in range(start, stop):
-                next_pages = load_pages(row_ptr, i + 1, last_box, PAGE_SIZE, BOX, BOXES)
+                next_pages = load_pages(row_ptr, i + 1, None, last_box, PAGE_SIZE, BOX, BOXES)
                 for part in gl.static_range(2 * PARTS):
                     slot = n % SLOTS
                     barrier = full.index(slot)
@@ -128,11 +128,15 @@ def produce_decodes(
                     if part < PARTS:
                         k_column = kv_head * k_head_columns + part * COLUMNS
                         place = (k_page_rows, kv_head * k_head_rows, k_column)
-                        copy_tile(k_desc, smem, slot, barrier, pages, i, last_box, place, PAGE_SIZE, BOX)
+                        copy_tile(
+                            k_desc, smem, slot, barrier, pages, i, None, last_box, place, PAGE_SIZE, BOX
+                        )
                     else:
                         v_column = kv_head * v_head_columns + (part - PARTS) * COLUMNS
                         place = (v_page_rows, kv_head * v_head_rows, v_column)
-                        copy_tile(v_desc, smem, slot, barrier, pages, i, last_box, place, PAGE_SIZE, BOX)
+                        copy_tile(
+                            v_desc, smem, slot, barrier, pages, i, None, last_box, place, PAGE_SIZE, BOX
+                        )
                     n += 1
                 pages = next_pages
             tile += stop - start
@@ -189,7 +193,7 @@ def attend_share(smems, n, start, stop, num_keys, first_limit, scale_log2, HEADS
             slot = (n + part) % SLOTS
             mbarrier.wait(full.index(slot), ((n + part) // SLOTS) & 1)
             if (i + 1) * TILE_SIZE > num_keys:
-                zero_rows(smem, slot, num_keys - i * TILE_SIZE)
+                zero_rows(smem, slot, None, num_keys - i * TILE_SIZE)
             values = smem.index(slot).permute([1, 0])
             product = warpgroup_mma(values, p_smem.permute([1, 0]), accs[part] * rescale, is_async=True)
             products = products + (product,)  # type: ignore[assignment]  # noqa: RUF005
