@@ -20,8 +20,15 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Described, Launch, Layer, OfLayer, OfPlan, Plan
-from attn_kernels.kernels.arguments import BLOCK_TABLE, LOG2_E, NUM_SEQS, SEQUSED_K, STRIDE_TABLE
-from attn_kernels.kernels.hopper_decodes import DECODE_FIELDS, consume_decodes, produce_decodes
+from attn_kernels.kernels.arguments import (
+    BLOCK_TABLE,
+    LOG2_E,
+    NUM_SEQS,
+    SEQUSED_K,
+    STRIDE_TABLE,
+    VECTOR_BYTES,
+)
+from attn_kernels.kernels.hopper_decodes import DECODE_FIELDS, clear_slots, consume_decodes, produce_decodes
 from attn_kernels.kernels.hopper_device import (
     COLUMNS,
     GROUP_ROWS,
@@ -37,8 +44,8 @@ from attn_kernels.kernels.schedule import Roles, tiles_at
 from attn_kernels.kernels.static_grid import multiprocessors
 
 ROW_BYTES = 128  # of a box, at most: the widest swizzle
-HEAD_SIZES = range(64, 257, 16)  # of prompts
-DECODE_HEAD_SIZES = (64, 128, 256)
+HEAD_SIZES = range(64, 257, 16)
+FP8_HEAD_SIZES = (128, 256)  # of fp8 caches, whose slots hold whole parts of a head
 SHARED_BYTES = 232448  # shared memory that a program may have on Hopper
 SHARED_OF_TWO = 115712  # and where two programs share a multiprocessor
 BARRIER_BYTES = 1024  # at most, with padding and the arguments of warps
@@ -58,8 +65,8 @@ POD_REGISTERS = {64: (168, 40), 128: (208, 24)}  # by the prompts' tile
 # The options that each variant's roles compute, by their names in ``offline.sources.FEATURES``.
 OPTIONS: dict[str, frozenset[str]] = {
     "qblock": frozenset({"window", "softcap", "alibi", "sinks", "scales", "new_kv"}),
-    "stream_k": frozenset({"new_kv"}),
-    "pod": frozenset({"new_kv"}),
+    "stream_k": frozenset({"window", "softcap", "alibi", "sinks", "scales", "fp8", "new_kv"}),
+    "pod": frozenset({"window", "softcap", "alibi", "sinks", "scales", "new_kv"}),
 }
 
 # Integers that never specialise the kernel, so that no step and no other model compiles it again.
@@ -146,7 +153,8 @@ def hopper_kernel(
 ):
     layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, rank=2)
     dtype: gl.constexpr = q_ptr.dtype.element_ty
-    PARTS: gl.constexpr = HEAD_SIZE // COLUMNS
+    PARTS: gl.constexpr = (HEAD_SIZE + COLUMNS - 1) // COLUMNS
+    FP8: gl.constexpr = k_desc.dtype == gl.float8e4nv
     strides = (stride_q_token, stride_q_head, stride_out_token, stride_out_head)
     if k_scale_ptr is not None:
         factor *= gl.load(k_scale_ptr)
@@ -166,9 +174,14 @@ def hopper_kernel(
         mail = mailbox(PROMPT_FIELDS, 2)
         prompts = (schedule_ptr + 4, schedule_ptr + 2, num_kv_heads, cu_prompts_ptr, seqused_k_ptr)
     if DECODE_TILE > 0:
-        decode_smem = gl.allocate_shared_memory(dtype, [SLOTS, DECODE_TILE, COLUMNS], layout)
-        decode_q_smem = gl.allocate_shared_memory(dtype, [PARTS, ROWS, COLUMNS], layout)
-        weight_smem = gl.allocate_shared_memory(dtype, [ROWS, DECODE_TILE], layout)
+        # Pairs of fp8 numbers become fp16.
+        slot_dtype: gl.constexpr = gl.uint16 if FP8 else dtype
+        decode_dtype: gl.constexpr = gl.float16 if FP8 else dtype
+        decode_smem = gl.allocate_shared_memory(slot_dtype, [SLOTS, DECODE_TILE, COLUMNS], layout)
+        decode_q_smem = gl.allocate_shared_memory(decode_dtype, [PARTS, ROWS, COLUMNS], layout)
+        weight_smem = gl.allocate_shared_memory(decode_dtype, [ROWS, DECODE_TILE], layout)
+        if HEAD_SIZE % COLUMNS > 0 and not FP8:
+            clear_slots(decode_smem)
         decode_ring = (decode_smem, barriers(SLOTS, 1), barriers(SLOTS, 1))
         decode_mail = mailbox(DECODE_FIELDS, 1)
         decodes = (schedule_ptr + tiles_at, num_seqs, num_kv_heads, cu_decodes_ptr, seqused_k_ptr)
@@ -193,8 +206,14 @@ def hopper_kernel(
     elif TILE_SIZE == 0:
         gl.warp_specialize(
             [
-                (consume_decodes, (rows, decode_smems, decode_mail, fragments, num_kv_heads, HEADS)),
-                (produce_decodes, (caches, decode_ring, decode_mail, decodes, BLOCK_Q, PARTS, PAGE_SIZE)),
+                (
+                    consume_decodes,
+                    (rows, decode_smems, decode_mail, fragments, num_kv_heads, HEADS, HEAD_SIZE),
+                ),
+                (
+                    produce_decodes,
+                    (caches, decode_ring, decode_mail, decodes, window, BLOCK_Q, HEAD_SIZE, PAGE_SIZE),
+                ),
             ],
             [1],
             [COPY_REGISTERS],
@@ -202,14 +221,20 @@ def hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (consume_decodes, (rows, decode_smems, decode_mail, fragments, num_kv_heads, HEADS)),
+                (
+                    consume_decodes,
+                    (rows, decode_smems, decode_mail, fragments, num_kv_heads, HEADS, HEAD_SIZE),
+                ),
                 (consume_prompts, (0, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
                 (consume_prompts, (1, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
                 (
                     produce_prompts,
                     (caches, ring, mail, schedule_ptr, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
                 ),
-                (produce_decodes, (caches, decode_ring, decode_mail, decodes, BLOCK_Q, PARTS, PAGE_SIZE)),
+                (
+                    produce_decodes,
+                    (caches, decode_ring, decode_mail, decodes, window, BLOCK_Q, HEAD_SIZE, PAGE_SIZE),
+                ),
             ],
             [4, 4, 1, 1],
             [REGISTERS, REGISTERS, COPY_REGISTERS, COPY_REGISTERS],
@@ -260,11 +285,19 @@ def decode_rows(config: Config, queries_per_kv: int) -> int:
     return config.block_m if config.variant == "stream_k" else max(16, 1 << (queries_per_kv - 1).bit_length())
 
 
+def slots_of_tile(head_size: int, cache_bytes: int) -> int:
+    """Slots of the decodes' ring that hold a tile's keys and values."""
+    return 2 * -(-head_size * cache_bytes // ROW_BYTES)
+
+
 @lru_cache(maxsize=4096)
-def constants(config: Config, head_size: int, block_size: int, heads: int) -> dict[str, int]:
+def constants(
+    config: Config, head_size: int, block_size: int, heads: int, cache_bytes: int = 2
+) -> dict[str, int]:
     """The kernel's compile-time arguments, of a launch and of an offline compilation alike.
 
-    Beside prompts, the decodes' ring takes the shared memory that is left.
+    Beside prompts, the decodes' ring takes the shared memory that is left. ``cache_bytes`` are of an element
+    of the caches.
     """
     with_prompts, with_decodes = config.variant != "stream_k", config.variant != "qblock"
     tile = config.tile_size if with_prompts else 0
@@ -274,12 +307,15 @@ def constants(config: Config, head_size: int, block_size: int, heads: int) -> di
     if with_decodes:
         registers, copy_registers = POD_REGISTERS.get(tile, (0, DECODE_COPY_REGISTERS))
     free = (SHARED_OF_TWO if config.programs_per_sm > 1 else SHARED_BYTES) - BARRIER_BYTES
-    free -= 2 * rows * (head_size + decode_tile)
+    free -= 2 * rows * (-(-head_size // COLUMNS.value) * COLUMNS.value + decode_tile)
     if with_prompts:
         free -= 2 * head_size * (BLOCK_M.value + 2 * config.num_stages * tile)
     slots = free // (2 * decode_tile * COLUMNS.value) if with_decodes else 0
     if with_decodes and not with_prompts:
         slots = min(slots, RING_BYTES[config.programs_per_sm > 1] // (2 * decode_tile * COLUMNS.value))
+    if with_decodes and head_size % COLUMNS.value:
+        # Each slot always holds the same part of a head, so zeros remain beside the last columns.
+        slots -= slots % slots_of_tile(head_size, cache_bytes)
     return {
         "HEADS": heads,
         "HEAD_SIZE": head_size,
@@ -303,20 +339,22 @@ def roles_of(config: Config, heads: int) -> Roles:
     return Roles(prompt_block_q, decode_block_q, chosen["DECODE_TILE"] if decode_block_q else 0)
 
 
-def why_not_shape(config: Config, head_size: int, block_size: int, queries_per_kv: int) -> str | None:
+def why_not_shape(
+    config: Config, head_size: int, block_size: int, queries_per_kv: int, cache_bytes: int = 2
+) -> str | None:
     """Return why the kernel cannot compute a layer of this shape; None if it can."""
-    sizes = HEAD_SIZES if config.variant == "qblock" else DECODE_HEAD_SIZES
+    sizes = HEAD_SIZES if cache_bytes == 2 else FP8_HEAD_SIZES
     if head_size not in sizes:
         return f"the head size is {head_size}, not one of {', '.join(map(str, sizes))}"
     if queries_per_kv > BLOCK_M.value:
         return f"more than {BLOCK_M.value} query heads share a KV head"
     if block_size % 16:
         return f"the page size is {block_size}, not a multiple of 16"
-    chosen = constants(config, head_size, block_size, queries_per_kv)
+    chosen = constants(config, head_size, block_size, queries_per_kv, cache_bytes)
     if chosen["ROWS"] > MAX_DECODE_ROWS or (chosen["ROWS"] and queries_per_kv > chosen["ROWS"]):
         return f"{queries_per_kv} query heads share a KV head, too many for a decode's query tile"
     # A tile's keys, and then its values, stay in their slots while others arrive.
-    least = 2 * head_size // COLUMNS.value + 1 if chosen["ROWS"] else 0
+    least = slots_of_tile(head_size, cache_bytes) + 1 if chosen["ROWS"] else 0
     if chosen["SLOTS"] < least:
         return f"{config} needs more bytes of shared memory than {SHARED_BYTES}"
     return None
@@ -345,7 +383,8 @@ def why_not(plan: Plan, layer: Layer) -> str | None:
         return f"{plan.config.variant} lacks {', '.join(sorted(missing))}"
     if any(tensor.data_ptr() % 16 for tensor in (q, out, k_cache, v_cache)):
         return "a tensor does not begin at a multiple of 16 bytes"
-    why = why_not_shape(plan.config, plan.model.head_size, plan.model.block_size, plan.model.queries_per_kv)
+    sizes = (plan.model.head_size, plan.model.block_size, plan.model.queries_per_kv)
+    why = why_not_shape(plan.config, *sizes, k_cache.element_size())
     why = why or why_not_heads(plan)
     return why or why_not_strides(
         q.stride(),
@@ -354,6 +393,7 @@ def why_not(plan: Plan, layer: Layer) -> str | None:
         v_cache.stride(),
         k_cache.shape[0],
         plan.model.num_kv_heads,
+        k_cache.element_size(),
     )
 
 
@@ -365,10 +405,12 @@ def why_not_strides(
     v_cache: tuple[int, ...],
     num_blocks: int,
     num_kv_heads: int,
+    cache_bytes: int,
 ) -> str | None:
     """Return why tensors of these strides cannot be read through descriptors; None if they can."""
-    for *strides, last in (q, out, k_cache, v_cache):
-        if last != 1 or any(stride % UNIT.value for stride in strides):
+    units = (UNIT.value, UNIT.value, VECTOR_BYTES // cache_bytes, VECTOR_BYTES // cache_bytes)
+    for (*strides, last), unit in zip((q, out, k_cache, v_cache), units, strict=True):
+        if last != 1 or any(stride % unit for stride in strides):
             return "a tensor's rows are not multiples of 16 bytes apart"
     for page_stride, slot_stride, head_stride, _ in (k_cache, v_cache):
         beside = slot_stride >= num_kv_heads * head_stride
@@ -403,7 +445,8 @@ def bind(
     """
     q, out = layer.q, layer.out
     heads = plan.model.queries_per_kv
-    chosen = constants(plan.config, plan.model.head_size, plan.model.block_size, heads)
+    sizes = (plan.model.head_size, plan.model.block_size, heads)
+    chosen = constants(plan.config, *sizes, layer.k_cache.element_size())
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     arguments = (
         OfLayer("out"),

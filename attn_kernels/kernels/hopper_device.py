@@ -130,12 +130,17 @@ def as_boxes(smem, ROWS: gl.constexpr):
     """
     LINE: gl.constexpr = smem.layout.swizzle_byte_width * 8 // smem.layout.element_bitwidth
     NUM: gl.constexpr = smem.shape[0] * smem.shape[1] * smem.shape[2] // (ROWS * LINE)
-    shape: gl.constexpr = [NUM, ROWS, LINE]
+    return view_memory(smem, smem.dtype, [NUM, ROWS, LINE], smem.layout)
+
+
+@gluon.jit
+def view_memory(smem, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.constexpr):
+    """The same shared memory with another type, shape and layout."""
     if OLD_REINTERPRET:
-        boxes = smem._reinterpret(smem.dtype, shape, smem.layout)
+        view = smem._reinterpret(dtype, shape, layout)
     else:
-        boxes = smem.reinterpret(smem.dtype, shape, smem.layout)
-    return boxes
+        view = smem.reinterpret(dtype, shape, layout)
+    return view
 
 
 @gluon.jit
@@ -180,10 +185,15 @@ def copy_tile(
     place,
     PAGE_SIZE: gl.constexpr,
     BOX: gl.constexpr,
+    WIDTH: gl.constexpr = None,
 ):
-    """Start the copies of a tile, in boxes of the descriptor, part after part of its columns."""
+    """Start the copies of a tile, in boxes of the descriptor, part after part of its columns.
+
+    ``WIDTH`` columns of the tile are copied, all by default.
+    """
     LINE: gl.constexpr = desc.block_shape[1]
     PARTS: gl.constexpr = smem.shape[2] // LINE
+    COPIED: gl.constexpr = PARTS if WIDTH is None else WIDTH // LINE
     BOXES: gl.constexpr = smem.shape[1] // BOX
     page_rows, first_row, first_column = place
     boxes = as_boxes(smem, BOX)
@@ -191,7 +201,7 @@ def copy_tile(
         row = pages[box] * page_rows + first_row
         if PAGE_SIZE != BOX:
             row += clamp_box(tile * BOXES + box, first_box, last_box) * BOX % PAGE_SIZE
-        for part in gl.static_range(PARTS):
+        for part in gl.static_range(COPIED):
             target = boxes.index((stage * PARTS + part) * BOXES + box)
             tma_load(desc, [row, first_column + part * LINE], barrier, target)
 

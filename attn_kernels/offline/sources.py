@@ -103,7 +103,7 @@ def sources(config: Config, shape: CompileShape) -> dict[str, KernelSource]:
 
         tile = (shape.head_size, shape.block_size, shape.queries_per_kv)
         computed = hopper.OPTIONS[config.variant].issuperset(shape.features)
-        if computed and hopper.why_not_shape(config, *tile) is None:
+        if computed and hopper.why_not_shape(config, *tile, _cache_bytes(shape)) is None:
             return {
                 "schedule": _schedule_source(hopper, config, shape),
                 "hopper": _hopper_source(hopper, config, shape),
@@ -121,7 +121,7 @@ def _source(config: Config, special: Specialisation, shape: CompileShape) -> Ker
         "amd" if shape.gpu.backend == "hip" else "nvidia",
         (stride,),
         (stride,) * 6,
-        1 if "fp8" in shape.features else shape.dtype.itemsize,
+        _cache_bytes(shape),
         head_size=shape.head_size,
         block_size=shape.block_size,
         queries_per_kv=shape.queries_per_kv,
@@ -169,8 +169,8 @@ def index_source(kernel: Any, constants: dict[str, Any], target: str) -> KernelS
 def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSource:
     """The kernel that configs with ``descriptors`` and of ``pod`` launch on Hopper GPUs."""
     kernel = hopper.hopper_kernel
-    constants = hopper.constants(config, shape.head_size, shape.block_size, shape.queries_per_kv)
-    cache_bytes = 1 if "fp8" in shape.features else shape.dtype.itemsize
+    cache_bytes = _cache_bytes(shape)
+    constants = hopper.constants(config, shape.head_size, shape.block_size, shape.queries_per_kv, cache_bytes)
     wide, tail = hopper.box_columns(shape.head_size, cache_bytes)
     absent = [name for name, feature in HOPPER_FEATURES.items() if feature not in shape.features]
     absent += [] if "fp8" in shape.features and "scales" not in shape.features else ["v_scale"]
@@ -217,6 +217,10 @@ def _argument_type(name: str, shape: CompileShape) -> str:
     if name in CACHE_POINTERS and "fp8" in shape.features:
         return "*fp8e4nv" if _converts_e4m3(shape) else "*u8"
     return "*" + DTYPE_NAMES[shape.dtype]
+
+
+def _cache_bytes(shape: CompileShape) -> int:
+    return 1 if "fp8" in shape.features else shape.dtype.itemsize
 
 
 def _converts_e4m3(shape: CompileShape) -> bool:
