@@ -32,7 +32,13 @@ from attn_kernels.kernels.hopper_device import (
     barriers,
     mailbox,
 )
-from attn_kernels.kernels.hopper_prompts import BLOCK_M, PROMPT_FIELDS, consume_prompts, produce_prompts
+from attn_kernels.kernels.hopper_prompts import (
+    BLOCK_M,
+    PROMPT_FIELDS,
+    consume_prompts,
+    convert_prompts,
+    produce_prompts,
+)
 from attn_kernels.kernels.schedule import Roles, tiles_at
 from attn_kernels.kernels.static_grid import multiprocessors
 
@@ -53,11 +59,12 @@ WARPS = 4  # of a computing warpgroup; Triton adds the others
 PROMPT_REGISTERS = 240
 COPY_REGISTERS = 24
 DECODE_COPY_REGISTERS = 48  # where there are no prompts
+CONVERT_REGISTERS = (208, 24)  # of fp8 caches; those that convert have what remains, too
 POD_REGISTERS = {64: (168, 40), 128: (208, 24)}  # by the prompts' tile
 
 # The options that each variant's roles compute, by their names in ``offline.sources.FEATURES``.
 OPTIONS: dict[str, frozenset[str]] = {
-    "qblock": frozenset({"window", "softcap", "alibi", "sinks", "scales", "new_kv"}),
+    "qblock": frozenset({"window", "softcap", "alibi", "sinks", "fp8", "scales", "new_kv"}),
     "stream_k": frozenset({"new_kv"}),
     "pod": frozenset({"new_kv"}),
 }
@@ -138,6 +145,7 @@ def hopper_kernel(
     BOX: gl.constexpr,
     TILE_SIZE: gl.constexpr,
     STAGES: gl.constexpr,
+    RAW_STAGES: gl.constexpr,
     DECODE_TILE: gl.constexpr,
     SLOTS: gl.constexpr,
     ROWS: gl.constexpr,
@@ -159,12 +167,17 @@ def hopper_kernel(
     v_steps = (v_page_rows, v_head_rows, v_head_columns)
     caches = Caches(k_desc, v_desc, k_tail_desc, v_tail_desc, k_steps, v_steps, block_table_ptr, stride_table)
     if TILE_SIZE > 0:
-        q_smem = allocate_heads(2, GROUP_ROWS, HEAD_SIZE, dtype)
-        k_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, dtype)
-        v_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, dtype)
+        q_smem = allocate_heads(2, GROUP_ROWS, HEAD_SIZE, COLUMNS, dtype)
+        k_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, COLUMNS, dtype)
+        v_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, COLUMNS, dtype)
         ring = (k_smem, v_smem, barriers(STAGES, 1), barriers(STAGES, 2))
-        mail = mailbox(PROMPT_FIELDS, 2)
+        mail = mailbox(PROMPT_FIELDS, 3 if RAW_STAGES else 2)
         prompts = (schedule_ptr + 4, schedule_ptr + 2, num_kv_heads, cu_prompts_ptr, seqused_k_ptr)
+    if RAW_STAGES > 0:
+        WIDE: gl.constexpr = k_desc.block_shape[1]
+        raw_k = allocate_heads(RAW_STAGES, TILE_SIZE, HEAD_SIZE, WIDE, k_desc.dtype)
+        raw_v = allocate_heads(RAW_STAGES, TILE_SIZE, HEAD_SIZE, WIDE, k_desc.dtype)
+        raw_ring = (raw_k, raw_v, barriers(RAW_STAGES, 1), barriers(RAW_STAGES, 1))
     if DECODE_TILE > 0:
         decode_smem = gl.allocate_shared_memory(dtype, [SLOTS, DECODE_TILE, COLUMNS], layout)
         decode_q_smem = gl.allocate_shared_memory(dtype, [PARTS, ROWS, COLUMNS], layout)
@@ -177,7 +190,21 @@ def hopper_kernel(
         BLOCK_Q: gl.constexpr = ROWS // HEADS
     fence_async_shared()
     # The first function runs in the warps that hold the kernel's arguments; they cost it no registers.
-    if DECODE_TILE == 0:
+    if RAW_STAGES > 0:
+        gl.warp_specialize(
+            [
+                (convert_prompts, (raw_ring, ring, mail, window)),
+                (consume_prompts, (0, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
+                (consume_prompts, (1, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
+                (
+                    produce_prompts,
+                    (caches, raw_ring, mail, schedule_ptr, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
+                ),
+            ],
+            [4, 4, 1],
+            [REGISTERS, REGISTERS, COPY_REGISTERS],
+        )
+    elif DECODE_TILE == 0:
         gl.warp_specialize(
             [
                 (consume_prompts, (0, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
@@ -228,9 +255,8 @@ def box_columns(head_size: int, element_size: int) -> tuple[int, int]:
 
 def box_layout(columns: int, element_size: int) -> gl.NVMMASharedLayout:
     """The layout of a box in shared memory, whose swizzle is as wide as a row."""
-    return gl.NVMMASharedLayout(
-        swizzle_byte_width=columns * element_size, element_bitwidth=8 * element_size, rank=2
-    )
+    swizzle = columns * element_size // 32 * 32  # rows of 16 bytes have none
+    return gl.NVMMASharedLayout(swizzle_byte_width=swizzle, element_bitwidth=8 * element_size, rank=2)
 
 
 def cache_steps(cache: Tensor) -> tuple[int, int, int]:
@@ -261,10 +287,15 @@ def decode_rows(config: Config, queries_per_kv: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def constants(config: Config, head_size: int, block_size: int, heads: int) -> dict[str, int]:
+def constants(
+    config: Config, head_size: int, block_size: int, heads: int, cache_bytes: int = 2
+) -> dict[str, int]:
     """The kernel's compile-time arguments, of a launch and of an offline compilation alike.
 
-    Beside prompts, the decodes' ring takes the shared memory that is left.
+    Beside prompts, the decodes' ring takes the shared memory that is left, and so does a ring of fp8 tiles.
+
+    Args:
+        heads: query heads a KV head. cache_bytes: of a cache element.
     """
     with_prompts, with_decodes = config.variant != "stream_k", config.variant != "qblock"
     tile = config.tile_size if with_prompts else 0
@@ -275,8 +306,15 @@ def constants(config: Config, head_size: int, block_size: int, heads: int) -> di
         registers, copy_registers = POD_REGISTERS.get(tile, (0, DECODE_COPY_REGISTERS))
     free = (SHARED_OF_TWO if config.programs_per_sm > 1 else SHARED_BYTES) - BARRIER_BYTES
     free -= 2 * rows * (head_size + decode_tile)
+    stages, raw_stages = config.num_stages if with_prompts else 0, 0
+    if with_prompts and cache_bytes == 1:
+        registers, copy_registers = CONVERT_REGISTERS
+        stages = 2
     if with_prompts:
-        free -= 2 * head_size * (BLOCK_M.value + 2 * config.num_stages * tile)
+        free -= 2 * head_size * (BLOCK_M.value + 2 * stages * tile)
+    if with_prompts and cache_bytes == 1:
+        raw_stages = max(0, min(config.num_stages, free // (2 * head_size * tile)))
+        free -= 2 * head_size * tile * raw_stages
     slots = free // (2 * decode_tile * COLUMNS.value) if with_decodes else 0
     if with_decodes and not with_prompts:
         slots = min(slots, RING_BYTES[config.programs_per_sm > 1] // (2 * decode_tile * COLUMNS.value))
@@ -286,7 +324,8 @@ def constants(config: Config, head_size: int, block_size: int, heads: int) -> di
         "PAGE_SIZE": block_size,
         "BOX": min(block_size & -block_size, *filter(None, (tile, decode_tile))),
         "TILE_SIZE": tile,
-        "STAGES": config.num_stages if with_prompts else 0,
+        "STAGES": stages,
+        "RAW_STAGES": raw_stages,
         "DECODE_TILE": decode_tile,
         "SLOTS": min(slots, MAX_SLOTS) if free >= 0 else -1,
         "ROWS": rows,
@@ -303,7 +342,9 @@ def roles_of(config: Config, heads: int) -> Roles:
     return Roles(prompt_block_q, decode_block_q, chosen["DECODE_TILE"] if decode_block_q else 0)
 
 
-def why_not_shape(config: Config, head_size: int, block_size: int, queries_per_kv: int) -> str | None:
+def why_not_shape(
+    config: Config, head_size: int, block_size: int, queries_per_kv: int, cache_bytes: int = 2
+) -> str | None:
     """Return why the kernel cannot compute a layer of this shape; None if it can."""
     sizes = HEAD_SIZES if config.variant == "qblock" else DECODE_HEAD_SIZES
     if head_size not in sizes:
@@ -312,12 +353,13 @@ def why_not_shape(config: Config, head_size: int, block_size: int, queries_per_k
         return f"more than {BLOCK_M.value} query heads share a KV head"
     if block_size % 16:
         return f"the page size is {block_size}, not a multiple of 16"
-    chosen = constants(config, head_size, block_size, queries_per_kv)
+    chosen = constants(config, head_size, block_size, queries_per_kv, cache_bytes)
     if chosen["ROWS"] > MAX_DECODE_ROWS or (chosen["ROWS"] and queries_per_kv > chosen["ROWS"]):
         return f"{queries_per_kv} query heads share a KV head, too many for a decode's query tile"
     # A tile's keys, and then its values, stay in their slots while others arrive.
     least = 2 * head_size // COLUMNS.value + 1 if chosen["ROWS"] else 0
-    if chosen["SLOTS"] < least:
+    least_raw = 1 if cache_bytes == 1 and chosen["STAGES"] else 0
+    if chosen["SLOTS"] < least or chosen["RAW_STAGES"] < least_raw:
         return f"{config} needs more bytes of shared memory than {SHARED_BYTES}"
     return None
 
@@ -345,7 +387,9 @@ def why_not(plan: Plan, layer: Layer) -> str | None:
         return f"{plan.config.variant} lacks {', '.join(sorted(missing))}"
     if any(tensor.data_ptr() % 16 for tensor in (q, out, k_cache, v_cache)):
         return "a tensor does not begin at a multiple of 16 bytes"
-    why = why_not_shape(plan.config, plan.model.head_size, plan.model.block_size, plan.model.queries_per_kv)
+    model = plan.model
+    shape = (model.head_size, model.block_size, model.queries_per_kv, k_cache.element_size())
+    why = why_not_shape(plan.config, *shape)
     why = why or why_not_heads(plan)
     return why or why_not_strides(
         q.stride(),
@@ -403,7 +447,8 @@ def bind(
     """
     q, out = layer.q, layer.out
     heads = plan.model.queries_per_kv
-    chosen = constants(plan.config, plan.model.head_size, plan.model.block_size, heads)
+    model, cache_bytes = plan.model, layer.k_cache.element_size()
+    chosen = constants(plan.config, model.head_size, model.block_size, heads, cache_bytes)
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     arguments = (
         OfLayer("out"),

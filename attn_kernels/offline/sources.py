@@ -101,7 +101,8 @@ def sources(config: Config, shape: CompileShape) -> dict[str, KernelSource]:
     if (config.descriptors or variant.mixed) and shape.target == "sm_90":
         from attn_kernels.kernels import hopper  # not at import: Gluon is experimental
 
-        tile = (shape.head_size, shape.block_size, shape.queries_per_kv)
+        cache_bytes = 1 if "fp8" in shape.features else 2
+        tile = (shape.head_size, shape.block_size, shape.queries_per_kv, cache_bytes)
         computed = hopper.OPTIONS[config.variant].issuperset(shape.features)
         if computed and hopper.why_not_shape(config, *tile) is None:
             return {
@@ -168,8 +169,9 @@ def index_source(kernel: Any, constants: dict[str, Any], target: str) -> KernelS
 def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSource:
     """The kernel that configs with ``descriptors`` and of ``pod`` launch on Hopper GPUs."""
     kernel = hopper.hopper_kernel
-    constants = hopper.constants(config, shape.head_size, shape.block_size, shape.queries_per_kv)
-    cache_bytes = 1 if "fp8" in shape.features else shape.dtype.itemsize
+    cache_bytes = 1 if "fp8" in shape.features else 2
+    sizes = (shape.head_size, shape.block_size, shape.queries_per_kv, cache_bytes)
+    constants = hopper.constants(config, *sizes)
     wide, tail = hopper.box_columns(shape.head_size, cache_bytes)
     absent = [name for name, feature in HOPPER_FEATURES.items() if feature not in shape.features]
     absent += [] if "fp8" in shape.features and "scales" not in shape.features else ["v_scale"]
