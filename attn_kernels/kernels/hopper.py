@@ -20,7 +20,14 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Described, Launch, Layer, OfLayer, OfPlan, Plan
-from attn_kernels.kernels.arguments import BLOCK_TABLE, LOG2_E, NUM_SEQS, SEQUSED_K, STRIDE_TABLE
+from attn_kernels.kernels.arguments import (
+    BLOCK_TABLE,
+    LOG2_E,
+    NUM_SEQS,
+    SEQUSED_K,
+    STRIDE_TABLE,
+    VECTOR_BYTES,
+)
 from attn_kernels.kernels.hopper_decodes import DECODE_FIELDS, consume_decodes, produce_decodes
 from attn_kernels.kernels.hopper_device import (
     COLUMNS,
@@ -43,7 +50,8 @@ from attn_kernels.kernels.schedule import Roles, tiles_at
 from attn_kernels.kernels.static_grid import multiprocessors
 
 ROW_BYTES = 128  # of a box, at most: the widest swizzle
-HEAD_SIZES = range(64, 257, 16)  # of prompts
+HEAD_SIZES = range(64, 257, 16)
+HEAD_BYTES = 32  # a head in the caches is a multiple: the narrowest swizzle
 DECODE_HEAD_SIZES = (64, 128, 256)
 SHARED_BYTES = 232448  # shared memory that a program may have on Hopper
 SHARED_OF_TWO = 115712  # and where two programs share a multiprocessor
@@ -167,16 +175,19 @@ def hopper_kernel(
     v_steps = (v_page_rows, v_head_rows, v_head_columns)
     caches = Caches(k_desc, v_desc, k_tail_desc, v_tail_desc, k_steps, v_steps, block_table_ptr, stride_table)
     if TILE_SIZE > 0:
-        q_smem = allocate_heads(2, GROUP_ROWS, HEAD_SIZE, COLUMNS, dtype)
-        k_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, COLUMNS, dtype)
-        v_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, COLUMNS, dtype)
+        LINE: gl.constexpr = COLUMNS if RAW_STAGES else k_desc.block_shape[1]
+        # One product of 256 columns needs more registers than a thread has when a launch of 512 begins.
+        MOST: gl.constexpr = 128 if RAW_STAGES else 256
+        q_smem = allocate_heads(2, GROUP_ROWS, HEAD_SIZE, LINE, MOST, dtype)
+        k_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, LINE, MOST, dtype)
+        v_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, LINE, MOST, dtype)
         ring = (k_smem, v_smem, barriers(STAGES, 1), barriers(STAGES, 2))
         mail = mailbox(PROMPT_FIELDS, 3 if RAW_STAGES else 2)
         prompts = (schedule_ptr + 4, schedule_ptr + 2, num_kv_heads, cu_prompts_ptr, seqused_k_ptr)
     if RAW_STAGES > 0:
         WIDE: gl.constexpr = k_desc.block_shape[1]
-        raw_k = allocate_heads(RAW_STAGES, TILE_SIZE, HEAD_SIZE, WIDE, k_desc.dtype)
-        raw_v = allocate_heads(RAW_STAGES, TILE_SIZE, HEAD_SIZE, WIDE, k_desc.dtype)
+        raw_k = allocate_heads(RAW_STAGES, TILE_SIZE, HEAD_SIZE, WIDE, MOST, k_desc.dtype)
+        raw_v = allocate_heads(RAW_STAGES, TILE_SIZE, HEAD_SIZE, WIDE, MOST, k_desc.dtype)
         raw_ring = (raw_k, raw_v, barriers(RAW_STAGES, 1), barriers(RAW_STAGES, 1))
     if DECODE_TILE > 0:
         decode_smem = gl.allocate_shared_memory(dtype, [SLOTS, DECODE_TILE, COLUMNS], layout)
@@ -255,8 +266,9 @@ def box_columns(head_size: int, element_size: int) -> tuple[int, int]:
 
 def box_layout(columns: int, element_size: int) -> gl.NVMMASharedLayout:
     """The layout of a box in shared memory, whose swizzle is as wide as a row."""
-    swizzle = columns * element_size // 32 * 32  # rows of 16 bytes have none
-    return gl.NVMMASharedLayout(swizzle_byte_width=swizzle, element_bitwidth=8 * element_size, rank=2)
+    return gl.NVMMASharedLayout(
+        swizzle_byte_width=columns * element_size, element_bitwidth=8 * element_size, rank=2
+    )
 
 
 def cache_steps(cache: Tensor) -> tuple[int, int, int]:
@@ -336,7 +348,7 @@ def constants(
 
 def roles_of(config: Config, heads: int) -> Roles:
     """The roles that a config's launch has, for so many query heads a KV head; none that cannot hold them."""
-    chosen = constants(config, HEAD_SIZES[0], 16, heads)
+    chosen = constants(config, 64, 16, heads)  # whatever the head and the page
     prompt_block_q = BLOCK_M.value // heads if chosen["TILE_SIZE"] else 0
     decode_block_q = chosen["ROWS"] // heads
     return Roles(prompt_block_q, decode_block_q, chosen["DECODE_TILE"] if decode_block_q else 0)
@@ -346,9 +358,12 @@ def why_not_shape(
     config: Config, head_size: int, block_size: int, queries_per_kv: int, cache_bytes: int = 2
 ) -> str | None:
     """Return why the kernel cannot compute a layer of this shape; None if it can."""
-    sizes = HEAD_SIZES if config.variant == "qblock" else DECODE_HEAD_SIZES
-    if head_size not in sizes:
-        return f"the head size is {head_size}, not one of {', '.join(map(str, sizes))}"
+    if config.variant != "qblock" and head_size not in DECODE_HEAD_SIZES:
+        return f"the head size is {head_size}, not one of {', '.join(map(str, DECODE_HEAD_SIZES))}"
+    if head_size not in HEAD_SIZES:
+        return f"the head size is {head_size}, not a multiple of 16 from 64 to 256"
+    if head_size * cache_bytes % HEAD_BYTES:
+        return f"a head is {head_size * cache_bytes} bytes in a cache, not a multiple of {HEAD_BYTES}"
     if queries_per_kv > BLOCK_M.value:
         return f"more than {BLOCK_M.value} query heads share a KV head"
     if block_size % 16:
@@ -398,6 +413,7 @@ def why_not(plan: Plan, layer: Layer) -> str | None:
         v_cache.stride(),
         k_cache.shape[0],
         plan.model.num_kv_heads,
+        k_cache.element_size(),
     )
 
 
@@ -409,10 +425,12 @@ def why_not_strides(
     v_cache: tuple[int, ...],
     num_blocks: int,
     num_kv_heads: int,
+    cache_bytes: int,
 ) -> str | None:
     """Return why tensors of these strides cannot be read through descriptors; None if they can."""
-    for *strides, last in (q, out, k_cache, v_cache):
-        if last != 1 or any(stride % UNIT.value for stride in strides):
+    units = (UNIT.value, UNIT.value, VECTOR_BYTES // cache_bytes, VECTOR_BYTES // cache_bytes)
+    for (*strides, last), unit in zip((q, out, k_cache, v_cache), units, strict=True):
+        if last != 1 or any(stride % unit for stride in strides):
             return "a tensor's rows are not multiples of 16 bytes apart"
     for page_stride, slot_stride, head_stride, _ in (k_cache, v_cache):
         beside = slot_stride >= num_kv_heads * head_stride

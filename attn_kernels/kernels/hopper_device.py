@@ -101,11 +101,12 @@ def allocate_heads(
     ROWS: gl.constexpr,
     HEAD_SIZE: gl.constexpr,
     WIDE: gl.constexpr,
+    MOST: gl.constexpr,
     dtype: gl.constexpr,
 ):
     """Allocate COUNT tiles of ROWS heads: a buffer [COUNT, ROWS, columns] for each chunk of their columns.
 
-    Chunks are powers of two, the largest first. They lie in lines of WIDE columns. Those narrower than WIDE
+    Chunks are powers of two up to MOST, the largest first. They lie in lines of WIDE columns. Those narrower than WIDE
     lie in lines as wide as the box of a tail descriptor.
     """
     REST: gl.constexpr = HEAD_SIZE % WIDE
@@ -113,8 +114,11 @@ def allocate_heads(
     smems = ()
     for bit in gl.static_range(5):
         if HEAD_SIZE & (256 >> bit):
-            smem = allocate_chunk(COUNT, ROWS, 256 >> bit, WIDE if (256 >> bit) >= WIDE else TAIL, dtype)
-            smems = smems + (smem,)  # type: ignore[assignment]  # noqa: RUF005
+            for _ in gl.static_range(max(1, (256 >> bit) // MOST)):
+                smem = allocate_chunk(
+                    COUNT, ROWS, min(256 >> bit, MOST), WIDE if (256 >> bit) >= WIDE else TAIL, dtype
+                )
+                smems = smems + (smem,)  # type: ignore[assignment]  # noqa: RUF005
     return smems
 
 
@@ -124,8 +128,7 @@ def allocate_chunk(
 ):
     """Allocate [COUNT, ROWS, WIDTH] in lines of LINE columns."""
     BITS: gl.constexpr = dtype.primitive_bitwidth
-    # Lines of 16 bytes are not swizzled.
-    layout: gl.constexpr = gl.NVMMASharedLayout(LINE * BITS // 8 // 32 * 32, BITS, rank=2)
+    layout: gl.constexpr = gl.NVMMASharedLayout(LINE * BITS // 8, BITS, rank=2)
     return gl.allocate_shared_memory(dtype, [COUNT, ROWS, WIDTH], layout)
 
 
@@ -137,11 +140,18 @@ def as_boxes(smem, ROWS: gl.constexpr, LINE: gl.constexpr):
     """
     NUM: gl.constexpr = smem.shape[0] * smem.shape[1] * smem.shape[2] // (ROWS * LINE)
     shape: gl.constexpr = [NUM, ROWS, LINE]
+    layout: gl.constexpr = smem.layout
+    return view_memory(smem, smem.dtype, shape, layout)
+
+
+@gluon.jit
+def view_memory(smem, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.constexpr):
+    """The same shared memory with another type, shape and layout."""
     if OLD_REINTERPRET:
-        boxes = smem._reinterpret(smem.dtype, shape, smem.layout)
+        view = smem._reinterpret(dtype, shape, layout)
     else:
-        boxes = smem.reinterpret(smem.dtype, shape, smem.layout)
-    return boxes
+        view = smem.reinterpret(dtype, shape, layout)
+    return view
 
 
 @gluon.jit
