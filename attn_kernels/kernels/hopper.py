@@ -39,13 +39,20 @@ from attn_kernels.kernels.hopper_device import (
     barriers,
     mailbox,
 )
-from attn_kernels.kernels.hopper_prompts import BLOCK_M, PROMPT_FIELDS, consume_prompts, produce_prompts
+from attn_kernels.kernels.hopper_prompts import (
+    BLOCK_M,
+    PROMPT_FIELDS,
+    consume_prompts,
+    convert_prompts,
+    produce_prompts,
+)
 from attn_kernels.kernels.schedule import Roles, tiles_at
 from attn_kernels.kernels.static_grid import multiprocessors
 
 ROW_BYTES = 128  # of a box, at most: the widest swizzle
 HEAD_SIZES = range(64, 257, 16)
-FP8_HEAD_SIZES = (128, 256)  # of fp8 caches, whose slots hold whole parts of a head
+FP8_HEAD_SIZES = (128, 256)  # of decodes, whose slots hold whole parts of a head
+HEAD_BYTES = 32  # a head in the caches is a multiple: the narrowest swizzle
 SHARED_BYTES = 232448  # shared memory that a program may have on Hopper
 SHARED_OF_TWO = 115712  # and where two programs share a multiprocessor
 BARRIER_BYTES = 1024  # at most, with padding and the arguments of warps
@@ -60,12 +67,13 @@ WARPS = 4  # of a computing warpgroup; Triton adds the others
 PROMPT_REGISTERS = 240
 COPY_REGISTERS = 24
 DECODE_COPY_REGISTERS = 48  # where there are no prompts
+CONVERT_REGISTERS = (208, 24)  # of fp8 caches; those that convert have what remains, too
 POD_REGISTERS = {64: (168, 40), 128: (208, 24)}  # by the prompts' tile
 
 # The options that each variant's roles compute, by their names in ``offline.sources.FEATURES``.
 OPTIONS: dict[str, frozenset[str]] = {
-    "qblock": frozenset({"window", "softcap", "alibi", "sinks", "scales", "new_kv"}),
-    "stream_k": frozenset({"window", "softcap", "alibi", "sinks", "scales", "fp8", "new_kv"}),
+    "qblock": frozenset({"window", "softcap", "alibi", "sinks", "fp8", "scales", "new_kv"}),
+    "stream_k": frozenset({"window", "softcap", "alibi", "sinks", "fp8", "scales", "new_kv"}),
     "pod": frozenset({"window", "softcap", "alibi", "sinks", "scales", "new_kv"}),
 }
 
@@ -145,6 +153,7 @@ def hopper_kernel(
     BOX: gl.constexpr,
     TILE_SIZE: gl.constexpr,
     STAGES: gl.constexpr,
+    RAW_STAGES: gl.constexpr,
     DECODE_TILE: gl.constexpr,
     SLOTS: gl.constexpr,
     ROWS: gl.constexpr,
@@ -167,12 +176,20 @@ def hopper_kernel(
     v_steps = (v_page_rows, v_head_rows, v_head_columns)
     caches = Caches(k_desc, v_desc, k_tail_desc, v_tail_desc, k_steps, v_steps, block_table_ptr, stride_table)
     if TILE_SIZE > 0:
-        q_smem = allocate_heads(2, GROUP_ROWS, HEAD_SIZE, dtype)
-        k_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, dtype)
-        v_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, dtype)
+        LINE: gl.constexpr = COLUMNS if RAW_STAGES else k_desc.block_shape[1]
+        # One product of 256 columns needs more registers than a thread has when a launch of 512 begins.
+        MOST: gl.constexpr = 128 if RAW_STAGES else 256
+        q_smem = allocate_heads(2, GROUP_ROWS, HEAD_SIZE, LINE, MOST, dtype)
+        k_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, LINE, MOST, dtype)
+        v_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, LINE, MOST, dtype)
         ring = (k_smem, v_smem, barriers(STAGES, 1), barriers(STAGES, 2))
-        mail = mailbox(PROMPT_FIELDS, 2)
+        mail = mailbox(PROMPT_FIELDS, 3 if RAW_STAGES else 2)
         prompts = (schedule_ptr + 4, schedule_ptr + 2, num_kv_heads, cu_prompts_ptr, seqused_k_ptr)
+    if RAW_STAGES > 0:
+        WIDE: gl.constexpr = k_desc.block_shape[1]
+        raw_k = allocate_heads(RAW_STAGES, TILE_SIZE, HEAD_SIZE, WIDE, MOST, k_desc.dtype)
+        raw_v = allocate_heads(RAW_STAGES, TILE_SIZE, HEAD_SIZE, WIDE, MOST, k_desc.dtype)
+        raw_ring = (raw_k, raw_v, barriers(RAW_STAGES, 1), barriers(RAW_STAGES, 1))
     if DECODE_TILE > 0:
         # Pairs of fp8 numbers become fp16.
         slot_dtype: gl.constexpr = gl.uint16 if FP8 else dtype
@@ -190,7 +207,21 @@ def hopper_kernel(
         BLOCK_Q: gl.constexpr = ROWS // HEADS
     fence_async_shared()
     # The first function runs in the warps that hold the kernel's arguments; they cost it no registers.
-    if DECODE_TILE == 0:
+    if RAW_STAGES > 0:
+        gl.warp_specialize(
+            [
+                (convert_prompts, (raw_ring, ring, mail, window)),
+                (consume_prompts, (0, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
+                (consume_prompts, (1, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
+                (
+                    produce_prompts,
+                    (caches, raw_ring, mail, schedule_ptr, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
+                ),
+            ],
+            [4, 4, 1],
+            [REGISTERS, REGISTERS, COPY_REGISTERS],
+        )
+    elif DECODE_TILE == 0:
         gl.warp_specialize(
             [
                 (consume_prompts, (0, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
@@ -296,8 +327,10 @@ def constants(
 ) -> dict[str, int]:
     """The kernel's compile-time arguments, of a launch and of an offline compilation alike.
 
-    Beside prompts, the decodes' ring takes the shared memory that is left. ``cache_bytes`` are of an element
-    of the caches.
+    Beside prompts, the decodes' ring takes the shared memory that is left, and so does a ring of fp8 tiles.
+
+    Args:
+        heads: query heads a KV head. cache_bytes: of a cache element.
     """
     with_prompts, with_decodes = config.variant != "stream_k", config.variant != "qblock"
     tile = config.tile_size if with_prompts else 0
@@ -308,8 +341,15 @@ def constants(
         registers, copy_registers = POD_REGISTERS.get(tile, (0, DECODE_COPY_REGISTERS))
     free = (SHARED_OF_TWO if config.programs_per_sm > 1 else SHARED_BYTES) - BARRIER_BYTES
     free -= 2 * rows * (-(-head_size // COLUMNS.value) * COLUMNS.value + decode_tile)
+    stages, raw_stages = config.num_stages if with_prompts else 0, 0
+    if with_prompts and cache_bytes == 1:
+        registers, copy_registers = CONVERT_REGISTERS
+        stages = 2
     if with_prompts:
-        free -= 2 * head_size * (BLOCK_M.value + 2 * config.num_stages * tile)
+        free -= 2 * head_size * (BLOCK_M.value + 2 * stages * tile)
+    if with_prompts and cache_bytes == 1:
+        raw_stages = max(0, min(config.num_stages, free // (2 * head_size * tile)))
+        free -= 2 * head_size * tile * raw_stages
     slots = free // (2 * decode_tile * COLUMNS.value) if with_decodes else 0
     if with_decodes and not with_prompts:
         slots = min(slots, RING_BYTES[config.programs_per_sm > 1] // (2 * decode_tile * COLUMNS.value))
@@ -322,7 +362,8 @@ def constants(
         "PAGE_SIZE": block_size,
         "BOX": min(block_size & -block_size, *filter(None, (tile, decode_tile))),
         "TILE_SIZE": tile,
-        "STAGES": config.num_stages if with_prompts else 0,
+        "STAGES": stages,
+        "RAW_STAGES": raw_stages,
         "DECODE_TILE": decode_tile,
         "SLOTS": min(slots, MAX_SLOTS) if free >= 0 else -1,
         "ROWS": rows,
@@ -333,7 +374,7 @@ def constants(
 
 def roles_of(config: Config, heads: int) -> Roles:
     """The roles that a config's launch has, for so many query heads a KV head; none that cannot hold them."""
-    chosen = constants(config, HEAD_SIZES[0], 16, heads)
+    chosen = constants(config, 64, 16, heads)  # whatever the head and the page
     prompt_block_q = BLOCK_M.value // heads if chosen["TILE_SIZE"] else 0
     decode_block_q = chosen["ROWS"] // heads
     return Roles(prompt_block_q, decode_block_q, chosen["DECODE_TILE"] if decode_block_q else 0)
@@ -343,9 +384,12 @@ def why_not_shape(
     config: Config, head_size: int, block_size: int, queries_per_kv: int, cache_bytes: int = 2
 ) -> str | None:
     """Return why the kernel cannot compute a layer of this shape; None if it can."""
-    sizes = HEAD_SIZES if cache_bytes == 2 else FP8_HEAD_SIZES
-    if head_size not in sizes:
-        return f"the head size is {head_size}, not one of {', '.join(map(str, sizes))}"
+    if head_size not in HEAD_SIZES:
+        return f"the head size is {head_size}, not a multiple of 16 from 64 to 256"
+    if head_size * cache_bytes % HEAD_BYTES:
+        return f"a head is {head_size * cache_bytes} bytes in a cache, not a multiple of {HEAD_BYTES}"
+    if config.variant != "qblock" and cache_bytes == 1 and head_size not in FP8_HEAD_SIZES:
+        return f"the head size is {head_size}, not one of {FP8_HEAD_SIZES} for fp8 caches"
     if queries_per_kv > BLOCK_M.value:
         return f"more than {BLOCK_M.value} query heads share a KV head"
     if block_size % 16:
@@ -355,7 +399,8 @@ def why_not_shape(
         return f"{queries_per_kv} query heads share a KV head, too many for a decode's query tile"
     # A tile's keys, and then its values, stay in their slots while others arrive.
     least = slots_of_tile(head_size, cache_bytes) + 1 if chosen["ROWS"] else 0
-    if chosen["SLOTS"] < least:
+    least_raw = 1 if cache_bytes == 1 and chosen["STAGES"] else 0
+    if chosen["SLOTS"] < least or chosen["RAW_STAGES"] < least_raw:
         return f"{config} needs more bytes of shared memory than {SHARED_BYTES}"
     return None
 
@@ -383,8 +428,9 @@ def why_not(plan: Plan, layer: Layer) -> str | None:
         return f"{plan.config.variant} lacks {', '.join(sorted(missing))}"
     if any(tensor.data_ptr() % 16 for tensor in (q, out, k_cache, v_cache)):
         return "a tensor does not begin at a multiple of 16 bytes"
-    sizes = (plan.model.head_size, plan.model.block_size, plan.model.queries_per_kv)
-    why = why_not_shape(plan.config, *sizes, k_cache.element_size())
+    model = plan.model
+    shape = (model.head_size, model.block_size, model.queries_per_kv, k_cache.element_size())
+    why = why_not_shape(plan.config, *shape)
     why = why or why_not_heads(plan)
     return why or why_not_strides(
         q.stride(),
@@ -445,8 +491,8 @@ def bind(
     """
     q, out = layer.q, layer.out
     heads = plan.model.queries_per_kv
-    sizes = (plan.model.head_size, plan.model.block_size, heads)
-    chosen = constants(plan.config, *sizes, layer.k_cache.element_size())
+    model, cache_bytes = plan.model, layer.k_cache.element_size()
+    chosen = constants(plan.config, model.head_size, model.block_size, heads, cache_bytes)
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     arguments = (
         OfLayer("out"),

@@ -22,10 +22,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from attn_kernels.kernels import schedule
 from attn_kernels.kernels.hopper_device import (
-    COLUMNS,
     GROUP_ROWS,
     LOG2_E,
     UNIT,
+    convert_e4m3,
     copy_tile,
     exp2,
     float_of,
@@ -40,6 +40,7 @@ from attn_kernels.kernels.hopper_device import (
     softmax_step,
     sum_thread,
     tanh,
+    thread_barrier,
     zero_rows,
 )
 
@@ -189,6 +190,60 @@ def produce_prompts(
 
 
 @gluon.jit
+def convert_heads(raw, smems, raw_stage, stage):
+    """Convert a tile of fp8 keys or values to the queries' dtype, chunk after chunk of their columns."""
+    for chunk in gl.static_range(len(smems)):
+        convert_chunk(raw[chunk].index(raw_stage), smems[chunk].index(stage))
+
+
+@gluon.jit
+def convert_chunk(raw, smem):
+    """Convert [rows, columns] of shared memory; a thread reads 8 bytes and writes 16 at a time."""
+    ROWS: gl.constexpr = min(4096 // smem.shape[1], smem.shape[0])
+    THREADS: gl.constexpr = smem.shape[1] // UNIT
+    layout: gl.constexpr = gl.BlockedLayout([1, UNIT], [32 // THREADS, THREADS], [4, 1], [1, 0])
+    for part in gl.static_range(smem.shape[0] // ROWS):
+        numbers = raw.slice(part * ROWS, ROWS).load(layout)
+        smem.slice(part * ROWS, ROWS).store(convert_e4m3(numbers, smem.dtype))
+
+
+@gluon.jit
+def convert_prompts(raw_ring, ring, mail, window):
+    """The warpgroup that converts fp8 keys and values, stage after stage of one ring to the other's."""
+    raw_k, raw_v, raw_full, raw_empty = raw_ring
+    k_smem, v_smem, full, _ = ring
+    RAW_STAGES: gl.constexpr = raw_full.shape[0]
+    TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
+    block = receive_block(mail, 0)
+    number = block.num_tiles * 0
+    base = block.num_tiles * 0  # stages used for earlier Q-Blocks
+    while block.num_tiles > 0:
+        num_tiles = block.num_tiles - first_key(block, window) // TILE_SIZE
+        for i in range(num_tiles + 1):
+            raw_stage = (base + i) % RAW_STAGES
+            mbarrier.wait(raw_full.index(raw_stage), ((base + i) // RAW_STAGES) & 1)
+            stage, barrier = wait_for_stage(ring, base + i)
+            if i < num_tiles:
+                convert_heads(raw_k, k_smem, raw_stage, stage)
+            if i > 0:
+                convert_heads(raw_v, v_smem, raw_stage, stage)
+            fence_async_shared()
+            thread_barrier()  # all threads convert, one tells the others
+            mbarrier.arrive(raw_empty.index(raw_stage), count=1)
+            mbarrier.arrive(barrier, count=1)
+        base += num_tiles + 1
+        number += 1
+        block = receive_block(mail, number)
+
+
+@gluon.jit
+def receive_block(mail, number):
+    """The PromptBlock of message number ``number``."""
+    kv_head, first_token, num_queries, first_limit, num_keys, num_tiles = receive(mail, number)
+    return PromptBlock(kv_head, first_token, num_queries, first_limit, num_keys, num_tiles)
+
+
+@gluon.jit
 def load_queries(q_smem, GROUP: gl.constexpr, q_ptr, strides, num_rows, HEADS: gl.constexpr):
     """Copy a warpgroup's rows of queries to shared memory, chunk after chunk of their columns."""
     for chunk in gl.static_range(len(q_smem)):
@@ -228,10 +283,7 @@ def add_bias(scores, scoring, slopes, row_limit, start):
         keys = float_of(gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout)))
         nearest = slopes * (start - row_limit).to(gl.float32)
         bias = slopes[:, None] * keys[None, :] + nearest[:, None]
-        if scoring.cap is not None:
-            scores = scores * scoring.cap + bias
-        else:
-            scores = scores * scoring.factor + bias
+        scores = scores * (scoring.cap if scoring.cap is not None else scoring.factor) + bias
     return scores
 
 
@@ -334,7 +386,7 @@ def consume_prompts(
             p = next_p
 
         stage = (base + num_tiles) % STAGES
-        if window is not None:
+        if window is not None:  # noqa: SIM102  # the compiler knows it, unlike ``hidden``
             if hidden > 0:
                 for chunk in gl.static_range(CHUNKS):
                     zero_rows(v_smem[chunk], stage, hidden, None)

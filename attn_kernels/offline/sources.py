@@ -101,9 +101,9 @@ def sources(config: Config, shape: CompileShape) -> dict[str, KernelSource]:
     if (config.descriptors or variant.mixed) and shape.target == "sm_90":
         from attn_kernels.kernels import hopper  # not at import: Gluon is experimental
 
-        tile = (shape.head_size, shape.block_size, shape.queries_per_kv)
+        tile = (shape.head_size, shape.block_size, shape.queries_per_kv, _cache_bytes(shape))
         computed = hopper.OPTIONS[config.variant].issuperset(shape.features)
-        if computed and hopper.why_not_shape(config, *tile, _cache_bytes(shape)) is None:
+        if computed and hopper.why_not_shape(config, *tile) is None:
             return {
                 "schedule": _schedule_source(hopper, config, shape),
                 "hopper": _hopper_source(hopper, config, shape),
