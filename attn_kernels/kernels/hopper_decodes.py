@@ -92,7 +92,8 @@ def windowed_share(batch, window, BLOCK_Q: gl.constexpr, TILE_SIZE: gl.constexpr
     """
     LENGTH: gl.constexpr = 128  # sequences at a time
     _, num_seqs, num_kv_heads, _, _ = batch
-    offsets = gl.arange(0, LENGTH, gl.BlockedLayout([LENGTH // 32], [32], [1], [0]))
+    layout: gl.constexpr = gl.BlockedLayout([LENGTH // 32], [32], [1], [0])
+    offsets = gl.arange(0, LENGTH, layout)
     total = num_seqs * 0
     for first in range(0, num_seqs, LENGTH):
         total += gl.sum(windowed_tiles(batch, first + offsets, window, BLOCK_Q, TILE_SIZE), 0)
@@ -157,9 +158,12 @@ def produce_decodes(
     REST: gl.constexpr = HEAD_SIZE % WIDTH
     SIDE: gl.constexpr = PARTS + (REST > 0)  # slots of a tile's keys
     SLOT_BYTES: gl.constexpr = TILE_SIZE * COLUMNS * 2
-    boxes = view_memory(smem, k_desc.dtype, [SLOTS, TILE_SIZE, WIDTH], k_desc.layout)
+    shape: gl.constexpr = [SLOTS, TILE_SIZE, WIDTH]
+    layout: gl.constexpr = k_desc.layout
+    boxes = view_memory(smem, k_desc.dtype, shape, layout)
     if REST > 0:
-        tail_boxes = view_memory(smem, k_desc.dtype, [SLOTS, TILE_SIZE, WIDTH], k_tail_desc.layout)
+        tail_layout: gl.constexpr = k_tail_desc.layout
+        tail_boxes = view_memory(smem, k_desc.dtype, shape, tail_layout)
     k_page_rows, k_head_rows, k_head_columns = k_steps
     v_page_rows, v_head_rows, v_head_columns = v_steps
     if window is None:
@@ -279,7 +283,8 @@ def tail_view(smem, REST: gl.constexpr):
     """The ring as the tail descriptors fill its slots: in lines of as many columns as their boxes have."""
     LINE: gl.constexpr = REST & -REST
     tail_layout: gl.constexpr = gl.NVMMASharedLayout(2 * LINE, 16, rank=2)
-    return view_memory(smem, smem.dtype, [smem.shape[0], smem.shape[1], smem.shape[2]], tail_layout)
+    shape: gl.constexpr = smem.shape
+    return view_memory(smem, smem.dtype, shape, tail_layout)
 
 
 @gluon.jit
@@ -294,7 +299,8 @@ def start_scores(smems, n, HEAD_SIZE: gl.constexpr):
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, ROWS, 16])
     key_layout: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
     REST: gl.constexpr = HEAD_SIZE % COLUMNS
-    scores = gl.zeros([p_smem.shape[1], ROWS], gl.float32, layout)
+    TILE_SIZE: gl.constexpr = p_smem.shape[1]
+    scores = gl.zeros([TILE_SIZE, ROWS], gl.float32, layout)
     for part in gl.static_range(PARTS // 2 if FP8 else PARTS):
         slot = (n + part) % SLOTS
         mbarrier.wait(full.index(slot), ((n + part) // SLOTS) & 1)
@@ -339,7 +345,8 @@ def clear_slots(smem):
     """Write zeros to a ring before its first use. They stay where no copy of a head's last columns writes."""
     layout: gl.constexpr = gl.BlockedLayout([1, UNIT], [4, 8], [4, 1], [1, 0])
     SLOTS: gl.constexpr = smem.shape[0]
-    zeros = gl.zeros([smem.shape[1], smem.shape[2]], smem.dtype, layout)
+    TILE_SIZE: gl.constexpr = smem.shape[1]
+    zeros = gl.zeros([TILE_SIZE, COLUMNS], smem.dtype, layout)
     for slot in gl.static_range(SLOTS):
         smem.index(slot).store(zeros)
 
@@ -378,6 +385,8 @@ def attend_share(
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, ROWS, 16])
     row_layout: gl.constexpr = gl.SliceLayout(0, layout)
     value_layout: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
+    slots_shape: gl.constexpr = smem.shape
+    slots_layout: gl.constexpr = smem.layout
     # What the softmax multiplies scores with.
     if slopes is not None:
         factor: gl.constexpr = 1.0
@@ -419,7 +428,7 @@ def attend_share(
             slot = (n + part) % SLOTS
             mbarrier.wait(full.index(slot), ((n + part) // SLOTS) & 1)
             if FP8:
-                halves = view_memory(smem, gl.float16, [SLOTS, TILE_SIZE, COLUMNS], smem.layout)
+                halves = view_memory(smem, gl.float16, slots_shape, slots_layout)
                 hide_values(halves, slot, i, num_keys, first_limit, window)
                 even, odd = load_pairs(smem.index(slot).permute([1, 0]).load(value_layout))
                 product = warpgroup_mma(even, p_tile, accs[2 * part] * rescale, is_async=True)
@@ -515,7 +524,9 @@ def store_queries(q_smem, q_ptrs, row_mask, FP8: gl.constexpr, HEAD_SIZE: gl.con
     layout: gl.constexpr = q_ptrs.type.layout
     powers = None
     if FP8:
-        largest = gl.full([q_smem.shape[1]], 1e-30, gl.float32, gl.SliceLayout(1, layout))
+        row_layout: gl.constexpr = gl.SliceLayout(1, layout)
+        ROWS: gl.constexpr = q_smem.shape[1]
+        largest = gl.full([ROWS], 1e-30, gl.float32, row_layout)
         queries = ()
         for part in gl.static_range(PARTS):
             loaded = gl.load(q_ptrs + first_column(part, FP8), mask=row_mask[:, None], other=0.0)

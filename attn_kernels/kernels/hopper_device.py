@@ -139,7 +139,9 @@ def as_boxes(smem, ROWS: gl.constexpr, LINE: gl.constexpr):
     A tile consists of parts of LINE columns, as many as the swizzle is wide; each part is [rows, LINE].
     """
     NUM: gl.constexpr = smem.shape[0] * smem.shape[1] * smem.shape[2] // (ROWS * LINE)
-    return view_memory(smem, smem.dtype, [NUM, ROWS, LINE], smem.layout)
+    shape: gl.constexpr = [NUM, ROWS, LINE]
+    layout: gl.constexpr = smem.layout
+    return view_memory(smem, smem.dtype, shape, layout)
 
 
 @gluon.jit
