@@ -168,7 +168,7 @@ def main() -> int:
         if args.only not in str(case):
             continue
         taken = []
-        for config in case.configs:
+        for config in chosen:
             why = refusal(config, case.batch, case.features)
             if why is None:
                 taken.append(config)
@@ -179,7 +179,10 @@ def main() -> int:
     for line, count in sorted(refused.items()):
         print(f"refused {count}: {line}")
     jobs = [
-        ConfigJob(dataclasses.replace(case, configs=()), config) for case in kept for config in case.configs
+        ConfigJob(dataclasses.replace(case, configs=()), config)
+        for case in kept
+        for config in case.configs
+        if config is not None
     ]
     print(compile_in_parallel(jobs, device, args.compile_workers), flush=True)
     tally = Tally()

@@ -106,8 +106,8 @@ def allocate_heads(
 ):
     """Allocate COUNT tiles of ROWS heads: a buffer [COUNT, ROWS, columns] for each chunk of their columns.
 
-    Chunks are powers of two up to MOST, the largest first. They lie in lines of WIDE columns. Those narrower than WIDE
-    lie in lines as wide as the box of a tail descriptor.
+    Chunks are powers of two up to MOST, the largest first. They lie in lines of WIDE columns. Those narrower
+    than WIDE lie in lines as wide as the box of a tail descriptor.
     """
     REST: gl.constexpr = HEAD_SIZE % WIDE
     TAIL: gl.constexpr = REST & -REST

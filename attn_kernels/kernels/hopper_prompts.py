@@ -211,7 +211,7 @@ def convert_chunk(raw, smem):
 def convert_prompts(raw_ring, ring, mail, window):
     """The warpgroup that converts fp8 keys and values, stage after stage of one ring to the other's."""
     raw_k, raw_v, raw_full, raw_empty = raw_ring
-    k_smem, v_smem, full, _ = ring
+    k_smem, v_smem, _, _ = ring
     RAW_STAGES: gl.constexpr = raw_full.shape[0]
     TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
     block = receive_block(mail, 0)
@@ -329,8 +329,8 @@ def consume_prompts(
             slopes = gl.load(scoring.slopes_ptr + first_head + block_rows % HEADS) * LOG2_E
         start = (num_tiles - 1) * TILE_SIZE
         num_masked = num_tiles - (first_limit + 1) // TILE_SIZE
-        hidden = None
-        left = None
+        hidden = num_tiles * 0  # keys of the first tile before any window
+        left = num_tiles
         if window is not None:
             # Tiles from ``left`` on hold keys before the window of some row.
             last_limit = first_limit + num_queries - 1
