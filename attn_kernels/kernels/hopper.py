@@ -28,7 +28,7 @@ from attn_kernels.kernels.arguments import (
     STRIDE_TABLE,
     VECTOR_BYTES,
 )
-from attn_kernels.kernels.hopper_decodes import DECODE_FIELDS, clear_slots, consume_decodes, produce_decodes
+from attn_kernels.kernels.hopper_decodes import consume_decodes
 from attn_kernels.kernels.hopper_device import (
     COLUMNS,
     GROUP_ROWS,
@@ -46,6 +46,7 @@ from attn_kernels.kernels.hopper_prompts import (
     convert_prompts,
     produce_prompts,
 )
+from attn_kernels.kernels.hopper_shares import DECODE_FIELDS, clear_slots, produce_decodes
 from attn_kernels.kernels.schedule import Roles, tiles_at
 from attn_kernels.kernels.static_grid import multiprocessors
 
