@@ -29,6 +29,10 @@ def choose(
     block_size: int,
     kv_element_size: int,
 ) -> Config:
+    head_bytes = head_size * kv_element_size
+    tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16
+    if tma_rest > 0:
+        return QBLOCK_M64_T32_W4_S2
     queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
     if queries_per_kv > 16:
         return QBLOCK_M64_T32_W4_S2
