@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from triton import knobs
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Layer, OfLayer, OfPlan, Plan
@@ -231,7 +232,7 @@ def common_arguments(
         softcapped=layer.softcap != 0.0,
         alibi=layer.alibi_slopes is not None,
         aligned=k_cache.data_ptr() % VECTOR_BYTES == v_cache.data_ptr() % VECTOR_BYTES == 0,
-        converts=one_byte and not as_bytes and plan.device.type == "cuda" and not torch.version.hip,
+        converts=one_byte and not as_bytes and not torch.version.hip and not knobs.runtime.interpret,
     )
     cache_view = torch.uint8 if as_bytes else None
     k_scale, k_scale_tensor = _scale("k_scale", layer.k_scale)
