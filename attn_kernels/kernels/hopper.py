@@ -28,7 +28,7 @@ from attn_kernels.kernels.arguments import (
     STRIDE_TABLE,
     VECTOR_BYTES,
 )
-from attn_kernels.kernels.hopper_decodes import DECODE_FIELDS, clear_slots, consume_decodes, produce_decodes
+from attn_kernels.kernels.hopper_decodes import consume_decodes
 from attn_kernels.kernels.hopper_device import (
     COLUMNS,
     GROUP_ROWS,
@@ -46,6 +46,7 @@ from attn_kernels.kernels.hopper_prompts import (
     convert_prompts,
     produce_prompts,
 )
+from attn_kernels.kernels.hopper_shares import DECODE_FIELDS, clear_slots, produce_decodes
 from attn_kernels.kernels.schedule import Roles, tiles_at
 from attn_kernels.kernels.static_grid import multiprocessors
 
@@ -398,7 +399,7 @@ def why_not_shape(
     if chosen["ROWS"] > MAX_DECODE_ROWS or (chosen["ROWS"] and queries_per_kv > chosen["ROWS"]):
         return f"{queries_per_kv} query heads share a KV head, too many for a decode's query tile"
     # A tile's keys, and then its values, stay in their slots while others arrive.
-    least = slots_of_tile(head_size, cache_bytes) + 1 if chosen["ROWS"] else 0
+    least = slots_of_tile(head_size, cache_bytes) + (head_size % COLUMNS.value == 0) if chosen["ROWS"] else 0
     least_raw = 1 if cache_bytes == 1 and chosen["STAGES"] else 0
     if chosen["SLOTS"] < least or chosen["RAW_STAGES"] < least_raw:
         return f"{config} needs more bytes of shared memory than {SHARED_BYTES}"

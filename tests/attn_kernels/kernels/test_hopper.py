@@ -120,8 +120,9 @@ def test_options_of_a_layer(config, option):
     assert why is None if option in hopper.OPTIONS[config.variant] else f"lacks {option}" in why
 
 
-def test_prompts_have_every_option():
-    assert hopper.OPTIONS["qblock"] >= set(OPTIONS)
+def test_each_role_has_every_option():
+    assert hopper.OPTIONS["qblock"] == hopper.OPTIONS["stream_k"] >= set(OPTIONS)
+    assert hopper.OPTIONS["pod"] >= OPTIONS.keys() - {"fp8"}
 
 
 @pytest.mark.parametrize("head_size", [*range(64, 257, 16)])
@@ -130,6 +131,17 @@ def test_head_sizes_of_prompts(head_size, cache_bytes):
     """Multiples of 16; in fp8 caches, of 32."""
     why = hopper.why_not_shape(DESCRIPTORS, head_size, 16, 4, cache_bytes)
     assert (why is None) == (head_size * cache_bytes % 32 == 0)
+
+
+@pytest.mark.parametrize("head_size", [*range(64, 257, 16)])
+@pytest.mark.parametrize("config", [DECODES, DECODES._replace(programs_per_sm=2)], ids=str)
+def test_head_sizes_of_decodes(config, head_size):
+    """Multiples of 16; in fp8 caches, of 128. Where a slot is not full, it always holds the same columns."""
+    assert hopper.why_not_shape(config, head_size, 16, 4, 2) is None
+    slots = hopper.constants(config, head_size, 16, 4, 2)["SLOTS"]
+    of_tile = 2 * -(-head_size // 64)
+    assert slots > of_tile if head_size % 64 == 0 else slots % of_tile == 0 < slots
+    assert (hopper.why_not_shape(config, head_size, 16, 4, 1) is None) == (head_size % 128 == 0)
 
 
 @pytest.mark.parametrize("head_size, element_size", [(64, 2), (80, 2), (112, 2), (192, 2), (96, 1), (256, 1)])
