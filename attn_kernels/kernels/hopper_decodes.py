@@ -227,9 +227,9 @@ def hide_values(smem, slot, tile, num_keys, first_limit, window):
     if (tile + 1) * TILE_SIZE > num_keys:
         zero_rows(smem, slot, None, num_keys - tile * TILE_SIZE)
     if window is not None:
-        hidden = first_limit - window + 1 - tile * TILE_SIZE
-        if hidden > 0:
-            zero_rows(smem, slot, hidden, None)
+        last_hidden = first_limit - window
+        if tile * TILE_SIZE <= last_hidden:
+            zero_rows(smem, slot, last_hidden + 1 - tile * TILE_SIZE, None)
 
 
 @gluon.jit
