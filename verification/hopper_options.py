@@ -101,7 +101,8 @@ def hide(tensors: PoisonedBatch, window: int) -> PoisonedBatch:
                 cache.view(torch.uint8)[pages, keys % block_size] = 0x7F  # NaN
             else:
                 cache[pages, keys % block_size] = torch.nan
-        table[seq, : first // block_size] = GARBAGE_PAGE
+        if table.is_cuda:  # a plan checks the tables of a CPU
+            table[seq, : first // block_size] = GARBAGE_PAGE
     return dataclasses.replace(tensors, k_cache=k_cache, v_cache=v_cache, block_table=table)
 
 

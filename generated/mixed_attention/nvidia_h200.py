@@ -29,6 +29,9 @@ def choose(
     queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
     if queries_per_kv > 32:
         return SERIES_M0_T0_W0_S0
+    tma_rest = head_size - head_size // 16 * 16 + block_size - block_size // 16 * 16
+    if tma_rest > 0:
+        return SERIES_M0_T0_W0_S0
     if kv_element_size <= 1:
         return SERIES_M0_T0_W0_S0
     if kv_element_size > 2:

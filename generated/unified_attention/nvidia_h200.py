@@ -35,6 +35,9 @@ def choose(
     block_size: int,
     kv_element_size: int,
 ) -> Config:
+    fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
+    if fp8_rest > 0:
+        return QBLOCK_M64_T32_W4_S2
     head_bytes = head_size * kv_element_size
     tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16
     if tma_rest > 0:
