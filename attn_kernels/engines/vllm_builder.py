@@ -46,6 +46,8 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
         check_parallel(vllm_config.parallel_config)
         contexts = vllm_config.compilation_config.static_forward_context
         own = [contexts[name].impl for name in layer_names]
+        for impl in own:
+            impl.forget_cache()  # vLLM allocates another after this
         models = {impl.num_heads: self._model(impl) for impl in own}
         every = {self._model(layer.impl) for layer in _layers(contexts)} | set(models.values())
         scheduler, parallel = vllm_config.scheduler_config, vllm_config.parallel_config

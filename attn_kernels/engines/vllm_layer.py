@@ -53,8 +53,7 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
         self.sinks = sinks
         self._scaled = kv_cache_dtype in FP8_WORDS
         self._stores = kv_sharing_target_layer_name is None
-        self._kv_cache: Tensor | None = None  # as vLLM passed it last
-        self._options: dict[str, Any] = {}  # of ``run``, the same at each call
+        self.forget_cache()
 
     @property
     def features(self) -> frozenset[str]:
@@ -101,42 +100,33 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
             self._bind(layer, kv_cache)
         if output_scale is not None or output_block_scale is not None:
             raise NotImplementedError("attn_kernels: output_scale is given, but outputs are not quantised")
+        k_store, v_store, k_cache, v_cache = self._views
         if self._stores and key is not None and value is not None:
             slots = get_forward_context().slot_mapping.get(layer.layer_name)
             if slots is not None:
-                k_scale, v_scale = self._scales if not self._scaled else (layer._k_scale, layer._v_scale)
-                reshape_and_cache_flash(
-                    key, value, self._k_store, self._v_store, slots, self.kv_cache_dtype, k_scale, v_scale
-                )
+                dtype = self.kv_cache_dtype
+                reshape_and_cache_flash(key, value, k_store, v_store, slots, dtype, *self._scales)
         plan = attn_metadata.plans.get(self.num_heads) or attn_metadata.plan_for(self.num_heads)
         out, tokens = output, plan.num_query_tokens
         if query.shape[0] != tokens:  # padded for a piecewise graph
             query, out = query[:tokens], output[:tokens]
-        if self._scaled:
-            run(
-                plan,
-                query,
-                self._k_cache,
-                self._v_cache,
-                out=out,
-                k_scale=layer._k_scale,
-                v_scale=layer._v_scale,
-                **self._options,
-            )
-        else:
-            run(plan, query, self._k_cache, self._v_cache, out=out, **self._options)
+        run(plan, query, k_cache, v_cache, out=out, **self._options)
         return output
+
+    def forget_cache(self) -> None:
+        """Drop the views of the layer's cache, which keep its memory."""
+        self._kv_cache: Tensor | None = None  # as vLLM passed it last
+        self._views: tuple[Tensor, ...] = ()  # keys and values as they are stored, and as they are read
+        self._options: dict[str, Any] = {}  # of ``run``, the same at each call
 
     def _bind(self, layer: Any, kv_cache: Tensor) -> None:
         """Make the views of a cache that vLLM passes for the first time, and keep them for later steps."""
         device = kv_cache.device
         if self.alibi_slopes is not None:
             self.alibi_slopes = self.alibi_slopes.to(device)
-        self._k_store, self._v_store = cache_views(kv_cache, self.head_size)
-        self._k_cache, self._v_cache = self._k_store, self._v_store
-        if self._scaled:
-            self._k_cache, self._v_cache = cache_views(kv_cache, self.head_size, FP8)
-        self._scales = layer._k_scale, layer._v_scale
+        stored = cache_views(kv_cache, self.head_size)
+        self._views = *stored, *(cache_views(kv_cache, self.head_size, FP8) if self._scaled else stored)
+        self._scales = layer._k_scale, layer._v_scale  # vLLM only ever fills them in place
         self._options = {
             "softmax_scale": self.scale,
             "sliding_window": self.sliding_window,
@@ -144,4 +134,6 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
             "alibi_slopes": self.alibi_slopes,
             "sinks": self.sinks,
         }
+        if self._scaled:
+            self._options |= {"k_scale": layer._k_scale, "v_scale": layer._v_scale}
         self._kv_cache = kv_cache

@@ -1,6 +1,6 @@
 """Plans of vLLM's steps, and the workspaces that they share; imports no vLLM."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -10,7 +10,7 @@ import torch
 from attn_kernels.choose.capture import choose_for_capture, configs_for_capture
 from attn_kernels.choose.heuristic import choose_for_device
 from attn_kernels.core.config import Config, LaunchConfig, complete
-from attn_kernels.core.lengths import Lengths, Parts
+from attn_kernels.core.lengths import Lengths
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.engines.vllm_step import StepMetadata, step_lengths
@@ -89,7 +89,7 @@ class Planner:
         self.workspace = shared.memory.sibling()
         device = shared.memory.device
         self._device = device
-        self._choose: Callable[..., LaunchConfig] = choose_for_device(device)
+        self._choose = {False: choose_for_device(device), True: choose_for_capture(device)}
         without = [config for config in configs_for([model], device) if not segments_of(config, device)]
         self._without_partials = max(without, key=lambda config: config.block_m, default=None)
 
@@ -98,10 +98,14 @@ class Planner:
         lengths, parts = step_lengths(step, self.model.block_size)
         workspace: Workspace | None = self.workspace
         options: dict[str, Any] = {}
-        if lengths.num_query_tokens > self.workspace.max_query_tokens and self._keeps_partials(
-            lengths, parts
-        ):
-            options, parts = {"config": self._without_partials}, None
+        tokens = lengths.num_query_tokens
+        if tokens > self.workspace.max_query_tokens:
+            # A plan of prompts has room for the whole batch's tokens.
+            batches = [(lengths, tokens)]
+            if parts is not None:
+                batches += [(parts.prompts, tokens), (parts.decodes, parts.decodes.num_query_tokens)]
+            if not all(self._fits(*batch, step.for_capture) for batch in batches):
+                options, parts = {"config": self._without_partials}, None
         if lengths.num_seqs > self.workspace.max_num_seqs:  # local attention makes sequences of chunks
             workspace = None
         return plan(
@@ -120,7 +124,9 @@ class Planner:
             **options,
         )
 
-    def _keeps_partials(self, lengths: Lengths, parts: Parts | None) -> bool:
-        """Whether a choice for the batch or its prompts needs more partial results than there is room for."""
-        batches = [lengths] if parts is None else [lengths, parts.prompts]
-        return any(segments_of(chosen(self._choose, batch, self.model), self._device) for batch in batches)
+    def _fits(self, lengths: Lengths, num_tokens: int, for_capture: bool) -> bool:
+        """Whether there is room for the partial results of these lengths' config, of so many tokens."""
+        if num_tokens <= self.workspace.max_query_tokens:
+            return True
+        config = chosen(self._choose[for_capture], lengths, self.model)
+        return segments_of(config, self._device) == 0
