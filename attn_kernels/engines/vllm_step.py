@@ -40,8 +40,8 @@ def step_lengths(step: StepMetadata, block_size: int) -> tuple[Lengths, Parts | 
     widened. No sequence is longer than the block table.
     """
     num_seqs, pages = step.block_table.shape
-    num_tokens, max_query_len = step.num_actual_tokens, step.max_query_len
-    max_seq_len = min(max(step.max_seq_len, max_query_len), pages * block_size)
+    num_tokens, max_query_len = int(step.num_actual_tokens), int(step.max_query_len)  # may be NumPy's
+    max_seq_len = min(max(int(step.max_seq_len), max_query_len), pages * block_size)
     total = num_seqs * max_seq_len
     contexts = None
     if step.seq_lens_cpu_upper_bound is not None and not step.for_capture:
