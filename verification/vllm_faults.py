@@ -150,7 +150,7 @@ def serve(args: argparse.Namespace) -> dict[str, Any]:
                 key, prompt, tokens = waiting.pop()
                 prompts[key] = prompt
                 params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, detokenize=False)
-                core.add_request(key, {"prompt_token_ids": prompt}, params)
+                core.add_request(key, {"type": "token", "prompt_token_ids": prompt}, params)
                 if draw.random() < ABORTED:
                     doomed[key] = draw.randint(0, 60)
             for output in core.step():
