@@ -1,15 +1,23 @@
-"""Unified paged attention in Triton, launched with configs that the ``generated`` package chooses."""
+"""Unified paged attention in Triton, launched with configs that the ``generated`` package chooses.
 
-from attn_kernels.choose.untuned import AttnKernelsWarning
-from attn_kernels.core.config import Config, LaunchConfig
-from attn_kernels.core.lengths import Lengths, Parts
-from attn_kernels.core.model import Model
-from attn_kernels.core.structures import Plan
-from attn_kernels.launch.run import run
-from attn_kernels.planning.plan import plan
-from attn_kernels.planning.varlen import flash_attn_varlen_func
-from attn_kernels.planning.workspace import Workspace
-from attn_kernels.warmup.compile_ahead import compile_ahead
+A name is imported when it is first asked for. So a plugin of an engine loads no kernels in processes that
+launch none.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attn_kernels.choose.untuned import AttnKernelsWarning
+    from attn_kernels.core.config import Config, LaunchConfig
+    from attn_kernels.core.lengths import Lengths, Parts
+    from attn_kernels.core.model import Model
+    from attn_kernels.core.structures import Plan
+    from attn_kernels.launch.run import run
+    from attn_kernels.planning.plan import plan
+    from attn_kernels.planning.varlen import flash_attn_varlen_func
+    from attn_kernels.planning.workspace import Workspace
+    from attn_kernels.warmup.compile_ahead import compile_ahead
 
 __all__ = [
     "AttnKernelsWarning",
@@ -26,11 +34,33 @@ __all__ = [
     "run",
 ]
 
+_MODULES = {
+    "AttnKernelsWarning": "choose.untuned",
+    "Config": "core.config",
+    "LaunchConfig": "core.config",
+    "Lengths": "core.lengths",
+    "Model": "core.model",
+    "Parts": "core.lengths",
+    "Plan": "core.structures",
+    "Workspace": "planning.workspace",
+    "compile_ahead": "warmup.compile_ahead",
+    "flash_attn_varlen_func": "planning.varlen",
+    "plan": "planning.plan",
+    "run": "launch.run",
+}
 
-def __getattr__(name: str) -> str:
-    """Read ``__version__`` from the installed package when it is first asked for."""
-    if name != "__version__":
+
+def __getattr__(name: str) -> Any:
+    """Import a name, or read ``__version__`` from the installed package."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("attn-kernels")
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib.metadata import version
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return value
 
-    return version("attn-kernels")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

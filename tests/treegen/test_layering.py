@@ -14,7 +14,7 @@ from treegen_builders import REPOSITORY
 # From the bottom to the top. Folders in one string do not import each other.
 TREEGEN = ["core", "read fit", "passes", "crossval", "emit", "update", "write", "build", "review importers"]
 TREEGEN += ["cli"]
-ATTN_KERNELS = ["core", "kernels", "choose launch", "planning", "warmup testing engines", "measure offline"]
+ATTN_KERNELS = ["core", "kernels", "choose launch", "planning", "warmup testing", "engines measure offline"]
 ATTN_KERNELS += ["tuning"]
 
 
