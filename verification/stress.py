@@ -24,13 +24,13 @@ from attn_kernels.measure.batches import Batch, HeadLayout
 from attn_kernels.measure.checking import TOLERANCE, Expected, check
 from attn_kernels.measure.tensors import multiprocessors
 from attn_kernels.testing.poisoned import PoisonedBatch
-from attn_kernels.warmup.jobs import Job
-from attn_kernels.warmup.processes import compile_in_parallel
 from benchmarks.attention.drawn_batches import up_to
 from benchmarks.common import configs, environment
 from benchmarks.common.in_parts import PartsJob
 from benchmarks.launch.threads import Hang, in_threads
 from benchmarks.launch.timing import synchronise
+from triton_tune.processes.compile_ahead import compile_in_parallel
+from triton_tune.processes.jobs import Job
 from verification.busy import SPIN_MS, BusyMultiprocessors
 from verification.compile_jobs import plain_job
 from verification.poisoned import poisoned

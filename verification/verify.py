@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 
 from attn_kernels.core.errors import brief, exceeds_device
-from attn_kernels.warmup.processes import compile_in_parallel
 from benchmarks.common import configs, environment
+from triton_tune.processes.compile_ahead import compile_in_parallel
 from verification.cases import CASE_SETS, PartConfigs, VerifyCase
 from verification.compile_jobs import ConfigJob
 from verification.poisoned import NoMemory, load

@@ -20,13 +20,13 @@ from attn_kernels.choose.heuristic import (
     Heuristic,
     choose_of,
     configs_of,
-    describe_device,
     heuristic_for,
     segments_function_of,
 )
 from attn_kernels.choose.overrides import CONFIG
 from attn_kernels.core.config import Config, LaunchConfig, complete
 from attn_kernels.kernels.static_grid import multiprocessors
+from triton_tune.core.device import describe_device
 
 STREAM_K = Config(
     "stream_k", block_m=16, tile_size=64, num_warps=4, num_stages=3, programs_per_sm=3, max_registers=168

@@ -13,6 +13,7 @@ from attn_kernels.choose.overrides import CONFIG, DEVICE, overrides
 from attn_kernels.choose.untuned import warn_if_untuned
 from attn_kernels.core.config import Config, LaunchConfig, complete
 from attn_kernels.kernels.registry import VARIANTS
+from triton_tune.core.device import describe_device
 
 Choose = Callable[..., LaunchConfig]
 
@@ -23,20 +24,6 @@ class Heuristic:
 
     key: str  # the generated module or environment variable
     choose: Choose
-
-
-def describe_device(device: torch.device) -> tuple[str, str, str]:
-    """Return ``(name, arch, vendor)``, e.g. ``("NVIDIA H100 80GB HBM3", "sm_90", "nvidia")``.
-
-    AMD: ``("AMD Instinct MI300X", "gfx942", "amd")``. The CPU, where Triton's interpreter runs kernels:
-    ``("cpu",) * 3``.
-    """
-    if device.type == "cpu":
-        return "cpu", "cpu", "cpu"
-    properties = torch.cuda.get_device_properties(device)
-    if torch.version.hip:
-        return properties.name, properties.gcnArchName.split(":")[0], "amd"
-    return properties.name, f"sm_{properties.major}{properties.minor}", "nvidia"
 
 
 def heuristic_for_device(device: torch.device) -> Heuristic:

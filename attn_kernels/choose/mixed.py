@@ -11,7 +11,6 @@ from attn_kernels.choose.heuristic import (
     Heuristic,
     choose_of,
     configs_of,
-    describe_device,
     key_of,
 )
 from attn_kernels.choose.overrides import CONFIG, overrides
@@ -19,6 +18,7 @@ from attn_kernels.core.config import Config, LaunchConfig
 from attn_kernels.core.lengths import Parts
 from attn_kernels.core.model import Model
 from attn_kernels.kernels.registry import VARIANTS
+from triton_tune.core.device import describe_device
 
 KERNEL = "mixed_attention"
 

@@ -1,11 +1,8 @@
 """Errors of launches."""
 
-from triton.runtime.errors import OutOfResources
+from triton_tune.core.device import exceeds_device
 
-
-def exceeds_device(error: BaseException) -> bool:
-    """Return whether a launch failed because the device lacks shared memory or registers for the config."""
-    return isinstance(error, OutOfResources)
+__all__ = ["brief", "exceeds_device"]
 
 
 def brief(error: BaseException) -> str:

@@ -13,11 +13,10 @@ from attn_kernels.launch.run import run
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.timing import Launch
 from attn_kernels.planning.plan import plan
+from triton_tune.core.device import cache_bytes
 
 L2_MULTIPLE = 4
 MAX_SETS = 512
-# torch does not report every last-level cache: an MI300X has 256 MB behind 4 MB of L2 per die.
-HIDDEN_CACHE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -49,15 +48,6 @@ class BatchTensors:
     @property
     def device(self) -> torch.device:
         return self.cu_seqlens_q.device
-
-
-def cache_bytes(device: torch.device) -> int:
-    """The size in bytes of the last-level cache, which a cold measurement must flush."""
-    if device.type != "cuda":
-        return 0
-    if torch.version.hip:
-        return HIDDEN_CACHE_BYTES
-    return int(torch.cuda.get_device_properties(device).L2_cache_size)
 
 
 def multiprocessors(device: torch.device) -> int:

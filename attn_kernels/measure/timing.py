@@ -7,14 +7,26 @@ graph replays many launches without the host, between two events.
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Protocol
 
 import torch
 
-Launch = Callable[[], None]
+from triton_tune.bench.timing import Launch, capture, side_stream
+
+__all__ = [
+    "GraphTimed",
+    "Launch",
+    "Timed",
+    "Timing",
+    "WallClockTimed",
+    "capture",
+    "prepare",
+    "time_briefly",
+    "time_together",
+]
+
 REPLAY_US = 2000.0
 MAX_LAUNCHES = 4096
 BRIEF_LAUNCHES = 4
@@ -50,32 +62,6 @@ class Timed(Protocol):
         """Replay `repeats` times. Returns the microseconds a launch of each replay."""
 
 
-def capture(launches: Sequence[Launch], rounds: int, device: torch.device) -> torch.cuda.CUDAGraph:
-    """Capture `launches` as a graph, `rounds` times in a row.
-
-    Unlike torch.cuda.graph, this neither collects garbage nor empties the allocator's cache first, which
-    takes far longer than capturing.
-    """
-    graph = torch.cuda.CUDAGraph()
-    side = _side_stream(device)
-    side.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(side):
-        graph.capture_begin()
-        try:
-            for _ in range(rounds):
-                for launch in launches:
-                    launch()
-        finally:
-            graph.capture_end()
-    torch.cuda.current_stream(device).wait_stream(side)
-    return graph
-
-
-@cache
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-
 class GraphTimed:
     """Launches captured in order, repeatedly, into one CUDA graph whose replay lasts at least 2 ms.
 
@@ -89,7 +75,7 @@ class GraphTimed:
         if brief:
             self._capture(launches, rounds=-(-BRIEF_LAUNCHES // len(launches)))
             return
-        side = _side_stream(device)
+        side = side_stream(device)
         side.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(side):
             for launch in (*launches[:2], launches[-1]):

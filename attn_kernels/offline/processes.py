@@ -8,7 +8,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
-from attn_kernels.warmup.processes import follow_parent
+from triton_tune.processes.compile_ahead import follow_parent
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

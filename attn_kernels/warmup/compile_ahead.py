@@ -16,8 +16,8 @@ from attn_kernels.core.errors import brief
 from attn_kernels.core.model import Model
 from attn_kernels.warmup.dummy_launch import LARGE, DummyLaunch
 from attn_kernels.warmup.enumerate_launches import enumerate_launches
-from attn_kernels.warmup.jobs import minimal
-from attn_kernels.warmup.processes import CompileAhead, JobFailure, default_workers, run_jobs
+from triton_tune.processes.compile_ahead import CompileAhead, JobFailure, default_workers, run_jobs
+from triton_tune.processes.jobs import minimal
 
 logger = logging.getLogger("attn_kernels")
 

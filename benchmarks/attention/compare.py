@@ -18,8 +18,6 @@ from attn_kernels import Config
 from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import Batch, HeadLayout
 from attn_kernels.measure.tensors import multiprocessors
-from attn_kernels.warmup.jobs import Job
-from attn_kernels.warmup.processes import compile_in_parallel
 from benchmarks.attention import plots, tables
 from benchmarks.attention.batch_sets import BATCH_SETS, select
 from benchmarks.attention.ceilings import measure_ceilings
@@ -30,6 +28,8 @@ from benchmarks.common import configs, environment
 from benchmarks.common.implementations import PEERS_FOLDER, Implementation, Ours, Sdpa, load_peers
 from benchmarks.common.more_rivals import MORE_PEERS_FOLDER, MORE_RIVALS, load_more_peers
 from benchmarks.common.space import SPACES, Candidates, candidates
+from triton_tune.processes.compile_ahead import compile_in_parallel
+from triton_tune.processes.jobs import Job
 from verification.compile_jobs import plain_job
 
 

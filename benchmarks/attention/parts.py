@@ -20,8 +20,6 @@ from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.checking import Expected, Limits, expect
 from attn_kernels.measure.roofline import work
 from attn_kernels.measure.tensors import materialise, rotation
-from attn_kernels.warmup.jobs import Job
-from attn_kernels.warmup.processes import compile_in_parallel
 from benchmarks.attention import tables
 from benchmarks.attention.batch_sets import BATCH_SETS, select
 from benchmarks.attention.ceilings import measure_ceilings
@@ -30,6 +28,8 @@ from benchmarks.attention.records import Records, ours_failed
 from benchmarks.common import configs, environment
 from benchmarks.common.implementations import PEERS_FOLDER, Ours, load_peers
 from benchmarks.common.in_parts import OursInParts, OursInSeries, PartsJob, is_mixed, split, split_tensors
+from triton_tune.processes.compile_ahead import compile_in_parallel
+from triton_tune.processes.jobs import Job
 from verification.compile_jobs import plain_job
 
 CHECKED = Limits(cache_elements=1 << 28, scores=1 << 29)  # of each part

@@ -13,8 +13,7 @@ from typing import NoReturn, TypeVar
 import torch
 import triton
 
-from attn_kernels.measure.device import driver_version, hash_of
-from attn_kernels.measure.tensors import cache_bytes
+from triton_tune.core.device import cache_bytes, driver_version, hash_of
 from tuning_table.files import replace_file
 
 EnvironmentFacts = dict[str, str | int | float]

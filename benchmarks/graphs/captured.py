@@ -25,14 +25,14 @@ from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.measure.checking import Limits, check, expect
 from attn_kernels.measure.timing import time_together
-from attn_kernels.warmup.jobs import Job
-from attn_kernels.warmup.processes import compile_in_parallel
 from benchmarks.common import environment
 from benchmarks.common.implementations import PEERS_FOLDER, load_peers, run_fa3
 from benchmarks.common.in_parts import PartsJob
 from benchmarks.graphs.captured_step import CaptureCandidate, CapturedStep, ServerBuffers
 from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, CaptureServer, ServerBatch, draw
 from benchmarks.graphs.tables import EXACT, EXACT_PARTS, OURS, PARTS, SAME, CapturedTimes, lines
+from triton_tune.processes.compile_ahead import compile_in_parallel
+from triton_tune.processes.jobs import Job
 from verification.compile_jobs import plain_job
 
 # --others: configs with other programs, registers, stages, tiles or warps than STREAM_K.

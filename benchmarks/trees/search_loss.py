@@ -8,16 +8,17 @@ from pathlib import Path
 import numpy as np
 
 from attn_kernels.core.config import Config as LaunchConfig
-from attn_kernels.tuning.bench.replay import ReplayBench, problem_of
-from attn_kernels.tuning.cli.progress import Silent
-from attn_kernels.tuning.problem import Times
+from attn_kernels.tuning.likeness import ATTENTION
 from attn_kernels.tuning.scenarios.scenario import digest
 from attn_kernels.tuning.scenarios.serving import SETS
-from attn_kernels.tuning.search.loop import tune
-from attn_kernels.tuning.search.search import Race, RaceRules
 from attn_kernels.tuning.space.candidates import find_possible, gpu_of
 from benchmarks.trees.score_choices import Slowdowns, TimedTable, launch_config, summary
 from treegen.core.spec import Config
+from triton_tune.bench.replay import ReplayBench, problem_of
+from triton_tune.core.problem import Times
+from triton_tune.run.progress import Silent
+from triton_tune.search.loop import tune
+from triton_tune.search.search import Race, RaceRules
 from tuning_table import read_run
 
 BUDGETS = (100.0, 150.0, 200.0, 250.0, 300.0)  # seconds of the replay's clock
@@ -100,7 +101,7 @@ def best_of(configs: Sequence[Config], table: TimedTable) -> Slowdowns:
 def replay(folder: Path, budgets: Sequence[float]) -> list[ReplayedRace]:
     """Races of these seconds of the replay's clock on the sweep in `folder`. Raises TuningError."""
     recorded = read_run(folder)
-    problem = problem_of(recorded)
+    problem = problem_of(recorded, ATTENTION)
     every = Times(recorded.visits)
     found = []
     for budget in budgets:

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from attn_kernels.tuning.errors import TuningError
 from benchmarks.common.environment import stop, write_atomically
 from benchmarks.trees import tuned_plots
 from benchmarks.trees.score_choices import CommittedTrees
@@ -23,6 +22,7 @@ from benchmarks.trees.tuned_results import TunedResults, read_tables, results_of
 from treegen.core.errors import InputError
 from treegen.read.spec_file import find_spec, read_spec
 from treegen.review.compiled_trees import read_trees
+from triton_tune.core.errors import TuningError
 
 DEVICES = "nvidia_h100,nvidia_h200"
 

@@ -19,7 +19,6 @@ from attn_kernels.measure.checking import WINDOW, Check, Expected, check, choose
 from attn_kernels.measure.roofline import Ceilings, visible_keys, work
 from attn_kernels.measure.tensors import BatchTensors, materialise
 from attn_kernels.measure.timing import Timing, prepare, time_together
-from attn_kernels.warmup.jobs import minimal
 from benchmarks.attention import plots, tables
 from benchmarks.attention.batch_sets import BATCH_SETS, select
 from benchmarks.attention.compare_batch import ComparisonSettings, compare_batch, with_best
@@ -27,6 +26,7 @@ from benchmarks.attention.records import ComparisonRecord, ours_failed, time_rat
 from benchmarks.common.environment import within_deadline
 from benchmarks.common.implementations import PreparedLaunches
 from benchmarks.common.space import MOST, Candidates, candidates
+from triton_tune.processes.jobs import minimal
 from verification import recompile
 from verification.cases import LAYOUTS, PAGES, SETTINGS, huge, random_cases
 from verification.compile_jobs import plain_job

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from attn_kernels.tuning.bench.bench import Advance
-from attn_kernels.tuning.problem import PlannedVisit, SearchProblem, Times
-from attn_kernels.tuning.search.search import Round, Strategy
+from attn_kernels.tuning.likeness import ATTENTION
+from triton_tune.core.bench import Advance
+from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
+from triton_tune.search.search import Round, Strategy
 from tuning_table import TableWriter, create
 from tuning_table.table import Cell, Cells, Failure, RecordedRun, TableConfig, TableHeader, Visit
 
@@ -86,6 +87,7 @@ def surface(
         always=always or {},
         variants={name: VARIANTS[index % len(VARIANTS)] for index, name in enumerate(names)},
         seed=seed,
+        likeness=ATTENTION,
     )
     places = {name: (rng.random(), rng.random(), rng.random()) for name in names}
     return Surface(problem, places, noise, failing)

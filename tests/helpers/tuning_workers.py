@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from attn_kernels.tuning.bench.worker import MeasuredCell, Order, Trying, WorkerReady
 from attn_kernels.tuning.space.space import declared
+from triton_tune.bench.worker import MeasuredCell, Order, Trying, WorkerReady
+from tuning_table import TableWriter
 
 Act = Callable[[Order, str], None]
 Facts = dict[str, str | int]
@@ -28,10 +29,10 @@ RUN = ("--scenarios", "batches.jsonl", "--variants", "naive", "--gpus", "cpu", "
 NAIVE = [str(config) for config in declared("cpu") if config.variant == "naive"]
 
 
-def stub(act: Act, facts: Callable[[str], Facts] | None = None) -> Callable[[Connection, str], None]:
+def stub(act: Act, facts: Callable[[str], Facts] | None = None) -> Callable[[Connection, str, object], None]:
     """A process that gives every config 7 us, after `act` did with it what it likes."""
 
-    def serve(connection: Connection, device: str) -> None:
+    def serve(connection: Connection, device: str, measure: object) -> None:
         connection.send(WorkerReady(facts(device) if facts else {"name": "stub"}))
         while True:
             try:
@@ -75,8 +76,8 @@ def command(folder: Path, arguments: Sequence[str], hold_after: int | None = Non
 def _command(folder: Path, arguments: Sequence[str], hold_after: int | None) -> None:
     import torch
 
-    from attn_kernels.tuning.bench import pool
     from attn_kernels.tuning.cli import main
+    from triton_tune.bench import pool
 
     # A background process of a shell script inherits an ignored SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -85,11 +86,11 @@ def _command(folder: Path, arguments: Sequence[str], hold_after: int | None) -> 
     for descriptor, name in enumerate(OUTPUT_FILES, start=1):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     pool.START_METHOD = "fork"  # type: ignore[misc]
-    append, rows = main.TableWriter.append, 0
+    append, rows = TableWriter.append, 0
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def append_and_hold(table: main.TableWriter, *row: Any) -> None:
+    def append_and_hold(table: TableWriter, *row: Any) -> None:
         nonlocal rows
         append(table, *row)
         rows += 1
@@ -98,7 +99,7 @@ def _command(folder: Path, arguments: Sequence[str], hold_after: int | None) -> 
             if not parent.is_alive():  # the tests were killed
                 os._exit(1)
 
-    main.TableWriter.append = append_and_hold  # type: ignore[method-assign]
+    TableWriter.append = append_and_hold  # type: ignore[method-assign]
     code = main.main(arguments)
     sys.stdout.flush()
     sys.stderr.flush()

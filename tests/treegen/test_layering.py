@@ -1,4 +1,4 @@
-"""Imports go one way: between the three packages, and between the folders of each."""
+"""Imports go one way: between the packages, and between the folders of each."""
 
 from __future__ import annotations
 
@@ -12,10 +12,21 @@ import pytest
 from treegen_builders import REPOSITORY
 
 # From the bottom to the top. Folders in one string do not import each other.
-TREEGEN = ["core", "read fit", "passes", "crossval", "emit", "update", "write", "build", "review importers"]
+TREEGEN = [
+    "core",
+    "read fit",
+    "passes",
+    "crossval",
+    "emit",
+    "update",
+    "write",
+    "build",
+    "review importers start",
+]
 TREEGEN += ["cli"]
 ATTN_KERNELS = ["core", "kernels", "choose launch", "planning", "warmup testing", "engines measure offline"]
 ATTN_KERNELS += ["tuning"]
+TRITON_TUNE = ["core launch", "search", "processes", "bench", "run", "kernel", "cli"]
 
 
 def _imports(package: str) -> Iterator[tuple[Path, str]]:
@@ -29,7 +40,10 @@ def _imports(package: str) -> Iterator[tuple[Path, str]]:
                 yield from ((path, f"{module}.{alias.name}") for alias in node.names)
 
 
-@pytest.mark.parametrize(("package", "order"), [("treegen", TREEGEN), ("attn_kernels", ATTN_KERNELS)])
+@pytest.mark.parametrize(
+    ("package", "order"),
+    [("treegen", TREEGEN), ("attn_kernels", ATTN_KERNELS), ("triton_tune", TRITON_TUNE)],
+)
 def test_folders_import_only_folders_below_them(package: str, order: list[str]) -> None:
     level = {folder: height for height, folders in enumerate(order) for folder in folders.split()}
     wrong = []
@@ -45,7 +59,11 @@ def test_folders_import_only_folders_below_them(package: str, order: list[str]) 
 
 @pytest.mark.parametrize(
     ("package", "unknown"),
-    [("treegen", {"torch", "triton", "attn_kernels", "generated"}), ("attn_kernels", {"treegen"})],
+    [
+        ("treegen", {"torch", "triton", "triton_tune", "attn_kernels", "generated"}),
+        ("attn_kernels", {"treegen"}),
+        ("triton_tune", {"treegen", "attn_kernels", "generated"}),
+    ],
 )
 def test_the_compiler_and_the_kernels_do_not_import_each_other(package: str, unknown: set[str]) -> None:
     assert [(path, name) for path, name in _imports(package) if name.split(".")[0] in unknown] == []
@@ -68,7 +86,9 @@ def test_importing_all_of_treegen_loads_neither_torch_nor_triton() -> None:
     paths = [path for path in (REPOSITORY / "treegen").rglob("*.py") if path.name != "__main__.py"]
     modules = [".".join(path.relative_to(REPOSITORY).with_suffix("").parts) for path in paths]
     assert len(modules) > 20
-    assert _loaded(f"import {', '.join(modules)}", {"torch", "triton", "attn_kernels", "generated"}) == "[]\n"
+    assert (
+        _loaded(f"import {', '.join(modules)}", {"torch", "triton", "triton_tune", "attn_kernels"}) == "[]\n"
+    )
 
 
 def test_importing_generated_loads_nothing_that_kernels_import() -> None:

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Sequence
 
 from treegen import __version__
-from treegen.cli import build, check, diff, evaluate, explain, import_table, report
+from treegen.cli import build, check, choices, diff, evaluate, explain, import_table, init, new_device, report
 from treegen.cli.parsers import WRONG, CommandParser
 from treegen.core.errors import InputError, reason
 
 INTERRUPTED, CLOSED_PIPE = 130, 141  # 128 plus the number of the signal, as in shells
-_COMMANDS = (build, check, diff, explain, report, evaluate, import_table)
+_COMMANDS = (init, new_device, build, check, diff, explain, report, evaluate, choices, import_table)
 
 
 def _parser() -> CommandParser:
@@ -40,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except InputError as error:
-        return _wrong(str(error))
+        for line in str(error).split("\n"):
+            _wrong(line)
+        return WRONG
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("treegen"):
             raise

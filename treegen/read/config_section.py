@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from treegen.core import expr
-from treegen.core.errors import InputError, shown
+from treegen.core.errors import InputError, Mistakes, shown
 from treegen.core.spec import Config, Constraint, Parameter
 from treegen.read.spec_values import check_names, known_names
 from treegen.read.yaml_file import Fields, Items
@@ -16,23 +16,30 @@ _LARGEST_PARAMETER = (1 << 31) - 1
 
 
 def variants_and_parameters(
-    kernel: Fields, taken: Collection[str]
+    kernel: Fields, name: str, taken: Collection[str]
 ) -> tuple[tuple[str, ...], dict[str, Parameter]]:
-    """The section `config` of a kernel. taken: names that no parameter may have. Raises InputError."""
+    """The section `config` of the kernel `name`, whose only variant it is if the section names none.
+
+    taken: names that no parameter may have. Raises InputError.
+    """
     section = kernel.section("config")
     section.only(["variants", "parameters"])
-    variants = section.names("variants")
+    variants = section.names("variants") if "variants" in section else [name]
     check_names(section, variants, key="variants")
     entries = section.section("parameters")
-    check_names(entries, entries, taken)
+    check_names(entries, entries, taken, capitals=True)
     if not variants or not entries:
         raise section.error(None, "needs at least one variant and one parameter")
     parameters: dict[str, Parameter] = {}
-    for name in entries:
-        parameter = _parameter(entries, name)
-        if parameter.letters in [other.letters for other in parameters.values()]:
-            raise entries.error(name, f"the letters {parameter.letters} are taken by another parameter")
-        parameters[name] = parameter
+    mistakes = Mistakes()
+    for parameter_name in entries:
+        with mistakes.collect():
+            parameter = _parameter(entries, parameter_name)
+            if parameter.letters in [other.letters for other in parameters.values()]:
+                what = f"the letters {parameter.letters} are taken by another parameter"
+                raise entries.error(parameter_name, what)
+            parameters[parameter_name] = parameter
+    mistakes.refuse()
     _refuse_ambiguous_constants(section, variants, parameters)
     return tuple(variants), parameters
 
@@ -65,6 +72,17 @@ def _refuse_ambiguous_constants(
                 raise section.error("variants", what)
 
 
+def refuse_names_of_constants(
+    kernel: Fields, names: Collection[str], variants: Collection[str], parameters: Mapping[str, Parameter]
+) -> None:
+    """Refuse features that may be called as a config's constant is: it would be shadowed in `choose`."""
+    letters = "|".join(parameter.letters for parameter in parameters.values())
+    constant = re.compile(f"({'|'.join(map(str.upper, variants))})(_({letters})[0-9]+)*")
+    for name in (*names, *parameters):
+        if constant.fullmatch(name):
+            raise kernel.error(None, f"the name {shown(name)} could be that of a config's constant")
+
+
 def in_kernel(kernel: Fields, features: Collection[str], parameters: Collection[str]) -> tuple[str, ...]:
     """The parameters that Triton kernels choose themselves, from `features`. Raises InputError."""
     names = known_names(kernel, "in_kernel", "parameter", parameters)
@@ -79,19 +97,22 @@ def constraints(kernel: Fields, variants: Collection[str], known: Collection[str
     """The kernel's constraints, over the names in `known`. Raises InputError."""
     result: list[Constraint] = []
     items = kernel.get_as("constraints", list, Items())
+    mistakes = Mistakes()
     for entry, line in zip(items, items.lines, strict=True):
-        text, bound = entry, None
-        if isinstance(entry, Fields):
-            text, bound = _text_and_variants(entry, variants)
-        if not isinstance(text, str):
-            raise kernel.error("constraints", f"holds {shown(text)}, which is not a comparison")
-        if text in [other.text for other in result]:
-            raise kernel.error("constraints", f"names {shown(text)} twice")
-        try:
-            left, operator, right = expr.parse_comparison(text, known)
-        except expr.ExpressionError as error:
-            raise InputError(kernel.path, f"constraint {shown(text)} {error}", line=line) from None
-        result.append(Constraint(text, left, operator, right, line, bound))
+        with mistakes.collect():
+            text, bound = entry, None
+            if isinstance(entry, Fields):
+                text, bound = _text_and_variants(entry, variants)
+            if not isinstance(text, str):
+                raise kernel.error("constraints", f"holds {shown(text)}, which is not a comparison")
+            if text in [other.text for other in result]:
+                raise kernel.error("constraints", f"names {shown(text)} twice")
+            try:
+                left, operator, right = expr.parse_comparison(text, known)
+            except expr.ExpressionError as error:
+                raise InputError(kernel.path, f"constraint {shown(text)} {error}", line=line) from None
+            result.append(Constraint(text, left, operator, right, line, bound))
+    mistakes.refuse()
     return tuple(result)
 
 
@@ -109,9 +130,12 @@ def fallback(kernel: Fields, variants: Collection[str], parameters: Mapping[str,
     """The fallback config; parameters that it leaves out have their default. Raises InputError."""
     fields = kernel.section("fallback")
     fields.only(["variant", *parameters])
-    variant = fields.get_as("variant", str)
+    variant = fields.get_as("variant", str, *list(variants)[: len(variants) == 1])
     fields.refuse_unknown("variant", [variant], variants, key="variant")
-    values = (
-        (name, fields.number(name, int, 0, _LARGEST_PARAMETER, p.default)) for name, p in parameters.items()
-    )
+    mistakes = Mistakes()
+    values = []
+    for name, p in parameters.items():
+        with mistakes.collect():
+            values.append((name, fields.number(name, int, 0, _LARGEST_PARAMETER, p.default)))
+    mistakes.refuse()
     return Config(variant, tuple(values))

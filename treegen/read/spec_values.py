@@ -6,7 +6,7 @@ from collections.abc import Collection, Container, Iterable
 from pathlib import Path
 
 from treegen.core import expr
-from treegen.core.errors import reason, shown
+from treegen.core.errors import Mistakes, reason, shown
 from treegen.core.names import problem_with_package_name
 from treegen.read.yaml_file import Fields
 
@@ -31,18 +31,27 @@ def folder_below(fields: Fields, key: str, folder: Path) -> Path:
 
 
 def check_names(
-    fields: Fields, names: Iterable[str], taken: Container[str] = (), *, key: str | None = None
+    fields: Fields,
+    names: Iterable[str],
+    taken: Container[str] = (),
+    *,
+    key: str | None = None,
+    capitals: bool = False,
 ) -> None:
     """Refuse names that a generated package cannot have or that are taken.
 
     key: the key whose value holds the names; None if the names are keys of `fields` themselves.
+    capitals: whether names may have some; files, folders and variants may not.
     """
+    mistakes = Mistakes()
     for name in names:
-        problem = problem_with_package_name(name)
-        if problem is not None:
-            raise fields.error(key or name, f"{shown(name)} {problem}")
-        if name in taken:
-            raise fields.error(key or name, f"the name {shown(name)} is already taken")
+        problem = problem_with_package_name(name, capitals=capitals)
+        with mistakes.collect():
+            if problem is not None:
+                raise fields.error(key or name, f"{shown(name)} {problem}")
+            if name in taken:
+                raise fields.error(key or name, f"the name {shown(name)} is already taken")
+    mistakes.refuse()
 
 
 def known_names(fields: Fields, key: str, kind: str, known: Collection[str]) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from statistics import median
 
 import torch
 
@@ -13,9 +12,10 @@ from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.checking import Expected, Limits, check, expect
 from attn_kernels.measure.roofline import work
 from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise, plan_for, rotation
-from attn_kernels.measure.timing import Launch, WallClockTimed, capture
+from attn_kernels.measure.timing import Launch, WallClockTimed
 from attn_kernels.testing.poisoned import poison_workspace
 from attn_kernels.tuning.scenarios.scenario import Scenario
+from triton_tune.bench.timing import time_launches
 from tuning_table.table import Cell, Failure
 
 TIMING = (
@@ -26,15 +26,8 @@ TIMING = (
 L2_MULTIPLE = 3
 MAX_SETS = 48
 COMPUTE_BOUND = 10  # computing takes this many times longer than reading the KV cache
-MAX_LAUNCHES = 64  # in a graph; to capture a launch takes the host as long as a short kernel runs
-REPLAY_US = 300.0  # a replay lasts at least this long, as estimated from the roofline
-SAMPLES = (2, 5)  # replays that are timed: fewest and most
-ENOUGH_US = 1500.0  # samples that last this long together suffice
-GIVE_UP = 1.5  # a config this many times slower than the best gets one replay, if that is long
-LONG_US = 1000.0  # a long replay; the first replay of a graph takes some microseconds more than the others
 # A large GPU's rates, to estimate how many launches make a graph long enough.
 BYTES_PER_US, FLOPS_PER_US = 3e6, 5e8
-FEWEST_US = 4.0  # the shortest launch
 REFERENCE = Limits(cache_elements=1 << 26, scores=1 << 27, windows_per_seq=4)
 
 TOO_LARGE = "needs more shared memory or registers than the device has"
@@ -115,25 +108,5 @@ def _time(launches: Sequence[Launch], tensors: BatchTensors, best_us: float) -> 
     if tensors.device.type != "cuda":
         return WallClockTimed(launches[:1]).sample(1)[0]
     floor = work(tensors.batch)
-    least_us = max(FEWEST_US, floor.flops / FLOPS_PER_US, floor.bytes / BYTES_PER_US)
-    rounds = math.ceil(REPLAY_US / (len(launches) * least_us))
-    rounds = max(1, min(rounds, MAX_LAUNCHES // len(launches)))
-    graph = capture(launches, rounds, tensors.device)
-    count = rounds * len(launches)
-
-    def replay() -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        return 1e3 * float(start.elapsed_time(end)) / count
-
-    first = replay()
-    if first > GIVE_UP * best_us and first * count > LONG_US:
-        return first
-    fewest, most = SAMPLES
-    samples: list[float] = []
-    while len(samples) < fewest or (len(samples) < most and sum(samples) * count < ENOUGH_US):
-        samples.append(replay())
-    return median(samples)
+    least_us = max(floor.flops / FLOPS_PER_US, floor.bytes / BYTES_PER_US)
+    return time_launches(launches, tensors.device, least_us=least_us, best_us=best_us)

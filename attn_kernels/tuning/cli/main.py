@@ -1,10 +1,8 @@
 """The command `attn-tune`."""
 
 import argparse
-import contextlib
 import datetime
 import os
-import signal
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,32 +12,29 @@ import torch
 import triton
 
 from attn_kernels.core.config import Config
-from attn_kernels.measure.device import device_facts, driver_version
-from attn_kernels.tuning.bench.devices import ASSUMED, devices_from
-from attn_kernels.tuning.bench.gpu import TIMING
-from attn_kernels.tuning.bench.pool import GpuBench
+from attn_kernels.tuning.bench.compiling import job_for
+from attn_kernels.tuning.bench.gpu import TIMING, measure
 from attn_kernels.tuning.cli.arguments import parser
 from attn_kernels.tuning.cli.estimate import RunEstimate, describe
-from attn_kernels.tuning.cli.progress import Progress, check_rich
-from attn_kernels.tuning.cli.replaying import replay
-from attn_kernels.tuning.cli.summary import lines_of, summarise
-from attn_kernels.tuning.errors import TuningError
 from attn_kernels.tuning.kernels import KERNELS, TunedKernel
-from attn_kernels.tuning.problem import Times
+from attn_kernels.tuning.likeness import ATTENTION
 from attn_kernels.tuning.scenarios.recorded import read_recorded, write_recorded
 from attn_kernels.tuning.scenarios.scenario import Scenario, digest
-from attn_kernels.tuning.search.loop import tune
-from attn_kernels.tuning.search.search import STRATEGIES
 from attn_kernels.tuning.space.candidates import Possible, dropped_text, find_possible, gpu_of
-from attn_kernels.warmup.processes import default_workers
-from tuning_table import TableError, TableWriter, create, read_run
+from triton_tune.bench.devices import ASSUMED, devices_from
+from triton_tune.bench.pool import GpuBench, Subject
+from triton_tune.core.device import device_facts, driver_version
+from triton_tune.core.errors import TuningError
+from triton_tune.core.problem import Times
+from triton_tune.processes.compile_ahead import default_workers
+from triton_tune.processes.jobs import Job
+from triton_tune.run.fill import INTERRUPTED, SearchPlan, fill
+from triton_tune.run.progress import check_rich
+from triton_tune.run.replaying import replay
+from tuning_table import TableError, create, read_run
 from tuning_table.files import os_errors_in_one_line, replace_file
 from tuning_table.names import device_key
-from tuning_table.table import RUN, Visit
-
-SUMMARY_EVERY_S = 20.0  # how often run.yaml is written while a run measures
-INTERRUPTED = 130
-GO_ON = "the same command with a larger --budget goes on"
+from tuning_table.table import RUN
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             return 0
         if options.replay is not None:
-            print("\n".join(replay(options.replay, options.strategy, options.budget)))
+            print("\n".join(replay(options.replay, options.strategy, options.budget, ATTENTION)))
             return 0
         variants = _variants(options)
         if options.dry_run:
@@ -126,7 +121,7 @@ def _possible(
 def _dry_run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: list[str] | None) -> int:
     facts, line, devices = ASSUMED, "no GPU here: the estimate is for an H100", 1
     folder = options.out
-    if torch.cuda.is_available() or options.gpus == "cpu":
+    if torch.cuda.is_available() or options.gpus != "all":
         visible = devices_from(options.gpus)
         facts, devices = device_facts(visible[0]), len(visible)
         line = f"on {devices} of {facts['name']}"
@@ -148,11 +143,15 @@ def _folder(options: argparse.Namespace, facts: Mapping[str, str | int]) -> Path
     return options.out or Path("tuning_data") / _kernel(options).name / device_key(str(facts["name"]))
 
 
+def _job_for(scenario: Scenario, config: Config, device: torch.device) -> Job:
+    return job_for(scenario.batch, config, device)
+
+
 def _run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: list[str] | None) -> int:
-    check_rich()
+    check_rich("attn-tune", "tune")
     kernel, devices = _kernel(options), devices_from(options.gpus)
     by_id = {scenario.id: scenario for scenario in scenarios}
-    with GpuBench(devices, by_id, options.compile_workers) as bench:
+    with GpuBench(devices, Subject(by_id, measure, _job_for), options.compile_workers) as bench:
         possible, configs = _possible(options, bench.facts, scenarios, variants)
         bench.configs = {str(config): config for config in configs}
         folder = _folder(options, bench.facts)
@@ -179,55 +178,10 @@ def _run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: l
             scenarios={s.id: list(kernel.features_of(s.batch).values()) for s in scenarios},
         )
         with table:
-            return _fill(options, table, possible, bench)
 
+            def note_dropped() -> None:
+                with os_errors_in_one_line(folder):
+                    replace_file(folder / "dropped.csv", dropped_text(possible.spaces))
 
-def _fill(options: argparse.Namespace, table: TableWriter, possible: Possible, bench: GpuBench) -> int:
-    problem = possible.problem
-    times = Times(table.visits)
-    spent = table.header.seconds
-    start = written = bench.clock()
-
-    def save(finished: bool) -> dict[str, object]:
-        summary = summarise(problem, times, spent + bench.clock() - start, finished)
-        table.summarise(summary)
-        return summary
-
-    def tick() -> None:
-        nonlocal written
-        if bench.clock() - written > SUMMARY_EVERY_S:
-            written = bench.clock()
-            save(False)
-
-    def record(visit: Visit) -> None:
-        table.append(visit.scenario, visit.cells, visit.repeat)
-
-    strategy = STRATEGIES[options.strategy](problem)
-    budget = options.budget
-    if strategy.next_round(times, min(1.0, spent / budget)) is None:
-        summary = summarise(problem, times, spent, True)
-        table.summarise(summary)
-        print(f"{table.folder}: nothing is left to measure; an earlier run finished. Its result:")
-        print("\n".join(lines_of(summary, problem, times)))
-        return 0
-    if spent >= budget:
-        print(f"{table.folder}: the budget of {budget:.0f} s is used up; {GO_ON}")
-        return 0
-    with os_errors_in_one_line(table.folder):
-        replace_file(table.folder / "dropped.csv", dropped_text(possible.spaces))
-    try:
-        with Progress(budget, spent, tick) as progress:
-            finished = tune(strategy, bench, times, record, progress, budget=budget, spent=spent)
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not lose the summary
-        save(False)
-        print(f"\nstopped; {table.folder} keeps {times.num_visits} rows; the same command goes on from there")
-        return INTERRUPTED
-    except Exception:
-        with contextlib.suppress(TableError):
-            save(False)
-        raise
-    summary = save(finished)
-    end = "nothing is left to measure" if finished else f"the budget is used up; {GO_ON}"
-    print("\n".join([f"{table.folder}: {end}", *lines_of(summary, problem, times)]))
-    return 0
+            plan = SearchPlan(possible.problem, options.strategy, options.budget)
+            return fill(table, bench, plan, note_dropped)

@@ -18,8 +18,8 @@ from attn_kernels.core.checks import (
     check_int,
 )
 from attn_kernels.measure.batches import HeadLayout
-from attn_kernels.tuning.errors import TuningError
 from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, dtype_name, scenario_of, shape_of
+from triton_tune.core.errors import TuningError
 from tuning_table.names import is_id
 
 LENGTHS = ("query_lens", "context_lens")

@@ -8,9 +8,10 @@ from attn_kernels.choose.mixed import SERIES
 from attn_kernels.core.config import Config
 from attn_kernels.measure.batches import Batch
 from attn_kernels.offline.resources import SHARED_LIMITS
-from attn_kernels.tuning.problem import SearchProblem
+from attn_kernels.tuning.likeness import ATTENTION
 from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, shape_of
 from attn_kernels.tuning.space.space import Gpu, ShapeSpace, baselines, reason_against, space_at
+from triton_tune.core.problem import SearchProblem
 
 # Bytes of shared memory that a block may have on an architecture that is not in SHARED_LIMITS.
 SMALLEST_SHARED = {"nvidia": 101376, "amd": 65536, "cpu": 232448}
@@ -66,6 +67,7 @@ def find_possible(
         always=always,
         variants={str(config): config.variant for config in configs},
         seed=seed,
+        likeness=ATTENTION,
     )
     return Possible(problem, spaces, dict(dropped.most_common()))
 

@@ -13,9 +13,9 @@ import torch
 from attn_kernels import Config, Model
 from attn_kernels.choose import heuristic
 from attn_kernels.warmup import compile_ahead as ahead
-from attn_kernels.warmup import processes
 from attn_kernels.warmup.compile_ahead import compile_ahead
 from attn_kernels.warmup.dummy_launch import DummyLaunch
+from triton_tune.processes import compile_ahead as processes
 
 BF16 = torch.bfloat16
 MODELS = [Model(32, 8, 128, 16, BF16), Model(28, 4, 128, 16, BF16)]

@@ -11,14 +11,15 @@ PARENT = """
 import sys, time, torch
 from pathlib import Path
 from attn_kernels.core.config import Config
-from attn_kernels.tuning.bench import pool
-from attn_kernels.tuning.problem import PlannedVisit
+from attn_kernels.tuning.bench.gpu import measure
+from triton_tune.bench import pool
+from triton_tune.core.problem import PlannedVisit
 from attn_kernels.tuning.scenarios.recorded import read_recorded
-from attn_kernels.tuning.bench.worker import Order, Trying
+from triton_tune.bench.worker import Order, Trying
 
 if __name__ == "__main__":
     short, long = read_recorded(Path(sys.argv[1]))
-    bench = pool.GpuBench([torch.device("cpu")], {short.id: short}, 0)
+    bench = pool.GpuBench([torch.device("cpu")], pool.Subject({short.id: short}, measure, None), 0)
     bench.configs = {"c": Config("naive", 1, 32)}
     (visit,) = bench.measure([PlannedVisit(short.id, 1, ("c",))], bench.clock() + 1e9)
     (worker,) = bench._workers

@@ -12,12 +12,14 @@ from tuning_workers import Act, stub
 
 from attn_kernels.core.config import Config
 from attn_kernels.measure.batches import HeadLayout
-from attn_kernels.tuning.bench import pool
-from attn_kernels.tuning.bench.pool import CRASHED, HUNG, GpuBench
-from attn_kernels.tuning.bench.worker import Order
-from attn_kernels.tuning.errors import TuningError
-from attn_kernels.tuning.problem import PlannedVisit
+from attn_kernels.tuning.bench.gpu import measure
+from attn_kernels.tuning.cli.main import _job_for
 from attn_kernels.tuning.scenarios.scenario import Shape, scenario_of
+from triton_tune.bench import pool
+from triton_tune.bench.pool import CRASHED, HUNG, GpuBench, Subject
+from triton_tune.bench.worker import Order
+from triton_tune.core.errors import TuningError
+from triton_tune.core.problem import PlannedVisit
 from tuning_table.table import Failure, Visit
 
 CPU = torch.device("cpu")
@@ -35,7 +37,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GpuBench]]:
 
     def make(act: Act, devices: Sequence[torch.device] = (CPU,), **keywords: object) -> GpuBench:
         monkeypatch.setattr(pool, "serve", stub(act, **keywords))
-        found = GpuBench(devices, SCENARIOS, 0)
+        found = GpuBench(devices, Subject(SCENARIOS, measure, _job_for), 0)
         made.append(found)
         found.configs = CONFIGS
         return found

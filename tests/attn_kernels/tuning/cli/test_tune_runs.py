@@ -16,13 +16,15 @@ import yaml
 from tuning_workers import BATCHES, NAIVE, OUTPUT_FILES, RUN, Act, command, files, stub
 
 from attn_kernels.choose.mixed import WITHOUT_KERNEL
-from attn_kernels.measure.device import device_facts, kernel_source_hash, source_hash_with_choices
-from attn_kernels.tuning.bench import pool
+from attn_kernels.measure.device import kernel_source_hash, source_hash_with_choices
 from attn_kernels.tuning.cli import main
-from attn_kernels.tuning.cli.replaying import replay
 from attn_kernels.tuning.kernels import MIXED
 from generated import unified_attention
-from tuning_table import TableError, read_run
+from triton_tune.bench import pool
+from triton_tune.core.device import device_facts
+from triton_tune.run.fill import GO_ON
+from triton_tune.run.replaying import replay
+from tuning_table import TableError, TableWriter, read_run
 
 pytestmark = pytest.mark.usefixtures("batches")
 
@@ -76,10 +78,10 @@ def test_a_dry_run_goes_on_from_the_table(run: Callable[..., list[str]]) -> None
 
 def test_a_budget_that_is_used_up_is_said(run: Callable[..., list[str]]) -> None:
     lines = run("--budget", "1", act=lambda order, now: time.sleep(1.1 * (now == "begin")))
-    assert f"table: the budget is used up; {main.GO_ON}" in lines
+    assert f"table: the budget is used up; {GO_ON}" in lines
     assert "1 of 3 scenarios, 1 rows" in "\n".join(lines) and summary()["finished"] is False
     before = files(Path())
-    assert run("--budget", "1") == [f"table: the budget of 1 s is used up; {main.GO_ON}"]
+    assert run("--budget", "1") == [f"table: the budget of 1 s is used up; {GO_ON}"]
     assert files(Path()) == before
     assert "3 of 3 scenarios, 6 rows" in "\n".join(run("--budget", "100"))
 
@@ -175,7 +177,7 @@ def test_a_full_disk_ends_the_run(monkeypatch: pytest.MonkeyPatch, run: Callable
     def full(*_: object) -> None:
         raise TableError("table", "cannot be used: No space left on device")
 
-    monkeypatch.setattr(main.TableWriter, "append", full)
+    monkeypatch.setattr(TableWriter, "append", full)
     assert run(code=2) == ["table: cannot be used: No space left on device"]
 
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attn_kernels.measure.batches import HeadLayout
-from attn_kernels.tuning.errors import TuningError
 from attn_kernels.tuning.scenarios import recorded
 from attn_kernels.tuning.scenarios.recorded import read_counted, read_recorded, write_recorded
 from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, scenario_of, shape_of
 from attn_kernels.tuning.scenarios.serving import SETS
+from triton_tune.core.errors import TuningError
 
 GOOD: dict[str, Any] = {
     "query_lens": [1, 1, 512],

@@ -6,13 +6,13 @@ import pytest
 
 from attn_kernels.choose.mixed import SERIES
 from attn_kernels.measure.batches import Batch, HeadLayout
-from attn_kernels.tuning.cli.summary import lines_of, summarise
 from attn_kernels.tuning.kernels import MIXED
-from attn_kernels.tuning.problem import SearchProblem, Times
 from attn_kernels.tuning.scenarios.scenario import Scenario, scenario_of, shape_of
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.space.candidates import Possible, dropped_text, find_possible, gpu_of
 from attn_kernels.tuning.space.space import Gpu, baselines, declared, reason_against, space_at
+from triton_tune.core.problem import SearchProblem, Times
+from triton_tune.run.summary import lines_of, summarise
 from tuning_table.names import device_key
 from tuning_table.table import Failure, Visit
 

@@ -1,0 +1,225 @@
+"""A bench of GPUs: one process each, which get visits as they become free."""
+
+import contextlib
+import multiprocessing
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Final, Self
+
+import torch
+
+from triton_tune.bench.worker import Measure, MeasuredCell, Order, Trying, WorkerReady, serve
+from triton_tune.core.bench import Advance
+from triton_tune.core.errors import TuningError
+from triton_tune.core.problem import PlannedVisit
+from triton_tune.processes.compile_ahead import CompileAhead, without_interrupts
+from triton_tune.processes.jobs import Job
+from tuning_table.table import Cell, Failure, Visit
+
+START_S = 180.0  # a process has this long to get its GPU
+SILENT_S = 120.0  # a process may take this long for a cell, most of it to compile
+MOST_BROKEN = 50  # after so many broken processes the run ends, as the device is at fault
+
+START_METHOD: Final = "spawn"  # a forked process cannot use the GPU
+
+CRASHED = "ended its process"
+HUNG = "took longer than 120 s"
+
+
+@dataclass
+class _Visiting:
+    """A visit under way."""
+
+    task: PlannedVisit
+    cells: dict[str, Cell] = field(default_factory=dict)
+    trying: str | None = None
+    begun: bool = False  # the current process has tried a config
+    retried: bool = False  # an earlier process ended before it tried a config
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        return tuple(config for config in self.task.configs if config not in self.cells)
+
+
+class _Worker:
+    """A process with a GPU, and its current visit."""
+
+    def __init__(self, device: torch.device, measure: Measure) -> None:
+        self.device = device
+        self._measure = measure
+        self.visiting: _Visiting | None = None
+        self.heard = 0.0
+        self.start()
+
+    def start(self) -> None:
+        context = multiprocessing.get_context(START_METHOD)
+        self.connection: Connection
+        self.connection, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(
+            target=serve, args=(theirs, str(self.device), self._measure), daemon=True
+        )
+        with without_interrupts():
+            self.process.start()
+        theirs.close()
+
+    def await_ready(self) -> dict[str, str | int]:
+        """The device's facts. Raises TuningError if the process does not start."""
+        try:
+            if self.connection.poll(START_S):
+                ready = self.connection.recv()
+                if isinstance(ready, WorkerReady):
+                    return ready.facts
+        except EOFError:
+            pass
+        raise TuningError(f"{self.device}: its process did not start; its message, if any, is above")
+
+    def stop(self) -> None:
+        self.connection.close()
+        self.process.kill()
+        self.process.join()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a bench measures."""
+
+    scenarios: Mapping[str, Any]  # by id; pickled for the processes
+    measure: Measure  # pickled as well
+    job_for: Callable[[Any, Any, torch.device], Job]  # compiles what a config launches in a scenario
+
+
+class GpuBench:
+    """Measures on `devices`, which are of one model.
+
+    facts: the device, known from the start. configs: by id, to be set before compiling and measuring.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[torch.device],
+        subject: Subject,
+        compile_workers: int | None = None,
+    ) -> None:
+        self._subject = subject
+        self.configs: Mapping[str, Hashable] = {}
+        self._broken = 0
+        self._compiler = CompileAhead(devices[0], compile_workers)
+        self._workers = [_Worker(device, subject.measure) for device in devices]
+        try:
+            facts = [worker.await_ready() for worker in self._workers]
+            names = list(dict.fromkeys(str(fact["name"]) for fact in facts))
+            if len(names) > 1:
+                raise TuningError(
+                    f"the GPUs are of different models ({', '.join(names)}), and a table is of one model: "
+                    "choose with --gpus"
+                )
+        except BaseException:
+            self.close()
+            raise
+        self.facts = facts[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all processes; the current visits are lost."""
+        self._compiler.close()
+        for worker in self._workers:
+            worker.stop()
+
+    def clock(self) -> float:
+        return time.monotonic()
+
+    def compile(
+        self, tasks: Sequence[PlannedVisit], until: float, advance: Advance
+    ) -> tuple[PlannedVisit, ...]:
+        jobs = {(task, config): self._job(task, config) for task in tasks for config in task.configs}
+        self._compiler.compile(dict.fromkeys(jobs.values()), deadline=until, progress=advance)
+        kept = (
+            replace(task, configs=tuple(c for c in task.configs if self._compiler.has(jobs[task, c])))
+            for task in tasks
+        )
+        return tuple(task for task in kept if task.configs)
+
+    def _job(self, task: PlannedVisit, config: str) -> Job:
+        scenario = self._subject.scenarios[task.scenario]
+        return self._subject.job_for(scenario, self.configs[config], self._workers[0].device)
+
+    def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
+        queue = deque(tasks)
+        for worker in self._workers:
+            worker.visiting = None
+        while True:
+            for worker in self._workers:
+                if worker.visiting is None and queue and self.clock() < until:
+                    self._hand(worker, _Visiting(queue.popleft()))
+            busy = [worker for worker in self._workers if worker.visiting is not None]
+            if not busy:
+                return
+            heard = wait([worker.connection for worker in busy], timeout=1.0)
+            for worker in busy:
+                if worker.connection in heard:
+                    yield from self._listen(worker)
+                elif self.clock() - worker.heard > SILENT_S and not worker.connection.poll():
+                    yield from self._restart(worker, HUNG)
+
+    def _hand(self, worker: _Worker, visiting: _Visiting) -> None:
+        worker.visiting = visiting
+        visiting.begun = False
+        worker.heard = self.clock()
+        task = visiting.task
+        configs = tuple((name, self.configs[name]) for name in visiting.left)
+        with contextlib.suppress(OSError):  # the process has ended: `_listen` notices it
+            worker.connection.send(Order(self._subject.scenarios[task.scenario], task.repeat, configs))
+
+    def _listen(self, worker: _Worker) -> Iterator[Visit]:
+        visiting = worker.visiting
+        assert visiting is not None
+        try:
+            message = worker.connection.recv()
+        except (EOFError, OSError):
+            yield from self._restart(worker, CRASHED)
+            return
+        worker.heard = self.clock()
+        if isinstance(message, Trying):
+            visiting.trying, visiting.begun = message.config, True
+        elif isinstance(message, MeasuredCell) and message.config is not None and message.cell is not None:
+            visiting.cells[message.config] = message.cell
+            visiting.trying = None
+        elif isinstance(message, MeasuredCell):
+            worker.visiting = None
+            yield _visit(visiting)
+
+    def _restart(self, worker: _Worker, reason: str) -> Iterator[Visit]:
+        """Replace a process that crashed or hangs; the config that it was trying has failed."""
+        visiting = worker.visiting
+        assert visiting is not None
+        self._broken += 1
+        worker.stop()
+        if self._broken > MOST_BROKEN:
+            raise TuningError(f"{worker.device}: {self._broken} processes broke; the rows so far are kept")
+        worker.start()
+        worker.await_ready()
+        if visiting.trying is not None:
+            visiting.cells[visiting.trying] = Failure(reason)
+        elif visiting.retried and not visiting.begun:  # the scenario itself fails
+            visiting.cells.update((config, Failure(reason)) for config in visiting.left)
+        else:
+            visiting.retried = not visiting.begun
+        visiting.trying = None
+        if visiting.left:
+            self._hand(worker, visiting)
+        else:
+            worker.visiting = None
+            yield _visit(visiting)
+
+
+def _visit(visiting: _Visiting) -> Visit:
+    return Visit(visiting.task.scenario, visiting.task.repeat, dict(visiting.cells))

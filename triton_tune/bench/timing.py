@@ -1,0 +1,78 @@
+"""Time launches by replaying a CUDA graph of many of them, as a tuning run needs it: briefly."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from statistics import median
+
+import torch
+
+Launch = Callable[[], None]
+
+MAX_LAUNCHES = 64  # in a graph; to capture a launch takes the host as long as a short kernel runs
+REPLAY_US = 300.0  # a replay lasts at least this long, as estimated from the roofline
+SAMPLES = (2, 5)  # replays that are timed: fewest and most
+ENOUGH_US = 1500.0  # samples that last this long together suffice
+GIVE_UP = 1.5  # a config this many times slower than the best gets one replay, if that is long
+LONG_US = 1000.0  # a long replay; the first replay of a graph takes some microseconds more than the others
+FEWEST_US = 4.0  # the shortest launch
+
+
+def capture(launches: Sequence[Launch], rounds: int, device: torch.device) -> torch.cuda.CUDAGraph:
+    """Capture `launches` as a graph, `rounds` times in a row.
+
+    Unlike torch.cuda.graph, this neither collects garbage nor empties the allocator's cache first, which
+    takes far longer than capturing.
+    """
+    graph = torch.cuda.CUDAGraph()
+    side = side_stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        graph.capture_begin()
+        try:
+            for _ in range(rounds):
+                for launch in launches:
+                    launch()
+        finally:
+            graph.capture_end()
+    torch.cuda.current_stream(device).wait_stream(side)
+    return graph
+
+
+@cache
+def side_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def time_launches(
+    launches: Sequence[Launch], device: torch.device, *, least_us: float = 0.0, best_us: float = math.inf
+) -> float:
+    """The time of a launch in microseconds, on a GPU.
+
+    Args:
+        launches: captured in this order; each was launched before.
+        least_us: no launch takes less, by a roofline.
+        best_us: of other configs; one far slower gets a single replay.
+    """
+    least_us = max(FEWEST_US, least_us)
+    rounds = math.ceil(REPLAY_US / (len(launches) * least_us))
+    rounds = max(1, min(rounds, MAX_LAUNCHES // len(launches)))
+    graph = capture(launches, rounds, device)
+    count = rounds * len(launches)
+
+    def replay() -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        return 1e3 * float(start.elapsed_time(end)) / count
+
+    first = replay()
+    if first > GIVE_UP * best_us and first * count > LONG_US:
+        return first
+    fewest, most = SAMPLES
+    samples: list[float] = []
+    while len(samples) < fewest or (len(samples) < most and sum(samples) * count < ENOUGH_US):
+        samples.append(replay())
+    return median(samples)

@@ -1,0 +1,26 @@
+"""The interface of benches, which measure visits: on GPUs, or from a recorded table."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from triton_tune.core.problem import PlannedVisit
+from tuning_table.table import Visit
+
+Advance = Callable[[int, int], None]  # is called with the jobs done and the jobs in all
+
+
+class Bench(Protocol):
+    """Measures visits. All times are seconds of `clock`, which a replay advances itself."""
+
+    def clock(self) -> float: ...
+
+    def compile(
+        self, tasks: Sequence[PlannedVisit], until: float, advance: Advance
+    ) -> tuple[PlannedVisit, ...]:
+        """Compile the kernels of the visits until the time `until`.
+
+        Returns the visits without the configs that were not compiled in time.
+        """
+
+    def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
+        """The visits in the order in which they end; none begins after `until`."""

@@ -1,0 +1,71 @@
+"""Facts about devices, on which measured times depend."""
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import torch
+from triton.runtime.errors import OutOfResources
+
+HIDDEN_CACHE_BYTES = 256 << 20  # an MI300X's behind 4 MB of L2 a die, which torch does not report
+
+
+def describe_device(device: torch.device) -> tuple[str, str, str]:
+    """Return ``(name, arch, vendor)``, e.g. ``("NVIDIA H100 80GB HBM3", "sm_90", "nvidia")``.
+
+    AMD: ``("AMD Instinct MI300X", "gfx942", "amd")``. The CPU, where Triton's interpreter runs kernels:
+    ``("cpu",) * 3``.
+    """
+    if device.type == "cpu":
+        return "cpu", "cpu", "cpu"
+    properties = torch.cuda.get_device_properties(device)
+    if torch.version.hip:
+        return properties.name, properties.gcnArchName.split(":")[0], "amd"
+    return properties.name, f"sm_{properties.major}{properties.minor}", "nvidia"
+
+
+def driver_version() -> str:
+    """The version of the NVIDIA driver; "unknown" without nvidia-smi."""
+    if not shutil.which("nvidia-smi"):
+        return "unknown"
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    words = subprocess.run(query, capture_output=True, text=True, check=False).stdout.split()
+    return words[0] if words else "unknown"
+
+
+def device_facts(device: torch.device) -> dict[str, str | int]:
+    """`device` of run.yaml: name, arch, multiprocessors, memory_bytes and cache_bytes (last level)."""
+    name, arch, _ = describe_device(device)
+    if device.type == "cpu":
+        return {"name": "cpu (Triton interpreter)", "arch": arch, "multiprocessors": 1, "memory_bytes": 0}
+    card = torch.cuda.get_device_properties(device)
+    return {
+        "name": name,
+        "arch": arch,
+        "multiprocessors": card.multi_processor_count,
+        "memory_bytes": card.total_memory,
+        "cache_bytes": cache_bytes(device),
+    }
+
+
+def hash_of(root: Path, files: list[Path]) -> str:
+    """Twelve hex digits of a hash of the files' paths below `root` and their texts."""
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def cache_bytes(device: torch.device) -> int:
+    """The size in bytes of the last-level cache, which a cold measurement must flush."""
+    if device.type != "cuda":
+        return 0
+    if torch.version.hip:
+        return HIDDEN_CACHE_BYTES
+    return int(torch.cuda.get_device_properties(device).L2_cache_size)
+
+
+def exceeds_device(error: BaseException) -> bool:
+    """Return whether a launch failed because the device lacks shared memory or registers for the config."""
+    return isinstance(error, OutOfResources)

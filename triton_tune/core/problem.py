@@ -1,0 +1,132 @@
+"""The input of a search strategy: the cells that may be measured, and the times measured so far."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from statistics import median
+
+from tuning_table.table import Cell, Failure, Visit
+
+ShapeKey = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How alike scenarios are, by their features; a feature that a scenario lacks counts as 0."""
+
+    shape: tuple[str, ...] = ()  # the features that kernels are compiled for
+    family: tuple[str, ...] = ()  # those of them that determine which configs fit
+    weights: Mapping[str, float] | None = None  # the distance that a factor of two makes; None: 1 for each
+    derive: Callable[[Mapping[str, int]], Mapping[str, int]] = dict  # adds other names of `weights`
+
+
+ANY_FEATURES = Likeness()
+
+
+@dataclass(frozen=True)
+class PlannedVisit:
+    """A visit that a strategy plans."""
+
+    scenario: str
+    repeat: int  # from 1
+    configs: tuple[str, ...]  # ids
+
+
+@dataclass(frozen=True)
+class SearchProblem:
+    """Scenarios and configs by id, and which configs may be measured in which scenario."""
+
+    features: Mapping[str, Mapping[str, int]]  # of each scenario, by name
+    candidates: Mapping[str, tuple[str, ...]]  # of each scenario: configs, most promising first
+    always: Mapping[str, tuple[str, ...]]  # candidates to measure in any case, such as a baseline
+    variants: Mapping[str, str]  # of each config
+    seed: int = 0
+    likeness: Likeness = ANY_FEATURES
+
+    @property
+    def scenarios(self) -> tuple[str, ...]:
+        return tuple(self.features)
+
+    @cached_property
+    def configs(self) -> Mapping[str, int]:
+        """The number of scenarios in which each config may be measured."""
+        return Counter(config for row in self.candidates.values() for config in row)
+
+    @cached_property
+    def possible(self) -> int:
+        """The number of cells that may be measured."""
+        return sum(map(len, self.candidates.values()))
+
+    def shape(self, scenario: str) -> ShapeKey:
+        """The features that kernels are compiled for."""
+        return tuple(self.features[scenario].get(name, 0) for name in self.likeness.shape)
+
+    def family(self, scenario: str) -> ShapeKey:
+        return tuple(self.features[scenario].get(name, 0) for name in self.likeness.family)
+
+
+class Times:
+    """The cells measured so far. Grows by whole visits."""
+
+    def __init__(self, visits: Iterable[Visit] = ()) -> None:
+        self._cells: dict[str, dict[str, list[Cell]]] = {}
+        self._repeats: dict[str, int] = {}
+        for visit in visits:
+            self.add(visit)
+
+    def add(self, visit: Visit) -> None:
+        self._repeats[visit.scenario] = max(visit.repeat, self._repeats.get(visit.scenario, 0))
+        row = self._cells.setdefault(visit.scenario, {})
+        for config, cell in visit.cells.items():
+            row.setdefault(config, []).append(cell)
+
+    def next_repeat(self, scenario: str) -> int:
+        return self._repeats.get(scenario, 0) + 1
+
+    def measured(self, scenario: str) -> Mapping[str, list[Cell]]:
+        """Each config's cells in this scenario, in the order of measurement."""
+        return self._cells.get(scenario, {})
+
+    def medians(self, scenario: str) -> dict[str, float]:
+        """Median microseconds of each config that never failed here."""
+        medians = {}
+        for config, cells in self.measured(scenario).items():
+            times = [cell for cell in cells if not isinstance(cell, Failure)]
+            if len(times) == len(cells):
+                medians[config] = median(times)
+        return medians
+
+    def slowdowns(self, scenario: str) -> dict[str, float]:
+        """Median over the best median here, of each config that never failed."""
+        times = self.medians(scenario)
+        best = min(times.values(), default=1.0)
+        return {config: time / best for config, time in times.items()}
+
+    def differences(self) -> list[float]:
+        """Relative differences between a cell's consecutive repeats: the noise of a table."""
+        return [
+            abs(later / earlier - 1)
+            for row in self._cells.values()
+            for cells in row.values()
+            for earlier, later in pairwise(cell for cell in cells if not isinstance(cell, Failure))
+        ]
+
+    @property
+    def num_visits(self) -> int:
+        return sum(self._repeats.values())
+
+    def num_measured(self) -> int:
+        """The number of cells with a time or a failure in at least one repeat."""
+        return sum(map(len, self._cells.values()))
+
+    def failures(self) -> dict[str, int]:
+        """The number of failed cells by reason."""
+        counts: dict[str, int] = {}
+        for row in self._cells.values():
+            for cells in row.values():
+                reasons = [cell.reason for cell in cells if isinstance(cell, Failure)]
+                if reasons:
+                    counts[reasons[0]] = counts.get(reasons[0], 0) + 1
+        return counts

@@ -1,0 +1,223 @@
+"""Parallel processes that compile Triton kernels ahead and share Triton's cache on disk.
+
+A kernel compiles at its first launch, for a second or more. A run over many shapes and configs would spend
+most of its time there.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Self
+
+import torch
+
+from triton_tune.core.device import exceeds_device
+from triton_tune.processes.jobs import Job, grouped, minimal
+
+MAX_WORKERS = 30
+
+
+def default_workers() -> int:
+    """Return one less than there are processors, at most 30: each has a context in the GPU's memory."""
+    return min(MAX_WORKERS, max(1, (os.cpu_count() or 2) - 1))
+
+
+@dataclass(frozen=True)
+class JobFailure:
+    """A job and the error that it raised."""
+
+    job: Job
+    error: Exception
+
+
+def run_jobs(jobs: Iterable[Job], device: torch.device) -> list[JobFailure]:
+    """Run all jobs in this process and return those that raise."""
+    failures = []
+    on_gpu = device.type == "cuda"
+    with torch.cuda.device(device) if on_gpu else contextlib.nullcontext():
+        for job in jobs:
+            try:
+                job.run(device)
+                if on_gpu:
+                    torch.cuda.synchronize()
+            except Exception as error:
+                failures.append(JobFailure(job, error))
+    return failures
+
+
+def _compile(jobs: list[Job], device: str) -> int:
+    """Run jobs in a worker and count failures; the caller's own launch shows their messages."""
+    failures = run_jobs(jobs, torch.device(device))
+    return sum(not exceeds_device(failure.error) for failure in failures)
+
+
+@contextlib.contextmanager
+def without_interrupts() -> Iterator[None]:
+    """Shield processes that are started in this context from a terminal's interrupts.
+
+    Does nothing outside the main thread, nor where the handler of interrupts is not Python's: Python cannot
+    restore such a handler.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def follow_parent() -> None:
+    """End this process when its parent ends, and keep a terminal's interrupts from it and its compilers."""
+    os.setsid()
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+@dataclass
+class CompileCounts:
+    """The outcome of ``CompileAhead.compile``."""
+
+    jobs: int = 0  # that ran
+    failed: int = 0  # of these
+    broken: list[list[Job]] = field(default_factory=list)  # groups that killed their process
+    left_out: int = 0  # jobs that did not start before the deadline
+
+
+class CompileAhead:
+    """Processes that compile. They are kept from call to call, as each takes seconds to start.
+
+    Does nothing without a GPU, or with no workers.
+    """
+
+    def __init__(self, device: torch.device, workers: int | None = None) -> None:
+        self._device = device
+        self.workers = default_workers() if workers is None else workers
+        self._known: frozenset[Hashable] = frozenset()
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the processes, and give up what they are compiling."""
+        if self._pool is not None:
+            processes = list(self._pool._processes.values())
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.terminate()
+            self._pool = None
+
+    def has(self, job: Job) -> bool:
+        """Return whether the job's kernels were compiled, or nothing is compiled ahead here."""
+        return self._idle or job.needs <= self._known
+
+    @property
+    def _idle(self) -> bool:
+        return self._device.type != "cuda" or self.workers == 0
+
+    def compile(
+        self,
+        jobs: Iterable[Job],
+        *,
+        deadline: float | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> CompileCounts:
+        """Compile what ``jobs`` need and no earlier call compiled.
+
+        Args:
+            deadline: on ``time.monotonic``; no job starts after it.
+            progress: called with the number of jobs done and of all.
+        """
+        done = CompileCounts()
+        if self._idle:
+            return done
+        waiting = deque(grouped(minimal(jobs, self._known)))
+        total = sum(map(len, waiting))
+        suspects: deque[list[Job]] = deque()  # a process died while these ran; each runs again alone
+        running: dict[Future[int], list[Job]] = {}
+
+        def in_time() -> bool:
+            return deadline is None or time.monotonic() < deadline
+
+        # Submit no more jobs than run at once: each submitted job is waited for, so nothing compiles later.
+        while running or ((waiting or suspects) and in_time()):
+            alone = bool(suspects)
+            queue, limit = (suspects, 1) if alone else (waiting, self.workers)
+            while queue and len(running) < limit and in_time():
+                group = queue.popleft()
+                running[self._submit(group)] = group
+            ended, _ = wait(running, return_when=FIRST_COMPLETED)
+            died = []
+            for future in ended:
+                group = running.pop(future)
+                try:
+                    done.failed += future.result()
+                except BrokenExecutor:
+                    died.append(group)
+                else:
+                    self._finish(group, done, total, progress)
+            if died:
+                died += running.values()
+                running.clear()
+                self.close()
+                if alone:
+                    done.broken.append(died[0])
+                    self._finish(died[0], done, total, progress)
+                else:
+                    suspects.extend(died)
+        done.left_out = total - done.jobs
+        return done
+
+    def _finish(
+        self, group: list[Job], done: CompileCounts, total: int, progress: Callable[[int, int], None]
+    ) -> None:
+        done.jobs += len(group)
+        self._known |= frozenset().union(*(job.needs for job in group))
+        progress(done.jobs, total)
+
+    def _submit(self, group: list[Job]) -> Future[int]:
+        with without_interrupts():  # processes are started as jobs come in
+            try:
+                return self._start().submit(_compile, group, str(self._device))
+            except BrokenExecutor:  # a process died since the last call
+                self.close()
+                return self._start().submit(_compile, group, str(self._device))
+
+    def _start(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self.workers, context, initializer=follow_parent)
+        return self._pool
+
+
+def compile_in_parallel(jobs: Iterable[Job], device: torch.device, workers: int | None = None) -> str:
+    """Compile what ``jobs`` need and return a line about it. Does nothing without a GPU."""
+    start = time.monotonic()
+    with CompileAhead(device, workers) as processes:
+        done = processes.compile(jobs)
+    if not done.jobs:
+        return "compiled nothing ahead"
+    seconds = time.monotonic() - start
+    trouble = ""
+    if done.failed or done.broken:
+        trouble = f", {done.failed} launches failed, {len(done.broken)} groups broke off"
+    return f"compiled ahead: {done.jobs} launches in {processes.workers} processes, {seconds:.0f} s{trouble}"
