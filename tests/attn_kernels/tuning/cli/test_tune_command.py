@@ -156,3 +156,18 @@ def test_whoever_reads_the_list_may_stop_early(
         monkeypatch.setattr(sys, "stdout", closed)
         assert main.main(["--scenarios", "quick", "--list-scenarios"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_recorded_file_is_drawn_from_and_compared_with_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["--scenarios", "batches.jsonl", "--max-scenarios", "2", "--list-scenarios"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    table = str(Path(__file__).parents[4] / "tuning_data" / "unified_attention" / "nvidia_h200")
+    assert main.main(["--scenarios", "batches.jsonl", "--outside", table]) == 0
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first == f"3 of 3 plans (100.0%), 3 of 3 recorded batches, lie outside of {table}"
+    assert all("plans  " in line and ": no scenario has num_query_heads=" in line for line in others)
+
+
+def test_only_a_recorded_file_can_be_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "neither a file nor" in refused(capsys, "--scenarios", "quick", "--outside", "nope")
+    assert refused(capsys, "--scenarios", "batches.jsonl", "--outside", "nope").startswith("nope: ")
