@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.engines.engine_process import Job
 
 SHOWN_LINES = 25  # of the output of a process that failed
-GRACE_S = 20.0  # after the deadline, to end the measurement that runs
+GRACE_S = 60.0  # after the deadline, to end the measurement that runs
 
 
 def run_job(job: Job, environment: Mapping[str, str], out: Path, process_s: float) -> bool:
