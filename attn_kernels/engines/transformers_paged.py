@@ -97,7 +97,7 @@ def paged_attention(
     step = _steps.setdefault(kwargs["cu_seq_lens_q"], PagedStep())
     at = (group, model, capturing)
     if at not in step.groups:
-        step.groups[at] = _group(kwargs, group, window is not None, model, tokens, capturing)
+        step.groups[at] = _group(kwargs, group, window is not None, model, tokens)
         if capturing:
             _captured.setdefault(cache, []).append(step.groups[at])
     shared = step.groups[at]
@@ -127,9 +127,7 @@ def paged_attention(
     return out[None], None
 
 
-def _group(
-    kwargs: Mapping[str, Any], group: int, windowed: bool, model: Model, tokens: int, capturing: bool
-) -> LayerGroup:
+def _group(kwargs: Mapping[str, Any], group: int, windowed: bool, model: Model, tokens: int) -> LayerGroup:
     """Plan a step for the layers of a group; never synchronises with a GPU."""
     starts_q, starts_k, longest = kwargs["cu_seq_lens_q"], kwargs["cu_seq_lens_k"], kwargs["max_seqlen_k"]
     if isinstance(starts_k, dict):
@@ -156,8 +154,9 @@ def _group(
         max_query_len=kwargs["max_seqlen_q"],
         max_seq_len=longest,
         num_kv_tokens=num_kv_tokens,
-        # A step is padded for graphs if one of several sequences may have all of its tokens.
-        for_capture=capturing or kwargs["max_seqlen_q"] == tokens > 1 < len(lens),
+        # Steps for graphs are padded, so that any sequence may have all tokens; also before the capture, when
+        # what a graph launches is compiled.
+        for_capture=kwargs["max_seqlen_q"] == tokens > 1,
     )
     return LayerGroup(made, copied)
 
