@@ -112,7 +112,8 @@ def paged_attention(
         all_keys, all_values = cache.update(key_states=key, value_states=value, layer_idx=layer, **index)
         k_cache, v_cache = all_keys[shared.copied], all_values[shared.copied]
     rows = query[0].transpose(0, 1).contiguous()
-    out = torch.zeros_like(rows)  # rows that pad a captured graph are in no sequence
+    # Rows that pad a step are in no sequence, so nothing is written there.
+    out = torch.zeros_like(rows) if shared.plan.for_capture else torch.empty_like(rows)
     run(
         shared.plan,
         rows,
