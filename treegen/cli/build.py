@@ -25,6 +25,11 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="fit every tree anew, without the previous trees in the output folder",
     )
+    parser.add_argument(
+        "--expect-jump",
+        action="store_true",
+        help="accept times that all changed by 10x or more since the last build",
+    )
     parser.set_defaults(run=run)
 
 
@@ -37,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
 
     spec = read_spec(find_spec(options.spec))
     output = options.output or short(spec.output)
-    built = build(spec, None if options.fresh else output)
+    built = build(spec, output, fresh=options.fresh, expect_jump=options.expect_jump)
     if options.check:
         changes = list(differences(output, built.files))
         for line in [*changes, *(not_kept(built.heuristics) if changes else [])]:
