@@ -20,9 +20,9 @@ from attn_kernels.kernels import hopper_gate
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch, HeadLayout, varlen
 from attn_kernels.testing.poisoned import GARBAGE_PAGE, PoisonedBatch
-from triton_tune.processes.compile_ahead import compile_in_parallel
 from benchmarks.common import environment
 from benchmarks.common.configs import parse_configs
+from triton_tune.processes.compile_ahead import compile_in_parallel
 from verification.cases import VerifyCase
 from verification.compile_jobs import ConfigJob
 from verification.features import LaunchFeatures

@@ -237,7 +237,8 @@ def zero_rows(v_smem, stage, first_valid, num_valid):
         last_chunk = first_chunk * 0 + CHUNKS
     else:
         first_chunk = first_valid * 0
-        last_chunk = (first_valid + CHUNK - 1) // CHUNK
+        # A window can begin behind the tile: an earlier query of the sequence sees the tile.
+        last_chunk = gl.minimum((first_valid + CHUNK - 1) // CHUNK, CHUNKS)
     for chunk in range(first_chunk, last_chunk):
         if num_valid is not None:
             valid = chunk * CHUNK + rows < num_valid

@@ -26,6 +26,11 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="fit every tree anew, without the previous trees in the output folder",
     )
+    parser.add_argument(
+        "--expect-jump",
+        action="store_true",
+        help="accept times that all changed by 10x or more since the last build",
+    )
     parser.set_defaults(run=run)
 
 
@@ -40,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     output = short(spec.output) if options.output is None else options.output
     if (problem := problem_with_output(output)) is not None:
         raise InputError(f"--output {str(output)!r}", problem)
-    built = build(spec, None if options.fresh else output)
+    built = build(spec, output, fresh=options.fresh, expect_jump=options.expect_jump)
     if options.check:
         changes = list(differences(output, built.files))
         for line in [*changes, *(not_kept(built.heuristics) if changes else [])]:

@@ -20,9 +20,9 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--repeats",
         type=int,
-        default=2,
+        default=1,
         metavar="N",
-        help="cross-validations, each with other folds (default: 2)",
+        help="cross-validations, each with other folds (default: 1)",
     )
     parser.add_argument(
         "--against",

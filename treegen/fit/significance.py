@@ -27,6 +27,13 @@ class TableNoise:
     equal: int  # in one scenario, costs of two configs that differ by no more than this count as equal
 
 
+WORTH = TableNoise(cell=round(math.log(1.005) * UNIT), equal=0)
+"""In place of a table's noise: the mean drop must exceed 0.5%, and every difference counts."""
+
+ANY = TableNoise(0, 0)
+"""In place of a table's noise: any drop counts."""
+
+
 @dataclass(frozen=True)
 class CostDrop:
     """Drops in cost (before minus after) in pairs of choices, each pair in one scenario."""
@@ -34,6 +41,18 @@ class CostDrop:
     cost: Ints  # [pairs] in steps of 1 / UNIT
     loss: Ints  # [pairs] the same for losses: costs with the scenario's weight, which fitting minimises
     group: Ints  # [pairs] equal for pairs that are not independent: of one scenario or of its copies
+
+    def mean(self) -> tuple[float, float]:
+        """The mean drop of a pair in natural logarithms, and its standard error over groups."""
+        if not len(self.cost):
+            return 0.0, 0.0
+        mean = int(self.cost.sum()) / len(self.cost)
+        _, place, size = np.unique(self.group, return_inverse=True, return_counts=True)
+        sums = np.zeros(len(size), dtype=np.int64)
+        np.add.at(sums, place, self.cost)
+        squares = math.fsum(((sums - mean * size) ** 2).tolist())
+        share = len(size) / (len(size) - 1) if len(size) > 1 else 0.0
+        return mean / UNIT, math.sqrt(share * squares) / len(self.cost) / UNIT
 
 
 def table_noise(table: Table) -> TableNoise:
@@ -76,7 +95,7 @@ def copies(features: Ints) -> Ints:
 def is_significant(drop: CostDrop, noise: TableNoise, z: float) -> bool:
     """Return whether costs drop by more than noise explains.
 
-    The mean drop must exceed the noise of a cell. Losses must drop significantly by a paired one-sided
+    The mean drop must exceed `noise.cell`. Losses must drop significantly by a paired one-sided
     t-test, in which a cost that changes by no more than `noise.equal` counts as unchanged.
 
     The test requires z standard deviations of a normal variable. Let d be the drops of n independent groups,
