@@ -11,13 +11,14 @@ from torch import Tensor
 from vllm.logger import init_logger
 from vllm.v1.attention.backend import AttentionCGSupport, AttentionMetadataBuilder
 
+from attn_kernels.choose.recording import record_step, recorder_of_process
 from attn_kernels.choose.untuned import AttnKernelsWarning
 from attn_kernels.core.checks import FP8
-from attn_kernels.core.lengths import MAX_DRAFT
+from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.engines.vllm_layer import AttnKernelsImpl
 from attn_kernels.engines.vllm_planner import Planner, SharedWorkspace
-from attn_kernels.engines.vllm_step import StepMetadata
+from attn_kernels.engines.vllm_step import StepMetadata, step_lengths
 from attn_kernels.engines.vllm_supported import check_parallel, check_spec
 from attn_kernels.warmup.compile_ahead import compile_ahead
 
@@ -67,6 +68,7 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
         for line in dict.fromkeys(str(w.message) for w in caught if w.category is AttnKernelsWarning):
             logger.warning("attn_kernels: %s", line)
         self._captured: list[StepMetadata] = []  # plans must live as long as their graphs
+        self._last: tuple[StepMetadata | None, list[tuple[Model, tuple[Lengths, Parts | None]]]] = None, []
 
     def _model(self, impl: AttnKernelsImpl) -> Model:
         return Model(
@@ -79,17 +81,19 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
         )
 
     def _compile(self, models: list[Model], features: set[frozenset[str]]) -> None:
-        """Compile and load all that these layers can launch; processes would import the user's script."""
+        """Compile and load all that these layers can launch."""
         if self.device.type != "cuda":
             return
-        done = compile_ahead(self.device, models, features=features, for_capture=True, workers=0)
+        done = compile_ahead(self.device, models, features=features, for_capture=True)
         logger.info("attn_kernels: %s", done)
 
     def build(
         self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False
     ) -> StepMetadata:
         """Return the metadata of one step; reads no tensor."""
-        return self._metadata(common_attn_metadata, for_capture=False)
+        metadata = self._metadata(common_attn_metadata, for_capture=False)
+        self._record_replay_before(metadata)
+        return metadata
 
     def build_for_cudagraph_capture(self, common_attn_metadata: Any) -> StepMetadata:
         """Return the metadata of a graph that is captured for the lengths given here as maxima."""
@@ -105,6 +109,18 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
         own.block_table, own.slot_mapping = blk_table, slot_mapping
         own.planners, own.plans = self._planners, {}
         return own
+
+    def _record_replay_before(self, metadata: StepMetadata) -> None:
+        """Count the last step for ``ATTN_KERNELS_RECORD`` if no layer planned it: it replayed a graph."""
+        if recorder_of_process() is None:
+            return
+        last, lengths = self._last
+        if last is not None and not last.plans:
+            for model, (whole, parts) in lengths:
+                record_step(model, whole, parts)
+        models = [planner.model for planner in self._planners.values()]
+        # Now, because vLLM overwrites its tensors.
+        self._last = metadata, [(model, step_lengths(metadata, model.block_size)) for model in models]
 
     def _metadata(self, common: Any, for_capture: bool) -> StepMetadata:
         if common.causal is not True:

@@ -6,6 +6,7 @@ Needs an importable vLLM; docs/vllm.md says how to get one without a GPU.
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ pytest.importorskip("vllm.v1.attention.backend", reason="vLLM is not installed",
 
 from kernel_cases import forget_choices
 
+from attn_kernels.choose.recording import recorder_of_process
 from attn_kernels.engines import vllm_builder, vllm_layer
 from attn_kernels.engines.vllm_backend import AttnKernelsBackend
 from attn_kernels.engines.vllm_step import StepMetadata
@@ -465,3 +467,23 @@ def test_a_gpu_that_was_not_tuned_is_told_in_one_line(
         engine.builder(plain(engine))
     lines = [record.getMessage() for record in caplog.records if "heuristic" in record.getMessage()]
     assert lines == ["attn_kernels: GPU X has no heuristic of its own"]
+
+
+def test_replayed_steps_are_recorded_as_planned_ones_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ATTN_KERNELS_RECORD", str(tmp_path / "steps.jsonl"))
+    forget_choices()
+    engine = Engine(monkeypatch, torch.bfloat16)
+    layer, batch = plain(engine), batch_of("decode")
+    builder = engine.builder(layer)
+    metadata = builder.build(0, common(batch))
+    forward(engine, layer, batch, metadata, cache_of(batch))  # planned
+    for _ in range(3):
+        builder.build(0, common(batch))  # no layer asks for a plan, as in a replay
+    builder.build_for_cudagraph_capture(common(batch))
+    recorder = recorder_of_process()
+    (bucket,) = recorder.buckets.values()
+    assert bucket.count == 3  # the last replay is counted at the next step
+    assert bucket.parts[0].num_seqs == 3 and bucket.model.block_size == BLOCK
+    forget_choices()
