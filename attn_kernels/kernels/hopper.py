@@ -75,7 +75,8 @@ POD_REGISTERS = {64: (168, 40), 128: (208, 24)}  # by the prompts' tile
 OPTIONS: dict[str, frozenset[str]] = {
     "qblock": frozenset({"window", "softcap", "alibi", "sinks", "fp8", "scales", "new_kv"}),
     "stream_k": frozenset({"window", "softcap", "alibi", "sinks", "fp8", "scales", "new_kv"}),
-    "pod": frozenset({"window", "softcap", "alibi", "sinks", "scales", "new_kv"}),
+    # Launches of both roles with windows gave wrong outputs now and then on an H200.
+    "pod": frozenset({"softcap", "alibi", "sinks", "scales", "new_kv"}),
 }
 
 # Integers that never specialise the kernel, so that no step and no other model compiles it again.
