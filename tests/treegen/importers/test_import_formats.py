@@ -238,9 +238,32 @@ def test_winners_of_aiter_by_gpu(tmp_path: Path) -> None:
     assert second.features.tolist() == [[1, 1280, 8192, 1], [1, 1280, 8192, 0]]
 
 
+def test_two_gpus_of_one_architecture_and_short_rows(tmp_path: Path) -> None:
+    path = tmp_path / "tuned_fmoe-v1.5.csv"
+    header = "gfx,cu_num,token,dtype,block_m,kernelName1,us,_tag\n"
+    rows = [
+        "gfx942,80,1,torch.bfloat16,32,_ZN5aiter43fmoe_32x384E,5.5",
+        "gfx942,304,1,torch.bfloat16,64,,4.5,x",
+    ]
+    path.write_text(header + "\n".join([*rows, "gfx942,304,2,torch.bfloat16,32,_ZN5a_,3.5,x", ""]))
+    _import(tmp_path / "to", "aiter", path)
+    assert sorted(folder.name for folder in (tmp_path / "to/fmoe_v1_5").iterdir()) == [
+        "amd_gfx942_304cu",
+        "amd_gfx942_80cu",
+    ]
+    _import(tmp_path / "one", "aiter", path, "--device", "AMD Instinct MI300X")
+    assert len(read_table(tmp_path / "one/fmoe_v1_5/amd_mi300x").row_repeat) == 3
+
+
 def test_what_is_wrong_with_aiters_file(tmp_path: Path, refusal: Refuse) -> None:
     path = tmp_path / "a8w8_tuned_gemm.csv"
     path.write_text("M,N,K\n1,2,3\n")
-    assert "has no column 'cu_num', which aiter needs" in refusal(tmp_path, "import", "aiter", path)
+    assert "has no column 'us', which aiter needs" in refusal(tmp_path, "import", "aiter", path)
+    path.write_text("M,N,K,kernelId,us\n1,2,3,4,5\n")
+    assert "has neither a column gfx nor cu_num" in refusal(tmp_path, "import", "aiter", path)
+    path.write_text("cu_num,M,kernelId,us\n80,2,4,inf\n80,1,4,-1\n")
+    assert "holds no kernel with a time" in refusal(tmp_path, "import", "aiter", path)
+    path.write_text("cu_num,M,kernelId,us\n../80,2,4,5\n")
+    assert "which gives no name of a folder" in refusal(tmp_path, "import", "aiter", path)
     path.write_text(AITER.replace("20.5611", "fast"))
     assert ":2: us is 'fast', no number of microseconds" in refusal(tmp_path, "import", "aiter", path)
