@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from treegen_builders import DEVICE, build, imported, spec, write_spec
 from tuned_files import (
     AITER,
     COLUMNS,
@@ -88,6 +90,26 @@ def test_what_is_wrong_with_a_csv(
 ) -> None:
     (tmp_path / "all.csv").write_text(text)
     assert says in refusal(tmp_path, "import", "csv", tmp_path / "all.csv", "--to", tmp_path, *options)
+
+
+def test_from_a_csv_to_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        f"{n},{dtype},plain,{block},2,{10 if (dtype == 'fp8') == (block == 128) else 20}"
+        for n in range(1, 20)
+        for dtype in ("bf16", "fp8")
+        for block in (16, 128)
+    ]
+    (tmp_path / "times.csv").write_text("rows,dtype,variant,block,warps,time_us\n" + "\n".join(rows) + "\n")
+    options = ["--features", "rows,dtype", "--time", "time_us", "--kernel", "scale", "--device", GPU]
+    _import(tmp_path / "tables", "csv", tmp_path / "times.csv", *options)
+    values = yaml.safe_load(capsys.readouterr().out.partition("\n")[2])["values"]
+    sections = {"features": ["rows", "dtype"], "derived": {}, "constraints": [], "values": values}
+    path = write_spec(tmp_path, spec(**sections, tables={DEVICE: "tables/scale/nvidia_h100"}))
+    assert build(path) == 0
+    with imported(tmp_path) as generated:
+        choose = generated.scale.for_device(GPU, "sm_90", "nvidia")
+        found = [choose(rows=8, dtype=values["dtype"].index(word)).block for word in ("fp8", "bf16")]
+    assert found == [128, 16]
 
 
 # Kernel Tuner
@@ -245,7 +267,7 @@ def test_two_gpus_of_one_architecture_and_short_rows(tmp_path: Path) -> None:
         "gfx942,80,1,torch.bfloat16,32,_ZN5aiter43fmoe_32x384E,5.5",
         "gfx942,304,1,torch.bfloat16,64,,4.5,x",
     ]
-    path.write_text(header + "\n".join([*rows, "gfx942,304,2,torch.bfloat16,32,_ZN5a_,3.5,x", ""]))
+    path.write_text(header + "\n".join([*rows, "gfx942,304,2,torch.bfloat16,32,_ZN5aE,3.5,x", ""]))
     _import(tmp_path / "to", "aiter", path)
     assert sorted(folder.name for folder in (tmp_path / "to/fmoe_v1_5").iterdir()) == [
         "amd_gfx942_304cu",
