@@ -46,37 +46,58 @@ def num_segments(
     else:
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-        if keys_per_tile <= 768:
-            num_segments = 1
-        elif max_seq_len <= 512:
-            if max_seq_len > 256:
-                num_segments = 8
-            elif max_seq_len <= 128:
+        if keys_per_tile <= 1024:
+            if max_query_len <= 1:
                 num_segments = 1
-            else:
-                num_segments = 16
-        elif max_query_len <= 2:
-            tma_half_megabytes = _floor_division(num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1), 131_072)
-            if tma_half_megabytes <= 0:
-                num_segments = 16
-            else:
-                query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-                if query_tiles <= 48:
-                    num_segments = 32
-                elif head_size <= 128:
-                    num_segments = 1
-                else:
-                    num_segments = 32
-        elif keys_per_tile > 6144:
-            num_segments = 16
-        else:
-            avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-            if avg_query_len <= 32:
-                num_segments = 8
             elif head_size > 128:
                 num_segments = 1
-            elif max_query_len <= 384:
-                num_segments = 8
             else:
+                max_scores = max_query_len * max_seq_len
+                if max_scores > 131_072:
+                    num_segments = 1
+                elif keys_per_tile <= 24:
+                    num_segments = 1
+                elif keys_per_tile <= 384:
+                    num_segments = 1
+                else:
+                    num_segments = 4
+        elif keys_per_tile <= 6144:
+            if max_query_len <= 2:
+                max_scores = max_query_len * max_seq_len
+                if max_scores <= 128:
+                    num_segments = 1
+                else:
+                    tma_half_megabytes = _floor_division(num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1), 131_072)
+                    if tma_half_megabytes <= 96:
+                        num_segments = 8
+                    elif queries_per_kv <= 3:
+                        num_segments = 8
+                    else:
+                        num_segments = 1
+            else:
+                avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
+                if avg_query_len <= 128:
+                    num_segments = 8
+                else:
+                    avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
+                    if avg_seq_len > 12_288:
+                        num_segments = 1
+                    else:
+                        decode_programs = num_seqs * num_kv_heads
+                        if decode_programs <= 32:
+                            num_segments = 4
+                        else:
+                            num_segments = 1
+        elif max_query_len > 4:
+            num_segments = 16
+        elif head_size > 128:
+            num_segments = 32
+        else:
+            tma_half_megabytes = _floor_division(num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1), 131_072)
+            if tma_half_megabytes > 256:
                 num_segments = 1
+            elif keys_per_tile <= 131_072:
+                num_segments = 32
+            else:
+                num_segments = 64
     return num_segments
