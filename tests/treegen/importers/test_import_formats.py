@@ -128,6 +128,15 @@ def test_caches_of_kernel_tuner_one_a_shape(tmp_path: Path) -> None:
     assert _rows(table) == [([4096, 4096], [3875.3279, 4594.8161]), ([512, 512], [math.inf, 200])]
 
 
+def test_of_two_kernels_in_a_folder_one_is_selected(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        content = {**kernel_tuner([len(name), 8], (0.1, 0.2)), "kernel_name": name}
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    _import(tmp_path / "to", "kernel-tuner", tmp_path, "--kernel", "two")
+    assert [path.name for path in (tmp_path / "to").iterdir()] == ["two"]
+    assert len(read_table(tmp_path / "to/two/nvidia_rtx_a4000").scenarios) == 1
+
+
 def test_t4_files_have_their_shape_in_their_name(tmp_path: Path) -> None:
     (tmp_path / "w=4096,h=2048.json").write_text(json.dumps(T4))
     _import(tmp_path, "kernel-tuner", tmp_path / "w=4096,h=2048.json", "--kernel", "conv", "--device", GPU)
