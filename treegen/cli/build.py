@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from treegen.cli.parsers import FINE, FOUND, Commands, add_spec
+from treegen.cli.parsers import FINE, FOUND, Commands, add_spec, path_of
 from treegen.core.errors import InputError, one_line
 from treegen.core.files import short
 from treegen.core.names import problem_with_output
@@ -16,7 +15,10 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser("build", help="compile every table of the spec into generated/")
     add_spec(parser)
     parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="the folder to write (default: the spec's output folder)"
+        "--output",
+        type=path_of,
+        metavar="DIR",
+        help="the folder to write (default: the spec's output folder)",
     )
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 if the output folder is stale"

@@ -27,11 +27,11 @@ class FeatureSpace:
 
     names: tuple[str, ...]
     points: Floats
-    kinds: frozenset[str]  # features whose values stand for words
+    kinds: Mapping[str, list[int]]  # the integers that stand for words, in ascending order, by feature
 
     def at(self, values: Mapping[str, int]) -> Floats:
         """[names] the point of a shape."""
-        return np.array([_coordinate(values[name], name in self.kinds) for name in self.names])
+        return np.array([_coordinate(values[name], self.kinds.get(name)) for name in self.names])
 
     def distances(self, point: Floats) -> Floats:
         """[scenarios] Euclidean distance to each in doublings, in steps of 10^-6 so that ties are exact."""
@@ -51,14 +51,15 @@ def feature_space(problem: Problem, names: Iterable[str] | None = None) -> Featu
     """The space of a problem's scenarios over some features; by default raw ones and those in `split_on`."""
     if names is None:
         names = [n for n in problem.names if n in problem.kernel.features or n in problem.split_on]
-    names, kinds = tuple(names), frozenset(problem.kernel.values)
-    points = np.stack([_coordinate(problem.column(name), name in kinds) for name in names], axis=1)
+    names, kinds = tuple(names), {name: sorted(words) for name, words in problem.kernel.values.items()}
+    points = np.stack([_coordinate(problem.column(name), kinds.get(name)) for name in names], axis=1)
     return FeatureSpace(names, points, kinds)
 
 
-def _coordinate(values: npt.ArrayLike, is_kind: bool) -> Floats:
-    numbers = np.asarray(values, dtype=np.float64)
-    return _APART * numbers if is_kind else np.log2(np.maximum(numbers, 1))
+def _coordinate(values: npt.ArrayLike, kind: list[int] | None) -> Floats:
+    if kind is not None:
+        return np.asarray(_APART * np.searchsorted(kind, values))
+    return np.log2(np.maximum(values, 1).astype(np.float64))
 
 
 def _to_nearest_other(points: Floats, row: int) -> float:

@@ -16,6 +16,7 @@ from attn_kernels.choose.recording import Recorder
 from attn_kernels.tuning.cli import main
 from attn_kernels.tuning.scenarios.recorded import read_recorded
 from attn_kernels.tuning.scenarios.serving import SETS
+from attn_kernels.tuning.scenarios.steps import STEP_SETS
 from attn_kernels.tuning.space.space import declared, declared_mixed
 
 REPOSITORY = Path(__file__).parents[4]
@@ -181,10 +182,11 @@ def test_mixed_attention_has_scenarios_and_configs_of_its_own(
     gpus(0)
     assert main.main(["--kernel", "mixed_attention", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    configs = len(declared_mixed())
-    assert lines[0].startswith("steps (digest ") and lines[1] == "96 scenarios at 5 shapes: 96 mixed"
-    assert lines[2].startswith(f"{configs} configs: ") and lines[3].startswith(f"{96 * configs} cells ")
-    assert lines[-1].startswith("next round of the strategy full: sweep, repeat 1, 96 scenarios, ")
+    configs, steps = len(declared_mixed()), len(STEP_SETS["steps"](0))
+    assert lines[0].startswith("steps (digest ")
+    assert lines[1] == f"{steps} scenarios at 5 shapes: {steps} mixed"
+    assert lines[2].startswith(f"{configs} configs: ") and lines[3].startswith(f"{steps * configs} cells ")
+    assert lines[-1].startswith(f"next round of the strategy full: sweep, repeat 1, {steps} scenarios, ")
 
 
 def test_of_a_file_mixed_attention_takes_the_batches_with_both_parts(
