@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from attn_kernels.choose.packages import use_heuristics
     from attn_kernels.choose.untuned import AttnKernelsWarning
     from attn_kernels.core.config import Config, LaunchConfig
     from attn_kernels.core.lengths import Lengths, Parts
@@ -32,6 +33,7 @@ __all__ = [
     "flash_attn_varlen_func",
     "plan",
     "run",
+    "use_heuristics",
 ]
 
 _MODULES = {
@@ -47,6 +49,7 @@ _MODULES = {
     "flash_attn_varlen_func": "planning.varlen",
     "plan": "planning.plan",
     "run": "launch.run",
+    "use_heuristics": "choose.packages",
 }
 
 

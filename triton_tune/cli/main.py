@@ -106,7 +106,7 @@ def _run(options: argparse.Namespace) -> int:
         device = torch.device("cuda" if torch.cuda.is_available() and options.gpus != "cpu" else "cpu")
         print("\n".join(_described(name, kernel.configs, find_scenarios(kernel, tuning, device))))
         return 0
-    devices = devices_from(options.gpus)
+    devices = devices_from(options.gpus, "--dry-run describes the run")
     scenarios = find_scenarios(kernel, tuning, devices[0])
     print("\n".join(_described(name, kernel.configs, scenarios)), flush=True)
     return _measure(options, name, tuning, scenarios, devices)
@@ -181,7 +181,10 @@ def _measure(
             **provenance,
         )
         with table:
-            return fill(table, bench, SearchPlan(scenarios.problem, options.strategy, options.budget))
+            status = fill(table, bench, SearchPlan(scenarios.problem, options.strategy, options.budget))
+    if not status and not Path("treegen.yaml").exists():
+        print(f"next: treegen init {table.folder}; treegen build")
+    return status
 
 
 def devices_are_gpus(devices: Sequence[object]) -> bool:

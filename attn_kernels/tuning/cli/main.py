@@ -37,6 +37,8 @@ from tuning_table.files import os_errors_in_one_line, replace_file
 from tuning_table.names import device_key
 from tuning_table.table import RUN
 
+WITHOUT_GPU = "--dry-run describes the run, --replay TABLE searches a recorded table"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 2 for wrong input (one line on stderr), or 130 if it is interrupted."""
@@ -133,7 +135,7 @@ def _dry_run(options: argparse.Namespace, scenarios: Sequence[Scenario], variant
     facts, line, devices = ASSUMED, "no GPU here: the estimate is for an H100", 1
     folder = options.out
     if torch.cuda.is_available() or options.gpus != "all":
-        visible = devices_from(options.gpus)
+        visible = devices_from(options.gpus, WITHOUT_GPU)
         facts, devices = device_facts(visible[0]), len(visible)
         line = f"on {devices} of {facts['name']}"
         folder = _folder(options, facts)
@@ -160,7 +162,7 @@ def _job_for(scenario: Scenario, config: Config, device: torch.device) -> Job:
 
 def _run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: list[str] | None) -> int:
     check_rich("attn-tune", "tune")
-    kernel, devices = _kernel(options), devices_from(options.gpus)
+    kernel, devices = _kernel(options), devices_from(options.gpus, WITHOUT_GPU)
     by_id = {scenario.id: scenario for scenario in scenarios}
     with GpuBench(devices, Subject(by_id, measure, _job_for), options.compile_workers) as bench:
         possible, configs = _possible(options, bench.facts, scenarios, variants)

@@ -347,7 +347,7 @@ def test_features_are_named_in_their_order(monkeypatch, capsys):
 ])  # fmt: skip
 def test_wrong_use_is_one_line(arguments, message, monkeypatch, capsys):
     modules = SimpleNamespace(MODULES={"amd_mi300x": SimpleNamespace()})
-    monkeypatch.setitem(sys.modules, "generated", SimpleNamespace(unified_attention=modules))
+    monkeypatch.setitem(sys.modules, "generated.unified_attention", modules)
     assert main(arguments.split()) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -2,6 +2,8 @@
 
 import linecache
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,3 +131,21 @@ def test_what_is_wrong_is_said_in_one_line(run: Run, message: str) -> None:
     (line,) = run(*arguments, code=2)
     assert line.startswith("triton-tune: ") and message in line, line
     assert not Path("tuning_data").exists()
+
+
+def without_torch(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command where neither torch nor Triton is installed."""
+    code = "import sys; sys.modules.update(torch=None, triton=None)\n"
+    code += f"from triton_tune.cli.main import main; sys.exit(main({list(arguments)!r}))"
+    root = Path(__file__).parents[3]
+    return subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+
+
+def test_help_needs_no_torch_and_a_run_says_what_it_needs() -> None:
+    helped = without_torch("--help")
+    assert helped.returncode == 0 and "a Python file that defines a Tuning" in helped.stdout
+    refused = without_torch("kernel.py")
+    assert (refused.returncode, refused.stderr.splitlines()) == (
+        2,
+        ["triton-tune: needs torch: pip install 'attn-kernels[tune]'"],
+    )
