@@ -12,7 +12,17 @@ import pytest
 from treegen_builders import REPOSITORY
 
 # From the bottom to the top. Folders in one string do not import each other.
-TREEGEN = ["core", "read fit", "passes", "crossval", "emit", "update", "write", "build", "review importers"]
+TREEGEN = [
+    "core",
+    "read fit",
+    "passes",
+    "crossval",
+    "emit",
+    "update",
+    "write",
+    "build",
+    "review importers suggest",
+]
 TREEGEN += ["cli"]
 ATTN_KERNELS = ["core", "kernels", "choose launch", "planning", "warmup testing engines", "measure offline"]
 ATTN_KERNELS += ["tuning"]
