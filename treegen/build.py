@@ -12,8 +12,10 @@ from treegen.core.problem import Problem
 from treegen.core.spec import Spec
 from treegen.core.tree import Tree
 from treegen.crossval.evaluate import cross_validate, evaluate
+from treegen.crossval.selection import is_better
 from treegen.emit.package import emit_modules, emit_package
 from treegen.fit.choice_costs import choice_costs_of
+from treegen.fit.interpolation import DENSE
 from treegen.fit.search import search_tree
 from treegen.fit.split_pruning import prune_splits
 from treegen.passes.align import align
@@ -91,8 +93,26 @@ def compile_heuristic(problem: Problem, previous: Path | None, lock: Lock) -> De
 
 
 def fit_tree(problem: Problem) -> Tree:
-    """The tree that fits a problem within its kernel's budget, without guards for its constraints."""
-    tree = search_tree(problem, problem.kernel.budget)
+    """The tree that fits a problem within its kernel's budget, without guards for its constraints.
+
+    Rows between measured scenarios guide the search, unless trees without them choose better in scenarios
+    that they have not seen.
+    """
+    if len(problem.cost) <= DENSE and is_better(problem, _fit_interpolated, _fit_measured):
+        return _fit_measured(problem)
+    return _fit_interpolated(problem)
+
+
+def _fit_interpolated(problem: Problem) -> Tree:
+    return _fitted(problem, interpolated=True)
+
+
+def _fit_measured(problem: Problem) -> Tree:
+    return _fitted(problem, interpolated=False)
+
+
+def _fitted(problem: Problem, *, interpolated: bool) -> Tree:
+    tree = search_tree(problem, problem.kernel.budget, interpolated=interpolated)
     tree = prune_splits(choice_costs_of(problem), tree)
     tree = simplify(tree)
     tree = align(tree, problem.kernel, problem.device)

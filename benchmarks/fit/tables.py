@@ -27,7 +27,8 @@ from treegen.build import fit_tree, read_problems
 from treegen.core.problem import UNIT, Problem
 from treegen.core.spec import Budget, Spec
 from treegen.core.table import Cells, Table
-from treegen.crossval.choices import Choices, penalise_untimed, score_decisions
+from treegen.core.tree import size
+from treegen.crossval.choices import Choices, decisions_of, penalise_untimed, score_decisions
 from treegen.crossval.folds import split_copies
 from treegen.crossval.heldout import quality
 from treegen.crossval.peers import Rule, tree_rule
@@ -36,10 +37,15 @@ from treegen.read.build_problem import build_problem
 from treegen.read.spec_file import read_spec
 from treegen.read.table_file import read_table
 from treegen.review.eval.ways import SINGLE, peers
+from treegen.suggest.command import without_derived
+from treegen.suggest.selection import suggest, with_suggestions
 from treegen.write.lock import digests
 
+_MOST_SUGGESTIONS = 6
 OURS = "treegen"
 RAW = "treegen, raw features"
+RAW_SUGGESTED = "treegen, raw and suggested"
+SUGGESTED = "treegen, suggested features"
 
 
 @dataclass(frozen=True)
@@ -95,12 +101,24 @@ def ways(*, stages: bool) -> dict[str, Way]:
 
     if stages:
         return {OURS: fitted, **{f"without {s}": partial(fitted, stage=s) for s in WITHOUT}}
-    return {OURS: fitted, RAW: _raw, **peers()}
+    suggested = {RAW_SUGGESTED: _raw_suggested, SUGGESTED: _suggested}
+    return {OURS: fitted, RAW: _raw, **suggested, **peers()}
 
 
 def _raw(known: Problem, budget: Budget) -> Rule:
-    raw = tuple(name for name in known.names if name in known.kernel.features)
-    return tree_rule(fit_tree(replace(known, split_on=raw or known.split_on)))
+    return tree_rule(fit_tree(without_derived(known)))
+
+
+def _raw_suggested(known: Problem, budget: Budget) -> Rule:
+    rule = _suggested(without_derived(known), budget)
+    return Rule(lambda unseen: rule.choose(without_derived(unseen)), rule.leaves)
+
+
+def _suggested(known: Problem, budget: Budget) -> Rule:
+    """Features are searched in the training scenarios alone."""
+    found = suggest([known], _MOST_SUGGESTIONS).found
+    tree = fit_tree(with_suggestions(known, found))
+    return Rule(lambda unseen: decisions_of(tree, with_suggestions(unseen, found)), size(tree))
 
 
 def held_out(case: Case, way: Way, leaves: Sequence[int | None], folds: int, repeats: int) -> Held:
@@ -157,7 +175,8 @@ def _cached(cache: Path | None, key: str, compute: Callable[[], Held]) -> Held:
 def _sources(way: str) -> str:
     """A digest of the text that fits a way, so that no figure of another fit is read from the cache."""
     root = Path(treegen.__file__).parent
-    paths = [*sorted(root.glob("fit/*.py")), *sorted(root.glob("passes/*.py")), root / "build.py"]
+    folders = ("fit", "passes", "suggest") if way in (SUGGESTED, RAW_SUGGESTED) else ("fit", "passes")
+    paths = [root / "build.py", *(path for name in folders for path in sorted(root.glob(f"{name}/*.py")))]
     if way in peers() and way != "greedy":
         paths = [root / "crossval/peers.py", root / "crossval/helion.py"]
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()

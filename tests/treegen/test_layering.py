@@ -21,7 +21,7 @@ TREEGEN = [
     "update",
     "write",
     "build",
-    "review importers start",
+    "review importers start suggest",
 ]
 TREEGEN += ["cli"]
 ATTN_KERNELS = ["core", "kernels", "choose launch", "planning", "warmup testing", "engines measure offline"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,11 @@ import numpy.typing as npt
 from treegen.core.problem import UNIT, UNTIMED
 from treegen.core.tree import Leaf, Split, Tree, leaves, size
 from treegen.fit.choice_costs import ChoiceCosts
-from treegen.fit.significance import WORTH, CostDrop, TableNoise, is_significant
+from treegen.fit.significance import CostDrop, is_significant
 from treegen.passes.simplify import simplify
+
+WORTH = round(math.log(1.005) * UNIT)
+"""What a change must save on average, in cost steps: 0.5% of the time. Less is not worth another module."""
 
 Z_EDIT = 3.0
 """Standard deviations of noise that an edit must save: P = 0.0013. One edit per leaf and three per split are
@@ -89,7 +92,7 @@ def _edits(costs: ChoiceCosts, tree: Tree, rows: Rows) -> Iterator[tuple[int, Tr
     best = costs.best_leaf(rows) if len(rows) else tree
     for other in (tree.low, tree.high, best) if isinstance(tree, Split) else (best,):
         drop = costs.drop(tree, other, rows)
-        if is_significant(drop, _threshold(costs, drop), Z_EDIT) and not costs.fails(other, rows):
+        if is_significant(drop, Z_EDIT, _least(costs, drop)) and not costs.fails(other, rows):
             yield int(drop.loss.sum()), other
     if isinstance(tree, Split):
         is_low = costs.problem.column(tree.feature)[rows] <= tree.threshold
@@ -99,11 +102,10 @@ def _edits(costs: ChoiceCosts, tree: Tree, rows: Rows) -> Iterator[tuple[int, Tr
             yield saved, Split(tree.feature, tree.threshold, tree.low, high, tree.gap)
 
 
-def _threshold(costs: ChoiceCosts, drop: CostDrop) -> TableNoise:
+def _least(costs: ChoiceCosts, drop: CostDrop) -> int:
     """The mean that a drop must exceed: what is worth an edit, and what noise makes of the best of many."""
-    median = costs.noise.equal / 2  # the standard deviation of a difference of two medians in a scenario
-    error = median / math.sqrt(max(1, len(np.unique(drop.group))))
-    return replace(WORTH, cell=max(WORTH.cell, round(Z_CONFIGS * error)))
+    error = costs.noise.difference / math.sqrt(max(1, len(np.unique(drop.group))))
+    return max(WORTH, round(Z_CONFIGS * error))
 
 
 def _price(costs: ChoiceCosts, tree: Tree) -> int:

@@ -11,9 +11,9 @@ from treegen.core.problem import Problem
 from treegen.core.table import Cells
 from treegen.core.tree import Tree, depth, same_without_gaps, size, split_features
 from treegen.fit.choice_costs import Ints, choice_costs_of
-from treegen.fit.significance import ANY, WORTH, CostDrop, is_significant
+from treegen.fit.significance import CostDrop, is_significant
 from treegen.passes.strip_guards import strip_guards
-from treegen.update.edits import edit, repair
+from treegen.update.edits import WORTH, edit, repair
 
 Z_FRESH = 2.0
 """Standard errors by which a fresh tree must be better where it was fitted and held out, P = 0.023."""
@@ -95,12 +95,12 @@ def keep(
     fitted = problem.cost[costs.all_rows, costs.choices(fresh, costs.all_rows)]
     for penalise_untimed in (False, True) if other_scenarios else (False,):
         drop = costs.drop_to(edited.tree, fitted[None], penalise_untimed=penalise_untimed)
-        if not is_significant(drop, WORTH, Z_FRESH):
+        if not is_significant(drop, Z_FRESH, WORTH):
             continue
         where = "by this table"
-        if penalise_untimed or not is_significant(drop, WORTH, Z_SURE):
+        if penalise_untimed or not is_significant(drop, Z_SURE, WORTH):
             drop = costs.drop_to(edited.tree, held_out(), penalise_untimed=penalise_untimed)
-            if not is_significant(drop, ANY, Z_FRESH):
+            if not is_significant(drop, Z_FRESH):
                 continue
             where = "in scenarios that it has not seen"
         why_fresh = _better(problem, drop, where, penalise_untimed)
