@@ -1,6 +1,8 @@
-"""Unified paged attention in Triton, launched with configs that the ``generated`` package chooses."""
+"""Unified paged attention in Triton, launched with configs that the ``generated`` package chooses.
 
-from __future__ import annotations
+A name is imported when it is first asked for. So a plugin of an engine loads no kernels in processes that
+launch none.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -34,8 +36,7 @@ __all__ = [
     "use_heuristics",
 ]
 
-# Modules below this package that need no torch, such as the help of attn-tune, can be imported without it.
-_HOMES = {
+_MODULES = {
     "AttnKernelsWarning": "choose.untuned",
     "Config": "core.config",
     "LaunchConfig": "core.config",
@@ -53,14 +54,16 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name, or read ``__version__`` of the installed package, when it is first asked for."""
-    if name in _HOMES:
-        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    elif name == "__version__":
+    """Import a name, or read ``__version__`` from the installed package."""
+    if name == "__version__":
         from importlib.metadata import version
 
-        value = version("attn-kernels")
-    else:
+        return version("attn-kernels")
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attn_kernels import Config
-from attn_kernels.choose import capture, heuristic, mixed, packages
+from attn_kernels.choose import capture, heuristic, mixed, packages, recording
 from attn_kernels.choose.overrides import overrides
 from attn_kernels.kernels.divide import divide_kernel
 from attn_kernels.kernels.registry import VARIANTS
@@ -40,6 +40,7 @@ def forget_choices() -> None:
         remembered.cache_clear()
     capture.choose_for_capture.cache_clear()
     mixed.choose_mixed.cache_clear()
+    recording.recorder_of_process.cache_clear()
 
 
 def scores(heads: int, names: str, dtype: torch.dtype = torch.float16) -> dict[str, Any]:

@@ -46,8 +46,7 @@ def _read_file(path: Path, options: ImportOptions) -> Measurements:
         Measurement(shape, _parameters(path, entry, keys), _milliseconds(path, entry.get("time")))
         for entry in cache.values()
     )
-    kernel, device = options.kernel or content["kernel_name"], options.device or content["device_name"]
-    return _measurements(path, kernel, device, rows)
+    return _measurements(path, content["kernel_name"], options.device or content["device_name"], rows)
 
 
 def _t4(path: Path, results: list[Any], options: ImportOptions) -> Measurements:

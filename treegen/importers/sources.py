@@ -50,8 +50,13 @@ def read_json(path: Path, tool: str, *, infinite: bool = False) -> dict[str, Any
     return content
 
 
-def read_csv(path: Path, needed: tuple[str, ...], tool: str) -> list[Mapping[str, str]]:
-    """The rows of a CSV file by column; messages count its header as line 1."""
+def read_csv(
+    path: Path, needed: tuple[str, ...], tool: str, *, ragged: bool = False
+) -> list[Mapping[str, str]]:
+    """The rows of a CSV file by column; messages count its header as line 1.
+
+    ragged: whether a row may lack its last cells, which are empty then.
+    """
     try:
         header, *rows = [
             row for row in csv.reader(io.StringIO(read_text(path), newline=""), strict=True) if row
@@ -70,6 +75,7 @@ def read_csv(path: Path, needed: tuple[str, ...], tool: str) -> list[Mapping[str
     if not rows:
         raise InputError(path, "holds no row below its header")
     for line, row in enumerate(rows, 2):
+        row += [""] * (len(header) - len(row) if ragged else 0)
         if len(row) != len(header):
             raise InputError(path, f"has {len(row)} cells, but the header has {len(header)}", line=line)
     return [dict(zip(header, (cell.strip() for cell in row), strict=True)) for row in rows]

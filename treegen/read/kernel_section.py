@@ -40,7 +40,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         check_names(fields, [] if hook is None else [hook], key="hook")
     tables: dict[str, Path] = {}
     with mistakes.collect():
-        tables = _tables(fields, devices, folder)
+        tables, measured_on = _tables(fields, devices, folder)
     any_limit = dict.fromkeys(limit for device in devices.values() for limit in device.limits)
     features: list[str] = []
     with mistakes.collect():
@@ -103,6 +103,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         budget=budget,
         translations=translations,
         tables=tables,
+        measured_on=measured_on,
         objective=objective,
         words=phrases,
         values=worded,
@@ -113,12 +114,25 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     )
 
 
-def _tables(kernel: Fields, devices: Mapping[str, DeviceSpec], folder: Path) -> dict[str, Path]:
+def _tables(
+    kernel: Fields, devices: Mapping[str, DeviceSpec], folder: Path
+) -> tuple[dict[str, Path], dict[str, str]]:
+    """The folders of tables by device, and the GPU of those that another GPU measured."""
     section = kernel.section("tables")
     section.refuse_unknown("device", section, devices)
     if not section:
         raise section.error(None, "names no table")
-    return {key: folder_below(section, key, folder) for key in section}
+    folders: dict[str, Path] = {}
+    measured_on: dict[str, str] = {}
+    for key in section:
+        if not isinstance(section[key], Fields):
+            folders[key] = folder_below(section, key, folder)
+            continue
+        entry = section.section(key)
+        entry.only(["folder", "measured_on"])
+        folders[key] = folder_below(entry, "folder", folder)
+        measured_on[key] = entry.get_as("measured_on", str)
+    return folders, measured_on
 
 
 def _derived(

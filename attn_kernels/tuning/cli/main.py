@@ -18,7 +18,8 @@ from attn_kernels.tuning.cli.arguments import parser
 from attn_kernels.tuning.cli.estimate import RunEstimate, describe
 from attn_kernels.tuning.kernels import KERNELS, TunedKernel
 from attn_kernels.tuning.likeness import ATTENTION
-from attn_kernels.tuning.scenarios.recorded import read_recorded, write_recorded
+from attn_kernels.tuning.scenarios.outside import outside
+from attn_kernels.tuning.scenarios.recorded import drawn, read_counted, write_recorded
 from attn_kernels.tuning.scenarios.scenario import Scenario, digest
 from attn_kernels.tuning.space.candidates import Possible, dropped_text, find_possible, gpu_of
 from triton_tune.bench.devices import ASSUMED, devices_from
@@ -46,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.scenarios = options.scenarios or kernel.default_set
     options.strategy = options.strategy or kernel.strategy
     try:
+        if options.outside is not None:
+            print("\n".join(outside(_recorded(options), options.outside, kernel.features_of)))
+            return 0
         scenarios = _scenarios(options)
         if options.list_scenarios:
             sys.stdout.write(write_recorded(scenarios))
@@ -80,6 +84,12 @@ def _scenarios(options: argparse.Namespace) -> tuple[Scenario, ...]:
     kernel = _kernel(options)
     if options.scenarios in kernel.sets:
         return kernel.sets[options.scenarios](options.seed)
+    return drawn(_recorded(options), options.max_scenarios, options.seed)
+
+
+def _recorded(options: argparse.Namespace) -> dict[Scenario, int]:
+    """The batches of a file that the kernel serves, with how often each was planned."""
+    kernel = _kernel(options)
     path = Path(options.scenarios)
     with os_errors_in_one_line(path):
         is_file = path.is_file()
@@ -88,10 +98,11 @@ def _scenarios(options: argparse.Namespace) -> tuple[Scenario, ...]:
             f"--scenarios {options.scenarios!r:.120}: neither a file nor a named set "
             f"({', '.join(kernel.sets)})"
         )
-    scenarios = tuple(scenario for scenario in read_recorded(path) if kernel.serves(scenario.batch))
-    if not scenarios:
+    recorded = read_counted(path, in_parts=kernel.in_parts)
+    counts = {scenario: count for scenario, count in recorded.items() if kernel.serves(scenario.batch)}
+    if not counts:
         raise TuningError(f"{path}: {kernel.name} needs batches of decodes and prompts, but this has none")
-    return scenarios
+    return counts
 
 
 def _variants(options: argparse.Namespace) -> list[str] | None:

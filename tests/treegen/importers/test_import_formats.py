@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from treegen_builders import DEVICE, build, imported, spec, write_spec
 from tuned_files import (
     AITER,
     COLUMNS,
@@ -90,6 +92,26 @@ def test_what_is_wrong_with_a_csv(
     assert says in refusal(tmp_path, "import", "csv", tmp_path / "all.csv", "--to", tmp_path, *options)
 
 
+def test_from_a_csv_to_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        f"{n},{dtype},plain,{block},2,{10 if (dtype == 'fp8') == (block == 128) else 20}"
+        for n in range(1, 20)
+        for dtype in ("bf16", "fp8")
+        for block in (16, 128)
+    ]
+    (tmp_path / "times.csv").write_text("rows,dtype,variant,block,warps,time_us\n" + "\n".join(rows) + "\n")
+    options = ["--features", "rows,dtype", "--time", "time_us", "--kernel", "scale", "--device", GPU]
+    _import(tmp_path / "tables", "csv", tmp_path / "times.csv", *options)
+    values = yaml.safe_load(capsys.readouterr().out.partition("\n")[2])["values"]
+    sections = {"features": ["rows", "dtype"], "derived": {}, "constraints": [], "values": values}
+    path = write_spec(tmp_path, spec(**sections, tables={DEVICE: "tables/scale/nvidia_h100"}))
+    assert build(path) == 0
+    with imported(tmp_path) as generated:
+        choose = generated.scale.for_device(GPU, "sm_90", "nvidia")
+        found = [choose(rows=8, dtype=values["dtype"].index(word)).block for word in ("fp8", "bf16")]
+    assert found == [128, 16]
+
+
 # Kernel Tuner
 
 
@@ -104,6 +126,15 @@ def test_caches_of_kernel_tuner_one_a_shape(tmp_path: Path) -> None:
     table = read_table(tmp_path / "to/convolution_kernel/nvidia_rtx_a4000")
     assert (table.cells, table.feature_names) == (Cells.MEASURED, ("w", "h"))
     assert _rows(table) == [([4096, 4096], [3875.3279, 4594.8161]), ([512, 512], [math.inf, 200])]
+
+
+def test_of_two_kernels_in_a_folder_one_is_selected(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        content = {**kernel_tuner([len(name), 8], (0.1, 0.2)), "kernel_name": name}
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    _import(tmp_path / "to", "kernel-tuner", tmp_path, "--kernel", "two")
+    assert [path.name for path in (tmp_path / "to").iterdir()] == ["two"]
+    assert len(read_table(tmp_path / "to/two/nvidia_rtx_a4000").scenarios) == 1
 
 
 def test_t4_files_have_their_shape_in_their_name(tmp_path: Path) -> None:
@@ -238,9 +269,32 @@ def test_winners_of_aiter_by_gpu(tmp_path: Path) -> None:
     assert second.features.tolist() == [[1, 1280, 8192, 1], [1, 1280, 8192, 0]]
 
 
+def test_two_gpus_of_one_architecture_and_short_rows(tmp_path: Path) -> None:
+    path = tmp_path / "tuned_fmoe-v1.5.csv"
+    header = "gfx,cu_num,token,dtype,block_m,kernelName1,us,_tag\n"
+    rows = [
+        "gfx942,80,1,torch.bfloat16,32,_ZN5aiter43fmoe_32x384E,5.5",
+        "gfx942,304,1,torch.bfloat16,64,,4.5,x",
+    ]
+    path.write_text(header + "\n".join([*rows, "gfx942,304,2,torch.bfloat16,32,_ZN5aE,3.5,x", ""]))
+    _import(tmp_path / "to", "aiter", path)
+    assert sorted(folder.name for folder in (tmp_path / "to/fmoe_v1_5").iterdir()) == [
+        "amd_gfx942_304cu",
+        "amd_gfx942_80cu",
+    ]
+    _import(tmp_path / "one", "aiter", path, "--device", "AMD Instinct MI300X")
+    assert len(read_table(tmp_path / "one/fmoe_v1_5/amd_mi300x").row_repeat) == 3
+
+
 def test_what_is_wrong_with_aiters_file(tmp_path: Path, refusal: Refuse) -> None:
     path = tmp_path / "a8w8_tuned_gemm.csv"
     path.write_text("M,N,K\n1,2,3\n")
-    assert "has no column 'cu_num', which aiter needs" in refusal(tmp_path, "import", "aiter", path)
+    assert "has no column 'us', which aiter needs" in refusal(tmp_path, "import", "aiter", path)
+    path.write_text("M,N,K,kernelId,us\n1,2,3,4,5\n")
+    assert "has neither a column gfx nor cu_num" in refusal(tmp_path, "import", "aiter", path)
+    path.write_text("cu_num,M,kernelId,us\n80,2,4,inf\n80,1,4,-1\n")
+    assert "holds no kernel with a time" in refusal(tmp_path, "import", "aiter", path)
+    path.write_text("cu_num,M,kernelId,us\n../80,2,4,5\n")
+    assert "which gives no name of a folder" in refusal(tmp_path, "import", "aiter", path)
     path.write_text(AITER.replace("20.5611", "fast"))
     assert ":2: us is 'fast', no number of microseconds" in refusal(tmp_path, "import", "aiter", path)
