@@ -56,12 +56,12 @@ def quick_tree(problem: Problem, budget: Budget, *, interpolated: bool) -> Tree:
     """A tree of growth alone, to compare ways of preparing rows."""
     loss, features = losses(problem), feature_columns(problem)
     columns, splits = shortlist(loss, UNIT), candidate_splits(features)
-    more_features, more_loss = interpolate(features, loss[:, columns])
-    if not interpolated:
-        more_features, more_loss = more_features[:0], more_loss[:0]
-    rows, losses_of_rows = np.vstack([features, more_features]), np.vstack([loss[:, columns], more_loss])
-    dense = _training_set(splits, rows, losses_of_rows, budget)
-    table = _training_set(splits, features, loss[:, columns], budget)
+    loss = loss[:, columns]
+    table = dense = _training_set(splits, features, loss, budget)
+    if interpolated:
+        more_features, more_loss = interpolate(features, loss)
+        rows = np.vstack([features, more_features])
+        dense = _training_set(splits, rows, np.vstack([loss, more_loss]), budget)
     tree = prune_configs(table, grow(dense, dense.best_config(dense.all_rows)), 0)
     return _tree(problem, splits, [problem.configs[column] for column in columns], tree)
 
