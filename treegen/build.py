@@ -16,7 +16,7 @@ from treegen.crossval.selection import is_better
 from treegen.emit.package import emit_modules, emit_package
 from treegen.fit.choice_costs import choice_costs_of
 from treegen.fit.interpolation import DENSE
-from treegen.fit.search import search_tree
+from treegen.fit.search import quick_tree, search_tree
 from treegen.fit.split_pruning import prune_splits
 from treegen.passes.align import align
 from treegen.passes.guard_fixpoint import guard_tree
@@ -95,25 +95,21 @@ def compile_heuristic(problem: Problem, previous: Path | None, lock: Lock) -> De
 def fit_tree(problem: Problem) -> Tree:
     """The tree that fits a problem within its kernel's budget, without guards for its constraints.
 
-    Rows between measured scenarios guide the search, unless trees without them choose better in scenarios
-    that they have not seen.
+    Rows between measured scenarios guide the search, unless greedy trees without them choose better in
+    scenarios that they have not seen.
     """
-    if len(problem.cost) <= DENSE and is_better(problem, _fit_interpolated, _fit_measured):
-        return _fit_measured(problem)
-    return _fit_interpolated(problem)
-
-
-def _fit_interpolated(problem: Problem) -> Tree:
-    return _fitted(problem, interpolated=True)
-
-
-def _fit_measured(problem: Problem) -> Tree:
-    return _fitted(problem, interpolated=False)
-
-
-def _fitted(problem: Problem, *, interpolated: bool) -> Tree:
+    interpolated = len(problem.cost) <= DENSE and not is_better(problem, _quick, _quick_measured)
     tree = search_tree(problem, problem.kernel.budget, interpolated=interpolated)
     tree = prune_splits(choice_costs_of(problem), tree)
     tree = simplify(tree)
     tree = align(tree, problem.kernel, problem.device)
     return simplify(tree)
+
+
+def _quick(problem: Problem) -> Tree:
+    """A stand-in for the fit, which would take too long for folds within folds."""
+    return quick_tree(problem, problem.kernel.budget, interpolated=True)
+
+
+def _quick_measured(problem: Problem) -> Tree:
+    return quick_tree(problem, problem.kernel.budget, interpolated=False)

@@ -41,7 +41,7 @@ from treegen.suggest.command import without_derived
 from treegen.suggest.selection import suggest, with_suggestions
 from treegen.write.lock import digests
 
-_MOST_SUGGESTIONS = 6
+_MOST_SUGGESTIONS = 8
 OURS = "treegen"
 RAW = "treegen, raw features"
 RAW_SUGGESTED = "treegen, raw and suggested"

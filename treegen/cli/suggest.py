@@ -14,7 +14,7 @@ def add(commands: Commands) -> None:
     add_spec(parser)
     add_selection(parser)
     parser.add_argument(
-        "--most", type=int, default=6, metavar="N", help="the most features a kernel gets (default: 6)"
+        "--most", type=int, default=8, metavar="N", help="the most features a kernel gets (default: 8)"
     )
     parser.add_argument("--raw", action="store_true", help="ignore the derived features of the spec")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Choose between two ways of fitting by cross-validation within the table: inner, where folds are fitted."""
+"""Choose between two ways of fitting by cross-validation within the scenarios that are fitted."""
 
 from __future__ import annotations
 
@@ -9,22 +9,18 @@ from treegen.crossval.choices import Fit, decisions_of, penalise_untimed, score_
 from treegen.crossval.folds import split_copies
 from treegen.fit.significance import CostDrop, copies, is_significant
 
-_FOLDS = 3
+_FOLDS, _SHUFFLES = 3, 2
 _FEWEST = 100  # scenarios with different features; fewer say too little
-_Z_OTHER = 1.0  # as in the one-standard-error rule (Breiman et al., 1984, section 3.4.3)
+_Z_OTHER = 1.5  # standard errors by which the other way must be better
 
 
 def is_better(problem: Problem, usual: Fit, other: Fit) -> bool:
-    """Return whether the other way chooses better in held-out scenarios, by one standard error.
-
-    Trees that are scored by further folds of the same table must choose anew in each, as this looks at all
-    of the problem's scenarios.
-    """
+    """Return whether the other way chooses better in held-out scenarios, on evidence."""
     copy = copies(problem.features)
     if copy.max() + 1 < _FEWEST:
         return False
     drops, groups = [], []
-    for fold in split_copies(copy, _FOLDS, 1):
+    for fold in split_copies(copy, _FOLDS, _SHUFFLES):
         known, unseen = problem.rows(fold.train), problem.rows(fold.test)
         before, after = (
             penalise_untimed(score_decisions(decisions_of(fit(known), unseen), unseen).cost)

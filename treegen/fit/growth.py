@@ -29,16 +29,22 @@ def _best_split(training: TrainingSet, rows: Rows, depth: int) -> tuple[float, t
     """Return what the best split of a leaf saves, and the subtree that it makes."""
     if depth >= training.max_depth or len(rows) < 2 * training.min_rows or not len(training.is_low):
         return -np.inf, (0, 0, 0)
-    saved = _saved(training, rows)
-    split = int(saved.argmax())
-    low, high = map(training.best_config, training.divide(split, rows))
-    return float(saved[split]), (split, low, high)
+    key = "split", training.key(rows)
+    if key not in training.memo:
+        saved = _saved(training, rows)
+        split = int(saved.argmax())
+        low, high = map(training.best_config, training.divide(split, rows))
+        training.memo[key] = float(saved[split]), (split, low, high)
+    found: tuple[float, tuple[int, int, int]] = training.memo[key]
+    return found
 
 
 def _saved(training: TrainingSet, rows: Rows) -> npt.NDArray[np.float64]:
     """[splits] the loss that each split saves; -inf where a side is too small."""
-    sums = training.loss[rows].sum(axis=0)
-    low = training.by_row[rows].T @ training.loss[rows]
+    loss = training.loss[rows]
+    sums = loss.sum(axis=0)
+    low = training.by_row[rows].T @ np.column_stack([loss, np.ones(len(rows))])
+    low, count = low[:, :-1], low[:, -1]
     saved = sums.min() - low.min(axis=1) - (sums - low).min(axis=1)
-    saved[training.too_small(rows)] = -np.inf
+    saved[training.too_small(count, len(rows))] = -np.inf
     return np.asarray(saved)

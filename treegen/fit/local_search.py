@@ -12,15 +12,14 @@ from treegen.fit.growth import grow
 from treegen.fit.index_tree import IndexTree, NodePath, replaced
 from treegen.fit.training_set import Rows, TrainingSet
 
-_REMOVALS = 4  # leaves that a round tries to remove, those first whose removal costs least
-_ROUNDS = 12
+_ROUNDS = 40
 
 
 def local_search(training: TrainingSet, tree: IndexTree) -> IndexTree:
     """Grow a tree, then move splits from where they save least to where they save most, until none helps."""
     tree = alternate(training, grow(training, alternate(training, tree)))
     for _ in range(_ROUNDS):
-        for smaller in _one_leaf_fewer(training, tree)[:_REMOVALS]:
+        for smaller in _one_leaf_fewer(training, tree):
             other = alternate(training, grow(training, alternate(training, smaller)))
             if training.total(other) < training.total(tree):
                 tree = other
@@ -44,13 +43,22 @@ def alternate(training: TrainingSet, tree: IndexTree) -> IndexTree:
 
 
 def _reoptimised(training: TrainingSet, tree: IndexTree, rows: Rows) -> IndexTree:
+    key = "tree", tree, training.key(rows)
+    if key not in training.memo:
+        training.memo[key] = _once_reoptimised(training, tree, rows)
+    found: IndexTree = training.memo[key]
+    return found
+
+
+def _once_reoptimised(training: TrainingSet, tree: IndexTree, rows: Rows) -> IndexTree:
     if not isinstance(tree, tuple):
         return training.best_config(rows) if len(rows) else tree
     split, low, high = tree
     if len(rows):
         difference = training.row_losses(low, rows) - training.row_losses(high, rows)
-        loss = difference @ training.by_row[rows]
-        loss[training.too_small(rows)] = np.inf
+        # One product gives the loss of each split and the rows on its low side: reading `by_row` is slow.
+        loss, count = np.stack([difference, np.ones(len(rows))]) @ training.by_row[rows]
+        loss[training.too_small(count, len(rows))] = np.inf
         best = int(loss.argmin())
         if loss[best] < loss[split]:
             split = best

@@ -52,6 +52,20 @@ def search_tree(problem: Problem, budget: Budget, *, interpolated: bool = True) 
     return _tree(problem, splits, [problem.configs[column] for column in configs], tree)
 
 
+def quick_tree(problem: Problem, budget: Budget, *, interpolated: bool) -> Tree:
+    """A tree of growth alone, to compare ways of preparing rows."""
+    loss, features = losses(problem), feature_columns(problem)
+    columns, splits = shortlist(loss, UNIT), candidate_splits(features)
+    loss = loss[:, columns]
+    table = dense = _training_set(splits, features, loss, budget)
+    if interpolated:
+        more_features, more_loss = interpolate(features, loss)
+        rows = np.vstack([features, more_features])
+        dense = _training_set(splits, rows, np.vstack([loss, more_loss]), budget)
+    tree = prune_configs(table, grow(dense, dense.best_config(dense.all_rows)), 0)
+    return _tree(problem, splits, [problem.configs[column] for column in columns], tree)
+
+
 def _search(
     splits: Sequence[CandidateSplit], features: Ints, loss: Ints, budget: Budget, interpolated: bool
 ) -> IndexTree:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +41,16 @@ class TrainingSet:
         """[splits, rows] `is_low` as booleans."""
         return self.is_low > 0
 
+    @cached_property
+    def memo(self) -> dict[Hashable, Any]:
+        """Results of searches below a node, by what is searched, the node's rows (`key`) and its tree."""
+        return {}
+
+    @staticmethod
+    def key(rows: Rows) -> bytes:
+        """What stands for some rows in `memo`."""
+        return hashlib.blake2b(rows.tobytes(), digest_size=16).digest()
+
     @property
     def all_rows(self) -> Rows:
         return np.arange(len(self.loss))
@@ -52,10 +64,9 @@ class TrainingSet:
         low = self.low_mask[split, rows]
         return rows[low], rows[~low]
 
-    def too_small(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """[splits] whether a side would hold fewer than `min_rows` of these rows."""
-        count = self.by_row[rows].sum(axis=0)
-        return np.asarray(np.minimum(count, len(rows) - count) < self.min_rows)
+    def too_small(self, low: npt.NDArray[np.float64], rows: int) -> npt.NDArray[np.bool_]:
+        """[splits] whether a side would hold fewer than `min_rows`. low: [splits] the low side's rows."""
+        return np.asarray(np.minimum(low, rows - low) < self.min_rows)
 
     def nodes(self, tree: IndexTree) -> Iterator[tuple[NodePath, IndexTree, Rows]]:
         """Every node with its path and its rows, parents first, low sides first."""

@@ -30,7 +30,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _LEAST_GAIN = 0.001  # of the time; a feature that wins less is not worth a line of the spec
-_Z = 1.5  # standard errors that a feature must win
+_Z = 1.0  # standard errors that a feature must win
 _CLOSE = 12  # candidates whose fitted trees are best, which are compared held out
 _FOLDS, _SHUFFLES = 5, 2
 _NEARLY = 0.8  # of the greatest gain; of these candidates the shortest is taken

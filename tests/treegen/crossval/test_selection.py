@@ -45,7 +45,7 @@ def test_every_tree_is_scored_where_it_was_not_fitted(made: Problem) -> None:
         return _single(known)
 
     is_better(made, fit, _right)
-    assert len(seen) == 3 and all(len(scenarios) == 80 for scenarios in seen)
+    assert len(seen) == 6 and all(len(scenarios) == 80 for scenarios in seen)
     assert not set.intersection(*seen)
 
 
