@@ -5,6 +5,11 @@ import triton.language as tl
 
 
 @triton.jit
+def _floor_division(dividend, divisor):
+    return dividend // divisor - tl.where(dividend % divisor < 0, 1, 0)
+
+
+@triton.jit
 def num_segments(
     num_seqs,
     num_query_tokens,
@@ -20,6 +25,7 @@ def num_segments(
     """What `choose` gives (int32). Exact for arguments from 0 on, as long as nothing computed exceeds 64 bits."""
     num_seqs = tl.cast(num_seqs, tl.int64)
     num_query_tokens = tl.cast(num_query_tokens, tl.int64)
+    num_kv_tokens = tl.cast(num_kv_tokens, tl.int64)
     max_query_len = tl.cast(max_query_len, tl.int64)
     max_seq_len = tl.cast(max_seq_len, tl.int64)
     num_query_heads = tl.cast(num_query_heads, tl.int64)
@@ -40,30 +46,65 @@ def num_segments(
     elif head_size <= 128:
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-        if keys_per_tile <= 1024:
-            if max_query_len <= 1:
-                num_segments = 1
-            elif keys_per_tile <= 512:
-                num_segments = 1
-            else:
-                avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                if avg_query_len <= 384:
-                    num_segments = 4
-                else:
-                    num_segments = 1
-        elif keys_per_tile <= 6144:
-            if max_query_len > 2:
-                num_segments = 8
-            else:
-                max_scores = max_query_len * max_seq_len
-                if max_scores <= 256:
-                    num_segments = 1
+        if keys_per_tile <= 384:
+            num_segments = 1
+        elif keys_per_tile <= 8192:
+            if max_query_len <= 2:
+                tma_half_megabytes = _floor_division(num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1), 131_072)
+                if tma_half_megabytes <= 2:
+                    if kv_element_size <= 1:
+                        decode_programs = num_seqs * num_kv_heads
+                        if decode_programs <= 192:
+                            num_segments = 8
+                        else:
+                            num_segments = 4
+                    elif max_seq_len <= 128:
+                        num_segments = 1
+                    else:
+                        num_segments = 8
+                elif keys_per_tile <= 3072:
+                    if keys_per_tile <= 1024:
+                        num_segments = 1
+                    elif tma_half_megabytes <= 5:
+                        num_segments = 8
+                    else:
+                        num_segments = 4
+                elif tma_half_megabytes <= 192:
+                    num_segments = 32
                 else:
                     num_segments = 8
-        elif max_query_len <= 3:
-            num_segments = 32
-        else:
+            elif keys_per_tile <= 1536:
+                avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
+                if avg_query_len > 512:
+                    num_segments = 1
+                else:
+                    query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+                    if query_tiles <= 3072:
+                        num_segments = 4
+                    else:
+                        num_segments = 1
+            else:
+                tma_half_megabytes = _floor_division(num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1), 131_072)
+                if tma_half_megabytes <= 1024:
+                    num_segments = 8
+                else:
+                    num_segments = 4
+        elif max_query_len > 5:
             num_segments = 16
+        else:
+            max_scores = max_query_len * max_seq_len
+            if max_scores <= 6144:
+                tma_half_megabytes = _floor_division(num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1), 131_072)
+                if tma_half_megabytes <= 48:
+                    num_segments = 32
+                else:
+                    num_segments = 4
+            else:
+                tma_half_megabytes = _floor_division(num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1), 131_072)
+                if tma_half_megabytes <= 192:
+                    num_segments = 32
+                else:
+                    num_segments = 16
     else:
         avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
         if avg_query_len > 32:
@@ -73,6 +114,8 @@ def num_segments(
             keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
             if keys_per_tile <= 384:
                 num_segments = 1
-            else:
+            elif max_seq_len <= 6144:
                 num_segments = 8
+            else:
+                num_segments = 16
     return num_segments
