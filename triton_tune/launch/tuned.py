@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -82,6 +83,10 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         self._launches: dict[Any, _Launch] = {}
         self._fallback: Any = None
         self._missing = False  # the package cannot be imported, so Triton's autotuner chooses
+
+    def __getitem__(self, grid: Any) -> Any:
+        """What launches on a grid; without the Python frame that Triton's has."""
+        return partial(self.run, grid=grid, warmup=False)
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch, or compile only (`warmup`), with the config that the generated module chooses."""

@@ -2,10 +2,12 @@
 
 from .config import Config
 
+MATMUL_M16_N32_K256_W4_S5 = Config("matmul", BLOCK_M=16, BLOCK_N=32, BLOCK_K=256, num_warps=4, num_stages=5)
 MATMUL_M16_N64_K256_W4_S5 = Config("matmul", BLOCK_M=16, BLOCK_N=64, BLOCK_K=256, num_warps=4, num_stages=5)
 MATMUL_M16_N128_K64_W4_S3 = Config("matmul", BLOCK_M=16, BLOCK_N=128, BLOCK_K=64, num_warps=4, num_stages=3)
 MATMUL_M16_N128_K256_W4_S3 = Config("matmul", BLOCK_M=16, BLOCK_N=128, BLOCK_K=256, num_warps=4, num_stages=3)
-MATMUL_M16_N256_K64_W4_S3 = Config("matmul", BLOCK_M=16, BLOCK_N=256, BLOCK_K=64, num_warps=4, num_stages=3)
+MATMUL_M32_N64_K128_W4_S5 = Config("matmul", BLOCK_M=32, BLOCK_N=64, BLOCK_K=128, num_warps=4, num_stages=5)
+MATMUL_M32_N128_K128_W4_S5 = Config("matmul", BLOCK_M=32, BLOCK_N=128, BLOCK_K=128, num_warps=4, num_stages=5)
 MATMUL_M64_N64_K64_W4_S5 = Config("matmul", BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, num_warps=4, num_stages=5)
 MATMUL_M64_N64_K128_W4_S5 = Config("matmul", BLOCK_M=64, BLOCK_N=64, BLOCK_K=128, num_warps=4, num_stages=5)
 MATMUL_M64_N128_K64_W4_S3 = Config("matmul", BLOCK_M=64, BLOCK_N=128, BLOCK_K=64, num_warps=4, num_stages=3)
@@ -22,43 +24,52 @@ def choose(
     K: int,
 ) -> Config:
     outputs = M * N
-    if outputs <= 262_144:
-        if outputs <= 131_072:
-            return MATMUL_M16_N64_K256_W4_S5
-        if M <= 48:
-            return MATMUL_M16_N128_K256_W4_S3
-        return MATMUL_M64_N64_K128_W4_S5
-    else:
-        if outputs <= 2_097_152:
-            if outputs <= 524_288:
-                if M <= 24:
-                    return MATMUL_M16_N256_K64_W4_S3
+    if outputs <= 2_097_152:
+        if M <= 32:
+            if outputs <= 131_072:
+                if N <= 2048:
+                    return MATMUL_M16_N32_K256_W4_S5
+                return MATMUL_M16_N64_K256_W4_S5
+            else:
+                if N <= 16_384:
+                    return MATMUL_M32_N64_K128_W4_S5
+                return MATMUL_M16_N128_K64_W4_S3
+        else:
+            if outputs > 1_048_576:
+                return MATMUL_M64_N256_K64_W8_S4
+            tiles = (M + 127) // 128 * ((N + 127) // 128)
+            if tiles <= 32:
+                if outputs <= 131_072:
+                    return MATMUL_M16_N64_K256_W4_S5
+                last_64 = (M + 63) % 64 + 1
+                if last_64 <= 32:
+                    return MATMUL_M32_N128_K128_W4_S5
                 return MATMUL_M64_N64_K128_W4_S5
             else:
-                tiles = (M + 127) // 128 * ((N + 127) // 128)
-                if tiles <= 64:
-                    if M <= 96:
-                        return MATMUL_M64_N256_K64_W8_S4
-                    return MATMUL_M64_N64_K64_W4_S5
-                else:
-                    if M <= 32:
-                        return MATMUL_M16_N128_K64_W4_S3
+                last_64 = (M + 63) % 64 + 1
+                if last_64 <= 32:
+                    if N <= 4608:
+                        return MATMUL_M32_N128_K128_W4_S5
                     return MATMUL_M64_N256_K64_W8_S4
-        else:
-            tiles = (M + 127) // 128 * ((N + 127) // 128)
-            if tiles <= 192:
-                return MATMUL_M64_N128_K64_W4_S3
-            if M <= 192:
-                if tiles <= 256:
-                    return MATMUL_M128_N256_K64_W8_S4
-                return MATMUL_M64_N256_K64_W8_S4
-            else:
-                if M <= 384:
-                    return MATMUL_M128_N256_K64_W8_S4
-                if K <= 2048:
-                    return MATMUL_M128_N256_K64_W8_S4
-                if outputs > 6_291_456:
-                    return MATMUL_M128_N256_K64_W8_S3
-                if outputs <= 4_194_304:
-                    return MATMUL_M128_N256_K64_W8_S3
-                return MATMUL_M128_N128_K64_W8_S4
+                else:
+                    if M > 96:
+                        return MATMUL_M64_N64_K64_W4_S5
+                    if outputs <= 262_144:
+                        return MATMUL_M16_N128_K256_W4_S3
+                    if M <= 48:
+                        return MATMUL_M32_N128_K128_W4_S5
+                    return MATMUL_M64_N64_K128_W4_S5
+    else:
+        last_128 = (M + 127) % 128 + 1
+        if last_128 <= 64:
+            return MATMUL_M64_N128_K64_W4_S3
+        tiles = (M + 127) // 128 * ((N + 127) // 128)
+        if tiles <= 192:
+            return MATMUL_M64_N128_K64_W4_S3
+        if M <= 96:
+            return MATMUL_M128_N256_K64_W8_S4
+        if outputs > 6_291_456:
+            return MATMUL_M128_N256_K64_W8_S3
+        if outputs <= 4_194_304:
+            return MATMUL_M128_N256_K64_W8_S3
+        return MATMUL_M128_N128_K64_W8_S4
