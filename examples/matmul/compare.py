@@ -108,7 +108,7 @@ def measure(autotuned: int) -> None:
 
     tuner = matmul_kernel.fn
     spread = list(UNTUNED.shapes)[:: max(1, len(UNTUNED.shapes) // max(1, autotuned))]
-    for shape in spread[: autotuned]:
+    for shape in spread[:autotuned]:
         with torch.device("cuda"):
             a, b = UNTUNED.arguments(**shape)
         torch.cuda.synchronize()

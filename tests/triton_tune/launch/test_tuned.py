@@ -97,6 +97,19 @@ def test_the_module_chooses_by_the_arguments() -> None:
     assert kernel.chosen(None, None, None, 20) == SMALL == kernel.chosen(None, None, None, N=20)
 
 
+def test_a_launch_adds_four_python_calls_to_the_kernels_own() -> None:
+    kernel = tuned(package(by_length))(jitted())
+    launch(kernel, 5)
+    kernel._below = types.SimpleNamespace(run=lambda *args, **keywords: None)
+    calls = []
+    sys.setprofile(lambda frame, event, argument: event == "call" and calls.append(frame.f_code.co_name))
+    try:
+        kernel[(1,)](None, None, None, 5)
+    finally:
+        sys.setprofile(None)
+    assert calls == ["__getitem__", "run", "_choose", "by_length", "<lambda>"]
+
+
 def test_words_are_given_their_integers_and_unknown_ones_the_fallback() -> None:
     kernel = tuned(package(by_words))(jitted())
     assert launch(kernel, 9, MODE="none") == 64
