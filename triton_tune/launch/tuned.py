@@ -141,7 +141,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
                 warnings.warn(
                     f"{package} does not exist yet, so Triton's autotuner chooses for {self.__name__}: "
                     "measure a table with triton-tune, then run `treegen build`",
-                    stacklevel=4,
+                    stacklevel=3,
                 )
                 self._missing, self._devices = True, 1
                 return

@@ -137,8 +137,9 @@ def test_above_an_autotuner_it_decides_and_keeps_the_configs_hook() -> None:
 def test_without_the_package_the_autotuner_decides_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = tuned("no_such_package.doubled")(autotuned())
     kernel.fn._do_bench = lambda call, quantiles: (call(), [1.0])[1]
-    with pytest.warns(UserWarning, match=r"no_such_package\.doubled does not exist yet"):
+    with pytest.warns(UserWarning, match=r"no_such_package\.doubled does not exist yet") as caught:
         assert launch(kernel, 5) in (16, 256)
+    assert caught[0].filename == __file__  # of the line that launches
     with pytest.raises(ModuleNotFoundError):
         launch(tuned("no_such_package.doubled")(jitted()), 5)
 
