@@ -1,9 +1,9 @@
 """The generated module beside the best measured config, Triton's autotuner and torch, on unseen shapes.
 
-    python compare.py [--autotuned N]
+    python compare.py [--table] [--autotuned N]
 
-The slowdowns over the best config come from the table of `untuned.py`. Times beside torch and the autotuner,
-and the host's time of a launch, are measured here.
+The slowdowns over the best config come from the table of `untuned.py`; `--table` prints only these, and
+needs no GPU. Times beside torch and the autotuner, and the host's time of a launch, are measured here.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from tuning_table.table import Failure
 
 KEY = "nvidia_h200"
 SETS = 4  # of tensors that consecutive launches rotate among
-LAUNCHES = 2000
+LAUNCHES = 500  # fewer than a GPU queues, so that the host never waits
 SMALL = {"M": 64, "N": 128, "K": 128}  # so small that the host's time is the time of a launch
 
 
@@ -62,21 +62,23 @@ def microseconds(product: Callable[..., torch.Tensor], shape: dict[str, int]) ->
     return time_launches([lambda s=s: product(*s) for s in sets], device, least_us=floor)
 
 
-def launch_microseconds(launch: Callable[[], object]) -> float:
-    """The host's time of a launch: the median of 5 rounds."""
-    rounds = []
-    for _ in range(6):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(LAUNCHES):
-            launch()
-        rounds.append(1e6 * (time.perf_counter() - start) / LAUNCHES)
-        torch.cuda.synchronize()
-    return median(rounds[1:])
+def launch_microseconds(ways: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """The host's time of a launch in each way: the median of 15 rounds, in which all ways take turns."""
+    rounds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(16):
+        for name, launch in ways.items():
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(LAUNCHES):
+                launch()
+            rounds[name].append(1e6 * (time.perf_counter() - start) / LAUNCHES)
+    torch.cuda.synchronize()
+    return {name: median(times[1:]) for name, times in rounds.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--table", action="store_true", help="only what the table says; needs no GPU")
     parser.add_argument("--autotuned", type=int, default=2, help="shapes to autotune here (default: 2)")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -91,6 +93,12 @@ def main() -> None:
         f"{ranked[int(0.95 * (len(ranked) - 1))]:.3f} (95%), {ranked[-1]:.3f} (worst)"
     )
 
+    if not options.table:
+        measure(options.autotuned)
+
+
+def measure(autotuned: int) -> None:
+    """Print what is measured here; autotuned: how many shapes the autotuner gets."""
     ratios = {"up to 64 rows": [], "over 64 rows": []}
     for shape in UNTUNED.shapes:
         ours, torchs = microseconds(matmul, shape), microseconds(torch.matmul, shape)
@@ -99,8 +107,8 @@ def main() -> None:
         print(f"torch's time over ours, {name}: {geometric_mean(values):.3f}")
 
     tuner = matmul_kernel.fn
-    spread = list(UNTUNED.shapes)[:: max(1, len(UNTUNED.shapes) // max(1, options.autotuned))]
-    for shape in spread[: options.autotuned]:
+    spread = list(UNTUNED.shapes)[:: max(1, len(UNTUNED.shapes) // max(1, autotuned))]
+    for shape in spread[:autotuned]:
         with torch.device("cuda"):
             a, b = UNTUNED.arguments(**shape)
         torch.cuda.synchronize()
@@ -121,12 +129,11 @@ def main() -> None:
     ways: dict[str, Callable[[], object]] = {
         "@tuned": lambda: matmul_kernel[(1,)](*arguments),
         "@triton.autotune, warm": lambda: tuner[(1,)](*arguments),
-        "one fixed config": lambda: bare.run(*arguments, grid=(1,), warmup=False, **config),
+        "one fixed config": lambda: bare[(1,)](*arguments, **config),
         "choosing alone": lambda: matmul_kernel.chosen(*arguments),
     }
-    for name, launch in ways.items():
-        launch()
-        print(f"host's time of a launch, {name}: {launch_microseconds(launch):.2f} us")
+    for name, time_us in launch_microseconds(ways).items():
+        print(f"host's time of a launch, {name}: {time_us:.2f} us")
 
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -95,10 +95,11 @@ def measured_and_built() -> None:
     assert triton_tune(["untuned.py", "--strategy", "full", "--out", "untuned_data", "--gpus", "cpu"]) == 0
 
 
-def python(code: str) -> str:
-    """Run code in the example's folder."""
+def python(code: str, folder: Path = Path()) -> str:
+    """Run code in an example's folder."""
     environment = {"PYTHONPATH": f"{EXAMPLES.parent}:.", "TRITON_INTERPRET": "1", "PATH": ""}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     return done.stdout
 
@@ -107,6 +108,23 @@ def launched(name: str, before: int) -> str:
     """Launch the untuned shapes, compare the results, and return the output."""
     code = LAUNCH.format(name=name, before=before)
     return python("from triton_tune.kernel.batches import Arguments\n" + code.replace("untuned.Arg", "Arg"))
+
+
+@pytest.mark.parametrize("name", ["matmul", "block_fp8"])
+def test_committed_modules_are_what_the_committed_tables_give(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(EXAMPLES / name)
+    assert treegen(["build", "--check"]) == 0
+    assert "heuristics: up to date" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "arguments"), [("matmul", ["--table"]), ("block_fp8", [])])
+def test_the_readme_states_what_the_committed_tables_say(name: str, arguments: list[str]) -> None:
+    folder = EXAMPLES / name
+    lines = python(f"import compare, sys; sys.argv[1:] = {arguments}; compare.main()", folder).splitlines()
+    readme = (folder / "README.md").read_text()
+    assert len(lines) == 2 and all(line in readme for line in lines), lines
 
 
 def test_matmul_goes_from_tuning_to_a_launch(example: Callable[..., None]) -> None:

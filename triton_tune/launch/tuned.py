@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -83,6 +84,10 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         self._fallback: Any = None
         self._missing = False  # the package cannot be imported, so Triton's autotuner chooses
 
+    def __getitem__(self, grid: Any) -> Any:
+        """What launches on a grid; without the Python frame that Triton's has."""
+        return partial(self.run, grid=grid, warmup=False)
+
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch, or compile only (`warmup`), with the config that the generated module chooses."""
         if not self._devices:
@@ -136,7 +141,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
                 warnings.warn(
                     f"{package} does not exist yet, so Triton's autotuner chooses for {self.__name__}: "
                     "measure a table with triton-tune, then run `treegen build`",
-                    stacklevel=4,
+                    stacklevel=3,
                 )
                 self._missing, self._devices = True, 1
                 return

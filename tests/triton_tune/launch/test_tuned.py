@@ -97,6 +97,19 @@ def test_the_module_chooses_by_the_arguments() -> None:
     assert kernel.chosen(None, None, None, 20) == SMALL == kernel.chosen(None, None, None, N=20)
 
 
+def test_a_launch_adds_four_python_calls_to_the_kernels_own() -> None:
+    kernel = tuned(package(by_length))(jitted())
+    launch(kernel, 5)
+    kernel._below = types.SimpleNamespace(run=lambda *args, **keywords: None)
+    calls = []
+    sys.setprofile(lambda frame, event, argument: event == "call" and calls.append(frame.f_code.co_name))
+    try:
+        kernel[(1,)](None, None, None, 5)
+    finally:
+        sys.setprofile(None)
+    assert calls == ["__getitem__", "run", "_choose", "by_length", "<lambda>"]
+
+
 def test_words_are_given_their_integers_and_unknown_ones_the_fallback() -> None:
     kernel = tuned(package(by_words))(jitted())
     assert launch(kernel, 9, MODE="none") == 64
@@ -124,8 +137,9 @@ def test_above_an_autotuner_it_decides_and_keeps_the_configs_hook() -> None:
 def test_without_the_package_the_autotuner_decides_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = tuned("no_such_package.doubled")(autotuned())
     kernel.fn._do_bench = lambda call, quantiles: (call(), [1.0])[1]
-    with pytest.warns(UserWarning, match=r"no_such_package\.doubled does not exist yet"):
+    with pytest.warns(UserWarning, match=r"no_such_package\.doubled does not exist yet") as caught:
         assert launch(kernel, 5) in (16, 256)
+    assert caught[0].filename == __file__  # of the line that launches
     with pytest.raises(ModuleNotFoundError):
         launch(tuned("no_such_package.doubled")(jitted()), 5)
 
