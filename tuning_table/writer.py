@@ -264,8 +264,9 @@ def _write_new(folder: Path, texts: Mapping[str, str], descriptor: int) -> None:
 def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str) -> RecordedRun:
     """Return what the folder holds, if that is the same run; only then rows that were cut off are removed."""
     recorded = read_run(folder)
-    if difference := _difference(recorded.header.provenance, run):
-        raise TableError(folder, f"holds a run with {difference}: {_REMEDY}")
+    if found := difference(recorded.header.provenance, run, ("date", "summary")):
+        place, have, need = found
+        raise TableError(folder, f"holds a run with {place} {have}, but this run has {need}: {_REMEDY}")
     text = (folder / SCENARIOS).read_text()
     if text != scenarios:
         pairs = zip_longest(text.split("\n"), scenarios.split("\n"))
@@ -278,12 +279,17 @@ def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str) -> RecordedR
     return recorded
 
 
-def _difference(have: Mapping[str, Any], need: Mapping[str, Any]) -> str | None:
-    """The first value in which two run.yaml files differ, but for date and summary; None if they agree."""
-    theirs, ours = (dict(_flat(run)) for run in (have, need))
+def difference(
+    have: Mapping[str, Any], need: Mapping[str, Any], but: Sequence[str]
+) -> tuple[str, str, str] | None:
+    """The first place in which two run.yaml files differ, with both values; None if they agree.
+
+    but: keys that may differ.
+    """
+    theirs, ours = (dict(_flat({k: v for k, v in run.items() if k not in but})) for run in (have, need))
     for place in {**ours, **theirs}:
-        if theirs.get(place) != ours.get(place) and place != ".date" and not place.startswith(".summary"):
-            return f"{place[1:]} {shown(theirs.get(place))}, but this run has {shown(ours.get(place))}"
+        if theirs.get(place) != ours.get(place):
+            return place[1:], shown(theirs.get(place)), shown(ours.get(place))
     return None
 
 

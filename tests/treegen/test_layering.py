@@ -16,7 +16,7 @@ TREEGEN = ["core", "read fit", "passes", "crossval", "emit", "update", "write", 
 TREEGEN += ["cli"]
 ATTN_KERNELS = ["core", "kernels", "choose launch", "planning", "warmup testing engines", "measure offline"]
 ATTN_KERNELS += ["tuning"]
-TRITON_TUNE = ["core", "search", "processes", "bench", "run"]
+TRITON_TUNE = ["core", "search", "processes", "bench", "run", "fleet"]
 
 
 def _imports(package: str) -> Iterator[tuple[Path, str]]:

@@ -5,6 +5,7 @@ import contextlib
 from pathlib import Path
 
 from attn_kernels.tuning.kernels import KERNELS, UNIFIED
+from triton_tune.fleet.shards import Shard, shard_from
 from triton_tune.search.search import STRATEGIES
 
 
@@ -59,6 +60,13 @@ def parser() -> argparse.ArgumentParser:
         help="number of processes that compile kernels before they are timed; 0 for none",
     )
     arguments.add_argument(
+        "--shard",
+        type=_shard,
+        metavar="I/N",
+        help="measure part I of N of the scenarios, as one host of N; `treegen merge` joins the tables "
+        "(default of --out: a folder for each part)",
+    )
+    arguments.add_argument(
         "--dry-run",
         action="store_true",
         help="print what a run would measure and how long it would take; needs no GPU",
@@ -80,6 +88,13 @@ def _seconds(text: str) -> float:
         if 1.0 <= float(text) <= 1e7:
             return float(text)
     raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number of seconds from 1 to 10000000")
+
+
+def _shard(text: str) -> Shard:
+    try:
+        return shard_from(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _seed(text: str) -> int:
