@@ -47,7 +47,8 @@ def test_sentences_are_short(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_lead_to_files(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+    text = re.sub(r"(?ms)^```.*?^```", "", page.read_text())
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
         if "://" not in target and not target.startswith("..."):
             assert (page.parent / target).exists(), target
 

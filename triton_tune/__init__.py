@@ -1,1 +1,22 @@
-"""Tuning runs of Triton kernels: time many configs in many scenarios and write a tuning table."""
+"""Tune any Triton kernel, and launch it with what was found.
+
+`Tuning` describes a kernel to `triton-tune`; `@tuned` launches it with a module that treegen generated from
+the table. Triton is imported with `tuned`, and nothing else but the standard library.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from triton_tune.kernel.tuning import Tuning
+
+if TYPE_CHECKING:
+    from triton_tune.launch.tuned import Tuned, tuned
+
+__all__ = ["Tuned", "Tuning", "tuned"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Tuned", "tuned"):
+        from triton_tune.launch import tuned as module
+
+        return getattr(module, name)
+    raise AttributeError(f"module 'triton_tune' has no attribute {name!r}")

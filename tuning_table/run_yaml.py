@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from tuning_table.errors import TableError, shown
-from tuning_table.names import is_id, problem_with_name
+from tuning_table.names import is_id, is_word, problem_with_name
 from tuning_table.strict_yaml import Lines, Place, parse, pyyaml
 from tuning_table.table import FORMAT, Cells, TableConfig, TableHeader
 
 _REQUIRED = ("format", "kernel", "device", "cells", "timing", "features", "configs")
-_PROVENANCE = ("driver", "torch", "triton", "source_hash", "date")  # an imported table has `origin` instead
+_REQUIRED_FACTS = ("source_hash", "date")
+_PROVENANCE = ("driver", "torch", "triton", *_REQUIRED_FACTS)  # an imported table has `origin` instead
 _COURSE = ("scenario_set", "seed", "strategy", "summary")
 _DEVICE = ("name", "arch", "multiprocessors", "memory_bytes", "cache_bytes")
 _COUNTS = ("scenarios", "rows", "cells_measured", "cells_possible", "cells_failed")
@@ -46,7 +47,7 @@ def run_text(path: Path, run: Mapping[str, Any]) -> str:
 def check_run(path: Path, values: Mapping[str, Any], lines: Lines) -> TableHeader:
     """Check what a run.yaml holds. Raises TableError with the line, where `lines` has it."""
     run = _Section(path, lines, values)
-    run.only((*_REQUIRED, *_PROVENANCE, *_COURSE, "origin"))
+    run.only((*_REQUIRED, *_PROVENANCE, *_COURSE, "origin", "values"))
     if run.get("format", int) != FORMAT:
         raise run.error("format", f"must be {FORMAT}, the only format that there is")
     if run.get("cells", str) not in list(Cells):
@@ -59,7 +60,9 @@ def check_run(path: Path, values: Mapping[str, Any], lines: Lines) -> TableHeade
     device.only(_DEVICE)
     device.count("cache_bytes")
     device_name = device.get("name", str)
-    return TableHeader(run.get("kernel", str), device_name, Cells(values["cells"]), features, configs, values)
+    words = _words(run, [*features, *configs[0].parameters])
+    cells = Cells(values["cells"])
+    return TableHeader(run.get("kernel", str), device_name, cells, features, configs, values, words)
 
 
 class _Section:
@@ -122,6 +125,24 @@ def _features(run: _Section) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _words(run: _Section, known: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """What the integers 0, 1, ... of features and parameters stand for."""
+    section = run.section("values", default={})
+    section.only(known)
+    for name in section.values:
+        words = section.get(name, list)
+        if not words:
+            raise section.error(name, "names no word")
+        for word in words:
+            if not isinstance(word, str) or not is_word(word):
+                raise section.error(
+                    name, f"{shown(word)} is no word (letters, digits, spaces and _ . % / + -)"
+                )
+            if words.count(word) > 1:
+                raise section.error(name, f"names {shown(word)} twice")
+    return {name: tuple(words) for name, words in section.values.items()}
+
+
 def _check_provenance(run: _Section) -> None:
     """Check what run.yaml says of a run's circumstances, or of an imported table's origin instead."""
     for key in ("scenario_set", "strategy"):
@@ -137,7 +158,7 @@ def _check_provenance(run: _Section) -> None:
         origin = run.section("origin")
         if not 1 <= origin.get("evaluated_configs", int, default=1) <= 1_000_000:
             raise origin.error("evaluated_configs", "must be between 1 and 1,000,000")
-    elif missing := [key for key in _PROVENANCE if key not in run.values]:
+    elif missing := [key for key in _REQUIRED_FACTS if key not in run.values]:
         raise run.error(None, f"lacks {', '.join(missing)} (or 'origin', if the table was imported)")
 
 

@@ -1,7 +1,7 @@
 """A tuning table in memory, in plain Python values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
@@ -35,6 +35,8 @@ class TableHeader:
     features: tuple[str, ...]
     configs: tuple[TableConfig, ...]
     provenance: Mapping[str, Any]  # all of run.yaml
+    # What the integers 0, 1, ... of a feature or parameter stand for, such as data types.
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:

@@ -56,7 +56,7 @@ def create(
     timing: str | Mapping[str, Any],
     features: Sequence[str],
     configs: Sequence[Mapping[str, str | int]],
-    scenarios: Mapping[str, Sequence[int]],
+    scenarios: Mapping[str, Sequence[int | str]],
     cells: str = Cells.MEASURED,
     **provenance: Any,
 ) -> "TableWriter":
@@ -64,8 +64,8 @@ def create(
 
     The arguments are the keys of run.yaml (docs/tables.md).
     configs: `{"id": ..., "variant": ..., <parameter>: <integer>, ...}`.
-    scenarios: the values of `features` by scenario id.
-    provenance: `driver`, `torch`, `triton`, `source_hash` and `date`, or else `origin`.
+    scenarios: the values of `features` by scenario id; integers, or words that `values` lists.
+    provenance: `driver`, `torch`, `triton`, `source_hash` and `date`, or else `origin`; and `values`, if any.
 
     Raises:
         TableError: a reader would refuse the table; or the folder is damaged or holds anything else; or
@@ -83,7 +83,7 @@ def create(
         "configs": [dict(config) for config in configs],
     }
     header = check_run(folder / RUN, run, {})
-    rows = [[scenario, *values] for scenario, values in scenarios.items()]
+    rows = [[scenario, *_without_words(folder, header, values)] for scenario, values in scenarios.items()]
     texts = table_texts(run, rows, [])
     values = read_scenarios(folder / SCENARIOS, texts[SCENARIOS], features)
     with os_errors_in_one_line(folder):
@@ -105,6 +105,16 @@ def create(
             os.close(descriptor)
             raise
     return TableWriter(folder, recorded, descriptor)
+
+
+def _without_words(folder: Path, header: TableHeader, values: Sequence[int | str]) -> Iterator[int | str]:
+    """The values of a scenario, with the integers of its words."""
+    for name, value in zip_longest(header.features, values):
+        words = header.words.get(name, ())
+        if isinstance(value, str) and value not in words:
+            known = ", ".join(words) or "none"
+            raise TableError(folder, f"{name} has the word {shown(value)}; `values` lists: {known}")
+        yield words.index(value) if isinstance(value, str) else value
 
 
 class TableWriter:

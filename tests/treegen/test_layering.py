@@ -12,11 +12,21 @@ import pytest
 from treegen_builders import REPOSITORY
 
 # From the bottom to the top. Folders in one string do not import each other.
-TREEGEN = ["core", "read fit", "passes", "crossval", "emit", "update", "write", "build", "review importers"]
+TREEGEN = [
+    "core",
+    "read fit",
+    "passes",
+    "crossval",
+    "emit",
+    "update",
+    "write",
+    "build",
+    "review importers start",
+]
 TREEGEN += ["cli"]
 ATTN_KERNELS = ["core", "kernels", "choose launch", "planning", "warmup testing engines", "measure offline"]
 ATTN_KERNELS += ["tuning"]
-TRITON_TUNE = ["core", "search", "processes", "bench", "run", "fleet"]
+TRITON_TUNE = ["core launch", "search", "processes", "bench", "run", "fleet", "kernel", "cli"]
 
 
 def _imports(package: str) -> Iterator[tuple[Path, str]]:

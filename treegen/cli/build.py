@@ -9,6 +9,7 @@ from pathlib import Path
 from treegen.cli.parsers import FINE, FOUND, Commands, add_spec
 from treegen.core.errors import InputError, one_line
 from treegen.core.files import short
+from treegen.core.names import problem_with_output
 
 
 def add(commands: Commands) -> None:
@@ -36,7 +37,9 @@ def run(options: argparse.Namespace) -> int:
     from treegen.write.publish_order import interim_files, publish_order
 
     spec = read_spec(find_spec(options.spec))
-    output = options.output or short(spec.output)
+    output = short(spec.output) if options.output is None else options.output
+    if (problem := problem_with_output(output)) is not None:
+        raise InputError(f"--output {str(output)!r}", problem)
     built = build(spec, None if options.fresh else output)
     if options.check:
         changes = list(differences(output, built.files))

@@ -35,7 +35,7 @@ def add(commands: Commands) -> None:
         default=[],
         choices=CHECKS,
         metavar="NAME",
-        help="a check to leave out; may be repeated",
+        help="a check to leave out; may be repeated (default: none)",
     )
     parser.add_argument(
         "--strict", action="store_true", help="exit 1 also if a check cannot run, such as without torch"

@@ -30,10 +30,12 @@ def add(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="FOLDER",
-        help="another table on which to score the tree of the whole table; may be repeated",
+        help="another table on which to score the tree of the whole table; may be repeated (default: none)",
     )
     parser.add_argument("--no-curves", action="store_true", help="leave out the learning curves")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the folder for eval.md and eval.json")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="the folder for eval.md and eval.json (default: write none)"
+    )
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one per processor)")
     parser.set_defaults(run=run)
 

@@ -45,8 +45,9 @@ def run(options: argparse.Namespace) -> int:
 
     if options.top < 1:
         raise InputError(f"--top {options.top}", "must be at least 1")
-    given = parse_features(options.features)
-    explanation = explain(read_tuned_module(options.spec, options.kernel, options.device), given, options.top)
+    parse_features([word for word in options.features if "=" not in word])  # before anything is read
+    tuned = read_tuned_module(options.spec, options.kernel, options.device)
+    explanation = explain(tuned, parse_features(options.features, tuned.kernel.values), options.top)
     if options.json:
         print(figures_text(explanation), end="")
     else:

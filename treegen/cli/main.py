@@ -11,12 +11,24 @@ import sys
 from collections.abc import Sequence
 
 from treegen import __version__
-from treegen.cli import build, check, diff, evaluate, explain, import_table, merge, report
+from treegen.cli import (
+    build,
+    check,
+    choices,
+    diff,
+    evaluate,
+    explain,
+    import_table,
+    init,
+    merge,
+    new_device,
+    report,
+)
 from treegen.cli.parsers import WRONG, CommandParser
 from treegen.core.errors import InputError, reason
 
 INTERRUPTED, CLOSED_PIPE = 130, 141  # 128 plus the number of the signal, as in shells
-_COMMANDS = (build, check, diff, explain, report, evaluate, import_table, merge)
+_COMMANDS = (init, new_device, build, check, diff, explain, report, evaluate, choices, import_table, merge)
 
 
 def _parser() -> CommandParser:

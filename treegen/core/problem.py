@@ -83,6 +83,16 @@ def with_untimed_penalty(cost: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.where(cost == UNTIMED, UNTIMED_PENALTY, cost)
 
 
+def broken_invariant(kernel: KernelSpec, device: DeviceSpec, values: Mapping[str, int]) -> Constraint | None:
+    """The first invariant that a shape breaks, of those whose features are known; None if it breaks none."""
+    known = {**device.limits, **values}
+    for invariant in kernel.invariants:
+        names = expr.names(invariant.left) | expr.names(invariant.right)
+        if names <= set(known) and not holds(invariant, known):
+            return invariant
+    return None
+
+
 def holds(constraint: Constraint, values: Mapping[str, int]) -> bool:
     """Return whether the constraint holds for these values of parameters, features and limits."""
     left, right = expr.evaluate(constraint.left, values), expr.evaluate(constraint.right, values)

@@ -108,7 +108,10 @@ class KernelSpec:
     tables: Mapping[str, Path]  # folders, by device
     objective: Objective = Objective()
     words: Mapping[str, str] = field(default_factory=dict)  # what reviews call features and parameters
+    # What integers of features and parameters stand for, such as data types.
+    values: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     regimes: Mapping[str, Regime] = field(default_factory=dict)  # by what reviews call them
+    invariants: tuple[Constraint, ...] = ()  # hold for every shape; no parameter occurs in them
     hook: str | None = None  # the entry point through which `treegen check` calls the kernel's code
     in_kernel: tuple[str, ...] = ()  # the parameters that Triton kernels choose themselves
 

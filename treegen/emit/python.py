@@ -59,6 +59,7 @@ def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dic
         "config.py": templates.get_template("config.py.j2").render(kernel=kernel),
         "__init__.py": templates.get_template("kernel.py.j2").render(
             kernel=kernel,
+            words={name: kernel.values[name] for name in kernel.features if name in kernel.values},
             modules=sorted([*kernel.tables, FALLBACK_DEVICE]),
             by_name=sorted(by_name, key=lambda pair: -len(pair[0])),  # the longest name wins
             by_arch=by_arch,

@@ -9,8 +9,14 @@ from pathlib import Path
 
 from treegen.core.errors import InputError, reason
 from treegen.core.files import try_path
+from treegen.core.table import Cells
 from treegen.read.table_file import read_table
 from treegen.write.files import write_files
+from treegen.write.overwrite import check_replaceable
+from tuning_table.table import RUN, SCENARIOS, TIMES
+
+MARK = "# Imported by `treegen import "
+"""Begins the run.yaml of every imported table."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,8 @@ class ImportedTable:
     source: Path
     scenarios: int  # how many
     configs: int  # how many
+    cells: Cells
+    words: Mapping[str, list[str]]  # what integers of features and parameters stand for
     files: Mapping[str, str]  # texts by file name
 
 
@@ -31,8 +39,8 @@ def write_tables(
     """Write all tables to their folders, or none. Returns each folder with its table.
 
     Raises:
-        InputError: two tables have one folder; or a folder holds another table and `replace` is false; or a
-            table is not valid. Nothing is written then.
+        InputError: two tables have one folder; or a folder holds another table, and `replace` is false or no
+            import wrote it; or a table is not valid. Nothing is written then.
     """
     folders: dict[Path, ImportedTable] = {}
     for table in tables:
@@ -41,8 +49,10 @@ def write_tables(
             raise InputError(
                 table.source, f"gives {folder}, as {folders[folder].source} does; import them one at a time"
             )
-        if try_path(folder, Path.exists) and not replace and not _holds(folder, table):
-            raise InputError(folder, "already holds another table; pass --replace to overwrite it")
+        if try_path(folder, Path.exists) and not _holds(folder, table):
+            if not replace:
+                raise InputError(folder, "already holds another table; pass --replace to overwrite it")
+            _check_imported(folder)
         _check_readable(table)
         folders[folder] = table
     texts = {
@@ -50,6 +60,13 @@ def write_tables(
     }
     write_files(tuning_data, texts)
     return list(folders.items())
+
+
+def _check_imported(folder: Path) -> None:
+    """Refuse to replace what an import did not write, such as a table that was measured."""
+    if any((folder / name).exists() for name in (SCENARIOS, TIMES)) and not (folder / RUN).exists():
+        raise InputError(folder, f"holds tables' files without {RUN}; remove them, or write elsewhere")
+    check_replaceable(folder / RUN, "treegen import", MARK.encode())
 
 
 def _check_readable(table: ImportedTable) -> None:

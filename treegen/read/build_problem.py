@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,15 @@ import numpy.typing as npt
 
 from treegen.core import expr
 from treegen.core.errors import InputError, shown
-from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, Problem, holds
+from treegen.core.problem import (
+    FORBIDDEN,
+    GREATEST_WEIGHT,
+    UNIT,
+    UNTIMED,
+    Problem,
+    broken_invariant,
+    holds,
+)
 from treegen.core.spec import Config, DeviceSpec, KernelSpec, Translation
 from treegen.core.table import Cells, Table, median_times
 
@@ -23,7 +31,8 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
     Raises InputError where table and spec contradict each other.
     """
     translation = _translation(kernel, table)
-    values = _feature_values(kernel, device, _columns(table, translation), table.folder)
+    values = _feature_values(kernel, device, _columns(kernel, table, translation), table.folder)
+    _check_invariants(kernel, device, table, values)
     configs = _configs(kernel, table, translation)
     split_on = tuple(name for name in kernel.split_on if name in values)
     if not split_on:
@@ -77,9 +86,14 @@ def _translation(kernel: KernelSpec, table: Table) -> Translation | None:
     return translation
 
 
-def _columns(table: Table, translation: Translation | None) -> Columns:
+def _columns(kernel: KernelSpec, table: Table, translation: Translation | None) -> Columns:
     rename = translation.rename if translation else {}
-    columns = {rename.get(name, name): table.features[:, i] for i, name in enumerate(table.feature_names)}
+    columns = {}
+    for place, column in enumerate(table.feature_names):
+        name = rename.get(column, column)
+        numbers = _spec_integers(kernel, table, column, name)
+        found = table.features[:, place]
+        columns[name] = found if numbers is None else np.array([numbers(v) for v in found.tolist()], np.int64)
     for name, value in (translation.constants if translation else {}).items():
         if name in columns:
             raise InputError(table.folder, f"has a column {name}, which the spec says it leaves out")
@@ -87,18 +101,52 @@ def _columns(table: Table, translation: Translation | None) -> Columns:
     return columns
 
 
+def _spec_integers(kernel: KernelSpec, table: Table, column: str, name: str) -> Callable[[int], int] | None:
+    """From a table's integers to the spec's, where they stand for words; None where they do not.
+
+    column: a feature or parameter, as the table calls it. name: as the spec calls it.
+    """
+    words = table.words.get(column)
+    if words is None:
+        return None
+    by_word = {word: number for number, word in kernel.values.get(name, {}).items()}
+    for word in words:
+        if word not in by_word:
+            known = f"; known: {', '.join(by_word)}" if by_word else f" {name}: [{', '.join(words)}]"
+            what = f"column {column} has the word {shown(word)}, which `values` of {kernel.name} must name"
+            raise InputError(table.folder, f"{what}{known}")
+
+    def translated(number: int) -> int:
+        if not 0 <= number < len(words):
+            what = f"column {column} has the value {shown(number)}, but names {len(words)} words"
+            raise InputError(table.folder, what)
+        return by_word[words[number]]
+
+    return translated
+
+
 def _configs(kernel: KernelSpec, table: Table, translation: Translation | None) -> tuple[Config, ...]:
     rename = translation.rename if translation else {}
     defaults = {n: p.default for n, p in kernel.parameters.items() if p.default is not None}
     configs: dict[Config, str] = {}
+    numbers = {
+        name: _spec_integers(kernel, table, name, rename.get(name, name))
+        for name in table.configs[0].parameters
+        if rename.get(name, name) in kernel.parameters
+    }
     for entry in table.configs:
-        given = {rename.get(name, name): value for name, value in entry.parameters.items()}
+        given = {
+            rename.get(name, name): value if (known := numbers.get(name)) is None else known(value)
+            for name, value in entry.parameters.items()
+        }
         parameters = {**defaults, **given}
         for name in kernel.parameters:
             if name not in parameters:
                 what = f"config {entry.id} lacks the parameter {name} of {kernel.name}"
                 raise InputError(table.folder, what)
         variant = translation.variant if translation else entry.variant
+        if variant is None and len(kernel.variants) == 1:
+            variant = kernel.variants[0]
         if variant not in kernel.variants:
             what = f"config {entry.id} has variant {shown(variant)}; known: {', '.join(kernel.variants)}"
             raise InputError(table.folder, what)
@@ -128,6 +176,16 @@ def _feature_values(kernel: KernelSpec, device: DeviceSpec, columns: Columns, fo
             raise InputError(folder, what)
         values[name] = computed
     return values
+
+
+def _check_invariants(kernel: KernelSpec, device: DeviceSpec, table: Table, values: Columns) -> None:
+    """Refuse a table with a shape that no shape can be by the spec: one of them is wrong."""
+    columns = {name: column.tolist() for name, column in values.items()}
+    for row, scenario in enumerate(table.scenarios if kernel.invariants else ()):
+        broken = broken_invariant(kernel, device, {name: column[row] for name, column in columns.items()})
+        if broken is not None:
+            what = f"scenario {scenario} breaks the invariant {shown(broken.text)} of {kernel.name}"
+            raise InputError(table.folder, f"{what} (line {broken.line} of the spec)")
 
 
 def _evaluate(expression: expr.Expression, device: DeviceSpec, values: Columns, scenarios: int) -> list[int]:

@@ -16,15 +16,18 @@ _LARGEST_PARAMETER = (1 << 31) - 1
 
 
 def variants_and_parameters(
-    kernel: Fields, taken: Collection[str]
+    kernel: Fields, name: str, taken: Collection[str]
 ) -> tuple[tuple[str, ...], dict[str, Parameter]]:
-    """The section `config` of a kernel. taken: names that no parameter may have. Raises InputError."""
+    """The section `config` of the kernel `name`, whose only variant it is if the section names none.
+
+    taken: names that no parameter may have. Raises InputError.
+    """
     section = kernel.section("config")
     section.only(["variants", "parameters"])
-    variants = section.names("variants")
+    variants = section.names("variants") if "variants" in section else [name]
     check_names(section, variants, key="variants")
     entries = section.section("parameters")
-    check_names(entries, entries, taken)
+    check_names(entries, entries, taken, capitals=True)
     if not variants or not entries:
         raise section.error(None, "needs at least one variant and one parameter")
     parameters: dict[str, Parameter] = {}
@@ -63,6 +66,17 @@ def _refuse_ambiguous_constants(
             if short in variants:
                 what = f"{shown(variant)} reads like {short} with a parameter: their constants would clash"
                 raise section.error("variants", what)
+
+
+def refuse_names_of_constants(
+    kernel: Fields, names: Collection[str], variants: Collection[str], parameters: Mapping[str, Parameter]
+) -> None:
+    """Refuse features that may be called as a config's constant is: it would be shadowed in `choose`."""
+    letters = "|".join(parameter.letters for parameter in parameters.values())
+    constant = re.compile(f"({'|'.join(map(str.upper, variants))})(_({letters})[0-9]+)*")
+    for name in (*names, *parameters):
+        if constant.fullmatch(name):
+            raise kernel.error(None, f"the name {shown(name)} could be that of a config's constant")
 
 
 def in_kernel(kernel: Fields, features: Collection[str], parameters: Collection[str]) -> tuple[str, ...]:
@@ -109,7 +123,7 @@ def fallback(kernel: Fields, variants: Collection[str], parameters: Mapping[str,
     """The fallback config; parameters that it leaves out have their default. Raises InputError."""
     fields = kernel.section("fallback")
     fields.only(["variant", *parameters])
-    variant = fields.get_as("variant", str)
+    variant = fields.get_as("variant", str, *list(variants)[: len(variants) == 1])
     fields.refuse_unknown("variant", [variant], variants, key="variant")
     values = (
         (name, fields.number(name, int, 0, _LARGEST_PARAMETER, p.default)) for name, p in parameters.items()

@@ -8,15 +8,21 @@ from pathlib import Path
 from treegen.core import expr
 from treegen.core.errors import shown
 from treegen.core.spec import Budget, DeviceSpec, KernelSpec, Objective, Translation
-from treegen.read.config_section import constraints, fallback, in_kernel, variants_and_parameters
-from treegen.read.review_section import regimes, words
+from treegen.read.config_section import (
+    constraints,
+    fallback,
+    in_kernel,
+    refuse_names_of_constants,
+    variants_and_parameters,
+)
+from treegen.read.review_section import invariants, regimes, values, words
 from treegen.read.spec_values import LARGEST, check_names, expression, folder_below, known_names
 from treegen.read.yaml_file import Fields
 
 _MOST_FEATURES = 256
 _REQUIRED = ["features", "config", "fallback", "tree", "tables"]
 _OPTIONAL = ["derived", "split_on", "constraints", "trusted_as_measured", "objective", "translate"]
-_OPTIONAL += ["in_kernel", "words", "regimes", "hook"]
+_OPTIONAL += ["in_kernel", "words", "values", "regimes", "invariants", "hook"]
 
 
 def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], folder: Path) -> KernelSpec:
@@ -29,7 +35,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         raise fields.error("features", "names no feature")
     tables = _tables(fields, devices, folder)
     any_limit = dict.fromkeys(limit for device in devices.values() for limit in device.limits)
-    check_names(fields, features, any_limit, key="features")
+    check_names(fields, features, any_limit, key="features", capitals=True)
     # Expressions may use the limits that every device of this kernel states.
     limits = [limit for limit in any_limit if all(limit in devices[key].limits for key in tables)]
     derived = _derived(fields, features, limits, any_limit)
@@ -38,7 +44,8 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         raise fields.error(
             None, f"has {len(known)} features with derived ones; {_MOST_FEATURES} are the most"
         )
-    variants, parameters = variants_and_parameters(fields, {*known, *any_limit})
+    variants, parameters = variants_and_parameters(fields, name, {*known, *any_limit})
+    refuse_names_of_constants(fields, [*known, *any_limit], variants, parameters)
     hook = fields.get_as("hook", str, None)
     check_names(fields, [] if hook is None else [hook], key="hook")
     return KernelSpec(
@@ -56,7 +63,9 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         tables=tables,
         objective=_objective(fields.section("objective", optional=True), [*known, *limits]),
         words=words(fields, [*known, *parameters]),
+        values=values(fields, [*known, *parameters]),
         regimes=regimes(fields, known),
+        invariants=invariants(fields, [*known, *limits]),
         hook=hook,
         in_kernel=in_kernel(fields, known, parameters),
     )
@@ -76,7 +85,7 @@ def _derived(
     derived: dict[str, expr.Expression] = {}
     degrees: dict[str, int] = {}
     section = kernel.section("derived", optional=True)
-    check_names(section, section, {*features, *any_limit})
+    check_names(section, section, {*features, *any_limit}, capitals=True)
     for name in section:
         derived[name] = expression(section, name, [*features, *derived, *limits])
         degrees[name] = expr.degree(derived[name], degrees)
@@ -119,7 +128,7 @@ def _translation(
     entry: Fields, variants: Collection[str], features: Collection[str], known: Collection[str]
 ) -> Translation:
     entry.only(["variant", "rename", "constants"])
-    variant = entry.get_as("variant", str)
+    variant = entry.get_as("variant", str, *list(variants)[: len(variants) == 1])
     entry.refuse_unknown("variant", [variant], variants, key="variant")
     columns = entry.section("rename")
     rename: dict[str, str] = {}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from treegen.core.errors import InputError, shown
 from treegen.core.files import try_path
+from treegen.core.names import problem_with_output
 from treegen.core.spec import DeviceSpec, Spec
 from treegen.read.kernel_section import read_kernel
 from treegen.read.spec_values import LARGEST, check_names, folder_below
@@ -27,6 +28,8 @@ def read_spec(path: Path) -> Spec:
         raise root.error("format", f"must be {FORMAT}, the format that this treegen reads")
     folder = path.resolve().parent
     output = folder_below(root, "output", folder)
+    if (problem := problem_with_output(Path(root["output"]))) is not None:
+        raise root.error("output", f"{shown(root['output'])} {problem}")
     device_sections, kernel_sections = root.section("devices"), root.section("kernels")
     devices = {key: _device(device_sections, key) for key in device_sections}
     _refuse_shared_names(device_sections, devices)
@@ -41,7 +44,7 @@ def _device(devices: Fields, key: str) -> DeviceSpec:
     fields = devices.section(key)
     fields.only(["names", "arch", "vendor", "limits"])
     limits = fields.section("limits", optional=True)
-    check_names(limits, limits)
+    check_names(limits, limits, capitals=True)
     return DeviceSpec(
         key,
         names=tuple(fields.names("names", optional=True)),

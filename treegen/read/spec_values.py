@@ -31,14 +31,20 @@ def folder_below(fields: Fields, key: str, folder: Path) -> Path:
 
 
 def check_names(
-    fields: Fields, names: Iterable[str], taken: Container[str] = (), *, key: str | None = None
+    fields: Fields,
+    names: Iterable[str],
+    taken: Container[str] = (),
+    *,
+    key: str | None = None,
+    capitals: bool = False,
 ) -> None:
     """Refuse names that a generated package cannot have or that are taken.
 
     key: the key whose value holds the names; None if the names are keys of `fields` themselves.
+    capitals: whether names may have some; files, folders and variants may not.
     """
     for name in names:
-        problem = problem_with_package_name(name)
+        problem = problem_with_package_name(name, capitals=capitals)
         if problem is not None:
             raise fields.error(key or name, f"{shown(name)} {problem}")
         if name in taken:

@@ -35,4 +35,5 @@ def read_table(folder: Path) -> Table:
         row_repeat=np.array([row.repeat for row in recorded.rows], dtype=np.int64),
         times=np.array([row.times for row in recorded.rows]),
         provenance=header.provenance,
+        words=header.words,
     )

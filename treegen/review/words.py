@@ -23,6 +23,21 @@ def region_words(region: Region, kernel: KernelSpec) -> str:
     return ", ".join([*regimes, *bounds]) or EVERYTHING
 
 
+def value_words(name: str, value: int, kernel: KernelSpec) -> str:
+    """A value of a feature or parameter: `bf16` where the spec has a word for it, else `4,096`."""
+    return kernel.values.get(name, {}).get(value) or f"{value:,}"
+
+
+def bounds_words(feature: str, least: int | None, greatest: int | None, kernel: KernelSpec) -> str:
+    """`17 to 64`, or `bf16 or fp16` for a feature whose values have words; empty without a bound."""
+    words = [
+        word
+        for value, word in sorted(kernel.values.get(feature, {}).items())
+        if (least is None or least <= value) and (greatest is None or value <= greatest)
+    ]
+    return " or ".join(words) if words and (least, greatest) != (None, None) else range_words(least, greatest)
+
+
 def range_words(least: int | None, greatest: int | None) -> str:
     """`17 to 64`, `up to 64`, `over 16` or `17`; empty without a bound."""
     if least is None:
@@ -38,7 +53,10 @@ def change_words(old: Config, new: Config, kernel: KernelSpec) -> str:
     parts = [f"{old.variant} -> {new.variant}"] if old.variant != new.variant else []
     for name in dict.fromkeys([*before, *after]):
         if before.get(name) != after.get(name):
-            values = (str(parameters.get(name, "none")) for parameters in (before, after))
+            values = (
+                kernel.values.get(name, {}).get(parameters.get(name, -1)) or str(parameters.get(name, "none"))
+                for parameters in (before, after)
+            )
             parts.append(f"{' -> '.join(values)} {kernel.words.get(name, name)}")
     return ", ".join(parts)
 
@@ -57,7 +75,7 @@ def _regimes_and_bounds(
         elif regime.greatest is not None and greatest is not None and greatest <= regime.greatest:
             names.append(name)
             greatest = None if greatest == regime.greatest else greatest
-    return names, range_words(least, greatest)
+    return names, bounds_words(feature, least, greatest, kernel)
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

@@ -17,15 +17,14 @@ def devices_from(text: str) -> list[torch.device]:
         if os.environ.get("TRITON_INTERPRET") != "1":
             raise TuningError("--gpus cpu runs kernels in Triton's interpreter: set TRITON_INTERPRET=1")
         return [torch.device("cpu")]
+    if text != "all" and not re.fullmatch(r"\d{1,3}(,\d{1,3})*", text):
+        raise TuningError(f"--gpus {text!r:.40}: expected all, or numbers such as 0,1")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if not count:
-        raise TuningError(
-            "no GPU here; --dry-run describes the run, --replay TABLE searches a recorded table"
-        )
+        what = "no GPU here; --dry-run describes the run, --replay TABLE searches a recorded table"
+        raise TuningError(what if text == "all" else f"--gpus {text}: {what}")
     if text == "all":
         return [torch.device("cuda", index) for index in range(count)]
-    if not re.fullmatch(r"\d{1,3}(,\d{1,3})*", text):
-        raise TuningError(f"--gpus {text!r:.40}: expected all, or numbers such as 0,1")
     numbers = [int(part) for part in text.split(",")]
     for number in numbers:
         if number >= count or numbers.count(number) > 1:

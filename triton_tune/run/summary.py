@@ -5,6 +5,8 @@ from statistics import quantiles
 
 from triton_tune.core.problem import SearchProblem, Times
 
+MOST_WINNERS = 8  # that are named
+
 
 def summarise(problem: SearchProblem, times: Times, seconds: float, finished: bool) -> dict[str, object]:
     """run.yaml's `summary`.
@@ -44,11 +46,12 @@ def lines_of(summary: Mapping[str, object], problem: SearchProblem, times: Times
     for scenario in problem.scenarios:
         medians = times.medians(scenario)
         if medians:
-            variant = problem.variants[min(medians, key=medians.__getitem__)]
-            wins[variant] = wins.get(variant, 0) + 1
-    ranked = sorted(wins.items(), key=lambda item: -item[1])
+            config = min(medians, key=medians.__getitem__)
+            winner = problem.variants[config] or config
+            wins[winner] = wins.get(winner, 0) + 1
+    ranked = sorted(wins.items(), key=lambda item: -item[1])[:MOST_WINNERS]
     if ranked:
-        lines.append("fastest: " + ", ".join(f"{variant} in {count}" for variant, count in ranked))
+        lines.append("fastest: " + ", ".join(f"{winner} in {count}" for winner, count in ranked))
     failures = times.failures()
     lines.append(f"failed cells: {sum(failures.values())}")
     lines += [f"  {count} {reason}" for reason, count in sorted(failures.items(), key=lambda item: -item[1])]

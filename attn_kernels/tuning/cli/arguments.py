@@ -4,9 +4,17 @@ import argparse
 import contextlib
 from pathlib import Path
 
-from attn_kernels.tuning.kernels import KERNELS, UNIFIED
 from triton_tune.fleet.shards import Shard, shard_from
 from triton_tune.search.search import STRATEGIES
+
+try:
+    from attn_kernels.tuning.kernels import KERNELS
+except ModuleNotFoundError as error:
+    if error.name not in ("torch", "triton"):
+        raise
+    KERNELS = {}  # there is help without them, but no run
+
+_DEFAULT_KERNEL = "unified_attention"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -18,9 +26,9 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--kernel",
-        choices=list(KERNELS),
-        default=UNIFIED.name,
-        help=f"the kernel of treegen.yaml whose table this is (default: {UNIFIED.name})",
+        choices=list(KERNELS) or None,
+        default=_DEFAULT_KERNEL,
+        help=f"the kernel of treegen.yaml whose table this is (default: {_DEFAULT_KERNEL})",
     )
     arguments.add_argument(
         "--out", type=Path, help="the table's folder (default: tuning_data/<kernel>/<device>)"
@@ -28,7 +36,8 @@ def parser() -> argparse.ArgumentParser:
     sets = "; ".join(f"{name}: {', '.join(kernel.sets)}" for name, kernel in KERNELS.items())
     arguments.add_argument(
         "--scenarios",
-        help=f"a named set ({sets}; the first is the default) or a file of recorded batch shapes, JSON lines",
+        help="a named set or a file of recorded batch shapes, JSON lines (default: the kernel's first set; "
+        f"{sets or 'with torch, this lists the sets'})",
     )
     arguments.add_argument(
         "--seed", type=_seed, default=0, help="seed of the named set and of the order of visits (default: 0)"
@@ -42,22 +51,25 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--strategy",
         choices=list(STRATEGIES),
-        help="race (default): promising configs in more scenarios; full (default of "
-        "mixed_attention): every config in every scenario",
+        help="race: promising configs in more scenarios; full: every config in every scenario (default: "
+        "race; full for mixed_attention)",
     )
     variants = "; ".join(f"{name}: {', '.join(kernel.variants)}" for name, kernel in KERNELS.items())
     arguments.add_argument(
-        "--variants", help=f"measure only these variants, separated by commas ({variants})"
+        "--variants",
+        help="measure only these variants, separated by commas (default: all; "
+        f"{variants or 'with torch, this lists them'})",
     )
     arguments.add_argument(
         "--gpus",
         default="all",
-        help="all (default), numbers separated by commas, or cpu for Triton's interpreter",
+        help="all, numbers separated by commas, or cpu for Triton's interpreter (default: all)",
     )
     arguments.add_argument(
         "--compile-workers",
         type=_count,
-        help="number of processes that compile kernels before they are timed; 0 for none",
+        help="number of processes that compile kernels before they are timed; 0 for none (default: one less "
+        "than there are processors, at most 30)",
     )
     arguments.add_argument(
         "--shard",

@@ -1,5 +1,6 @@
 """Estimate the measurements and the duration of a tuning run: `attn-tune --dry-run`."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -56,8 +57,14 @@ def describe(possible: Possible, kinds: Counter[str], estimate: RunEstimate) -> 
     if planned is None:
         return [*lines, "nothing is left to measure"]
     cells = sum(len(task.configs) for task in planned.tasks)
+    title = f"next round of the strategy {estimate.strategy}: {planned.name}, {len(planned.tasks)} scenarios"
+    needed = estimate.seconds(problem, planned.tasks)
+    left = planned.share * estimate.budget - estimate.spent  # the round is cut off then
+    if needed <= left:
+        return [*lines, f"{title}, {cells} cells, about {needed:.0f} s"]
+    enough = math.ceil((estimate.spent + needed) / planned.share)
     return [
         *lines,
-        f"next round of the strategy {estimate.strategy}: {planned.name}, {len(planned.tasks)} scenarios, "
-        f"{cells} cells, about {estimate.seconds(problem, planned.tasks):.0f} s",
+        f"{title}, {left:.0f} s of the budget for about {cells * left / needed:.0f} of {cells} cells; "
+        f"--budget {enough} gives time for all",
     ]

@@ -126,7 +126,7 @@ def _possible(
 def _dry_run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: list[str] | None) -> int:
     facts, line, devices = ASSUMED, "no GPU here: the estimate is for an H100", 1
     folder = options.out
-    if torch.cuda.is_available() or options.gpus == "cpu":
+    if torch.cuda.is_available() or options.gpus != "all":
         visible = devices_from(options.gpus)
         facts, devices = device_facts(visible[0]), len(visible)
         line = f"on {devices} of {facts['name']}"

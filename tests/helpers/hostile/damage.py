@@ -197,7 +197,7 @@ def expression(random: Random, data: Any) -> None:
     """Another expression, or a chain of derived features that grow."""
     kernel = data["kernels"]["scale"]
     found = random.choice(EXPRESSIONS)
-    match random.randrange(5):
+    match random.randrange(6):
         case 0:
             kernel["derived"][random.choice(("area", "share", "more"))] = found
         case 1:
@@ -206,6 +206,8 @@ def expression(random: Random, data: Any) -> None:
             kernel["objective"]["weight"] = found
         case 3:
             kernel["regimes"][random.choice(("decode", "large"))] = f"{found} <= 4"
+        case 4:
+            kernel["invariants"][random.randrange(len(kernel["invariants"]))] = f"{found} <= 4"
         case _:
             operator, count = random.choice("*+-"), random.choice((1, 2, 4, 60))
             last = random.choice(("rows", "memory", "4611686018427387903"))

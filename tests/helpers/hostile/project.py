@@ -92,6 +92,8 @@ def spec() -> dict[str, Any]:
                 },
                 "words": {"rows": "batch rows", "block": "block size"},
                 "regimes": {"decode": "rows <= 1", "large": "area > 4096"},
+                "values": {"heads": {"one": 0, "two": 1, "three": 2}, "warps": ["none", "1 warp", "2 warps"]},
+                "invariants": ["rows <= area * 2", "heads >= 1"],
                 "hook": "scale",
                 "in_kernel": ["parts", "block"],
             }
@@ -163,6 +165,7 @@ def _run() -> dict[str, Any]:
         "date": "2026-01-31",
         "cells": "measured",
         "timing": "CUDA graph replay, cold L2",
+        "values": {"heads": ["one", "two", "three"]},
         "scenario_set": "serving",
         "strategy": "race",
         "seed": 7,

@@ -11,7 +11,7 @@ import pytest
 from treegen_builders import treegen_command, write_project
 
 from treegen import __version__
-from treegen.cli.main import main
+from treegen.cli.main import _parser, main
 
 Capture = pytest.CaptureFixture[str]
 
@@ -39,7 +39,7 @@ WRONG = [
     ["build", "extra"],
     ["build", "--spec"],
     ["import"],
-    ["import", "csv", "x"],
+    ["import", "xls", "x"],
 ]
 
 
@@ -54,6 +54,14 @@ def test_wrong_use_with_a_line_break_is_one_line(capsys: Capture) -> None:
     assert code == 2 and err.count("\n") == 1 and "\x1b" not in err
 
 
+def test_every_option_with_a_value_names_its_default() -> None:
+    (commands,) = (action for action in _parser()._actions if isinstance(action.choices, dict))
+    for name, command in commands.choices.items():
+        for action in command._actions:
+            if action.option_strings and action.nargs != 0:
+                assert "(default: " in action.help, (name, action.option_strings)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("option", [[], ["--check"]])
 def test_output_that_cannot_be_printed(tmp_path: Path, option: list[str]) -> None:
@@ -63,12 +71,13 @@ def test_output_that_cannot_be_printed(tmp_path: Path, option: list[str]) -> Non
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stderr.startswith("treegen: ")
 
 
-@pytest.mark.parametrize("option", [[], ["--check"]])  # printed by rich, and by print
-def test_a_closed_pipe_ends_the_command_quietly(tmp_path: Path, option: list[str]) -> None:
+# Printed by rich, by print, and by rich after work in several processes.
+@pytest.mark.parametrize("command", [["build"], ["build", "--check"], ["eval", "--no-curves", "--jobs", "2"]])
+def test_a_closed_pipe_ends_the_command_quietly(tmp_path: Path, command: list[str]) -> None:
     write_project(tmp_path)
     reader, writer = os.pipe()
     os.close(reader)
-    done = treegen_command("build", *option, cwd=tmp_path, stdout=writer)
+    done = treegen_command(*command, cwd=tmp_path, stdout=writer)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")
     assert not (tmp_path / "generated").exists()

@@ -142,7 +142,7 @@ def test_thousands_of_names(tmp_path: Path, refusal: Refuse) -> None:
 def test_the_name_of_the_output_folder_is_printed_escaped(
     tmp_path: Path, capsys: Capture, option: list[str]
 ) -> None:
-    path = write_project(tmp_path, {**spec(), "output": "gone\x1b[2J\n\u200b"})
+    path = write_project(tmp_path, {**spec(), "output": "gone\x1b[2J\n\u200b/out"})
     assert build(path, *option) in (0, 1)
     *_, line = capsys.readouterr().out.splitlines()
-    assert "/gone\\x1b[2J\\n\\u200b: " in line and line.isprintable()
+    assert "/gone\\x1b[2J\\n\\u200b/out: " in line and line.isprintable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,15 @@ def test_another_table_is_replaced_only_on_request(tmp_path: Path, table: Any, r
     assert replaced.provenance["origin"]["published_by"] == "Another paper"
 
 
+def test_a_measured_table_is_never_replaced(tmp_path: Path, table: Any, refusal: Refuse) -> None:
+    run = tmp_path / "tables/my_kernel/nvidia_h100/run.yaml"
+    arguments = ["import", "dejavu", tmp_path / "caches", "--to", tmp_path / "tables", "--replace"]
+    run.write_text(run.read_text().partition("\n")[2])
+    assert "was not written by `treegen import`" in refusal(tmp_path, *arguments)
+    run.unlink()
+    assert "holds tables' files without run.yaml" in refusal(tmp_path, *arguments)
+
+
 def test_one_folder_for_each_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_cache(tmp_path / "caches")
     write_cache(tmp_path / "caches", gpu="AMD_Instinct_MI300X")
@@ -124,6 +134,53 @@ def test_a_single_cache_file(tmp_path: Path) -> None:
     path = write_cache(tmp_path / "caches")
     assert main(["import", "dejavu", str(path), "--to", str(tmp_path / "tables")]) == 0
     assert read_table(tmp_path / "tables/my_kernel/nvidia_h100").kernel == "my_kernel"
+
+
+def _imported(folder: Path, content: dict[str, Any]) -> Any:
+    write_cache(folder / "caches", content)
+    assert _import(folder) == 0
+    return read_table(folder / "tables/my_kernel/nvidia_h100")
+
+
+def test_a_plain_cache_file_needs_the_gpus_name(tmp_path: Path, table: Any) -> None:
+    (tmp_path / "cache.json").write_text(json.dumps(cache()))
+    arguments = ["import", "dejavu", tmp_path / "cache.json", "--to", tmp_path / "plain"]
+    assert main([*map(str, arguments), "--device", "NVIDIA H100 80GB HBM3"]) == 0
+    plain = read_table(tmp_path / "plain/my_kernel/nvidia_h100")
+    assert (plain.configs, plain.device_name) == (table.configs, table.device_name)
+    assert plain.features.tolist() == table.features.tolist()
+    assert (
+        plain.provenance["origin"]["tool"] == "triton-dejavu" and "triton" not in plain.provenance["origin"]
+    )
+
+
+def test_texts_that_vary_become_integers_with_words(tmp_path: Path) -> None:
+    first = next(iter(SCENARIOS))
+    rows = {k.replace("bf16", "fp16") if k == first else k: c for k, (c, _) in SCENARIOS.items()}
+    found = _imported(tmp_path, cache(cache=rows, timings={key: [1.0] for key in rows}))
+    assert found.feature_names == ("SEQ", "HEADS", "CAUSAL", "DTYPE")
+    assert dict(found.words) == {"DTYPE": ("bf16", "fp16")}
+    assert found.features[:, 3].tolist() == [1, 0, 0, 0]
+
+
+def test_none_beside_numbers_is_0(tmp_path: Path) -> None:
+    keys = list(SCENARIOS)[:2]
+    rows = dict(zip(keys, ("BLOCK: 16, maxnreg: None", "BLOCK: 16, maxnreg: 64"), strict=True))
+    found = _imported(tmp_path, cache(cache=rows, timings={key: [1.0] for key in rows}))
+    assert [dict(config.parameters) for config in found.configs] == [
+        {"BLOCK": 16, "maxnreg": 0},
+        {"BLOCK": 16, "maxnreg": 64},
+    ]
+    assert found.provenance["origin"]["none_is_0"] == ["maxnreg"]
+
+
+def test_configs_with_long_names_are_numbered(tmp_path: Path) -> None:
+    many = ", ".join(f"a_rather_long_parameter_{i}: {{}}" for i in range(6))
+    keys = list(SCENARIOS)[:2]
+    rows = dict(zip(keys, (many.format(*range(1, 7)), many.format(*range(6))), strict=True))
+    found = _imported(tmp_path, cache(cache=rows, timings={key: [1.0] for key in rows}))
+    assert [config.id for config in found.configs] == ["c0001", "c0002"]
+    assert found.configs[0].parameters["a_rather_long_parameter_0"] == 0
 
 
 def test_columns_keep_their_order_when_winners_move(tmp_path: Path, table: Any) -> None:

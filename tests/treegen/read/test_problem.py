@@ -208,7 +208,11 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"configs": TWINS}, "configs narrow and other differ only in parameters unknown to the spec"),
     ({}, _configs(warps=None), "config narrow lacks the parameter warps of scale"),
     ({}, _configs(variant="fast"), "config narrow has variant 'fast'; known: plain"),
-    ({}, _configs(variant=None), "config narrow has variant None; known: plain"),
+    (
+        {"config": {"variants": ["plain", "split"], "parameters": {"block": "B", "warps": "W"}}},
+        _configs(variant=None),
+        "config narrow has variant None; known: plain, split",
+    ),
     ({"features": ["rows", "columns"], "derived": {"heads": "columns // 4"}}, {}, "column heads is not what"),
     ({**DEEP, "split_on": ["depth"]}, {}, "holds none of the features that scale may split on"),
     ({**DEEP, "trusted_as_measured": ["depth"]}, {}, "does not hold depth, which the spec trusts only as"),
@@ -223,6 +227,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {},
         "has no 'ROWS', which the spec translates; it has block, columns, heads, ",
     ),
+    ({"invariants": ["heads <= 2", "rows < 8"]}, {"shapes": [(7, 1, 2), (8, 1, 2)]}, "scenario s002 breaks"),
     (RENAMED, {}, "has two columns called rows once its words are translated"),
 ]
 

@@ -54,6 +54,20 @@ def test_a_symbolic_link_to_itself(tmp_path: Path, key: str) -> None:
     assert error_of(read_spec, path).startswith(f"{path}:")
 
 
+@pytest.mark.parametrize(
+    "folder", [".git", ".git/out", "class", "a-b", "out/2", "treegen.yaml", "a/../class"]
+)
+def test_an_output_that_python_cannot_import(tmp_path: Path, folder: str) -> None:
+    path = write_spec(tmp_path, _naming("output", folder))
+    why = "lies in git's own folder" if ".git" in folder else "must end in a name that Python can import"
+    assert f"{path}:2: output: {folder!r} {why}" in error_of(read_spec, path)
+
+
+def test_an_output_further_down(tmp_path: Path) -> None:
+    path = write_spec(tmp_path, _naming("output", "my-package/trees"))
+    assert read_spec(path).output == tmp_path / "my-package/trees"
+
+
 def test_paths_start_at_the_specs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_spec(tmp_path / "project")
     (tmp_path / "cwd").mkdir()

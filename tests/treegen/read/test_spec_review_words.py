@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_builders import KERNEL, spec, write_spec
+from treegen_builders import KERNEL, error_of, spec, write_spec
 from treegen_strategies import examples
 
 from treegen.core.spec import KernelSpec, Regime
@@ -35,6 +35,17 @@ def test_words_name_features_derived_features_and_parameters(tmp_path: Path) -> 
 )
 def test_a_regime_is_a_half_line_of_a_feature(tmp_path: Path, text: str, regime: Regime) -> None:
     assert dict(_read(tmp_path, regimes={"decode": text}).regimes) == {"decode": regime}
+
+
+@pytest.mark.parametrize(("entry", "says"), [
+    ("rows", "invariant 'rows' "),
+    ("rows <= block", "invariant 'rows <= block' "),
+    (7, "invariants: holds 7, which is not a comparison"),
+    ({"holds": "rows > 0"}, "invariants: holds a mapping, which is not a comparison"),
+])  # fmt: skip
+def test_an_invariant_compares_features(tmp_path: Path, entry: object, says: str) -> None:
+    path = write_spec(tmp_path, spec(invariants=["area >= rows", entry]))
+    assert says in error_of(read_spec, path)
 
 
 @examples(100)

@@ -69,7 +69,7 @@ MISSING = {
     "root": ["format", "output", "devices", "kernels"],
     "device": ["vendor"],
     "kernel": ["features", "config", "fallback", "tree", "tables"],
-    "config": ["variants", "parameters"],
+    "config": ["parameters"],
     "fallback": ["variant", "warps"],
     "tree": ["max_depth", "max_leaves"],
     "translate": ["variant", "rename"],

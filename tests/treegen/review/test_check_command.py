@@ -130,7 +130,7 @@ def test_a_missing_module_and_the_module_of_another_device(project: Path, check:
     shutil.move(project / MODULE, project / default)
     assert section(check(FOUND, "--skip", "fresh"), "modules")[1:] == [
         f"    {MODULE}: no such file",
-        f"    {default}: is the module of another device",
+        f"    {default}: is the module of another device, or has fewer `values` than the spec; run `treegen build`",
     ]
 
 

@@ -24,6 +24,7 @@ from treegen_builders import (
 )
 from treegen_strategies import examples
 
+from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.tree import Leaf, Split, choose
 from treegen.review.explain.completed_shape import complete, parse_features
@@ -103,6 +104,46 @@ def test_of_scenarios_as_near_the_middle_one_is_taken(measured: Problem) -> None
     assert 50 < shape.values["rows"] < 150 and 50 < shape.values["columns"] < 150
 
 
+INVARIANTS = ["rows <= columns", "area <= 1000 * heads", "heads <= shared_memory"]
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+    shapes = [(rows, columns, heads) for rows, columns, heads in SHAPES if rows <= columns <= 1000 // rows]
+    return problem(tmp_path_factory.mktemp("limited"), {"invariants": INVARIANTS}, shapes=shapes)
+
+
+@pytest.mark.parametrize(("given_", "broken"), [
+    ({"rows": 9, "columns": 8}, "rows <= columns"),
+    ({"rows": 90, "columns": 95, "heads": 8}, "area <= 1000 * heads"),
+    ({"heads": 300_000}, "heads <= shared_memory"),
+])  # fmt: skip
+def test_an_impossible_shape_is_refused(limited: Problem, given_: dict[str, int], broken: str) -> None:
+    message = error_of(complete, given_, limited)
+    shape = " ".join(f"{name}={value}" for name, value in given_.items())
+    assert message == f"{shape}: no shape is like this, as it breaks the invariant {broken!r}"
+
+
+@examples(60)
+@given(st.dictionaries(st.sampled_from(FEATURES), st.integers(1, 400), min_size=1, max_size=2))
+def test_a_shape_is_completed_to_a_possible_one(limited: Problem, known: dict[str, int]) -> None:
+    try:
+        values = complete(known, limited).values
+    except InputError as error:
+        message = str(error)
+        assert "breaks the invariant" in message or "no scenario completes this" in message
+        return
+    assert {name: values[name] for name in known} == known
+    assert values["rows"] <= values["columns"] and values["area"] <= 1000 * values["heads"]
+
+
+def test_scenarios_that_complete_a_shape_to_an_impossible_one_are_passed_over(limited: Problem) -> None:
+    shape = complete({"rows": 5, "heads": 8}, limited)
+    near = {"rows": 5, "columns": shape.values["columns"], "heads": 8}
+    assert tuple(near.values()) in SHAPES and shape.values["columns"] >= 5
+    assert "no scenario completes this" in error_of(complete, {"rows": 399}, limited)
+
+
 @pytest.fixture(scope="module")
 def mi300x() -> TunedModule:
     return read_tuned_module(REPOSITORY / "treegen.yaml", "unified_attention", "amd_mi300x")
@@ -110,7 +151,7 @@ def mi300x() -> TunedModule:
 
 def test_a_foreign_table_s_averages_follow_from_raw_features_or_are_given(mi300x: TunedModule) -> None:
     raw = {"num_seqs": 8, "num_query_tokens": 80, "num_kv_tokens": 16_384, "num_query_heads": 32}
-    shape = complete({**raw, "num_kv_heads": 4}, mi300x.problem)
+    shape = complete({**raw, "num_kv_heads": 4, "max_query_len": 10, "max_seq_len": 2048}, mi300x.problem)
     values = shape.values
     assert (values["avg_query_len"], values["avg_seq_len"], values["queries_per_kv"]) == (10, 2048, 8)
     assert not {"avg_query_len", "avg_seq_len", "queries_per_kv"} & set(shape.assumed)

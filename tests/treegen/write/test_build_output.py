@@ -204,6 +204,15 @@ def test_a_hand_written_file_is_not_replaced(tmp_path: Path, refusal: Callable[.
     refusal(tmp_path, "build", "--spec", write_project(tmp_path))
 
 
+@pytest.mark.parametrize("folder", ["", ".", "class", ".git", "out/.git/x", "a-b", "/"])
+def test_an_output_that_python_cannot_import(
+    tmp_path: Path, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    write_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert refusal(tmp_path, "build", "--output", folder).startswith(f"--output '{folder or '.'}': ")
+
+
 @pytest.mark.parametrize("folder", ["projects/other/generated", "generated"])
 def test_the_output_of_another_project_further_down_stays(tmp_path: Path, folder: str) -> None:
     other = tmp_path / "out" / folder

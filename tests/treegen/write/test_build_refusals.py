@@ -107,7 +107,7 @@ def test_no_spec(
 @pytest.mark.parametrize(
     ("obstacle", "arguments", "says"),
     [
-        (None, ["--output", "a\0b"], "a\\x00b: "),
+        (None, ["--output", "a\0b"], "'a\\x00b': "),
         ("generated", [], "generated: is a file, but a folder belongs there"),
         ("generated/scale", [], "generated/scale: is a file, but a folder belongs there"),
         ("generated/scale/config.py/inside", [], "config.py: is a folder, but a file belongs there"),

@@ -44,7 +44,8 @@ def read_modules(spec: Spec) -> CommittedModules:
         if device_module(kernel, device.key, device.limits, module.tree) == module.text:
             modules[kernel.name, device.key] = module
         else:
-            problems.append(f"{path}: is the module of another device")
+            other = "of another device, or has fewer `values` than the spec"
+            problems.append(f"{path}: is the module {other}; run `treegen build`")
     return CommittedModules(modules, tuple(problems))
 
 

@@ -21,8 +21,8 @@ from treegen.review.eval.page import TITLE, page
 from treegen.review.eval.progress import progress
 from treegen.review.eval.tables import EvalSettings, read_tables
 from treegen.review.eval.terminal import show_report
-from treegen.review.overwrite import check_replaceable
 from treegen.write.files import check_writable, write_files
+from treegen.write.overwrite import check_replaceable
 
 PAGE, FIGURES = "eval.md", "eval.json"
 FORMAT = 1

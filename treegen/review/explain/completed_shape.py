@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
 from treegen.core import expr
 from treegen.core.errors import InputError, shown
-from treegen.core.problem import Problem
+from treegen.core.problem import Problem, broken_invariant
 from treegen.core.spec import DeviceSpec, KernelSpec
 from treegen.review.explain.feature_space import feature_space
 
@@ -31,8 +32,12 @@ class CompletedShape:
     not_in_table: tuple[str, ...]  # features that the table neither holds nor implies
 
 
-def parse_features(words: Sequence[str]) -> dict[str, int]:
+def parse_features(
+    words: Sequence[str], values: Mapping[str, Mapping[int, str]] = MappingProxyType({})
+) -> dict[str, int]:
     """The integers that words such as `num_seqs=8` or `max_seq_len=4_096` give to features.
+
+    values: the spec's words for values, so that `dtype=bf16` is understood as well.
 
     Raises InputError for a word without `=`, a name given twice, and a value that is not an integer within
     62 bits. Names are checked by `complete`.
@@ -43,6 +48,7 @@ def parse_features(words: Sequence[str]) -> dict[str, int]:
         place = word if len(word) <= _QUOTED else word[: _QUOTED - 3] + "..."
         if not equals or not name:
             raise InputError(place or "''", "must be feature=value, such as num_seqs=8")
+        text = next((str(number) for number, known in values.get(name, {}).items() if known == text), text)
         if not _INTEGER.fullmatch(text):
             raise InputError(place, "the value must be an integer, such as 4096 or 4_096")
         if len(text) > _MOST_CHARACTERS or int(text).bit_length() > BITS:
@@ -57,34 +63,54 @@ def complete(given: Mapping[str, int], problem: Problem) -> CompletedShape:
     """Find a value for at least every feature that the table holds.
 
     A feature that is neither given nor implied comes from the scenario that is nearest in the known features.
-    If several are equally near, it comes from the one nearest to their medians. Raises InputError for a
-    feature that is unknown or follows from others.
+    If several are equally near, it comes from the one nearest to their medians. A scenario with which the
+    shape breaks an invariant is passed over. Raises InputError for a feature that is unknown or follows from
+    others, and for a shape that breaks an invariant.
     """
     kernel, device = problem.kernel, problem.device
     for name, value in given.items():
         _check_name(name, value, problem)
     known = _with_implied(given, kernel, device, "")
-    needed = independent(problem)
-    assumed: list[str] = []
+    if (broken := broken_invariant(kernel, device, known)) is not None:
+        shape = " ".join(f"{name}={value}" for name, value in given.items())
+        raise InputError(shape, f"no shape is like this, as it breaks the invariant {shown(broken.text)}")
+    assumed: tuple[str, ...] = ()
     source = None
-    if any(name not in known for name in needed):
-        row = _nearest(known, problem)
+    if any(name not in known for name in independent(problem)):
+        known, assumed, row = _nearest_possible(known, problem)
         source = problem.scenarios[row]
-        # Raw features first: together with the given ones they may imply a derived column of the table.
-        for part in (kernel.features, tuple(kernel.derived)):
-            added = [name for name in part if name in needed and name not in known]
-            taken = {name: int(problem.column(name)[row]) for name in added}
-            where = f" with the features taken from {source}"
-            known = _with_implied({**known, **taken}, kernel, device, where)
-            assumed += added
     order = [*kernel.features, *kernel.derived]
     return CompletedShape(
         {name: known[name] for name in order if name in known},
         tuple(name for name in order if name in given),
-        tuple(assumed),
+        assumed,
         source,
         tuple(name for name in order if name not in problem.names),
     )
+
+
+def _nearest_possible(
+    known: Mapping[str, int], problem: Problem
+) -> tuple[dict[str, int], tuple[str, ...], int]:
+    """The shape with the features of the nearest scenario that breaks no invariant with the known ones.
+
+    Returns all features, the names of those that were taken, and the scenario's row.
+    """
+    kernel, device, needed = problem.kernel, problem.device, independent(problem)
+    for row in _nearest_first(known, problem):
+        values, assumed = dict(known), []
+        # Raw features first: together with the given ones they may imply a derived column of the table.
+        for part in (kernel.features, tuple(kernel.derived)):
+            added = [name for name in part if name in needed and name not in values]
+            taken = {name: int(problem.column(name)[row]) for name in added}
+            where = f" with the features taken from {problem.scenarios[row]}"
+            values = _with_implied({**values, **taken}, kernel, device, where)
+            assumed += added
+        if broken_invariant(kernel, device, values) is None:
+            return values, tuple(assumed), row
+    shape = " ".join(f"{name}={value}" for name, value in known.items() if name not in kernel.derived)
+    what = "no scenario completes this to a shape that breaks no invariant; give more features"
+    raise InputError(shape, what)
 
 
 def independent(problem: Problem) -> tuple[str, ...]:
@@ -137,14 +163,17 @@ def _with_implied(
     return values
 
 
-def _nearest(known: Mapping[str, int], problem: Problem) -> int:
+def _nearest_first(known: Mapping[str, int], problem: Problem) -> Iterator[int]:
+    """The rows of the problem, nearest first; of equally near ones, first those near to their median."""
     names = [name for name in problem.names if name in known]
     if not names:
         choice = ", ".join(independent(problem))
         raise InputError(problem.table.folder, f"holds none of the given features; give one of {choice}")
     space = feature_space(problem, names)
     distances = space.distances(space.at(known))
-    tied = np.flatnonzero(distances == distances.min())
-    points = feature_space(problem).points[tied]
-    from_median = ((points - np.median(points, axis=0)) ** 2).sum(axis=1)
-    return int(tied[np.argmin(from_median.round(6))])
+    all_points = feature_space(problem).points
+    for distance in np.unique(distances):
+        tied = np.flatnonzero(distances == distance)
+        points = all_points[tied]
+        from_median = ((points - np.median(points, axis=0)) ** 2).sum(axis=1)
+        yield from tied[np.argsort(from_median.round(6), kind="stable")].tolist()

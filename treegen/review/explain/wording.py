@@ -9,7 +9,7 @@ from treegen.review.explain.estimate import RangedValue, RunnerUp
 from treegen.review.explain.explanation import Explanation, Neighbour
 from treegen.review.explain.outside import Between, Beyond, Outside
 from treegen.review.explain.tree_path import PathStep
-from treegen.review.words import range_words, region_words
+from treegen.review.words import bounds_words, region_words, value_words
 
 _CONSTRAINT = 40  # characters of a constraint that are shown
 
@@ -41,25 +41,32 @@ def shape_lines(explanation: Explanation) -> list[str]:
 
 def outside_line(reason: Outside, kernel: KernelSpec) -> str:
     if isinstance(reason, Beyond):
-        measured = f"the table measured {range_words(reason.least, reason.greatest)}"
-        return f"{_word(reason.feature, kernel)} {reason.value:,}: {measured}"
+        measured = f"the table measured {bounds_words(reason.feature, reason.least, reason.greatest, kernel)}"
+        return (
+            f"{_word(reason.feature, kernel)} {value_words(reason.feature, reason.value, kernel)}: {measured}"
+        )
     if isinstance(reason, Between):
-        measured = f"the table measured {reason.below:,} and {reason.above:,}, nothing between"
-        return f"{_word(reason.feature, kernel)} {reason.value:,}: {measured}"
+        below, value, above = (
+            value_words(reason.feature, number, kernel)
+            for number in (reason.below, reason.value, reason.above)
+        )
+        measured = f"the table measured {below} and {above}, nothing between"
+        return f"{_word(reason.feature, kernel)} {value}: {measured}"
     usual = f"99% of the scenarios have another within {reason.usual:.2f}"
     return f"the nearest scenario is {reason.distance:.2f} doublings away; {usual}"
 
 
 def config_words(config: Config, kernel: KernelSpec) -> str:
     """The parameters that are not at their default."""
-    parameters = (f"{_word(name, kernel)} {value:,}" for name, value in kernel.non_defaults(config))
+    parameters = (_named_value(name, value, kernel) for name, value in kernel.non_defaults(config))
     return f"{config.variant}: {', '.join(parameters)}"
 
 
 def path_row(step: PathStep, kernel: KernelSpec) -> list[str]:
     """A split, the shape's value, the answer, and the origin of the split."""
-    question = f"{_word(step.feature, kernel)} {range_words(None, step.threshold)}?"
-    return [question, f"{step.value:,}", "yes" if step.answer else "no", _kind(step)]
+    question = f"{_word(step.feature, kernel)} {bounds_words(step.feature, None, step.threshold, kernel)}?"
+    value = value_words(step.feature, step.value, kernel)
+    return [question, value, "yes" if step.answer else "no", _kind(step)]
 
 
 def region_line(explanation: Explanation) -> str:
@@ -97,7 +104,7 @@ def runner_up_row(runner: RunnerUp, kernel: KernelSpec) -> list[str]:
 def neighbour_lines(neighbour: Neighbour, kernel: KernelSpec) -> list[str]:
     lines = [f"{neighbour.scenario}, {neighbour.distance:.2f} doublings away"]
     if neighbour.differs:
-        differs = (f"{_word(name, kernel)} {value:,}" for name, value in neighbour.differs)
+        differs = (_named_value(name, value, kernel) for name, value in neighbour.differs)
         lines.append(f"there {', '.join(differs)}")
     return [*lines, _launched_there(neighbour, kernel)]
 
@@ -138,5 +145,9 @@ def _word(name: str, kernel: KernelSpec) -> str:
 
 
 def _listed(names: Iterable[str], explanation: Explanation) -> str:
-    values = explanation.shape.values
-    return ", ".join(f"{_word(name, explanation.tuned.kernel)} {values[name]:,}" for name in names)
+    kernel, values = explanation.tuned.kernel, explanation.shape.values
+    return ", ".join(_named_value(name, values[name], kernel) for name in names)
+
+
+def _named_value(name: str, value: int, kernel: KernelSpec) -> str:
+    return f"{_word(name, kernel)} {value_words(name, value, kernel)}"

@@ -18,13 +18,13 @@ from treegen.read.spec_file import find_spec, read_spec
 from treegen.review.compiled_trees import Module, ModuleKey, read_trees
 from treegen.review.eval.progress import progress
 from treegen.review.eval.tables import EvalSettings, read_tables
-from treegen.review.overwrite import check_replaceable
+from treegen.review.report import figures
 from treegen.review.report.colours import ConfigStyle, config_styles
-from treegen.review.report.figures import PNG, image
 from treegen.review.report.page import MARK, page
 from treegen.review.report.section import section
 from treegen.review.report.study import StudyTask, study
 from treegen.write.files import check_writable, write_files
+from treegen.write.overwrite import check_replaceable
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def run(settings: ReportSettings, fit: Fit = fit_tree) -> None:
     if settings.images is not None:
         check_writable(settings.images, names)
         for name in names:
-            check_replaceable(settings.images / name, "treegen report", PNG)
+            check_replaceable(settings.images / name, "treegen report", figures.MARK)
     with progress() as tell, processes(min(settings.jobs or os.cpu_count() or 1, len(tasks)), tell) as spread:
         studies = spread("studying", study, tasks)
     styles = _styles(spec, modules)
@@ -60,7 +60,7 @@ def run(settings: ReportSettings, fit: Fit = fit_tree) -> None:
     ]
     text = page(sections, [style for of_kernel in styles.values() for style in of_kernel.values()])
     if settings.images is not None:
-        images = [image(module, styles[module.problem.kernel.name]) for module in studies]
+        images = [figures.image(module, styles[module.problem.kernel.name]) for module in studies]
         write_files(settings.images, dict(zip(names, images, strict=True)))
         for name in names:
             print(settings.images / name)

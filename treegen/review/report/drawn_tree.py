@@ -11,7 +11,7 @@ import numpy.typing as npt
 from treegen.core.problem import Problem
 from treegen.core.spec import Config
 from treegen.core.tree import Leaf, Split, Tree, depth, halves, size
-from treegen.review.words import range_words, region_words
+from treegen.review.words import bounds_words, region_words
 
 Ints = npt.NDArray[np.int64]
 
@@ -68,7 +68,8 @@ def _node(tree: Tree, words: str, problem: Problem, rows: Ints, cost: Ints) -> D
         if len(guarded) != 1:
             break
         is_low = guarded[0] is low
-        bound = range_words(None, tree.threshold) if is_low else range_words(tree.threshold + 1, None)
+        least, greatest = (None, tree.threshold) if is_low else (tree.threshold + 1, None)
+        bound = bounds_words(tree.feature, least, greatest, problem.kernel)
         bounds.setdefault(problem.kernel.words.get(tree.feature, tree.feature), []).append(bound)
         tree, _, rows = high if is_low else low
     guards = tuple(f"{word} {' or '.join(parts)}" for word, parts in bounds.items())

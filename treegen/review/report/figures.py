@@ -18,8 +18,9 @@ from treegen.review.report.svg import inline
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PNG = b"\x89PNG\r\n"
-"""The first bytes of every image."""
+_SOFTWARE = "treegen report"
+MARK = b"Software\0" + _SOFTWARE.encode()
+"""Bytes that every image holds."""
 
 _SETTINGS: Mapping[str, Any] = {
     "text.parse_math": False,  # words may come from tables
@@ -89,7 +90,7 @@ def image(study: ModuleStudy, styles: Mapping[Config, ConfigStyle]) -> bytes:
         for axes, plane in zip(places, study.planes, strict=True):
             draw_map(axes, study, plane, styles)
         out = io.BytesIO()
-        figure.savefig(out, format="png", metadata={"Software": None})
+        figure.savefig(out, format="png", metadata={"Software": _SOFTWARE})
     return out.getvalue()
 
 

@@ -11,6 +11,7 @@ from treegen.review.report import colours, wording
 from treegen.review.report.charts import CUT, SLOW
 from treegen.review.report.colours import ConfigStyle
 from treegen.review.report.section import PageSection
+from treegen.review.words import value_words
 
 MARK = "Made by <code>treegen report</code>"
 """A text of every page, by which one may be replaced."""
@@ -26,6 +27,7 @@ def page(sections: Sequence[PageSection], styles: Sequence[ConfigStyle]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["value"] = lambda kernel, name, number: value_words(name, number, kernel)
     return environment.get_template("report.html.j2").render(
         sections=sections,
         light=_declarations({name: pair[0] for name, pair in variables.items()}),

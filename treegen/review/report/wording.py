@@ -12,6 +12,7 @@ from treegen.core.spec import Config, KernelSpec, Regime
 from treegen.core.table import Table
 from treegen.crossval.heldout import Quality
 from treegen.review.report.study import ModuleStudy
+from treegen.review.words import value_words
 
 NOTHING = "-"
 _TIMES = "\N{MULTIPLICATION SIGN}"
@@ -38,7 +39,10 @@ def microseconds(time: float) -> str:
 
 def config_words(config: Config, kernel: KernelSpec) -> str:
     """`qblock: 64 rows, 32 keys a step, 4 warps`."""
-    parts = [f"{value} {kernel.words.get(name, name)}" for name, value in kernel.non_defaults(config)]
+    parts = [
+        f"{kernel.values.get(name, {}).get(value, value)} {kernel.words.get(name, name)}"
+        for name, value in kernel.non_defaults(config)
+    ]
     return f"{config.variant}: {', '.join(parts)}" if parts else config.variant
 
 
@@ -48,7 +52,7 @@ def scenario_words(problem: Problem, row: int) -> str:
     parts = [name for name, regime in kernel.regimes.items() if _holds(regime, values)]
     for name in kernel.features:
         if name in values and int(problem.column(name).min()) != int(problem.column(name).max()):
-            parts.append(f"{kernel.words.get(name, name)} {values[name]:,}")
+            parts.append(f"{kernel.words.get(name, name)} {value_words(name, values[name], kernel)}")
     return ", ".join(parts)
 
 

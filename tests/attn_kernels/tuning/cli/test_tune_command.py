@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from attn_kernels.tuning.scenarios.recorded import read_recorded
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.space.space import declared, declared_mixed
 
+REPOSITORY = Path(__file__).parents[4]
 pytestmark = pytest.mark.usefixtures("batches")
 
 
@@ -55,6 +57,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     (["--gpus", "-1"], "--gpus '-1': expected all, or numbers such as 0,1"),
     (["--gpus", ""], "--gpus '': expected all"),
     (["--gpus", "7"], "--gpus '7': expected different numbers below 2"),
+    (["--gpus", "7", "--dry-run"], "--gpus '7': expected different numbers below 2"),
     (["--gpus", "0,0"], "--gpus '0,0': expected different numbers below 2"),
     (["--replay", "nope"], "nope: no such table folder (it would hold run.yaml, "),
     (["--replay", "."], "run.yaml: no such file"),
@@ -90,9 +93,55 @@ def test_without_a_gpu_a_run_says_what_is_possible(
 ) -> None:
     gpus(0)
     assert "no GPU here; --dry-run describes the run" in refused(capsys)
-    assert "no GPU here" in refused(capsys, "--gpus", "0", "--scenarios", "quick")
+    assert "--gpus 0: no GPU here" in refused(capsys, "--gpus", "0", "--scenarios", "quick")
+    assert "--gpus 7: no GPU here" in refused(capsys, "--gpus", "7", "--dry-run")
     monkeypatch.delenv("TRITON_INTERPRET")
     assert "set TRITON_INTERPRET=1" in refused(capsys, "--gpus", "cpu")
+
+
+def test_a_dry_run_never_promises_more_time_than_the_budget(
+    gpus: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpus(0)
+    rounds = {}
+    for budget in (60, 600, 1_000_000):
+        assert main.main(["--scenarios", "batches.jsonl", "--dry-run", "--budget", str(budget)]) == 0
+        rounds[budget] = capsys.readouterr().out.splitlines()[-1]
+    cut, enough = re.search(
+        r", 36 s of the budget for about \d+ of (\d+) cells; --budget (\d+) ", rounds[60]
+    ).groups()
+    assert f", {cut} cells, about " in rounds[1_000_000]
+    for budget, whole in ((int(enough) - 2, False), (int(enough), True)):
+        main.main(["--scenarios", "batches.jsonl", "--dry-run", "--budget", str(budget)])
+        assert (f", {cut} cells, about " in capsys.readouterr().out) == whole
+
+
+WITHOUT_TORCH = """
+import runpy, sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "triton"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+sys.argv[0] = "attn-tune"
+runpy.run_module("attn_kernels.tuning", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(("arguments", "code", "out", "err"), [
+    (["--help"], 0, "usage: attn-tune", ""),
+    (["--nope"], 2, "", "unrecognized arguments: --nope\n"),
+    (["--dry-run"], 2, "", "attn-tune needs torch: pip install 'attn-kernels[tune]'\n"),
+])  # fmt: skip
+def test_without_torch_it_helps_and_says_what_to_install(
+    arguments: list[str], code: int, out: str, err: str
+) -> None:
+    program = [sys.executable, "-c", WITHOUT_TORCH, *arguments]
+    done = subprocess.run(
+        program, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    )
+    assert (done.returncode, done.stdout[: len(out)]) == (code, out)
+    assert done.stderr.endswith(err) and (err or not done.stderr) and "Traceback" not in done.stderr
 
 
 def test_a_dry_run_says_what_a_run_would_do_and_needs_no_gpu(

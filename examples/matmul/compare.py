@@ -1,0 +1,139 @@
+"""The generated module beside the best measured config, Triton's autotuner and torch, on unseen shapes.
+
+    python compare.py [--autotuned N]
+
+The slowdowns over the best config come from the table of `untuned.py`. Times beside torch and the autotuner,
+and the host's time of a launch, are measured here.
+"""
+
+import argparse
+import math
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from statistics import geometric_mean, median
+
+import torch
+from heuristics.matmul import MODULES
+from matmul import matmul, matmul_kernel
+from untuned import UNTUNED
+
+from triton_tune.bench.timing import time_launches
+from tuning_table import read_run
+from tuning_table.table import Failure
+
+KEY = "nvidia_h200"
+SETS = 4  # of tensors that consecutive launches rotate among
+LAUNCHES = 2000
+SMALL = {"M": 64, "N": 128, "K": 128}  # so small that the host's time is the time of a launch
+
+
+def slowdowns(folder: Path) -> tuple[dict[str, float], list[str]]:
+    """By scenario, the chosen config's median time over the best; and the scenarios where it is untimed."""
+    table = read_run(folder)
+    cells: dict[str, dict[str, list[float]]] = {}
+    for visit in table.visits:
+        for config, cell in visit.cells.items():
+            if not isinstance(cell, Failure):
+                cells.setdefault(visit.scenario, {}).setdefault(config, []).append(cell)
+    ids = {tuple(config.parameters.items()): config.id for config in table.header.configs}
+    found, untimed = {}, []
+    for scenario, row in cells.items():
+        shape = dict(zip(table.header.features, table.scenarios[scenario], strict=True))
+        chosen = MODULES[KEY].choose(**shape)._asdict()
+        config = ids.get(tuple((name, value) for name, value in chosen.items() if name != "variant"))
+        times = {name: median(values) for name, values in row.items()}
+        if config in times:
+            found[scenario] = times[config] / min(times.values())
+        else:
+            untimed.append(scenario)
+    return found, untimed
+
+
+def microseconds(product: Callable[..., torch.Tensor], shape: dict[str, int]) -> float:
+    """The time of a product on the GPU, by graph replay."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    with device:
+        sets = [UNTUNED.arguments(**shape) for _ in range(SETS)]
+    for a, b in sets:
+        product(a, b)
+    floor = 2 * math.prod(shape.values()) / 1e9  # at 1,000 TFLOP/s
+    return time_launches([lambda s=s: product(*s) for s in sets], device, least_us=floor)
+
+
+def launch_microseconds(launch: Callable[[], object]) -> float:
+    """The host's time of a launch: the median of 5 rounds."""
+    rounds = []
+    for _ in range(6):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(LAUNCHES):
+            launch()
+        rounds.append(1e6 * (time.perf_counter() - start) / LAUNCHES)
+        torch.cuda.synchronize()
+    return median(rounds[1:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--autotuned", type=int, default=4, help="shapes to autotune here (default: 4)")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+
+    found, untimed = slowdowns(Path("untuned_data/matmul") / KEY)
+    ranked = sorted(found.values())
+    print(
+        f"{len(found)} shapes of a model that was not tuned; in {len(untimed)} others the choice is untimed"
+    )
+    print(
+        f"chosen over best measured: {geometric_mean(ranked):.4f} (geometric mean), "
+        f"{ranked[int(0.95 * (len(ranked) - 1))]:.3f} (95%), {ranked[-1]:.3f} (worst)"
+    )
+
+    ratios = {"up to 64 rows": [], "over 64 rows": []}
+    for shape in UNTUNED.shapes:
+        ours, torchs = microseconds(matmul, shape), microseconds(torch.matmul, shape)
+        ratios["up to 64 rows" if shape["M"] <= 64 else "over 64 rows"].append(torchs / ours)
+    for name, values in ratios.items():
+        print(f"torch's time over ours, {name}: {geometric_mean(values):.3f}")
+
+    tuner = matmul_kernel.fn
+    spread = list(UNTUNED.shapes)[:: max(1, len(UNTUNED.shapes) // max(1, options.autotuned))]
+    for shape in spread[: options.autotuned]:
+        with torch.device("cuda"):
+            a, b = UNTUNED.arguments(**shape)
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        matmul(a, b, tuner)
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - start
+        theirs, ours = microseconds(lambda a, b: matmul(a, b, tuner), shape), microseconds(matmul, shape)
+        print(f"autotuner, {shape}: {seconds:.1f} s to choose; its time over ours {theirs / ours:.3f}")
+
+    with torch.device("cuda"):
+        a, b = UNTUNED.arguments(**SMALL)
+    c = torch.empty(SMALL["M"], SMALL["N"], device="cuda", dtype=a.dtype)
+    arguments = (a, b, c, *SMALL.values(), a.stride(0), b.stride(0), c.stride(0))
+    matmul(a, b)
+    matmul(a, b, tuner)
+    bare, config = tuner.fn, tuner.best_config.all_kwargs()
+    ways: dict[str, Callable[[], object]] = {
+        "@tuned": lambda: matmul_kernel[(1,)](*arguments),
+        "@triton.autotune, warm": lambda: tuner[(1,)](*arguments),
+        "one fixed config": lambda: bare.run(*arguments, grid=(1,), warmup=False, **config),
+        "choosing alone": lambda: matmul_kernel.chosen(*arguments),
+    }
+    for name, launch in ways.items():
+        launch()
+        print(f"host's time of a launch, {name}: {launch_microseconds(launch):.2f} us")
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = matmul(a, b)
+    graph.replay()
+    print(f"captured in a CUDA graph, equal to a launch: {torch.equal(captured, matmul(a, b))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""treegen import triton: files that Triton's own autotuner writes, on the installed version of Triton."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from treegen_builders import REPOSITORY
+
+from treegen.cli.main import main
+from treegen.core.table import Cells, Table, median_times
+from treegen.read.table_file import read_table
+
+Refuse = Callable[..., str]
+GPU = "NVIDIA H100 80GB HBM3"
+NAMED = ["--device", GPU, "--features", "n,causal"]
+
+# One entry of scale.autotune.json, which tests/helpers/write_triton_cache.py let Triton 3.9.0 write.
+ENTRY = (
+    '[{"kwargs": {"BLOCK": 64}, "num_warps": 2, "num_ctas": 1, "num_stages": 3, "maxnreg": null, '
+    '"pre_hook": null, "ir_override": null}, [0.004, 0.00392, 0.00408]]'
+)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Triton cache folder."""
+    pytest.importorskip("triton")
+    folder = tmp_path_factory.mktemp("triton")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    subprocess.run(
+        [sys.executable, REPOSITORY / "tests/helpers/write_triton_cache.py"],
+        env={**environment, "TRITON_CACHE_DIR": str(folder)},
+        check=True,
+    )
+    return folder
+
+
+def _import(source: Path, to: Path, *options: str) -> Table:
+    assert main(["import", "triton", str(source), "--to", str(to), *options]) == 0
+    return read_table(to / "scale/nvidia_h100")
+
+
+def test_all_times_of_a_cache_that_triton_wrote(written: Path, tmp_path: Path) -> None:
+    table = _import(written, tmp_path, *NAMED)
+    assert (table.kernel, table.device_name, table.cells) == ("scale", GPU, Cells.MEASURED)
+    assert table.feature_names == ("n", "causal", "argument_dtype_0")
+    assert dict(table.words) == {"argument_dtype_0": ("torch.float16", "torch.float32")}
+    by_n = dict(zip(table.features[:, 0].tolist(), median_times(table).tolist(), strict=True))
+    assert by_n == {1000: [4, 6, math.inf], 1 << 20: [90, 30, 50]}
+    assert sorted(map(tuple, table.features.tolist())) == [(1000, 0, 1), (1 << 20, 1, 0)]
+    assert [dict(config.parameters) for config in table.configs][1] == {
+        "BLOCK": 1024,
+        "num_warps": 4,
+        "num_ctas": 1,
+        "num_stages": 3,
+    }
+    assert table.provenance["origin"]["same_in_every_config"]["maxnreg"] == "None"
+
+
+def test_the_words_for_the_spec_are_printed(
+    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _import(written, tmp_path, *NAMED)
+    out = capsys.readouterr().out
+    assert out.startswith(f"{tmp_path}/scale/nvidia_h100: 2 scenarios, 3 configs, measured times\n")
+    assert "      argument_dtype_0: ['torch.float16', 'torch.float32']\n" in out
+
+
+def _write(folder: Path, key: Any, entries: str, name: str = "scale.autotune.json") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f'{{"key": {json.dumps(key)}, "configs_timings": {entries}}}')
+    return path
+
+
+def test_the_same_key_in_two_files_is_two_repeats(tmp_path: Path) -> None:
+    for place in ("a", "b"):
+        _write(tmp_path / place, [8], f"[{ENTRY}]")
+    table = _import(tmp_path, tmp_path / "to", "--device", GPU, "--features", "n")
+    assert (len(table.scenarios), table.row_repeat.tolist()) == (1, [1, 2])
+
+
+@pytest.mark.parametrize(("key", "entries", "options", "says"), [
+    ([8], f"[{ENTRY}]", ["--features", "n"], "does not name the GPU; name it as its driver does, with --dev"),
+    ([8], f"[{ENTRY}]", ["--device", GPU], "has the key [8] without names; give the names in @triton.auto"),
+    ([8], f"[{ENTRY}]", ["--device", GPU, "--features", "n,m"], "a key of 1 values, but --features names 2"),
+    ([[8]], f"[{ENTRY}]", NAMED, "holds more than numbers and texts"),
+    ([8, 1], "[]", NAMED, "lacks a proper 'key' or 'configs_timings': did Triton's autotuner write it?"),
+    ([8, 1], '[[{"num_warps": 4}, [1.0]]]', NAMED, "which is not a config with its times"),
+    ([8, 1], '[[{"kwargs": {"B": 1}}, ["fast"]]]', NAMED, "which is not a config with its times"),
+    ([8, 1], '[[{"kwargs": {"B": 1}}, [NaN]]]', NAMED, "not valid JSON: NaN is not a number"),
+    ([8, 1], '[[{"kwargs": {"B": 1}}, [Infinity]]]', NAMED, "no config has a time in any shape"),
+    ([8, 1], '[[{"kwargs": {"B": 1}}, [0.0]]]', NAMED, "scenario s001 has the time 0.0 microseconds"),
+])  # fmt: skip
+def test_what_is_wrong_is_said_of_tritons_file(
+    tmp_path: Path, refusal: Refuse, key: Any, entries: str, options: list[str], says: str
+) -> None:
+    path = _write(tmp_path / "cache", key, entries)
+    line = refusal(tmp_path, "import", "triton", tmp_path / "cache", "--to", tmp_path / "to", *options)
+    assert line.startswith(f"{path}: ") and says in line
+
+
+def test_other_files_and_folders(tmp_path: Path, refusal: Refuse) -> None:
+    path = _write(tmp_path, [8], f"[{ENTRY}]", "cache.json")
+    line = refusal(tmp_path, "import", "triton", path, *NAMED)
+    assert line == f"{path}: is no file of Triton's autotuner: its name must end in .autotune.json"
+    assert refusal(tmp_path, "import", "triton", tmp_path, *NAMED).endswith("(*.autotune.json)")
+    line = refusal(tmp_path, "import", "triton", tmp_path, "--unit", "ms")
+    assert line == "--unit: is of no use for triton; it is for csv"

@@ -1,0 +1,131 @@
+"""`triton-tune` from a file to a table, in Triton's interpreter."""
+
+import linecache
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from triton_tune.bench import pool
+from triton_tune.cli.main import main
+from tuning_table import read_run
+from tuning_table.table import Failure
+
+FILE = Path(__file__).parents[2] / "helpers" / "scaled_kernel.py"
+SCALED = ("--kernel", "scaled")
+
+Run = Callable[..., list[str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command on the file of this test; the processes that measure are forked, to start at once."""
+    monkeypatch.setattr(pool, "START_METHOD", "fork")
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(FILE, tmp_path / "kernel.py")
+
+    def run_here(*arguments: str, code: int = 0) -> list[str]:
+        linecache.clearcache()  # the file may have changed
+        assert main(["kernel.py", "--gpus", "cpu", *arguments]) == code
+        output = capsys.readouterr()
+        return (output.err if code else output.out).splitlines()
+
+    return run_here
+
+
+TABLE = Path("tuning_data/scaled/cpu_triton_interpreter")
+
+
+def test_a_table_holds_features_words_times_and_what_failed(run: Run) -> None:
+    lines = run(*SCALED)
+    assert lines[:2] == [
+        "scaled: 12 shapes, 5 configs, 60 cells; early_config_prune leaves out 12",
+        "features: N, FLAG (false, true), x_ptr_dtype (float16, float32)",
+    ]
+    recorded = read_run(TABLE)
+    assert recorded.header.features == ("N", "FLAG", "x_ptr_dtype")
+    assert recorded.header.provenance["values"] == {
+        "FLAG": ["false", "true"],
+        "x_ptr_dtype": ["float16", "float32"],
+    }
+    assert recorded.scenarios["size7_flag1_dtypefloat16"] == (7, 1, 0)
+    assert recorded.header.configs[0].id == "B16_M0_W1_S1"
+    assert {config.variant for config in recorded.header.configs} == {None}
+    for visit in recorded.visits:
+        size = recorded.scenarios[visit.scenario][0]
+        for config, cell in visit.cells.items():
+            failed = isinstance(cell, Failure)
+            if "_M1_" in config or "_M3_" in config:
+                assert cell == Failure("disagrees with the reference"), (visit, config)
+            else:
+                excluded = int(config[1:3]) > max(16, size)
+                assert cell == Failure("is left out by early_config_prune") if excluded else not failed
+    assert len({visit.scenario for visit in recorded.visits}) == 12
+
+
+def test_a_finished_run_has_nothing_left(run: Run) -> None:
+    run(*SCALED)
+    before = (TABLE / "times.csv").read_bytes()
+    assert any("nothing is left to measure" in line for line in run(*SCALED))
+    assert (TABLE / "times.csv").read_bytes() == before
+
+
+def test_resetting_and_restoring_are_the_autotuners(run: Run) -> None:
+    run("--kernel", "sums", "--strategy", "full")
+    recorded = read_run(Path("tuning_data/sums/cpu_triton_interpreter"))
+    assert recorded.header.features == ("N",) and recorded.scenarios == {"size10": (10,), "size50": (50,)}
+    assert all(isinstance(cell, float) for visit in recorded.visits for cell in visit.cells.values())
+
+
+def test_another_kernel_or_list_of_shapes_is_another_table(run: Run) -> None:
+    run(*SCALED)
+    source = Path("kernel.py").read_text()
+    Path("kernel.py").write_text(source.replace("x * 3 if FLAG", "x * 4 if FLAG"))
+    assert "holds a run with source_hash" in run(*SCALED, code=2)[0]
+    Path("kernel.py").write_text(source.replace("(7, 40, 100)", "(7, 40)"))
+    assert "but this run has" in run(*SCALED, code=2)[0]
+
+
+def test_a_dry_run_makes_no_table(run: Run) -> None:
+    assert len(run(*SCALED, "--dry-run")) == 2
+    assert not Path("tuning_data").exists()
+
+
+WRONG = {
+    "choose one with --kernel: scaled, sums": (lambda text: text, ()),
+    "defines no Tuning called 'other'": (lambda text: text, ("--kernel", "other")),
+    "kernel.py:3: NameError: name 'missing'": (lambda text: "\n\nmissing()\n", ()),
+    "defines no Tuning at its top level": (lambda text: "import torch\n", ()),
+    "a Tuning needs at least one shape": (
+        lambda text: text.replace('[{"size": 10}, {"size": 50}]', "[]"),
+        (),
+    ),
+    "two Tunings are called sums": (lambda text: text + "\nSECOND = Tuning(**vars(ADDED))\n", ()),
+    "shape {'size': 10}: ValueError: no such size": (
+        lambda text: text.replace("[torch.randn(size)]", "exec('raise ValueError(\"no such size\")')"),
+        ("--kernel", "sums"),
+    ),
+    "shape {'size': 10}: its call did not launch added": (
+        lambda text: text.replace("call=add,", "call=lambda x: x,"),
+        ("--kernel", "sums"),
+    ),
+    "has no @triton.autotune, which states the configs": (
+        lambda text: text.replace("kernel=added", "kernel=added.fn"),
+        ("--kernel", "sums"),
+    ),
+    "shape {'size': 10}: feature N: 10.5 is neither an integer": (
+        lambda text: text.replace("x, total, N=len(x)", "x, total, N=len(x) + 0.5"),
+        ("--kernel", "sums"),
+    ),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_is_wrong_is_said_in_one_line(run: Run, message: str) -> None:
+    change, arguments = WRONG[message]
+    path = Path("kernel.py")
+    path.write_text(change(path.read_text()))
+    (line,) = run(*arguments, code=2)
+    assert line.startswith("triton-tune: ") and message in line, line
+    assert not Path("tuning_data").exists()

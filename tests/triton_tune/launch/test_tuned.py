@@ -1,0 +1,204 @@
+"""`@tuned`: a generated package, an environment variable or the autotuner chooses the config of a launch."""
+
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from triton_tune.launch.overrides import CONFIG, DEVICE, LOG
+from triton_tune.launch.tuned import Tuned, tuned
+
+
+class Config(NamedTuple):
+    variant: str
+    BLOCK: int
+    num_warps: int
+    maxnreg: int = 0
+
+
+SMALL, LARGE = Config("doubled", 16, 1), Config("doubled", 64, 2)
+FALLBACK = Config("doubled", 32, 4)
+VALUES = {"x_ptr_dtype": {"float32": 7}, "MODE": {"none": 0, "twice": 1}}
+
+
+def by_length(*, N: int) -> Config:
+    return SMALL if N <= 20 else LARGE
+
+
+def by_words(*, N: int, x_ptr_dtype: int, MODE: int) -> Config:
+    assert x_ptr_dtype == 7
+    return SMALL if MODE else LARGE
+
+
+def package(choose: Callable[..., Config], name: str = "made.doubled") -> types.ModuleType:
+    """A package as treegen generates it, for the CPU."""
+    names = choose.__code__.co_varnames[: choose.__code__.co_kwonlyargcount]
+    scope: dict[str, object] = {"FALLBACK": FALLBACK}
+    exec(f"def choose(*, {', '.join(names)}): return FALLBACK", scope)
+    made = types.ModuleType(name)
+    made.MODULES = {  # type: ignore[attr-defined]
+        "cpu": types.SimpleNamespace(choose=choose),
+        "default": types.SimpleNamespace(choose=scope["choose"]),
+    }
+    made.VALUES = VALUES  # type: ignore[attr-defined]
+    made.for_device = lambda name, arch, vendor: made.MODULES[vendor].choose  # type: ignore[attr-defined]
+    return made
+
+
+def doubled(x_ptr, y_ptr, seen_ptr, N, BLOCK: tl.constexpr, MODE: tl.constexpr = "none"):
+    """y = 2 x; the block of the launch goes to `seen`."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, 2 * tl.load(x_ptr + at, mask=at < N), mask=at < N)
+    tl.store(seen_ptr, BLOCK)
+
+
+hooked: list[dict[str, object]] = []
+CONFIGS = [
+    triton.Config({"BLOCK": 16}, num_warps=1, pre_hook=hooked.append),
+    triton.Config({"BLOCK": 256}, num_warps=8),
+]
+
+
+def launch(kernel: Tuned, length: int, dtype: torch.dtype = torch.float32, **keywords: object) -> int:
+    """Launch, check the result, and return the block that was launched."""
+    x = torch.arange(length, dtype=dtype)
+    y, seen = torch.full_like(x, torch.nan), torch.zeros(1, dtype=torch.int32)
+    kernel[lambda meta: (triton.cdiv(length, meta["BLOCK"]),)](x, y, seen, N=length, **keywords)
+    assert torch.equal(y, 2 * x)
+    return int(seen)
+
+
+@pytest.fixture(autouse=True)
+def unset(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in (CONFIG, DEVICE, LOG):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    hooked.clear()
+
+
+def jitted() -> object:
+    return triton.jit(doubled)
+
+
+def autotuned() -> object:
+    return triton.autotune(configs=CONFIGS, key=["N"])(jitted())
+
+
+def test_the_module_chooses_by_the_arguments() -> None:
+    kernel = tuned(package(by_length))(jitted())
+    assert [launch(kernel, length) for length in (5, 20, 21, 200)] == [16, 16, 64, 64]
+    assert kernel.chosen(None, None, None, 20) == SMALL == kernel.chosen(None, None, None, N=20)
+
+
+def test_words_are_given_their_integers_and_unknown_ones_the_fallback() -> None:
+    kernel = tuned(package(by_words))(jitted())
+    assert launch(kernel, 9, MODE="none") == 64
+    assert launch(kernel, 9, MODE="twice") == 16
+    assert launch(kernel, 9, MODE="thrice") == FALLBACK.BLOCK
+    assert launch(kernel, 9, torch.float64, MODE="none") == FALLBACK.BLOCK
+
+
+def test_features_can_be_functions_of_the_arguments() -> None:
+    def choose(*, halves: int) -> Config:
+        return SMALL if halves == 10 else LARGE
+
+    kernel = tuned(package(choose), features={"halves": lambda args: args["N"] // 2})(jitted())
+    assert launch(kernel, 21) == 16 and launch(kernel, 22) == 64
+    with pytest.raises(ValueError, match="has no argument 'halves', which"):
+        launch(tuned(package(choose))(jitted()), 21)
+
+
+def test_above_an_autotuner_it_decides_and_keeps_the_configs_hook() -> None:
+    kernel = tuned(package(by_length))(autotuned())
+    assert launch(kernel, 5) == 16 and len(hooked) == 1 and hooked[0]["BLOCK"] == 16
+    assert launch(kernel, 30) == 64 and len(hooked) == 1  # no config of the autotuner
+
+
+def test_without_the_package_the_autotuner_decides_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = tuned("no_such_package.doubled")(autotuned())
+    kernel.fn._do_bench = lambda call, quantiles: (call(), [1.0])[1]
+    with pytest.warns(UserWarning, match=r"no_such_package\.doubled does not exist yet"):
+        assert launch(kernel, 5) in (16, 256)
+    with pytest.raises(ModuleNotFoundError):
+        launch(tuned("no_such_package.doubled")(jitted()), 5)
+
+
+def test_a_broken_package_is_no_missing_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_package.py").write_text("import no_such_module")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        launch(tuned("broken_package")(autotuned()), 5)
+
+
+def test_tuned_stands_directly_above_autotune() -> None:
+    between = triton.heuristics({"MODE": lambda args: "none"})
+    with pytest.raises(TypeError, match=r"directly above @triton\.autotune"):
+        tuned("any")(between(autotuned()))
+    with pytest.raises(TypeError, match="decorates Triton kernels"):
+        tuned("any")(lambda x: x)
+    kernel = between(tuned(package(by_length))(autotuned()))
+    assert launch(kernel, 5) == 16 and launch(kernel, 50) == 64
+    below = tuned(package(by_length))(between(jitted()))
+    assert launch(below, 5) == 16
+
+
+def test_a_variable_forces_a_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CONFIG, "other:BLOCK=2; doubled: BLOCK=128, num_warps=2")
+    assert launch(tuned(package(by_length))(jitted()), 5) == 128
+    assert launch(tuned(package(by_length, "made.third"))(jitted()), 5) == 16
+
+
+def test_a_variable_names_the_module_or_the_autotuner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DEVICE, "default")
+    assert launch(tuned(package(by_length))(jitted()), 5) == FALLBACK.BLOCK
+    monkeypatch.setenv(CONFIG, "doubled:autotune")
+    kernel = tuned(package(by_length))(autotuned())
+    kernel.fn._do_bench = lambda call, quantiles: (call(), [1.0])[1]
+    assert launch(kernel, 5) in (16, 256)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (CONFIG, "doubled:BLOCKS=2", "names 'BLOCKS', but the parameters are: BLOCK, num_warps, maxnreg"),
+        (CONFIG, "BLOCK=2", "expected kernel:BLOCK_M=64,num_warps=4"),
+        (CONFIG, "doubled:BLOCK", "expected kernel:BLOCK_M=64,num_warps=4"),
+        (CONFIG, "doubled:autotune", "has no @triton.autotune"),
+        (DEVICE, "h100", "TRITON_TUNE_DEVICE is 'h100', but the modules are: cpu, default"),
+        (LOG, "yes", "TRITON_TUNE_LOG is 'yes', but 0 or 1 is needed"),
+    ],
+)
+def test_wrong_variables(monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError) as caught:
+        launch(tuned(package(by_length))(jitted()), 5)
+    assert message in str(caught.value)
+
+
+def test_each_choice_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(LOG, "1")
+    kernel = tuned(package(by_length))(jitted())
+    for length in (5, 6, 50):
+        launch(kernel, length)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" for ")[2] for line in lines] == ["N=5", "N=50"]
+
+
+def test_importing_it_loads_triton_and_no_other_third_party() -> None:
+    code = "import triton; import sys; before = set(sys.modules)\nfrom triton_tune import tuned\n"
+    code += "print(sorted({n.partition('.')[0] for n in set(sys.modules) - before}"
+    code += " - set(sys.stdlib_module_names)))"
+    root = Path(__file__).parents[3]
+    output = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert output.stdout == "['triton_tune']\n"

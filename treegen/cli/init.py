@@ -1,0 +1,55 @@
+"""`treegen init`: a commented treegen.yaml from tables."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from treegen.cli.parsers import FINE, Commands
+from treegen.core.errors import InputError, reason
+
+
+def add(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "init",
+        help="write a commented treegen.yaml from tables",
+        description="A table may still be empty, as when triton-tune has only begun.",
+    )
+    parser.add_argument("tables", nargs="+", type=Path, metavar="TABLE", help="the folder of a table")
+    parser.add_argument(
+        "--spec",
+        type=Path,
+        default=Path("treegen.yaml"),
+        metavar="FILE",
+        help="the file to write, which must not exist; - for standard output (default: treegen.yaml)",
+    )
+    parser.add_argument(
+        "--output",
+        default="heuristics",
+        metavar="DIR",
+        help="the folder that builds write, and the package that is imported (default: heuristics)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from treegen.start.spec_text import spec_text
+
+    if not options.output.replace("/", "_").isidentifier():
+        raise InputError("--output", "must be a folder that Python can import, such as heuristics")
+    to_stdout = str(options.spec) == "-"
+    path = Path("treegen.yaml") if to_stdout else options.spec
+    text = spec_text(options.tables, path, options.output)
+    if to_stdout:
+        sys.stdout.write(text)
+        return FINE
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(path, "exists already; choose another with --spec, or - to print it") from None
+    except OSError as error:
+        raise InputError(path, f"cannot be written: {reason(error)}") from None
+    print(f"{path}: read it, then run `treegen build`")
+    return FINE

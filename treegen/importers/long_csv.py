@@ -1,0 +1,77 @@
+"""Import a long CSV file: one row a measurement, with columns of features, of parameters and of the time.
+
+A second row of the same shape and config is its second repeat. An empty time is no measurement, and `inf` a
+failure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from treegen.core.errors import InputError, shown
+from treegen.core.table import Cells
+from treegen.importers.measurements import UNITS_TO_US, ImportOptions, Measurement, Measurements
+from treegen.importers.sources import read_csv, value_of
+
+TOOL = "the CSV import"
+_NOTES = """\
+Imported by `treegen import csv`, not measured by this project."""
+
+
+def read_long_csv(source: Path, options: ImportOptions) -> list[Measurements]:
+    """The measurements of one CSV file. Raises InputError."""
+    if not options.features or options.time is None:
+        what = "which columns are the features and which is the time: --features M,N,K --time time_us"
+        raise InputError(source, f"a CSV file does not say {what}")
+    unit = options.unit or options.time.rpartition("_")[2]
+    if unit not in UNITS_TO_US:
+        raise InputError(
+            source, f"column {shown(options.time)} does not end in a unit; give --unit {_units()}"
+        )
+    rows = read_csv(source, (*options.features, *options.parameters, options.time), TOOL)
+    parameters = options.parameters or tuple(
+        name for name in rows[0] if name not in (*options.features, options.time, "variant")
+    )
+    if not parameters:
+        raise InputError(source, "has no column of parameters beside the features and the time")
+    measurements = tuple(
+        Measurement(
+            {name: _value(source, line, row, name) for name in options.features},
+            {name: _value(source, line, row, name) for name in parameters},
+            _microseconds(source, line, row[options.time], unit),
+            row.get("variant"),
+        )
+        for line, row in enumerate(rows, 2)
+        if row[options.time]
+    )
+    if not measurements:
+        raise InputError(source, f"holds no time in the column {options.time}")
+    kernel, device = options.needed_kernel(source, "a CSV file"), options.needed_device(source, "a CSV file")
+    timing = f"column {options.time} in {unit}"
+    return [
+        Measurements(
+            TOOL, source, kernel, device, Cells.MEASURED, measurements, timing, _NOTES, {"tool": "CSV"}
+        )
+    ]
+
+
+def _value(source: Path, line: int, row: Mapping[str, str], name: str) -> int | float | str | None:
+    if not row[name]:
+        raise InputError(source, f"the cell of {name} is empty", line=line)
+    return value_of(row[name])
+
+
+def _microseconds(source: Path, line: int, text: str, unit: str) -> float:
+    try:
+        time = float(text)
+    except ValueError:
+        time = math.nan
+    if math.isnan(time):
+        raise InputError(source, f"the time {shown(text)} is no number; a failure is inf", line=line)
+    return time * UNITS_TO_US[unit]
+
+
+def _units() -> str:
+    return " or ".join(UNITS_TO_US)

@@ -1,0 +1,116 @@
+"""Find and read the files of other tools. Every failure is one InputError."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from treegen.core.errors import InputError, shown
+from treegen.core.files import read_text, try_path
+from treegen.importers.measurements import Value
+
+
+def files_of(source: Path, pattern: str, tool: str) -> list[Path]:
+    """`source` itself if it is a file, else all files below it whose names match the glob pattern."""
+    if not try_path(source, Path.exists):
+        raise InputError(source, "no such file or folder")
+    if not source.is_dir():
+        return [source]
+    found = try_path(source, lambda folder: sorted(path for path in folder.rglob(pattern) if path.is_file()))
+    if not found:
+        raise InputError(source, f"holds no file of {tool} ({pattern})")
+    return found
+
+
+def read_json(path: Path, tool: str, *, infinite: bool = False) -> dict[str, Any]:
+    """The object that a JSON file holds, without repeated keys.
+
+    infinite: whether `Infinity` is a number, as Python's own `json` writes it.
+    """
+    try:
+        content = json.loads(
+            read_text(path),
+            object_pairs_hook=_without_repetition,
+            parse_constant=_infinity if infinite else _no_number,
+            parse_float=_finite,
+        )
+    except (ValueError, RecursionError) as error:
+        raise InputError(path, f"not valid JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise InputError(path, f"is no file of {tool}: it must hold a JSON object")
+    return content
+
+
+def read_csv(path: Path, needed: tuple[str, ...], tool: str) -> list[Mapping[str, str]]:
+    """The rows of a CSV file by column; messages count its header as line 1."""
+    try:
+        header, *rows = [
+            row for row in csv.reader(io.StringIO(read_text(path), newline=""), strict=True) if row
+        ]
+    except (csv.Error, ValueError) as error:
+        what = "is empty" if isinstance(error, ValueError) else f"is not valid CSV: {error}"
+        raise InputError(path, what) from None
+    header = [name.strip() for name in header]
+    for name in needed:
+        if name not in header:
+            raise InputError(
+                path, f"has no column {shown(name)}, which {tool} needs; it has {', '.join(header)}"
+            )
+    if len(set(header)) < len(header):
+        raise InputError(path, "has two columns of one name")
+    if not rows:
+        raise InputError(path, "holds no row below its header")
+    for line, row in enumerate(rows, 2):
+        if len(row) != len(header):
+            raise InputError(path, f"has {len(row)} cells, but the header has {len(header)}", line=line)
+    return [dict(zip(header, (cell.strip() for cell in row), strict=True)) for row in rows]
+
+
+def value_of(text: str) -> Value:
+    """The value of a text: an integer, a truth as 1 or 0, None, a fraction, or the text itself."""
+    if text in ("True", "False", "true", "false"):
+        return int(text in ("True", "true"))
+    if text in ("None", "null"):
+        return None
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdecimal():
+        return int(text) if len(digits) <= 18 else text
+    if digits.isascii() and digits.replace(".", "", 1).isdecimal() and digits[0] != ".":
+        return float(text)
+    return text
+
+
+def flattened(name: str, value: Any) -> dict[str, Value]:
+    """A JSON value as plain values: the items of a list `a` become `a_0`, `a_1`, ..."""
+    if isinstance(value, dict):
+        parts: list[tuple[str, Any]] = [(f"{name}_{key}", item) for key, item in value.items()]
+    elif isinstance(value, list):
+        parts = [(f"{name}_{place}", item) for place, item in enumerate(value)]
+    else:
+        return {name: int(value) if isinstance(value, bool) else value}
+    return {key: plain for part, item in parts for key, plain in flattened(part, item).items()}
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        twice = next(key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1)
+        raise ValueError(f"key {shown(twice)} appears twice")
+    return mapping
+
+
+def _finite(text: str) -> float:
+    return number if math.isfinite(number := float(text)) else _no_number(shown(text))
+
+
+def _infinity(name: str) -> float:
+    return math.inf if name == "Infinity" else _no_number(name)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is not a number")

@@ -1,0 +1,214 @@
+"""Make a table of measurements. This is the only place that knows what a table looks like."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from treegen.core.errors import InputError, shown
+from treegen.core.names import device_key, problem_with_name
+from treegen.core.table import Cells
+from treegen.importers import ImportedTable
+from treegen.importers.measurements import Measurement, Measurements, Value
+from tuning_table.names import is_id, is_word
+from tuning_table.table import FORMAT
+from tuning_table.writer import table_texts
+
+_SHORTEST_US, _LONGEST_US = 1e-3, 1e12
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Values as the integers of a table."""
+
+    integers: Mapping[str, tuple[int, ...]]  # by name, one per row
+    words: Mapping[str, list[str]]  # what the integers 0, 1, ... of a name stand for
+    fixed: Mapping[str, str]  # values that are no integers and the same in every row
+    none: list[str]  # names whose 0 stands for a missing value
+
+
+def table_of(found: Measurements, credit: Mapping[str, str] | None = None) -> ImportedTable:
+    """The table of some measurements; `credit` goes into its origin. Raises InputError."""
+    if problem_with_name(found.kernel) is not None:
+        raise InputError(
+            found.source, f"the kernel's name {shown(found.kernel)} {problem_with_name(found.kernel)}"
+        )
+    shapes = _integers(found, "feature", [row.shape for row in found.rows])
+    if not shapes.integers:
+        raise InputError(found.source, "has no feature that is an integer or varies, to tell scenarios apart")
+    configs = _integers(found, "parameter", [row.config for row in found.rows])
+    points = list(zip(*shapes.integers.values(), strict=True))
+    ids, entries = _configs(found, configs)
+    columns = {config: place for place, config in enumerate(entries)}
+    cells: dict[tuple[int, ...], list[list[float]]] = {}
+    for row, point, config in zip(found.rows, points, ids, strict=True):
+        repeats = cells.setdefault(point, [[] for _ in columns])
+        repeats[columns[config]].append(row.microseconds)
+    scenarios, times = [], []
+    for place, (point, repeats) in enumerate(cells.items(), 1):
+        rows = list(_rows(found, f"s{place:03}", repeats))
+        scenarios += [[f"s{place:03}", *point]] if rows else []
+        times += rows
+    if not times:
+        raise InputError(found.source, "no config has a time in any shape")
+    words = {**shapes.words, **configs.words}
+    none = [*shapes.none, *configs.none]
+    run = {
+        "format": FORMAT,
+        "kernel": found.kernel,
+        "device": {"name": found.device},
+        "cells": found.cells.value,
+        "timing": found.timing,
+        "origin": {
+            **(credit or {}),
+            **found.origin,
+            "same_in_every_scenario": dict(shapes.fixed),
+            "same_in_every_config": dict(configs.fixed),
+            **({"none_is_0": none} if none else {}),
+        },
+        "features": list(shapes.integers),
+        **({"values": words} if words else {}),
+        "configs": list(entries.values()),
+    }
+    files = table_texts(run, scenarios, times, found.notes)
+    key = device_key(found.device)
+    return ImportedTable(
+        found.kernel, key, found.source, len(scenarios), len(entries), found.cells, words, files
+    )
+
+
+def _integers(found: Measurements, kind: str, rows: Sequence[Mapping[str, Value]]) -> _Columns:
+    """Integers for all values: themselves, 0 for a missing one, or their words' places in the alphabet."""
+    integers: dict[str, tuple[int, ...]] = {}
+    words: dict[str, list[str]] = {}
+    fixed: dict[str, str] = {}
+    none: list[str] = []
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
+        present = [value for value in values if isinstance(value, int)]
+        if len(present) < len(values) and len(set(map(str, values))) == 1:
+            fixed[name] = str(values[0])
+            continue
+        if problem_with_name(name) is not None:
+            raise InputError(found.source, f"{kind} {shown(name)} {problem_with_name(name)}")
+        texts = [value for value in values if isinstance(value, str | float)]
+        if present and texts:
+            what = f"varies but is not an integer everywhere: {shown(present[0])} and {shown(texts[0])}"
+            raise InputError(found.source, f"{kind} {shown(name)} {what}")
+        if not texts and (len(present) == len(values) or 0 not in present):
+            integers[name] = tuple(value if isinstance(value, int) else 0 for value in values)
+            none += [] if len(present) == len(values) else [name]
+            continue
+        words[name] = list(dict.fromkeys(_word(value) for value in sorted(set(values), key=_order)))
+        for word in words[name]:
+            if not is_word(word):
+                what = f"{kind} {name} has the value {shown(word)}, which cannot be a word of a table"
+                raise InputError(found.source, what)
+        integers[name] = tuple(words[name].index(_word(value)) for value in values)
+    return _Columns(integers, words, fixed, none)
+
+
+def _word(value: Value) -> str:
+    return "none" if value is None else str(value)
+
+
+def _order(value: Value) -> tuple[bool, float, str]:
+    """Numbers by size, and behind them texts by the alphabet."""
+    number = value if isinstance(value, int | float) else 0.0
+    return isinstance(value, str), number, str(value)
+
+
+def _configs(found: Measurements, configs: _Columns) -> tuple[list[str], dict[str, dict[str, int | str]]]:
+    """The id of each row's config, and the entry of each id in run.yaml, in the order of the table's columns.
+
+    The order of columns does not depend on where a config wins, so that a new winner moves no other column.
+    """
+    varying = [name for name, values in configs.integers.items() if len(set(values)) > 1]
+    variants = [row.variant for row in found.rows]
+    several = len(set(variants)) > 1
+    keys = [
+        (variants[row] if several else None, *(configs.integers[name][row] for name in varying))
+        for row in range(len(found.rows))
+    ]
+    in_order = sorted(set(keys), key=lambda key: (str(key[0]), key[1:]))
+    names = {key: _id(key, varying) for key in in_order}
+    if not all(is_id(name) for name in names.values()):
+        names = {key: f"c{place:04}" for place, key in enumerate(in_order, 1)}
+    first = {key: row for row, key in reversed(list(enumerate(keys)))}
+    entries: dict[str, dict[str, int | str]] = {}
+    for key in in_order:
+        variant, row = variants[first[key]], first[key]
+        parameters = {name: values[row] for name, values in configs.integers.items()}
+        entries[names[key]] = {
+            "id": names[key],
+            **({} if variant is None else {"variant": variant}),
+            **parameters,
+        }
+    return [names[key] for key in keys], entries
+
+
+def _id(key: Sequence[int | str | None], varying: Iterable[str]) -> str:
+    variant, *values = key
+    parts = [f"{name}={value}" for name, value in zip(varying, values, strict=True)]
+    return "-".join([*([] if variant is None else [str(variant)]), *parts]) or "the-only"
+
+
+def _rows(found: Measurements, scenario: str, repeats: Sequence[Sequence[float]]) -> Iterable[list[object]]:
+    """The rows of one scenario: first each config's first time, then each one's second.
+
+    A row in which every config failed is left out, as no tree could choose from it.
+    """
+    number = 0
+    for place in range(max(map(len, repeats))):
+        times = [cells[place] if place < len(cells) else None for cells in repeats]
+        measured = [time for time in times if time is not None and time < math.inf]
+        if found.cells is Cells.WINNERS:
+            for column, time in enumerate(times):
+                if time is not None:
+                    number += 1
+                    row = ["" for _ in times]
+                    row[column] = _time(found, scenario, time)
+                    yield [scenario, number, *row]
+        elif measured:
+            number += 1
+            yield [
+                scenario,
+                number,
+                *("" if time is None else _time(found, scenario, time) for time in times),
+            ]
+
+
+def _time(found: Measurements, scenario: str, microseconds: float) -> str:
+    if microseconds == math.inf:
+        return "inf"
+    if not _SHORTEST_US <= microseconds < _LONGEST_US:
+        raise InputError(found.source, f"scenario {scenario} has the time {microseconds} microseconds")
+    return f"{microseconds:.4f}".rstrip("0").rstrip(".")
+
+
+def merged(parts: Iterable[Measurements]) -> list[Measurements]:
+    """One `Measurements` for each kernel and device: a source can hold one shape a file."""
+    groups: dict[tuple[str, str], list[Measurements]] = {}
+    for part in parts:
+        groups.setdefault((part.kernel, part.device), []).append(part)
+    return [_joined(group) for group in groups.values()]
+
+
+def _joined(group: Sequence[Measurements]) -> Measurements:
+    first = group[0]
+    rows: tuple[Measurement, ...] = tuple(row for part in group for row in part.rows)
+    origin = {
+        key: value for key, value in first.origin.items() if all(p.origin.get(key) == value for p in group)
+    }
+    return Measurements(
+        first.tool,
+        first.source,
+        first.kernel,
+        first.device,
+        first.cells,
+        rows,
+        first.timing,
+        first.notes,
+        origin,
+    )

@@ -1,0 +1,81 @@
+"""Import the files of Triton's own autotuner, `<kernel>.autotune.json` (Triton 3.6 to 3.9).
+
+Triton writes them with TRITON_CACHE_AUTOTUNING=1 or `cache_results=True`: one file for each value of the key,
+with the times of all configs: [median, 20%, 80%] in milliseconds, Infinity for a config that failed. A file
+does not say the names of the key's values, the GPU or Triton's version. Triton writes none for a kernel of
+which a config has a pre_hook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from treegen.core.errors import InputError, shown
+from treegen.core.table import Cells
+from treegen.importers.measurements import UNITS_TO_US, ImportOptions, Measurement, Measurements, Value
+from treegen.importers.sources import files_of, flattened, read_json
+from treegen.importers.tables import merged
+
+TOOL = "Triton's autotuner"
+_SUFFIX = ".autotune.json"
+_NOTES = """\
+Imported by `treegen import triton`, not measured by this project.
+The files do not name the key's values, the GPU and Triton's version."""
+
+
+def read_triton(source: Path, options: ImportOptions) -> list[Measurements]:
+    """The times of every *.autotune.json at or below `source`, such as Triton's cache. Raises InputError."""
+    paths = files_of(source, f"*{_SUFFIX}", TOOL)
+    if options.kernel is not None:
+        paths = [path for path in paths if path.name == options.kernel + _SUFFIX] or paths
+    return merged(_read_file(path, options) for path in paths)
+
+
+def _read_file(path: Path, options: ImportOptions) -> Measurements:
+    if not path.name.endswith(_SUFFIX):
+        raise InputError(path, f"is no file of {TOOL}: its name must end in {_SUFFIX}")
+    content = read_json(path, TOOL, infinite=True)
+    key, timings = content.get("key"), content.get("configs_timings")
+    if not isinstance(key, list) or not isinstance(timings, list) or not timings:
+        raise InputError(path, "lacks a proper 'key' or 'configs_timings': did Triton's autotuner write it?")
+    shape = _shape(path, key, options)
+    rows = tuple(_measurement(path, shape, entry) for entry in timings)
+    device = options.needed_device(path, TOOL)
+    kernel = path.name.removesuffix(_SUFFIX)
+    timing = "Triton's do_bench, median"
+    return Measurements(
+        TOOL, path, kernel, device, Cells.MEASURED, rows, timing, _NOTES, {"tool": "Triton's autotuner"}
+    )
+
+
+def _shape(path: Path, key: list[Any], options: ImportOptions) -> dict[str, Value]:
+    """The key's values in the order of the decorator's `key`, and behind them the arguments' data types."""
+    values = [int(value) if isinstance(value, bool) else value for value in key]
+    if not all(value is None or isinstance(value, int | float | str) for value in values):
+        raise InputError(path, f"key {shown(key)} holds more than numbers and texts")
+    names = list(options.features)
+    if not names:
+        what = "give the names in @triton.autotune(key=...) with --features"
+        raise InputError(path, f"has the key {shown(key)} without names; {what}")
+    if len(names) > len(values):
+        raise InputError(path, f"has a key of {len(values)} values, but --features names {len(names)}")
+    names += [f"argument_dtype_{place}" for place in range(len(values) - len(names))]
+    return dict(zip(names, values, strict=True))
+
+
+def _measurement(path: Path, shape: Mapping[str, Value], entry: object) -> Measurement:
+    match entry:
+        case [
+            {"kwargs": dict(kwargs), **rest},
+            list([int() | float() as median, *_]) | (int() | float() as median),
+        ]:
+            parameters = {**kwargs, **{name: value for name, value in rest.items() if name != "pre_hook"}}
+            config = {
+                key: plain
+                for name, value in parameters.items()
+                for key, plain in flattened(name, value).items()
+            }
+            return Measurement(shape, config, float(median) * UNITS_TO_US["ms"])
+    raise InputError(path, f"has the entry {shown(entry)}, which is not a config with its times")

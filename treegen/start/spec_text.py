@@ -1,0 +1,151 @@
+"""A commented treegen.yaml for tables."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+from statistics import geometric_mean, median
+
+from treegen.core.errors import InputError, shown, table_errors_as_input_errors
+from treegen.core.names import problem_with_package_name
+from treegen.start.device_section import Gpu, device_section
+from tuning_table import read
+from tuning_table.names import letters_for
+from tuning_table.table import RecordedTable, TableConfig
+
+_MOST_PRODUCTS = 3  # features of which all products of two are listed
+
+
+def spec_text(folders: Sequence[Path], spec: Path, output: str) -> str:
+    """The text of a spec at `spec` that compiles the tables in `folders` into the folder `output`.
+
+    Raises InputError: a table cannot be read or lies outside the spec's folder, two are of one kernel and
+    device, or a name in one cannot be Python's.
+    """
+    kernels: dict[str, dict[str, tuple[Path, RecordedTable]]] = {}
+    devices: dict[str, Gpu] = {}
+    for folder in folders:
+        with table_errors_as_input_errors():
+            table = read(folder, running=True)
+        device = table.header.provenance["device"]
+        gpu = Gpu(table.header.device_name, str(device.get("arch", "")), None)
+        problem = problem_with_package_name(table.header.kernel)
+        if problem is not None:
+            raise InputError(
+                folder, f"the kernel {shown(table.header.kernel)} {problem}; rename it in run.yaml"
+            )
+        tables = kernels.setdefault(table.header.kernel, {})
+        if gpu.key in tables:
+            what = f"a table of {table.header.kernel} on {gpu.key}, as {tables[gpu.key][0]} is"
+            raise InputError(folder, what)
+        tables[gpu.key] = (folder, table)
+        devices[gpu.key] = gpu
+    lines = [
+        "# What treegen compiles, and how; docs/spec.md of treegen explains every word.",
+        "format: 1",
+        f"output: {output}  # the package that `treegen build` writes; import it by this name",
+        "",
+        "devices:",
+        *(line for gpu in devices.values() for line in device_section(gpu)),
+        "",
+        "kernels:",
+    ]
+    for kernel, tables in kernels.items():
+        lines += _kernel_lines(kernel, tables, spec)
+    return "\n".join(lines) + "\n"
+
+
+def _kernel_lines(kernel: str, tables: dict[str, tuple[Path, RecordedTable]], spec: Path) -> list[str]:
+    headers = [table.header for _, table in tables.values()]
+    features = list(dict.fromkeys(name for header in headers for name in header.features))
+    configs = headers[0].configs
+    parameters = list(dict.fromkeys(name for header in headers for name in header.configs[0].parameters))
+    variants = list(dict.fromkeys(c.variant for header in headers for c in header.configs if c.variant))
+    words = {
+        name: values
+        for header in headers
+        for name, values in header.provenance.get("values", {}).items()
+        if isinstance(values, list)
+    }
+    plain = [name for name in features if name not in words]
+    fallback = _steadiest([table for _, table in tables.values()]) or configs[0]
+    lines = [
+        f"  {kernel}:",
+        f"    features: [{', '.join(features)}]  # what a launch knows: the arguments of `choose`",
+    ]
+    if words:
+        lines.append("    values:  # the words that 0, 1, ... stand for")
+        lines += [f"      {name}: [{', '.join(map(_text, values))}]" for name, values in words.items()]
+    lines += _derived_lines(plain)
+    lines.append("    config:")
+    if variants:
+        lines.append(f"      variants: [{', '.join(variants)}]")
+    lines.append("      parameters:  # with the letters that stand for each in names of configs")
+    lines += [f"        {name}: {letters}" for name, letters in letters_for(parameters).items()]
+    lines += [
+        "    # What must hold for every shape that launches a config, beside what was measured:",
+        f"    # constraints: [{parameters[0]} <= 2 * {plain[0] if plain else 'size'}]",
+        "    # The config for unknown devices, and where constraints leave no other. The kernel must accept",
+        "    # it for every shape on every GPU. This is the fastest of those that never failed.",
+        f"    fallback: {_mapping(fallback, with_variant=bool(variants))}",
+        "    tree: {max_depth: 6, max_leaves: 16}  # `treegen eval` shows what a larger tree would gain",
+        "    tables:",
+    ]
+    for key, (folder, _) in tables.items():
+        path = Path(os.path.relpath(folder.resolve(), spec.resolve().parent)).as_posix()
+        if path.startswith(".."):
+            raise InputError(
+                folder, f"lies outside the folder of {spec}, below which all tables of a spec lie"
+            )
+        lines.append(f"      {key}: {path}")
+    return lines
+
+
+def _derived_lines(plain: Sequence[str]) -> list[str]:
+    if len(plain) < 2:
+        return []
+    lines = ["    derived:  # what a tree may ask for beside: sizes that decide how a launch fills the GPU"]
+    pairs = list(combinations(plain, 2)) if len(plain) <= _MOST_PRODUCTS else [(plain[0], plain[1])]
+    return [*lines, *(f"      {one}_{other}: {one} * {other}" for one, other in pairs)]
+
+
+def _steadiest(tables: Sequence[RecordedTable]) -> TableConfig | None:
+    """The config with the least geometric mean slowdown of those that never failed; None without a time.
+
+    Configs that are timed in less than half as many scenarios as another do not count.
+    """
+    slowdowns: dict[str, list[float]] = {}
+    failed: set[str] = set()
+    known: dict[str, TableConfig] = {}
+    for table in tables:
+        ids = [config.id for config in table.header.configs]
+        known.update({config.id: config for config in table.header.configs})
+        times: dict[str, dict[str, list[float]]] = {}
+        for row in table.rows:
+            for config, time in zip(ids, row.times, strict=True):
+                if time == math.inf:
+                    failed.add(config)
+                elif time == time:  # NaN was not measured
+                    times.setdefault(row.scenario, {}).setdefault(config, []).append(time)
+        for cells in times.values():
+            medians = {config: median(values) for config, values in cells.items()}
+            best = min(medians.values())
+            for config, time in medians.items():
+                slowdowns.setdefault(config, []).append(time / best)
+    steady = {config: values for config, values in slowdowns.items() if config not in failed} or slowdowns
+    most = max(map(len, steady.values()), default=0)
+    counted = {c: geometric_mean(values) for c, values in steady.items() if 2 * len(values) >= most}
+    return known[min(counted, key=counted.__getitem__)] if counted else None
+
+
+def _mapping(config: TableConfig, *, with_variant: bool) -> str:
+    entries = {**({"variant": config.variant} if with_variant else {}), **config.parameters}
+    return "{" + ", ".join(f"{name}: {value}" for name, value in entries.items()) + "}"
+
+
+def _text(word: object) -> str:
+    """A word as YAML text: quoted, so that `true` stays one."""
+    return f'"{word}"'

@@ -1,0 +1,173 @@
+"""Read a kernel that `@triton.autotune` decorates: its configs, and what decides among them."""
+
+import contextlib
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+
+from triton_tune.core.errors import TuningError
+from triton_tune.launch.tuned import Tuned, function_of
+from tuning_table.names import letters_for
+
+_OWN = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch of the kernel without a config."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    grid: Any
+
+
+@dataclass(frozen=True)
+class KernelConfig:
+    """A config of the autotuner as a row of a table."""
+
+    id: str
+    parameters: Mapping[str, int]
+    config: Any  # triton.Config
+
+
+class AutotunedKernel:
+    """A kernel with its autotuner. Raises TuningError where it has none, or one that no table can hold."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._entry = kernel
+        while not isinstance(self._entry, Tuned | Autotuner):
+            self._entry = getattr(self._entry, "fn", None)
+            if self._entry is None:
+                raise TuningError(f"{kernel!r:.60} has no @triton.autotune, which states the configs to time")
+        tuner = self._entry.fn if isinstance(self._entry, Tuned) else self._entry
+        if not isinstance(tuner, Autotuner):
+            raise TuningError(
+                f"{self._entry.__name__} has @tuned but no @triton.autotune, which states the configs to time"
+            )
+        self.tuner = tuner
+        self.function = function_of(kernel)
+        self.name: str = self.function.__name__
+        self.tuned_features = self._entry.features if isinstance(self._entry, Tuned) else {}
+        self.configs = _configs(tuner.configs)
+        signature = inspect.signature(self.function).parameters
+        self._defaults = {n: p.default for n, p in signature.items() if p.default is not p.empty}
+
+    @contextlib.contextmanager
+    def launched_by(self, run: Callable[[Launch], Any]) -> Iterator[None]:
+        """Call `run` in place of each launch in this context."""
+
+        def intercept(*args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+            return run(Launch(args, kwargs, grid))
+
+        self._entry.run = intercept
+        try:
+            yield
+        finally:
+            del self._entry.run
+
+    def arguments(self, launch: Launch) -> dict[str, Any]:
+        """The launch's arguments by name, with the kernel's defaults."""
+        given = dict(zip(self.tuner.arg_names, launch.args, strict=False))
+        return {**self._defaults, **given, **launch.kwargs}
+
+    def run(self, launch: Launch, config: Any, *, compile_only: bool = False) -> None:
+        """Launch with a config, after the config's own hook."""
+        if config.pre_hook is not None:
+            config.pre_hook({**self.arguments(launch), **config.all_kwargs()})
+        self.tuner.fn.run(
+            *launch.args, grid=launch.grid, warmup=compile_only, **launch.kwargs, **config.all_kwargs()
+        )
+
+    @property
+    def has_hooks(self) -> bool:
+        """Return whether the autotuner resets, restores or calls a hook around a launch."""
+        tuner = self.tuner
+        names = ("reset_to_zero", "restore_value", "user_defined_pre_hook", "user_defined_post_hook")
+        return any(getattr(tuner, name, None) for name in names)
+
+    def hooks(self, launch: Launch, config: Any, between: Callable[[], None]) -> None:
+        """Call `between` as the autotuner times a launch: after resetting, before restoring."""
+        arguments = {**self.arguments(launch), **config.all_kwargs()}
+        self.tuner.pre_hook(arguments)
+        between()
+        self.tuner.post_hook(arguments, exception=None)
+
+    def pruned(self, launch: Launch) -> tuple[tuple[str, ...], frozenset[str]]:
+        """The ids of the configs to time for a launch, and of those that `early_config_prune` excludes.
+
+        A performance model excludes nothing: it only leaves configs untimed.
+        """
+        tuner, kwargs = self.tuner, dict(launch.kwargs)
+        tuner.nargs = dict(zip(tuner.arg_names, launch.args, strict=False))
+        try:
+            kept = self._ids(tuner.prune_configs(kwargs))
+            early = tuner.early_config_prune
+            possible = (
+                self._ids(early(tuner.configs, tuner.nargs, **kwargs)) if early else tuple(self.configs)
+            )
+        finally:
+            tuner.nargs = None
+        return kept, frozenset(self.configs) - frozenset(possible)
+
+    def _ids(self, configs: Sequence[Any]) -> tuple[str, ...]:
+        known = {id(config.config): config.id for config in self.configs.values()}
+        twins = {config.config: config.id for config in self.configs.values()}
+        return tuple(dict.fromkeys(known.get(id(config)) or twins[config] for config in configs))
+
+    def specialisation(self, launch: Launch) -> tuple[object, ...]:
+        """What a launch's arguments add to the key of a compiled kernel; finer than Triton's own."""
+        constants = {p.name for p in getattr(_jitted(self.tuner), "params", ()) if p.is_constexpr}
+        return tuple(
+            repr(value) if name in constants else _special(value)
+            for name, value in sorted(self.arguments(launch).items())
+        )
+
+    def source_hash(self) -> str:
+        """Twelve hex digits of a hash of the kernel's source, and of the functions that it calls."""
+        jitted = _jitted(self.tuner)
+        text = jitted.cache_key if isinstance(jitted, JITFunction) else inspect.getsource(self.function)
+        return hashlib.sha256(str(text).encode()).hexdigest()[:12]
+
+
+def _jitted(kernel: Any) -> Any:
+    while hasattr(kernel, "fn") and not inspect.isfunction(kernel.fn):
+        kernel = kernel.fn
+    return kernel
+
+
+def _special(value: Any) -> object:
+    if hasattr(value, "data_ptr"):
+        return str(value.dtype), value.data_ptr() % 16 == 0
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value == 1, value % 16 == 0, abs(value) >> 31 > 0
+    if hasattr(value, "base") and hasattr(value, "block_shape"):  # a tensor descriptor
+        return str(value.base.dtype), len(value.block_shape)
+    return repr(value) if isinstance(value, str | bool | float | type(None)) else type(value).__name__
+
+
+def _configs(configs: Sequence[Any]) -> dict[str, KernelConfig]:
+    """The different configs by id. Raises TuningError for values that are no integers."""
+    own = ["num_warps", "num_stages"]
+    own += [name for name in ("num_ctas",) if any(getattr(c, name, 1) not in (1, None) for c in configs)]
+    own += [name for name in ("maxnreg",) if any(getattr(c, name, None) is not None for c in configs)]
+    names = [*dict.fromkeys(name for config in configs for name in config.kwargs), *own]
+    letters = letters_for(names)
+    found: dict[str, KernelConfig] = {}
+    for config in configs:
+        if getattr(config, "ir_override", None) is not None:
+            raise TuningError(f"config {config}: ir_override is no launch parameter")
+        values = {name: config.kwargs.get(name, getattr(config, name, None)) for name in names}
+        for name, value in values.items():
+            if value is None and name not in _OWN:
+                raise TuningError(f"config {config}: lacks {name}, which other configs have")
+            if not isinstance(value, int | None):
+                raise TuningError(f"config {config}: {name} is {value!r:.40}, but tables hold integers")
+        parameters = {name: int(value or 0) for name, value in values.items()}
+        key = "_".join(f"{letters[name]}{value}" for name, value in parameters.items())
+        found.setdefault(key, KernelConfig(key, parameters, config))
+    return found

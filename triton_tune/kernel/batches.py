@@ -1,0 +1,147 @@
+"""Make the arguments of a call, record its launches, and compare its result with the reference's."""
+
+import contextlib
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from triton_tune.kernel.autotuned import AutotunedKernel, Launch
+from triton_tune.kernel.tuning import Tuning
+
+# The largest error of a result, as a part of the reference's largest magnitude.
+TOLERANCES = {
+    torch.float64: 1e-6,
+    torch.float32: 2e-3,  # products of TF32
+    torch.float16: 1e-2,
+    torch.bfloat16: 2e-2,
+}
+NARROW = 0.1  # of floating types with 8 bits or fewer
+
+
+class Arguments:
+    """The arguments of one call."""
+
+    def __init__(self, made: Any) -> None:
+        self.kwargs: dict[str, Any] = dict(made) if isinstance(made, Mapping) else {}
+        parts = made if isinstance(made, list | tuple) else () if isinstance(made, Mapping) else (made,)
+        self.args: tuple[Any, ...] = tuple(parts)
+
+    def pass_to(self, function: Callable[..., Any]) -> Any:
+        """Call a function with copies of the tensors, which it may change."""
+        args = [_copied(value) for value in self.args]
+        return function(*args, **{name: _copied(value) for name, value in self.kwargs.items()})
+
+
+def make(tuning: Tuning, shape: Mapping[str, Any], device: torch.device, seed: int = 0) -> Arguments:
+    """The arguments for a shape; the same for the same seed, where they come from seeded generators."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed)
+    with device:
+        return Arguments(tuning.arguments(**shape))
+
+
+class _Enough(BaseException):
+    """Ends a call at its first launch; no `except Exception` of the user's keeps it."""
+
+
+def first_launch(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments) -> Launch | None:
+    """The first launch of a call, which ends there; None if the call launches nothing."""
+    found: list[Launch] = []
+
+    def note(launch: Launch) -> None:
+        found.append(launch)
+        raise _Enough
+
+    with kernel.launched_by(note), contextlib.suppress(_Enough):
+        tuning.call(*arguments.args, **arguments.kwargs)
+    return found[0] if found else None
+
+
+def launches_of(
+    kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, config: Any
+) -> tuple[Launch, ...]:
+    """All launches of a call, each of which is made with `config`."""
+    found: list[Launch] = []
+
+    def run(launch: Launch) -> None:
+        found.append(launch)
+        kernel.run(launch, config)
+
+    with kernel.launched_by(run):
+        tuning.call(*arguments.args, **arguments.kwargs)
+    return tuple(found)
+
+
+def result_of(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, config: Any) -> Any:
+    """What a call returns with `config`. Memory that nothing wrote holds NaN, or the largest integer."""
+    with kernel.launched_by(lambda launch: kernel.run(launch, config)), _poisoned_memory():
+        return arguments.pass_to(tuning.call)
+
+
+def agrees(result: Any, expected: Any, tolerance: float | None) -> bool:
+    """Return whether results are the same up to a tolerance (``Tuning.tolerance``)."""
+    ours, theirs = _tensors(result), _tensors(expected)
+    return len(ours) == len(theirs) > 0 and all(
+        _tensor_agrees(*pair, tolerance) for pair in zip(ours, theirs, strict=True)
+    )
+
+
+def _tensor_agrees(result: torch.Tensor, expected: torch.Tensor, tolerance: float | None) -> bool:
+    if result.shape != expected.shape:
+        return False
+    if not result.is_floating_point():
+        return bool(torch.equal(result, expected.to(result.dtype)))
+    allowed = TOLERANCES.get(result.dtype, NARROW) if tolerance is None else tolerance
+    if not expected.numel():
+        return True
+    wide = torch.float64 if expected.dtype == torch.float64 else torch.float32
+    ours, theirs = result.to(wide), expected.to(wide)
+    both = torch.isfinite(theirs)
+    if not bool(torch.equal(ours[~both].nan_to_num(), theirs[~both].nan_to_num())):
+        return False
+    error = torch.where(both, ours - theirs, 0).abs().max()
+    largest = torch.where(both, theirs, 0).abs().max()
+    return bool(error <= allowed * largest)  # False for NaN
+
+
+def _tensors(result: Any) -> list[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        return [result]
+    if isinstance(result, Mapping):
+        result = list(result.values())
+    return (
+        [part for part in result if isinstance(part, torch.Tensor)]
+        if isinstance(result, list | tuple)
+        else []
+    )
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, list | tuple) and type(value) in (list, tuple):
+        return type(value)(map(_copied, value))
+    return value
+
+
+@contextlib.contextmanager
+def _poisoned_memory() -> Iterator[None]:
+    """Fill what torch.empty returns with NaN or the largest integer, which torch does for determinism."""
+    mode, warn_only = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(mode, warn_only=warn_only)

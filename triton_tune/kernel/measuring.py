@@ -1,0 +1,212 @@
+"""Time a kernel's configs at one shape, after a check of each against the reference."""
+
+import math
+import random
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from triton_tune.bench.timing import GIVE_UP, LONG_US, time_launches
+from triton_tune.core.device import cache_bytes, exceeds_device
+from triton_tune.kernel.autotuned import AutotunedKernel, Launch
+from triton_tune.kernel.batches import agrees, first_launch, launches_of, make, result_of
+from triton_tune.kernel.loading import load_tuning
+from tuning_table.table import Cell, Failure
+
+TIMING = (
+    "CUDA graph replay of the kernel's launches alone; consecutive launches on different tensors, 3 times "
+    "the last-level cache in all (32 sets at most); median of 2 to 5 replays after one that is not counted, "
+    "or one launch of what is over 1.5 times slower than the best so far; the autotuner's resetting is "
+    "subtracted"
+)
+L2_MULTIPLE = 3
+MAX_SETS = 32
+SHORT_US = 100.0  # up to here, the time of a launch between two events is mostly the host's
+SHORTEST_US = 0.1
+
+TOO_LARGE = "needs more shared memory or registers than the device has"
+DISAGREES = "disagrees with the reference"
+EXCLUDED = "is left out by early_config_prune"
+OUT_OF_MEMORY = "needs more device memory than is free"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A scenario's shape by its position in the file's list; it is pickled for processes."""
+
+    id: str
+    position: int
+    key: Hashable  # what kernels are compiled for
+    excluded: frozenset[str] = frozenset()  # configs that `early_config_prune` leaves out
+
+
+@dataclass(frozen=True)
+class KernelFile:
+    """A `Tuning` by its file and name; it is pickled for processes."""
+
+    path: Path
+    name: str
+
+    def measure(
+        self,
+        shape: Shape,
+        configs: Sequence[str],
+        repeat: int,
+        device: torch.device,
+        trying: Callable[[str], None],
+    ) -> Iterator[tuple[str, Cell]]:
+        """Yield each config with its microseconds, or with the reason why it has none (``bench.worker``)."""
+        tuning, kernel = _loaded(self)
+        yield from ((config, Failure(EXCLUDED)) for config in configs if config in shape.excluded)
+        order = [config for config in configs if config not in shape.excluded]
+        random.Random(f"{shape.id}/{repeat}").shuffle(order)
+        values = tuning.shapes[shape.position]
+        try:
+            arguments = make(tuning, values, device)
+            expected = arguments.pass_to(tuning.reference)
+        except Exception as error:
+            yield from ((config, _failure(error, device)) for config in order)
+            return
+        sets: list[tuple[Launch, ...]] = []
+        best = math.inf
+        for name in order:
+            trying(name)
+            config = kernel.configs[name].config
+            try:
+                if not agrees(result_of(kernel, tuning, arguments, config), expected, tuning.tolerance):
+                    yield name, Failure(DISAGREES)
+                    continue
+                if not sets:
+                    sets = _sets(kernel, tuning, values, config, device)
+                taken = _time(kernel, sets, config, device, best)
+            except Exception as error:
+                yield name, _failure(error, device)
+                continue
+            best = min(best, taken)
+            yield name, taken
+
+    def job_for(self, shape: Shape, config: str, device: torch.device) -> "CompileJob":
+        """The job that compiles what a config launches for a shape."""
+        return CompileJob(self, shape, config)
+
+
+@dataclass(frozen=True)
+class CompileJob:
+    """One config for one shape."""
+
+    file: KernelFile
+    shape: Shape
+    config: str
+
+    @property
+    def needs(self) -> frozenset[Hashable]:
+        return (
+            frozenset() if self.config in self.shape.excluded else frozenset({(self.shape.key, self.config)})
+        )
+
+    @property
+    def cost(self) -> int:
+        _, kernel = _loaded(self.file)
+        return math.prod(max(1, value) for value in kernel.configs[self.config].parameters.values())
+
+    @property
+    def group(self) -> None:
+        return None
+
+    def run(self, device: torch.device) -> None:
+        tuning, kernel = _loaded(self.file)
+        launch = first_launch(kernel, tuning, make(tuning, tuning.shapes[self.shape.position], device))
+        if launch is not None:
+            kernel.run(launch, kernel.configs[self.config].config, compile_only=True)
+
+
+@cache
+def _loaded(file: KernelFile) -> tuple[Any, AutotunedKernel]:
+    tuning = load_tuning(file.path, file.name)
+    return tuning, AutotunedKernel(tuning.kernel)
+
+
+def _sets(
+    kernel: AutotunedKernel, tuning: Any, values: Any, config: Any, device: torch.device
+) -> list[tuple[Launch, ...]]:
+    """The launches of so many calls that no launch finds its tensors in the last-level cache."""
+    first = launches_of(kernel, tuning, make(tuning, values, device), config)
+    if not first:
+        raise RuntimeError("the call did not launch the kernel")
+    size = max(1, _bytes(first))
+    count = min(MAX_SETS, max(1, math.ceil(L2_MULTIPLE * cache_bytes(device) / size)))
+    others = (launches_of(kernel, tuning, make(tuning, values, device, i), config) for i in range(1, count))
+    return [first, *others]
+
+
+def _bytes(launches: Sequence[Launch]) -> int:
+    """Bytes of all tensors that launches have as arguments, each storage once."""
+    storages = {
+        tensor.untyped_storage().data_ptr(): tensor.numel() * tensor.element_size()
+        for launch in launches
+        for tensor in (*launch.args, *launch.kwargs.values())
+        if isinstance(tensor, torch.Tensor)
+    }
+    return sum(storages.values())
+
+
+def _time(
+    kernel: AutotunedKernel,
+    sets: Sequence[tuple[Launch, ...]],
+    config: Any,
+    device: torch.device,
+    best_us: float,
+) -> float:
+    """The microseconds of one call's launches."""
+
+    def launch(call: tuple[Launch, ...]) -> None:
+        for each in call:
+            if kernel.has_hooks:
+                kernel.hooks(each, config, lambda each=each: kernel.run(each, config))  # type: ignore[misc]
+            else:
+                kernel.run(each, config)
+
+    def prepare_only(call: tuple[Launch, ...]) -> None:
+        for each in call:
+            kernel.hooks(each, config, lambda: None)
+
+    if device.type != "cuda":
+        start = time.perf_counter()
+        launch(sets[0])
+        return max(SHORTEST_US, 1e6 * (time.perf_counter() - start))
+    launch(sets[0])
+    rough = _between_events(lambda: launch(sets[0]))
+    if rough > GIVE_UP * best_us and rough > LONG_US:
+        return rough
+    launches = [lambda call=call: launch(call) for call in sets]
+    least = rough / 2 if rough > SHORT_US else 0.0
+    taken = time_launches(launches, device, least_us=least, best_us=best_us)
+    if kernel.has_hooks:
+        prepared = [lambda call=call: prepare_only(call) for call in sets]
+        taken -= time_launches(prepared, device)
+    return max(SHORTEST_US, taken)
+
+
+def _between_events(launch: Callable[[], None]) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    start.record()
+    launch()
+    end.record()
+    end.synchronize()
+    return 1e3 * float(start.elapsed_time(end))
+
+
+def _failure(error: Exception, device: torch.device) -> Failure:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)  # raises again if the device is lost
+    if exceeds_device(error):
+        return Failure(TOO_LARGE)
+    if isinstance(error, torch.OutOfMemoryError):
+        torch.cuda.empty_cache()
+        return Failure(OUT_OF_MEMORY)
+    return Failure(f"raised {type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:120]}")

@@ -1,0 +1,146 @@
+"""A kernel's shapes as scenarios of a table: their features, and the configs that may be measured."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from triton_tune.core.errors import TuningError
+from triton_tune.core.problem import Likeness, SearchProblem
+from triton_tune.kernel.autotuned import AutotunedKernel
+from triton_tune.kernel.batches import first_launch, make
+from triton_tune.kernel.measuring import Shape
+from triton_tune.kernel.tuning import Tuning
+from triton_tune.launch.words import DTYPES, OF_DTYPE, NotAFeature, integer_of, word_of
+
+_WORD_WEIGHT = 4.0  # the distance between scenarios that differ in a word
+_MOST_CHARACTERS = 100  # of a scenario's id
+
+
+@dataclass(frozen=True)
+class KernelScenarios:
+    """What a tuning run may measure of a kernel."""
+
+    shapes: Mapping[str, Shape]  # by scenario id
+    features: tuple[str, ...]
+    words: Mapping[str, tuple[str, ...]]  # of features with words, for which 0, 1, ... stand
+    problem: SearchProblem
+    excluded: int  # cells that `early_config_prune` leaves out; they count as failed
+
+
+def find_scenarios(
+    kernel: AutotunedKernel,
+    tuning: Tuning,
+    device: torch.device,
+    advance: Callable[[int], None] = lambda done: None,
+) -> KernelScenarios:
+    """Make each shape's arguments once, and read what the first launch of its call tells.
+
+    Raises TuningError, which names the shape, for whatever the user's functions raise.
+    """
+    values: dict[str, dict[str, Any]] = {}
+    shapes: dict[str, Shape] = {}
+    candidates: dict[str, tuple[str, ...]] = {}
+    for position, shape in enumerate(tuning.shapes):
+        name = _scenario_id(shape, position)
+        if name in shapes:
+            raise TuningError(f"the shape {dict(shape)} is listed twice")
+        try:
+            launch = first_launch(kernel, tuning, make(tuning, shape, device))
+            if launch is None:
+                raise TuningError(f"its call did not launch {kernel.name}")
+            values[name] = _values(kernel, tuning, kernel.arguments(launch))
+            kept, excluded = kernel.pruned(launch)
+        except Exception as error:
+            what = error if isinstance(error, TuningError) else f"{type(error).__name__}: {error}"
+            raise TuningError(f"shape {dict(shape)}: {what}"[:400].splitlines()[0]) from error
+        candidates[name] = (*kept, *(config for config in kernel.configs if config in excluded))
+        shapes[name] = Shape(name, position, kernel.specialisation(launch), excluded)
+        advance(position + 1)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # for the processes that measure
+    values = _without_constant_types(values)
+    names = tuple(next(iter(values.values())))
+    words = {name: found for name in names if (found := _words([row[name] for row in values.values()]))}
+    integers = {name: {word: place for place, word in enumerate(words[name])} for name in words}
+    rows = {s: {n: integer_of(v, integers.get(n, {})) for n, v in row.items()} for s, row in values.items()}
+    worded = tuple(words)
+    problem = SearchProblem(
+        features=rows,
+        candidates=candidates,
+        always={},
+        variants=dict.fromkeys(kernel.configs, ""),
+        likeness=Likeness(
+            shape=worded,
+            family=worded,
+            weights={name: _WORD_WEIGHT if name in worded else 1.0 for name in names},
+        ),
+    )
+    return KernelScenarios(
+        shapes, names, words, problem, sum(len(shape.excluded) for shape in shapes.values())
+    )
+
+
+def _values(kernel: AutotunedKernel, tuning: Tuning, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The features of a launch: the autotuner's key, functions of the user's, and element types."""
+    found: dict[str, Any] = {}
+    for name in kernel.tuner.keys:
+        if name in arguments:
+            found[name] = arguments[name]
+    functions = kernel.tuned_features if tuning.features is None else tuning.features
+    found.update({name: function(arguments) for name, function in functions.items()})
+    for name, argument in arguments.items():
+        if isinstance(argument, torch.Tensor):
+            found.setdefault(f"{name}{OF_DTYPE}", argument.dtype)
+    for name, value in found.items():
+        try:
+            word_of(value)
+        except NotAFeature as error:
+            raise TuningError(f"feature {name}: {error}") from None
+    return found
+
+
+def _without_constant_types(values: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Leave out element types that are the same in every scenario, or as those of an earlier argument."""
+    rows = list(values.values())
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    kept, columns = [], []
+    for name in names:
+        column = [row.get(name) for row in rows]
+        if name.endswith(OF_DTYPE) and (column in columns or len(set(column)) == 1):
+            continue
+        kept.append(name)
+        columns.append(column)
+    if not kept:
+        raise TuningError("the kernel has no features: @triton.autotune needs a key")
+    return {scenario: {name: row.get(name) for name in kept} for scenario, row in values.items()}
+
+
+def _words(column: list[Any]) -> tuple[str, ...]:
+    """A feature's words, in the order of their integers; none where all values are integers."""
+    words = sorted({word for word in map(word_of, column) if word is not None})
+    if not words:
+        return ("false", "true") if all(isinstance(value, bool) for value in column) else ()
+    if any(isinstance(value, int) for value in column):
+        raise TuningError(f"a feature has both integers and words, such as {words[0]!r}")
+    if all(word in DTYPES for word in words):
+        return tuple(sorted(words, key=DTYPES.index))
+    return tuple(words)
+
+
+def _scenario_id(shape: Mapping[str, Any], position: int) -> str:
+    """`M16_N32` of the shape's values, where these are short and plain; else its number."""
+    parts = (f"{name}{word_of(value) or int(value)}" for name, value in shape.items() if _is_plain(value))
+    text = re.sub(r"[^A-Za-z0-9_.=-]", "-", "_".join(parts))
+    whole = all(map(_is_plain, shape.values()))
+    return text if whole and text[:1].isalnum() and len(text) <= _MOST_CHARACTERS else f"s{position}"
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        word_of(value)
+    except NotAFeature:
+        return False
+    return True
