@@ -91,7 +91,8 @@ def merge(sources: Sequence[Source], folder: Path) -> Merged:
         for visit in table.visits:
             rows[visit.scenario][_content(visit, there)] += 1
             last[visit.scenario] = max(last[visit.scenario], visit.repeat)
-        merged = list(table.visits)
+        added: list[Visit] = []
+        lines: list[MeasuredBy] = []
         for source, log in zip(sources, logs, strict=True):
             mine: defaultdict[str, Counter[object]] = defaultdict(Counter)
             for visit in source.run.visits:
@@ -108,12 +109,12 @@ def merge(sources: Sequence[Source], folder: Path) -> Merged:
                     continue
                 rows[visit.scenario][content] += 1
                 last[visit.scenario] += 1
-                added = replace(visit, repeat=last[visit.scenario])
-                log_visits(folder, [replace(line, repeat=added.repeat)])
-                table.append(added.scenario, added.cells, added.repeat)
-                merged.append(added)
-                done.rows += 1
-        table.summarise(_summary(sources, merged))
+                added.append(replace(visit, repeat=last[visit.scenario]))
+                lines.append(replace(line, repeat=last[visit.scenario]))
+        log_visits(folder, lines)
+        table.append_all(added)
+        table.summarise(_summary(sources, [*table.visits, *added]))
+    done.rows = len(added)
     return done
 
 

@@ -6,17 +6,16 @@ is slow: its GPU is throttled, shared or of another power limit.
 
 import csv
 import io
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, median_low
 
 from tuning_table.errors import TableError, one_line, shown
-from tuning_table.files import append_whole, os_errors_in_one_line, remove_cut_off_line
+from tuning_table.files import append_to, os_errors_in_one_line
 from tuning_table.paths import read_bytes, try_path
+from tuning_table.table import VISITS
 
-VISITS = "visits.csv"
 HEADER = ["scenario", "repeat", "worker", "calibration_us", "slowdown"]
 SLOW = 1.05  # rows of a worker that is this many times slower than the others are marked
 TOO_SLOW = 1.15  # and from this on, they are measured again on another worker
@@ -50,14 +49,7 @@ def log_visits(folder: Path, lines: Iterable[MeasuredBy]) -> None:
         numbers = (_text(line.calibration_us), _text(line.slowdown))
         writer.writerow([line.scenario, line.repeat, one_line(line.worker), *numbers])
     with os_errors_in_one_line(folder):
-        descriptor = os.open(folder / VISITS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            if os.fstat(descriptor).st_size:
-                remove_cut_off_line(folder / VISITS)
-            head = "" if os.fstat(descriptor).st_size else ",".join(HEADER) + "\n"
-            append_whole(descriptor, head + out.getvalue())
-        finally:
-            os.close(descriptor)
+        append_to(folder / VISITS, ",".join(HEADER) + "\n", out.getvalue())
 
 
 def read_visit_log(folder: Path) -> dict[tuple[str, int], MeasuredBy]:

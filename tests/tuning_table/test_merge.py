@@ -189,6 +189,7 @@ def test_a_line_that_was_cut_off_does_not_count_and_the_last_of_two_does(tmp_pat
     with (folder / "visits.csv").open("a") as file:
         file.write("decode-0,1,b/")
     assert read_visit_log(folder) == {first.key: first}
+    start(folder).close()  # removes what was cut off
     second = MeasuredBy("decode-0", 1, "c, \n0", 12.5, 1.25)
     log_visits(folder, [second])
     assert read_visit_log(folder)[second.key].worker == "c, \\n0"

@@ -79,6 +79,20 @@ def parser() -> argparse.ArgumentParser:
         "(default of --out: a folder for each part)",
     )
     arguments.add_argument(
+        "--ray",
+        nargs="?",
+        const="",
+        metavar="ADDRESS",
+        help="measure on all GPUs of a Ray cluster, as host:port of its head (default: the cluster of this "
+        "host, or else a new one of its GPUs); each GPU model gets a table",
+    )
+    arguments.add_argument(
+        "--ray-workers",
+        type=_count,
+        metavar="N",
+        help="ask Ray for N GPUs, also if there are fewer yet (default: all that the cluster has)",
+    )
+    arguments.add_argument(
         "--dry-run",
         action="store_true",
         help="print what a run would measure and how long it would take; needs no GPU",

@@ -30,7 +30,10 @@ from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import SearchProblem, Times
 from triton_tune.fleet.calibrated import CalibratedBench
 from triton_tune.fleet.calibration import calibration_of
+from triton_tune.fleet.on_ray import connected, gpu_source
+from triton_tune.fleet.run import FleetPlan, Prepared, run_fleet
 from triton_tune.fleet.shards import problem_of_shard
+from triton_tune.fleet.station import WorkerFacts
 from triton_tune.processes.compile_ahead import default_workers
 from triton_tune.processes.jobs import Job
 from triton_tune.run.fill import INTERRUPTED, SearchPlan, fill
@@ -60,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         variants = _variants(options)
         if options.dry_run:
             return _dry_run(options, scenarios, variants)
-        return _run(options, scenarios, variants)
+        run = _run if options.ray is None else _run_on_ray
+        return run(options, scenarios, variants)
     except (TuningError, TableError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -174,6 +178,43 @@ def _run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: l
             if options.shard:
                 bench = CalibratedBench(gpus, calibration_of(possible.problem), table.folder)
             return fill(table, bench, plan, lambda: _note_dropped(table.folder, possible))
+
+
+def _run_on_ray(
+    options: argparse.Namespace, scenarios: Sequence[Scenario], variants: list[str] | None
+) -> int:
+    check_rich("attn-tune", "tune")
+    if options.shard or options.gpus not in ("all", "cpu"):
+        raise TuningError("--ray goes with neither --shard nor numbers of --gpus: Ray divides work and GPUs")
+    kernel = _kernel(options)
+    if options.gpus == "cpu":
+        devices_from("cpu")
+
+    def prepare(facts: WorkerFacts) -> Prepared:
+        possible, configs = _possible(options, dict(facts.device), scenarios, variants)
+        return Prepared(
+            possible.problem,
+            {str(config): config for config in configs},
+            lambda: _create(options, facts.device, facts.versions["driver"], scenarios, configs),
+            lambda table: _note_dropped(table.folder, possible),
+        )
+
+    subject = Subject({scenario.id: scenario for scenario in scenarios}, measure, _job_for)
+    versions = {
+        "torch": str(torch.__version__),
+        "triton": triton.__version__,
+        "source_hash": kernel.source_hash(),
+    }
+    with connected(options.ray or None) as ray:
+        source = gpu_source(
+            ray,
+            subject,
+            kernel.source_hash,
+            compile_workers=options.compile_workers,
+            count=options.ray_workers,
+            interpreter=options.gpus == "cpu",
+        )
+        return run_fleet(source, FleetPlan(prepare, versions, options.strategy, options.budget))
 
 
 def _note_dropped(folder: Path, possible: Possible) -> None:
