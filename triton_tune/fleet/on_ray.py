@@ -264,7 +264,9 @@ def _cause(error: BaseException) -> str:
     cause = getattr(error, "cause", None)
     if isinstance(cause, BaseException):
         return f"{type(cause).__name__}: {_one_line(cause)}"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in re.sub(r"\x1b\[\d*m", "", str(error)).splitlines() if line.strip()]
+    if getattr(error, "actor_init_failed", False):  # the message ends with the error of the constructor
+        return _one_line(lines[-1])
     told = [
         line for line in lines if re.search(r"exit|died|killed|dead|lost|unreachable|preempt|memory", line)
     ]

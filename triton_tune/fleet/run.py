@@ -89,19 +89,20 @@ def run_fleet(source: Source, plan: FleetPlan) -> int:
     """
     with Display() as display:
         fleet = _Fleet(source, plan, display)
+        interrupted = False
         try:
             fleet.work()
-            status = 2 if fleet.failed else 0
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not lose the summary
-            status = INTERRUPTED
+            interrupted = True
         finally:
             fleet.stop()
     for group in fleet.groups.values():
-        print("\n".join(group.result))
-    for line in fleet.errors:
-        print(line, file=sys.stderr)
-    return status
+        for line in group.result:
+            print(line)
+    for error in fleet.errors:
+        print(error, file=sys.stderr)
+    return INTERRUPTED if interrupted else 2 if fleet.errors else 0
 
 
 class _Fleet:
@@ -112,10 +113,6 @@ class _Fleet:
         self._stop = threading.Event()
         self.groups: dict[str, _Group] = {}
         self.errors: list[str] = []
-
-    @property
-    def failed(self) -> bool:
-        return bool(self.errors) or not self.groups
 
     def work(self) -> None:
         while not self.groups or any(group.is_alive() for group in self.groups.values()):
