@@ -37,6 +37,15 @@ class SimulatedWorker:
         return factor if begin <= now < end else 1.0
 
 
+@dataclass(frozen=True)
+class Span:
+    """When a worker measured a visit."""
+
+    worker: int
+    begin: float
+    end: float
+
+
 @dataclass
 class _State:
     worker: SimulatedWorker
@@ -49,9 +58,8 @@ class _State:
 class SimulatedCrew:
     """Replays recorded cells on simulated workers.
 
-    compiling: visits take the time to compile what their host has not compiled. driver: the processor time of
-    this process passes on the virtual clock, too. wait_s: and so much for each time it waits for events, as
-    for the disk.
+    compiling: visits take the time to compile what their host has not compiled. order_s: what handing out an
+    order takes. With it, the processor time of this process passes on the virtual clock, too.
     """
 
     def __init__(
@@ -61,19 +69,18 @@ class SimulatedCrew:
         workers: Sequence[SimulatedWorker],
         *,
         compiling: bool = False,
-        driver: bool = False,
-        wait_s: float = 0.0,
+        order_s: float = 0.0,
     ) -> None:
         self._problem, self._times = problem, times
-        self._compiling, self._driver, self._wait_s = compiling, driver, wait_s
+        self._compiling, self._order_s = compiling, order_s
         self._states = [_State(worker) for worker in workers]
         self._compiled: dict[str, set[object]] = {}
         self._order = count()
         self._heap: list[tuple[float, int, int, object]] = []
         self._now = 0.0
         self._cpu = time.process_time()
-        self.busy_s = 0.0  # of all workers together, at speed 1
-        self.ended: list[tuple[float, PlannedVisit]] = []
+        self.spans: list[Span] = []  # the visits that ended, without those that ended elsewhere before
+        self._done: set[PlannedVisit] = set()
         for number, worker in enumerate(workers):
             self._at(worker.joins, number, "join")
             if worker.dies < math.inf:
@@ -84,17 +91,20 @@ class SimulatedCrew:
     def clock(self) -> float:
         return self._now
 
+    def pass_time(self, seconds: float) -> None:
+        """Advance the clock, as this process waited for so long."""
+        self._now += seconds
+
     def hand(self, worker: int, task: PlannedVisit | None) -> None:
+        self._now += self._order_s
         state = self._states[worker]
         state.orders.append(task)
         if not state.busy:
             self._begin(worker, self._now)
 
     def wait(self, seconds: float) -> Sequence[Event]:
-        if self._driver:
-            now = time.process_time()
-            self._now += now - self._cpu + self._wait_s
-            self._cpu = now
+        if self._order_s:
+            self._now += time.process_time() - self._cpu
         if self._heap and self._heap[0][0] > self._now:
             self._now = min(self._heap[0][0], self._now + seconds)
         elif not self._heap:
@@ -103,8 +113,7 @@ class SimulatedCrew:
         while self._heap and self._heap[0][0] <= self._now:
             at, _, number, what = heapq.heappop(self._heap)
             events += self._happen(at, number, what)
-        if self._driver:
-            self._cpu = time.process_time()
+        self._cpu = time.process_time()
         return events
 
     def _at(self, when: float, number: int, what: object) -> None:
@@ -152,8 +161,8 @@ class SimulatedCrew:
         if worker.cut_off[0] <= at < worker.cut_off[1]:
             self._at(worker.cut_off[1], number, what)
             return []
-        if what.task is not None:
-            self.busy_s += what.outcome.seconds * worker.speed
-            self.ended.append((at, what.task))
+        if what.task is not None and what.task not in self._done:
+            self._done.add(what.task)
+            self.spans.append(Span(number, at - what.outcome.seconds, at))
         self._begin(number, at)
         return [what]
