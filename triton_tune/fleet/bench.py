@@ -77,6 +77,8 @@ class FleetBench:
         self._stop = stop or threading.Event()
         self._orders = Orders(problem)
         self._paces: dict[int, _Pace] = {}
+        self._hungry: set[int] = set()  # workers that may hold too few orders
+        self._resting: set[int] = set()  # workers that were too slow
         self._until = -math.inf
         self.counts = FleetCounts()
 
@@ -91,6 +93,7 @@ class FleetBench:
     def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
         self._until = until
         self._orders.begin(tasks)
+        self._hungry = set(self._orders.workers)
         before = self.counts.visits
         while self._orders.open and (self.clock() < until or self._orders.under_way):
             self._hand_out(copies=True)
@@ -135,25 +138,25 @@ class FleetBench:
                 self._orders.put(unsure.task, first=True)
 
     def _hand_out(self, *, copies: bool) -> None:
-        now = self.clock()
-        idle: list[Worker] = []
-        for number, worker in self._orders.workers.items():
-            pace = self._paces[number]
-            if pace.resting_until is not None:
-                if now >= pace.resting_until and not worker.orders:
-                    self._hand(worker, None)
-                continue
+        now, orders = self.clock(), self._orders
+        for number in [n for n in self._resting if now >= (self._paces[n].resting_until or 0.0)]:
+            if not orders.workers[number].orders:
+                self._hand(orders.workers[number], None)
+        if now >= self._until:
+            return
+        while orders.waiting and self._hungry:
+            number = self._hungry.pop()
+            worker = orders.workers.get(number)
             # At the end of a round, what waits is left to the worker that is free first.
-            ahead = AHEAD if self._orders.waiting > len(self._orders.workers) else 1
-            while now < self._until and len(worker.orders) < ahead:
-                task = self._orders.next_for(worker, now)
+            ahead = AHEAD if orders.waiting > len(orders.workers) else 1
+            while worker and number not in self._resting and len(worker.orders) < ahead:
+                task = orders.next_for(worker, now)
                 if task is None:
                     break
                 self._crew.hand(number, task)
-            if not worker.orders:
-                idle.append(worker)
-        if copies and idle and now < self._until and not self._orders.waiting:
-            for worker, task in self._orders.copies_for(idle, now):
+        if copies and not orders.waiting:
+            idle = [w for n, w in orders.workers.items() if not w.orders and n not in self._resting]
+            for worker, task in orders.copies_for(idle, now) if idle else ():
                 self._crew.hand(worker.number, task)
 
     def _hand(self, worker: Worker, task: PlannedVisit | None) -> None:
@@ -168,6 +171,7 @@ class FleetBench:
             self._orders.join(worker)
             self._orders.handed(worker, None, self.clock())
             self._paces[event.worker] = _Pace()
+            self._hungry.add(event.worker)
         elif event.worker not in workers:
             return  # it was thought lost; its visits went to others
         elif isinstance(event, Lost):
@@ -179,8 +183,9 @@ class FleetBench:
                 yield self._measured(worker, event.task, outcome.visit)
             if event.task is None or outcome.calibration_us is not None:
                 doubtful += self._calibrated(worker, outcome.calibration_us)
+            self._hungry.add(event.worker)
         self.counts.workers = len(workers)
-        self.counts.resting = sum(self._paces[n].resting_until is not None for n in workers)
+        self.counts.resting = len(self._resting)
 
     def _measured(self, worker: Worker, task: PlannedVisit, visit: Visit) -> tuple[Visit, MeasuredBy]:
         pace = self._paces[worker.number]
@@ -194,6 +199,7 @@ class FleetBench:
 
     def _lost(self, worker: Worker, why: str) -> Iterator[tuple[Visit, MeasuredBy]]:
         self.counts.deaths[worker.name] += 1
+        self._resting.discard(worker.number)
         self._records.say(f"{worker.name}: {why}; its visits go to other workers")
         for task in self._orders.lost(worker):
             self._records.say(f"scenario {task.scenario} {GAVE_UP} and is given up")
@@ -219,10 +225,12 @@ class FleetBench:
                     f"{len(unsure)} visits are measured again"
                 )
             pace.resting_until = self.clock() + EVERY_S
+            self._resting.add(worker.number)
             return unsure
         if pace.resting_until is not None:
             self._records.say(f"{worker.name}: as fast as the others again")
             pace.resting_until = None
+            self._resting.discard(worker.number)
         if pace.slowdown >= SLOW and unsure:
             lines = (entry.line for entry in unsure)
             now = {"calibration_us": microseconds, "slowdown": pace.slowdown}

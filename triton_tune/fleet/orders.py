@@ -39,6 +39,8 @@ class Orders:
         self._problem = problem
         self.workers: dict[int, Worker] = {}
         self._waiting: dict[ShapeKey, deque[PlannedVisit]] = {}
+        self._num_waiting = 0
+        self._put_back: set[PlannedVisit] = set()
         self._open: set[PlannedVisit] = set()  # waiting or under way
         self._holders: Counter[PlannedVisit] = Counter()
         self._lost: Counter[PlannedVisit] = Counter()
@@ -52,7 +54,8 @@ class Orders:
 
     @property
     def waiting(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        """The number of visits that no worker was handed."""
+        return self._num_waiting
 
     @property
     def under_way(self) -> bool:
@@ -60,8 +63,8 @@ class Orders:
 
     def begin(self, tasks: Iterable[PlannedVisit]) -> None:
         """Begin a round. What is left of the last one no longer counts."""
-        self._waiting, self._lost = {}, Counter()
-        self._open = set()
+        self._waiting, self._lost, self._num_waiting = {}, Counter(), 0
+        self._open, self._put_back = set(), set()
         self._holders = Counter(task for w in self.workers.values() for task, _ in w.orders if task)
         for task in tasks:
             self.put(task)
@@ -69,8 +72,13 @@ class Orders:
     def put(self, task: PlannedVisit, *, first: bool = False) -> None:
         """Add a visit to those that wait."""
         self._open.add(task)
+        self._num_waiting += 1
         queue = self._waiting.setdefault(self._problem.shape(task.scenario), deque())
-        queue.appendleft(task) if first else queue.append(task)
+        if first:
+            self._put_back.add(task)
+            queue.appendleft(task)
+        else:
+            queue.append(task)
 
     def join(self, worker: Worker) -> None:
         self.workers[worker.number] = worker
@@ -82,6 +90,7 @@ class Orders:
             return None
         shape = min(shapes, key=lambda shape: self._rank(worker, shape))
         task = self._waiting[shape].popleft()
+        self._num_waiting -= 1
         self.handed(worker, task, now)
         return task
 
@@ -145,11 +154,13 @@ class Orders:
         return given_up
 
     def _close(self, task: PlannedVisit) -> None:
-        if task in self._open:
-            self._open.remove(task)
-            queue = self._waiting.get(self._problem.shape(task.scenario), ())
-            if task in queue:  # it was put back, and the worker that was thought lost ended it after all
-                queue.remove(task)  # type: ignore[union-attr]
+        self._open.discard(task)
+        if task in self._put_back:  # while it waited again, a copy of it ended
+            self._put_back.remove(task)
+            queue = self._waiting[self._problem.shape(task.scenario)]
+            if task in queue:
+                queue.remove(task)
+                self._num_waiting -= 1
 
     def _rank(self, worker: Worker, shape: ShapeKey) -> tuple[bool, bool, float]:
         known_here = shape in self._hosts.get(worker.host, ())
