@@ -1,11 +1,14 @@
-"""Unified paged attention in Triton, launched with configs that the ``generated`` package chooses."""
+"""Unified paged attention in Triton, launched with configs that the ``generated`` package chooses.
 
-from __future__ import annotations
+A name is imported when it is first asked for. So a plugin of an engine loads no kernels in processes that
+launch none.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from attn_kernels.choose.packages import use_heuristics
     from attn_kernels.choose.untuned import AttnKernelsWarning
     from attn_kernels.core.config import Config, LaunchConfig
     from attn_kernels.core.lengths import Lengths, Parts
@@ -30,10 +33,10 @@ __all__ = [
     "flash_attn_varlen_func",
     "plan",
     "run",
+    "use_heuristics",
 ]
 
-# Modules below this package that need no torch, such as the help of attn-tune, can be imported without it.
-_HOMES = {
+_MODULES = {
     "AttnKernelsWarning": "choose.untuned",
     "Config": "core.config",
     "LaunchConfig": "core.config",
@@ -46,18 +49,21 @@ _HOMES = {
     "flash_attn_varlen_func": "planning.varlen",
     "plan": "planning.plan",
     "run": "launch.run",
+    "use_heuristics": "choose.packages",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name, or read ``__version__`` of the installed package, when it is first asked for."""
-    if name in _HOMES:
-        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    elif name == "__version__":
+    """Import a name, or read ``__version__`` from the installed package."""
+    if name == "__version__":
         from importlib.metadata import version
 
-        value = version("attn-kernels")
-    else:
+        return version("attn-kernels")
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

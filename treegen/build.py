@@ -12,32 +12,44 @@ from treegen.core.problem import Problem
 from treegen.core.spec import Spec
 from treegen.core.tree import Tree
 from treegen.crossval.evaluate import cross_validate, evaluate
+from treegen.crossval.selection import is_better
 from treegen.emit.package import emit_modules, emit_package
 from treegen.fit.choice_costs import choice_costs_of
+from treegen.fit.interpolation import DENSE
 from treegen.fit.search import search_tree
 from treegen.fit.split_pruning import prune_splits
 from treegen.passes.align import align
 from treegen.passes.guard_fixpoint import guard_tree
 from treegen.passes.guards import UnprovableConstraint
 from treegen.passes.simplify import simplify
-from treegen.read.build_problem import build_problem
+from treegen.read.build_problem import spec_problem
 from treegen.read.table_file import read_table
+from treegen.update.basis import basis_of, changed_basis
 from treegen.update.heuristic import Build, DeviceHeuristic
 from treegen.update.previous_tree import read_previous_tree
 from treegen.update.rebuild import rebuild
-from treegen.write.lock import LOCK, Lock, lock_text, read_lock
+from treegen.write.lock import LOCK, MOST_JUMP, Lock, best_time, lock_text, read_lock
 
 
-def build(spec: Spec, previous: Path | None = None) -> Build:
+def build(
+    spec: Spec, previous: Path | None = None, *, fresh: bool = False, expect_jump: bool = False
+) -> Build:
     """Compile every table that the spec names. Raises InputError.
 
-    previous: the output folder of an earlier build, whose trees stay unless fresh ones are better; None fits
-    every tree afresh.
+    Args:
+        spec: the spec
+        previous: the output folder of an earlier build; None if there is none
+        fresh: fit every tree anew; otherwise the previous trees stay unless fresh ones are better
+        expect_jump: accept times that all changed by 10x or more since the earlier build
     """
     problems = read_problems(spec)  # all input is checked before the first tree is fitted
     lock = Lock() if previous is None else read_lock(previous)
+    if not expect_jump:
+        for problem in problems:
+            _refuse_jump(problem, lock)
+    trees = None if fresh else previous
     try:
-        heuristics = tuple(compile_heuristic(problem, previous, lock) for problem in problems)
+        heuristics = tuple(compile_heuristic(problem, trees, lock) for problem in problems)
     except UnprovableConstraint as error:
         raise InputError(spec.path, str(error), line=error.line) from None
     modules = emit_modules(heuristics)
@@ -45,12 +57,20 @@ def build(spec: Spec, previous: Path | None = None) -> Build:
     return Build(heuristics, {**files, LOCK: lock_text(spec, heuristics, modules, lock)})
 
 
+def _refuse_jump(problem: Problem, lock: Lock) -> None:
+    """Raise InputError if best times are 10x or more off those of the last build, on the same scenarios."""
+    before, now = lock.best_time(problem), best_time(problem)
+    if before is not None and now is not None and not 1 / MOST_JUMP < now / before < MOST_JUMP:
+        what = f"its best times are {now / before:.3g}x those of the last build; tables hold microseconds"
+        raise InputError(problem.table.folder, f"{what}. If that is meant, build with --expect-jump")
+
+
 def read_problems(spec: Spec) -> list[Problem]:
     """One problem per kernel and device of the spec."""
     folders = {folder for kernel in spec.kernels.values() for folder in kernel.tables.values()}
     tables = {folder: read_table(folder) for folder in sorted(folders)}
     return [
-        build_problem(kernel, spec.devices[device], tables[folder])
+        spec_problem(kernel, spec.devices[device], tables[folder])
         for kernel in spec.kernels.values()
         for device, folder in kernel.tables.items()
     ]
@@ -60,14 +80,39 @@ def compile_heuristic(problem: Problem, previous: Path | None, lock: Lock) -> De
     """The tree of one problem: fitted, cross-validated, compared with the previous tree, guarded."""
     fold_trees = cross_validate(problem, fit_tree)
     old = None if previous is None else read_previous_tree(previous, problem, lock.written(problem))
-    chosen = rebuild(problem, old, fit_tree, fold_trees, other_scenarios=lock.has_other_scenarios(problem))
+    chosen = rebuild(
+        problem,
+        old,
+        fit_tree,
+        fold_trees,
+        other_scenarios=lock.has_other_scenarios(problem),
+        changed=changed_basis(lock.basis(problem), basis_of(problem)),
+    )
     tree = guard_tree(problem, chosen.tree)
     return DeviceHeuristic(problem, tree, evaluate(problem, fold_trees), chosen)
 
 
 def fit_tree(problem: Problem) -> Tree:
-    """The tree that fits a problem within its kernel's budget, without guards for its constraints."""
-    tree = search_tree(problem, problem.kernel.budget)
+    """The tree that fits a problem within its kernel's budget, without guards for its constraints.
+
+    Rows between measured scenarios guide the search, unless trees without them choose better in scenarios
+    that they have not seen.
+    """
+    if len(problem.cost) <= DENSE and is_better(problem, _fit_interpolated, _fit_measured):
+        return _fit_measured(problem)
+    return _fit_interpolated(problem)
+
+
+def _fit_interpolated(problem: Problem) -> Tree:
+    return _fitted(problem, interpolated=True)
+
+
+def _fit_measured(problem: Problem) -> Tree:
+    return _fitted(problem, interpolated=False)
+
+
+def _fitted(problem: Problem, *, interpolated: bool) -> Tree:
+    tree = search_tree(problem, problem.kernel.budget, interpolated=interpolated)
     tree = prune_splits(choice_costs_of(problem), tree)
     tree = simplify(tree)
     tree = align(tree, problem.kernel, problem.device)

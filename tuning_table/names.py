@@ -9,7 +9,7 @@ from string import ascii_uppercase
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,127}")
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.%/+-]{0,118}[A-Za-z0-9%]|[A-Za-z0-9]")
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 _.%/+-]{0,198}[A-Za-z0-9%]|[A-Za-z0-9]")
 _VENDORS = {"nvidia", "amd", "intel"}
 _NOISE = {"instinct", "geforce", "radeon", "tesla", "graphics", "gpu"}
 

@@ -9,6 +9,7 @@ import torch
 from attn_kernels import Config
 from attn_kernels.measure.batches import Batch
 from verification.cases import VerifyCase
+from verification.features import FP8, LaunchFeatures
 from verification.poisoned import load
 
 
@@ -48,5 +49,12 @@ class ConfigJob:
 
 
 def plain_job(batch: Batch, config: Config) -> ConfigJob:
-    """Return the job of a launch without score options."""
-    return ConfigJob(VerifyCase("", batch, ()), config)
+    """Return the job of a batch's launch."""
+    scores = batch.scores
+    features = LaunchFeatures(
+        window=scores.window,
+        softcap=scores.softcap,
+        sinks="half" if scores.sinks else "",
+        fp8=batch.cache_dtype == FP8,
+    )
+    return ConfigJob(VerifyCase("", batch, (), features), config)

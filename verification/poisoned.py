@@ -12,12 +12,11 @@ from attn_kernels import Config, Lengths, Parts
 from attn_kernels.choose.mixed import needs_parts
 from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.measure.batches import Batch
-from attn_kernels.measure.checking import TOLERANCE, Check, Expected, check
+from attn_kernels.measure.checking import FP8_TOLERANCE, TOLERANCE, Check, Expected, check
 from attn_kernels.testing.poisoned import GARBAGE_PAGE, PoisonedBatch, make_batch, poison_workspace
 from verification.cases import PartConfigs, VerifyCase
 from verification.features import FP8, with_strides
 
-FP8_TOLERANCE = 5e-2
 FALLBACK = Config("qblock", 64, 32)  # of both parts, where one kernel cannot compute them
 MEMORY_SHARE = 0.8  # of the free memory, for two huge caches
 

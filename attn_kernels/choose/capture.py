@@ -16,6 +16,7 @@ from functools import cache
 import torch
 
 from attn_kernels.choose.heuristic import (
+    KERNEL,
     Choose,
     Heuristic,
     choose_of,
@@ -24,6 +25,7 @@ from attn_kernels.choose.heuristic import (
     segments_function_of,
 )
 from attn_kernels.choose.overrides import CONFIG
+from attn_kernels.choose.packages import kernel_package
 from attn_kernels.core.config import Config, LaunchConfig, complete
 from attn_kernels.kernels.static_grid import multiprocessors
 from triton_tune.core.device import describe_device
@@ -82,13 +84,11 @@ def configs_for_capture(device: torch.device | str, device_key: str | None = Non
 
     Raises ValueError as ``choose_for_capture``.
     """
-    from generated import unified_attention  # late, as in heuristic_for_device
-
     device = torch.device(device)
     heuristic = heuristic_for(device, device_key)
     if heuristic.key == CONFIG:
         return [complete(heuristic.choose())]
-    configs = configs_of(unified_attention.MODULES[heuristic.key])
+    configs = configs_of(kernel_package(KERNEL).MODULES[heuristic.key])
     if not _is_timed_on(device):
         return configs
     on_device = [ON_DEVICE] if _has_function(heuristic) else []

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -10,12 +11,14 @@ import torch
 
 from attn_kernels.choose.choice_log import logged
 from attn_kernels.choose.overrides import CONFIG, DEVICE, overrides
+from attn_kernels.choose.packages import kernel_package
 from attn_kernels.choose.untuned import warn_if_untuned
 from attn_kernels.core.config import Config, LaunchConfig, complete
 from attn_kernels.kernels.registry import VARIANTS
 from triton_tune.core.device import describe_device
 
 Choose = Callable[..., LaunchConfig]
+KERNEL = "unified_attention"
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,10 @@ def heuristic_for_device(device: torch.device) -> Heuristic:
 
 
 def _module_for_device(device: torch.device) -> Heuristic:
-    # Imported at the first plan, to use the `generated` that is first on sys.path then.
-    from generated import unified_attention
-
     forced = overrides().device_key
     if forced is not None:
         return heuristic_for_key(forced, DEVICE)
+    unified_attention = kernel_package(KERNEL)
     described = describe_device(device)
     choose: Choose = unified_attention.for_device(*described)
     key = key_of(unified_attention, choose)
@@ -62,8 +63,7 @@ def key_of(package: ModuleType, choose: Choose) -> str:
 
 def heuristic_for_key(device_key: str, named: str = "device_key") -> Heuristic:
     """Return the generated module of this name, whatever the device. Raises ValueError about ``named``."""
-    from generated import unified_attention
-
+    unified_attention = kernel_package(KERNEL)
     try:
         return Heuristic(device_key, unified_attention.MODULES[device_key].choose)
     except KeyError:
@@ -110,10 +110,10 @@ def segments_function(device: torch.device, device_key: str | None = None) -> An
 def segments_function_of(key: str) -> Any | None:
     """Return ``num_segments`` of the module of this name; None where the spec does not list it."""
     try:
-        from generated.unified_attention.in_kernel import MODULES
-    except ImportError:  # no such folder, or one without modules
+        functions = import_module(f"{kernel_package(KERNEL).__name__}.in_kernel")
+    except ImportError:  # no such folder
         return None
-    return getattr(MODULES.get(key), "num_segments", None)
+    return getattr(getattr(functions, "MODULES", {}).get(key), "num_segments", None)
 
 
 def configs_of(module: ModuleType) -> list[Config]:

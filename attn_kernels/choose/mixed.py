@@ -1,6 +1,5 @@
 """From the lengths of a mixed batch's parts to the way of computing them: in series, or by one kernel."""
 
-import importlib
 from functools import cache
 from types import ModuleType
 
@@ -14,6 +13,7 @@ from attn_kernels.choose.heuristic import (
     key_of,
 )
 from attn_kernels.choose.overrides import CONFIG, overrides
+from attn_kernels.choose.packages import kernel_package
 from attn_kernels.core.config import Config, LaunchConfig
 from attn_kernels.core.lengths import Parts
 from attn_kernels.core.model import Model
@@ -99,8 +99,8 @@ def _heuristic(device: torch.device, device_key: str | None) -> Heuristic | None
 
 def _module(device: torch.device, device_key: str | None) -> tuple[str, ModuleType] | None:
     """Return the generated module that is named or serves the device, with its key; None without one."""
-    try:  # late, as in heuristic_for_device
-        package = importlib.import_module(f"generated.{KERNEL}")
+    try:
+        package = kernel_package(KERNEL)
     except ImportError:  # no table of this kernel was compiled
         return None
     modules: dict[str, ModuleType] = package.MODULES

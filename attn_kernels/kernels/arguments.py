@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from triton import knobs
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Layer, OfLayer, OfPlan, Plan
@@ -16,6 +17,7 @@ from attn_kernels.kernels.compile_params import CompileParams
 LOG2_E = 1.4426950408889634
 VECTOR_BYTES = 16  # the widest access of one thread
 E4M3_CAPABILITY = (8, 9)  # Triton converts fp8 e4m3 on NVIDIA GPUs from this compute capability on
+LEAST_PAIRED = 32  # elements of a padded head, so that half of them fill a matrix instruction
 
 # Integers that never specialise a kernel, so that no step and no other model compiles it again. Strides are
 # in units of query_unit or cache_unit elements, which is all that a wide load must know of them.
@@ -134,6 +136,8 @@ def launch_constants(
     windowed: bool = False,
     softcapped: bool = False,
     alibi: bool = False,
+    aligned: bool = True,
+    converts: bool = False,
 ) -> tuple[tuple[int, ...], tuple[int, ...], CompileParams, dict[str, int | bool]]:
     """Query strides and cache strides in their units, ``const`` and Triton's options.
 
@@ -145,6 +149,8 @@ def launch_constants(
         cache_bytes: of a cache element. block_size: tokens a page holds.
         heads: query heads that one program covers; as many of a KV head as fit ``block_m`` by default.
         block_m: in place of the config's.
+        aligned: caches begin at multiples of 16 bytes.
+        converts: caches are fp8, on an NVIDIA GPU whose instructions convert that.
     """
     block_m = config.block_m if block_m is None else block_m
     query_unit = math.gcd(VECTOR_BYTES // 2, *query_strides)
@@ -166,6 +172,12 @@ def launch_constants(
         softcapped=softcapped,
         alibi=alibi,
         bypass_l1=bool(config.bypass_l1),
+        paired=(
+            (vendor, cache_bytes, aligned, cache_unit % 2, head_size % 2) == ("nvidia", 1, True, 0, 0)
+            and head_padded(head_size) >= LEAST_PAIRED
+            and block_m > 1
+        ),
+        converts_e4m3=converts,
     )
     in_query_units = tuple(n // query_unit for n in query_strides)
     in_cache_units = tuple(n // cache_unit for n in cache_strides)
@@ -200,6 +212,8 @@ def common_arguments(
     ``block_m``: as ``launch_constants`` takes them.
     """
     config, q, out, k_cache, v_cache = plan.config, layer.q, layer.out, layer.k_cache, layer.v_cache
+    one_byte = k_cache.element_size() == 1
+    as_bytes = one_byte and not converts_e4m3(plan.device)
     query_strides = q.stride()[:2] + out.stride()[:2]
     if layer.k_new is not None and layer.v_new is not None:
         query_strides += layer.k_new.stride()[:2] + layer.v_new.stride()[:2]
@@ -217,8 +231,9 @@ def common_arguments(
         windowed=layer.sliding_window is not None,
         softcapped=layer.softcap != 0.0,
         alibi=layer.alibi_slopes is not None,
+        aligned=k_cache.data_ptr() % VECTOR_BYTES == v_cache.data_ptr() % VECTOR_BYTES == 0,
+        converts=one_byte and not as_bytes and not torch.version.hip and not knobs.runtime.interpret,
     )
-    as_bytes = k_cache.element_size() == 1 and not converts_e4m3(plan.device)
     cache_view = torch.uint8 if as_bytes else None
     k_scale, k_scale_tensor = _scale("k_scale", layer.k_scale)
     v_scale, v_scale_tensor = _scale("v_scale", layer.v_scale)

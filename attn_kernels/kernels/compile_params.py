@@ -30,6 +30,8 @@ class CompileParams:
     softcapped: bool  # there is a soft cap
     alibi: bool  # there are ALiBi slopes
     bypass_l1: bool  # keys and values are loaded past the L1 cache
+    paired: bool = False  # cached fp8 numbers are loaded two at a time
+    converts_e4m3: bool = False  # cached numbers are fp8, which instructions of this NVIDIA GPU convert
 
     @property
     def block_q(self) -> int:
@@ -109,11 +111,13 @@ class QBlock(NamedTuple):
 class QueryTile(NamedTuple):
     """The query rows of a Q-Block. Positions count keys of the sequence."""
 
-    q: Any  # [block_m, head_padded]
+    q: Any  # [block_m, head_padded]; of paired caches its even columns [block_m, head_padded // 2]
     positions: Any  # [block_m], the last key that each row sees
     first_position: Any
     last_position: Any
     slopes: Any  # [block_m], ALiBi in base 2
+    odd: Any  # of paired caches the odd columns of q; else unused
+    powers: Any  # [block_m], by which q was divided for caches of one byte a number; else unused
 
 
 class SequenceKeys(NamedTuple):

@@ -1,16 +1,17 @@
 """The decodes' role of the Hopper kernel: one computing warpgroup and a copying warp.
 
-Programs form groups, with one program for each KV head. The groups share the tiles of keys of all sequences
-evenly, in the order of the sequences. So the programs of a group read the same slots of the caches at the
-same time, and each reads its own head. Where several groups share a sequence, the last program to finish
-joins their fragments without waiting, as in ``stream_k_fragments``. The copying warp knows what comes next,
-and sends what the computing warpgroup must know of it.
+The copying warp (``hopper_shares``) knows what comes next, and sends what the computing warpgroup must know
+of it. Where several groups of programs share a sequence, the last program to finish joins their fragments
+without waiting, as in ``stream_k_fragments``.
 
 The products are transposed: scores are keys times queries, and the output is values times weights. So keys
 and values fill the 64 rows of a wgmma, and the few queries of a decode are its columns.
-"""
 
-from typing import Any, NamedTuple
+A head is computed in parts of COLUMNS columns. The last part of a head whose size is no multiple of COLUMNS
+is narrower; only its columns are copied, and the rest of its slot holds zeros. Numbers of fp8 caches are
+converted on their way from shared memory to registers, in pairs: a slot holds two parts, one of the even
+columns and one of the odd columns.
+"""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -23,126 +24,115 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from attn_kernels.kernels.hopper_device import (
     COLUMNS,
+    LOG2_E,
     UNIT,
-    copy_tile,
     exp2,
-    load_pages,
     receive,
     row_offsets,
-    send,
     thread_barrier,
+    view_memory,
     zero_rows,
 )
 
 
 @gluon.jit
-def share_of_program(cu_tiles_ptr, num_seqs, num_kv_heads):
-    """A program's KV head, its tiles ``start .. end - 1``, tiles a group, and the first tile's sequence."""
-    groups = gl.num_programs(0) // num_kv_heads
-    group = gl.program_id(0) // num_kv_heads
-    total = gl.load(cu_tiles_ptr + num_seqs)
-    share = (total + groups - 1) // groups
-    start = group * share
-    end = gl.where(group < groups, gl.minimum(start + share, total), start)
-    low = start * 0
-    high = low + num_seqs
-    while high - low > 1:
-        middle = (low + high) // 2
-        before = gl.load(cu_tiles_ptr + middle) <= start
-        low = gl.where(before, middle, low)
-        high = gl.where(before, high, middle)
-    return gl.program_id(0) % num_kv_heads, start, end, share, low
+def load_pairs(pairs):
+    """Two left operands in fp16 from a left operand of pairs (uint16) of fp8 e4m3 numbers: (first, second).
 
-
-class DecodeBlock(NamedTuple):
-    """A program's part of a Q-Block of a decode; the fields of a message."""
-
-    first_token: Any  # within the batch
-    num_queries: Any  # query tokens
-    first_limit: Any  # the last key that its first query sees
-    num_keys: Any  # of the sequence
-    start: Any  # the first tile
-    stop: Any  # behind the last tile; 0 in the last message
-    tiles: Any  # of the whole Q-Block
-    first_group: Any  # that shares the Q-Block
-    last_group: Any
-
-
-DECODE_FIELDS = gl.constexpr(len(DecodeBlock._fields))
+    The assembly takes two pairs, (a, b) and (c, d), and makes (a, c) and (b, d).
+    """
+    return gl.inline_asm_elementwise(
+        """{
+        .reg .b32 sorted;
+        .reg .b16 first, second;
+        prmt.b32 sorted, $2, 0, 0x3120;
+        mov.b32 {first, second}, sorted;
+        cvt.rn.f16x2.e4m3x2 $0, first;
+        cvt.rn.f16x2.e4m3x2 $1, second;
+        }""",
+        "=r,=r,r",
+        [pairs],
+        dtype=(gl.float16, gl.float16),
+        is_pure=True,
+        pack=2,
+    )
 
 
 @gluon.jit
-def produce_decodes(
-    caches, ring, mail, batch, BLOCK_Q: gl.constexpr, PARTS: gl.constexpr, PAGE_SIZE: gl.constexpr
-):
-    """The copying warp. A slot of the ring holds COLUMNS columns of a tile; keys come before values."""
-    k_desc, v_desc, k_steps, v_steps, block_table_ptr, stride_table = caches
-    smem, full, empty = ring
-    cu_tiles_ptr, num_seqs, num_kv_heads, cu_seqlens_q_ptr, seqused_k_ptr = batch
+def tail_view(smem, REST: gl.constexpr):
+    """The ring as the tail descriptors fill its slots: in lines of as many columns as their boxes have."""
+    LINE: gl.constexpr = REST & -REST
+    tail_layout: gl.constexpr = gl.NVMMASharedLayout(2 * LINE, 16, rank=2)
+    shape: gl.constexpr = smem.shape
+    return view_memory(smem, smem.dtype, shape, tail_layout)
+
+
+@gluon.jit
+def start_scores(smems, n, HEAD_SIZE: gl.constexpr):
+    """Start the products of a tile's keys and queries."""
+    q_smem, p_smem, ring = smems
+    smem, full, _ = ring
+    FP8: gl.constexpr = smem.dtype == gl.uint16
     SLOTS: gl.constexpr = smem.shape[0]
-    TILE_SIZE: gl.constexpr = smem.shape[1]
-    BOX: gl.constexpr = k_desc.block_shape[0]
-    BOXES: gl.constexpr = TILE_SIZE // BOX
-    SLOT_BYTES: gl.constexpr = TILE_SIZE * COLUMNS * 2
-    kv_head, tile, end, share, seq = share_of_program(cu_tiles_ptr, num_seqs, num_kv_heads)
-    k_page_rows, k_head_rows, k_head_columns = k_steps
-    v_page_rows, v_head_rows, v_head_columns = v_steps
-    first_tile = gl.load(cu_tiles_ptr + seq)  # of the sequence
-    n = tile * 0  # slots used before
-    number = tile * 0
-    while tile < end:
-        next_first = gl.load(cu_tiles_ptr + seq + 1)
-        num_keys = gl.load(seqused_k_ptr + seq)
-        seq_start = gl.load(cu_seqlens_q_ptr + seq)
-        query_len = gl.load(cu_seqlens_q_ptr + seq + 1) - seq_start
-        row_ptr = block_table_ptr + seq.to(gl.int64) * stride_table
-        tiles = gl.maximum((num_keys + TILE_SIZE - 1) // TILE_SIZE, 1)  # as ``schedule`` counts
-        last_box = gl.maximum(num_keys - 1, 0) // BOX
-        while tile < gl.minimum(next_first, end):
-            q_block = (tile - first_tile) // tiles
-            block_tile = first_tile + q_block * tiles
-            start = tile - block_tile
-            stop = gl.minimum(start + end - tile, tiles)
-            first_query = q_block * BLOCK_Q
-            block = DecodeBlock(
-                seq_start + first_query,
-                gl.minimum(query_len - first_query, BLOCK_Q),
-                num_keys - query_len + first_query,
-                num_keys,
-                start,
-                stop,
-                tiles,
-                block_tile // share,
-                (block_tile + tiles - 1) // share,
-            )
-            pages = load_pages(row_ptr, start, last_box, PAGE_SIZE, BOX, BOXES)
-            send(mail, number, block)
-            number += 1
-            for i in range(start, stop):
-                next_pages = load_pages(row_ptr, i + 1, last_box, PAGE_SIZE, BOX, BOXES)
-                for part in gl.static_range(2 * PARTS):
-                    slot = n % SLOTS
-                    barrier = full.index(slot)
-                    mbarrier.wait(empty.index(slot), (n // SLOTS) & 1 ^ 1)
-                    mbarrier.expect(barrier, SLOT_BYTES)
-                    if part < PARTS:
-                        k_column = kv_head * k_head_columns + part * COLUMNS
-                        place = (k_page_rows, kv_head * k_head_rows, k_column)
-                        copy_tile(k_desc, smem, slot, barrier, pages, i, last_box, place, PAGE_SIZE, BOX)
-                    else:
-                        v_column = kv_head * v_head_columns + (part - PARTS) * COLUMNS
-                        place = (v_page_rows, kv_head * v_head_rows, v_column)
-                        copy_tile(v_desc, smem, slot, barrier, pages, i, last_box, place, PAGE_SIZE, BOX)
-                    n += 1
-                pages = next_pages
-            tile += stop - start
-        first_tile = next_first
-        seq += 1
-    send(mail, number, DecodeBlock(0, 0, 0, 0, 0, 0, 0, 0, 0))
+    PARTS: gl.constexpr = q_smem.shape[0]
+    ROWS: gl.constexpr = q_smem.shape[1]
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, ROWS, 16])
+    key_layout: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
+    REST: gl.constexpr = HEAD_SIZE % COLUMNS
+    TILE_SIZE: gl.constexpr = p_smem.shape[1]
+    scores = gl.zeros([TILE_SIZE, ROWS], gl.float32, layout)
+    for part in gl.static_range(PARTS // 2 if FP8 else PARTS):
+        slot = (n + part) % SLOTS
+        mbarrier.wait(full.index(slot), ((n + part) // SLOTS) & 1)
+        if FP8:
+            even, odd = load_pairs(smem.index(slot).load(key_layout))
+            queries = q_smem.index(2 * part).permute([1, 0])
+            scores = warpgroup_mma(even, queries, scores, use_acc=part > 0, is_async=True)
+            queries = q_smem.index(2 * part + 1).permute([1, 0])
+            scores = warpgroup_mma(odd, queries, scores, is_async=True)
+        else:
+            queries = q_smem.index(part).permute([1, 0])
+            if part < HEAD_SIZE // COLUMNS:
+                scores = warpgroup_mma(smem.index(slot), queries, scores, use_acc=part > 0, is_async=True)
+            else:
+                keys = tail_view(smem, REST).index(slot).load(key_layout)
+                scores = warpgroup_mma(keys, queries, scores, is_async=True)
+    return scores
 
 
 @gluon.jit
-def attend_share(smems, n, start, stop, num_keys, first_limit, scale_log2, HEADS: gl.constexpr):
+def bias_scores(scores, start, first_limit, scoring, slopes, powers, HEADS: gl.constexpr):
+    """Scores from products: with a soft cap before its factor; with ALiBi complete, in base 2."""
+    if powers is not None:
+        scores = scores * powers[None, :]
+    if scoring.cap is not None:
+        # tanh(x) = 1 - 2 / (1 + e^2x); the instruction for tanh is less precise.
+        scores = 1.0 - 2.0 / (1.0 + exp2(scores * (scoring.factor * (2.0 * LOG2_E))))
+    if slopes is not None:
+        layout: gl.constexpr = scores.type.layout
+        keys = start + gl.arange(0, scores.shape[0], gl.SliceLayout(1, layout))
+        limits = first_limit + gl.arange(0, scores.shape[1], gl.SliceLayout(0, layout)) // HEADS
+        bias = slopes[None, :] * (keys[:, None] - limits[None, :]).to(gl.float32)
+        factor = scoring.factor if scoring.cap is None else scoring.cap
+        scores = scores * factor + bias
+    return scores
+
+
+@gluon.jit
+def attend_share(
+    smems,
+    n,
+    start,
+    stop,
+    num_keys,
+    num_queries,
+    first_limit,
+    scoring,
+    slopes,
+    powers,
+    HEADS: gl.constexpr,
+    HEAD_SIZE: gl.constexpr,
+):
     """The softmax state of a Q-Block after its tiles ``start .. stop - 1``, and the slots used so far.
 
     The state is one tensor [COLUMNS, rows] for each part of the columns, the maxima [rows], and the sums
@@ -150,56 +140,96 @@ def attend_share(smems, n, start, stop, num_keys, first_limit, scale_log2, HEADS
     """
     q_smem, p_smem, ring = smems
     smem, full, empty = ring
-    dtype: gl.constexpr = smem.dtype
+    window = scoring.window
+    dtype: gl.constexpr = p_smem.dtype
+    FP8: gl.constexpr = smem.dtype == gl.uint16
     SLOTS: gl.constexpr = smem.shape[0]
     TILE_SIZE: gl.constexpr = smem.shape[1]
     PARTS: gl.constexpr = q_smem.shape[0]
+    SIDE: gl.constexpr = PARTS // 2 if FP8 else PARTS  # slots of a tile's keys
+    REST: gl.constexpr = HEAD_SIZE % COLUMNS
     ROWS: gl.constexpr = q_smem.shape[1]
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, ROWS, 16])
     row_layout: gl.constexpr = gl.SliceLayout(0, layout)
+    value_layout: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
+    slots_shape: gl.constexpr = smem.shape
+    slots_layout: gl.constexpr = smem.layout
+    # What the softmax multiplies scores with.
+    if slopes is not None:
+        factor: gl.constexpr = 1.0
+    elif scoring.cap is not None:
+        factor = scoring.cap
+    else:
+        factor = scoring.factor
     accs = ()
     for _ in gl.static_range(PARTS):
         accs = accs + (gl.zeros([COLUMNS, ROWS], gl.float32, layout),)  # type: ignore[assignment]  # noqa: RUF005
     sums = gl.zeros([TILE_SIZE, ROWS], gl.float32, layout)
     row_max = gl.full([ROWS], -1e30, gl.float32, row_layout)
     for i in range(start, stop):
-        scores = gl.zeros([TILE_SIZE, ROWS], gl.float32, layout)
-        for part in gl.static_range(PARTS):
-            slot = (n + part) % SLOTS
-            mbarrier.wait(full.index(slot), ((n + part) // SLOTS) & 1)
-            queries = q_smem.index(part).permute([1, 0])
-            scores = warpgroup_mma(smem.index(slot), queries, scores, use_acc=part > 0, is_async=True)
-        scores = warpgroup_mma_wait(0, [scores])
-        for part in gl.static_range(PARTS):
+        scores = warpgroup_mma_wait(0, [start_scores(smems, n, HEAD_SIZE)])
+        for part in gl.static_range(SIDE):
             mbarrier.arrive(empty.index((n + part) % SLOTS), count=1)
-        n += PARTS
-        if (i + 1) * TILE_SIZE > first_limit + 1:
+        n += SIDE
+        scores = bias_scores(scores, i * TILE_SIZE, first_limit, scoring, slopes, powers, HEADS)
+        masked = (i + 1) * TILE_SIZE > first_limit + 1
+        if window is not None:
+            masked = masked | (i * TILE_SIZE <= first_limit + num_queries - 1 - window)
+        if masked:
             keys = i * TILE_SIZE + gl.arange(0, TILE_SIZE, gl.SliceLayout(1, layout))
             limits = first_limit + gl.arange(0, ROWS, row_layout) // HEADS
-            scores = gl.where(keys[:, None] <= limits[None, :], scores, float("-inf"))
-        new_max = gl.maximum(row_max, gl.max(scores, 0) * scale_log2)
-        weights = exp2(scores * scale_log2 - new_max[None, :])
+            visible = keys[:, None] <= limits[None, :]
+            if window is not None:
+                visible = visible & (keys[:, None] > (limits - window)[None, :])
+            scores = gl.where(visible, scores, float("-inf"))
+        new_max = gl.maximum(row_max, gl.max(scores, 0) * factor)
+        weights = exp2(scores * factor - new_max[None, :])
         rescale = exp2(row_max - new_max)[None, :]
         row_max = new_max
         sums = sums * rescale + weights
         p_smem.permute([1, 0]).store(weights.to(dtype))
         fence_async_shared()
+        p_tile = p_smem.permute([1, 0])
         products = ()
-        for part in gl.static_range(PARTS):
+        for part in gl.static_range(SIDE):
             slot = (n + part) % SLOTS
             mbarrier.wait(full.index(slot), ((n + part) // SLOTS) & 1)
-            if (i + 1) * TILE_SIZE > num_keys:
-                zero_rows(smem, slot, num_keys - i * TILE_SIZE)
-            values = smem.index(slot).permute([1, 0])
-            product = warpgroup_mma(values, p_smem.permute([1, 0]), accs[part] * rescale, is_async=True)
+            if FP8:
+                halves = view_memory(smem, gl.float16, slots_shape, slots_layout)
+                hide_values(halves, slot, i, num_keys, first_limit, window)
+                even, odd = load_pairs(smem.index(slot).permute([1, 0]).load(value_layout))
+                product = warpgroup_mma(even, p_tile, accs[2 * part] * rescale, is_async=True)
+                products = products + (product,)  # type: ignore[assignment]  # noqa: RUF005
+                product = warpgroup_mma(odd, p_tile, accs[2 * part + 1] * rescale, is_async=True)
+            elif part < HEAD_SIZE // COLUMNS:
+                hide_values(smem, slot, i, num_keys, first_limit, window)
+                values = smem.index(slot).permute([1, 0])
+                product = warpgroup_mma(values, p_tile, accs[part] * rescale, is_async=True)
+            else:
+                tails = tail_view(smem, REST)
+                hide_values(tails, slot, i, num_keys, first_limit, window)
+                tail = tails.index(slot).permute([1, 0]).load(value_layout)
+                product = warpgroup_mma(tail, p_tile, accs[part] * rescale, is_async=True)
             products = products + (product,)  # type: ignore[assignment]  # noqa: RUF005
         accs = ()
         for part in gl.static_range(PARTS):
             accs = accs + (warpgroup_mma_wait(PARTS - 1 - part, [products[part]]),)  # type: ignore[assignment]  # noqa: RUF005
-        for part in gl.static_range(PARTS):
+        for part in gl.static_range(SIDE):
             mbarrier.arrive(empty.index((n + part) % SLOTS), count=1)
-        n += PARTS
+        n += SIDE
     return accs, row_max, gl.sum(sums, 0), n
+
+
+@gluon.jit
+def hide_values(smem, slot, tile, num_keys, first_limit, window):
+    """Zero the values of a tile that no query sees."""
+    TILE_SIZE: gl.constexpr = smem.shape[1]
+    if (tile + 1) * TILE_SIZE > num_keys:
+        zero_rows(smem, slot, None, num_keys - tile * TILE_SIZE)
+    if window is not None:
+        last_hidden = first_limit - window
+        if tile * TILE_SIZE <= last_hidden:
+            zero_rows(smem, slot, last_hidden + 1 - tile * TILE_SIZE, None)
 
 
 @gluon.jit
@@ -218,7 +248,7 @@ def store_fragment(fragments, fragment, offsets, accs, row_max, row_sum, rows, R
 def join_fragments(
     fragments, first, last, num_kv_heads, offsets, rows, PARTS: gl.constexpr, ROWS: gl.constexpr
 ):
-    """The results of a Q-Block from the fragments of the programs ``first .. last`` of its head.
+    """The softmax state of a Q-Block from the fragments of the programs ``first .. last`` of its head.
 
     They are joined in the order of the programs, whichever finished last, so every launch gives the same
     sums. The first program began the Q-Block; all others continued it.
@@ -242,23 +272,67 @@ def join_fragments(
             more = gl.load(partial_ptr + place + offsets, cache_modifier=".cg")
             acc += more * weight[None, :]
         accs = accs + (acc,)  # type: ignore[assignment]  # noqa: RUF005
-    return accs, row_sum
+    return accs, largest, row_sum
 
 
 @gluon.jit
-def consume_decodes(tensors, smems, mail, fragments, num_kv_heads, HEADS: gl.constexpr):
+def first_column(part: gl.constexpr, FP8: gl.constexpr):
+    """The first column of a part; the others follow it, of an fp8 cache at every second column."""
+    return part // 2 * (2 * COLUMNS) + part % 2 if FP8 else part * COLUMNS
+
+
+@gluon.jit
+def store_queries(q_smem, q_ptrs, row_mask, FP8: gl.constexpr, HEAD_SIZE: gl.constexpr):
+    """Copy the queries of a Q-Block to shared memory; return the powers of two by which rows were divided.
+
+    They are divided for fp8 caches only, so that their numbers are below 2 in fp16. Else the result is None.
+    """
+    PARTS: gl.constexpr = q_smem.shape[0]
+    layout: gl.constexpr = q_ptrs.type.layout
+    powers = None
+    if FP8:
+        row_layout: gl.constexpr = gl.SliceLayout(1, layout)
+        ROWS: gl.constexpr = q_smem.shape[1]
+        largest = gl.full([ROWS], 1e-30, gl.float32, row_layout)
+        queries = ()
+        for part in gl.static_range(PARTS):
+            loaded = gl.load(q_ptrs + first_column(part, FP8), mask=row_mask[:, None], other=0.0)
+            queries = queries + (loaded.to(gl.float32),)  # type: ignore[assignment]  # noqa: RUF005
+            largest = gl.maximum(largest, gl.max(gl.abs(queries[part]), 1))
+        exponents = largest.to(gl.int32, bitcast=True) & 0x7F800000
+        powers = exponents.to(gl.float32, bitcast=True)
+        inverse = (0x7F000000 - exponents).to(gl.float32, bitcast=True)[:, None]
+        for part in gl.static_range(PARTS):
+            q_smem.index(part).store((queries[part] * inverse).to(gl.float16))
+    else:
+        for part in gl.static_range(PARTS):
+            mask = row_mask[:, None]
+            if (part + 1) * COLUMNS > HEAD_SIZE:
+                columns = gl.arange(0, COLUMNS, gl.SliceLayout(0, layout))[None, :]
+                mask = mask & (columns < HEAD_SIZE % COLUMNS)
+            q_smem.index(part).store(gl.load(q_ptrs + first_column(part, FP8), mask=mask, other=0.0))
+    fence_async_shared()
+    return powers
+
+
+@gluon.jit
+def consume_decodes(
+    tensors, smems, mail, fragments, num_kv_heads, HEADS: gl.constexpr, HEAD_SIZE: gl.constexpr
+):
     """The computing warpgroup, which computes this program's share of the decodes."""
-    q_ptr, out_ptr, strides, scale_log2 = tensors
+    q_ptr, out_ptr, strides, scoring = tensors
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
     q_smem = smems[0]
-    dtype: gl.constexpr = q_smem.dtype
+    FP8: gl.constexpr = smems[2][0].dtype == gl.uint16
+    dtype: gl.constexpr = out_ptr.dtype.element_ty
     PARTS: gl.constexpr = q_smem.shape[0]
     ROWS: gl.constexpr = q_smem.shape[1]
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, ROWS, 16])
     THREADS: gl.constexpr = COLUMNS // UNIT
     io_layout: gl.constexpr = gl.BlockedLayout([1, UNIT], [32 // THREADS, THREADS], [4, 1], [1, 0])
     io_rows = gl.arange(0, ROWS, gl.SliceLayout(1, io_layout))
-    io_columns = gl.arange(0, COLUMNS, gl.SliceLayout(0, io_layout))[None, :]
+    STEP: gl.constexpr = 2 if FP8 else 1  # between columns of a part
+    io_columns = (gl.arange(0, COLUMNS, gl.SliceLayout(0, io_layout)) * STEP)[None, :]
     rows = gl.arange(0, ROWS, gl.SliceLayout(0, layout))
     columns = gl.arange(0, COLUMNS, gl.SliceLayout(1, layout))
     offsets = columns[:, None] * ROWS + rows[None, :]
@@ -266,6 +340,9 @@ def consume_decodes(tensors, smems, mail, fragments, num_kv_heads, HEADS: gl.con
     kv_head = program % num_kv_heads
     q_ptr += kv_head * HEADS * stride_q_head * UNIT
     out_ptr += kv_head * HEADS * stride_out_head * UNIT
+    slopes = None
+    if scoring.slopes_ptr is not None:
+        slopes = gl.load(scoring.slopes_ptr + kv_head * HEADS + rows % HEADS) * LOG2_E
     token, num_queries, first_limit, num_keys, start, stop, tiles, first, last = receive(mail, 0)
     n = stop * 0
     number = stop * 0
@@ -273,12 +350,22 @@ def consume_decodes(tensors, smems, mail, fragments, num_kv_heads, HEADS: gl.con
         num_rows = num_queries * HEADS
         q_offsets = row_offsets(io_rows, stride_q_token, stride_q_head, HEADS)[:, None] + io_columns
         q_ptrs = q_ptr + token.to(gl.int64) * stride_q_token * UNIT + q_offsets
-        for part in gl.static_range(PARTS):
-            queries = gl.load(q_ptrs + part * COLUMNS, mask=(io_rows < num_rows)[:, None], other=0.0)
-            q_smem.index(part).store(queries)
-        fence_async_shared()
+        powers = store_queries(q_smem, q_ptrs, io_rows < num_rows, FP8, HEAD_SIZE)
+        if FP8:
+            powers = gl.convert_layout(powers, gl.SliceLayout(0, layout))
         accs, row_max, row_sum, n = attend_share(
-            smems, n, start, stop, num_keys, first_limit, scale_log2, HEADS
+            smems,
+            n,
+            start,
+            stop,
+            num_keys,
+            num_queries,
+            first_limit,
+            scoring,
+            slopes,
+            powers,
+            HEADS,
+            HEAD_SIZE,
         )
         finished = (start == 0) & (stop == tiles)
         if (start > 0) | (stop < tiles):
@@ -290,7 +377,7 @@ def consume_decodes(tensors, smems, mail, fragments, num_kv_heads, HEADS: gl.con
             finished = arrived == last - first
             if finished:
                 gl.store(counter_ptr, 0)  # for the next launch
-                accs, row_sum = join_fragments(
+                accs, row_max, row_sum = join_fragments(
                     fragments,
                     first * num_kv_heads + kv_head,
                     last * num_kv_heads + kv_head,
@@ -303,10 +390,19 @@ def consume_decodes(tensors, smems, mail, fragments, num_kv_heads, HEADS: gl.con
         if finished:
             out_offsets = row_offsets(rows, stride_out_token, stride_out_head, HEADS)[None, :]
             out_token_ptr = out_ptr + token.to(gl.int64) * stride_out_token * UNIT
-            out_ptrs = out_token_ptr + (out_offsets + columns[:, None])
-            mask = (rows < num_rows)[None, :] & (columns < COLUMNS)[:, None]
+            out_ptrs = out_token_ptr + (out_offsets + (columns * STEP)[:, None])
+            total = row_sum
+            if scoring.sinks_ptr is not None:
+                sinks = gl.load(scoring.sinks_ptr + kv_head * HEADS + rows % HEADS).to(gl.float32)
+                total += exp2(sinks * LOG2_E - row_max)
+            if scoring.v_scale is not None:
+                total = total / scoring.v_scale
             for part in gl.static_range(PARTS):
-                values = (accs[part] / row_sum[None, :]).to(dtype)
-                gl.store(out_ptrs + part * COLUMNS, values, mask=mask)
+                if (part + 1) * COLUMNS > HEAD_SIZE:
+                    mask = (rows < num_rows)[None, :] & (columns < HEAD_SIZE % COLUMNS)[:, None]
+                else:
+                    mask = (rows < num_rows)[None, :] & (columns < COLUMNS)[:, None]
+                values = (accs[part] / total[None, :]).to(dtype)
+                gl.store(out_ptrs + first_column(part, FP8), values, mask=mask)
         number += 1
         token, num_queries, first_limit, num_keys, start, stop, tiles, first, last = receive(mail, number)

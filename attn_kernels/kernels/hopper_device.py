@@ -1,17 +1,53 @@
 """Device functions that both roles of the Hopper kernel call: messages, TMA copies and softmax steps."""
 
+from typing import Any, NamedTuple
+
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
+from attn_kernels.kernels import arguments
+
 UNIT = gl.constexpr(8)  # two-byte elements in a 16-byte access: the unit of query and output strides
 COLUMNS = gl.constexpr(64)  # two-byte elements in a row of 128 bytes, the widest swizzle
+LOG2_E = gl.constexpr(arguments.LOG2_E)
 GROUP_ROWS = gl.constexpr(64)  # rows of a warpgroup: one wgmma
 MESSAGES = gl.constexpr(2)  # on their way from a copying warp to computing warpgroups
 # Triton renamed these after 3.6.
 thread_barrier = getattr(gl, "barrier", None) or gl.thread_barrier
 tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 OLD_REINTERPRET = gl.constexpr(hasattr(gl.shared_memory_descriptor, "_reinterpret"))
+
+
+class Scoring(NamedTuple):
+    """What turns products into scores and sums into outputs; None stands for an option that is not there.
+
+    A score in base 2 is ``product * factor``; with a soft cap it is ``cap * tanh(product * factor)``.
+    """
+
+    factor: Any  # with the keys' scale
+    cap: Any
+    window: Any  # keys that a query sees
+    slopes_ptr: Any
+    sinks_ptr: Any
+    v_scale: Any
+
+
+class Caches(NamedTuple):
+    """Both caches as descriptors, and what finds a page in them.
+
+    ``k_desc`` and ``v_desc`` copy boxes of COLUMNS columns. Heads whose size is no multiple of COLUMNS have
+    ``k_tail_desc`` and ``v_tail_desc`` for their last columns, in boxes of fewer.
+    """
+
+    k_desc: Any
+    v_desc: Any
+    k_tail_desc: Any
+    v_tail_desc: Any
+    k_steps: Any  # rows a page, rows a head, columns a head
+    v_steps: Any
+    table_ptr: Any
+    stride_table: Any
 
 
 @gluon.jit
@@ -60,28 +96,89 @@ def receive(mail, number):
 
 
 @gluon.jit
-def as_boxes(smem, ROWS: gl.constexpr):
-    """View tiles [stages, rows, columns] as boxes [ROWS, COLUMNS], in the order of their memory.
+def allocate_heads(
+    COUNT: gl.constexpr,
+    ROWS: gl.constexpr,
+    HEAD_SIZE: gl.constexpr,
+    WIDE: gl.constexpr,
+    MOST: gl.constexpr,
+    dtype: gl.constexpr,
+):
+    """Allocate COUNT tiles of ROWS heads: a buffer [COUNT, ROWS, columns] for each chunk of their columns.
 
-    A tile consists of parts of COLUMNS columns; each part is [rows, COLUMNS], in lines of 128 bytes.
+    Chunks are powers of two up to MOST, the largest first. They lie in lines of WIDE columns. Those narrower
+    than WIDE lie in lines as wide as the box of a tail descriptor.
     """
-    NUM: gl.constexpr = smem.shape[0] * smem.shape[1] * smem.shape[2] // (ROWS * COLUMNS)
-    shape: gl.constexpr = [NUM, ROWS, COLUMNS]
+    REST: gl.constexpr = HEAD_SIZE % WIDE
+    TAIL: gl.constexpr = REST & -REST
+    smems = ()
+    for bit in gl.static_range(5):
+        if HEAD_SIZE & (256 >> bit):
+            for _ in gl.static_range(max(1, (256 >> bit) // MOST)):
+                smem = allocate_chunk(
+                    COUNT, ROWS, min(256 >> bit, MOST), WIDE if (256 >> bit) >= WIDE else TAIL, dtype
+                )
+                smems = smems + (smem,)  # type: ignore[assignment]  # noqa: RUF005
+    return smems
+
+
+@gluon.jit
+def allocate_chunk(
+    COUNT: gl.constexpr, ROWS: gl.constexpr, WIDTH: gl.constexpr, LINE: gl.constexpr, dtype: gl.constexpr
+):
+    """Allocate [COUNT, ROWS, WIDTH] in lines of LINE columns."""
+    BITS: gl.constexpr = dtype.primitive_bitwidth
+    layout: gl.constexpr = gl.NVMMASharedLayout(LINE * BITS // 8, BITS, rank=2)
+    return gl.allocate_shared_memory(dtype, [COUNT, ROWS, WIDTH], layout)
+
+
+@gluon.jit
+def as_boxes(smem, ROWS: gl.constexpr, LINE: gl.constexpr):
+    """View tiles [stages, rows, columns] as boxes [ROWS, LINE], in the order of their memory.
+
+    A tile consists of parts of LINE columns, as many as the swizzle is wide; each part is [rows, LINE].
+    """
+    NUM: gl.constexpr = smem.shape[0] * smem.shape[1] * smem.shape[2] // (ROWS * LINE)
+    shape: gl.constexpr = [NUM, ROWS, LINE]
+    layout: gl.constexpr = smem.layout
+    return view_memory(smem, smem.dtype, shape, layout)
+
+
+@gluon.jit
+def view_memory(smem, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.constexpr):
+    """The same shared memory with another type, shape and layout."""
     if OLD_REINTERPRET:
-        boxes = smem._reinterpret(smem.dtype, shape, smem.layout)
+        view = smem._reinterpret(dtype, shape, layout)
     else:
-        boxes = smem.reinterpret(smem.dtype, shape, smem.layout)
-    return boxes
+        view = smem.reinterpret(dtype, shape, layout)
+    return view
+
+
+@gluon.jit
+def clamp_box(box, first_box, last_box):
+    """The box, or the nearest that holds a key which a query sees; ``first_box`` is None for 0."""
+    if first_box is not None:
+        box = gl.maximum(box, first_box)
+    return gl.minimum(box, last_box)
 
 
 @gluon.jit
 def load_pages(
-    table_row_ptr, tile, last_box, PAGE_SIZE: gl.constexpr, BOX: gl.constexpr, BOXES: gl.constexpr
+    table_row_ptr,
+    tile,
+    first_box,
+    last_box,
+    PAGE_SIZE: gl.constexpr,
+    BOX: gl.constexpr,
+    BOXES: gl.constexpr,
 ):
-    """Page ids of a tile's boxes. Boxes past the last key repeat its page, as later entries are undefined."""
+    """Page ids of a tile's boxes. Boxes without a visible key take the page of the nearest that has one.
+
+    The table's other entries are undefined.
+    """
     pages = ()
     for box in gl.static_range(BOXES):
-        key = gl.minimum(tile * BOXES + box, last_box) * BOX
+        key = clamp_box(tile * BOXES + box, first_box, last_box) * BOX
         pages = pages + (gl.load(table_row_ptr + key // PAGE_SIZE),)  # type: ignore[assignment]  # noqa: RUF005
     return pages
 
@@ -94,39 +191,59 @@ def copy_tile(
     barrier,
     pages,
     tile,
+    first_box,
     last_box,
     place,
     PAGE_SIZE: gl.constexpr,
     BOX: gl.constexpr,
+    WIDTH: gl.constexpr = None,
 ):
-    """Start the copies of a tile, in boxes [BOX, COLUMNS], part after part of its columns."""
-    PARTS: gl.constexpr = smem.shape[2] // COLUMNS
+    """Start the copies of a tile, in boxes of the descriptor, part after part of its columns.
+
+    ``WIDTH`` columns of the tile are copied, all by default.
+    """
+    LINE: gl.constexpr = desc.block_shape[1]
+    PARTS: gl.constexpr = smem.shape[2] // LINE
+    COPIED: gl.constexpr = PARTS if WIDTH is None else WIDTH // LINE
     BOXES: gl.constexpr = smem.shape[1] // BOX
     page_rows, first_row, first_column = place
-    boxes = as_boxes(smem, BOX)
+    boxes = as_boxes(smem, BOX, LINE)
     for box in gl.static_range(BOXES):
         row = pages[box] * page_rows + first_row
         if PAGE_SIZE != BOX:
-            row += gl.minimum(tile * BOXES + box, last_box) * BOX % PAGE_SIZE
-        for part in gl.static_range(PARTS):
+            row += clamp_box(tile * BOXES + box, first_box, last_box) * BOX % PAGE_SIZE
+        for part in gl.static_range(COPIED):
             target = boxes.index((stage * PARTS + part) * BOXES + box)
-            tma_load(desc, [row, first_column + part * COLUMNS], barrier, target)
+            tma_load(desc, [row, first_column + part * LINE], barrier, target)
 
 
 @gluon.jit
-def zero_rows(v_smem, stage, num_valid):
-    """Zero the values of a tile from row ``num_valid`` on, because a zero weight does not hide a NaN.
+def zero_rows(v_smem, stage, first_valid, num_valid):
+    """Zero values of a tile that no query sees, because a zero weight does not hide a NaN.
 
-    Both warpgroups write the same zeros, so neither has to wait for the other.
+    They are the rows from ``num_valid`` on or, if that is None, the rows before ``first_valid``. Both
+    warpgroups write the same zeros, so neither has to wait for the other.
     """
     CHUNK: gl.constexpr = 16
-    PARTS: gl.constexpr = v_smem.shape[2] // COLUMNS
+    LINE: gl.constexpr = v_smem.layout.swizzle_byte_width // 2
+    PARTS: gl.constexpr = v_smem.shape[2] // LINE
     CHUNKS: gl.constexpr = v_smem.shape[1] // CHUNK
-    layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
-    chunks = as_boxes(v_smem, CHUNK)
+    THREADS: gl.constexpr = LINE // UNIT
+    layout: gl.constexpr = gl.BlockedLayout([1, UNIT], [32 // THREADS, THREADS], [4, 1], [1, 0])
+    chunks = as_boxes(v_smem, CHUNK, LINE)
     rows = gl.arange(0, CHUNK, gl.SliceLayout(1, layout))
-    for chunk in range(num_valid // CHUNK, CHUNKS):
-        valid = chunk * CHUNK + rows < num_valid
+    if num_valid is not None:
+        first_chunk = num_valid // CHUNK
+        last_chunk = first_chunk * 0 + CHUNKS
+    else:
+        first_chunk = first_valid * 0
+        # A window can begin behind the tile: an earlier query of the sequence sees the tile.
+        last_chunk = gl.minimum((first_valid + CHUNK - 1) // CHUNK, CHUNKS)
+    for chunk in range(first_chunk, last_chunk):
+        if num_valid is not None:
+            valid = chunk * CHUNK + rows < num_valid
+        else:
+            valid = chunk * CHUNK + rows >= first_valid
         for part in gl.static_range(PARTS):
             target = chunks.index((stage * PARTS + part) * CHUNKS + chunk)
             target.store(gl.where(valid[:, None], target.load(layout), 0.0))
@@ -143,17 +260,96 @@ def exp2(x):
 
 
 @gluon.jit
-def mask_scores(scores, row_limit, start):
-    """Scores of a tile that begins at key ``start``, -inf after each row's last key."""
-    keys = gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
-    return gl.where(keys[None, :] <= (row_limit - start)[:, None], scores, float("-inf"))
+def convert_e4m3(x, dtype: gl.constexpr):
+    """Convert fp8 e4m3, four numbers in ten instructions; the two NaNs become 480.
+
+    Exponent and mantissa move to their places in a wider number, where they mean a power of two less. This
+    holds for subnormal numbers, too.
+    """
+    if dtype == gl.bfloat16:
+        y = gl.inline_asm_elementwise(
+            """{
+            .reg .b32 low, high, a, b;
+            prmt.b32 low, $2, 0, 0x1404;
+            prmt.b32 high, $2, 0, 0x3424;
+            shr.u32 a, low, 4;
+            shr.u32 b, high, 4;
+            and.b32 a, a, 0x07F007F0;
+            and.b32 b, b, 0x07F007F0;
+            lop3.b32 a, low, 0x80008000, a, 0xEA;
+            lop3.b32 b, high, 0x80008000, b, 0xEA;
+            mov.b32 low, 0x7B807B80;
+            mul.bf16x2 $0, a, low;
+            mul.bf16x2 $1, b, low;
+            }""",
+            "=r,=r,r",
+            [x],
+            dtype=gl.bfloat16,
+            is_pure=True,
+            pack=4,
+        )
+    else:
+        y = gl.inline_asm_elementwise(
+            """{
+            .reg .b32 low, high, a, b;
+            prmt.b32 low, $2, 0, 0x1404;
+            prmt.b32 high, $2, 0, 0x3424;
+            shr.u32 a, low, 1;
+            shr.u32 b, high, 1;
+            and.b32 a, a, 0x3F803F80;
+            and.b32 b, b, 0x3F803F80;
+            lop3.b32 a, low, 0x80008000, a, 0xEA;
+            lop3.b32 b, high, 0x80008000, b, 0xEA;
+            mov.b32 low, 0x5C005C00;
+            mul.f16x2 $0, a, low;
+            mul.f16x2 $1, b, low;
+            }""",
+            "=r,=r,r",
+            [x],
+            dtype=gl.float16,
+            is_pure=True,
+            pack=4,
+        )
+    return y
 
 
 @gluon.jit
-def softmax_step(scores, row_max, scale_log2):
+def float_of(x):
+    """Convert integers from 0 to 2^23 - 1 to float32, anew each time: kept, they would fill registers."""
+    return gl.inline_asm_elementwise(
+        "{.reg .b32 bits; or.b32 bits, $1, 0x4B000000; add.f32 $0, bits, 0fCB000000;}",
+        "=f,r",
+        [x],
+        dtype=gl.float32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@gluon.jit
+def tanh(x):
+    """The hyperbolic tangent in one instruction, with a relative error of 2^-11 (PTX ISA, tanh.approx)."""
+    return gl.inline_asm_elementwise(
+        "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1
+    )
+
+
+@gluon.jit
+def mask_scores(scores, row_limit, start, window):
+    """Scores of a tile that begins at key ``start``, -inf after each row's last key and before its window."""
+    keys = gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
+    limits = (row_limit - start)[:, None]
+    visible = keys[None, :] <= limits
+    if window is not None:
+        visible = visible & (keys[None, :] > limits - window)
+    return gl.where(visible, scores, float("-inf"))
+
+
+@gluon.jit
+def softmax_step(scores, row_max, factor):
     """Return a tile's weights, the factor of all earlier sums, and the new scaled maximum, in base 2."""
-    new_max = gl.maximum(row_max, gl.max(scores, 1) * scale_log2)
-    weights = exp2(scores * scale_log2 - new_max[:, None])
+    new_max = gl.maximum(row_max, gl.max(scores, 1) * factor)
+    weights = exp2(scores * factor - new_max[:, None])
     return weights, exp2(row_max - new_max), new_max
 
 

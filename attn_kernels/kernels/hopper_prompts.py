@@ -23,8 +23,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from attn_kernels.kernels import schedule
 from attn_kernels.kernels.hopper_device import (
     GROUP_ROWS,
+    LOG2_E,
     UNIT,
+    convert_e4m3,
     copy_tile,
+    exp2,
+    float_of,
     load_pages,
     mask_scores,
     receive,
@@ -35,6 +39,8 @@ from attn_kernels.kernels.hopper_device import (
     send,
     softmax_step,
     sum_thread,
+    tanh,
+    thread_barrier,
     zero_rows,
 )
 
@@ -73,27 +79,66 @@ def load_q_block(batch, ticket, HEADS: gl.constexpr, TILE_SIZE: gl.constexpr):
 
 
 @gluon.jit
+def first_key(block, window):
+    """The first key that a query of the block sees."""
+    key = block.first_limit * 0
+    if window is not None:
+        key = gl.maximum(block.first_limit - window + 1, 0)
+    return key
+
+
+@gluon.jit
 def wait_for_stage(ring, index):
     """Wait until the ring's stage for tile number ``index`` is free; return the stage and its barrier."""
-    k_smem, _, full, empty = ring
-    STAGES: gl.constexpr = k_smem.shape[0]
+    full, empty = ring[2], ring[3]
+    STAGES: gl.constexpr = full.shape[0]
     mbarrier.wait(empty.index(index % STAGES), (index // STAGES) & 1 ^ 1)
     return index % STAGES, full.index(index % STAGES)
 
 
 @gluon.jit
-def produce_prompts(caches, ring, mail, counters_ptr, batch, HEADS: gl.constexpr, PAGE_SIZE: gl.constexpr):
+def copy_heads(
+    descs, smems, stage, barrier, pages, tile, first_box, last_box, place, PAGE_SIZE: gl.constexpr
+):
+    """Start the copies of a tile into the chunks of its columns."""
+    desc, tail_desc = descs
+    BOX: gl.constexpr = desc.block_shape[0]
+    page_rows, first_row, column = place
+    for chunk in gl.static_range(len(smems)):
+        smem = smems[chunk]
+        at = (page_rows, first_row, column)
+        if smem.shape[2] >= desc.block_shape[1]:
+            copy_tile(desc, smem, stage, barrier, pages, tile, first_box, last_box, at, PAGE_SIZE, BOX)
+        else:
+            copy_tile(tail_desc, smem, stage, barrier, pages, tile, first_box, last_box, at, PAGE_SIZE, BOX)
+        column += smem.shape[2]
+
+
+@gluon.jit
+def produce_prompts(
+    caches,
+    ring,
+    mail,
+    counters_ptr,
+    batch,
+    window,
+    HEADS: gl.constexpr,
+    HEAD_SIZE: gl.constexpr,
+    PAGE_SIZE: gl.constexpr,
+):
     """The copying warp. A stage holds the keys of one tile and the values of the tile before.
 
     The warpgroups multiply both at the same time, so one barrier announces them and one frees them.
     """
-    k_desc, v_desc, k_steps, v_steps, block_table_ptr, stride_table = caches
+    k_desc, v_desc, k_tail, v_tail, k_steps, v_steps, block_table_ptr, stride_table = caches
+    k_descs = (k_desc, k_tail)
+    v_descs = (v_desc, v_tail)
     k_smem = ring[0]
     v_smem = ring[1]
-    TILE_SIZE: gl.constexpr = k_smem.shape[1]
+    TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
     BOX: gl.constexpr = k_desc.block_shape[0]
     BOXES: gl.constexpr = TILE_SIZE // BOX
-    TILE_BYTES: gl.constexpr = TILE_SIZE * k_smem.shape[2] * 2
+    TILE_BYTES: gl.constexpr = TILE_SIZE * HEAD_SIZE * k_smem[0].dtype.primitive_bitwidth // 8
     k_page_rows, k_head_rows, k_head_columns = k_steps
     v_page_rows, v_head_rows, v_head_columns = v_steps
     num_tickets = gl.load(batch[1]) * batch[2]
@@ -104,27 +149,36 @@ def produce_prompts(caches, ring, mail, counters_ptr, batch, HEADS: gl.constexpr
         next_ticket = gl.atomic_add(counters_ptr, 1)
         block, seq = load_q_block(batch, ticket, HEADS, TILE_SIZE)
         send(mail, number, block)
+        tile = block.num_tiles - 1
         num_tiles = block.num_tiles
+        first_box = None
+        if window is not None:
+            first_box = first_key(block, window) // BOX
+            num_tiles -= first_key(block, window) // TILE_SIZE
         row_ptr = block_table_ptr + seq.to(gl.int64) * stride_table
         k_place = (k_page_rows, block.kv_head * k_head_rows, block.kv_head * k_head_columns)
         v_place = (v_page_rows, block.kv_head * v_head_rows, block.kv_head * v_head_columns)
         last_box = (block.first_limit + block.num_queries - 1) // BOX
-        tile = num_tiles - 1
-        pages = load_pages(row_ptr, tile, last_box, PAGE_SIZE, BOX, BOXES)
+        pages = load_pages(row_ptr, tile, first_box, last_box, PAGE_SIZE, BOX, BOXES)
         stage, barrier = wait_for_stage(ring, base)
         mbarrier.expect(barrier, TILE_BYTES)
-        copy_tile(k_desc, k_smem, stage, barrier, pages, tile, last_box, k_place, PAGE_SIZE, BOX)
+        copy_heads(k_descs, k_smem, stage, barrier, pages, tile, first_box, last_box, k_place, PAGE_SIZE)
         for i in range(1, num_tiles):
-            tile = num_tiles - 1 - i
-            next_pages = load_pages(row_ptr, tile, last_box, PAGE_SIZE, BOX, BOXES)
+            tile = block.num_tiles - 1 - i
+            next_pages = load_pages(row_ptr, tile, first_box, last_box, PAGE_SIZE, BOX, BOXES)
             stage, barrier = wait_for_stage(ring, base + i)
             mbarrier.expect(barrier, 2 * TILE_BYTES)
-            copy_tile(k_desc, k_smem, stage, barrier, next_pages, tile, last_box, k_place, PAGE_SIZE, BOX)
-            copy_tile(v_desc, v_smem, stage, barrier, pages, tile + 1, last_box, v_place, PAGE_SIZE, BOX)
+            copy_heads(
+                k_descs, k_smem, stage, barrier, next_pages, tile, first_box, last_box, k_place, PAGE_SIZE
+            )
+            copy_heads(
+                v_descs, v_smem, stage, barrier, pages, tile + 1, first_box, last_box, v_place, PAGE_SIZE
+            )
             pages = next_pages
+        tile = block.num_tiles - num_tiles
         stage, barrier = wait_for_stage(ring, base + num_tiles)
         mbarrier.expect(barrier, TILE_BYTES)
-        copy_tile(v_desc, v_smem, stage, barrier, pages, 0, last_box, v_place, PAGE_SIZE, BOX)
+        copy_heads(v_descs, v_smem, stage, barrier, pages, tile, first_box, last_box, v_place, PAGE_SIZE)
         base += num_tiles + 1
         number += 1
         ticket = next_ticket
@@ -136,23 +190,127 @@ def produce_prompts(caches, ring, mail, counters_ptr, batch, HEADS: gl.constexpr
 
 
 @gluon.jit
-def consume_prompts(GROUP: gl.constexpr, rows, q_smem, ring, mail, HEADS: gl.constexpr):
+def convert_heads(raw, smems, raw_stage, stage):
+    """Convert a tile of fp8 keys or values to the queries' dtype, chunk after chunk of their columns."""
+    for chunk in gl.static_range(len(smems)):
+        convert_chunk(raw[chunk].index(raw_stage), smems[chunk].index(stage))
+
+
+@gluon.jit
+def convert_chunk(raw, smem):
+    """Convert [rows, columns] of shared memory; a thread reads 8 bytes and writes 16 at a time."""
+    ROWS: gl.constexpr = min(4096 // smem.shape[1], smem.shape[0])
+    THREADS: gl.constexpr = smem.shape[1] // UNIT
+    layout: gl.constexpr = gl.BlockedLayout([1, UNIT], [32 // THREADS, THREADS], [4, 1], [1, 0])
+    for part in gl.static_range(smem.shape[0] // ROWS):
+        numbers = raw.slice(part * ROWS, ROWS).load(layout)
+        smem.slice(part * ROWS, ROWS).store(convert_e4m3(numbers, smem.dtype))
+
+
+@gluon.jit
+def convert_prompts(raw_ring, ring, mail, window):
+    """The warpgroup that converts fp8 keys and values, stage after stage of one ring to the other's."""
+    raw_k, raw_v, raw_full, raw_empty = raw_ring
+    k_smem, v_smem, _, _ = ring
+    RAW_STAGES: gl.constexpr = raw_full.shape[0]
+    TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
+    block = receive_block(mail, 0)
+    number = block.num_tiles * 0
+    base = block.num_tiles * 0  # stages used for earlier Q-Blocks
+    while block.num_tiles > 0:
+        num_tiles = block.num_tiles - first_key(block, window) // TILE_SIZE
+        for i in range(num_tiles + 1):
+            raw_stage = (base + i) % RAW_STAGES
+            mbarrier.wait(raw_full.index(raw_stage), ((base + i) // RAW_STAGES) & 1)
+            stage, barrier = wait_for_stage(ring, base + i)
+            if i < num_tiles:
+                convert_heads(raw_k, k_smem, raw_stage, stage)
+            if i > 0:
+                convert_heads(raw_v, v_smem, raw_stage, stage)
+            fence_async_shared()
+            thread_barrier()  # all threads convert, one tells the others
+            mbarrier.arrive(raw_empty.index(raw_stage), count=1)
+            mbarrier.arrive(barrier, count=1)
+        base += num_tiles + 1
+        number += 1
+        block = receive_block(mail, number)
+
+
+@gluon.jit
+def receive_block(mail, number):
+    """The PromptBlock of message number ``number``."""
+    kv_head, first_token, num_queries, first_limit, num_keys, num_tiles = receive(mail, number)
+    return PromptBlock(kv_head, first_token, num_queries, first_limit, num_keys, num_tiles)
+
+
+@gluon.jit
+def load_queries(q_smem, GROUP: gl.constexpr, q_ptr, strides, num_rows, HEADS: gl.constexpr):
+    """Copy a warpgroup's rows of queries to shared memory, chunk after chunk of their columns."""
+    for chunk in gl.static_range(len(q_smem)):
+        smem = q_smem[chunk].index(GROUP)
+        offsets, mask = chunk_offsets(GROUP, smem.shape[1], strides, num_rows, HEADS)
+        smem.store(gl.load(q_ptr + offsets, mask=mask, other=0.0))
+        q_ptr += smem.shape[1]
+    fence_async_shared()
+
+
+@gluon.jit
+def chunk_offsets(GROUP: gl.constexpr, WIDTH: gl.constexpr, strides, num_rows, HEADS: gl.constexpr):
+    """Offsets of a warpgroup's rows in q or the output, in accesses of 16 bytes, and the mask of its rows."""
+    THREADS: gl.constexpr = WIDTH // UNIT
+    layout: gl.constexpr = gl.BlockedLayout([1, UNIT], [32 // THREADS, THREADS], [4, 1], [1, 0])
+    rows = GROUP * GROUP_ROWS + gl.arange(0, GROUP_ROWS, gl.SliceLayout(1, layout))
+    columns = gl.arange(0, WIDTH, gl.SliceLayout(0, layout))[None, :]
+    return row_offsets(rows, strides[0], strides[1], HEADS)[:, None] + columns, (rows < num_rows)[:, None]
+
+
+@gluon.jit
+def start_scores(q_smem, GROUP: gl.constexpr, k_smem, stage, scores):
+    """Start the products of queries and a tile's keys, chunk after chunk of their columns."""
+    for chunk in gl.static_range(len(q_smem)):
+        k_tile = k_smem[chunk].index(stage).permute([1, 0])
+        q = q_smem[chunk].index(GROUP)
+        scores = warpgroup_mma(q, k_tile, scores, use_acc=chunk > 0, is_async=True)
+    return scores
+
+
+@gluon.jit
+def add_bias(scores, scoring, slopes, row_limit, start):
+    """Scores from products: with a soft cap before its factor; with ALiBi complete, in base 2."""
+    if scoring.cap is not None:
+        scores = tanh(scores * scoring.factor)
+    if scoring.slopes_ptr is not None:
+        keys = float_of(gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout)))
+        nearest = slopes * (start - row_limit).to(gl.float32)
+        bias = slopes[:, None] * keys[None, :] + nearest[:, None]
+        scores = scores * (scoring.cap if scoring.cap is not None else scoring.factor) + bias
+    return scores
+
+
+@gluon.jit
+def consume_prompts(
+    GROUP: gl.constexpr, rows, q_smem, ring, mail, HEADS: gl.constexpr, HEAD_SIZE: gl.constexpr
+):
     """A computing warpgroup, which computes 64 rows of each Q-Block."""
-    q_ptr, out_ptr, strides, scale_log2 = rows
+    q_ptr, out_ptr, strides, scoring = rows
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
     k_smem, v_smem, full, empty = ring
-    dtype: gl.constexpr = k_smem.dtype
-    STAGES: gl.constexpr = k_smem.shape[0]
-    TILE_SIZE: gl.constexpr = k_smem.shape[1]
-    HEAD_SIZE: gl.constexpr = k_smem.shape[2]
+    window = scoring.window
+    dtype: gl.constexpr = k_smem[0].dtype
+    STAGES: gl.constexpr = full.shape[0]
+    TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
+    CHUNKS: gl.constexpr = len(v_smem)
     score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE_SIZE, 16])
-    acc_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_SIZE, 16])
-    weight_layout: gl.constexpr = gl.DotOperandLayout(0, acc_layout, 2)
+    first_acc_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, v_smem[0].shape[2], 16])
+    weight_layout: gl.constexpr = gl.DotOperandLayout(0, first_acc_layout, 2)
     row_layout: gl.constexpr = gl.SliceLayout(1, score_layout)
-    THREADS: gl.constexpr = HEAD_SIZE // UNIT
-    io_layout: gl.constexpr = gl.BlockedLayout([1, UNIT], [32 // THREADS, THREADS], [4, 1], [1, 0])
-    io_rows = GROUP * GROUP_ROWS + gl.arange(0, GROUP_ROWS, gl.SliceLayout(1, io_layout))
-    columns = gl.arange(0, HEAD_SIZE, gl.SliceLayout(0, io_layout))[None, :]
+    # What the softmax multiplies scores with.
+    if scoring.slopes_ptr is not None:
+        factor: gl.constexpr = 1.0
+    elif scoring.cap is not None:
+        factor = scoring.cap
+    else:
+        factor = scoring.factor
 
     kv_head, first_token, num_queries, first_limit, num_keys, num_tiles = receive(mail, 0)
     number = num_tiles * 0
@@ -160,61 +318,131 @@ def consume_prompts(GROUP: gl.constexpr, rows, q_smem, ring, mail, HEADS: gl.con
     while num_tiles > 0:
         first_head = kv_head * HEADS
         first_row = first_token.to(gl.int64)
-        io_mask = (io_rows < num_queries * HEADS)[:, None]
-        q_offsets = row_offsets(io_rows, stride_q_token, stride_q_head, HEADS)[:, None]
+        num_rows = num_queries * HEADS
         q_block_ptr = q_ptr + (first_row * stride_q_token + first_head * stride_q_head) * UNIT
-        q_smem.store(gl.load(q_block_ptr + (q_offsets + columns), mask=io_mask, other=0.0))
-        fence_async_shared()
+        load_queries(q_smem, GROUP, q_block_ptr, (stride_q_token, stride_q_head), num_rows, HEADS)
 
-        row_limit = first_limit + (GROUP * GROUP_ROWS + gl.arange(0, GROUP_ROWS, row_layout)) // HEADS
+        block_rows = GROUP * GROUP_ROWS + gl.arange(0, GROUP_ROWS, row_layout)
+        row_limit = first_limit + block_rows // HEADS
+        slopes = None
+        if scoring.slopes_ptr is not None:
+            slopes = gl.load(scoring.slopes_ptr + first_head + block_rows % HEADS) * LOG2_E
         start = (num_tiles - 1) * TILE_SIZE
         num_masked = num_tiles - (first_limit + 1) // TILE_SIZE
-        acc = gl.zeros([GROUP_ROWS, HEAD_SIZE], gl.float32, acc_layout)
+        hidden = num_tiles * 0  # keys of the first tile before any window
+        left = num_tiles
+        if window is not None:
+            # Tiles from ``left`` on hold keys before the window of some row.
+            last_limit = first_limit + num_queries - 1
+            left = num_tiles - gl.maximum(last_limit - window + TILE_SIZE, 0) // TILE_SIZE
+            hidden = gl.maximum(first_limit - window + 1, 0)
+            num_tiles -= hidden // TILE_SIZE
+            hidden %= TILE_SIZE
+        accs = ()
+        for chunk in gl.static_range(CHUNKS):
+            accs = accs + (zero_products(v_smem[chunk].shape[2]),)  # type: ignore[assignment]  # noqa: RUF005
         no_scores = gl.zeros([GROUP_ROWS, TILE_SIZE], gl.float32, score_layout)
         # Finite, so that the weights of rows that see nothing of the first tile are 2**-inf = 0.
         row_max = gl.full([GROUP_ROWS], -1e30, gl.float32, row_layout)
 
         stage = base % STAGES
         mbarrier.wait(full.index(stage), (base // STAGES) & 1)
-        k_tile = k_smem.index(stage).permute([1, 0])
-        scores = warpgroup_mma(q_smem, k_tile, no_scores, use_acc=False, is_async=True)
+        scores = start_scores(q_smem, GROUP, k_smem, stage, no_scores)
         scores = warpgroup_mma_wait(0, [scores])
         mbarrier.arrive(empty.index(stage), count=1)
-        weights, rescale, row_max = softmax_step(mask_scores(scores, row_limit, start), row_max, scale_log2)
+        scores = add_bias(scores, scoring, slopes, row_limit, start)
+        scores = mask_scores(scores, row_limit, start, window)
+        weights, rescale, row_max = softmax_step(scores, row_max, factor)
         row_sum = sum_thread(weights)
         p = round_weights(weights, dtype, weight_layout)
         stage = (base + 1) % STAGES
         mbarrier.wait(full.index(stage), ((base + 1) // STAGES) & 1)
         if start + TILE_SIZE > num_keys:
-            zero_rows(v_smem, stage, num_keys - start)
+            for chunk in gl.static_range(CHUNKS):
+                zero_rows(v_smem[chunk], stage, None, num_keys - start)
 
         for i in range(1, num_tiles):
             stage = (base + i) % STAGES
-            k_tile = k_smem.index(stage).permute([1, 0])
-            scores = warpgroup_mma(q_smem, k_tile, no_scores, use_acc=False, is_async=True)
-            acc = rescale_in_place(acc, rescale)
-            acc = warpgroup_mma(p, v_smem.index(stage), acc, is_async=True)
-            scores = warpgroup_mma_wait(1, [scores])
-            if i < num_masked:
-                scores = mask_scores(scores, row_limit, start - i * TILE_SIZE)
-            weights, rescale, row_max = softmax_step(scores, row_max, scale_log2)
+            scores = start_scores(q_smem, GROUP, k_smem, stage, no_scores)
+            products = ()
+            for chunk in gl.static_range(CHUNKS):
+                acc = rescale_in_place(accs[chunk], rescale)
+                acc = warpgroup_mma(p, v_smem[chunk].index(stage), acc, is_async=True)
+                products = products + (acc,)  # type: ignore[assignment]  # noqa: RUF005
+            scores = warpgroup_mma_wait(CHUNKS, [scores])
+            scores = add_bias(scores, scoring, slopes, row_limit, start - i * TILE_SIZE)
+            masked = i < num_masked
+            if window is not None:
+                masked = masked | (i >= left)
+            if masked:
+                scores = mask_scores(scores, row_limit, start - i * TILE_SIZE, window)
+            weights, rescale, row_max = softmax_step(scores, row_max, factor)
             row_sum = rescale_rows(row_sum, rescale) + sum_thread(weights)
             next_p = round_weights(weights, dtype, weight_layout)
             # Its branch keeps the assembler from hoisting the next wait over the softmax.
             mbarrier.wait(full.index((base + i + 1) % STAGES), ((base + i + 1) // STAGES) & 1)
-            acc = warpgroup_mma_wait(0, [acc])
+            accs = wait_products(products)
             mbarrier.arrive(empty.index(stage), count=1)
             p = next_p
 
         stage = (base + num_tiles) % STAGES
-        acc = warpgroup_mma(p, v_smem.index(stage), rescale_rows(acc, rescale), is_async=True)
-        factor = 1.0 / gl.sum(row_sum, 1)
-        acc = warpgroup_mma_wait(0, [acc])
+        if window is not None:  # noqa: SIM102  # the compiler knows it, unlike ``hidden``
+            if hidden > 0:
+                for chunk in gl.static_range(CHUNKS):
+                    zero_rows(v_smem[chunk], stage, hidden, None)
+        products = ()
+        for chunk in gl.static_range(CHUNKS):
+            acc = rescale_rows(accs[chunk], rescale)
+            acc = warpgroup_mma(p, v_smem[chunk].index(stage), acc, is_async=True)
+            products = products + (acc,)  # type: ignore[assignment]  # noqa: RUF005
+        total = gl.sum(row_sum, 1)
+        if scoring.sinks_ptr is not None:
+            sinks = gl.load(scoring.sinks_ptr + first_head + block_rows % HEADS).to(gl.float32) * LOG2_E
+            total += gl.convert_layout(exp2(sinks - row_max), total.type.layout)
+        row_factor = 1.0 / total
+        if scoring.v_scale is not None:
+            row_factor *= scoring.v_scale
+        accs = wait_products(products)
         mbarrier.arrive(empty.index(stage), count=1)
-        q_smem.store(rescale_rows(acc, factor).to(dtype))
-        out_offsets = row_offsets(io_rows, stride_out_token, stride_out_head, HEADS)[:, None]
         out_block_ptr = out_ptr + (first_row * stride_out_token + first_head * stride_out_head) * UNIT
-        gl.store(out_block_ptr + (out_offsets + columns), q_smem.load(io_layout), mask=io_mask)
+        out_strides = (stride_out_token, stride_out_head)
+        store_output(q_smem, GROUP, out_block_ptr, out_strides, num_rows, accs, row_factor, HEADS)
         base += num_tiles + 1
         number += 1
         kv_head, first_token, num_queries, first_limit, num_keys, num_tiles = receive(mail, number)
+
+
+@gluon.jit
+def zero_products(WIDTH: gl.constexpr):
+    """No products yet, of a chunk of so many columns."""
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
+    return gl.zeros([GROUP_ROWS, WIDTH], gl.float32, layout)
+
+
+@gluon.jit
+def wait_products(products):
+    """Wait for all products; return their tensors."""
+    accs = ()
+    for chunk in gl.static_range(len(products)):
+        acc = warpgroup_mma_wait(len(products) - 1 - chunk, [products[chunk]])
+        accs = accs + (acc,)  # type: ignore[assignment]  # noqa: RUF005
+    return accs
+
+
+@gluon.jit
+def store_output(smems, GROUP: gl.constexpr, out_ptr, strides, num_rows, accs, factor, HEADS: gl.constexpr):
+    """Write a warpgroup's rows, times a factor each, to the output through shared memory."""
+    for chunk in gl.static_range(len(smems)):
+        smem = smems[chunk].index(GROUP)
+        store_chunk(smem, GROUP, out_ptr, strides, num_rows, accs[chunk], factor, HEADS)
+        out_ptr += smem.shape[1]
+
+
+@gluon.jit
+def store_chunk(smem, GROUP: gl.constexpr, out_ptr, strides, num_rows, acc, factor, HEADS: gl.constexpr):
+    """Write a chunk of the columns of ``store_output``."""
+    THREADS: gl.constexpr = smem.shape[1] // UNIT
+    layout: gl.constexpr = gl.BlockedLayout([1, UNIT], [32 // THREADS, THREADS], [4, 1], [1, 0])
+    smem.store(rescale_rows(acc, factor).to(smem.dtype))
+    offsets, mask = chunk_offsets(GROUP, smem.shape[1], strides, num_rows, HEADS)
+    gl.store(out_ptr + offsets, smem.load(layout), mask=mask)

@@ -2,7 +2,7 @@
 
 Scores and the softmax state are float32 and in base 2. The state has three parts: ``acc`` [block_m,
 head_padded], the weighted sum of values; ``row_max`` [block_m], the largest score; ``row_sum`` [block_m], the
-sum of weights.
+sum of weights. Of a paired cache, ``acc`` is two tensors: even and odd columns.
 """
 
 import triton
@@ -44,6 +44,7 @@ def attend_tiles(
     TILE_SIZE: tl.constexpr = const.tile_size
     # The masked loops are short: more stages would only cost code.
     NUM_STAGES: tl.constexpr = min(const.num_stages, 2) if MASKED else const.num_stages
+    ELEMENT: tl.constexpr = keys.k_ptr.dtype.element_ty
     offsets = tl.arange(0, TILE_SIZE)
     page_ids = load_page_ids(keys.table_ptr, start, keys.first, keys.last, const)
     for tile in tl.range(start, stop, TILE_SIZE, num_stages=NUM_STAGES):
@@ -59,7 +60,7 @@ def attend_tiles(
             v = load_tile(v_ptrs, v_valid, queries.q.dtype, const)
         else:
             v = load_tile(v_ptrs, None, queries.q.dtype, const)
-        scores = compute_scores(queries, k, tile, scoring, const)
+        scores = compute_scores(queries, k, tile, scoring, ELEMENT, const)
         if MASKED:
             limits = tl.minimum(queries.positions, keys.last) - tile
             visible = offsets[None, :] <= limits[:, None]
@@ -67,17 +68,22 @@ def attend_tiles(
                 visible = visible & (offsets[None, :] > (queries.positions - tile - scoring.window)[:, None])
             scores = tl.where(visible, scores, float("-inf"))
         factor = 1.0 if const.softcapped or const.alibi else scoring.factor
-        acc, row_max, row_sum = update_softmax(scores, v, acc, row_max, row_sum, factor, const)
+        acc, row_max, row_sum = update_softmax(scores, v, acc, row_max, row_sum, factor, ELEMENT, const)
     return acc, row_max, row_sum
 
 
 @triton.jit
-def compute_scores(queries, k, tile, scoring, const: tl.constexpr):
+def compute_scores(queries, k, tile, scoring, ELEMENT: tl.constexpr, const: tl.constexpr):
     """Scores [block_m, tile_size] with a soft cap or ALiBi; else the products of queries and keys."""
-    if const.block_m == 1:
+    if ELEMENT.is_uint16():
+        scores = tl.dot(queries.q, tl.trans(k[0]))
+        scores = tl.dot(queries.odd, tl.trans(k[1]), scores)
+    elif const.block_m == 1:
         scores = tl.sum(queries.q.to(tl.float32) * k.to(tl.float32), 1)[None, :]
     else:
         scores = tl.dot(queries.q, tl.trans(k))
+    if const.block_m > 1 and (ELEMENT.is_uint16() or ELEMENT.primitive_bitwidth == 8):
+        scores *= queries.powers[:, None]
     if const.softcapped:
         # tanh(x / 2) = 1 - 2 / (1 + e^x), which neither overflows nor needs a library.
         scores = scoring.cap * (1.0 - 2.0 / (1.0 + tl.exp2(scores * scoring.factor)))
@@ -90,7 +96,7 @@ def compute_scores(queries, k, tile, scoring, const: tl.constexpr):
 
 
 @triton.jit
-def update_softmax(scores, v, acc, row_max, row_sum, factor, const: tl.constexpr):
+def update_softmax(scores, v, acc, row_max, row_sum, factor, ELEMENT: tl.constexpr, const: tl.constexpr):
     """Return the softmax state after one more tile.
 
     ``factor`` (softmax scale times log2(e)) is folded into the exponent, so that scaling costs one fused
@@ -100,7 +106,12 @@ def update_softmax(scores, v, acc, row_max, row_sum, factor, const: tl.constexpr
     weights = tl.exp2(scores * factor - new_max[:, None])
     rescale = tl.exp2(row_max - new_max)
     row_sum = row_sum * rescale + tl.sum(weights, 1)
-    if const.block_m == 1:
+    if ELEMENT.is_uint16():
+        weights = weights.to(tl.float16)
+        even = tl.dot(weights, v[0], acc[0] * rescale[:, None])
+        odd = tl.dot(weights, v[1], acc[1] * rescale[:, None])
+        acc = (even, odd)
+    elif const.block_m == 1:
         TILE_SIZE: tl.constexpr = const.tile_size
         acc = (
             acc * rescale[:, None]

@@ -39,7 +39,12 @@ def find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q: tl.constex
 @triton.jit
 def sequence_keys(cache, seq, kv_head, first, last, const: tl.constexpr):
     """The SequenceKeys ``first .. last`` of one sequence and KV head."""
-    unit: tl.constexpr = const.cache_unit
+    unit: tl.constexpr = const.cache_unit // 2 if const.paired else const.cache_unit
+    k_ptr = cache.k_ptr
+    v_ptr = cache.v_ptr
+    if const.paired:
+        k_ptr = k_ptr.to(tl.pointer_type(tl.uint16), bitcast=True)
+        v_ptr = v_ptr.to(tl.pointer_type(tl.uint16), bitcast=True)
     k_page = cache.stride_k_page.to(tl.int64) * unit
     k_slot = cache.stride_k_slot * unit
     if const.same_kv_strides:
@@ -50,8 +55,8 @@ def sequence_keys(cache, seq, kv_head, first, last, const: tl.constexpr):
         v_slot = cache.stride_v_slot * unit
     return SequenceKeys(
         cache.table_ptr + seq.to(tl.int64) * cache.stride_table,
-        cache.k_ptr + kv_head * cache.stride_k_head * unit,
-        cache.v_ptr + kv_head * cache.stride_v_head * unit,
+        k_ptr + kv_head * cache.stride_k_head * unit,
+        v_ptr + kv_head * cache.stride_v_head * unit,
         k_page,
         k_slot,
         v_page,
@@ -98,14 +103,15 @@ def clamp_keys(keys, first, last, const: tl.constexpr):
 def tile_pointers(
     table_row_ptr, head_ptr, page_ids, tile_start, stride_page, stride_slot, const: tl.constexpr
 ):
-    """Pointers [tile_size, head_padded] to a tile of one KV head.
+    """Pointers [tile_size, head_padded] to a tile of one KV head; to pairs of a paired cache half as many.
 
     ``stride_page`` is int64, because a cache may exceed 2^31 elements. Offsets inside a page are int32.
     """
     TILE_SIZE: tl.constexpr = const.tile_size
     PAGE_SIZE: tl.constexpr = const.page_size
+    NUMBERS: tl.constexpr = 2 if head_ptr.dtype.element_ty.is_uint16() else 1  # of an element
     keys = tl.arange(0, TILE_SIZE)
-    columns = tl.arange(0, const.head_padded)
+    columns = tl.arange(0, const.head_padded // NUMBERS)
     if table_row_ptr is None:
         pointers = head_ptr + (page_ids.to(tl.int64) * stride_slot)[:, None] + columns[None, :]
     elif PAGE_SIZE % TILE_SIZE == 0:
@@ -123,23 +129,54 @@ def load_tile(pointers, row_valid, dtype: tl.constexpr, const: tl.constexpr):
     """Load a tile of keys or values as ``dtype``; rows that are not valid are zero.
 
     ``row_valid`` is None where every row is valid. Then the load has no mask if the head size is a power of
-    two.
+    two. The result of a paired cache is two tiles: even and odd columns.
     """
+    NUMBERS: tl.constexpr = 2 if pointers.dtype.element_ty.is_uint16() else 1  # of an element
     cache_modifier: tl.constexpr = ".cg" if const.bypass_l1 else ""
     if row_valid is not None:
-        mask = row_mask(row_valid, const)
+        mask = row_mask(row_valid, const, NUMBERS)
         tile = tl.load(pointers, mask=mask, other=0.0, cache_modifier=cache_modifier)
     elif const.head_size == const.head_padded:
         tile = tl.load(pointers, cache_modifier=cache_modifier)
     else:
-        mask = (tl.arange(0, const.head_padded) < const.head_size)[None, :]
+        mask = (tl.arange(0, const.head_padded // NUMBERS) < const.head_size // NUMBERS)[None, :]
         tile = tl.load(pointers, mask=mask, other=0.0, cache_modifier=cache_modifier)
-    return decode_e4m3(tile, dtype) if tile.dtype == tl.uint8 else tile.to(dtype)
+    if NUMBERS == 2:
+        return unpack_pairs(tile, const)
+    else:
+        return decode_e4m3(tile, dtype) if tile.dtype == tl.uint8 else tile.to(dtype)
+
+
+@triton.jit
+def unpack_pairs(tile, const: tl.constexpr):
+    """Convert pairs of fp8 e4m3 numbers (uint16) to two tiles of fp16: the first numbers and the second.
+
+    Pairs let every GPU transpose values with its 16-bit instructions, on their way from shared memory. The
+    assembly takes two pairs, (a, b) and (c, d), and makes (a, c) and (b, d).
+    """
+    if const.converts_e4m3:
+        return tl.inline_asm_elementwise(
+            """{
+            .reg .b32 sorted;
+            .reg .b16 first, second;
+            prmt.b32 sorted, $2, 0, 0x3120;
+            mov.b32 {first, second}, sorted;
+            cvt.rn.f16x2.e4m3x2 $0, first;
+            cvt.rn.f16x2.e4m3x2 $1, second;
+            }""",
+            "=r,=r,r",
+            [tile],
+            dtype=(tl.float16, tl.float16),
+            is_pure=True,
+            pack=2,
+        )
+    else:
+        return decode_e4m3(tile & 0xFF, tl.float16), decode_e4m3(tile >> 8, tl.float16)
 
 
 @triton.jit
 def decode_e4m3(bytes, dtype: tl.constexpr):
-    """Convert fp8 e4m3 from its bits (uint8), for GPUs on which Triton has no such conversion.
+    """Convert fp8 e4m3 from its bits (uint8 or uint16), for GPUs on which Triton has no such conversion.
 
     Exponent and mantissa move to their places in fp16, where they mean a number 2^8 times smaller; this holds
     for subnormal numbers, too. The two NaNs become 480.
@@ -150,9 +187,10 @@ def decode_e4m3(bytes, dtype: tl.constexpr):
 
 
 @triton.jit
-def row_mask(row_valid, const: tl.constexpr):
-    """Mask of a tile: [rows, head_padded] where a head has padding, else [rows, 1]."""
+def row_mask(row_valid, const: tl.constexpr, NUMBERS: tl.constexpr = 1):
+    """Mask of a tile: [rows, head_padded // NUMBERS] where a head has padding, else [rows, 1]."""
     mask = row_valid[:, None]
     if const.head_size != const.head_padded:
-        mask = mask & (tl.arange(0, const.head_padded) < const.head_size)[None, :]
+        columns = tl.arange(0, const.head_padded // NUMBERS)
+        mask = mask & (columns < const.head_size // NUMBERS)[None, :]
     return mask

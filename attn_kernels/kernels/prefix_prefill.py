@@ -119,6 +119,8 @@ def prefix_prefill_kernel(
             queries.first_position - block.context_len,
             queries.last_position - block.context_len,
             queries.slopes,
+            queries.odd,
+            queries.powers,
         )
         start = first_tile(queries.first_position, window, const.tile_size, const.windowed)
         stop -= block.context_len

@@ -47,6 +47,20 @@ LLAMA_3_8B = HeadLayout(32, 8, 128)
 
 
 @dataclass(frozen=True)
+class ScoreOptions:
+    """The score options of a model's layers."""
+
+    window: int | None = None  # keys that a query sees
+    softcap: float = 0.0
+    sinks: bool = False
+
+    def __str__(self) -> str:
+        window = f"window {self.window}" if self.window else ""
+        softcap = f"soft cap {self.softcap:g}" if self.softcap else ""
+        return "+".join(filter(None, (window, softcap, "sinks" * self.sinks)))
+
+
+@dataclass(frozen=True)
 class Batch:
     """One batch. Query i of a sequence sees keys 0 .. context_len - query_len + i."""
 
@@ -58,6 +72,7 @@ class Batch:
     block_size: int = 16  # tokens a page holds
     dtype: torch.dtype = torch.bfloat16
     cache_dtype: torch.dtype | None = None  # of the KV caches; None: `dtype`
+    scores: ScoreOptions = ScoreOptions()
 
     def __post_init__(self) -> None:
         if not self.query_lens or len(self.query_lens) != len(self.context_lens):
@@ -78,14 +93,16 @@ class Batch:
         block_size: int | None = None,
         dtype: torch.dtype | None = None,
         cache_dtype: torch.dtype | None = None,
+        scores: ScoreOptions | None = None,
     ) -> "Batch":
-        """Return the same sequences at another head layout, page size or element type."""
+        """Return the same sequences at another head layout, page size, element type or score options."""
         return dataclasses.replace(
             self,
             layout=layout or self.layout,
             block_size=block_size or self.block_size,
             dtype=dtype or self.dtype,
             cache_dtype=cache_dtype or self.cache_dtype,
+            scores=scores or self.scores,
         )
 
     @property
@@ -161,7 +178,8 @@ class Batch:
         return mixed_features(self.parts, self.model)
 
     def __str__(self) -> str:
-        return f"{self.name} heads {self.layout} page {self.block_size} {self.dtype_name}"
+        text = f"{self.name} heads {self.layout} page {self.block_size} {self.dtype_name}"
+        return f"{text} {self.scores}".rstrip()
 
 
 def short(count: int) -> str:

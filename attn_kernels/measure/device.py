@@ -1,9 +1,10 @@
 """Facts on which measured times depend: the device, its driver and the source of the kernels."""
 
 import hashlib
-import importlib
 from pathlib import Path
 
+from attn_kernels.choose.heuristic import KERNEL
+from attn_kernels.choose.packages import kernel_package
 from triton_tune.core.device import hash_of
 
 # The files that determine a kernel's machine code, grid and arguments. Others only cost CPU time.
@@ -18,6 +19,6 @@ def kernel_source_hash() -> str:
 
 def source_hash_with_choices() -> str:
     """As `kernel_source_hash`, and of the generated modules that choose for the parts of a mixed batch."""
-    folder = Path(str(importlib.import_module("generated.unified_attention").__file__)).parent
+    folder = Path(str(kernel_package(KERNEL).__file__)).parent
     both = kernel_source_hash() + hash_of(folder, list(folder.glob("*.py")))
     return hashlib.sha256(both.encode()).hexdigest()[:12]

@@ -1,7 +1,8 @@
 """The tensors of a batch on a device, with enough KV caches that no launch finds its cache in the L2."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -42,6 +43,7 @@ class BatchTensors:
     block_table: torch.Tensor
     sets: tuple[KVSet, ...]
     softmax_scale: float
+    options: dict[str, Any] = field(default_factory=dict, compare=False)  # score options, as `run` takes them
 
     @property
     def device(self) -> torch.device:
@@ -156,7 +158,8 @@ def launches_of(plan: Plan, tensors: BatchTensors) -> list[Launch]:
 
     def launch(kv: KVSet) -> Launch:
         def go() -> None:
-            run(plan, kv.q, kv.k_cache, kv.v_cache, out=kv.out, softmax_scale=tensors.softmax_scale)
+            caches = (kv.k_cache, kv.v_cache)
+            run(plan, kv.q, *caches, out=kv.out, softmax_scale=tensors.softmax_scale, **tensors.options)
 
         return go
 
@@ -174,4 +177,19 @@ def _assemble(
         block_table=table.to(device),
         sets=sets,
         softmax_scale=batch.layout.head_size**-0.5,
+        options=score_options(batch, device),
     )
+
+
+def score_options(batch: Batch, device: torch.device) -> dict[str, Any]:
+    """The score options of a batch that has any, as `run` takes them; sinks are of the queries' dtype."""
+    scores = batch.scores
+    options: dict[str, Any] = {}
+    if scores.window is not None:
+        options["sliding_window"] = scores.window
+    if scores.softcap:
+        options["softcap"] = scores.softcap
+    if scores.sinks:
+        heads = batch.layout.num_query_heads
+        options["sinks"] = torch.linspace(-1.0, 3.0, heads, device=device).to(batch.dtype)
+    return options

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from itertools import product
 from typing import NoReturn
 
-from attn_kernels.choose.heuristic import configs_of
+from attn_kernels.choose.heuristic import KERNEL, configs_of
+from attn_kernels.choose.packages import kernel_package
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.registry import VARIANTS
@@ -73,8 +74,7 @@ def _features(text: str) -> tuple[str, ...]:
 
 def generated_configs(device_key: str) -> list[Config]:
     """The configs of a generated module. Raises ValueError if there is no such module, or it has none."""
-    from generated import unified_attention
-
+    unified_attention = kernel_package(KERNEL)
     if device_key not in unified_attention.MODULES:
         known = ", ".join(sorted(unified_attention.MODULES))
         raise ValueError(f"device key is {device_key!r}, but the generated modules are: {known}")

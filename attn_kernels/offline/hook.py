@@ -142,14 +142,17 @@ def _size(case: CheckCase, name: str, most: int) -> int:
 def jobs_of_hopper(job: HookJob) -> list[HookJob]:
     """The job at the largest sizes, up to its own, that the Hopper kernel takes; none where it takes none."""
     may_use = job.config.descriptors or (needs_parts(job.config) and job.config.variant not in WAYS)
-    if not may_use or job.target != "sm_90" or job.features:
+    if not may_use or job.target != "sm_90":
         return []
     from attn_kernels.kernels import hopper  # not at import: Gluon is experimental
 
     heads = [head_size for head_size in hopper.HEAD_SIZES[::-1] if head_size <= job.head_size]
     groups = [job.queries_per_kv, *(group for group in (32, 16, 8, 4, 2, 1) if group < job.queries_per_kv)]
+    element = 1 if "fp8" in job.features else BF16_BYTES
+    if not hopper.OPTIONS[job.config.variant].issuperset(job.features):
+        return []
     for head_size, group in product(heads, groups):
-        if hopper.why_not_shape(job.config, head_size, PAGE_SIZE, group) is None:
+        if hopper.why_not_shape(job.config, head_size, PAGE_SIZE, group, element) is None:
             return [job._replace(head_size=head_size, queries_per_kv=group)]
     return []
 

@@ -34,6 +34,16 @@ POINTERS_OF_FEATURES = {
     "k_new_ptr": "new_kv",
     "v_new_ptr": "new_kv",
 }
+# Arguments of the Hopper kernel that are there with a feature only.
+HOPPER_FEATURES = {
+    "slopes_ptr": "alibi",
+    "sinks_ptr": "sinks",
+    "k_scale_ptr": "scales",
+    "v_scale_ptr": "scales",
+    "window": "window",
+    "cap": "softcap",
+}
+HOPPER_FLOATS = ("factor", "cap", "v_scale")
 FLOATS = ("factor", "cap", "k_scale", "v_scale")
 SCALAR_POINTERS = ("slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr")
 PARTIAL_POINTERS = ("partial_ptr", "max_ptr", "sum_ptr")
@@ -88,11 +98,12 @@ def sources(config: Config, shape: CompileShape) -> dict[str, KernelSource]:
     variant = VARIANTS[config.variant]
     if not all(isinstance(kernel, JITFunction) for kernel in variant.kernels):
         raise RuntimeError("TRITON_INTERPRET is set, but compiling needs a process without it")
-    if (config.descriptors or variant.mixed) and shape.target == "sm_90" and not shape.features:
+    if (config.descriptors or variant.mixed) and shape.target == "sm_90":
         from attn_kernels.kernels import hopper  # not at import: Gluon is experimental
 
-        tile = (shape.head_size, shape.block_size, shape.queries_per_kv)
-        if hopper.why_not_shape(config, *tile) is None:
+        tile = (shape.head_size, shape.block_size, shape.queries_per_kv, _cache_bytes(shape))
+        computed = hopper.OPTIONS[config.variant].issuperset(shape.features)
+        if computed and hopper.why_not_shape(config, *tile) is None:
             return {
                 "schedule": _schedule_source(hopper, config, shape),
                 "hopper": _hopper_source(hopper, config, shape),
@@ -110,7 +121,7 @@ def _source(config: Config, special: Specialisation, shape: CompileShape) -> Ker
         "amd" if shape.gpu.backend == "hip" else "nvidia",
         (stride,),
         (stride,) * 6,
-        1 if "fp8" in shape.features else shape.dtype.itemsize,
+        _cache_bytes(shape),
         head_size=shape.head_size,
         block_size=shape.block_size,
         queries_per_kv=shape.queries_per_kv,
@@ -119,6 +130,7 @@ def _source(config: Config, special: Specialisation, shape: CompileShape) -> Ker
         windowed="window" in shape.features,
         softcapped="softcap" in shape.features,
         alibi="alibi" in shape.features,
+        converts="fp8" in shape.features and shape.gpu.backend == "cuda" and _converts_e4m3(shape),
     )
     names = special.kernel.arg_names
     absent = {name for name, feature in POINTERS_OF_FEATURES.items() if feature not in shape.features}
@@ -157,24 +169,31 @@ def index_source(kernel: Any, constants: dict[str, Any], target: str) -> KernelS
 def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSource:
     """The kernel that configs with ``descriptors`` and of ``pod`` launch on Hopper GPUs."""
     kernel = hopper.hopper_kernel
-    constants = hopper.constants(config, shape.head_size, shape.block_size, shape.queries_per_kv)
-    if not constants["DECODE_TILE"]:
-        constants = constants | dict.fromkeys(DECODE_POINTERS)
+    cache_bytes = _cache_bytes(shape)
+    constants = hopper.constants(config, shape.head_size, shape.block_size, shape.queries_per_kv, cache_bytes)
+    wide, tail = hopper.box_columns(shape.head_size, cache_bytes)
+    absent = [name for name, feature in HOPPER_FEATURES.items() if feature not in shape.features]
+    absent += [] if "fp8" in shape.features and "scales" not in shape.features else ["v_scale"]
+    absent += [] if tail else ["k_tail_desc", "v_tail_desc"]
+    absent += [] if constants["DECODE_TILE"] else DECODE_POINTERS
+    constants = constants | dict.fromkeys(absent)
     dtype = DTYPE_NAMES[shape.dtype]
-    box = f"{constants['BOX']}, {hopper.COLUMNS.value}"
+    cache_dtype = "fp8e4nv" if "fp8" in shape.features else dtype
 
     def argument_type(name: str) -> str:
         if name in constants:
             return "constexpr"
         if name.endswith("_desc"):
-            return f"tensordesc<{dtype}[{box}],{hopper.LAYOUT!r}>"
+            columns = tail if name.endswith("_tail_desc") else wide
+            layout = hopper.box_layout(columns, cache_bytes)
+            return f"tensordesc<{cache_dtype}[{constants['BOX']}, {columns}],{layout!r}>"
         if name in hopper.INDEX_POINTERS:
             return "*i32"
-        if name in hopper.FRAGMENT_POINTERS:
+        if name in (*hopper.FRAGMENT_POINTERS, *hopper.SCALAR_POINTERS):
             return "*fp32"
         if name.endswith("_ptr"):
             return "*" + dtype
-        return "fp32" if name == "scale_log2" else "i32"
+        return "fp32" if name in HOPPER_FLOATS else "i32"
 
     names = kernel.arg_names
     signature = {name: argument_type(name) for name in names}
@@ -196,9 +215,16 @@ def _argument_type(name: str, shape: CompileShape) -> str:
     if name in SCALAR_POINTERS or name in PARTIAL_POINTERS:
         return "*fp32"
     if name in CACHE_POINTERS and "fp8" in shape.features:
-        converts = shape.gpu.backend == "hip" or divmod(shape.gpu.arch, 10) >= E4M3_CAPABILITY
-        return "*fp8e4nv" if converts else "*u8"
+        return "*fp8e4nv" if _converts_e4m3(shape) else "*u8"
     return "*" + DTYPE_NAMES[shape.dtype]
+
+
+def _cache_bytes(shape: CompileShape) -> int:
+    return 1 if "fp8" in shape.features else shape.dtype.itemsize
+
+
+def _converts_e4m3(shape: CompileShape) -> bool:
+    return bool(shape.gpu.backend == "hip" or divmod(shape.gpu.arch, 10) >= E4M3_CAPABILITY)
 
 
 def _attributes(name: str, shape: CompileShape) -> list[list[Any]]:

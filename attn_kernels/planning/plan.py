@@ -5,6 +5,7 @@ from torch import Tensor
 from attn_kernels.choose.capture import choose_for_capture
 from attn_kernels.choose.heuristic import choose_for_device, choose_for_key
 from attn_kernels.choose.mixed import SERIES, WHOLE, choose_mixed, mixed_features, needs_parts
+from attn_kernels.choose.recording import recorder_of_process
 from attn_kernels.core import checks
 from attn_kernels.core.config import LaunchConfig, complete
 from attn_kernels.core.lengths import Lengths, Parts, check_parts
@@ -126,5 +127,8 @@ def plan(
             made = plan_parts(step, lengths, parts, choose, fused)
         else:
             made = make_plan(step, lengths, chosen(choose, lengths, model))
+        recorder = recorder_of_process()
+        if recorder is not None and config is None:
+            recorder.record(model, lengths, parts, for_capture)
     begin(made)
     return made

@@ -1,7 +1,7 @@
 """Scratch memory, allocated once for stated maxima."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import torch
@@ -119,6 +119,22 @@ class Workspace:
             ),
             fresh.partials(sizes),
             fresh.fragments(fragments, sizes._replace(block_m=1)),
+        )
+
+    def sibling(self) -> Self:
+        """Return a workspace for plans whose layers take turns with those of this one's plans.
+
+        It shares the memory for partial results and fragments, which one layer uses at a time. What is
+        computed once a plan is kept apart.
+        """
+        another = torch.zeros_like
+        first, second, both = map(another, self._schedules)
+        return replace(
+            self,
+            _cu_q_blocks=(another(self._cu_q_blocks[0]), another(self._cu_q_blocks[1])),
+            _num_segments=(another(self._num_segments[0]), another(self._num_segments[1])),
+            _cu_parts=(another(self._cu_parts[0]), another(self._cu_parts[1])),
+            _schedules=(first, second, both),
         )
 
     def cu_q_blocks(self, sizes: ScratchSizes) -> Tensor:

@@ -31,6 +31,7 @@ class TunedKernel:
     sets: Mapping[str, Callable[[int], tuple[Scenario, ...]]]  # scenario sets; the first is the default
     strategy: str  # the default
     source_hash: Callable[[], str]  # of all code on which the times depend
+    in_parts: bool = False  # whether it launches each part of a recorded batch that was planned with parts
 
     @property
     def default_set(self) -> str:
@@ -48,6 +49,7 @@ UNIFIED = TunedKernel(
     sets=SETS,
     strategy="race",
     source_hash=kernel_source_hash,
+    in_parts=True,
 )
 MIXED = TunedKernel(
     name=mixed.KERNEL,

@@ -1,7 +1,6 @@
 """Compile and load, before a server is ready, every kernel that its batches can launch."""
 
 import logging
-import multiprocessing
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -59,9 +58,7 @@ def compile_ahead(
     compile in parallel processes that share Triton's cache on disk; then each is launched here, on a few
     tokens. Kernels that the cache holds already are only loaded.
 
-    Do not call this while a CUDA graph is captured. Processes import ``__main__`` as those of
-    ``multiprocessing`` do, so a script needs ``if __name__ == "__main__"``. A daemonic process, which may
-    have no children, compiles alone.
+    Do not call this while a CUDA graph is captured.
 
     Args:
         device: the GPU. A process that uses several GPUs calls this once for each.
@@ -140,7 +137,7 @@ def _line(failure: JobFailure) -> str:
 
 
 def _workers(device: torch.device, wished: int | None) -> int:
-    if multiprocessing.current_process().daemon or device.type == "cpu":  # a daemon may have no children
+    if device.type == "cpu":
         return 0
     if wished is not None:
         return wished

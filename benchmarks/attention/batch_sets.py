@@ -7,6 +7,7 @@ import torch
 from attn_kernels.measure.batches import (
     Batch,
     HeadLayout,
+    ScoreOptions,
     chunked_prefill,
     decode,
     mixed,
@@ -105,6 +106,46 @@ def full() -> list[Batch]:
     return [*decode_grid(), *prefill_grid(), *mixed_grid(), *layouts()]
 
 
+def fp8() -> list[Batch]:
+    """Return decode whose time is that of reading caches, in bf16 and in fp8 (e4m3)."""
+    batches = [decode(64, 8 * K), decode(16, 8 * K), decode(256, K), decode(8, 32 * K)]
+    return [batch.at(cache_dtype=dtype) for batch in batches for dtype in (None, torch.float8_e4m3fn)]
+
+
+def models() -> list[Batch]:
+    """Return the score options, head sizes and fp8 caches of models beside Llama's, each at its own heads."""
+    gpt_oss, gemma_2 = HeadLayout(64, 8, 64), HeadLayout(16, 8, 256)
+    phi_3, stable_lm, latent = HeadLayout(32, 32, 96), HeadLayout(32, 32, 80), HeadLayout(16, 1, 192)
+    sinks, capped = ScoreOptions(sinks=True), ScoreOptions(softcap=50.0)
+    local_sinks = ScoreOptions(window=128, sinks=True)
+    local_capped, local = ScoreOptions(window=4 * K, softcap=50.0), ScoreOptions(window=4 * K)
+    uneven_prompts = tuple(n * K for n in (1, 2, 3, 4))
+    one_of_four = Batch("prefill 4xup to 4K", "prefill", uneven_prompts, uneven_prompts)
+    step = mixed(32, 31 / 32, 8 * K, K)
+    fp8 = torch.float8_e4m3fn
+    return [
+        prefill(1, 8 * K).at(gpt_oss, scores=sinks),
+        one_of_four.at(gpt_oss, scores=local_sinks),
+        step.at(gpt_oss, scores=sinks),
+        prefill(2, 4 * K).at(gemma_2, scores=capped),
+        prefill(1, 8 * K).at(gemma_2, scores=local_capped),
+        prefill(1, 16 * K).at(scores=local),
+        decode(32, 16 * K).at(scores=local),
+        prefill(2, 4 * K).at(phi_3),
+        prefill(2, 4 * K).at(stable_lm),
+        prefill(2, 4 * K).at(latent),
+        decode(16, 4 * K).at(latent),
+        prefill(1, 8 * K).at(cache_dtype=fp8),
+        decode(64, 8 * K).at(cache_dtype=fp8),
+        step.at(cache_dtype=fp8),
+        prefill(1, 8 * K),
+        decode(64, 8 * K),
+        decode(32, 2 * K).at(gpt_oss, scores=local_sinks),
+        prefill(2, 4 * K).at(HeadLayout(28, 4, 112)),
+        prefill(2, 4 * K).at(HeadLayout(16, 4, 160)),
+    ]
+
+
 def quick() -> list[Batch]:
     """Return the six most telling batches."""
     return [
@@ -137,6 +178,8 @@ BATCH_SETS: dict[str, Callable[[], list[Batch]]] = {
     "mixed": mixed_grid,
     "layouts": layouts,
     "full": full,
+    "fp8": fp8,
+    "models": models,
     "quick": quick,
     "steps": steps,
     "uneven": uneven,

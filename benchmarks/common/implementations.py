@@ -66,9 +66,13 @@ class Peer:
         batch = tensors.batch
         index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table)
         limits = (batch.max_query_len, batch.max_seq_len, tensors.softmax_scale)
+        if self.run is not run_fa3 and (tensors.options or batch.cache_dtype):
+            raise NotApplicable("loaded without score options and fp8 caches")
 
         def launch(kv: KVSet) -> Launch:
-            return lambda: self.run(kv.q, kv.k_cache, kv.v_cache, kv.out, *index, *limits)
+            # FlashAttention-3 multiplies queries with keys of the same type.
+            q = kv.q if batch.cache_dtype is None else kv.q.to(batch.cache_dtype)
+            return lambda: self.run(q, kv.k_cache, kv.v_cache, kv.out, *index, *limits, **tensors.options)
 
         return PreparedLaunches([launch(kv) for kv in tensors.sets], lambda i: tensors.sets[i].out)
 
@@ -84,6 +88,8 @@ class Sdpa:
 
     def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
         batch, layout = tensors.batch, tensors.batch.layout
+        if tensors.options or batch.cache_dtype:
+            raise NotApplicable("without score options and fp8 caches")
         n, query_len, context = batch.num_seqs, batch.query_lens[0], batch.context_lens[0]
         if batch.query_lens != (query_len,) * n or batch.context_lens != (context,) * n:
             raise NotApplicable("lengths differ")
@@ -146,7 +152,7 @@ def load_peers(
 
 FA3_UNUSED = (
     "k_new v_new q_v cu_seqlens_k cu_seqlens_k_new seqused_q kv_batch_idx leftpad_k rotary_cos rotary_sin "
-    "seqlens_rotary q_descale k_descale v_descale scheduler_metadata pack_gqa s_aux cp_tot_seqused_k"
+    "seqlens_rotary q_descale k_descale v_descale scheduler_metadata pack_gqa cp_tot_seqused_k"
 )
 
 
@@ -161,11 +167,15 @@ def run_fa3(
     max_query_len: int,
     max_seq_len: int,
     softmax_scale: float,
+    sliding_window: int | None = None,
+    softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
 ) -> None:
     """Call FlashAttention-3 as vLLM 0.24 builds it.
 
     Arguments go by keyword, because their order differs between builds. q and out are [num_query_tokens,
-    num_query_heads, head_size]; the caches are [num_blocks, block_size, num_kv_heads, head_size].
+    num_query_heads, head_size]; the caches are [num_blocks, block_size, num_kv_heads, head_size]. With fp8
+    caches, q is fp8 as well, and all scales are 1. Score options are those of `attn_kernels.run`.
     """
     torch.ops._vllm_fa3_C.fwd(
         q=q,
@@ -179,9 +189,10 @@ def run_fa3(
         max_seqlen_k=max_seq_len,
         softmax_scale=softmax_scale,
         is_causal=True,
-        window_size_left=-1,
-        window_size_right=-1,
-        softcap=0.0,
+        window_size_left=-1 if sliding_window is None else sliding_window - 1,
+        window_size_right=-1 if sliding_window is None else 0,
+        softcap=softcap,
+        s_aux=sinks,
         is_rotary_interleaved=True,
         num_splits=0,
         sm_margin=0,

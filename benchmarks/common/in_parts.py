@@ -43,7 +43,7 @@ def split_tensors(tensors: BatchTensors) -> tuple[BatchTensors, BatchTensors]:
     def part(batch: Batch, seqs: slice, starts: torch.Tensor, rows: slice) -> BatchTensors:
         sets = tuple(KVSet(kv.q[rows], kv.k_cache, kv.v_cache, kv.out[rows]) for kv in tensors.sets)
         index = (starts.contiguous(), tensors.seqused_k[seqs], tensors.block_table[seqs])
-        return BatchTensors(batch, *index, sets, tensors.softmax_scale)
+        return BatchTensors(batch, *index, sets, tensors.softmax_scale, tensors.options)
 
     starts = tensors.cu_seqlens_q
     return (

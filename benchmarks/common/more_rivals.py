@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from attn_kernels.core.errors import brief
-from attn_kernels.measure.batches import Batch
+from attn_kernels.measure.batches import Batch, ScoreOptions
 from attn_kernels.measure.tensors import BatchTensors
 from attn_kernels.measure.timing import Launch
 from benchmarks.common.implementations import NotApplicable, PreparedLaunches
@@ -37,6 +37,8 @@ class RivalEntry:
         layout = batch.layout
         if (layout.head_size, batch.block_size, batch.dtype_name) != (128, 16, "bfloat16"):
             raise NotApplicable("built for heads of 128, pages of 16 and bf16")
+        if batch.scores != ScoreOptions():
+            raise NotApplicable("without score options")
         if not self.every_ratio and layout.num_query_heads // layout.num_kv_heads not in COMPILED_RATIOS:
             raise NotApplicable("not built for this ratio of heads")
         first, last = batch.query_lens[0], batch.max_query_len

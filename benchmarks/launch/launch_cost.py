@@ -8,8 +8,11 @@ launch and as a CUDA graph. Exits with 1 if any bit differs.
 """
 
 import argparse
+import itertools
 import multiprocessing
+import random
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -21,8 +24,9 @@ from typing import Any
 import torch
 
 import attn_kernels
-from attn_kernels import Config, Workspace
+from attn_kernels import Config, Lengths, Parts, Workspace
 from attn_kernels.choose.heuristic import choose_for_device
+from attn_kernels.choose.recording import Recorder, recorder_of_process
 from attn_kernels.core.config import complete
 from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import decode
@@ -82,6 +86,31 @@ def planning(bench: LaunchBench) -> None:
                 options |= {"config": config, "check": False, "workspace": room}
                 microseconds.append(bench.cpu_us(partial(attn_kernels.plan, *index, **options)))
             bench.row(name + (" + workspace" if room else ""), *microseconds)
+
+
+def recording(bench: LaunchBench) -> None:
+    """Time what `ATTN_KERNELS_RECORD` adds to a `plan`: unset; for known buckets; for new ones."""
+    off = bench.ns(recorder_of_process)
+    with tempfile.TemporaryDirectory() as folder:
+        recorder = Recorder(Path(folder) / "batches.jsonl")
+        model = bench.batch(decode(8, 32)).model
+        decodes = [Lengths(64, 64, 1, 8192, 64 * 4096 + i) for i in range(1000)]
+        parts = Parts(Lengths(60, 60, 1, 8192, 10**5), Lengths(2, 2000, 1500, 3000, 5000))
+        whole = Lengths(62, 2060, 1500, 8192, 105000)
+        steps = itertools.cycle(decodes)
+        nothing = bench.ns(lambda: next(steps))
+        known = bench.ns(lambda: recorder.record(model, next(steps))) - nothing
+        mixed = bench.ns(lambda: recorder.record(model, whole, parts))
+        drawn = random.Random(0)
+        fresh = itertools.cycle(
+            [Lengths(*(int(2 ** drawn.uniform(0, 20)) for _ in range(5))) for _ in range(200_000)]
+        )
+        new = bench.ns(lambda: recorder.record(model, next(fresh))) - nothing
+        recorder.write()
+    bench.say(
+        f"record  {off:5.0f} ns if off, {known:5.0f} ns a decode step, {mixed:5.0f} ns a step in parts, "
+        f"{new:5.0f} ns if nearly every step is of a new bucket"
+    )
 
 
 def runs(bench: LaunchBench) -> Iterator[tuple[str, BatchTensors, Config | None]]:
@@ -251,6 +280,7 @@ def main() -> int:
         "equality": partial(equality, bench, seconds, threads),
         "choose": partial(choosing, bench),
         "plan": partial(planning, bench),
+        "record": partial(recording, bench),
         "run": partial(running, bench),
         "one call": partial(one_call, bench),
         "peers": partial(other_implementations, bench, peers),

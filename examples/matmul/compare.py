@@ -77,7 +77,7 @@ def launch_microseconds(launch: Callable[[], object]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--autotuned", type=int, default=4, help="shapes to autotune here (default: 4)")
+    parser.add_argument("--autotuned", type=int, default=2, help="shapes to autotune here (default: 2)")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
 

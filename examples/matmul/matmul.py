@@ -54,20 +54,21 @@ def matmul_kernel(
     tile = tl.program_id(0)
     first = tile // (GROUP * columns) * GROUP
     height = tl.minimum(GROUP, rows - first)
-    inside = tile % (GROUP * columns)
-    m = (first + inside % height) * BLOCK_M + tl.arange(0, BLOCK_M)
-    n = inside // height * BLOCK_N + tl.arange(0, BLOCK_N)
+    place = tile % (GROUP * columns)
+    m = (first + place % height) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = place // height * BLOCK_N + tl.arange(0, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
-    # Rows and columns beyond the end repeat the last one; they are not stored.
+    # Rows beyond the end repeat the last one, so that only columns need a mask; they are not stored.
     a_at = a_ptr + tl.minimum(m, M - 1).to(tl.int64)[:, None] * stride_a + k[None, :]
-    b_at = b_ptr + k.to(tl.int64)[:, None] * stride_b + tl.minimum(n, N - 1)[None, :]
+    b_at = b_ptr + k.to(tl.int64)[:, None] * stride_b + n[None, :]
+    inside = (n < N)[None, :]
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for start in range(0, K, BLOCK_K):
         if WHOLE:
-            a, b = tl.load(a_at), tl.load(b_at)
+            a, b = tl.load(a_at), tl.load(b_at, mask=inside, other=0.0)
         else:
             a = tl.load(a_at, mask=k[None, :] < K - start, other=0.0)
-            b = tl.load(b_at, mask=k[:, None] < K - start, other=0.0)
+            b = tl.load(b_at, mask=(k[:, None] < K - start) & inside, other=0.0)
         total = tl.dot(a, b, total)
         a_at += BLOCK_K
         b_at += BLOCK_K * stride_b

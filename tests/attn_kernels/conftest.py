@@ -53,7 +53,7 @@ def new_process(monkeypatch):
 
     from attn_kernels.choose import choice_log, untuned
 
-    for name in ("DEVICE", "CONFIG", "LOG"):
+    for name in ("DEVICE", "CONFIG", "LOG", "RECORD"):
         monkeypatch.delenv(f"ATTN_KERNELS_{name}", raising=False)
     monkeypatch.setattr(untuned, "_warned", {})
     monkeypatch.setattr(choice_log, "_seen", {})

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attn_kernels import Config
-from attn_kernels.choose import capture, heuristic, mixed
+from attn_kernels.choose import capture, heuristic, mixed, packages, recording
 from attn_kernels.choose.overrides import overrides
 from attn_kernels.kernels.divide import divide_kernel
 from attn_kernels.kernels.registry import VARIANTS
@@ -35,10 +35,12 @@ def make_config(variant: str, block_m: int = 16, tile_size: int = 16, **paramete
 def forget_choices() -> None:
     """Forget all choices of this process."""
     overrides.cache_clear()
+    packages.heuristics_package.cache_clear()
     for remembered in (heuristic.choose_for_device, heuristic.choose_for_key, heuristic.segments_function):
         remembered.cache_clear()
     capture.choose_for_capture.cache_clear()
     mixed.choose_mixed.cache_clear()
+    recording.recorder_of_process.cache_clear()
 
 
 def scores(heads: int, names: str, dtype: torch.dtype = torch.float16) -> dict[str, Any]:

@@ -67,6 +67,11 @@ def spec(**kernel: Any) -> dict[str, Any]:
     }
 
 
+def as_h100() -> dict[str, str]:
+    """The entry of a device whose module is compiled from the H100's table."""
+    return {"folder": "tables/h100", "measured_on": "NVIDIA H100 80GB HBM3"}
+
+
 def run(configs: Any = CONFIGS, **changes: Any) -> dict[str, Any]:
     """run.yaml of a tuning run of this project."""
     return {

@@ -60,10 +60,17 @@ def project(folder: Path, tree: Tree = BEST, content: Mapping[str, Any] | None =
     return folder
 
 
-def compared(old: Path | str, new: Path | str, spec: Path | None = None, threshold: float = 1.01) -> Diff:
+def compared(
+    old: Path | str,
+    new: Path | str,
+    spec: Path | None = None,
+    threshold: float = 1.01,
+    *,
+    expect_jump: bool = False,
+) -> Diff:
     with ExitStack() as stack:
         snapshots = [read_snapshot(str(name), spec, stack) for name in (old, new)]
-        return compare(*snapshots, threshold)
+        return compare(*snapshots, threshold, expect_jump=expect_jump)
 
 
 def of_device(diff: Diff, device: str = DEVICE) -> ModuleComparison:

@@ -50,7 +50,9 @@ def expressions(*, power_of_2: bool = True) -> st.SearchStrategy[Expression]:
         )
         kinds = [
             st.builds(lambda f, a, b: Call(f, (a, b)), st.sampled_from("+-*"), inner, inner),
-            st.builds(lambda a, b: Call("//", (a, b)), inner, positive),
+            st.builds(
+                lambda symbol, a, b: Call(symbol, (a, b)), st.sampled_from(["//", "%"]), inner, positive
+            ),
             st.builds(
                 lambda f, a: Call(f, tuple(a)),
                 st.sampled_from(["min", "max"]),

@@ -21,10 +21,10 @@ TREEGEN = [
     "update",
     "write",
     "build",
-    "review importers start",
+    "review importers start suggest",
 ]
 TREEGEN += ["cli"]
-ATTN_KERNELS = ["core", "kernels", "choose launch", "planning", "warmup testing engines", "measure offline"]
+ATTN_KERNELS = ["core", "kernels", "choose launch", "planning", "warmup testing", "engines measure offline"]
 ATTN_KERNELS += ["tuning"]
 TRITON_TUNE = ["core launch", "search", "processes", "bench", "run", "fleet", "kernel", "cli"]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from treegen.cli.parsers import FINE, FOUND, Commands, add_spec
+from treegen.cli.parsers import FINE, FOUND, Commands, add_spec, path_of
 from treegen.core.errors import InputError, one_line
 from treegen.core.files import short
 from treegen.core.names import problem_with_output
@@ -16,7 +15,10 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser("build", help="compile every table of the spec into generated/")
     add_spec(parser)
     parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="the folder to write (default: the spec's output folder)"
+        "--output",
+        type=path_of,
+        metavar="DIR",
+        help="the folder to write (default: the spec's output folder)",
     )
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 if the output folder is stale"
@@ -25,6 +27,11 @@ def add(commands: Commands) -> None:
         "--fresh",
         action="store_true",
         help="fit every tree anew, without the previous trees in the output folder",
+    )
+    parser.add_argument(
+        "--expect-jump",
+        action="store_true",
+        help="accept times that all changed by 10x or more since the last build",
     )
     parser.set_defaults(run=run)
 
@@ -40,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     output = short(spec.output) if options.output is None else options.output
     if (problem := problem_with_output(output)) is not None:
         raise InputError(f"--output {str(output)!r}", problem)
-    built = build(spec, None if options.fresh else output)
+    built = build(spec, output, fresh=options.fresh, expect_jump=options.expect_jump)
     if options.check:
         changes = list(differences(output, built.files))
         for line in [*changes, *(not_kept(built.heuristics) if changes else [])]:

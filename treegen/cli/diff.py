@@ -33,6 +33,11 @@ def add(commands: Commands) -> None:
         metavar="PERCENT",
         help="exit 1 if the scenarios of a change get more than this much slower (default: 1)",
     )
+    parser.add_argument(
+        "--expect-jump",
+        action="store_true",
+        help="accept times that all changed by 10x or more from the old table to the new one",
+    )
     parser.set_defaults(run=run)
 
 
@@ -54,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
             if options.new is None
             else read_snapshot(options.new, options.spec, stack)
         )
-        diff = compare(old, new, 1 + options.threshold / 100)
+        diff = compare(old, new, 1 + options.threshold / 100, expect_jump=options.expect_jump)
     if options.format == "terminal":
         show(diff)
     else:

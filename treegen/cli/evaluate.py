@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from treegen.cli.parsers import FINE, Commands, add_selection, add_spec
+from treegen.cli.parsers import FINE, Commands, add_selection, add_spec, path_of
 
 
 def add(commands: Commands) -> None:
@@ -20,13 +19,13 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--repeats",
         type=int,
-        default=2,
+        default=1,
         metavar="N",
-        help="cross-validations, each with other folds (default: 2)",
+        help="cross-validations, each with other folds (default: 1)",
     )
     parser.add_argument(
         "--against",
-        type=Path,
+        type=path_of,
         action="append",
         default=[],
         metavar="FOLDER",
@@ -34,7 +33,10 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--no-curves", action="store_true", help="leave out the learning curves")
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="the folder for eval.md and eval.json (default: write none)"
+        "--out",
+        type=path_of,
+        metavar="DIR",
+        help="the folder for eval.md and eval.json (default: write none)",
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one per processor)")
     parser.set_defaults(run=run)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from treegen.cli.parsers import FINE, Commands
+from treegen.cli.parsers import FINE, Commands, path_of
 from treegen.core.errors import InputError
 
 _FORMATS = {
@@ -35,10 +35,12 @@ def add(commands: Commands) -> None:
         description="Formats: " + "; ".join(f"{name}: {what}" for name, what in _FORMATS.items()) + ".",
     )
     parser.add_argument("format", choices=_FORMATS, metavar="FORMAT", help=f"one of {', '.join(_FORMATS)}")
-    parser.add_argument("source", type=Path, metavar="SOURCE", help="a file, or a folder to search for files")
+    parser.add_argument(
+        "source", type=path_of, metavar="SOURCE", help="a file, or a folder to search for files"
+    )
     parser.add_argument(
         "--to",
-        type=Path,
+        type=path_of,
         default=Path("tuning_data"),
         metavar="DIR",
         help="the folder of all tables (default: tuning_data)",

@@ -23,12 +23,26 @@ from treegen.cli import (
     merge,
     new_device,
     report,
+    suggest,
 )
 from treegen.cli.parsers import WRONG, CommandParser
 from treegen.core.errors import InputError, reason
 
 INTERRUPTED, CLOSED_PIPE = 130, 141  # 128 plus the number of the signal, as in shells
-_COMMANDS = (init, new_device, build, check, diff, explain, report, evaluate, choices, import_table, merge)
+_COMMANDS = (
+    init,
+    new_device,
+    suggest,
+    build,
+    check,
+    diff,
+    explain,
+    report,
+    evaluate,
+    choices,
+    import_table,
+    merge,
+)
 
 
 def _parser() -> CommandParser:
@@ -52,7 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except InputError as error:
-        return _wrong(str(error))
+        for line in str(error).split("\n"):
+            _wrong(line)
+        return WRONG
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("treegen"):
             raise

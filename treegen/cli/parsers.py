@@ -18,6 +18,13 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(WRONG, one_line(f"treegen: {message} (see '{self.prog} --help')") + "\n")
 
 
+def path_of(text: str) -> Path:
+    """A path on the command line; an empty text, which would be this folder, is wrong use."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty text is no path")
+    return Path(text)
+
+
 Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 """The object to which a command adds its parser."""
 
@@ -25,7 +32,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 def add_spec(parser: CommandParser) -> None:
     """Add the option `--spec`."""
     parser.add_argument(
-        "--spec", type=Path, metavar="FILE", help="the spec (default: treegen.yaml in this folder)"
+        "--spec", type=path_of, metavar="FILE", help="the spec (default: treegen.yaml in this folder)"
     )
 
 

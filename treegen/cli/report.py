@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from treegen.cli.parsers import FINE, Commands, add_selection, add_spec
+from treegen.cli.parsers import FINE, Commands, add_selection, add_spec, path_of
 
 
 def add(commands: Commands) -> None:
@@ -14,14 +14,14 @@ def add(commands: Commands) -> None:
     add_selection(parser)
     parser.add_argument(
         "--out",
-        type=Path,
+        type=path_of,
         default=Path("report.html"),
         metavar="FILE",
         help="the page to write (default: report.html)",
     )
     parser.add_argument(
         "--png",
-        type=Path,
+        type=path_of,
         metavar="DIR",
         help="the folder for one image per kernel and device, for a README (default: no images)",
     )

@@ -15,6 +15,8 @@ from tuning_table.errors import shown as shown
 class InputError(Exception):
     """Wrong input. The message is one line: where the mistake is, what is wrong and how to mend it.
 
+    A spec with several mistakes has a line for each.
+
     The command line prints it and exits with status 2. It is raised before anything is written.
     """
 
@@ -30,6 +32,26 @@ class InputError(Exception):
     def from_message(cls, message: str) -> InputError:
         """The error with a message that names its place already."""
         return cls.__new__(cls, message)  # __init__ would put a place before the message
+
+
+class Mistakes:
+    """Collects the errors of independent checks, to tell them all at once."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, None] = {}
+
+    @contextmanager
+    def collect(self) -> Iterator[None]:
+        """Keep an InputError of this context, and go on after it."""
+        try:
+            yield
+        except InputError as error:
+            self.messages.update(dict.fromkeys(str(error).split("\n")))
+
+    def refuse(self) -> None:
+        """Raise one InputError, with a line for each error that was kept, if there is one."""
+        if self.messages:
+            raise InputError.from_message("\n".join(self.messages))
 
 
 @contextmanager

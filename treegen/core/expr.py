@@ -1,8 +1,8 @@
 """Integer expressions of the spec: derived features, weights and the two sides of a constraint.
 
-The language has integers, names, + - * //, min, max and next_power_of_2. It is total: no integers make an
-expression fail. The divisor of // must be surely positive, such as a positive literal or `max(1, ...)`.
-Python parses the text of an expression but never runs it.
+The language has integers, names, + - * // %, min, max, next_power_of_2 and ceil_div. It is total: no integers
+make an expression fail. Divisors must be surely positive, such as a positive literal or `max(1, ...)`.
+`ceil_div(a, b)` is read as `(a + b - 1) // b`. Python parses the text of an expression but never runs it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Name:
 
 @dataclass(frozen=True)
 class Call:
-    function: str  # one of + - * // min max next_power_of_2
+    function: str  # one of + - * // % min max next_power_of_2
     arguments: tuple[Expression, ...]
 
 
 Expression = Number | Name | Call
 
-_BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//"}
+_BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%"}
 _COMPARISONS = {ast.LtE: "<=", ast.GtE: ">=", ast.Lt: "<", ast.Gt: ">"}
-_FUNCTIONS = {"min": 2, "max": 2, "next_power_of_2": 1}  # the least number of arguments
-PRECEDENCE = {"+": 1, "-": 1, "*": 2, "//": 2}
+_FUNCTIONS = {"min": (2, None), "max": (2, None), "next_power_of_2": (1, 1), "ceil_div": (2, 2)}
+PRECEDENCE = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
 """The precedence of each symbol."""
 
 
@@ -100,17 +100,35 @@ def _convert(node: ast.expr) -> Expression:
             return Call("-", (Number(0), inner))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             call = Call(_BINARY[type(op)], (_convert(left), _convert(right)))
-            if call.function == "//" and not _surely_positive(call.arguments[1]):
-                raise ExpressionError("divides by something that may be 0: write // max(1, ...)")
+            if call.function in ("//", "%"):
+                _refuse_zero(call.arguments[1], call.function)
             return call
         case ast.Call(func=ast.Name(id=function), args=arguments, keywords=[]) if function in _FUNCTIONS:
-            least = _FUNCTIONS[function]
-            if len(arguments) < least or (least == 1 and len(arguments) > 1):
+            least, most = _FUNCTIONS[function]
+            if not least <= len(arguments) <= (most or len(arguments)):
                 raise ExpressionError(f"gives {function} {len(arguments)} arguments")
-            return Call(function, tuple(_convert(argument) for argument in arguments))
+            parts = tuple(_convert(argument) for argument in arguments)
+            return _ceil_div(*parts) if function == "ceil_div" else Call(function, parts)
     raise ExpressionError(
-        f"holds {ast.unparse(node)!r}; only integers, names, + - * //, min, max and next_power_of_2 are known"
+        f"holds {ast.unparse(node)!r}; only integers, names, + - * // %, min, max, next_power_of_2 and "
+        "ceil_div are known"
     )
+
+
+def _refuse_zero(divisor: Expression, symbol: str) -> None:
+    if not _surely_positive(divisor):
+        raise ExpressionError(f"divides by something that may be 0: write {symbol} max(1, ...)")
+
+
+def _ceil_div(dividend: Expression, divisor: Expression) -> Expression:
+    """The least integer that is no less than a quotient."""
+    _refuse_zero(divisor, "ceil_div by")
+    match divisor:
+        case Number(value):
+            more = Call("+", (dividend, Number(value - 1)))
+        case _:
+            more = Call("-", (Call("+", (dividend, divisor)), Number(1)))
+    return Call("//", (more, divisor))
 
 
 def _surely_positive(expression: Expression) -> bool:
@@ -147,8 +165,8 @@ def degree(expression: Expression, known: Mapping[str, int]) -> int:
             return known.get(name, 1)
         case Call("*", arguments):
             return sum(degree(argument, known) for argument in arguments)
-        case Call("//", (numerator, _)):
-            return degree(numerator, known)
+        case Call("//", (part, _)) | Call("%", (_, part)):
+            return degree(part, known)
         case Call(_, arguments):
             return max(degree(argument, known) for argument in arguments)
     return 1
@@ -164,6 +182,7 @@ _OPERATIONS: Mapping[str, Callable[..., int]] = {
     "-": operator.sub,
     "*": operator.mul,
     "//": operator.floordiv,
+    "%": operator.mod,
     "min": min,
     "max": max,
     "next_power_of_2": next_power_of_2,

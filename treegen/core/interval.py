@@ -61,6 +61,9 @@ def _applied(function: str, parts: list[Interval]) -> Interval:
                 _quotient(lows[0], highs[1] if lows[0] >= 0 else lows[1]),
                 _quotient(highs[0], lows[1] if highs[0] >= 0 else highs[1]),
             )
+        case "%":
+            most = _sum(highs[1], -1)
+            return 0, min(highs[0], most) if lows[0] >= 0 else most
         case "min":
             return min(lows), min(highs)
         case "max":

@@ -53,6 +53,7 @@ class Problem:
     configs: tuple[Config, ...]
     cost: npt.NDArray[np.int64]  # [scenarios, configs]
     left_out: int  # scenarios of the table that have no best config among those that may be launched
+    all_forbidden: int  # of these, scenarios in which constraints forbid every config
     scenarios: tuple[str, ...]  # the ids of the rows
     weight: npt.NDArray[np.int64]  # [scenarios] how much each counts, from 1 to GREATEST_WEIGHT
     table_columns: tuple[int, ...]  # [configs] the column of the table that holds each config

@@ -92,6 +92,11 @@ class DeviceSpec:
     limits: Mapping[str, int]
 
 
+def is_model(name: str, model: str) -> bool:
+    """Return whether a driver's name of a GPU is of a model, such as `NVIDIA H100 PCIe` of `NVIDIA H100`."""
+    return name == model or name.startswith((f"{model} ", f"{model}-"))
+
+
 @dataclass(frozen=True)
 class KernelSpec:
     name: str
@@ -114,6 +119,7 @@ class KernelSpec:
     invariants: tuple[Constraint, ...] = ()  # hold for every shape; no parameter occurs in them
     hook: str | None = None  # the entry point through which `treegen check` calls the kernel's code
     in_kernel: tuple[str, ...] = ()  # the parameters that Triton kernels choose themselves
+    measured_on: Mapping[str, str] = field(default_factory=dict)  # other GPUs' tables: their GPU, by device
 
     def non_defaults(self, config: Config) -> tuple[tuple[str, int], ...]:
         """The config's parameters without those at their default, in the spec's order."""

@@ -1,20 +1,23 @@
-"""Cross-validation: how good fitted trees are on scenarios that they have not seen."""
+"""Cross-validation: how good fitted trees are on scenarios that they have not seen.
+
+`FOLDS` and `REPEATS` are those of every held-out figure: of `treegen build`, of reports and, without options,
+of `treegen eval`.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.problem import UNIT, UNTIMED, Problem
+from treegen.core.problem import Problem
 from treegen.core.spec import Budget
-from treegen.core.table import Cells
 from treegen.core.tree import Tree, size
-from treegen.crossval.choices import Fit, decisions_of, score_decisions
+from treegen.crossval.choices import Choices, Fit, decisions_of, joined, score_decisions
 from treegen.crossval.folds import Fold, split_copies
+from treegen.crossval.heldout import Quality, quality
 from treegen.crossval.peers import classifier
 from treegen.fit.significance import copies
 
@@ -23,18 +26,11 @@ _CLASSIFIER_SEEDS = range(4)
 
 
 @dataclass(frozen=True)
-class HeldOut:
-    """Held-out figures of one method."""
-
-    agreement: float  # share of the choices that are the fastest measured config
-    slowdown: float | None  # geometric mean of time over best time, of timed choices; None for a winner table
-    untimed: float = 0.0  # share of the choices that failed, were not measured or break a constraint
-
-
-@dataclass(frozen=True)
 class Evaluation:
-    tree: HeldOut
-    classifier: HeldOut
+    """Held-out figures."""
+
+    tree: Quality
+    classifier: Quality
 
 
 @dataclass(frozen=True)
@@ -83,15 +79,7 @@ def evaluate(problem: Problem, fold_trees: Sequence[FoldTree]) -> Evaluation | N
         known, unseen = problem.rows(fold_tree.fold.train), problem.rows(fold_tree.fold.test)
         budget = Budget(problem.kernel.budget.max_depth, size(fold_tree.tree))
         rules = [classifier(known, budget, seed) for seed in _CLASSIFIER_SEEDS]
-        theirs += [score_decisions(rule.choose(unseen), unseen).cost for rule in rules]
-    ours, cells = held_out(problem, fold_trees).ravel(), problem.table.cells
-    return Evaluation(_summary(ours, cells), _summary(np.concatenate(theirs), cells))
-
-
-def _summary(cost: npt.NDArray[np.int64], cells: Cells) -> HeldOut:
-    agreement = float(np.mean(cost == 0))
-    if cells is Cells.WINNERS:
-        return HeldOut(agreement, None)
-    timed = cost[cost < UNTIMED]
-    slowdown = math.exp(float(timed.mean()) / UNIT) if len(timed) else math.inf
-    return HeldOut(agreement, slowdown, 1 - len(timed) / len(cost))
+        theirs += [score_decisions(rule.choose(unseen), unseen) for rule in rules]
+    cost, cells = held_out(problem, fold_trees), problem.table.cells
+    ours = Choices(cost.ravel(), problem.scenarios * len(cost))
+    return Evaluation(quality(ours, cells), quality(joined(theirs), cells))

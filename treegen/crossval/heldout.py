@@ -31,6 +31,11 @@ class Quality:
     unmeasured: int  # choices that were not measured
     failed: int  # choices that failed or break a constraint
 
+    @property
+    def untimed(self) -> float:
+        """The share of choices without a time: unmeasured, failed, or against a constraint."""
+        return (self.unmeasured + self.failed) / self.choices
+
 
 def quality(choices: Choices, cells: Cells) -> Quality:
     """The figures of choices, of which there must be at least one."""

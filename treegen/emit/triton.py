@@ -148,6 +148,9 @@ def _text(expression: expr.Expression, box: Mapping[str, Interval], outer: int =
             return name
         case expr.Call("//", (dividend, divisor)) if enclosure(dividend, box)[0] < 0:
             return f"_floor_division({_text(dividend, box)}, {_text(divisor, box)})"
+        case expr.Call("%", (dividend, divisor)) if enclosure(dividend, box)[0] < 0:
+            whole = expr.Call("*", (expr.Call("//", (dividend, divisor)), divisor))
+            return _text(expr.Call("-", (dividend, whole)), box, outer)
         case expr.Call(function, (left, right)) if function in expr.PRECEDENCE:
             precedence = expr.PRECEDENCE[function]
             text = f"{_text(left, box, precedence)} {function} {_text(right, box, precedence + 1)}"

@@ -13,7 +13,8 @@ import numpy.typing as npt
 NEIGHBOURS = 4
 _SHARE = 1 / 3  # of the neighbour; mutual neighbours get rows at both thirds
 _FEW = 16  # a feature with so few values is a kind of scenario; nothing lies between its values
-_DENSE = 4096  # a table with more scenarios needs no rows between them
+DENSE = 4096
+"""A table with more scenarios needs no rows between them."""
 
 
 def interpolate(
@@ -25,7 +26,7 @@ def interpolate(
     the same share. This keeps every order among them (such as sequences <= query tokens), every product and
     every ratio.
     """
-    row, neighbour = _pairs(features if len(features) <= _DENSE else features[:0]).T
+    row, neighbour = _pairs(features if len(features) <= DENSE else features[:0]).T
     logs = np.log(np.maximum(features, 1))
     mixed = np.rint(np.exp(logs[row] * (1 - _SHARE) + logs[neighbour] * _SHARE)).astype(np.int64)
     ends = np.sort([features[row], features[neighbour]], axis=0)

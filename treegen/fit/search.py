@@ -19,7 +19,7 @@ from treegen.fit.interpolation import interpolate
 from treegen.fit.local_search import local_search
 from treegen.fit.objective import FAILED, losses
 from treegen.fit.shortlist import shortlist
-from treegen.fit.significance import CostDrop, TableNoise, is_significant
+from treegen.fit.significance import CostDrop, is_significant
 from treegen.fit.thresholds import CandidateSplit, candidate_splits, low_sides
 from treegen.fit.training_set import TrainingSet
 
@@ -31,17 +31,18 @@ _Z_REFINED = 3.0  # standard deviations that the search without interpolated row
 _SMALLEST_LEAF = 200  # a leaf holds at least one in so many rows: fewer say little about the next scenario
 
 
-def search_tree(problem: Problem, budget: Budget) -> Tree:
+def search_tree(problem: Problem, budget: Budget, *, interpolated: bool = True) -> Tree:
     """The tree of least loss that was found, prices of leaves and configs included; equal on every machine.
 
-    `Split.gap` holds the measured values around each threshold.
+    interpolated: whether rows between measured scenarios guide the search. `Split.gap` holds the measured
+    values around each threshold.
     """
     loss, features = losses(problem), feature_columns(problem)
     splits = candidate_splits(features)
     rows = np.unique(np.linspace(0, len(loss) - 1, _MOST_ROWS).round().astype(np.int64))
     for _ in range(1 + _REPAIRS):
         configs = shortlist(loss[rows], UNIT)
-        searched = _search(splits, features[rows], loss[np.ix_(rows, configs)], budget)
+        searched = _search(splits, features[rows], loss[np.ix_(rows, configs)], budget, interpolated)
         table = _training_set(splits, features, loss[:, configs], budget)
         tree = prune_configs(table, searched, round(budget.config_price * UNIT * len(loss)))
         failing = np.flatnonzero(_fails(table, tree) | _fails(table, searched))
@@ -51,10 +52,12 @@ def search_tree(problem: Problem, budget: Budget) -> Tree:
     return _tree(problem, splits, [problem.configs[column] for column in configs], tree)
 
 
-def _search(splits: Sequence[CandidateSplit], features: Ints, loss: Ints, budget: Budget) -> IndexTree:
+def _search(
+    splits: Sequence[CandidateSplit], features: Ints, loss: Ints, budget: Budget, interpolated: bool
+) -> IndexTree:
     """The best tree that was found for some scenarios. features: [rows, split_on]; loss: [rows, configs]."""
     measured = _training_set(splits, features, loss, budget)
-    more_features, more_loss = interpolate(features, loss)
+    more_features, more_loss = interpolate(features, loss) if interpolated else (features[:0], loss[:0])
     dense = _training_set(splits, np.vstack([features, more_features]), np.vstack([loss, more_loss]), budget)
     tree = local_search(dense, dense.best_config(dense.all_rows))
     if len(more_loss):
@@ -70,7 +73,7 @@ def _refined(measured: TrainingSet, tree: IndexTree) -> IndexTree:
     refined = local_search(measured, tree)
     saved = measured.row_losses(tree, measured.all_rows) - measured.row_losses(refined, measured.all_rows)
     drop = CostDrop(saved.astype(np.int64), saved.astype(np.int64), measured.all_rows)
-    return refined if is_significant(drop, TableNoise(0, 0), _Z_REFINED) else tree
+    return refined if is_significant(drop, _Z_REFINED) else tree
 
 
 def greedy(problem: Problem, budget: Budget) -> Tree:

@@ -13,7 +13,6 @@ from treegen.core.problem import UNIT
 from treegen.core.table import Cells, Table
 
 _NORMAL_MEDIAN = 0.6745  # median absolute deviation of a normal variable, in standard deviations
-_WITHIN_NOISE = 2  # standard deviations of a difference that noise explains
 _DIGITS = 10**9
 
 Ints = npt.NDArray[np.int64]
@@ -24,7 +23,7 @@ class TableNoise:
     """The noise of a table, in cost steps."""
 
     cell: int  # the standard deviation of one measured log time
-    equal: int  # in one scenario, costs of two configs that differ by no more than this count as equal
+    difference: int  # the standard deviation of the difference of two configs' medians in one scenario
 
 
 @dataclass(frozen=True)
@@ -35,14 +34,25 @@ class CostDrop:
     loss: Ints  # [pairs] the same for losses: costs with the scenario's weight, which fitting minimises
     group: Ints  # [pairs] equal for pairs that are not independent: of one scenario or of its copies
 
+    def mean(self) -> tuple[float, float]:
+        """The mean drop of a pair in natural logarithms, and its standard error over groups."""
+        if not len(self.cost):
+            return 0.0, 0.0
+        mean = int(self.cost.sum()) / len(self.cost)
+        _, place, size = np.unique(self.group, return_inverse=True, return_counts=True)
+        sums = np.zeros(len(size), dtype=np.int64)
+        np.add.at(sums, place, self.cost)
+        squares = math.fsum(((sums - mean * size) ** 2).tolist())
+        share = len(size) / (len(size) - 1) if len(size) > 1 else 0.0
+        return mean / UNIT, math.sqrt(share * squares) / len(self.cost) / UNIT
+
 
 def table_noise(table: Table) -> TableNoise:
     """The noise of a table, from cells that two consecutive repeats of a scenario timed.
 
     The median absolute difference of log times over sqrt(2) * 0.6745 estimates the standard deviation, and
-    outliers hardly move it (Huber, Robust Statistics, 1981, section 5.1). `equal` is twice the standard
-    deviation of a difference of two medians, over as many repeats as the median timed cell has. Both are 0
-    if no cell was timed twice in a row, and for a winner table.
+    outliers hardly move it (Huber, Robust Statistics, 1981, section 5.1). Medians are over as many repeats as
+    the median timed cell has. Both are 0 if no cell was timed twice in a row, and for a winner table.
     """
     steps, counts = [np.empty(0)], [np.empty(0, dtype=np.int32)]
     if table.cells is Cells.MEASURED:
@@ -58,7 +68,7 @@ def table_noise(table: Table) -> TableNoise:
     count = float(np.median(repeats))
     # The median of two is their mean; the median of many spreads sqrt(pi / 2) times as far as their mean.
     median = cell / math.sqrt(count) * (1 if count <= 2 else math.sqrt(math.pi / 2))
-    return TableNoise(round(cell * UNIT), round(_WITHIN_NOISE * math.sqrt(2) * median * UNIT))
+    return TableNoise(round(cell * UNIT), round(math.sqrt(2) * median * UNIT))
 
 
 def _repeats(table: Table) -> list[Ints]:
@@ -73,11 +83,11 @@ def copies(features: Ints) -> Ints:
     return np.asarray(np.argsort(np.argsort(first))[number.ravel()])
 
 
-def is_significant(drop: CostDrop, noise: TableNoise, z: float) -> bool:
-    """Return whether costs drop by more than noise explains.
+def is_significant(drop: CostDrop, z: float, least: int = 0) -> bool:
+    """Return whether costs drop by over `least` steps on average, and losses by more than chance explains.
 
-    The mean drop must exceed the noise of a cell. Losses must drop significantly by a paired one-sided
-    t-test, in which a cost that changes by no more than `noise.equal` counts as unchanged.
+    The latter is a paired one-sided t-test over groups. Its error holds the noise of the repeats, as every
+    scenario was measured on its own.
 
     The test requires z standard deviations of a normal variable. Let d be the drops of n independent groups,
     and r^2 = sum(d)^2 / (n sum(d^2)). Then Student's t corresponds to the normal variable
@@ -88,11 +98,11 @@ def is_significant(drop: CostDrop, noise: TableNoise, z: float) -> bool:
     sum(d) / sqrt(sum(d^2)). The test adds one group without a difference, as otherwise two groups that agree
     by chance would prove anything.
     """
-    if not len(drop.cost) or int(drop.cost.sum()) <= noise.cell * len(drop.cost):
+    if not len(drop.cost) or int(drop.cost.sum()) <= least * len(drop.cost):
         return False
     _, place = np.unique(drop.group, return_inverse=True)
     drops = np.zeros(int(place.max()) + 1, dtype=np.int64)
-    np.add.at(drops, place, np.where(np.abs(drop.cost) <= noise.equal, 0, drop.loss))
+    np.add.at(drops, place, drop.loss)
     total, count = int(drops.sum()), len(drops) + 1
     squares = Fraction(math.fsum((drops.astype(np.float64) ** 2).tolist()))  # the same in any order
     return total > 0 and total**2 >= count * squares * _least_r2(count, z)

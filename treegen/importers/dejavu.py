@@ -17,7 +17,7 @@ from treegen.core.errors import InputError, shown
 from treegen.core.names import problem_with_name
 from treegen.core.table import Cells
 from treegen.importers.measurements import UNITS_TO_US, ImportOptions, Measurement, Measurements, Value
-from treegen.importers.sources import files_of, read_json, value_of
+from treegen.importers.sources import files_of, microseconds, read_json, value_of
 
 TOOL = "triton-dejavu"
 _FOLDERS = re.compile(
@@ -46,7 +46,7 @@ def _read_cache(path: Path, options: ImportOptions) -> Measurements:
         Measurement(
             _shape(path, [str(name) for name in cache["keys"]], key),
             _config(path, config),
-            _microseconds(path, cache, key),
+            _time(path, cache, key),
         )
         for key, config in cache["cache"].items()
     )
@@ -134,7 +134,7 @@ def _config(path: Path, text: object) -> dict[str, Value]:
     return {name: value_of(value) for name, value in pairs}
 
 
-def _microseconds(path: Path, cache: Mapping[str, Any], key: str) -> float:
+def _time(path: Path, cache: Mapping[str, Any], key: str) -> float:
     values = cache["timings"].get(key)
     labels = cache["timings_data"].get("labels", ["ms"])
     unit = labels[0] if isinstance(labels, list) and labels else labels
@@ -142,9 +142,7 @@ def _microseconds(path: Path, cache: Mapping[str, Any], key: str) -> float:
         raise InputError(path, f"unknown unit of time {shown(unit)}")
     if not isinstance(values, list) or not values or type(values[0]) not in (int, float):
         raise InputError(path, f"scenario {shown(key)} has no time")
-    if not abs(values[0]) < 1e12:
-        raise InputError(path, f"scenario {shown(key)} has the time {shown(values[0])} {unit}")
-    return float(values[0]) * UNITS_TO_US[unit]
+    return microseconds(path, values[0], unit)
 
 
 def _timing(cache: Mapping[str, Any]) -> dict[str, Any]:

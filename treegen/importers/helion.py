@@ -13,8 +13,8 @@ from pathlib import Path
 
 from treegen.core.errors import InputError, shown
 from treegen.core.table import Cells
-from treegen.importers.measurements import UNITS_TO_US, ImportOptions, Measurement, Measurements, Value
-from treegen.importers.sources import files_of, flattened, read_csv
+from treegen.importers.measurements import ImportOptions, Measurement, Measurements, Value
+from treegen.importers.sources import check_nesting, files_of, flattened, microseconds, read_csv
 from treegen.importers.tables import merged
 
 TOOL = "Helion"
@@ -40,7 +40,7 @@ def _read_file(path: Path, options: ImportOptions) -> list[Measurements]:
     for line, row in enumerate(read_csv(path, _COLUMNS, TOOL), 2):
         shape, config = (_json_cell(path, line, row, name) for name in ("shape_features", "config"))
         try:
-            time = float(row["timing_ms"]) * UNITS_TO_US["ms"]
+            time = microseconds(path, float(row["timing_ms"]), "ms", line)
         except ValueError:
             raise InputError(path, f"timing_ms is {shown(row['timing_ms'])}, no number", line=line) from None
         rows.setdefault(row["kernel_name"], []).append(Measurement(shape, config, time))
@@ -64,6 +64,7 @@ def _read_file(path: Path, options: ImportOptions) -> list[Measurements]:
 def _json_cell(path: Path, line: int, row: Mapping[str, str], name: str) -> dict[str, Value]:
     try:
         content = json.loads(row[name])
+        check_nesting(content)
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):

@@ -15,7 +15,7 @@ from typing import Any
 from treegen.core.errors import InputError, shown
 from treegen.core.table import Cells
 from treegen.importers.measurements import UNITS_TO_US, ImportOptions, Measurement, Measurements, Value
-from treegen.importers.sources import files_of, flattened, read_json, value_of
+from treegen.importers.sources import files_of, flattened, microseconds, read_json, value_of
 from treegen.importers.tables import merged
 
 TOOL = "Kernel Tuner"
@@ -35,7 +35,7 @@ def _read_file(path: Path, options: ImportOptions) -> Measurements:
     if isinstance(content.get("results"), list):
         return _t4(path, content["results"], options)
     keys, cache = content.get("tune_params_keys"), content.get("cache")
-    if not isinstance(keys, list) or not isinstance(cache, dict):
+    if not isinstance(keys, list) or not isinstance(cache, dict) or not all(isinstance(k, str) for k in keys):
         what = "neither a cache ('tune_params_keys', 'cache') nor a T4 file ('results')"
         raise InputError(path, f"is {what} of {TOOL}")
     for name, kind in {"kernel_name": str, "device_name": str}.items():
@@ -46,8 +46,7 @@ def _read_file(path: Path, options: ImportOptions) -> Measurements:
         Measurement(shape, _parameters(path, entry, keys), _milliseconds(path, entry.get("time")))
         for entry in cache.values()
     )
-    kernel, device = options.kernel or content["kernel_name"], options.device or content["device_name"]
-    return _measurements(path, kernel, device, rows)
+    return _measurements(path, content["kernel_name"], options.device or content["device_name"], rows)
 
 
 def _t4(path: Path, results: list[Any], options: ImportOptions) -> Measurements:
@@ -99,7 +98,7 @@ def _parameters(path: Path, entry: Any, names: list[Any]) -> dict[str, Value]:
 
 def _milliseconds(path: Path, time: Any) -> float:
     if isinstance(time, int | float):
-        return float(time) * UNITS_TO_US["ms"]
+        return microseconds(path, time, "ms")
     if isinstance(time, str):  # such as CompilationFailedConfig
         return math.inf
     raise InputError(path, f"has the time {shown(time)}, which is neither a number nor the name of a failure")
@@ -112,5 +111,5 @@ def _measured(path: Path, entry: Mapping[str, Any]) -> float:
             unit = found.get("unit") or "ms"
             if unit not in UNITS_TO_US or not isinstance(found.get("value"), int | float):
                 raise InputError(path, f"has the measurement {shown(str(found))}, which is no time")
-            return float(found["value"]) * UNITS_TO_US[unit]
+            return microseconds(path, found["value"], unit)
     raise InputError(path, "has a result without a measurement called 'time'")

@@ -13,7 +13,7 @@ from pathlib import Path
 from treegen.core.errors import InputError, shown
 from treegen.core.table import Cells
 from treegen.importers.measurements import UNITS_TO_US, ImportOptions, Measurement, Measurements
-from treegen.importers.sources import read_csv, value_of
+from treegen.importers.sources import microseconds, read_csv, value_of
 
 TOOL = "the CSV import"
 _NOTES = """\
@@ -40,7 +40,7 @@ def read_long_csv(source: Path, options: ImportOptions) -> list[Measurements]:
         Measurement(
             {name: _value(source, line, row, name) for name in options.features},
             {name: _value(source, line, row, name) for name in parameters},
-            _microseconds(source, line, row[options.time], unit),
+            _time(source, line, row[options.time], unit),
             row.get("variant"),
         )
         for line, row in enumerate(rows, 2)
@@ -63,14 +63,14 @@ def _value(source: Path, line: int, row: Mapping[str, str], name: str) -> int | 
     return value_of(row[name])
 
 
-def _microseconds(source: Path, line: int, text: str, unit: str) -> float:
+def _time(source: Path, line: int, text: str, unit: str) -> float:
     try:
         time = float(text)
     except ValueError:
         time = math.nan
     if math.isnan(time):
         raise InputError(source, f"the time {shown(text)} is no number; a failure is inf", line=line)
-    return time * UNITS_TO_US[unit]
+    return microseconds(source, time, unit, line)
 
 
 def _units() -> str:

@@ -41,6 +41,7 @@ class Measurements:
     timing: str | Mapping[str, Any]
     notes: str  # what the source does not know: the comment of run.yaml
     origin: Mapping[str, Any] = field(default_factory=dict)  # further facts of the source
+    device_key: str | None = None  # of the table's folder; None follows from the device
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,10 @@ from typing import Any
 
 from treegen.core.errors import InputError, shown
 from treegen.core.files import read_text, try_path
-from treegen.importers.measurements import Value
+from treegen.importers.measurements import UNITS_TO_US, Value
+
+_DEEPEST = 16  # lists and mappings in each other
+_LONGEST = 1e15  # in any unit
 
 
 def files_of(source: Path, pattern: str, tool: str) -> list[Path]:
@@ -39,6 +42,7 @@ def read_json(path: Path, tool: str, *, infinite: bool = False) -> dict[str, Any
             parse_constant=_infinity if infinite else _no_number,
             parse_float=_finite,
         )
+        check_nesting(content)
     except (ValueError, RecursionError) as error:
         raise InputError(path, f"not valid JSON: {error}") from None
     if not isinstance(content, dict):
@@ -46,8 +50,13 @@ def read_json(path: Path, tool: str, *, infinite: bool = False) -> dict[str, Any
     return content
 
 
-def read_csv(path: Path, needed: tuple[str, ...], tool: str) -> list[Mapping[str, str]]:
-    """The rows of a CSV file by column; messages count its header as line 1."""
+def read_csv(
+    path: Path, needed: tuple[str, ...], tool: str, *, ragged: bool = False
+) -> list[Mapping[str, str]]:
+    """The rows of a CSV file by column; messages count its header as line 1.
+
+    ragged: whether a row may lack its last cells, which are empty then.
+    """
     try:
         header, *rows = [
             row for row in csv.reader(io.StringIO(read_text(path), newline=""), strict=True) if row
@@ -66,6 +75,7 @@ def read_csv(path: Path, needed: tuple[str, ...], tool: str) -> list[Mapping[str
     if not rows:
         raise InputError(path, "holds no row below its header")
     for line, row in enumerate(rows, 2):
+        row += [""] * (len(header) - len(row) if ragged else 0)
         if len(row) != len(header):
             raise InputError(path, f"has {len(row)} cells, but the header has {len(header)}", line=line)
     return [dict(zip(header, (cell.strip() for cell in row), strict=True)) for row in rows]
@@ -94,6 +104,23 @@ def flattened(name: str, value: Any) -> dict[str, Value]:
     else:
         return {name: int(value) if isinstance(value, bool) else value}
     return {key: plain for part, item in parts for key, plain in flattened(part, item).items()}
+
+
+def check_nesting(content: Any, most: int = _DEEPEST) -> None:
+    """Raise ValueError for lists and mappings in each other, more than `most` deep."""
+    if most < 0:
+        raise ValueError(f"it is nested more than {_DEEPEST} deep")
+    for item in (
+        content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
+    ):
+        check_nesting(item, most - 1)
+
+
+def microseconds(path: Path, time: float, unit: str, line: int | None = None) -> float:
+    """A time in microseconds; infinity stands for a failure. Raises InputError for other huge numbers."""
+    if isinstance(time, bool) or (time != math.inf and not abs(time) < _LONGEST):
+        raise InputError(path, f"has the time {shown(time)} {unit}", line=line)
+    return float(time) * UNITS_TO_US[unit]
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

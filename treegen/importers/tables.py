@@ -72,7 +72,7 @@ def table_of(found: Measurements, credit: Mapping[str, str] | None = None) -> Im
         "configs": list(entries.values()),
     }
     files = table_texts(run, scenarios, times, found.notes)
-    key = device_key(found.device)
+    key = found.device_key or device_key(found.device)
     return ImportedTable(
         found.kernel, key, found.source, len(scenarios), len(entries), found.cells, words, files
     )
@@ -211,4 +211,5 @@ def _joined(group: Sequence[Measurements]) -> Measurements:
         first.timing,
         first.notes,
         origin,
+        first.device_key,
     )

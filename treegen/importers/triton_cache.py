@@ -14,8 +14,8 @@ from typing import Any
 
 from treegen.core.errors import InputError, shown
 from treegen.core.table import Cells
-from treegen.importers.measurements import UNITS_TO_US, ImportOptions, Measurement, Measurements, Value
-from treegen.importers.sources import files_of, flattened, read_json
+from treegen.importers.measurements import ImportOptions, Measurement, Measurements, Value
+from treegen.importers.sources import files_of, flattened, microseconds, read_json
 from treegen.importers.tables import merged
 
 TOOL = "Triton's autotuner"
@@ -77,5 +77,5 @@ def _measurement(path: Path, shape: Mapping[str, Value], entry: object) -> Measu
                 for name, value in parameters.items()
                 for key, plain in flattened(name, value).items()
             }
-            return Measurement(shape, config, float(median) * UNITS_TO_US["ms"])
+            return Measurement(shape, config, microseconds(path, median, "ms"))
     raise InputError(path, f"has the entry {shown(entry)}, which is not a config with its times")

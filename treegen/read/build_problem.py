@@ -19,7 +19,7 @@ from treegen.core.problem import (
     broken_invariant,
     holds,
 )
-from treegen.core.spec import Config, DeviceSpec, KernelSpec, Translation
+from treegen.core.spec import Config, DeviceSpec, KernelSpec, Translation, is_model
 from treegen.core.table import Cells, Table, median_times
 
 Columns = Mapping[str, npt.NDArray[np.int64]]  # [scenarios] values by feature
@@ -41,7 +41,8 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
         if name not in values:
             raise InputError(table.folder, f"does not hold {name}, which the spec trusts only as measured")
     weight = _weights(kernel, device, table, values)
-    cost, has_best = _costs(table, _allowed(kernel, device, configs, values, len(table.scenarios)))
+    allowed = _allowed(kernel, device, configs, values, len(table.scenarios))
+    cost, has_best = _costs(table, allowed)
     if not has_best.any():
         what = f"the constraints of {kernel.name} leave no scenario with a config to choose"
         raise InputError(table.folder, what)
@@ -61,10 +62,28 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
         configs=tuple(configs[c] for c in by_config),
         cost=cost[kept],
         left_out=int(np.sum(~has_best)),
+        all_forbidden=int(np.sum(~allowed.any(axis=1))),
         scenarios=tuple(table.scenarios[row] for row in kept),
         weight=weight[kept],
         table_columns=tuple(by_config),
     )
+
+
+def spec_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Problem:
+    """`build_problem` for a table that the spec names for a device. Raises InputError for another GPU's."""
+    refuse_other_gpu(kernel, device, table)
+    return build_problem(kernel, device, table)
+
+
+def refuse_other_gpu(kernel: KernelSpec, device: DeviceSpec, table: Table) -> None:
+    """Raise InputError if another GPU ran a device's table, and the spec does not state that it is meant."""
+    stated, name = kernel.measured_on.get(device.key), table.device_name
+    if stated is not None and stated != name:
+        raise InputError(table.folder, f"was measured on {shown(name)}; the spec states {shown(stated)}")
+    if stated is None and device.names and not any(is_model(name, model) for model in device.names):
+        meant = f"{device.key}: {{folder: ..., measured_on: {name}}}"
+        what = f"was measured on {shown(name)}, which is no name of {device.key}"
+        raise InputError(table.folder, f"{what}. If that is meant, write `{meant}` under tables")
 
 
 def _translation(kernel: KernelSpec, table: Table) -> Translation | None:
@@ -238,7 +257,7 @@ def _allowed(
 def _costs(
     table: Table, allowed: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """[scenarios, configs] costs, and [scenarios] whether the table knows the best allowed config."""
+    """[scenarios, configs] costs, and [scenarios] whether the table knows the best config that is allowed."""
     times = median_times(table)
     finite = np.isfinite(times)
     cost = np.full(times.shape, FORBIDDEN, dtype=np.int64)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from treegen.core import expr
-from treegen.core.errors import InputError, shown
+from treegen.core.errors import InputError, Mistakes, shown
 from treegen.core.spec import Config, Constraint, Parameter
 from treegen.read.spec_values import check_names, known_names
 from treegen.read.yaml_file import Fields, Items
@@ -31,11 +31,15 @@ def variants_and_parameters(
     if not variants or not entries:
         raise section.error(None, "needs at least one variant and one parameter")
     parameters: dict[str, Parameter] = {}
-    for name in entries:
-        parameter = _parameter(entries, name)
-        if parameter.letters in [other.letters for other in parameters.values()]:
-            raise entries.error(name, f"the letters {parameter.letters} are taken by another parameter")
-        parameters[name] = parameter
+    mistakes = Mistakes()
+    for parameter_name in entries:
+        with mistakes.collect():
+            parameter = _parameter(entries, parameter_name)
+            if parameter.letters in [other.letters for other in parameters.values()]:
+                what = f"the letters {parameter.letters} are taken by another parameter"
+                raise entries.error(parameter_name, what)
+            parameters[parameter_name] = parameter
+    mistakes.refuse()
     _refuse_ambiguous_constants(section, variants, parameters)
     return tuple(variants), parameters
 
@@ -93,19 +97,22 @@ def constraints(kernel: Fields, variants: Collection[str], known: Collection[str
     """The kernel's constraints, over the names in `known`. Raises InputError."""
     result: list[Constraint] = []
     items = kernel.get_as("constraints", list, Items())
+    mistakes = Mistakes()
     for entry, line in zip(items, items.lines, strict=True):
-        text, bound = entry, None
-        if isinstance(entry, Fields):
-            text, bound = _text_and_variants(entry, variants)
-        if not isinstance(text, str):
-            raise kernel.error("constraints", f"holds {shown(text)}, which is not a comparison")
-        if text in [other.text for other in result]:
-            raise kernel.error("constraints", f"names {shown(text)} twice")
-        try:
-            left, operator, right = expr.parse_comparison(text, known)
-        except expr.ExpressionError as error:
-            raise InputError(kernel.path, f"constraint {shown(text)} {error}", line=line) from None
-        result.append(Constraint(text, left, operator, right, line, bound))
+        with mistakes.collect():
+            text, bound = entry, None
+            if isinstance(entry, Fields):
+                text, bound = _text_and_variants(entry, variants)
+            if not isinstance(text, str):
+                raise kernel.error("constraints", f"holds {shown(text)}, which is not a comparison")
+            if text in [other.text for other in result]:
+                raise kernel.error("constraints", f"names {shown(text)} twice")
+            try:
+                left, operator, right = expr.parse_comparison(text, known)
+            except expr.ExpressionError as error:
+                raise InputError(kernel.path, f"constraint {shown(text)} {error}", line=line) from None
+            result.append(Constraint(text, left, operator, right, line, bound))
+    mistakes.refuse()
     return tuple(result)
 
 
@@ -125,7 +132,10 @@ def fallback(kernel: Fields, variants: Collection[str], parameters: Mapping[str,
     fields.only(["variant", *parameters])
     variant = fields.get_as("variant", str, *list(variants)[: len(variants) == 1])
     fields.refuse_unknown("variant", [variant], variants, key="variant")
-    values = (
-        (name, fields.number(name, int, 0, _LARGEST_PARAMETER, p.default)) for name, p in parameters.items()
-    )
+    mistakes = Mistakes()
+    values = []
+    for name, p in parameters.items():
+        with mistakes.collect():
+            values.append((name, fields.number(name, int, 0, _LARGEST_PARAMETER, p.default)))
+    mistakes.refuse()
     return Config(variant, tuple(values))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from treegen.core import expr
-from treegen.core.errors import shown
-from treegen.core.spec import Budget, DeviceSpec, KernelSpec, Objective, Translation
+from treegen.core.errors import Mistakes, shown
+from treegen.core.spec import Budget, DeviceSpec, KernelSpec, Objective, Parameter, Translation
 from treegen.read.config_section import (
     constraints,
     fallback,
@@ -26,57 +27,112 @@ _OPTIONAL += ["in_kernel", "words", "values", "regimes", "invariants", "hook"]
 
 
 def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], folder: Path) -> KernelSpec:
-    """The kernel `name` of the spec in `folder`. Raises InputError."""
+    """The kernel `name` of the spec in `folder`. Raises InputError, with all mistakes that can be judged."""
     check_names(kernels, [name])
     fields = kernels.section(name)
-    fields.only([*_REQUIRED, *_OPTIONAL])
-    features = fields.names("features")
-    if not features:
-        raise fields.error("features", "names no feature")
-    tables = _tables(fields, devices, folder)
+    mistakes = Mistakes()
+    with mistakes.collect():
+        fields.only([*_REQUIRED, *_OPTIONAL])
+    with mistakes.collect():
+        budget = _budget(fields.section("tree"))
+    with mistakes.collect():
+        hook = fields.get_as("hook", str, None)
+        check_names(fields, [] if hook is None else [hook], key="hook")
+    tables: dict[str, Path] = {}
+    with mistakes.collect():
+        tables, measured_on = _tables(fields, devices, folder)
     any_limit = dict.fromkeys(limit for device in devices.values() for limit in device.limits)
-    check_names(fields, features, any_limit, key="features", capitals=True)
+    features: list[str] = []
+    with mistakes.collect():
+        features = fields.names("features")
+        if not features:
+            raise fields.error("features", "names no feature")
+        check_names(fields, features, any_limit, key="features", capitals=True)
+    if not features:
+        mistakes.refuse()  # the other sections use these names
     # Expressions may use the limits that every device of this kernel states.
     limits = [limit for limit in any_limit if all(limit in devices[key].limits for key in tables)]
-    derived = _derived(fields, features, limits, any_limit)
-    known = [*features, *derived]
-    if len(known) > _MOST_FEATURES:
-        raise fields.error(
-            None, f"has {len(known)} features with derived ones; {_MOST_FEATURES} are the most"
-        )
-    variants, parameters = variants_and_parameters(fields, name, {*known, *any_limit})
-    refuse_names_of_constants(fields, [*known, *any_limit], variants, parameters)
-    hook = fields.get_as("hook", str, None)
-    check_names(fields, [] if hook is None else [hook], key="hook")
+    known = list(features)
+    with mistakes.collect():
+        known += fields.section("derived", optional=True)
+        derived = _derived(fields, features, limits, any_limit)
+        if len(known) > _MOST_FEATURES:
+            raise fields.error(
+                None, f"has {len(known)} features with derived ones; {_MOST_FEATURES} are the most"
+            )
+    parameters: dict[str, Parameter] = {}
+    with mistakes.collect():
+        variants, parameters = variants_and_parameters(fields, name, {*known, *any_limit})
+        refuse_names_of_constants(fields, [*known, *any_limit], variants, parameters)
+    if not parameters:
+        mistakes.refuse()
+    split_on: tuple[str, ...] = tuple(known)
+    with mistakes.collect():
+        split_on = known_names(fields, "split_on", "feature", known) if "split_on" in fields else split_on
+    with mistakes.collect():
+        bounds = constraints(fields, variants, [*known, *limits, *parameters])
+    with mistakes.collect():
+        trusted = known_names(fields, "trusted_as_measured", "feature", known)
+    with mistakes.collect():
+        config = fallback(fields, variants, parameters)
+    with mistakes.collect():
+        translations = _translations(fields, variants, features, [*known, *parameters])
+    with mistakes.collect():
+        objective = _objective(fields.section("objective", optional=True), [*known, *limits])
+    with mistakes.collect():
+        phrases = words(fields, [*known, *parameters])
+    with mistakes.collect():
+        worded = values(fields, [*known, *parameters])
+    with mistakes.collect():
+        named = regimes(fields, known)
+    with mistakes.collect():
+        always = invariants(fields, [*known, *limits])
+    with mistakes.collect():
+        chosen_in_kernel = in_kernel(fields, known, parameters)
+    mistakes.refuse()
     return KernelSpec(
         name=name,
         features=tuple(features),
         derived=derived,
-        split_on=known_names(fields, "split_on", "feature", known) if "split_on" in fields else tuple(known),
+        split_on=split_on,
         variants=variants,
         parameters=parameters,
-        constraints=constraints(fields, variants, [*known, *limits, *parameters]),
-        trusted_as_measured=known_names(fields, "trusted_as_measured", "feature", known),
-        fallback=fallback(fields, variants, parameters),
-        budget=_budget(fields.section("tree")),
-        translations=_translations(fields, variants, features, [*known, *parameters]),
+        constraints=bounds,
+        trusted_as_measured=trusted,
+        fallback=config,
+        budget=budget,
+        translations=translations,
         tables=tables,
-        objective=_objective(fields.section("objective", optional=True), [*known, *limits]),
-        words=words(fields, [*known, *parameters]),
-        values=values(fields, [*known, *parameters]),
-        regimes=regimes(fields, known),
-        invariants=invariants(fields, [*known, *limits]),
+        measured_on=measured_on,
+        objective=objective,
+        words=phrases,
+        values=worded,
+        regimes=named,
+        invariants=always,
         hook=hook,
-        in_kernel=in_kernel(fields, known, parameters),
+        in_kernel=chosen_in_kernel,
     )
 
 
-def _tables(kernel: Fields, devices: Mapping[str, DeviceSpec], folder: Path) -> dict[str, Path]:
+def _tables(
+    kernel: Fields, devices: Mapping[str, DeviceSpec], folder: Path
+) -> tuple[dict[str, Path], dict[str, str]]:
+    """The folders of tables by device, and the GPU of those that another GPU measured."""
     section = kernel.section("tables")
     section.refuse_unknown("device", section, devices)
     if not section:
         raise section.error(None, "names no table")
-    return {key: folder_below(section, key, folder) for key in section}
+    folders: dict[str, Path] = {}
+    measured_on: dict[str, str] = {}
+    for key in section:
+        if not isinstance(section[key], Fields):
+            folders[key] = folder_below(section, key, folder)
+            continue
+        entry = section.section(key)
+        entry.only(["folder", "measured_on"])
+        folders[key] = folder_below(entry, "folder", folder)
+        measured_on[key] = entry.get_as("measured_on", str)
+    return folders, measured_on
 
 
 def _derived(
@@ -86,22 +142,38 @@ def _derived(
     degrees: dict[str, int] = {}
     section = kernel.section("derived", optional=True)
     check_names(section, section, {*features, *any_limit}, capitals=True)
+    mistakes = Mistakes()
     for name in section:
-        derived[name] = expression(section, name, [*features, *derived, *limits])
-        degrees[name] = expr.degree(derived[name], degrees)
-        if degrees[name] > expr.MAX_DEGREE:  # the numbers would grow so long that `choose` takes years
-            raise section.error(name, f"multiplies {degrees[name]} numbers; {expr.MAX_DEGREE} are the most")
+        derived[name] = expr.Number(0)  # where it cannot be read
+        with mistakes.collect():
+            derived[name] = expression(
+                section, name, [n for n in (*features, *derived, *limits) if n != name]
+            )
+            degrees[name] = expr.degree(derived[name], degrees)
+            if degrees[name] > expr.MAX_DEGREE:  # the numbers would grow so long that `choose` takes years
+                what = f"multiplies {degrees[name]} numbers; {expr.MAX_DEGREE} are the most"
+                raise section.error(name, what)
+    mistakes.refuse()
     return derived
 
 
 def _budget(tree: Fields) -> Budget:
-    tree.only(["max_depth", "max_leaves", "leaf_price", "config_price"])
-    return Budget(
-        max_depth=tree.number("max_depth", int, 1, 32),
-        max_leaves=tree.number("max_leaves", int, 1, 1024),
-        leaf_price=tree.number("leaf_price", float, 0, 1, Budget.leaf_price),
-        config_price=tree.number("config_price", float, 0, 1, Budget.config_price),
-    )
+    mistakes = Mistakes()
+    budget = Budget(1, 1)
+    with mistakes.collect():
+        tree.only(["max_depth", "max_leaves", "leaf_price", "config_price"])
+    with mistakes.collect():
+        budget = replace(budget, max_depth=tree.number("max_depth", int, 1, 32))
+    with mistakes.collect():
+        budget = replace(budget, max_leaves=tree.number("max_leaves", int, 1, 1024))
+    with mistakes.collect():
+        price = tree.number("leaf_price", float, 0, 1, Budget.leaf_price)
+        budget = replace(budget, leaf_price=price)
+    with mistakes.collect():
+        price = tree.number("config_price", float, 0, 1, Budget.config_price)
+        budget = replace(budget, config_price=price)
+    mistakes.refuse()
+    return budget
 
 
 def _objective(section: Fields, known: Collection[str]) -> Objective:

@@ -3,60 +3,90 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from treegen.core.errors import InputError, shown
+from treegen.core.errors import InputError, Mistakes, shown
 from treegen.core.files import try_path
 from treegen.core.names import problem_with_output
-from treegen.core.spec import DeviceSpec, Spec
+from treegen.core.spec import DeviceSpec, KernelSpec, Spec
 from treegen.read.kernel_section import read_kernel
 from treegen.read.spec_values import LARGEST, check_names, folder_below
 from treegen.read.yaml_file import Fields, load
 
 FORMAT = 1
 DEFAULT_PATH = Path("treegen.yaml")
+_UNREADABLE = DeviceSpec("", (), None, "", {})
 
 
 def read_spec(path: Path) -> Spec:
     """The spec in the file at `path`; relative paths in it start at its folder.
 
-    Raises InputError, naming the line, for anything unknown, missing or contradictory.
+    Raises InputError, naming the line, for anything unknown, missing or contradictory: all of it at once.
     """
     root = load(path)
-    root.only(["format", "output", "devices", "kernels"])
-    if root.get_as("format", int) != FORMAT:
-        raise root.error("format", f"must be {FORMAT}, the format that this treegen reads")
     folder = path.resolve().parent
-    output = folder_below(root, "output", folder)
-    if (problem := problem_with_output(Path(root["output"]))) is not None:
-        raise root.error("output", f"{shown(root['output'])} {problem}")
-    device_sections, kernel_sections = root.section("devices"), root.section("kernels")
-    devices = {key: _device(device_sections, key) for key in device_sections}
-    _refuse_shared_names(device_sections, devices)
-    if not kernel_sections:
-        raise root.error("kernels", "names no kernel")
-    kernels = {name: read_kernel(kernel_sections, name, devices, folder) for name in kernel_sections}
+    mistakes = Mistakes()
+    with mistakes.collect():
+        root.only(["format", "output", "devices", "kernels"])
+    with mistakes.collect():
+        if root.get_as("format", int) != FORMAT:
+            raise root.error("format", f"must be {FORMAT}, the format that this treegen reads")
+    output = folder
+    with mistakes.collect():
+        output = folder_below(root, "output", folder)
+        if (problem := problem_with_output(Path(root["output"]))) is not None:
+            raise root.error("output", f"{shown(root['output'])} {problem}")
+    devices = {"": _UNREADABLE}
+    kernels: dict[str, KernelSpec] = {}
+    with mistakes.collect():
+        sections = root.section("devices")
+        devices = {}
+        for key in sections:
+            devices[key] = _UNREADABLE
+            with mistakes.collect():
+                devices[key] = _device(sections, key)
+        _refuse_shared_names(sections, devices)
+    with mistakes.collect():
+        sections = root.section("kernels")
+        if not sections:
+            raise root.error("kernels", "names no kernel")
+        # Expressions use the limits of devices, so without these they cannot be judged.
+        for name in sections if _UNREADABLE not in devices.values() else ():
+            with mistakes.collect():
+                kernels[name] = read_kernel(sections, name, devices, folder)
+    mistakes.refuse()
     return Spec(path, output, devices, kernels)
 
 
 def _device(devices: Fields, key: str) -> DeviceSpec:
     check_names(devices, [key])
     fields = devices.section(key)
-    fields.only(["names", "arch", "vendor", "limits"])
-    limits = fields.section("limits", optional=True)
-    check_names(limits, limits, capitals=True)
-    return DeviceSpec(
-        key,
-        names=tuple(fields.names("names", optional=True)),
-        arch=fields.get_as("arch", str, None),
-        vendor=fields.get_as("vendor", str),
-        limits={name: limits.number(name, int, -LARGEST, LARGEST) for name in limits},
-    )
+    mistakes = Mistakes()
+    device = _UNREADABLE
+    with mistakes.collect():
+        fields.only(["names", "arch", "vendor", "limits"])
+    with mistakes.collect():
+        limits = fields.section("limits", optional=True)
+        check_names(limits, limits, capitals=True)
+        device = replace(
+            device, limits={name: limits.number(name, int, -LARGEST, LARGEST) for name in limits}
+        )
+    with mistakes.collect():
+        device = replace(device, names=tuple(fields.names("names", optional=True)))
+    with mistakes.collect():
+        device = replace(device, arch=fields.get_as("arch", str, None))
+    with mistakes.collect():
+        device = replace(device, vendor=fields.get_as("vendor", str))
+    mistakes.refuse()
+    return replace(device, key=key)
 
 
 def _refuse_shared_names(fields: Fields, devices: Mapping[str, DeviceSpec]) -> None:
     owner: dict[str, str] = {}
     for device in devices.values():
+        if device == _UNREADABLE:
+            continue
         # A model claims its names; a family claims all other GPUs of its vendor or architecture.
         for claim in device.names or (f"any {device.arch or device.vendor}",):
             if claim in owner:

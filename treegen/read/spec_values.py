@@ -6,7 +6,7 @@ from collections.abc import Collection, Container, Iterable
 from pathlib import Path
 
 from treegen.core import expr
-from treegen.core.errors import reason, shown
+from treegen.core.errors import Mistakes, reason, shown
 from treegen.core.names import problem_with_package_name
 from treegen.read.yaml_file import Fields
 
@@ -43,12 +43,15 @@ def check_names(
     key: the key whose value holds the names; None if the names are keys of `fields` themselves.
     capitals: whether names may have some; files, folders and variants may not.
     """
+    mistakes = Mistakes()
     for name in names:
         problem = problem_with_package_name(name, capitals=capitals)
-        if problem is not None:
-            raise fields.error(key or name, f"{shown(name)} {problem}")
-        if name in taken:
-            raise fields.error(key or name, f"the name {shown(name)} is already taken")
+        with mistakes.collect():
+            if problem is not None:
+                raise fields.error(key or name, f"{shown(name)} {problem}")
+            if name in taken:
+                raise fields.error(key or name, f"the name {shown(name)} is already taken")
+    mistakes.refuse()
 
 
 def known_names(fields: Fields, key: str, kind: str, known: Collection[str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from treegen.core.errors import InputError, shown, table_errors_as_input_errors
+from treegen.core.errors import InputError, Mistakes, shown, table_errors_as_input_errors
 from treegen.core.files import read_text
 from tuning_table.strict_yaml import Lines, Place, parse
 
@@ -47,10 +47,13 @@ class Fields(dict[str, Any]):
         kind: what the names stand for. key: where the names stand; None if they are themselves keys.
         """
         known = list(known)
+        mistakes = Mistakes()
         for name in names:
             if name not in known:
                 what = f"unknown {kind} {shown(name)}; known here: {', '.join(known)}"
-                raise self.error(key, what, line=self.line_of(key or name))
+                with mistakes.collect():
+                    raise self.error(key, what, line=self.line_of(key or name))
+        mistakes.refuse()
 
     def get_as(self, key: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
         """The value of `key`, which must be of `kind`; `default`, if given, where the key is missing."""

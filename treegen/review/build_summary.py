@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich import box
@@ -10,13 +11,15 @@ from rich.table import Table as Grid
 
 from treegen.core.problem import Problem
 from treegen.core.table import Cells
-from treegen.core.tree import depth, size
-from treegen.crossval.evaluate import HeldOut
+from treegen.core.tree import Tree, depth, same_without_gaps, size
+from treegen.crossval.choices import decisions_of, score_decisions
+from treegen.crossval.heldout import Quality, quality
+from treegen.review.words import left_out_words
 from treegen.update.heuristic import DeviceHeuristic
 from treegen.update.keep import TreeOrigin
 
-_COLUMNS = ("device", "scenarios", "configs", "depth", "leaves", "tree", "held-out", "scikit-learn")
-_WIDTH = 120
+_COLUMNS = ("device", "scenarios", "configs", "depth", "leaves", "tree", "fitted", "held-out", "scikit-learn")
+_WIDTH = 128
 
 
 def show_heuristics(heuristics: Sequence[DeviceHeuristic], console: Console | None = None) -> None:
@@ -42,6 +45,7 @@ def _row(heuristic: DeviceHeuristic) -> list[str]:
         str(depth(tree)),
         str(size(tree)),
         heuristic.chosen.origin,
+        _figure(_fitted(problem, heuristic.chosen.tree)),
         _figure(evaluation.tree) if evaluation else "too few scenarios",
         _figure(evaluation.classifier) if evaluation else "",
     ]
@@ -52,17 +56,23 @@ def _notes(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
     kinds = {heuristic.problem.table.cells for heuristic in heuristics}
     if Cells.WINNERS in kinds:
         notes += [
-            "won: share of held-out scenarios (5 folds) in which the measured winner was chosen.",
+            "won: share of scenarios in which the measured winner is chosen.",
             "N of M configs: M were tried, N won somewhere; the table lacks the others' times.",
         ]
     if Cells.MEASURED in kinds:
-        notes.append("x best: geometric mean over held-out scenarios (5 folds) of time over the best time.")
+        notes.append("x: geometric mean over scenarios of time over the best time.")
         if any(_has_untimed(h) for h in heuristics):
-            notes.append("untimed: share of choices that failed, were not measured or break a constraint.")
+            notes += [
+                "untimed: share of choices that failed, were not measured or break a constraint; each counts "
+                "as 2x slower."
+            ]
+    notes += [
+        "fitted: the module, by the table that it is built from.",
+        "held-out: fresh trees, each by the fifth of the scenarios that it was not fitted to.",
+    ]
     notes.append("scikit-learn: its DecisionTreeClassifier with as many leaves, on the same folds.")
-    if any(heuristic.chosen.origin is not TreeOrigin.FRESH for heuristic in heuristics):
-        notes.append("kept, edited: the previous tree, in a fresh one's place; held-out is of fresh trees.")
     notes += [_left_out(h.problem) for h in heuristics if h.problem.left_out]
+    notes += [line for h in heuristics for line in _forgone(h)]
     notes += [f"{_title(h)}: {h.chosen}." for h in heuristics if h.chosen.origin is TreeOrigin.EDITED]
     return notes + not_kept(heuristics)
 
@@ -82,8 +92,8 @@ def _title(heuristic: DeviceHeuristic) -> str:
 
 def _left_out(problem: Problem) -> str:
     return (
-        f"{problem.device.key}: {problem.left_out} of {len(problem.table.scenarios)} scenarios are left out, "
-        "as their best config breaks a constraint."
+        f"{problem.device.key}: {problem.left_out} of {len(problem.table.scenarios)} scenarios are left out: "
+        f"{left_out_words(problem)}."
     )
 
 
@@ -92,13 +102,35 @@ def _configs(problem: Problem) -> str:
     return f"{len(problem.configs)} of {tried}" if isinstance(tried, int) else str(len(problem.configs))
 
 
+def _fitted(problem: Problem, tree: Tree) -> Quality:
+    return quality(score_decisions(decisions_of(tree, problem), problem), problem.table.cells)
+
+
+def _forgone(heuristic: DeviceHeuristic) -> list[str]:
+    """What a kept or edited tree costs beside the fresh one, by the table."""
+    chosen, problem = heuristic.chosen, heuristic.problem
+    if chosen.forgone is None or same_without_gaps(chosen.tree, chosen.fresh):
+        return []
+    fresh = _figure(_fitted(problem, chosen.fresh))
+    mean, error = chosen.forgone
+    forgone = (
+        f"{mean:.1%} +- {2 * error:.1%}"
+        if problem.table.cells is Cells.WINNERS
+        else (f"{math.expm1(mean):.2%} +- {2 * error:.2%} of the time")
+    )
+    figures = f"a fresh tree is at {fresh}; the tree that is {chosen.origin} forgoes {forgone}"
+    return [f"{_title(heuristic)}: {figures}. `treegen build --fresh` takes the fresh tree."]
+
+
 def _has_untimed(heuristic: DeviceHeuristic) -> bool:
-    evaluation = heuristic.evaluation
-    return evaluation is not None and evaluation.tree.untimed + evaluation.classifier.untimed > 0
+    figures = [_fitted(heuristic.problem, heuristic.chosen.tree)]
+    if heuristic.evaluation is not None:
+        figures += [heuristic.evaluation.tree, heuristic.evaluation.classifier]
+    return any(figure.untimed > 0 for figure in figures)
 
 
-def _figure(held_out: HeldOut) -> str:
-    if held_out.slowdown is None:
-        return f"{held_out.agreement:.1%} won"
-    text = f"{held_out.slowdown:.3f}x best"
-    return f"{text}, {held_out.untimed:.0%} untimed" if held_out.untimed else text
+def _figure(found: Quality) -> str:
+    if found.slowdown is None:
+        return f"{found.agreement:.1%} won"
+    text = f"{found.slowdown:.3f}x"
+    return f"{text}, {found.untimed:.0%} untimed" if found.untimed else text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from treegen.core.problem import Problem
 from treegen.core.spec import Config, KernelSpec
+from treegen.core.table import Cells
 from treegen.core.tree import Region
 
 EVERYTHING = "all shapes"
@@ -76,6 +78,15 @@ def _regimes_and_bounds(
             names.append(name)
             greatest = None if greatest == regime.greatest else greatest
     return names, bounds_words(feature, least, greatest, kernel)
+
+
+def left_out_words(problem: Problem) -> str:
+    """Why scenarios have no best config: `in 4 constraints forbid the winner`; empty if none is left out."""
+    winners = problem.table.cells is Cells.WINNERS
+    timed = "constraints forbid the winner" if winners else "constraints forbid every config with a time"
+    every, some = problem.all_forbidden, problem.left_out - problem.all_forbidden
+    counts = ((every, "constraints forbid every config"), (some, timed))
+    return ", ".join(f"in {count:,} {why}" for count, why in counts if count)
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,12 +12,19 @@ import numpy.typing as npt
 from treegen.core.problem import UNIT, UNTIMED
 from treegen.core.tree import Leaf, Split, Tree, leaves, size
 from treegen.fit.choice_costs import ChoiceCosts
-from treegen.fit.significance import is_significant
+from treegen.fit.significance import CostDrop, is_significant
 from treegen.passes.simplify import simplify
+
+WORTH = round(math.log(1.005) * UNIT)
+"""What a change must save on average, in cost steps: 0.5% of the time. Less is not worth another module."""
 
 Z_EDIT = 3.0
 """Standard deviations of noise that an edit must save: P = 0.0013. One edit per leaf and three per split are
 tried, about sixty for 16 leaves. So noise alone makes one in 8 of a hundred builds at most (Bonferroni)."""
+
+Z_CONFIGS = 4.5
+"""Standard errors, by the noise of the repeats alone, that an edit must save: P = 3e-6. A leaf gets the best
+of all configs, so that thousands of leaves with configs are tried."""
 
 Rows = npt.NDArray[np.int64]
 
@@ -84,7 +92,7 @@ def _edits(costs: ChoiceCosts, tree: Tree, rows: Rows) -> Iterator[tuple[int, Tr
     best = costs.best_leaf(rows) if len(rows) else tree
     for other in (tree.low, tree.high, best) if isinstance(tree, Split) else (best,):
         drop = costs.drop(tree, other, rows)
-        if is_significant(drop, costs.noise, Z_EDIT) and not costs.fails(other, rows):
+        if is_significant(drop, Z_EDIT, _least(costs, drop)) and not costs.fails(other, rows):
             yield int(drop.loss.sum()), other
     if isinstance(tree, Split):
         is_low = costs.problem.column(tree.feature)[rows] <= tree.threshold
@@ -92,6 +100,12 @@ def _edits(costs: ChoiceCosts, tree: Tree, rows: Rows) -> Iterator[tuple[int, Tr
             yield saved, Split(tree.feature, tree.threshold, low, tree.high, tree.gap)
         for saved, high in _edits(costs, tree.high, rows[~is_low]):
             yield saved, Split(tree.feature, tree.threshold, tree.low, high, tree.gap)
+
+
+def _least(costs: ChoiceCosts, drop: CostDrop) -> int:
+    """The mean that a drop must exceed: what is worth an edit, and what noise makes of the best of many."""
+    error = costs.noise.difference / math.sqrt(max(1, len(np.unique(drop.group))))
+    return max(WORTH, round(Z_CONFIGS * error))
 
 
 def _price(costs: ChoiceCosts, tree: Tree) -> int:

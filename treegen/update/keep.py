@@ -7,16 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from treegen.core.problem import UNIT, Problem
+from treegen.core.problem import Problem
 from treegen.core.table import Cells
 from treegen.core.tree import Tree, depth, same_without_gaps, size, split_features
 from treegen.fit.choice_costs import Ints, choice_costs_of
 from treegen.fit.significance import CostDrop, is_significant
 from treegen.passes.strip_guards import strip_guards
-from treegen.update.edits import edit, repair
+from treegen.update.edits import WORTH, edit, repair
 
 Z_FRESH = 2.0
-"""Standard deviations by which a fresh tree must be better, P = 0.023: it is a single hypothesis."""
+"""Standard errors by which a fresh tree must be better where it was fitted and held out, P = 0.023."""
+
+Z_SURE = 3.0
+"""Standard errors by which a fresh tree must be better where it was fitted alone, P = 0.0013."""
 
 
 class TreeOrigin(StrEnum):
@@ -35,6 +38,8 @@ class ChosenTree:
     leaves: int = 0  # leaves of the previous tree that got another config
     splits: int = 0  # splits of the previous tree that were dropped
     why_fresh: str | None = None  # why the previous tree, if there was one, was not kept
+    # The share of the time that the fresh tree saves by this table, and its standard error over scenarios.
+    forgone: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         """As the lock states it: kept, fresh, or such as `edited: 2 leaves, 1 split`."""
@@ -51,13 +56,17 @@ def keep(
     previous: Tree,
     *,
     other_scenarios: bool = False,
+    changed: str | None = None,
 ) -> ChosenTree:
     """The previous tree with the edits that are significant, unless fresh trees are significantly better.
 
-    The previous tree was not fitted to this table. So fresh trees must be better in scenarios that they were
-    not fitted to. A cheaper test comes first: the fresh tree must be better where it was fitted. The held-out
-    test is paired over scenarios. It treats folds as independent, although their trees share most scenarios
-    (Dietterich, Neural Computation 10, 1998), so its P is somewhat too small.
+    A fresh tree is taken only if it is worth it: by the table, it saves over 0.5% of the time on average.
+    It is taken if that is three standard errors above 0. So a kept tree never forgoes more on such evidence.
+    It is also taken at two standard errors if trees of the same fit are better, too, at two standard errors,
+    in scenarios that they have not seen.
+    All tests are paired over scenarios, so their errors hold the noise of repeats. The last one treats folds
+    as independent, although their trees share most scenarios (Dietterich, Neural Computation 10, 1998), so
+    its P is somewhat too small.
 
     An untimed choice says nothing against the previous tree: it was timed when that tree was fitted. This is
     not so if the table has `other_scenarios` than the previous table. Then a fresh tree also wins if it is
@@ -69,11 +78,12 @@ def keep(
         held_out: returns [repeats, scenarios] int64 costs of trees that were fitted without the scenario
         previous: the previous tree as it was printed, with its guards
         other_scenarios: whether the previous table had other scenarios
+        changed: what forbids to keep the previous tree, in words; None for nothing
     """
     previous = strip_guards(previous, problem)
     if same_without_gaps(previous, fresh):
         return ChosenTree(fresh, TreeOrigin.KEPT, fresh)
-    why_fresh = _not_allowed(problem, previous)
+    why_fresh = _not_allowed(problem, previous) or changed
     if why_fresh is not None:
         return ChosenTree(fresh, TreeOrigin.FRESH, fresh, why_fresh=why_fresh)
     costs = choice_costs_of(problem)
@@ -85,23 +95,29 @@ def keep(
     fitted = problem.cost[costs.all_rows, costs.choices(fresh, costs.all_rows)]
     for penalise_untimed in (False, True) if other_scenarios else (False,):
         drop = costs.drop_to(edited.tree, fitted[None], penalise_untimed=penalise_untimed)
-        if not is_significant(drop, costs.noise, Z_FRESH):
+        if not is_significant(drop, Z_FRESH, WORTH):
             continue
-        drop = costs.drop_to(edited.tree, held_out(), penalise_untimed=penalise_untimed)
-        if is_significant(drop, costs.noise, Z_FRESH):
-            why_fresh = _better(problem, drop, penalise_untimed)
-            return ChosenTree(fresh, TreeOrigin.FRESH, fresh, why_fresh=why_fresh)
+        where = "by this table"
+        if penalise_untimed or not is_significant(drop, Z_SURE, WORTH):
+            drop = costs.drop_to(edited.tree, held_out(), penalise_untimed=penalise_untimed)
+            if not is_significant(drop, Z_FRESH):
+                continue
+            where = "in scenarios that it has not seen"
+        why_fresh = _better(problem, drop, where, penalise_untimed)
+        return ChosenTree(fresh, TreeOrigin.FRESH, fresh, why_fresh=why_fresh)
     leaves, splits = repaired.leaves + edited.leaves, repaired.splits + edited.splits
     origin = TreeOrigin.EDITED if leaves or splits else TreeOrigin.KEPT
-    return ChosenTree(edited.tree, origin, fresh, leaves, splits)
+    forgone = costs.drop_to(edited.tree, fitted[None], penalise_untimed=False).mean()
+    return ChosenTree(edited.tree, origin, fresh, leaves, splits, forgone=forgone)
 
 
-def _better(problem: Problem, drop: CostDrop, penalise_untimed: bool) -> str:
-    text = "fresh trees choose better in scenarios that they have not seen"
+def _better(problem: Problem, drop: CostDrop, where: str, penalise_untimed: bool) -> str:
+    text = f"a fresh tree chooses better {where}"
     if problem.table.cells is Cells.WINNERS:
         return text
     penalised = ", with untimed choices penalised" if penalise_untimed else ""
-    return f"{text}, by {math.expm1(int(drop.cost.sum()) / len(drop.cost) / UNIT):.1%}{penalised}"
+    mean, error = drop.mean()
+    return f"{text}, by {math.expm1(mean):.1%} +- {2 * error:.1%}{penalised}"
 
 
 def _not_allowed(problem: Problem, tree: Tree) -> str | None:

@@ -20,6 +20,7 @@ def rebuild(
     fold_trees: Sequence[FoldTree] | None = None,
     *,
     other_scenarios: bool = False,
+    changed: str | None = None,
 ) -> ChosenTree:
     """Fit a tree, and keep the parts of the previous one that are as good.
 
@@ -29,6 +30,7 @@ def rebuild(
         fit: fits a tree
         fold_trees: the result of `cross_validate`, which runs here on demand if this is None
         other_scenarios: whether the previous table had other scenarios
+        changed: what forbids to keep the previous tree, in words; None for nothing
     """
     fresh = strip_guards(fit(problem), problem)  # the next build would strip what looks like a guard
     if previous is None or isinstance(previous, str):
@@ -37,4 +39,4 @@ def rebuild(
     def unseen() -> Ints:
         return held_out(problem, cross_validate(problem, fit) if fold_trees is None else fold_trees)
 
-    return keep(problem, fresh, unseen, previous, other_scenarios=other_scenarios)
+    return keep(problem, fresh, unseen, previous, other_scenarios=other_scenarios, changed=changed)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -14,18 +15,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from treegen import __version__
 from treegen.core.errors import InputError
 from treegen.core.files import digest, read_bytes
 from treegen.core.problem import Problem
 from treegen.core.spec import Spec
+from treegen.core.table import Cells
 from treegen.core.tree import depth, size
-from treegen.crossval.evaluate import HeldOut
+from treegen.crossval.heldout import Quality
+from treegen.update.basis import Basis, basis_of
 from treegen.update.heuristic import DeviceHeuristic
 from treegen.update.keep import TreeOrigin
 from tuning_table.table import RUN, SCENARIOS, TIMES
 
 LOCK = "treegen.lock"
+MOST_JUMP = 10.0
+"""From this factor on, times that all changed are taken for times in another unit."""
+
 _PREVIOUS = "cut_off_after"
 _ORIGIN = re.compile(f"{TreeOrigin.KEPT}|{TreeOrigin.FRESH}|{TreeOrigin.EDITED}: [0-9a-z, ]+")
 
@@ -59,6 +67,20 @@ class Lock:
         previous = self.entry(problem.kernel.name, problem.device.key).get("sha256")
         digest = previous.get(SCENARIOS) if isinstance(previous, dict) else None
         return digest is not None and digest != digests(problem.table.folder)[SCENARIOS]
+
+    def basis(self, problem: Problem) -> Basis | None:
+        """What the previous tree was fitted by; None if a lock before did not say it."""
+        recorded = self.entry(problem.kernel.name, problem.device.key).get("fitted_by")
+        return recorded if isinstance(recorded, dict) else None
+
+    def best_time(self, problem: Problem) -> float | None:
+        """The previous table's geometric mean of best times, in microseconds.
+
+        None if it is unknown, or the scenarios are known to be others.
+        """
+        recorded = self.entry(problem.kernel.name, problem.device.key).get("best_us")
+        known = isinstance(recorded, float) and recorded > 0 and not self.has_other_scenarios(problem)
+        return recorded if known else None
 
 
 def read_lock(folder: Path) -> Lock:
@@ -124,6 +146,15 @@ def digests(folder: Path) -> dict[str, str]:
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
+def best_time(problem: Problem) -> float | None:
+    """The geometric mean over scenarios of the best time in microseconds; None for a table of winners."""
+    if problem.table.cells is Cells.WINNERS:
+        return None
+    times = problem.times()
+    best = np.min(np.where(np.isfinite(times), times, np.inf), axis=1)
+    return math.exp(math.fsum(np.log(best).tolist()) / len(best))
+
+
 def _entry(heuristic: DeviceHeuristic, root: Path, previous: Mapping[str, Any]) -> dict[str, Any]:
     table = heuristic.problem.table
     sha256 = digests(table.folder)
@@ -137,7 +168,11 @@ def _entry(heuristic: DeviceHeuristic, root: Path, previous: Mapping[str, Any]) 
         "tree": str(heuristic.chosen),
         "depth": depth(heuristic.tree),
         "leaves": size(heuristic.tree),
+        "fitted_by": basis_of(heuristic.problem),
     }
+    best_us = best_time(heuristic.problem)
+    if best_us is not None:
+        entry["best_us"] = float(f"{best_us:.4g}")
     origin = previous.get("tree")
     unchanged = heuristic.chosen.origin is TreeOrigin.KEPT and previous.get("sha256") == sha256
     if unchanged and isinstance(origin, str) and _ORIGIN.fullmatch(origin):
@@ -148,7 +183,7 @@ def _entry(heuristic: DeviceHeuristic, root: Path, previous: Mapping[str, Any]) 
     return entry
 
 
-def _figures(held_out: HeldOut) -> dict[str, float]:
+def _figures(held_out: Quality) -> dict[str, float]:
     figures = {"agreement": round(held_out.agreement, 4)}
     if held_out.slowdown is not None:
         figures["slowdown"] = round(held_out.slowdown, 4)

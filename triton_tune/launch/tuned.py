@@ -78,6 +78,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         self._devices = 0  # how many there are; 0 before the first launch
         self._readers: list[tuple[str, int, Any]] = []
         self._values: Mapping[str, Mapping[str, int]] = {}
+        self._integers: dict[tuple[str, Any], int] = {}  # of a feature's values that are no integers
         self._launches: dict[Any, _Launch] = {}
         self._fallback: Any = None
         self._missing = False  # the package cannot be imported, so Triton's autotuner chooses
@@ -113,10 +114,14 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             else:
                 value = read(args, kwargs)
             if type(value) is not int:
-                try:
-                    value = integer_of(value, self._values.get(name, {}))
-                except KeyError:  # a word that was not tuned
-                    return self._fallback
+                integer = self._integers.get((name, value))
+                if integer is None:
+                    try:
+                        integer = integer_of(value, self._values.get(name, {}))
+                    except KeyError:  # a word that was not tuned
+                        return self._fallback
+                    self._integers[name, value] = integer
+                value = integer
             values[name] = value
         return choose(**values)
 

@@ -8,12 +8,14 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Self
 
 import torch
@@ -74,6 +76,24 @@ def without_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def without_main() -> Iterator[None]:
+    """Start processes that do not import the script of this one, also from a daemonic process.
+
+    ``multiprocessing`` would run a script anew that has no guard, and forbids children of daemons. Here
+    ``follow_parent`` ends them.
+    """
+    main, facts = sys.modules["__main__"], multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    daemon = facts.pop("daemon", None)
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        if daemon is not None:
+            facts["daemon"] = daemon
 
 
 def follow_parent() -> None:
@@ -195,7 +215,7 @@ class CompileAhead:
         progress(done.jobs, total)
 
     def _submit(self, group: list[Job]) -> Future[int]:
-        with without_interrupts():  # processes are started as jobs come in
+        with without_interrupts(), without_main():  # processes are started as jobs come in
             try:
                 return self._start().submit(_compile, group, str(self._device))
             except BrokenExecutor:  # a process died since the last call

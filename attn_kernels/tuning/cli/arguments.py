@@ -40,6 +40,18 @@ def parser() -> argparse.ArgumentParser:
         f"{sets or 'with torch, this lists the sets'})",
     )
     arguments.add_argument(
+        "--max-scenarios",
+        type=_positive,
+        default=1080,
+        help="draw at most so many batches of a recorded file, weighted by their counts (default: 1080)",
+    )
+    arguments.add_argument(
+        "--outside",
+        type=Path,
+        metavar="TABLE",
+        help="print which recorded batches lie outside of a table, how often each was planned, and exit",
+    )
+    arguments.add_argument(
         "--seed", type=_seed, default=0, help="seed of the named set and of the order of visits (default: 0)"
     )
     arguments.add_argument(
@@ -130,8 +142,14 @@ def _seed(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r:.40} is not an integer within 62 bits")
 
 
-def _count(text: str) -> int:
+def _positive(text: str) -> int:
+    if (count := _count(text, 1 << 20)) > 0:
+        return count
+    raise argparse.ArgumentTypeError("0 is too few")
+
+
+def _count(text: str, most: int = 1024) -> int:
     with contextlib.suppress(ValueError):
-        if 0 <= int(text) <= 1024:
+        if 0 <= int(text) <= most:
             return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r:.40} is not an integer from 0 to 1024")
+    raise argparse.ArgumentTypeError(f"{text!r:.40} is not an integer from 0 to {most}")

@@ -19,7 +19,8 @@ from attn_kernels.tuning.cli.arguments import parser
 from attn_kernels.tuning.cli.estimate import RunEstimate, describe
 from attn_kernels.tuning.kernels import KERNELS, TunedKernel
 from attn_kernels.tuning.likeness import ATTENTION
-from attn_kernels.tuning.scenarios.recorded import read_recorded, write_recorded
+from attn_kernels.tuning.scenarios.outside import outside
+from attn_kernels.tuning.scenarios.recorded import drawn, read_counted, write_recorded
 from attn_kernels.tuning.scenarios.scenario import Scenario, digest
 from attn_kernels.tuning.space.candidates import Possible, dropped_text, find_possible, gpu_of
 from triton_tune.bench.devices import ASSUMED, devices_from
@@ -44,6 +45,8 @@ from tuning_table.files import os_errors_in_one_line, replace_file
 from tuning_table.names import device_key
 from tuning_table.table import RUN
 
+WITHOUT_GPU = "--dry-run describes the run, --replay TABLE searches a recorded table"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 2 for wrong input (one line on stderr), or 130 if it is interrupted."""
@@ -52,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.scenarios = options.scenarios or kernel.default_set
     options.strategy = options.strategy or kernel.strategy
     try:
+        if options.outside is not None:
+            print("\n".join(outside(_recorded(options), options.outside, kernel.features_of)))
+            return 0
         scenarios = _scenarios(options)
         if options.list_scenarios:
             sys.stdout.write(write_recorded(scenarios))
@@ -87,6 +93,12 @@ def _scenarios(options: argparse.Namespace) -> tuple[Scenario, ...]:
     kernel = _kernel(options)
     if options.scenarios in kernel.sets:
         return kernel.sets[options.scenarios](options.seed)
+    return drawn(_recorded(options), options.max_scenarios, options.seed)
+
+
+def _recorded(options: argparse.Namespace) -> dict[Scenario, int]:
+    """The batches of a file that the kernel serves, with how often each was planned."""
+    kernel = _kernel(options)
     path = Path(options.scenarios)
     with os_errors_in_one_line(path):
         is_file = path.is_file()
@@ -95,10 +107,11 @@ def _scenarios(options: argparse.Namespace) -> tuple[Scenario, ...]:
             f"--scenarios {options.scenarios!r:.120}: neither a file nor a named set "
             f"({', '.join(kernel.sets)})"
         )
-    scenarios = tuple(scenario for scenario in read_recorded(path) if kernel.serves(scenario.batch))
-    if not scenarios:
+    recorded = read_counted(path, in_parts=kernel.in_parts)
+    counts = {scenario: count for scenario, count in recorded.items() if kernel.serves(scenario.batch)}
+    if not counts:
         raise TuningError(f"{path}: {kernel.name} needs batches of decodes and prompts, but this has none")
-    return scenarios
+    return counts
 
 
 def _variants(options: argparse.Namespace) -> list[str] | None:
@@ -131,7 +144,7 @@ def _dry_run(options: argparse.Namespace, scenarios: Sequence[Scenario], variant
     facts, line, devices = ASSUMED, "no GPU here: the estimate is for an H100", 1
     folder = options.out
     if torch.cuda.is_available() or options.gpus != "all":
-        visible = devices_from(options.gpus)
+        visible = devices_from(options.gpus, WITHOUT_GPU)
         facts, devices = device_facts(visible[0]), len(visible)
         line = f"on {devices} of {facts['name']}"
         folder = _folder(options, facts)
@@ -167,7 +180,7 @@ def _job_for(scenario: Scenario, config: Config, device: torch.device) -> Job:
 
 def _run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: list[str] | None) -> int:
     check_rich("attn-tune", "tune")
-    devices = devices_from(options.gpus)
+    devices = devices_from(options.gpus, WITHOUT_GPU)
     subject = Subject({scenario.id: scenario for scenario in scenarios}, measure, _job_for)
     with GpuBench(devices, subject, options.compile_workers) as gpus:
         possible, configs = _possible(options, gpus.facts, scenarios, variants)
@@ -188,7 +201,7 @@ def _run_on_ray(
         raise TuningError("--ray goes with neither --shard nor numbers of --gpus: Ray divides work and GPUs")
     kernel = _kernel(options)
     if options.gpus == "cpu":
-        devices_from("cpu")
+        devices_from("cpu", WITHOUT_GPU)
 
     def prepare(facts: WorkerFacts) -> Prepared:
         possible, configs = _possible(options, dict(facts.device), scenarios, variants)

@@ -1,13 +1,15 @@
 """Read and write files of recorded batches, one JSON object per line."""
 
-import itertools
 import json
+import math
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from attn_kernels.choose.recording import runs
 from attn_kernels.core.checks import (
     DTYPES,
     FP8,
@@ -25,12 +27,11 @@ from tuning_table.names import is_id
 LENGTHS = ("query_lens", "context_lens")
 NUMBERS = ("num_query_heads", "num_kv_heads", "head_size", "block_size")
 REQUIRED = (*LENGTHS, *NUMBERS)
-OPTIONAL = ("id", "dtype", "cache_dtype")
+OPTIONAL = ("id", "dtype", "cache_dtype", "count", "parts", "for_capture")
 TYPES = {dtype_name(dtype): dtype for dtype in (*DTYPES, FP8)}
 MAX_SEQS = 1 << 14  # sequences in a batch
 MAX_LINE_BYTES = 1 << 20
 MAX_FILE_BYTES = 64 << 20
-LONGEST_PLAIN_RUN = 2  # longer runs of equal lengths are written as [count, length]
 
 
 def read_recorded(path: Path) -> tuple[Scenario, ...]:
@@ -41,14 +42,23 @@ def read_recorded(path: Path) -> tuple[Scenario, ...]:
     return tuple(read_counted(path))
 
 
-def read_counted(path: Path) -> dict[Scenario, int]:
-    """The distinct batches of a file, as `read_recorded` returns them, with the number of lines of each."""
+def read_counted(path: Path, in_parts: bool = False) -> dict[Scenario, int]:
+    """The distinct batches of a file, as `read_recorded` returns them, with how often each was planned.
+
+    That is the sum of its lines' counts. Batches of captured graphs are left out: their lengths are maxima.
+
+    Args:
+        in_parts: whether a mixed batch that was planned with `parts` counts as its decodes and its prompts.
+    """
     first: dict[object, Scenario] = {}
     counts: dict[Scenario, int] = {}
     lines: dict[str, int] = {}
     for number, raw in _lines(path):
         try:
-            scenario = _scenario(_parse(raw), number)
+            record = _parse(raw)
+            scenario = _scenario(record, number)
+            count, captured = _count(record), _flag(record, "for_capture")
+            batches = _parts(scenario) if in_parts and _flag(record, "parts") else (scenario,)
             if scenario.id in lines:
                 raise ValueError(
                     f"id {scenario.id!r} is already in line {lines[scenario.id]}; give it another"
@@ -58,12 +68,28 @@ def read_counted(path: Path) -> dict[Scenario, int]:
         except (TypeError, ValueError) as error:
             raise TuningError(f"{path}:{number}: {error}") from None
         lines[scenario.id] = number
-        batch = scenario.batch
-        kept = first.setdefault((batch.query_lens, batch.context_lens, shape_of(batch)), scenario)
-        counts[kept] = counts.get(kept, 0) + 1
+        if captured:
+            continue
+        for one in batches:
+            batch = one.batch
+            kept = first.setdefault((batch.query_lens, batch.context_lens, shape_of(batch)), one)
+            counts[kept] = counts.get(kept, 0) + count
     if not counts:
-        raise TuningError(f"{path}: holds no batch; write one JSON object a line")
+        only = " but those of captured graphs" if lines else ""
+        raise TuningError(f"{path}: holds no batch{only}; write one JSON object a line")
     return counts
+
+
+def drawn(counts: Mapping[Scenario, int], most: int, seed: int) -> tuple[Scenario, ...]:
+    """At most so many scenarios, drawn without replacement with their counts as weights, in the same order.
+
+    Each draws a random number from an exponential distribution of its weight; the smallest are taken
+    (Efraimidis and Spirakis, Weighted random sampling with a reservoir, 2006).
+    """
+    rng = random.Random(seed)
+    when = {scenario: -math.log(1 - rng.random()) / count for scenario, count in counts.items()}
+    last = sorted(when.values())[:most][-1]
+    return tuple(scenario for scenario in counts if when[scenario] <= last)
 
 
 def write_recorded(scenarios: Sequence[Scenario]) -> str:
@@ -75,8 +101,8 @@ def _record(scenario: Scenario) -> dict[str, Any]:
     batch, shape = scenario.batch, shape_of(scenario.batch)
     record = {
         "id": scenario.id,
-        "query_lens": list(_runs(batch.query_lens)),
-        "context_lens": list(_runs(batch.context_lens)),
+        "query_lens": runs(batch.query_lens),
+        "context_lens": runs(batch.context_lens),
         "num_query_heads": shape.layout.num_query_heads,
         "num_kv_heads": shape.layout.num_kv_heads,
         "head_size": shape.layout.head_size,
@@ -84,15 +110,6 @@ def _record(scenario: Scenario) -> dict[str, Any]:
         "dtype": dtype_name(shape.dtype),
     }
     return record | ({"cache_dtype": dtype_name(shape.cache_dtype)} if shape.cache_dtype else {})
-
-
-def _runs(lengths: Sequence[int]) -> Iterator[int | list[int]]:
-    for length, run in itertools.groupby(lengths):
-        count = len(list(run))
-        if count > LONGEST_PLAIN_RUN:
-            yield [count, length]
-        else:
-            yield from [length] * count
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -213,6 +230,32 @@ def _dtype(record: Mapping[str, Any], name: str, default: torch.dtype) -> torch.
     if not isinstance(text, str) or text not in TYPES:
         raise ValueError(f"{name} is {_shown(text)}, but one of {', '.join(TYPES)} is needed")
     return TYPES[text]
+
+
+def _count(record: Mapping[str, Any]) -> int:
+    count = record.get("count", 1)
+    check_int("count", count, 1)
+    _check_limit("count", count)
+    return int(count)
+
+
+def _flag(record: Mapping[str, Any], name: str) -> bool:
+    value = record.get(name, False)
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} is {_shown(value)}, but true or false is needed")
+    return value
+
+
+def _parts(scenario: Scenario) -> tuple[Scenario, ...]:
+    """The decodes and the prompts of a batch; one scenario if it has no others."""
+    batch = scenario.batch
+    count = batch.parts.decodes.num_seqs
+    parts = []
+    for name, part in (("decodes", slice(0, count)), ("prompts", slice(count, None))):
+        queries, contexts = batch.query_lens[part], batch.context_lens[part]
+        if any(queries):
+            parts.append(scenario_of(f"{scenario.id}.{name}", queries, contexts, shape_of(batch)))
+    return (scenario,) if len(parts) < 2 else tuple(parts)
 
 
 def _id(record: Mapping[str, Any], line: int) -> str:

@@ -29,12 +29,12 @@ STEP_SHAPES: Mapping[Shape, int] = MappingProxyType(
         Shape(HeadLayout(32, 8, 64)): 1,
     }
 )
-STEP_SHARES: Mapping[str, float] = MappingProxyType({"chunks": 5 / 6, "prompts": 1 / 6})
+STEP_SHARES: Mapping[str, float] = MappingProxyType({"chunks": 2 / 3, "prompts": 1 / 3})
 
-DECODES = Range(4, 256)  # the number of sequences, as in the next two
+DECODES = Range(1, 256)  # the number of sequences, as in the next two
 CHUNKS = Range(1, 4)
-PROMPTS = Range(4, 16)
-DECODE_CONTEXTS = Range(512, 64 * K)
+PROMPTS = Range(2, 16)
+DECODE_CONTEXTS = Range(64, 64 * K)
 CHUNK_LENS = Range(256, 4 * K)
 SHORTEST_PROMPT = 64  # tokens
 
@@ -67,13 +67,13 @@ _KINDS: Mapping[str, Kind] = MappingProxyType({"chunks": _chunks, "prompts": _pr
 
 
 def steps(seed: int) -> tuple[Scenario, ...]:
-    """96 steps of five shapes; the shipped tables measure those of seed 0."""
-    return draw("steps", seed, 96, STEP_SHAPES, STEP_SHARES, _KINDS)
+    """240 steps of five shapes; the shipped tables measure those of seed 0."""
+    return draw("steps", seed, 240, STEP_SHAPES, STEP_SHARES, _KINDS)
 
 
 def untuned_steps(seed: int) -> tuple[Scenario, ...]:
-    """24 steps of the same distribution that score trees. No other set has any of them, at any seed."""
-    return draw("untuned_steps", seed, 24, STEP_SHAPES, STEP_SHARES, _KINDS)
+    """48 steps of the same distribution that score trees. No other set has any of them, at any seed."""
+    return draw("untuned_steps", seed, 48, STEP_SHAPES, STEP_SHARES, _KINDS)
 
 
 def tiny_steps(seed: int) -> tuple[Scenario, ...]:

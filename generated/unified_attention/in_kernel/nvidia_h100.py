@@ -20,41 +20,62 @@ def num_segments(
     """What `choose` gives (int32). Exact for arguments from 0 on, as long as nothing computed exceeds 64 bits."""
     num_seqs = tl.cast(num_seqs, tl.int64)
     num_query_tokens = tl.cast(num_query_tokens, tl.int64)
+    num_kv_tokens = tl.cast(num_kv_tokens, tl.int64)
     max_query_len = tl.cast(max_query_len, tl.int64)
     max_seq_len = tl.cast(max_seq_len, tl.int64)
     num_query_heads = tl.cast(num_query_heads, tl.int64)
     num_kv_heads = tl.cast(num_kv_heads, tl.int64)
     head_size = tl.cast(head_size, tl.int64)
+    block_size = tl.cast(block_size, tl.int64)
     kv_element_size = tl.cast(kv_element_size, tl.int64)
-    queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
-    if queries_per_kv > 16:
-        num_segments = 1
-    elif kv_element_size <= 0:
-        num_segments = 1
-    elif kv_element_size > 2:
-        num_segments = 1
-    elif head_size <= 63:
-        num_segments = 1
-    elif head_size > 256:
+    head_bytes = head_size * kv_element_size
+    tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16
+    if tma_rest > 0:
         num_segments = 1
     else:
-        small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-        keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-        if keys_per_tile <= 1024:
+        queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
+        if queries_per_kv > 16:
             num_segments = 1
-        elif keys_per_tile <= 6144:
-            if max_query_len <= 2:
-                num_segments = 4
-            elif head_size > 128:
-                num_segments = 1
-            else:
-                avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                if avg_query_len <= 384:
-                    num_segments = 8
-                else:
-                    num_segments = 1
-        elif max_query_len <= 3:
-            num_segments = 32
+        elif kv_element_size <= 0:
+            num_segments = 1
+        elif kv_element_size > 2:
+            num_segments = 1
+        elif head_size <= 63:
+            num_segments = 1
+        elif head_size > 256:
+            num_segments = 1
         else:
-            num_segments = 16
+            small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+            keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
+            if keys_per_tile <= 768:
+                num_segments = 1
+            elif keys_per_tile <= 6144:
+                if max_query_len <= 2:
+                    cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+                    if cache_half_megabytes <= 1:
+                        num_segments = 1
+                    else:
+                        query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+                        if query_tiles <= 64:
+                            num_segments = 8
+                        else:
+                            num_segments = 4
+                elif head_size > 128:
+                    num_segments = 1
+                else:
+                    avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
+                    if avg_query_len > 384:
+                        num_segments = 1
+                    elif keys_per_tile > 1536:
+                        num_segments = 8
+                    else:
+                        avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
+                        if avg_seq_len <= 6144:
+                            num_segments = 4
+                        else:
+                            num_segments = 1
+            elif max_query_len <= 3:
+                num_segments = 32
+            else:
+                num_segments = 16
     return num_segments

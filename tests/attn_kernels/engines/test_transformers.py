@@ -12,49 +12,12 @@ from torch import Tensor
 
 transformers = pytest.importorskip("transformers", minversion="5")
 
+from tiny_models import CONFIGS, SIZES, make  # noqa: E402
+
 from attn_kernels.engines import transformers as engine  # noqa: E402
 
-WINDOW = 20  # longer than a page, and shorter than prompts
 PROMPT, NEW = 27, 6
-SIZES: dict[str, Any] = {
-    "vocab_size": 97,
-    "hidden_size": 32,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 128,
-    "initializer_range": 0.3,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": None,
-}
-KINDS = ["sliding_attention", "full_attention"]
-CONFIGS: dict[str, Any] = {
-    "llama": lambda: transformers.LlamaConfig(**SIZES),
-    "qwen3": lambda: transformers.Qwen3Config(**SIZES),
-    "gemma2": lambda: transformers.Gemma2Config(
-        **SIZES, sliding_window=WINDOW, layer_types=KINDS, attn_logit_softcapping=3.0, query_pre_attn_scalar=8
-    ),
-    "gpt_oss": lambda: transformers.GptOssConfig(
-        **SIZES,
-        sliding_window=WINDOW,
-        layer_types=KINDS,
-        num_local_experts=2,
-        num_experts_per_tok=2,
-    ),
-}
 PADDING = {"plain": (0, 0), "left padding": (11, 0), "both padded": (19, 3)}
-
-
-def make(name: str, dtype: torch.dtype = torch.float16) -> Any:
-    torch.manual_seed(7)
-    model = transformers.AutoModelForCausalLM.from_config(
-        CONFIGS[name](), attn_implementation="attn_kernels", dtype=dtype
-    ).eval()
-    assert model.config._attn_implementation == "attn_kernels"
-    return model
 
 
 def prompts(padding: tuple[int, ...], length: int = PROMPT) -> tuple[Tensor, Tensor]:

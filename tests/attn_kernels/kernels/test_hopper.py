@@ -89,15 +89,8 @@ def test_shapes_that_it_supports(config, head_size, block_size, ratio):
 @pytest.mark.parametrize(
     "arguments, reason",
     [
-        ({"head_size": 80}, "the head size is 80"),
+        ({"head_size": 72}, "the head size is 72"),
         ({"block_size": 24}, "the page size is 24, not a multiple of 16"),
-        ({"change": lambda batch: {"sliding_window": 5}}, "a sliding window or a soft cap"),
-        ({"change": lambda batch: {"softcap": 5.0}}, "a sliding window or a soft cap"),
-        ({"change": lambda batch: {"sinks": torch.ones(8)}}, "ALiBi slopes or sinks"),
-        ({"change": lambda batch: {"alibi_slopes": torch.ones(8)}}, "ALiBi slopes or sinks"),
-        ({"change": lambda batch: {"v_scale": 2.0}}, "are scaled"),
-        ({"change": lambda batch: {"k_scale": torch.ones(1)}}, "are scaled"),
-        ({"change": lambda batch: {"k_cache": batch.k_cache.to(torch.float8_e4m3fn)}}, "another dtype"),
         ({"change": lambda batch: {"q": shifted(batch.q)}}, "does not begin at a multiple of 16 bytes"),
         ({"change": lambda batch: {"out": gapped(batch.q, 3)}}, "rows are not multiples of 16 bytes apart"),
         ({"change": lambda batch: {"v_cache": pages_apart(batch.v_cache)}}, "not a whole number of slots"),
@@ -106,6 +99,57 @@ def test_shapes_that_it_supports(config, head_size, block_size, ratio):
 @pytest.mark.parametrize("config", [DESCRIPTORS, DECODES, BOTH], ids=str)
 def test_reasons_against_a_layer(config, arguments, reason):
     assert reason in why_not(config=config, **arguments)
+
+
+OPTIONS = {
+    "window": lambda batch: {"sliding_window": 5},
+    "softcap": lambda batch: {"softcap": 5.0},
+    "sinks": lambda batch: {"sinks": torch.ones(8)},
+    "alibi": lambda batch: {"alibi_slopes": torch.ones(8)},
+    "scales": lambda batch: {"k_scale": torch.ones(1), "v_scale": 2.0},
+    "fp8": lambda batch: {
+        name: getattr(batch, name).to(torch.float8_e4m3fn) for name in ("k_cache", "v_cache")
+    },
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("config", [DESCRIPTORS, DECODES, BOTH], ids=str)
+def test_options_of_a_layer(config, option):
+    why = why_not(head_size=128, config=config, change=OPTIONS[option])
+    assert why is None if option in hopper.OPTIONS[config.variant] else f"lacks {option}" in why
+
+
+def test_each_role_has_every_option():
+    assert hopper.OPTIONS["qblock"] == hopper.OPTIONS["stream_k"] >= set(OPTIONS)
+    assert hopper.OPTIONS["pod"] >= OPTIONS.keys() - {"fp8"}
+
+
+@pytest.mark.parametrize("head_size", [*range(64, 257, 16)])
+@pytest.mark.parametrize("cache_bytes", [1, 2])
+def test_head_sizes_of_prompts(head_size, cache_bytes):
+    """Multiples of 16; in fp8 caches, of 32."""
+    why = hopper.why_not_shape(DESCRIPTORS, head_size, 16, 4, cache_bytes)
+    assert (why is None) == (head_size * cache_bytes % 32 == 0)
+
+
+@pytest.mark.parametrize("head_size", [*range(64, 257, 16)])
+@pytest.mark.parametrize("config", [DECODES, DECODES._replace(programs_per_sm=2)], ids=str)
+def test_head_sizes_of_decodes(config, head_size):
+    """Multiples of 16; in fp8 caches, of 128. Where a slot is not full, it always holds the same columns."""
+    assert hopper.why_not_shape(config, head_size, 16, 4, 2) is None
+    slots = hopper.constants(config, head_size, 16, 4, 2)["SLOTS"]
+    of_tile = 2 * -(-head_size // 64)
+    assert slots > of_tile if head_size % 64 == 0 else slots % of_tile == 0 < slots
+    assert (hopper.why_not_shape(config, head_size, 16, 4, 1) is None) == (head_size % 128 == 0)
+
+
+@pytest.mark.parametrize("head_size, element_size", [(64, 2), (80, 2), (112, 2), (192, 2), (96, 1), (256, 1)])
+def test_boxes_cover_a_head(head_size, element_size):
+    wide, tail = hopper.box_columns(head_size, element_size)
+    assert head_size % wide == 0 if tail == 0 else head_size % wide % tail == 0
+    assert wide * element_size <= 128 and all(n & (n - 1) == 0 for n in (wide, tail))
+    assert min(wide, tail or wide) * element_size >= 32  # the narrowest swizzle
 
 
 @pytest.mark.parametrize(
@@ -157,7 +201,8 @@ def test_a_view_of_a_cache_finds_every_element(order):
         cache = torch.empty(blocks, heads, page_size, size, dtype=torch.float16).transpose(1, 2)
     else:  # K and V of a page beside each other
         cache = torch.empty(blocks, 2, page_size, heads, size, dtype=torch.float16)[:, 0]
-    view, (page_rows, head_rows, head_columns) = hopper.cache_view(cache, 16)
+    view = hopper.cache_view(cache, 16, 64)
+    page_rows, head_rows, head_columns = hopper.cache_steps(cache)
     for page, slot, head in ((0, 0, 0), (4, 15, 2), (3, 7, 1)):
         row = page * page_rows + head * head_rows + slot
         column = head * head_columns

@@ -126,6 +126,28 @@ def test_scores_of_any_magnitude(variant, factor, options):
 
 
 @pytest.mark.parametrize("variant", NAMES)
+@pytest.mark.parametrize("factor", [1e-20, 1e6])
+def test_queries_outside_the_range_of_fp16_meet_fp8_keys(variant, factor):
+    batch = random_batch(((1, 1), (19, 40)), ratio=2, kv_heads=1, head_size=32, dtype=BF16, cache_dtype=FP8)
+    batch.q.mul_(factor)
+    check(batch, make_config(variant), softmax_scale=0.2 / factor)
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_fp8_caches_that_begin_at_odd_addresses(variant):
+    batch = random_batch(((1, 2), (19, 40)), ratio=2, kv_heads=1, head_size=32, cache_dtype=FP8)
+
+    def moved(cache):
+        memory = torch.zeros(cache.numel() + 1, dtype=torch.uint8)
+        memory[1:].copy_(cache.contiguous().view(torch.uint8).view(-1))
+        return memory[1:].view(FP8).view(cache.shape)
+
+    batch = dataclasses.replace(batch, k_cache=moved(batch.k_cache), v_cache=moved(batch.v_cache))
+    assert batch.k_cache.data_ptr() % 2
+    check(batch, make_config(variant))
+
+
+@pytest.mark.parametrize("variant", NAMES)
 @pytest.mark.parametrize("sink", [-200.0, 200.0])
 def test_extreme_sinks(variant, sink):
     """Far below every score it changes nothing, far above it leaves nothing."""

@@ -75,14 +75,14 @@ def test_a_plan_computes_its_schedule_once(config, hopper_recorder):
     assert [launch.kernel for _, launch in hopper_recorder.launches] == 3 * ["hopper_kernel"]
 
 
-def test_a_layer_with_a_window_launches_the_parts(hopper_recorder):
+def test_a_layer_off_alignment_launches_the_parts(hopper_recorder):
     """Once a plan, they begin; other layers keep the one launch."""
     batch, plan = plan_of(CONFIGS[-1])
     layer = layer_of(batch)
     run(plan, layer)
     hopper_recorder.clear()
     for _ in range(2):
-        run(plan, layer | {"sliding_window": 5})
+        run(plan, layer | {"q": batch.q.new_zeros(batch.q.numel() + 1)[1:].view_as(batch.q)})
     kernels = [launch.kernel for _, launch in hopper_recorder.launches]
     assert "hopper_kernel" not in kernels and len(kernels) >= 4
     check_direct(hopper_recorder, plan, layer)

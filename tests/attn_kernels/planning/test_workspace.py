@@ -90,6 +90,31 @@ def test_plans_use_the_same_memory_one_after_another(variant):
     assert len(addresses) == 1
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_layers_of_plans_in_siblings_take_turns(variant):
+    config = config_of(variant)
+    workspace = workspace_for(config)
+    batches = [batch_of(((1, 1, 1, 6), (33, 8, 60, 16))), batch_of()]  # the second has fewer Q-Blocks
+    plans = [
+        batch.plan(config=config, workspace=memory)
+        for batch, memory in zip(batches, (workspace, workspace.sibling()), strict=True)
+    ]
+    for _ in range(2):
+        for batch, plan in zip(batches, plans, strict=True):
+            assert_close(run_poisoned(batch, plan), batch.reference())
+
+
+def test_siblings_share_what_one_layer_uses_at_a_time():
+    workspace = workspace_for(config_of("segmented"), config_of("stream_k"))
+    sibling = workspace.sibling()
+    sizes = ScratchSizes(num_seqs=2, num_query_tokens=1, num_query_heads=1, head_padded=16, num_segments=2)
+    assert sibling.partials(sizes) is workspace.partials(sizes)
+    assert sibling.fragments(1, sizes) is workspace.fragments(1, sizes)
+    for part in range(2):
+        ours, theirs = (memory.num_segments(sizes._replace(part=part)) for memory in (workspace, sibling))
+        assert ours.data_ptr() != theirs.data_ptr()
+
+
 class Operations(TorchDispatchMode):
     """Records torch's operations; allocating and waiting for a GPU are such."""
 

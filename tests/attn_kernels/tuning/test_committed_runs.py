@@ -70,13 +70,13 @@ def test_it_is_a_whole_run(recorded: RecordedRun) -> None:
     timed = Counter(variants[config] for s in recorded.scenarios for config in times.medians(s))
     assert set(timed) == set(variants.values()) >= set(UNIFIED.variants) - {"stream_k"}
     repeated = sum(times.next_repeat(scenario) > 2 for scenario in recorded.scenarios)
-    assert repeated >= 0.9 * len(recorded.scenarios)  # the time of a short run ends within its last round
+    assert repeated >= 0.99 * len(recorded.scenarios)  # the time of a short run ends within its last round
     seen_once = 0  # a config that a late round found best, when the time was over
     for scenario in recorded.scenarios:
         medians = times.medians(scenario)
         best = min(medians, key=medians.__getitem__)
         seen_once += len(times.measured(scenario)[best]) < 2
-    assert seen_once <= len(recorded.scenarios) // 10
+    assert seen_once <= len(recorded.scenarios) // 20
 
 
 def test_what_may_be_measured_is_what_todays_rules_leave(recorded: RecordedRun) -> None:

@@ -1,10 +1,13 @@
 """``compile_ahead``: its processes, failures and wrong use."""
 
 import logging
-import multiprocessing
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 
 import pytest
@@ -142,20 +145,50 @@ def test_a_forced_config_is_what_is_compiled(ran, new_process, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "daemon, free, wished, workers",
-    [
-        (False, 80 << 30, None, 15),
-        (False, (3 << 30) + 5, None, 3),
-        (False, 1 << 20, None, 0),
-        (False, 1 << 20, 4, 4),
-        (True, 80 << 30, 4, 0),
-    ],
+    "free, wished, workers",
+    [(80 << 30, None, 15), ((3 << 30) + 5, None, 3), (1 << 20, None, 0), (1 << 20, 4, 4)],
 )
-def test_processes_are_as_many_as_there_is_room_for(daemon, free, wished, workers, monkeypatch):
-    monkeypatch.setattr(multiprocessing, "current_process", lambda: SimpleNamespace(daemon=daemon))
+def test_processes_are_as_many_as_there_is_room_for(free, wished, workers, monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 80 << 30))
     monkeypatch.setattr(processes.os, "cpu_count", lambda: 16)
     assert ahead._workers(torch.device("cuda", 0), wished) == workers
+
+
+SCRIPT = """
+import multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+from triton_tune.processes.compile_ahead import follow_parent, without_main
+
+print("the script runs", flush=True)
+
+def start():
+    with without_main():
+        pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=follow_parent)
+        result = pool.submit(abs, -3)
+    print("result", result.result(), flush=True)
+    pool.shutdown()
+
+if sys.argv[1] == "daemon":
+    process = multiprocessing.get_context("fork").Process(target=start, daemon=True)
+    process.start()
+    process.join()
+else:
+    start()
+"""
+
+
+@pytest.mark.parametrize("kind", ["script", "daemon"])
+def test_processes_run_no_script_anew_and_daemons_may_start_them(kind, tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, path, kind],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+    assert (done.returncode, done.stdout.split("\n")) == (0, ["the script runs", "result 3", ""]), done.stderr
 
 
 def test_a_handler_of_interrupts_that_is_not_python_s_stays(monkeypatch):

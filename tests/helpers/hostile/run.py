@@ -125,8 +125,11 @@ def _status_and_output(project: Path, command: Command) -> tuple[int, str]:
     assert status in (0, 1, 2) and not warned, (status, warned)
     assert all(line.isprintable() for line in text.split("\n")), ascii(text)
     if status == 2:
-        line, end, rest = errors.partition("\n")
-        assert line.startswith("treegen: ") and line.isprintable() and end and not rest, ascii(errors)
+        *lines, rest = errors.split("\n")
+        assert lines and not rest, ascii(errors)
+        # A spec has a line for each mistake; all else has one line.
+        assert len(lines) == 1 or all(".yaml:" in line for line in lines), ascii(errors)
+        assert all(line.startswith("treegen: ") and line.isprintable() for line in lines), ascii(errors)
     else:
         assert not errors, ascii(errors)
     return status, text

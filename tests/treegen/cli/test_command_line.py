@@ -40,6 +40,13 @@ WRONG = [
     ["build", "--spec"],
     ["import"],
     ["import", "xls", "x"],
+    ["import", "csv", ""],
+    ["import", "csv", "x", "--to", ""],
+    ["build", "--output", ""],
+    ["build", "--spec", ""],
+    ["report", "--out", ""],
+    ["report", "--png", ""],
+    ["eval", "--out", ""],
 ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from treegen_strategies import FEATURES, any_integer, examples, expressions, poi
 from treegen.core.expr import (
     MAX_TEXT,
     Expression,
+    ExpressionError,
     Name,
     Number,
     evaluate,
@@ -103,3 +106,19 @@ def test_floor_division_of_negative_numbers_is_pythons() -> None:
 def test_names_are_the_free_names() -> None:
     assert names(parse("max(a, b * a) - 3")) == {"a", "b"}
     assert names(Number(3)) == frozenset() and names(Name("a")) == {"a"}
+
+
+@examples(100)
+@given(st.integers(-1000, 1000), st.integers(1, 100))
+def test_tiles_and_remainders(length: int, block: int) -> None:
+    for divisor in (str(block), f"max(1, {block})"):
+        tiles, rest = parse(f"ceil_div(m, {divisor})", ["m"]), parse(f"m % {divisor}", ["m"])
+        assert evaluate(tiles, {"m": length}) == math.ceil(length / block)
+        assert evaluate(rest, {"m": length}) == length % block
+    assert to_text(parse("ceil_div(m, 128)")) == "(m + 127) // 128"
+
+
+@pytest.mark.parametrize("text", ["m % n", "ceil_div(m, n)", "ceil_div(m, 0)", "m % -1"])
+def test_what_may_divide_by_0_is_refused(text: str) -> None:
+    with pytest.raises(ExpressionError, match="divides by something that may be 0"):
+        parse(text)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from treegen_builders import build, error_of, imported, spec, write_project, write_spec
+from treegen_builders import as_h100, build, error_of, imported, spec, write_project, write_spec
 
 from treegen.read.spec_file import read_spec
 
@@ -22,7 +22,7 @@ DEVICES: dict[str, dict[str, Any]] = {
 
 
 def _build(folder: Path, devices: dict[str, dict[str, Any]], measured: list[str]) -> Path:
-    content = spec(constraints=[], tables=dict.fromkeys(measured, "tables/h100"))
+    content = spec(constraints=[], tables={key: as_h100() for key in measured})
     content["devices"] = devices
     assert build(write_project(folder, content)) == 0
     return folder

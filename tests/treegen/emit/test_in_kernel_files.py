@@ -10,6 +10,7 @@ import pytest
 from treegen_builders import (
     DEVICE,
     KERNEL,
+    as_h100,
     build,
     contents,
     error_of,
@@ -105,7 +106,7 @@ def test_a_device_or_a_kernel_with_the_folders_name(tmp_path: Path) -> None:
 
 
 def test_they_go_with_the_key_with_a_device_and_with_the_kernel(tmp_path: Path) -> None:
-    content = _spec(tables={DEVICE: "tables/h100", "nvidia_a100": "tables/h100"})
+    content = _spec(tables={DEVICE: "tables/h100", "nvidia_a100": as_h100()})
     content["devices"]["nvidia_a100"] = {"names": ["NVIDIA A100"], "arch": "sm_80", "vendor": "nvidia"}
     path = write_project(tmp_path, content)
 

@@ -91,7 +91,8 @@ def test_what_a_table_says_of_itself_reaches_no_module(tmp_path: Path, field: st
 
 
 def test_the_device_name_of_a_table_reaches_no_module(tmp_path: Path) -> None:
-    path = write_project(tmp_path, device={"name": ATTACKS[3]})
+    content = spec(tables={DEVICE: {"folder": "tables/h100", "measured_on": ATTACKS[3]}})
+    path = write_project(tmp_path, content, device={"name": ATTACKS[3]})
     assert build(path) == 0
     for text in contents(tmp_path / "generated").values():
         assert text is None or b"owned" not in text
@@ -222,6 +223,9 @@ def test_every_free_text_at_once_in_what_people_read(tmp_path: Path, text: str, 
         data = yaml.safe_load(bytes(folder[file]))
         for *outer, key in fields:
             functools.reduce(operator.getitem, outer, data)[key] = text
+        if file == SPEC:
+            entry = {"folder": "tables/measured", "measured_on": text}
+            data["kernels"]["scale"]["tables"]["first"] = entry
         folder[file] = yaml_bytes(data)
     assert run(tmp_path, folder, command) in (0, 1)
 

@@ -1,29 +1,35 @@
-"""treegen import of a long CSV, Kernel Tuner, Helion, vLLM, SGLang and aiter.
-
-The excerpts are from public repositories, shortened: github.com/KernelTuner/kernel_tuner (Apache-2.0,
-test/test_cache_files/small_cache_1.1.0.json and test/test_convert_files/t4_target.json), vllm-project/vllm
-(Apache-2.0, fused_moe/configs), sgl-project/sglang (Apache-2.0, quantization/configs), ROCm/aiter (MIT,
-aiter/configs/a8w8_tuned_gemm.csv). Names and further values are ours. Helion's file has the columns that
-helion/autotuner/aot_cache.py writes.
-"""
+"""treegen import of a long CSV, Kernel Tuner, Helion, vLLM, SGLang and aiter (files: tuned_files.py)."""
 
 from __future__ import annotations
 
-import csv
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from treegen_builders import DEVICE, build, imported, spec, write_spec
+from tuned_files import (
+    AITER,
+    COLUMNS,
+    CONFIGS,
+    CSV,
+    GEMM,
+    GPU,
+    MOE,
+    SHAPE,
+    T4,
+    kernel_tuner,
+    write_helion,
+)
 
 from treegen.cli.main import main
 from treegen.core.table import Cells, Table, median_times
 from treegen.read.table_file import read_table
 
 Refuse = Callable[..., str]
-GPU = "NVIDIA H100 80GB HBM3"
 
 
 def _import(to: Path, *arguments: str | Path) -> None:
@@ -36,17 +42,6 @@ def _rows(table: Table) -> list[tuple[list[int], list[float | None]]]:
 
 
 # A long CSV
-
-CSV = """\
-M,N,causal,dtype,BLOCK,num_warps,time_ms
-1,64,true,bf16,16,2,0.010
-1,64,true,bf16,64,4,0.020
-1,64,true,bf16,16,2,0.012
-8,64,false,fp16,16,2,inf
-8,64,false,fp16,64,4,0.5
-8,64,false,fp16,128,4,
-"""
-COLUMNS = ["--features", "M,N,causal,dtype", "--time", "time_ms", "--kernel", "mine", "--device", GPU]
 
 
 def test_a_long_csv(tmp_path: Path) -> None:
@@ -97,46 +92,27 @@ def test_what_is_wrong_with_a_csv(
     assert says in refusal(tmp_path, "import", "csv", tmp_path / "all.csv", "--to", tmp_path, *options)
 
 
+def test_from_a_csv_to_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        f"{n},{dtype},plain,{block},2,{10 if (dtype == 'fp8') == (block == 128) else 20}"
+        for n in range(1, 20)
+        for dtype in ("bf16", "fp8")
+        for block in (16, 128)
+    ]
+    (tmp_path / "times.csv").write_text("rows,dtype,variant,block,warps,time_us\n" + "\n".join(rows) + "\n")
+    options = ["--features", "rows,dtype", "--time", "time_us", "--kernel", "scale", "--device", GPU]
+    _import(tmp_path / "tables", "csv", tmp_path / "times.csv", *options)
+    values = yaml.safe_load(capsys.readouterr().out.partition("\n")[2])["values"]
+    sections = {"features": ["rows", "dtype"], "derived": {}, "constraints": [], "values": values}
+    path = write_spec(tmp_path, spec(**sections, tables={DEVICE: "tables/scale/nvidia_h100"}))
+    assert build(path) == 0
+    with imported(tmp_path) as generated:
+        choose = generated.scale.for_device(GPU, "sm_90", "nvidia")
+        found = [choose(rows=8, dtype=values["dtype"].index(word)).block for word in ("fp8", "bf16")]
+    assert found == [128, 16]
+
+
 # Kernel Tuner
-
-
-def _kernel_tuner(size: Sequence[int], times: Sequence[float | str]) -> dict[str, Any]:
-    blocks = [(16, 1), (16, 2)]
-    return {
-        "schema_version": "1.1.0",
-        "device_name": "NVIDIA RTX A4000",
-        "kernel_name": "convolution_kernel",
-        "problem_size": list(size),
-        "tune_params_keys": ["block_size_x", "block_size_y"],
-        "tune_params": {"block_size_x": [16], "block_size_y": [1, 2]},
-        "objective": "time",
-        "cache": {
-            f"{x},{y}": {"block_size_x": x, "block_size_y": y, "time": time, "GFLOP/s": 1948.1}
-            for (x, y), time in zip(blocks, times, strict=True)
-        },
-    }
-
-
-T4 = {
-    "results": [
-        {
-            "timestamp": "2023-12-21 10:44:42.236642+00:00",
-            "configuration": {"block_size_x": 16, "use_padding": 0},
-            "times": {"compilation_time": 661.5, "runtimes": [12.265098571777344, 12.252779960632324]},
-            "invalidity": "correct",
-            "correctness": 1,
-            "measurements": [{"name": "time", "value": 12.262957006692886, "unit": ""}],
-            "objectives": ["time"],
-        },
-        {
-            "configuration": {"block_size_x": 32, "use_padding": 1},
-            "times": {},
-            "invalidity": "compile",
-            "correctness": 0,
-        },
-    ],
-    "schema_version": "1.0.0",
-}
 
 
 def test_caches_of_kernel_tuner_one_a_shape(tmp_path: Path) -> None:
@@ -145,11 +121,20 @@ def test_caches_of_kernel_tuner_one_a_shape(tmp_path: Path) -> None:
         (512, 512): ("CompilationFailedConfig", 0.2),
     }
     for place, (size, found) in enumerate(times.items()):
-        (tmp_path / f"{place}.json").write_text(json.dumps(_kernel_tuner(size, found)))
+        (tmp_path / f"{place}.json").write_text(json.dumps(kernel_tuner(size, found)))
     _import(tmp_path / "to", "kernel-tuner", tmp_path, "--features", "w,h")
     table = read_table(tmp_path / "to/convolution_kernel/nvidia_rtx_a4000")
     assert (table.cells, table.feature_names) == (Cells.MEASURED, ("w", "h"))
     assert _rows(table) == [([4096, 4096], [3875.3279, 4594.8161]), ([512, 512], [math.inf, 200])]
+
+
+def test_of_two_kernels_in_a_folder_one_is_selected(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        content = {**kernel_tuner([len(name), 8], (0.1, 0.2)), "kernel_name": name}
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    _import(tmp_path / "to", "kernel-tuner", tmp_path, "--kernel", "two")
+    assert [path.name for path in (tmp_path / "to").iterdir()] == ["two"]
+    assert len(read_table(tmp_path / "to/two/nvidia_rtx_a4000").scenarios) == 1
 
 
 def test_t4_files_have_their_shape_in_their_name(tmp_path: Path) -> None:
@@ -162,11 +147,11 @@ def test_t4_files_have_their_shape_in_their_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("content", "says"), [
     ({}, "is neither a cache ('tune_params_keys', 'cache') nor a T4 file ('results')"),
-    ({**_kernel_tuner([4], (1, 2)), "device_name": None}, "lacks a proper 'device_name': is it a "),
-    (_kernel_tuner([4], (1, None)), "has the time None, which is neither a number nor the name"),
-    ({**_kernel_tuner([4], (1, 2)), "problem_size": "n"}, "has the problem size 'n'; integers are needed"),
-    ({**_kernel_tuner([4], (1, 2)), "cache": {"16": {"time": 1.0}}}, "which lacks a tuned parameter"),
-    ({**_kernel_tuner([4], (1, 2)), "cache": {}}, "holds no config"),
+    ({**kernel_tuner([4], (1, 2)), "device_name": None}, "lacks a proper 'device_name': is it a "),
+    (kernel_tuner([4], (1, None)), "has the time None, which is neither a number nor the name"),
+    ({**kernel_tuner([4], (1, 2)), "problem_size": "n"}, "has the problem size 'n'; integers are needed"),
+    ({**kernel_tuner([4], (1, 2)), "cache": {"16": {"time": 1.0}}}, "which lacks a tuned parameter"),
+    ({**kernel_tuner([4], (1, 2)), "cache": {}}, "holds no config"),
     (T4, "a T4 file does not hold its shape; put it into the name, as in w=4096,h=4096.json"),
 ])  # fmt: skip
 def test_what_is_wrong_with_kernel_tuners_file(
@@ -179,25 +164,16 @@ def test_what_is_wrong_with_kernel_tuners_file(
 # Helion
 
 
-def _helion(path: Path, rows: Sequence[tuple[str, dict[str, Any], dict[str, Any], object]]) -> None:
-    with path.open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(["kernel_name", "shape_hash", "config_hash", "config", "shape_features", "timing_ms"])
-        for kernel, config, shape, time in rows:
-            out.writerow([kernel, "1f", "2e", json.dumps(config), json.dumps(shape), time])
-
-
-SHAPE = {"arg0_ndim": 2, "arg0_dim0": 64, "arg0_dim1": 128, "arg0_dtype": "torch.float16"}
-CONFIGS = [
-    {"block_sizes": [16, 32], "num_warps": 4, "pid_type": "flat", "range_flattens": [None]},
-    {"block_sizes": [64, 64], "num_warps": 8, "pid_type": "persistent_blocked", "range_flattens": [True]},
-]
-
-
 def test_measurements_of_helion(tmp_path: Path) -> None:
-    rows = [("softmax", CONFIGS[0], SHAPE, 0.5), ("softmax", CONFIGS[1], SHAPE, 0.25)]
-    rows += [("softmax", CONFIGS[0], {**SHAPE, "arg0_dim0": 8}, 0.125), ("other", {"num_warps": 1}, SHAPE, 1)]
-    _helion(tmp_path / "measurements_cuda_H100.csv", rows)
+    rows = [
+        ("softmax", CONFIGS[0], SHAPE, 0.5),
+        ("softmax", CONFIGS[1], SHAPE, 0.25),
+    ]
+    rows += [
+        ("softmax", CONFIGS[0], {**SHAPE, "arg0_dim0": 8}, 0.125),
+        ("other", {"num_warps": 1}, SHAPE, 1),
+    ]
+    write_helion(tmp_path / "measurements_cuda_H100.csv", rows)
     _import(tmp_path / "to", "helion", tmp_path, "--device", GPU)
     assert sorted(path.name for path in (tmp_path / "to").iterdir()) == ["other", "softmax"]
     table = read_table(tmp_path / "to/softmax/nvidia_h100")
@@ -227,24 +203,6 @@ def test_what_is_wrong_with_helions_file(tmp_path: Path, refusal: Refuse) -> Non
 
 
 # vLLM and SGLang: their configs for 1, 64 and 4096 tokens
-
-
-def _config(m: int, n: int, k: int, group: int, warps: int, stages: int, **more: int) -> dict[str, int]:
-    sizes = {"BLOCK_SIZE_M": m, "BLOCK_SIZE_N": n, "BLOCK_SIZE_K": k, "GROUP_SIZE_M": group}
-    return {**sizes, "num_warps": warps, "num_stages": stages, **more}
-
-
-MOE = {
-    "triton_version": "3.4.0",
-    "1": _config(16, 32, 64, 1, 4, 4),
-    "64": _config(16, 128, 128, 64, 8, 3),
-    "4096": _config(64, 128, 64, 1, 4, 3),
-}
-GEMM = {
-    "1": _config(32, 16, 128, 8, 4, 2, waves_per_eu=0),
-    "64": _config(32, 16, 128, 8, 4, 2, waves_per_eu=0),
-    "4096": _config(32, 128, 128, 4, 4, 2, waves_per_eu=0),
-}
 
 
 def test_fused_moe_configs_of_vllm(tmp_path: Path) -> None:
@@ -296,15 +254,6 @@ def test_what_is_wrong_with_vllms_file(
 
 # aiter
 
-AITER = """\
-gfx,cu_num,M,N,K,q_dtype_w,kernelId,splitK,us,kernelName,tflops,bw,errRatio
-gfx942,80,1,1280,8192,torch.int8,34,0,20.5611,a8w8_rowwise_256x16x64x512,1.02,510.5,0.0
-gfx942,80,1,8192,1024,torch.int8,78,0,9.1327,a8w8_rowwise_64x16x16x128,1.84,920.43,0.0
-gfx942,80,32,1280,8192,torch.int8,34,0,19.9841,a8w8_rowwise_256x16x64x512,33.58,541.92,0.0
-gfx950,256,1,1280,8192,torch.int8,34,0,17.6914,a8w8_rowwise_256x16x64x512,1.19,593.31,0.0
-gfx950,256,1,1280,8192,torch.float8_e4m3fn,79,3,7.6797,a8w8_rowwise_128x16x32x128,2.73,1366.79,0.1344
-"""
-
 
 def test_winners_of_aiter_by_gpu(tmp_path: Path) -> None:
     (tmp_path / "a8w8_tuned_gemm.csv").write_text(AITER)
@@ -320,9 +269,32 @@ def test_winners_of_aiter_by_gpu(tmp_path: Path) -> None:
     assert second.features.tolist() == [[1, 1280, 8192, 1], [1, 1280, 8192, 0]]
 
 
+def test_two_gpus_of_one_architecture_and_short_rows(tmp_path: Path) -> None:
+    path = tmp_path / "tuned_fmoe-v1.5.csv"
+    header = "gfx,cu_num,token,dtype,block_m,kernelName1,us,_tag\n"
+    rows = [
+        "gfx942,80,1,torch.bfloat16,32,_ZN5aiter43fmoe_32x384E,5.5",
+        "gfx942,304,1,torch.bfloat16,64,,4.5,x",
+    ]
+    path.write_text(header + "\n".join([*rows, "gfx942,304,2,torch.bfloat16,32,_ZN5aE,3.5,x", ""]))
+    _import(tmp_path / "to", "aiter", path)
+    assert sorted(folder.name for folder in (tmp_path / "to/fmoe_v1_5").iterdir()) == [
+        "amd_gfx942_304cu",
+        "amd_gfx942_80cu",
+    ]
+    _import(tmp_path / "one", "aiter", path, "--device", "AMD Instinct MI300X")
+    assert len(read_table(tmp_path / "one/fmoe_v1_5/amd_mi300x").row_repeat) == 3
+
+
 def test_what_is_wrong_with_aiters_file(tmp_path: Path, refusal: Refuse) -> None:
     path = tmp_path / "a8w8_tuned_gemm.csv"
     path.write_text("M,N,K\n1,2,3\n")
-    assert "has no column 'cu_num', which aiter needs" in refusal(tmp_path, "import", "aiter", path)
+    assert "has no column 'us', which aiter needs" in refusal(tmp_path, "import", "aiter", path)
+    path.write_text("M,N,K,kernelId,us\n1,2,3,4,5\n")
+    assert "has neither a column gfx nor cu_num" in refusal(tmp_path, "import", "aiter", path)
+    path.write_text("cu_num,M,kernelId,us\n80,2,4,inf\n80,1,4,-1\n")
+    assert "holds no kernel with a time" in refusal(tmp_path, "import", "aiter", path)
+    path.write_text("cu_num,M,kernelId,us\n../80,2,4,5\n")
+    assert "which gives no name of a folder" in refusal(tmp_path, "import", "aiter", path)
     path.write_text(AITER.replace("20.5611", "fast"))
     assert ":2: us is 'fast', no number of microseconds" in refusal(tmp_path, "import", "aiter", path)

@@ -13,20 +13,13 @@ from typing import Any
 
 import pytest
 from treegen_builders import REPOSITORY
+from tuned_files import ENTRY, GPU, NAMED
 
 from treegen.cli.main import main
 from treegen.core.table import Cells, Table, median_times
 from treegen.read.table_file import read_table
 
 Refuse = Callable[..., str]
-GPU = "NVIDIA H100 80GB HBM3"
-NAMED = ["--device", GPU, "--features", "n,causal"]
-
-# One entry of scale.autotune.json, which tests/helpers/write_triton_cache.py let Triton 3.9.0 write.
-ENTRY = (
-    '[{"kwargs": {"BLOCK": 64}, "num_warps": 2, "num_ctas": 1, "num_stages": 3, "maxnreg": null, '
-    '"pre_hook": null, "ir_override": null}, [0.004, 0.00392, 0.00408]]'
-)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,13 @@ def test_explain_diff_and_report_print_words(
     words = capsys.readouterr().out
     assert main([*shape, "heads=1"]) == 0
     assert words == capsys.readouterr().out
+    for kind, block in (("bf16", 16), ("fp8", 128)):
+        assert main([*shape[:4], "rows=60", f"heads={kind}", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["config"]["parameters"]["block"] == block and found["won_nearest"]["won"] == 18
+        near = [one["scenario"] for one in found["nearest"]]
+        kinds = {SHAPES[(int(name[1:]) - 1) % len(SHAPES)][2] for name in near}
+        assert kinds == {("bf16", "fp8").index(kind)}
     assert "heads fp8" in words and "heads bf16?" in words and "so this leaf serves heads fp8" in words
     module = tmp_path / f"generated/scale/{DEVICE}.py"
     old = tmp_path / "old"

@@ -19,10 +19,10 @@ FINE_LINES = """\
 tables       1 table of the spec, 0 beside them, 9 scenarios
 modules      2 modules, 4 leaves
 constraints  2 constraints proved at 2 leaves; 2 more launch the fallback and are exempt
-code         not run: the spec names no hook for scale
+code         scale: nothing, as the spec names no hook
 fresh        generated: 6 files of a build
-compile      not run: the spec names no hook for scale
-treegen.yaml: no problem; not all was run of code, compile
+compile      scale: nothing, as the spec names no hook
+treegen.yaml: no problem
 """
 
 
@@ -65,8 +65,17 @@ def test_no_problem_and_nothing_written(project: Path, capsys: pytest.CaptureFix
     assert contents(project) == before
 
 
+def test_strict_is_fine_without_a_hook(check: Check) -> None:
+    assert check(FINE, "--strict") == FINE_LINES
+
+
 def test_strict_requires_all_checks(check: Check) -> None:
-    assert check(FOUND, "--strict") == FINE_LINES
+    spec = Path("treegen.yaml")
+    spec.write_text(
+        spec.read_text().replace("    features:", "    hook: nobody_offers_this\n    features:", 1)
+    )
+    check(FINE)
+    assert "not run: no installed package offers the hook nobody_offers_this" in check(FOUND, "--strict")
     check(FINE, "--strict", "--skip", "code", "--skip", "compile")
 
 
@@ -87,7 +96,7 @@ def test_a_table_of_the_spec_that_cannot_be_read(project: Path, check: Check) ->
     assert problem.startswith("    tables/h100/times.csv:") and "'fast'" in problem
     assert section(out, "fresh") == ["fresh        not run: a table of the spec cannot be used"]
     assert section(out, "constraints") == FINE_LINES.splitlines()[2:3]
-    assert out.splitlines()[-1] == "treegen.yaml: 1 problem; not all was run of code, fresh, compile"
+    assert out.splitlines()[-1] == "treegen.yaml: 1 problem; not all was run of fresh"
 
 
 def test_a_table_beside_those_of_the_spec(project: Path, check: Check) -> None:
@@ -130,7 +139,8 @@ def test_a_missing_module_and_the_module_of_another_device(project: Path, check:
     shutil.move(project / MODULE, project / default)
     assert section(check(FOUND, "--skip", "fresh"), "modules")[1:] == [
         f"    {MODULE}: no such file",
-        f"    {default}: is the module of another device, or has fewer `values` than the spec; run `treegen build`",
+        f"    {default}: is the module of another device, "
+        "or has fewer `values` than the spec; run `treegen build`",
     ]
 
 

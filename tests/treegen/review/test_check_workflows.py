@@ -75,10 +75,26 @@ def test_the_workflow_that_may_write_runs_nothing_of_the_pull_request() -> None:
 
 
 def test_the_heuristics_workflow_runs_if_its_inputs_change() -> None:
-    paths = UNTRUSTED[ON]["pull_request"]["paths"]
-    assert {"treegen.yaml", "tuning_data/**", "generated/**", "treegen/**"} <= set(paths)
-    for path in paths:
-        assert (REPOSITORY / path.removesuffix("/**")).exists()
+    ends = [path.removeprefix("**") for path in UNTRUSTED[ON]["pull_request"]["paths"]]
+    for path in (
+        "treegen.yaml",
+        "t/k/d/run.yaml",
+        "t/k/d/times.csv",
+        "any_name/scale/h100.py",
+        "x/treegen.lock",
+    ):
+        assert path.endswith(tuple(ends))
+
+
+def test_the_heuristics_workflow_installs_treegen_where_it_was_copied(tmp_path: Path) -> None:
+    (script,) = [step["run"] for step in steps(UNTRUSTED) if step.get("id") == "install"]
+    for folder, wanted in (
+        (tmp_path, "attn-kernels[treegen]"),
+        (REPOSITORY, "--editable .[kernels,treegen]"),
+    ):
+        command = f"python() {{ echo $@; }}; {script}"
+        done = subprocess.run(["bash", "-e", "-c", command], cwd=folder, capture_output=True, text=True)
+        assert done.stdout == f"-m pip install {wanted}\n"
 
 
 def test_ci_loses_no_check_silently() -> None:
@@ -217,7 +233,12 @@ def test_pre_commit_hooks_are_commands_and_run_for_their_inputs(hook: dict[str, 
     assert parser.parse_args(arguments).run
     assert (hook["language"], hook["pass_filenames"]) == ("python", False)
     assert hook["additional_dependencies"] == [".[treegen]"]
-    seen = ("treegen.yaml", "generated/scale/h100.py", "tuning_data/scale/h100/times.csv")
+    seen = (
+        "treegen.yaml",
+        "generated/scale/h100.py",
+        "any_name/scale/in_kernel/h100.py",
+        "t/scale/h100/times.csv",
+    )
     assert all(re.search(hook["files"], path) for path in seen)
     unseen = ("README.md", "treegen/cli.py", "tests/generated/x.py", "other/treegen.yaml", "treegen_yaml")
     assert not any(re.search(hook["files"], path) for path in unseen)

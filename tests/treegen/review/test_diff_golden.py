@@ -47,7 +47,7 @@ def projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wide = BEST.high
     _project(Path("main"), Split("area", 64, NARROW, Split("columns", 1, NARROW, wide)), 1.0)
     tree = Split("area", 64, NARROW, Split("columns", 1, NARROW, Split("rows", 63, wide, MEDIUM)))
-    _project(Path("retuned"), tree, 1.5, driver="560.10", date="2026-02-01")
+    _project(Path("retuned"), tree, 1.5, timing="500 replays", date="2026-02-01")
 
 
 def _is_golden(name: str, text: str) -> None:

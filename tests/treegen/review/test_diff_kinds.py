@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from treegen_builders import DEVICE, KERNEL, REPOSITORY, error_of, planted, spec, write_project
+from treegen_builders import DEVICE, KERNEL, REPOSITORY, as_h100, error_of, planted, spec, write_project
 from treegen_diffs import BEST, MEDIUM, NARROW, WIDE, compared, of_device, project, write_modules
 
 from treegen.core.tree import Split, Tree
@@ -23,7 +23,7 @@ def _kinds(diff: Diff) -> dict[str, ComparisonKind]:
 
 def _project_of(folder: Path, trees: dict[str, Tree], tables: list[str], **devices: dict[str, Any]) -> Path:
     """A project with more devices and the modules of some."""
-    content = spec(tables=dict.fromkeys(tables, "tables/h100"))
+    content = spec(tables={key: as_h100() for key in tables})
     content["devices"] |= devices
     write_modules(write_project(folder, content), {(KERNEL, key): tree for key, tree in trees.items()})
     return folder

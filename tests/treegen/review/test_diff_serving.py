@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from treegen_builders import KERNEL, imported, spec, write_project, write_spec
+from treegen_builders import KERNEL, as_h100, imported, spec, write_project, write_spec
 from treegen_diffs import NARROW, write_modules
 
 from treegen.read.spec_file import read_spec
@@ -39,7 +39,7 @@ GPUS = {
 
 
 def _content(devices: dict[str, dict[str, Any]], tabled: list[str]) -> dict[str, Any]:
-    content = spec(constraints=[], tables=dict.fromkeys(tabled, "tables/h100"))
+    content = spec(constraints=[], tables={key: as_h100() for key in tabled})
     return {**content, "devices": devices}
 
 

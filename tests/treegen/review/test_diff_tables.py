@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from treegen_builders import CONFIGS, FEATURES, Cell, Row, planted, spec, time_rows
-from treegen_diffs import BEST, NARROW, compared, of_device, project
+from treegen_builders import CONFIGS, DEVICE, FEATURES, Cell, Row, error_of, planted, spec, time_rows
+from treegen_diffs import BEST, MEDIUM, NARROW, compared, of_device, project
 
-from treegen.core.tree import Tree
+from treegen.core.tree import Split, Tree
+from treegen.review.diff.price import Verdict
 from treegen.review.diff.table_change import TableChange
+from treegen.review.diff.wording import contradiction, regressions, summary
 
 SHAPES: list[Row] = [(rows, columns, 2) for rows in (1, 8, 64) for columns in (1, 8, 64)]
 
@@ -107,3 +109,79 @@ def test_tables_that_share_no_feature_share_no_scenario(tmp_path: Path) -> None:
     after = project(tmp_path / "new", NARROW, content, **only("columns"))
     found = of_device(compared(before, after)).table
     assert found is not None and (found.common, found.drift) == (0, None)
+
+
+# Which table judges
+
+
+WORSE = Split("area", 64, NARROW, MEDIUM)
+"""It launches MEDIUM where WIDE is best by `planted`."""
+
+
+def _slow_wide(row: Row) -> list[float]:
+    narrow, medium, wide = planted(row)
+    return [narrow, medium, 10 * wide]
+
+
+@pytest.mark.parametrize("key", ["driver", "torch", "triton", "source_hash"])
+def test_the_old_table_informs_where_the_software_changed(tmp_path: Path, key: str) -> None:
+    """By the old table MEDIUM is slower than WIDE, by the new one faster: a correct tree after a change."""
+    before = project(tmp_path / "old", shapes=SHAPES)
+    after = project(tmp_path / "new", WORSE, shapes=SHAPES, times=_slow_wide, **{key: "another"})
+    diff = compared(before, after)
+    found = of_device(diff)
+    assert [price.verdict for price in found.overall] == [Verdict.FASTER, Verdict.SLOWER]
+    assert found.judges == ("by the new table",) and not diff.regresses
+    assert found.note is not None and found.note.endswith("changed, so the old table only informs")
+    assert "nothing regresses" in summary(diff) and "contradict" not in summary(diff)
+    assert regressions(found) == [] and contradiction(found) == ""
+
+
+def test_the_old_table_judges_where_nothing_changed(tmp_path: Path) -> None:
+    before = project(tmp_path / "old", shapes=SHAPES)
+    after = project(tmp_path / "new", WORSE, shapes=SHAPES, times=_slow_wide, date="2026-02-01")
+    diff = compared(before, after)
+    assert diff.regresses and of_device(diff).judges == ("by the new table", "by the old table")
+    assert "the tables contradict each other about scale on nvidia_h100" in summary(diff)
+    assert "regresses" not in summary(diff), "by the new table it is faster"
+
+
+def test_a_change_that_both_tables_find_slower_regresses_after_new_software_too(tmp_path: Path) -> None:
+    before = project(tmp_path / "old", shapes=SHAPES)
+    after = project(tmp_path / "new", WORSE, shapes=SHAPES, driver="another")
+    diff = compared(before, after)
+    assert diff.regresses and "scale on nvidia_h100 regresses" in summary(diff)
+
+
+@pytest.mark.parametrize("factor", [1e-3, 0.09, 11, 1e6])
+def test_times_in_another_unit_are_refused_unless_they_are_meant(tmp_path: Path, factor: float) -> None:
+    before = project(tmp_path / "old", shapes=SHAPES)
+    after = project(
+        tmp_path / "new", shapes=SHAPES, times=lambda row: [float(f"{t:.5g}") for t in _times(factor)(row)]
+    )
+    line = error_of(lambda: compared(before, after))
+    assert "those of the old table; tables hold microseconds" in line and "--expect-jump" in line
+    assert not compared(before, after, expect_jump=True).regresses
+
+
+def test_a_tenth_of_the_cells_may_jump(tmp_path: Path) -> None:
+    before = project(tmp_path / "old", shapes=SHAPES)
+    rows = time_rows(SHAPES, _times(20))
+    for row in rows:
+        row[2:] = row[2:] if row[0] != "s001" else [float(cell) / 20 for cell in row[2:]]
+    after = project(tmp_path / "new", shapes=SHAPES, rows=rows)
+    assert of_device(compared(before, after)).table is not None
+
+
+def test_a_table_of_another_gpu_is_refused_unless_the_spec_states_it(tmp_path: Path) -> None:
+    """The new one with an error; an old one prices nothing."""
+    name = {"name": "NVIDIA B200"}
+    plain = project(tmp_path / "plain", shapes=SHAPES)
+    other = project(tmp_path / "other", shapes=SHAPES, device=name)
+    line = error_of(lambda: compared(plain, other))
+    assert "was measured on 'NVIDIA B200', which is no name of nvidia_h100" in line
+    note = of_device(compared(other, plain)).note
+    assert note is not None and note.startswith("the old table cannot price this change:")
+    content = spec(tables={DEVICE: {"folder": "tables/h100", "measured_on": "NVIDIA B200"}})
+    stated = project(tmp_path / "stated", BEST, content, shapes=SHAPES, device=name)
+    assert of_device(compared(plain, stated)).table is not None

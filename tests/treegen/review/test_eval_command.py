@@ -58,7 +58,7 @@ def project(tmp_path: Path) -> Path:
 def two_devices(tmp_path: Path) -> Path:
     """A measured H100 and a MI300X of which only the winners are known."""
     content = spec(tables={DEVICE: "tables/h100", "amd_mi300x": "tables/mi300x"})
-    mi300x = {"names": ["MI300X"], "vendor": "amd", "limits": {"shared_memory": 65536}}
+    mi300x = {"names": ["AMD Instinct MI300X"], "vendor": "amd", "limits": {"shared_memory": 65536}}
     content["devices"]["amd_mi300x"] = mi300x
     write_winners(tmp_path / "tables/mi300x", device={"name": "AMD Instinct MI300X"})
     return write_project(tmp_path, content)
@@ -144,7 +144,7 @@ def test_failed_and_unmeasured_choices_are_counted(tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(EvalSettings(path, folds=4, curves=False, out=out, jobs=1), _always_wide)
     ours = _figures(out)["assessments"][0]["rows"][0]["quality"]
-    assert (ours["choices"], ours["failed"], ours["unmeasured"]) == (32, 8, 8)
+    assert (ours["choices"], ours["failed"], ours["unmeasured"]) == (16, 4, 4)
     assert ours["slowdown"] == pytest.approx(2**0.5, abs=1e-5)
     assert (ours["timed_slowdown"], ours["worst"]) == (1.0, 1.0)
 
@@ -321,6 +321,6 @@ def test_the_command_quotes_what_a_shell_would_split() -> None:
     against = (Path("a b"), Path("c"))
     settings = EvalSettings(Path("my spec.yaml"), "scale", DEVICE, against=against, out=Path("out\n"), jobs=3)
     assert command_line(settings) == (
-        "treegen eval --spec 'my spec.yaml' --kernel scale --device nvidia_h100 --folds 5 --repeats 2 "
+        "treegen eval --spec 'my spec.yaml' --kernel scale --device nvidia_h100 --folds 5 --repeats 1 "
         "--against 'a b' --against c --out 'out\\n'"
     )

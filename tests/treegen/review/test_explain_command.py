@@ -18,6 +18,7 @@ from treegen_builders import (
     FEATURES,
     KERNEL,
     REPOSITORY,
+    as_h100,
     build,
     grid,
     spec,
@@ -86,7 +87,7 @@ def test_options_may_stand_before_the_features(project: Path, explained: Explain
 def test_a_device_without_module_is_refused_by_name_and_passed_over_otherwise(
     tmp_path: Path, explained: Explain, refusal: Callable[..., str]
 ) -> None:
-    content: dict[str, Any] = spec(tables={DEVICE: "tables/h100", "gpu_b": "tables/h100"})
+    content: dict[str, Any] = spec(tables={DEVICE: "tables/h100", "gpu_b": as_h100()})
     content["devices"]["gpu_b"] = {"names": ["B"], "vendor": "nvidia", "limits": {"shared_memory": 1}}
     path = write_project(tmp_path, content)
     assert build(path) == 0
@@ -102,7 +103,9 @@ def test_a_device_without_module_is_refused_by_name_and_passed_over_otherwise(
 def test_text_from_outside_is_neither_a_terminal_escape_nor_markup(
     tmp_path: Path, explained: Explain
 ) -> None:
-    path = write_project(tmp_path, device={"name": "GPU \x1b[2J\u202e[bold]x[/bold] :smile:"})
+    name = "GPU \x1b[2J\u202e[bold]x[/bold] :smile:"
+    content = spec(tables={DEVICE: {"folder": "tables/h100", "measured_on": name}})
+    path = write_project(tmp_path, content, device={"name": name})
     assert build(path) == 0
     text = explained(path, "rows=8")
     assert "GPU \\x1b[2J\\u202e[bold]x[/bold] :smile:" in text

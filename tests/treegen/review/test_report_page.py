@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 pytest.importorskip("matplotlib")
 
@@ -51,7 +52,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         words={"area": "cells", "rows": "row count"},
         regimes={"low": "rows <= 8", "high": "rows > 8"},
     )
-    content["devices"][WINNERS] = {"names": ["MI300X"], "vendor": "amd", "limits": {"shared_memory": 65536}}
+    mi300x = {"names": ["AMD Instinct MI300X"], "vendor": "amd", "limits": {"shared_memory": 65536}}
+    content["devices"][WINNERS] = mi300x
     write_winners(folder / "tables/mi300x", shapes=SHAPES, device={"name": "AMD Instinct MI300X"})
     path = write_project(folder, content, shapes=SHAPES, times=_noisy)
     assert build(path) == 0
@@ -163,6 +165,9 @@ def test_it_loads_nothing_and_runs_nothing(page: _Reader) -> None:
 def test_nothing_from_a_table_is_markup(copy: Path, page: _Reader) -> None:
     run = {"device": {"name": HOSTILE}, "timing": HOSTILE, "driver": HOSTILE, "date": HOSTILE}
     write_table(copy.parent / "tables/h100", shapes=SHAPES, times=_noisy, **run)
+    content = yaml.safe_load(copy.read_text())
+    content["kernels"]["scale"]["tables"][DEVICE] = {"folder": "tables/h100", "measured_on": HOSTILE}
+    copy.write_text(yaml.safe_dump(content))
     text = _page(copy)
     found = _Reader(text)
     assert found.text.count(" ".join(HOSTILE.split())) == 4

@@ -192,8 +192,9 @@ def test_no_repository(repository: Path, tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_folders_are_named_literally(repository: Path) -> None:
     """git takes `:(...)` for a pattern where it may."""
-    content = {**spec(), "output": ":(exclude)out"}
+    content = {**spec(), "output": ":(exclude)/out"}
     (repository / "treegen.yaml").write_text(yaml_text(content))
-    (repository / "generated").rename(repository / ":(exclude)out")
+    (repository / ":(exclude)").mkdir()
+    (repository / "generated").rename(repository / ":(exclude)/out")
     commit(repository)
-    assert ":(exclude)out/scale/nvidia_h100.py" in _lay_out(repository)
+    assert ":(exclude)/out/scale/nvidia_h100.py" in _lay_out(repository)

@@ -284,15 +284,38 @@ def test_fresh_trees_that_are_better_where_they_were_not_fitted_win(base: Proble
     made, old = _halves(base), Leaf(base.configs[0])
     found = _keep(made, old, np.zeros((2, 64), dtype=np.int64), _best(made))
     assert (found.tree, found.origin) == (_best(made), TreeOrigin.FRESH)
-    assert found.why_fresh == "fresh trees choose better in scenarios that they have not seen, by 14.0%"
+    assert found.why_fresh == "a fresh tree chooses better by this table, by 14.0% +- 3.3%"
 
 
-def test_a_fresh_tree_that_is_better_only_where_it_was_fitted_does_not_win(base: Problem) -> None:
-    """It is perfect on the table, and held out no better than the old one."""
-    made, old = _halves(base), Leaf(base.configs[0])
+@pytest.mark.parametrize(("worse", "origin"), [(5, TreeOrigin.KEPT), (12, TreeOrigin.FRESH)])
+def test_a_fresh_tree_that_is_better_only_where_it_was_fitted_needs_more_proof(
+    base: Problem, worse: int, origin: TreeOrigin
+) -> None:
+    """It is perfect on the table, and held out no better than the old one: two or three standard errors."""
+    made, old = _turned(_served(base), _tree(base), slice(worse)), _tree(base)
     held_out = np.tile(_chosen(made, old), (2, 1))
     assert not _chosen(made, _best(made)).any()
-    assert _summary(_keep(made, old, held_out, _best(made))) == (old, TreeOrigin.KEPT, 0, 0)
+    assert _keep(made, old, held_out, _best(made)).origin is origin
+
+
+@pytest.mark.parametrize(("gain", "origin"), [(0.004, TreeOrigin.KEPT), (0.006, TreeOrigin.FRESH)])
+def test_a_fresh_tree_must_save_half_a_percent(base: Problem, gain: float, origin: TreeOrigin) -> None:
+    """Half of the scenarios lose: the mean counts, beside its own error."""
+    lost = round(math.log1p(gain) * UNIT)
+    mixed = _costs(base, lambda rows, columns: [0, 2 * lost, UNIT] if columns % 2 else [2 * lost, 0, UNIT])
+    found = _keep(mixed, Leaf(base.configs[0]), fresh=_best(mixed))
+    assert found.origin is origin
+    if found.forgone is not None:
+        assert found.forgone[0] == pytest.approx(math.log1p(gain), rel=1e-4)
+        assert found.forgone[1] == pytest.approx(math.log1p(gain) / math.sqrt(63), rel=1e-4)
+
+
+def test_what_else_changed_forbids_to_keep_a_tree(base: Problem) -> None:
+    made, fresh = _served(base), Leaf(base.configs[0])
+    unseen = np.full((1, 64), CAP, dtype=np.int64)
+    found = keep(made, fresh, lambda: unseen, _tree(made), changed="the budget changed")
+    assert (found.tree, found.origin, found.why_fresh) == (fresh, TreeOrigin.FRESH, "the budget changed")
+    assert keep(made, fresh, lambda: unseen, fresh, changed="the budget changed").origin is TreeOrigin.KEPT
 
 
 def test_folds_are_fitted_only_for_a_tree_that_is_better_where_it_was_fitted(base: Problem) -> None:
@@ -350,10 +373,10 @@ def test_a_drop_is_the_cost_before_minus_the_cost_after(base: Problem) -> None:
 
 @pytest.mark.parametrize(("weight", "origin"), [(1, TreeOrigin.KEPT), (100, TreeOrigin.FRESH)])
 def test_scenarios_count_by_their_weight(base: Problem, weight: int, origin: TreeOrigin) -> None:
-    """Fresh trees gain much in ten scenarios and lose a little in twenty."""
-    made, held_out = _turned(_served(base), _tree(base), slice(10)), np.zeros((1, 64), dtype=np.int64)
+    """Fresh trees gain much in six scenarios and lose a little in twenty."""
+    made, held_out = _turned(_served(base), _tree(base), slice(6)), np.zeros((1, 64), dtype=np.int64)
     weights = np.ones(64, dtype=np.int64)
-    weights[:10], held_out[0, 10:30] = weight, LOSES // 4
+    weights[:6], held_out[0, 6:26] = weight, LOSES // 4
     weighted = replace(made, weight=weights)
     assert _keep(weighted, _tree(made), held_out, _best(weighted)).origin is origin
 

@@ -99,7 +99,7 @@ def test_fresh_trees_that_win(made: Problem) -> None:
 
     found = rebuild(mixed, Leaf(mixed.configs[0]), fit)
     assert found.origin is TreeOrigin.FRESH and found.tree == found.fresh
-    assert found.why_fresh is not None and "have not seen" in found.why_fresh
+    assert found.why_fresh is not None and "by this table" in found.why_fresh
 
 
 def test_scenarios_count_as_those_of_the_previous_table_unless_said_otherwise(made: Problem) -> None:

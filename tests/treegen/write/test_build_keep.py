@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 import random
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,12 @@ def _plain(shape: Row) -> list[float]:
 
 
 def _write(
-    folder: Path, seed: int, times: Times = _times, shapes: list[Row] = SHAPES, noise: float = MUCH
+    folder: Path,
+    seed: int,
+    times: Times = _times,
+    shapes: list[Row] = SHAPES,
+    noise: float = MUCH,
+    **run: Any,
 ) -> None:
     rng = random.Random(seed)
     rows: list[list[Cell]] = [
@@ -64,7 +70,7 @@ def _write(
         for repeat in (1, 2, 3)
         for i, shape in enumerate(shapes)
     ]
-    write_table(folder / "tables/h100", shapes=shapes, rows=rows)
+    write_table(folder / "tables/h100", shapes=shapes, rows=rows, **run)
 
 
 def _project(folder: Path, times: Times = _times, noise: float = MUCH) -> Path:
@@ -82,10 +88,11 @@ def _origin(folder: Path) -> str:
 
 
 def _printed(capsys: Capture) -> tuple[str, list[str]]:
-    """The tree's origin in the device's row, and the lines about the device below the table."""
+    """The tree's origin in the device's row, and the lines about it, without what keeping costs."""
     lines = capsys.readouterr().out.splitlines()
     (row,) = [line.split() for line in lines if line.startswith(f"{DEVICE} ")]
-    return row[5], [line for line in lines if line.startswith(f"scale on {DEVICE}: ")]
+    notes = [line for line in lines if line.startswith(f"scale on {DEVICE}: ")]
+    return row[5], [line for line in notes if "forgoes" not in line]
 
 
 # Noise
@@ -351,6 +358,66 @@ def test_scenarios_that_the_previous_table_lacked(tmp_path: Path) -> None:
     assert not found.has_other_scenarios(made)
     assert not Lock().has_other_scenarios(made)
     assert found.has_other_scenarios(problem(tmp_path, {"constraints": []}, shapes=SHAPES[:-1]))
+
+
+@pytest.mark.parametrize(
+    ("change", "run", "why"),
+    [
+        ({"tree": {"max_depth": 4, "max_leaves": 9}}, {}, "the budget of the spec"),
+        ({"derived": {"area": "rows * columns", "both": "rows + columns"}}, {}, "the features of the spec"),
+        ({"split_on": ["rows", "columns", "area"]}, {}, "the features of the spec"),
+        ({"objective": {"worst_case": 1}}, {}, "the objective of the spec"),
+        ({}, {"driver": "560.1"}, "the driver (550.54 to 560.1)"),
+        ({}, {"torch": "9.9", "triton": "8.8"}, "PyTorch (2.11.0 to 9.9) and Triton (3.6.0 to 8.8)"),
+        ({}, {"source_hash": "ffff"}, "the kernel's source"),
+        ({"words": {"rows": "batch"}}, {"date": "2026-03-01"}, ""),
+    ],
+)
+def test_a_tree_is_fitted_anew_where_its_basis_changed(
+    tmp_path: Path, capsys: Capture, change: dict[str, Any], run: dict[str, Any], why: str
+) -> None:
+    """The previous tree is not the fresh one: noise is redrawn."""
+    path = _project(tmp_path)
+    build(path)
+    write_spec(tmp_path, spec(**{"constraints": [], **change}))
+    _write(tmp_path, 1, **run)
+    capsys.readouterr()
+    assert build(path) == 0
+    origin, lines = _printed(capsys)
+    told = f"scale on {DEVICE}: the previous tree is not kept: {why} changed since it was fitted."
+    assert (origin, lines) == (("fresh", [told]) if why else ("kept", []))
+    assert build(path, "--check") == 0
+
+
+def test_what_keeping_forgoes_is_printed(tmp_path: Path, capsys: Capture) -> None:
+    path = _project(tmp_path)
+    build(path)
+    _write(tmp_path, 1)
+    capsys.readouterr()
+    assert build(path) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "forgoes" in line and DEVICE in line]
+    found = re.fullmatch(
+        rf"scale on {DEVICE}: a fresh tree is at (1\.\d+)x; the tree that is kept forgoes (-?\d\.\d+)% \+- "
+        r"(\d\.\d+)% of the time\. `treegen build --fresh` takes the fresh tree\.",
+        line,
+    )
+    assert found is not None and float(found[2]) <= 0.5 + 1.5 * float(found[3])
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e3])
+def test_times_in_another_unit_are_refused_unless_they_are_meant(
+    tmp_path: Path, refusal: Callable[..., str], factor: float
+) -> None:
+    path = _project(tmp_path)
+    build(path)
+    before = contents(tmp_path / "generated")
+    _write(tmp_path, 1, lambda shape: [factor * time for time in _times(shape)])
+    for options in ((), ("--fresh",), ("--check",)):
+        line = refusal(tmp_path, "build", "--spec", path, *options)
+        assert "those of the last build; tables hold microseconds" in line and "--expect-jump" in line
+    assert contents(tmp_path / "generated") == before
+    assert build(path, "--expect-jump") == 0
+    assert build(path) == 0
 
 
 # Where modules are read from

@@ -2,11 +2,14 @@
 
 import linecache
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from treegen.cli.main import main as treegen
 from triton_tune.bench import pool
 from triton_tune.cli.main import main
 from tuning_table import read_run
@@ -92,6 +95,13 @@ def test_a_dry_run_makes_no_table(run: Run) -> None:
     assert not Path("tuning_data").exists()
 
 
+def test_an_empty_table_is_filled_later(run: Run) -> None:
+    *_, line = run(*SCALED, "--empty")
+    assert line == f"{TABLE}: a table without times; treegen init {TABLE}"
+    assert read_run(TABLE).visits == () and treegen(["init", str(TABLE), "--spec", "-"]) == 0
+    assert any("12 of 12 scenarios" in line for line in run(*SCALED))
+
+
 WRONG = {
     "choose one with --kernel: scaled, sums": (lambda text: text, ()),
     "defines no Tuning called 'other'": (lambda text: text, ("--kernel", "other")),
@@ -129,3 +139,21 @@ def test_what_is_wrong_is_said_in_one_line(run: Run, message: str) -> None:
     (line,) = run(*arguments, code=2)
     assert line.startswith("triton-tune: ") and message in line, line
     assert not Path("tuning_data").exists()
+
+
+def without_torch(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command where neither torch nor Triton is installed."""
+    code = "import sys; sys.modules.update(torch=None, triton=None)\n"
+    code += f"from triton_tune.cli.main import main; sys.exit(main({list(arguments)!r}))"
+    root = Path(__file__).parents[3]
+    return subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+
+
+def test_help_needs_no_torch_and_a_run_says_what_it_needs() -> None:
+    helped = without_torch("--help")
+    assert helped.returncode == 0 and "a Python file that defines a Tuning" in helped.stdout
+    refused = without_torch("kernel.py")
+    assert (refused.returncode, refused.stderr.splitlines()) == (
+        2,
+        ["triton-tune: needs torch: pip install 'attn-kernels[tune]'"],
+    )

@@ -85,7 +85,7 @@ def _checks(spec: Spec, hooks: Mapping[str, HookProcess], jobs: int) -> dict[str
     ) -> CheckReport:
         hook = hooks.get(kernel.name)
         if hook is None:
-            return CheckReport(not_run=(f"the spec names no hook for {kernel.name}",))
+            return CheckReport(f"{kernel.name}: nothing, as the spec names no hook")
         try:
             described = hook.description
             if isinstance(described, MissingHook):

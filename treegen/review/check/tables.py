@@ -10,7 +10,7 @@ from treegen.core.errors import InputError
 from treegen.core.files import short, try_path
 from treegen.core.spec import Spec
 from treegen.core.table import Table
-from treegen.read.build_problem import build_problem
+from treegen.read.build_problem import spec_problem
 from treegen.read.table_file import read_table
 from treegen.review.check.report import CheckReport
 from treegen.review.words import counted
@@ -40,7 +40,7 @@ def check_tables(spec: Spec) -> CheckedTables:
         for device, folder in kernel.tables.items():
             try:
                 if folder in tables:
-                    build_problem(kernel, spec.devices[device], tables[folder])
+                    spec_problem(kernel, spec.devices[device], tables[folder])
             except InputError as error:
                 problems.append(f"for {kernel.name} on {device}: {error}")
                 usable = False

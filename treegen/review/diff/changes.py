@@ -10,6 +10,7 @@ import numpy.typing as npt
 from treegen.core.problem import Problem
 from treegen.core.spec import KernelSpec
 from treegen.core.tree import Region, Tree
+from treegen.review.diff.price import Verdict
 from treegen.review.diff.pricing_tables import PricedChoices
 from treegen.review.diff.results import ConfigChange
 from treegen.review.regions import TreeDifference, holds, hull, tree_differences, without_bounds_of
@@ -48,6 +49,8 @@ def _change(
     old, new = difference.old, difference.new
     rows = [priced.rows_of(old, new) for priced in choices]
     regions = list(difference.regions)
+    prices = tuple(priced.price(held) for priced, held in zip(choices, rows, strict=True))
+    slower = [price.verdict is Verdict.SLOWER for price in prices]
     counts = [_scenarios_in(region, choices[0].problem, rows[0]) if choices else 0 for region in regions]
     order = sorted(range(len(counts)), key=lambda place: -counts[place])
     return ConfigChange(
@@ -57,7 +60,8 @@ def _change(
         where=tuple(region_words(without_bounds_of(box, regions[place]), kernel) for place in order),
         empty=counts.count(0),
         measured=_measured_words(choices[0].problem, rows[0]) if choices else "",
-        prices=tuple(priced.price(held) for priced, held in zip(choices, rows, strict=True)),
+        prices=prices,
+        regresses=any(bad and priced.judges for bad, priced in zip(slower, choices, strict=True)),
     )
 
 

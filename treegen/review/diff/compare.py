@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from treegen.core.errors import InputError, shown
-from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, Spec
+from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, Spec, is_model
 from treegen.core.table import Table
 from treegen.core.tree import size
 from treegen.read.table_file import read_table
@@ -21,13 +21,16 @@ from treegen.review.diff.snapshots import Snapshot
 _MEANINGS = {"config.py": "the launch config's type", "__init__.py": "which module serves which GPU"}
 
 
-def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
+def compare(old: Snapshot, new: Snapshot, threshold: float, *, expect_jump: bool = False) -> Diff:
     """Everything that differs between two snapshots. threshold: the accepted slowdown, above 1.
 
-    Raises InputError for a table of the new snapshot that cannot be read.
+    Raises InputError for a table of the new snapshot that cannot be read, and for times that all changed by
+    10x or more, unless `expect_jump`.
     """
     read = cache(read_table)  # several devices may share a table
-    comparisons = tuple(_compare_module(old, new, key, threshold, read) for key in _keys(old, new))
+    comparisons = tuple(
+        _compare_module(old, new, key, threshold, read, expect_jump=expect_jump) for key in _keys(old, new)
+    )
     return Diff(old.label, new.label, threshold, comparisons, _other_files(old, new))
 
 
@@ -41,7 +44,13 @@ def _keys(old: Snapshot, new: Snapshot) -> list[ModuleKey]:
 
 
 def _compare_module(
-    old: Snapshot, new: Snapshot, key: ModuleKey, threshold: float, read: Callable[[Path], Table]
+    old: Snapshot,
+    new: Snapshot,
+    key: ModuleKey,
+    threshold: float,
+    read: Callable[[Path], Table],
+    *,
+    expect_jump: bool,
 ) -> ModuleComparison:
     before, after = old.modules.get(key), new.modules.get(key)
     kind = served = None
@@ -60,7 +69,7 @@ def _compare_module(
     if before is None or after is None:
         return ModuleComparison(*key, kind or ComparisonKind.INCOMPARABLE)
     device = before.device if kind is ComparisonKind.REMOVED else after.device
-    tables = find_pricing_tables(old, new, after.kernel, device, read)
+    tables = find_pricing_tables(old, new, after.kernel, device, read, expect_jump=expect_jump)
     choices = [table.price_choices(before, after, threshold) for table in tables.tables]
     changes = config_changes(with_new_names(before, after), after.tree, after.kernel, choices)
     if kind is None and changes:
@@ -70,7 +79,8 @@ def _compare_module(
         kind or (ComparisonKind.SAME if before.text == after.text else ComparisonKind.TEXT),
         note=tables.note,
         served=served,
-        judges=tuple(table.label for table in tables.tables),
+        priced_by=tuple(table.label for table in tables.tables),
+        judges=tuple(table.label for table in tables.tables if table.judges),
         overall=tuple(priced.overall() for priced in choices),
         changes=changes,
         leaves=(size(before.tree), size(after.tree)),
@@ -112,7 +122,7 @@ def _serving_devices(spec: Spec, kernel: str, device: DeviceSpec) -> list[str]:
         key=lambda pair: -len(pair[0]),
     )
     by_model = [
-        key for name, key in names if any(_is_model(device_name, name) for device_name in device.names)
+        key for name, key in names if any(is_model(device_name, name) for device_name in device.names)
     ]
     by_architecture = [
         candidate.key for candidate in known if candidate.arch is not None and candidate.arch == device.arch
@@ -123,10 +133,6 @@ def _serving_devices(spec: Spec, kernel: str, device: DeviceSpec) -> list[str]:
         if not candidate.names and candidate.arch is None and candidate.vendor == device.vendor
     ]
     return [*by_model, *by_architecture[:1], *by_vendor[:1], FALLBACK_DEVICE]
-
-
-def _is_model(name: str, model: str) -> bool:
-    return name == model or name.startswith((f"{model} ", f"{model}-"))
 
 
 def _other_files(old: Snapshot, new: Snapshot) -> dict[str, str]:

@@ -85,7 +85,7 @@ def _overall_table(comparison: ModuleComparison) -> Iterator[str]:
             text(wording.scenario_words(price.worst)),
             text(wording.scenario_words(price.best)),
         )
-        for label, price in zip(comparison.judges, comparison.overall, strict=True)
+        for label, price in zip(comparison.priced_by, comparison.overall, strict=True)
     )
     yield from _table(("all scenarios", "time", "worst", "best"), rows)
 
@@ -101,7 +101,7 @@ def _changes_table(comparison: ModuleComparison) -> Iterator[str]:
         )
         for change in comparison.changes[: wording.SHOWN]
     )
-    yield from _table(("launches", "where", "measured there", "scenarios", *comparison.judges), rows)
+    yield from _table(("launches", "where", "measured there", "scenarios", *comparison.priced_by), rows)
 
 
 def _price_cell(price: Price) -> str:

@@ -38,10 +38,7 @@ class ConfigChange:
     empty: int  # regions without a measured scenario
     measured: str  # the raw features of the measured scenarios in these regions, in words
     prices: tuple[Price, ...]  # of these scenarios, one for each pricing table
-
-    @property
-    def regresses(self) -> bool:
-        return any(price.verdict is Verdict.SLOWER for price in self.prices)
+    regresses: bool  # whether a table that judges finds it slower than allowed
 
 
 @dataclass(frozen=True)
@@ -53,16 +50,23 @@ class ModuleComparison:
     kind: ComparisonKind
     note: str | None = None  # why something could not be compared
     served: str | None = None  # the device whose module serves this GPU in the snapshot without its module
-    judges: tuple[str, ...] = ()  # the labels of the pricing tables
+    priced_by: tuple[str, ...] = ()  # the labels of the pricing tables
+    judges: tuple[str, ...] = ()  # of these, the tables whose verdict counts; the others only inform
     overall: tuple[Price, ...] = ()  # of all scenarios, one for each pricing table
     changes: tuple[ConfigChange, ...] = ()
     leaves: tuple[int, int] | None = None  # before and after, guards included
     table: TableChange | None = None
 
     @property
+    def judged(self) -> tuple[Price, ...]:
+        """The prices of all scenarios by the tables that judge."""
+        pairs = zip(self.priced_by, self.overall, strict=True)
+        return tuple(price for label, price in pairs if label in self.judges)
+
+    @property
     def regresses(self) -> bool:
         """Return whether something is slower than allowed, or the new module cannot be read."""
-        slower = any(price.verdict is Verdict.SLOWER for price in self.overall)
+        slower = any(price.verdict is Verdict.SLOWER for price in self.judged)
         unreadable = self.kind is ComparisonKind.UNREADABLE
         return unreadable or slower or any(change.regresses for change in self.changes)
 
@@ -73,7 +77,14 @@ class ModuleComparison:
     @property
     def unpriced(self) -> bool:
         """Return whether shapes may launch other configs and no table prices that."""
-        return not self.launches_the_same and self.kind is not ComparisonKind.UNREADABLE and not self.judges
+        return (
+            not self.launches_the_same and self.kind is not ComparisonKind.UNREADABLE and not self.priced_by
+        )
+
+    @property
+    def has_price(self) -> bool:
+        """Return whether a table prices scenarios that launch another config."""
+        return bool(self.overall) and self.overall[0].changed > 0 and self.overall[0].ratio is not None
 
     @property
     def has_news(self) -> bool:

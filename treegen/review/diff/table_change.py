@@ -14,6 +14,7 @@ from treegen.core.problem import Problem
 from treegen.core.spec import Config
 from treegen.core.table import Cells, Table
 from treegen.review.eval.stability import common_rows
+from treegen.write.lock import MOST_JUMP
 
 _FEWEST_CELLS = 5  # that a config needs to be named
 _LEAST_DRIFT = 0.05  # of a config's log times, to be named
@@ -40,6 +41,11 @@ class Drift:
     ratio: float  # geometric mean
     low: float  # 5th percentile
     high: float  # 95th percentile
+
+    @property
+    def jumps(self) -> bool:
+        """Return whether nearly all cells changed by `MOST_JUMP` or more, as in another unit."""
+        return self.low >= MOST_JUMP or self.high <= 1 / MOST_JUMP
 
 
 @dataclass(frozen=True)

@@ -41,14 +41,14 @@ def _show_comparison(comparison: ModuleComparison, console: Console) -> None:
         _print(console, comparison.note)
     if comparison.changes and comparison.overall:
         _print(console, "all scenarios")
-        for label, price in zip(comparison.judges, comparison.overall, strict=True):
+        for label, price in zip(comparison.priced_by, comparison.overall, strict=True):
             ends = [Text(wording.scenario_words(end)) for end in (price.worst, price.best) if end is not None]
             _print(console, Text("; ").join([_priced(label, price), *ends]), 4)
     if wording.contradiction(comparison):
         _print(console, wording.contradiction(comparison), 4, "bold")
     for change in comparison.changes[: wording.SHOWN]:
         console.print()
-        _show_change(change, comparison.judges, console)
+        _show_change(change, comparison.priced_by, console)
     if wording.hidden(comparison):
         console.print()
         _print(console, wording.hidden(comparison))

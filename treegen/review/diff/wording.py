@@ -12,6 +12,9 @@ from treegen.review.words import counted
 SHOWN = 12
 """The most changes of a module that are shown; the others are counted."""
 
+SHOWN_IN_SUMMARY = 4
+"""The most modules of which the summary states a figure."""
+
 _MOST_REGRESSIONS = 6  # listed above the tables of a module
 
 _LEGEND = (
@@ -27,16 +30,32 @@ def summary(diff: Diff) -> str:
     unreadable = [module for module in comparisons if module.kind is ComparisonKind.UNREADABLE]
     slower = [module for module in comparisons if module.regresses and module not in unreadable]
     unpriced = [module for module in comparisons if module.unpriced]
+    contradicted = [module for module in slower if contradiction(module)]
     parts = ["All modules launch the same"]
     if changed:
         parts = [f"{changed} of {counted(len(comparisons), 'module')} changed"]
     if unreadable:
         parts.append(f"{_names(unreadable)} cannot be read")
-    subject = f"{_names(slower)} regress{'es' if len(slower) == 1 else ''}" if slower else "nothing regresses"
-    parts.append(f"{subject} by more than noise and {_size(diff.threshold)}")
+    worse = [module for module in slower if module not in contradicted]
+    if contradicted:
+        parts.append(f"the tables contradict each other about {_names(contradicted)}")
+    if worse or not contradicted:
+        subject = (
+            f"{_names(worse)} regress{'es' if len(worse) == 1 else ''}" if worse else "nothing regresses"
+        )
+        parts.append(f"{subject} by more than noise and {_size(diff.threshold)}")
+    figures = [f"{_names([module])} {_overall_words(module)}" for module in comparisons if module.has_price]
+    if figures:
+        parts.append(f"time over all scenarios: {', '.join(figures[:SHOWN_IN_SUMMARY])}")
     if unpriced:
         parts.append(f"no table prices {_names(unpriced)}")
     return "; ".join(parts) + "."
+
+
+def _overall_words(comparison: ModuleComparison) -> str:
+    """`-19% +- 0.2% by the new table`, for each table that judges."""
+    pairs = zip(comparison.judges, comparison.judged, strict=True)
+    return " and ".join(f"{price_words(price)} {label}" for label, price in pairs)
 
 
 def legend(diff: Diff) -> str:
@@ -68,12 +87,12 @@ def title(comparison: ModuleComparison) -> str:
 def regressions(comparison: ModuleComparison) -> list[str]:
     """The prices that noise and threshold do not allow; the first few, and how many more."""
     lines = []
-    for label, price in zip(comparison.judges, comparison.overall, strict=True):
-        if price.verdict is Verdict.SLOWER:
+    for label, price in zip(comparison.priced_by, comparison.overall, strict=True):
+        if price.verdict is Verdict.SLOWER and label in comparison.judges:
             lines.append(f"{price_words(price)} over all scenarios {label}")
     for change in comparison.changes:
-        for label, price in zip(comparison.judges, change.prices, strict=True):
-            if price.verdict is Verdict.SLOWER:
+        for label, price in zip(comparison.priced_by, change.prices, strict=True):
+            if price.verdict is Verdict.SLOWER and label in comparison.judges:
                 where = counted(price.scenarios, "scenario")
                 lines.append(f"{price_words(price)} in {where} {label}: {change.what}")
     more = len(lines) - _MOST_REGRESSIONS
@@ -81,8 +100,8 @@ def regressions(comparison: ModuleComparison) -> list[str]:
 
 
 def contradiction(comparison: ModuleComparison) -> str:
-    """A warning if one table says faster and the other one slower; empty otherwise."""
-    if not {Verdict.FASTER, Verdict.SLOWER} <= {price.verdict for price in comparison.overall}:
+    """A warning if of the tables that judge one says faster and the other one slower; empty otherwise."""
+    if not {Verdict.FASTER, Verdict.SLOWER} <= {price.verdict for price in comparison.judged}:
         return ""
     return "The tables contradict each other: one of them is wrong, or what runs the kernel has changed."
 

@@ -11,10 +11,12 @@ from treegen.core.errors import InputError, shown
 from treegen.core.problem import Problem
 from treegen.core.spec import KernelSpec, Spec
 from treegen.core.table import Cells, Table
+from treegen.crossval.evaluate import FOLDS, REPEATS
 from treegen.fit.significance import copies
-from treegen.read.build_problem import build_problem
+from treegen.read.build_problem import build_problem, spec_problem
 from treegen.read.spec_file import find_spec, read_spec
 from treegen.read.table_file import read_table
+from treegen.review.words import left_out_words
 from treegen.write.lock import digests
 
 
@@ -25,8 +27,8 @@ class EvalSettings:
     spec: Path | None = None  # None: treegen.yaml in this folder
     kernel: str | None = None  # None: all
     device: str | None = None  # None: all
-    folds: int = 5  # at least 2, and no more than a table has different scenarios
-    repeats: int = 2  # shuffles
+    folds: int = FOLDS  # at least 2, and no more than a table has different scenarios
+    repeats: int = REPEATS  # shuffles
     curves: bool = True  # whether to compute learning curves
     against: tuple[Path, ...] = ()  # folders of further tables
     out: Path | None = None  # None: write nothing
@@ -43,6 +45,7 @@ class TableSource:
     scenarios: int  # those with a config that may be launched
     left_out: int  # the others
     configs: int
+    why_left_out: str = ""  # in words; empty if there are none
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def read_tables(settings: EvalSettings) -> list[EvalTable]:
     used: set[Path] = set()
     eval_tables = []
     for kernel, device in selected:
-        problem = build_problem(kernel, spec.devices[device], tables[kernel.tables[device]])
+        problem = spec_problem(kernel, spec.devices[device], tables[kernel.tables[device]])
         if (distinct := int(copies(problem.features).max()) + 1) < settings.folds:
             what = f"has {distinct} different scenarios, fewer than {settings.folds} folds"
             raise InputError(problem.table.folder, what)
@@ -114,4 +117,12 @@ def _source(problem: Problem, root: Path) -> TableSource:
     table = problem.table
     path = Path(os.path.relpath(table.folder, root)).as_posix()
     configs = len(problem.configs)
-    return TableSource(path, digests(table.folder), table.cells, len(problem.cost), problem.left_out, configs)
+    return TableSource(
+        path,
+        digests(table.folder),
+        table.cells,
+        len(problem.cost),
+        problem.left_out,
+        configs,
+        left_out_words(problem),
+    )

@@ -188,7 +188,8 @@ def won(share: float) -> str:
 
 
 def _size_words(source: TableSource) -> str:
-    left_out = f" ({source.left_out} more left out)" if source.left_out else ""
+    why = f": {source.why_left_out}" if source.why_left_out else ""
+    left_out = f" ({source.left_out} more left out{why})" if source.left_out else ""
     return f"{source.scenarios} scenarios{left_out} x {source.configs} configs"
 
 

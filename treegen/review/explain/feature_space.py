@@ -11,6 +11,7 @@ import numpy.typing as npt
 from treegen.core.problem import Problem
 
 _USUAL = 0.99
+_APART = 16.0  # doublings between two words
 _SAMPLE = 2048  # scenarios whose nearest others are looked up
 
 Floats = npt.NDArray[np.float64]
@@ -20,15 +21,17 @@ Floats = npt.NDArray[np.float64]
 class FeatureSpace:
     """Scenarios as points whose coordinates are features, in doublings.
 
-    points: [scenarios, names] float64, log2 of the values (of 1 where they are lower).
+    points: [scenarios, names] float64, log2 of the values (of 1 where they are lower). Values that stand for
+    words lie so far apart that shapes with the same words are nearer.
     """
 
     names: tuple[str, ...]
     points: Floats
+    kinds: Mapping[str, list[int]]  # the integers that stand for words, in ascending order, by feature
 
     def at(self, values: Mapping[str, int]) -> Floats:
         """[names] the point of a shape."""
-        return _logarithms([values[name] for name in self.names])
+        return np.array([_coordinate(values[name], self.kinds.get(name)) for name in self.names])
 
     def distances(self, point: Floats) -> Floats:
         """[scenarios] Euclidean distance to each in doublings, in steps of 10^-6 so that ties are exact."""
@@ -48,11 +51,14 @@ def feature_space(problem: Problem, names: Iterable[str] | None = None) -> Featu
     """The space of a problem's scenarios over some features; by default raw ones and those in `split_on`."""
     if names is None:
         names = [n for n in problem.names if n in problem.kernel.features or n in problem.split_on]
-    names = tuple(names)
-    return FeatureSpace(names, _logarithms([problem.column(name) for name in names]).T)
+    names, kinds = tuple(names), {name: sorted(words) for name, words in problem.kernel.values.items()}
+    points = np.stack([_coordinate(problem.column(name), kinds.get(name)) for name in names], axis=1)
+    return FeatureSpace(names, points, kinds)
 
 
-def _logarithms(values: npt.ArrayLike) -> Floats:
+def _coordinate(values: npt.ArrayLike, kind: list[int] | None) -> Floats:
+    if kind is not None:
+        return np.asarray(_APART * np.searchsorted(kind, values))
     return np.log2(np.maximum(values, 1).astype(np.float64))
 
 

@@ -13,7 +13,7 @@ from treegen.core.errors import InputError, shown
 from treegen.core.problem import UNTIMED, Problem
 from treegen.core.spec import Config, KernelSpec, Spec
 from treegen.core.table import Cells
-from treegen.read.build_problem import build_problem
+from treegen.read.build_problem import spec_problem
 from treegen.read.spec_file import find_spec, read_spec
 from treegen.read.table_file import read_table
 from treegen.review.compiled_trees import Module, read_trees
@@ -66,7 +66,7 @@ def read_tuned_module(spec_path: Path | None, kernel_name: str, device: str | No
         missing = spec.output / kernel.name / f"{key}.py"
         raise InputError(missing, "no such module; `treegen build` writes it")
     others = tuple(device for device in ready if device != key)
-    problem = build_problem(kernel, spec.devices[key], read_table(kernel.tables[key]))
+    problem = spec_problem(kernel, spec.devices[key], read_table(kernel.tables[key]))
     return with_times(spec, modules[kernel.name, key], others, problem)
 
 

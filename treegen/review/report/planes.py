@@ -70,7 +70,8 @@ def _regimes(problem: Problem) -> Iterator[tuple[str, Rows]]:
 
 def _varying(problem: Problem, rows: Rows, least: int) -> list[str]:
     """The raw features, in the spec's order, with at least so many values in these scenarios."""
-    known = (name for name in problem.kernel.features if name in problem.names)
+    words = problem.kernel.values  # make no axis
+    known = [name for name in problem.kernel.features if name in problem.names and name not in words]
     return [name for name in known if len(np.unique(problem.column(name)[rows])) >= least]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from treegen.core.problem import UNIT, Problem
-from treegen.core.spec import Config, KernelSpec, Regime
+from treegen.core.spec import Config, KernelSpec, Regime, is_model
 from treegen.core.table import Table
 from treegen.crossval.heldout import Quality
 from treegen.review.report.study import ModuleStudy
@@ -118,14 +118,14 @@ def table_sentence(study: ModuleStudy) -> str:
         configs = f"{configs} that won somewhere, of {tried:,} tried"
     left = ""
     if source.left_out:
-        left = f" ({source.left_out:,} more left out, as their best config breaks a constraint)"
+        left = f" ({source.left_out:,} more left out: {source.why_left_out})"
     return f"{source.scenarios:,} scenarios{left} {_TIMES} {configs}, measured on {table.device_name}."
 
 
 def stands_in(study: ModuleStudy) -> bool:
     """Return whether the table was measured on another GPU than the module is for."""
     measured, names = study.problem.table.device_name, study.problem.device.names
-    return not any(measured == name or measured.startswith((f"{name} ", f"{name}-")) for name in names)
+    return not any(is_model(measured, name) for name in names)
 
 
 def origin(table: Table) -> list[tuple[str, str]]:

@@ -11,9 +11,12 @@ import pytest
 import torch
 from tuning_workers import BATCHES, files
 
+from attn_kernels import Lengths, Model, Parts
+from attn_kernels.choose.recording import Recorder
 from attn_kernels.tuning.cli import main
 from attn_kernels.tuning.scenarios.recorded import read_recorded
 from attn_kernels.tuning.scenarios.serving import SETS
+from attn_kernels.tuning.scenarios.steps import STEP_SETS
 from attn_kernels.tuning.space.space import declared, declared_mixed
 
 REPOSITORY = Path(__file__).parents[4]
@@ -179,10 +182,11 @@ def test_mixed_attention_has_scenarios_and_configs_of_its_own(
     gpus(0)
     assert main.main(["--kernel", "mixed_attention", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    configs = len(declared_mixed())
-    assert lines[0].startswith("steps (digest ") and lines[1] == "96 scenarios at 5 shapes: 96 mixed"
-    assert lines[2].startswith(f"{configs} configs: ") and lines[3].startswith(f"{96 * configs} cells ")
-    assert lines[-1].startswith("next round of the strategy full: sweep, repeat 1, 96 scenarios, ")
+    configs, steps = len(declared_mixed()), len(STEP_SETS["steps"](0))
+    assert lines[0].startswith("steps (digest ")
+    assert lines[1] == f"{steps} scenarios at 5 shapes: {steps} mixed"
+    assert lines[2].startswith(f"{configs} configs: ") and lines[3].startswith(f"{steps * configs} cells ")
+    assert lines[-1].startswith(f"next round of the strategy full: sweep, repeat 1, {steps} scenarios, ")
 
 
 def test_of_a_file_mixed_attention_takes_the_batches_with_both_parts(
@@ -205,3 +209,33 @@ def test_whoever_reads_the_list_may_stop_early(
         monkeypatch.setattr(sys, "stdout", closed)
         assert main.main(["--scenarios", "quick", "--list-scenarios"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_recorded_file_is_drawn_from_and_compared_with_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["--scenarios", "batches.jsonl", "--max-scenarios", "2", "--list-scenarios"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    table = str(Path(__file__).parents[4] / "tuning_data" / "unified_attention" / "nvidia_h200")
+    assert main.main(["--scenarios", "batches.jsonl", "--outside", table]) == 0
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first == f"3 of 3 plans (100.0%), 3 of 3 recorded batches, lie outside of {table}"
+    assert all("plans  " in line and ": no scenario has num_query_heads=" in line for line in others)
+
+
+def test_only_a_recorded_file_can_be_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "neither a file nor" in refused(capsys, "--scenarios", "quick", "--outside", "nope")
+    assert refused(capsys, "--scenarios", "batches.jsonl", "--outside", "nope").startswith("nope: ")
+
+
+def test_what_a_process_recorded_is_tuned(capsys: pytest.CaptureFixture[str]) -> None:
+    recorder = Recorder(Path("recorded.jsonl"))
+    model = Model(4, 2, 32, 16, torch.float16)
+    decodes, prompts = Lengths(3, 3, 1, 40, 90), Lengths(2, 30, 20, 60, 75)
+    recorder.record(model, Lengths(5, 33, 20, 60, 165), Parts(decodes, prompts))
+    recorder.record(model, decodes)
+    recorder.write()
+    for kernel, scenarios in (("unified_attention", 2), ("mixed_attention", 1)):
+        arguments = ["--kernel", kernel, "--scenarios", "recorded.jsonl"]
+        assert main.main([*arguments, "--list-scenarios"]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == scenarios
+        assert main.main([*arguments, "--dry-run"]) == 0
+        assert capsys.readouterr().out.startswith("recorded.jsonl (digest ")

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.tuning.scenarios import recorded
-from attn_kernels.tuning.scenarios.recorded import read_counted, read_recorded, write_recorded
+from attn_kernels.tuning.scenarios.outside import outside
+from attn_kernels.tuning.scenarios.recorded import drawn, read_counted, read_recorded, write_recorded
 from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, scenario_of, shape_of
 from attn_kernels.tuning.scenarios.serving import SETS
 from triton_tune.core.errors import TuningError
+from tuning_table import create
 
 GOOD: dict[str, Any] = {
     "query_lens": [1, 1, 512],
@@ -306,3 +308,88 @@ def test_no_value_breaks_the_reader(
         assert str(error).isprintable()
     else:
         assert scenario.batch.num_query_tokens > 0
+
+
+def test_counts_of_lines_add_up_and_captured_graphs_are_left_out(path: Path) -> None:
+    path.write_text("\n".join([line(count=5), line(count=2), line(block_size=32), line(for_capture=True)]))
+    assert [(s.id, count) for s, count in read_counted(path).items()] == [("line-1", 7), ("line-3", 1)]
+    path.write_text(line(for_capture=True, count=3))
+    with pytest.raises(TuningError, match="holds no batch but those of captured graphs"):
+        read_counted(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"count": 0}, "count is 0, but at least 1 is needed"),
+        ({"count": 2.0}, "count is a float, but a plain int is needed"),
+        ({"count": 2**31}, "count is 2147483648, but at most 2147483647 is possible"),
+        ({"for_capture": 1}, "for_capture is 1, but true or false is needed"),
+    ],
+)
+def test_counts_and_flags_are_checked(path: Path, changes: dict[str, object], what: str) -> None:
+    with pytest.raises(TuningError, match=f"^{re.escape(str(path))}:1: {what}"):
+        read(path, line(**changes))
+
+
+def test_a_batch_in_parts_counts_as_both(path: Path) -> None:
+    path.write_text("\n".join([line(parts=True, count=4), line(parts=True, query_lens=[1, 1, 1]), line()]))
+    found = {s.id: (s.batch.query_lens, count) for s, count in read_counted(path, in_parts=True).items()}
+    assert found == {
+        "line-1.decodes": ((1, 1), 4),
+        "line-1.prompts": ((512,), 4),
+        "line-2": ((1, 1, 1), 1),
+        "line-3": ((1, 1, 512), 1),
+    }
+
+
+def test_frequent_batches_are_drawn_first_of_all(path: Path) -> None:
+    path.write_text("\n".join(line(context_lens=[n, n, 512], count=1 + 99 * (n < 10)) for n in range(1, 101)))
+    counts = read_counted(path)
+    assert drawn(counts, 100, 0) == drawn(counts, 10**6, 5) == tuple(counts)
+    frequent = [sum(counts[s] > 1 for s in drawn(counts, 9, seed)) for seed in range(200)]
+    assert all(len(drawn(counts, 9, seed)) == 9 for seed in range(20))
+    assert drawn(counts, 9, 3) == drawn(counts, 9, 3) != drawn(counts, 9, 4)
+    assert 7 < sum(frequent) / 200 < 9  # of 9; without weights it would be 0.8
+    assert min(frequent) < 9
+
+
+def table_of(folder: Path, scenarios: tuple[Scenario, ...]) -> Path:
+    create(
+        folder,
+        kernel="unified_attention",
+        device={"name": "a GPU"},
+        timing="none",
+        origin={"tool": "none"},
+        features=tuple(scenarios[0].batch.features),
+        configs=[{"id": "M16", "variant": "qblock", "block_m": 16}],
+        scenarios={s.id: list(s.batch.features.values()) for s in scenarios},
+    ).close()
+    return folder
+
+
+def test_what_lies_outside_of_a_table(tmp_path: Path, path: Path) -> None:
+    shape = Shape(HeadLayout(32, 8, 128))
+    measured = (
+        scenario_of("a", (1,), (64,), shape),
+        scenario_of("b", (1,) * 8, (900,) * 8, shape),
+    )
+    table = table_of(tmp_path / "table", measured)
+    path.write_text(
+        "\n".join(
+            [
+                line(query_lens=[[4, 1]], context_lens=[[4, 500]], count=10),
+                line(query_lens=[[4, 1]], context_lens=[[3, 500], 901], count=3),
+                line(query_lens=[[4, 1]], context_lens=[[4, 500]], head_size=64, count=7),
+            ]
+        )
+    )
+    counts = read_counted(path)
+    assert outside(counts, table, lambda batch: batch.features) == [
+        f"10 of 20 plans (50.0%), 2 of 3 recorded batches, lie outside of {table}",
+        "         7 plans  line-3: no scenario has num_query_heads=32, num_kv_heads=8, head_size=64, "
+        "block_size=16, kv_element_size=2",
+        "         3 plans  line-2: max_seq_len=901, but 64 to 900 was measured",
+    ]
+    with pytest.raises(TuningError, match="a table of other features"):
+        outside(counts, table, lambda batch: batch.mixed_features)

@@ -1,0 +1,189 @@
+"""Attention for transformers' continuous batching: importing this module registers ``paged|attn_kernels``.
+
+Transformers keeps a layer's keys in a tensor [slots, num_kv_heads, head_size], and tells each token's slot.
+Layers without a window have whole blocks of slots, which are the pages of the kernels. Layers with a window
+write over the slots of old tokens, so their keys are copied into pages at each step.
+"""
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
+from transformers import AttentionInterface
+
+from attn_kernels.core.model import Model
+from attn_kernels.core.structures import Plan
+from attn_kernels.launch.run import run
+from attn_kernels.planning.plan import plan
+
+NAME = "paged|attn_kernels"
+PAGE_SIZE = 16  # of copies
+
+
+@dataclass(slots=True)
+class LayerGroup:
+    """What the layers of one group share in a step."""
+
+    plan: Plan
+    copied: Tensor | None  # of each slot in the pages of copies, the token; None without copies
+
+
+@dataclass(slots=True)
+class PagedStep:
+    """What the layers of a step share, by group, heads, type and whether a graph is captured."""
+
+    groups: dict[tuple[object, ...], LayerGroup] = field(default_factory=dict)
+
+
+# A step ends when transformers drops its tensor of sequence starts.
+_steps: MutableMapping[Tensor, PagedStep] = WeakTensorKeyDictionary()
+# A captured graph reads what its plan holds, so that lives as long as the cache.
+_captured: MutableMapping[Any, list[LayerGroup]] = WeakKeyDictionary()
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator, unused-ignore]
+def paged_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Store a layer's new keys and values in the cache and compute its attention.
+
+    Args:
+        module: the layer.
+        query: [1, num_query_heads, tokens, head_size], float16 or bfloat16: sequences one after another.
+        key, value: [1, num_kv_heads, tokens, head_size] of the same dtype.
+        attention_mask: must be None.
+        dropout: must be 0.
+        scaling, softcap, s_aux: ``softmax_scale``, ``softcap`` and ``sinks`` of ``run``.
+        kwargs: what continuous batching passes: ``cache``, ``cu_seq_lens_q``, ``cu_seq_lens_k``,
+            ``max_seqlen_q``, ``max_seqlen_k``, ``read_index`` and ``write_index``.
+
+    Returns:
+        The output [1, tokens, num_query_heads, head_size], and None in place of weights.
+
+    Raises:
+        NotImplementedError: a mask or dropout; a call outside of continuous batching.
+        TypeError, ValueError: as ``plan`` and ``run``.
+    """
+    cache = kwargs.get("cache")
+    if cache is None:
+        raise NotImplementedError(
+            f"{NAME} needs the cache of continuous batching; use 'attn_kernels' elsewhere"
+        )
+    if dropout or attention_mask is not None:
+        what = f"dropout is {dropout}" if dropout else "attention_mask is given"
+        raise NotImplementedError(f"{what}, but {NAME} supports neither dropout nor masks")
+    layer = int(module.layer_idx)  # type: ignore[arg-type]
+    group, place = cache.layer_index_to_group_indices[layer]
+    window = cache.sliding_windows[layer]
+    window = None if window == 1 else window  # 1 stands for no window there
+    _, num_heads, tokens, head_size = query.shape
+    page_size = PAGE_SIZE if window else cache.block_size
+    model = Model(num_heads, key.shape[1], head_size, page_size, query.dtype)
+
+    capturing = query.is_cuda and torch.cuda.is_current_stream_capturing()
+    step = _steps.setdefault(kwargs["cu_seq_lens_q"], PagedStep())
+    at = (group, model, capturing)
+    if at not in step.groups:
+        step.groups[at] = _group(kwargs, group, window is not None, model, tokens)
+        if capturing:
+            _captured.setdefault(cache, []).append(step.groups[at])
+    shared = step.groups[at]
+
+    k_cache, v_cache = cache.key_cache[place], cache.value_cache[place]
+    if shared.copied is None:
+        slots = kwargs["write_index"][group]
+        k_cache.index_copy_(0, slots, key[0].transpose(0, 1))
+        v_cache.index_copy_(0, slots, value[0].transpose(0, 1))
+    else:
+        index = {name: kwargs[name] for name in ("read_index", "write_index")}
+        all_keys, all_values = cache.update(key_states=key, value_states=value, layer_idx=layer, **index)
+        k_cache, v_cache = all_keys[shared.copied], all_values[shared.copied]
+    rows = query[0].transpose(0, 1).contiguous()
+    # Rows that pad a step are in no sequence, so nothing is written there.
+    out = torch.zeros_like(rows) if shared.plan.for_capture else torch.empty_like(rows)
+    run(
+        shared.plan,
+        rows,
+        k_cache.view(-1, page_size, *k_cache.shape[1:]),
+        v_cache.view(-1, page_size, *v_cache.shape[1:]),
+        out=out,
+        softmax_scale=scaling,
+        sliding_window=window,
+        softcap=softcap or 0.0,
+        sinks=s_aux,
+    )
+    return out[None], None
+
+
+def _group(kwargs: Mapping[str, Any], group: int, windowed: bool, model: Model, tokens: int) -> LayerGroup:
+    """Plan a step for the layers of a group; never synchronises with a GPU."""
+    starts_q, starts_k, longest = kwargs["cu_seq_lens_q"], kwargs["cu_seq_lens_k"], kwargs["max_seqlen_k"]
+    if isinstance(starts_k, dict):
+        kind = "sliding_attention" if windowed else "full_attention"
+        starts_k, longest = starts_k[kind], longest[kind]
+    slots = kwargs["read_index"][group]
+    if not slots.numel():  # no sequence has tokens in the cache, so all keys are new
+        slots = kwargs["write_index"][group]
+    num_kv_tokens = slots.shape[0]
+    first, lens = starts_k[:-1].long(), starts_k.diff()
+    pages = -(-longest // model.block_size)
+    copied = None
+    if windowed:
+        table, copied = _pages_of_copies(first, lens, pages, num_kv_tokens, model.block_size)
+    else:
+        at = first[:, None] + torch.arange(pages, device=slots.device) * model.block_size
+        table = (slots[at.clamp(max=num_kv_tokens - 1)] // model.block_size).to(torch.int32)
+    made = plan(
+        starts_q[:],  # another object: a plan that held the key of its own entry would never be dropped
+        lens,
+        table,
+        model,
+        num_query_tokens=tokens,
+        max_query_len=kwargs["max_seqlen_q"],
+        max_seq_len=longest,
+        num_kv_tokens=num_kv_tokens,
+        # Steps for graphs are padded, so that any sequence may have all tokens; also before the capture, when
+        # what a graph launches is compiled.
+        for_capture=kwargs["max_seqlen_q"] == tokens > 1,
+    )
+    return LayerGroup(made, copied)
+
+
+def _pages_of_copies(
+    first: Tensor, lens: Tensor, pages: int, num_tokens: int, page_size: int
+) -> tuple[Tensor, Tensor]:
+    """Give each sequence whole pages of its own.
+
+    Args:
+        first, lens: of each sequence, its first token in the keys and its number of tokens.
+        pages: of the longest sequence.
+        num_tokens: of all sequences.
+
+    Returns:
+        The block table, and for each slot of all pages the token to copy; the last pages may be unused.
+    """
+    ends = ((lens + page_size - 1) // page_size).cumsum(0)
+    begins = ends - (lens + page_size - 1) // page_size
+    table = begins[:, None] + torch.arange(pages, device=lens.device)
+    count = num_tokens // page_size + len(lens)  # at least as many as all sequences need
+    slots = torch.arange(count * page_size, device=lens.device)
+    seqs = torch.searchsorted(ends, slots // page_size, right=True).clamp(max=len(lens) - 1)
+    inside = torch.minimum(slots - begins[seqs] * page_size, (lens[seqs] - 1).clamp(min=0))
+    tokens = (first[seqs] + inside).clamp(max=num_tokens - 1)
+    return table.clamp(max=count - 1).to(torch.int32), tokens
+
+
+AttentionInterface.register(NAME, paged_attention)

@@ -1,0 +1,139 @@
+"""One layer's attention in vLLM: stores the new keys and values, then runs the step's plan."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from vllm._custom_ops import reshape_and_cache_flash
+from vllm.forward_context import get_forward_context
+from vllm.v1.attention.backend import AttentionImpl, AttentionType
+
+from attn_kernels.core.checks import FP8
+from attn_kernels.engines.vllm_cache import cache_views
+from attn_kernels.engines.vllm_step import StepMetadata
+from attn_kernels.engines.vllm_supported import FP8_WORDS
+from attn_kernels.launch.run import run
+
+
+class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
+    """The implementation of one layer; arguments and methods are vLLM's.
+
+    Raises ValueError about a kind of attention that is not supported.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_size: int,
+        scale: float,
+        num_kv_heads: int | None = None,
+        alibi_slopes: list[float] | None = None,
+        sliding_window: int | None = None,
+        kv_cache_dtype: str = "auto",
+        logits_soft_cap: float | None = None,
+        attn_type: str = AttentionType.DECODER,
+        kv_sharing_target_layer_name: str | None = None,
+        sinks: Tensor | None = None,
+        **others: Any,
+    ) -> None:
+        if attn_type != AttentionType.DECODER:
+            raise ValueError(f"attn_kernels: attention type is {attn_type}, but decoder is needed")
+        for name, value in others.items():
+            if isinstance(value, Tensor) or value not in (None, False, -1):  # -1: no ``chunk_lookback``
+                raise ValueError(f"attn_kernels: {name} is {value!r}, but it is not supported")
+        self.num_heads = num_heads
+        self.head_size = head_size
+        self.scale = float(scale)
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        self.sliding_window = sliding_window
+        self.logits_soft_cap = float(logits_soft_cap or 0.0)
+        self.kv_cache_dtype = kv_cache_dtype
+        self.kv_sharing_target_layer_name = kv_sharing_target_layer_name
+        self.alibi_slopes = None if alibi_slopes is None else torch.tensor(alibi_slopes, dtype=torch.float32)
+        self.sinks = sinks
+        self._scaled = kv_cache_dtype in FP8_WORDS
+        self._stores = kv_sharing_target_layer_name is None
+        self.forget_cache()
+
+    @property
+    def features(self) -> frozenset[str]:
+        """The layer's features, as ``compile_ahead`` names them."""
+        words = {
+            "window": self.sliding_window is not None,
+            "softcap": self.logits_soft_cap != 0.0,
+            "alibi": self.alibi_slopes is not None,
+            "sinks": self.sinks is not None,
+            "scales": self._scaled,
+        }
+        return frozenset(word for word, present in words.items() if present)
+
+    def forward(
+        self,
+        layer: Any,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        kv_cache: Tensor,
+        attn_metadata: StepMetadata | None,
+        output: Tensor,
+        output_scale: Tensor | None = None,
+        output_block_scale: Tensor | None = None,
+    ) -> Tensor:
+        """Compute one layer; rows of ``output`` past the step's tokens stay as they are.
+
+        Args:
+            layer: holds the scales of the cache.
+            query: [rows, num_heads, head_size]. key, value: [rows, num_kv_heads, head_size]; rows may be
+                strided. None where the cache holds them already.
+            kv_cache: as ``cache_views`` takes it.
+            attn_metadata: None in a profiling run, which gives zeros.
+            output: [rows, num_heads, head_size], written in place.
+            output_scale, output_block_scale: must be None.
+
+        Returns:
+            output.
+        """
+        # A server runs this 32 to 80 times a step, and the CPU is what an eager step waits for.
+        if attn_metadata is None:
+            return output.zero_()
+        if kv_cache is not self._kv_cache:
+            self._bind(layer, kv_cache)
+        if output_scale is not None or output_block_scale is not None:
+            raise NotImplementedError("attn_kernels: output_scale is given, but outputs are not quantised")
+        k_store, v_store, k_cache, v_cache = self._views
+        if self._stores and key is not None and value is not None:
+            slots = get_forward_context().slot_mapping.get(layer.layer_name)
+            if slots is not None:
+                dtype = self.kv_cache_dtype
+                reshape_and_cache_flash(key, value, k_store, v_store, slots, dtype, *self._scales)
+        plan = attn_metadata.plans.get(self.num_heads) or attn_metadata.plan_for(self.num_heads)
+        out, tokens = output, plan.num_query_tokens
+        if query.shape[0] != tokens:  # padded for a piecewise graph
+            query, out = query[:tokens], output[:tokens]
+        run(plan, query, k_cache, v_cache, out=out, **self._options)
+        return output
+
+    def forget_cache(self) -> None:
+        """Drop the views of the layer's cache, which keep its memory."""
+        self._kv_cache: Tensor | None = None  # as vLLM passed it last
+        self._views: tuple[Tensor, ...] = ()  # keys and values as they are stored, and as they are read
+        self._options: dict[str, Any] = {}  # of ``run``, the same at each call
+
+    def _bind(self, layer: Any, kv_cache: Tensor) -> None:
+        """Make the views of a cache that vLLM passes for the first time, and keep them for later steps."""
+        device = kv_cache.device
+        if self.alibi_slopes is not None:
+            self.alibi_slopes = self.alibi_slopes.to(device)
+        stored = cache_views(kv_cache, self.head_size)
+        self._views = *stored, *(cache_views(kv_cache, self.head_size, FP8) if self._scaled else stored)
+        self._scales = layer._k_scale, layer._v_scale  # vLLM only ever fills them in place
+        self._options = {
+            "softmax_scale": self.scale,
+            "sliding_window": self.sliding_window,
+            "softcap": self.logits_soft_cap,
+            "alibi_slopes": self.alibi_slopes,
+            "sinks": self.sinks,
+        }
+        if self._scaled:
+            self._options |= {"k_scale": layer._k_scale, "v_scale": layer._v_scale}
+        self._kv_cache = kv_cache

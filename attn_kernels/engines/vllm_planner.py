@@ -1,0 +1,132 @@
+"""Plans of vLLM's steps, and the workspaces that they share; imports no vLLM."""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+
+from attn_kernels.choose.capture import choose_for_capture, configs_for_capture
+from attn_kernels.choose.heuristic import choose_for_device
+from attn_kernels.core.config import Config, LaunchConfig, complete
+from attn_kernels.core.lengths import Lengths
+from attn_kernels.core.model import Model
+from attn_kernels.core.structures import Plan
+from attn_kernels.engines.vllm_step import StepMetadata, step_lengths
+from attn_kernels.kernels.arguments import head_padded
+from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.planning.make import chosen
+from attn_kernels.planning.plan import plan
+from attn_kernels.planning.workspace import Workspace
+from attn_kernels.warmup.enumerate_launches import enumerate_launches
+
+PARTIAL_BYTES = 256 << 20  # of partial results; vLLM's memory profile does not know of them
+
+_workspaces: WeakValueDictionary[Hashable, "SharedWorkspace"] = WeakValueDictionary()
+
+
+def configs_for(models: Iterable[Model], device: torch.device) -> list[Config]:
+    """List the configs that steps and captured graphs of these models can have on a device."""
+    chooses = [choose_for_device(device), choose_for_capture(device)]
+    return list(dict.fromkeys(launch.config for launch in enumerate_launches(chooses, models)))
+
+
+def segments_of(config: LaunchConfig, device: torch.device) -> int:
+    """Partial results that a config keeps of each query token and head; 0 if none."""
+    config = complete(config)
+    return VARIANTS[config.variant].scratch_maxima(config, device).segments
+
+
+class SharedWorkspace:
+    """Scratch memory of all plans of an engine on one device; never grows."""
+
+    def __init__(self, device: torch.device, models: list[Model], max_num_seqs: int, max_tokens: int) -> None:
+        segments = max(segments_of(config, device) for config in configs_for_capture(device))
+        heads = max(model.num_query_heads for model in models)
+        size = head_padded(max(model.head_size for model in models))
+        token_bytes = max(1, segments) * heads * (size + 2) * 4
+        self.memory = Workspace.for_maxima(
+            device,
+            models,
+            max_query_tokens=max(1, min(max_tokens, PARTIAL_BYTES // token_bytes)),
+            max_num_seqs=max_num_seqs,
+            for_capture=True,
+        )
+
+    @classmethod
+    def of(
+        cls,
+        engine: Hashable,
+        device: torch.device,
+        models: Iterable[Model],
+        max_num_seqs: int,
+        max_tokens: int,
+    ) -> "SharedWorkspace":
+        """Return the workspace of an engine, allocated at the first call; it lives as long as its users.
+
+        Args:
+            engine: whatever is the same for all plans that run one after another.
+            models: of all layers.
+            max_num_seqs, max_tokens: of one step.
+        """
+        # Pages and types of caches change nothing, so groups that differ in them share one.
+        unique = {replace(model, block_size=16, cache_dtype=None) for model in models}
+        key = (engine, device, frozenset(unique), max_num_seqs, max_tokens)
+        shared = _workspaces.get(key)
+        if shared is None:
+            shared = _workspaces[key] = cls(device, list(unique), max_num_seqs, max_tokens)
+        return shared
+
+
+class Planner:
+    """Plans steps for layers of one model and one group of vLLM's caches."""
+
+    def __init__(self, model: Model, shared: SharedWorkspace) -> None:
+        self.model = model
+        self.shared = shared  # keeps it alive
+        # Layers of several groups take turns within a step, so what a plan computes once is each one's own.
+        self.workspace = shared.memory.sibling()
+        device = shared.memory.device
+        self._device = device
+        self._choose = {False: choose_for_device(device), True: choose_for_capture(device)}
+        without = [config for config in configs_for([model], device) if not segments_of(config, device)]
+        self._without_partials = max(without, key=lambda config: config.block_m, default=None)
+
+    def plan(self, step: StepMetadata) -> Plan:
+        """Plan a step; never waits for the device. Raises as ``attn_kernels.plan``."""
+        lengths, parts = step_lengths(step, self.model.block_size)
+        workspace: Workspace | None = self.workspace
+        options: dict[str, Any] = {}
+        tokens = lengths.num_query_tokens
+        if tokens > self.workspace.max_query_tokens:
+            # A plan of prompts has room for the whole batch's tokens.
+            batches = [(lengths, tokens)]
+            if parts is not None:
+                batches += [(parts.prompts, tokens), (parts.decodes, parts.decodes.num_query_tokens)]
+            if not all(self._fits(*batch, step.for_capture) for batch in batches):
+                options, parts = {"config": self._without_partials}, None
+        if lengths.num_seqs > self.workspace.max_num_seqs:  # local attention makes sequences of chunks
+            workspace = None
+        return plan(
+            step.query_start_loc,
+            step.seq_lens,
+            step.block_table,
+            self.model,
+            num_query_tokens=lengths.num_query_tokens,
+            max_query_len=lengths.max_query_len,
+            max_seq_len=lengths.max_seq_len,
+            num_kv_tokens=lengths.num_kv_tokens,
+            check=False,
+            for_capture=step.for_capture,
+            workspace=workspace,
+            parts=parts,
+            **options,
+        )
+
+    def _fits(self, lengths: Lengths, num_tokens: int, for_capture: bool) -> bool:
+        """Whether there is room for the partial results of these lengths' config, of so many tokens."""
+        if num_tokens <= self.workspace.max_query_tokens:
+            return True
+        config = chosen(self._choose[for_capture], lengths, self.model)
+        return segments_of(config, self._device) == 0

@@ -1,0 +1,82 @@
+"""What the vLLM backend supports, and lines that say why it refuses the rest; imports no vLLM."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from attn_kernels.core.checks import DTYPES, MAX_HEAD_SIZE
+
+HEAD_MULTIPLE = 8  # elements: 16 bytes, on which compiling ahead relies
+CACHE_DTYPES = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3")  # vLLM's words
+FP8_WORDS = ("fp8", "fp8_e4m3")
+MIN_CAPABILITY = (8, 0)
+
+# vLLM's own words for what it found unsupported, and what is needed instead, from its configuration.
+NEEDED: Mapping[str, tuple[str, str]] = {
+    "head_size not supported": (
+        "head_size",
+        f"a multiple of {HEAD_MULTIPLE} up to {MAX_HEAD_SIZE} is needed",
+    ),
+    "dtype not supported": ("dtype", "torch.float16 or torch.bfloat16 is needed"),
+    "kv_cache_dtype not supported": ("kv_cache_dtype", f"one of {', '.join(CACHE_DTYPES)} is needed"),
+    "block_size not supported": ("block_size", "a multiple of 16 is needed"),
+    "compute capability not supported": ("device_capability", "8.0 or newer is needed"),
+}
+
+
+def head_size_fits(head_size: int) -> bool:
+    """Return whether heads of so many elements are supported."""
+    return 0 < head_size <= MAX_HEAD_SIZE and head_size % HEAD_MULTIPLE == 0
+
+
+def cache_dtype_fits(kv_cache_dtype: str | None, fp8: torch.dtype = torch.float8_e4m3fn) -> bool:
+    """Return whether a cache of this word of vLLM is supported, where ``fp8`` is the platform's type."""
+    if kv_cache_dtype in FP8_WORDS:
+        return fp8 == torch.float8_e4m3fn
+    return kv_cache_dtype is None or kv_cache_dtype in CACHE_DTYPES
+
+
+def refusals(reasons: list[str], given: Mapping[str, Any]) -> list[str]:
+    """Name the value and what is needed in vLLM's reasons against a configuration.
+
+    Args:
+        reasons: as vLLM's ``validate_configuration`` returns them.
+        given: its keyword arguments.
+    """
+    lines = []
+    for reason in reasons:
+        name, needed = NEEDED.get(reason, ("", ""))
+        if name in given:
+            reason = f"attn_kernels: {name} is {_shown(given[name])}, but {needed}"
+        else:
+            reason = f"attn_kernels: {reason}"
+        lines.append(reason)
+    return lines
+
+
+def _shown(value: Any) -> str:
+    major, minor = getattr(value, "major", None), getattr(value, "minor", None)
+    return str(value) if major is None or minor is None else f"{major}.{minor}"
+
+
+def check_spec(spec: Any, dtype: torch.dtype) -> None:
+    """Check vLLM's description of a group's cache. Raises ValueError about what is not supported."""
+    if dtype not in DTYPES:
+        raise ValueError(f"attn_kernels: dtype is {dtype}, but torch.float16 or torch.bfloat16 is needed")
+    if not head_size_fits(spec.head_size):
+        needed = NEEDED["head_size not supported"][1]
+        raise ValueError(f"attn_kernels: head_size is {spec.head_size}, but {needed}")
+    of_values = getattr(spec, "head_size_v", None)
+    if of_values not in (None, spec.head_size):
+        raise ValueError(
+            f"attn_kernels: head_size_v is {of_values}, but that of keys, {spec.head_size}, is needed"
+        )
+
+
+def check_parallel(parallel: Any) -> None:
+    """Check vLLM's parallel configuration. Raises ValueError about context parallelism."""
+    for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
+        size = getattr(parallel, name, 1)
+        if size > 1:
+            raise ValueError(f"attn_kernels: {name} is {size}, but 1 is needed")

@@ -1,0 +1,238 @@
+"""The copying warp of the Hopper kernel's decodes: what a program computes, and its keys and values.
+
+Programs form groups, with one program for each KV head. The groups share the tiles of keys of all sequences
+evenly, in the order of the sequences. So the programs of a group read the same slots of the caches at the
+same time, and each reads its own head. Tiles before a window are not counted.
+"""
+
+from typing import Any, NamedTuple
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+
+from attn_kernels.kernels.hopper_device import COLUMNS, UNIT, copy_tile, load_pages, send, view_memory
+
+
+@gluon.jit
+def clear_slots(smem):
+    """Write zeros to a ring before its first use. They stay where no copy of a head's last columns writes."""
+    layout: gl.constexpr = gl.BlockedLayout([1, UNIT], [4, 8], [4, 1], [1, 0])
+    SLOTS: gl.constexpr = smem.shape[0]
+    TILE_SIZE: gl.constexpr = smem.shape[1]
+    zeros = gl.zeros([TILE_SIZE, COLUMNS], smem.dtype, layout)
+    for slot in gl.static_range(SLOTS):
+        smem.index(slot).store(zeros)
+
+
+@gluon.jit
+def share_of_program(cu_tiles_ptr, num_seqs, num_kv_heads):
+    """A program's KV head, its tiles ``start .. end - 1``, tiles a group, and the first tile's sequence."""
+    groups = gl.num_programs(0) // num_kv_heads
+    group = gl.program_id(0) // num_kv_heads
+    total = gl.load(cu_tiles_ptr + num_seqs)
+    share = (total + groups - 1) // groups
+    start = group * share
+    end = gl.where(group < groups, gl.minimum(start + share, total), start)
+    low = start * 0
+    high = low + num_seqs
+    while high - low > 1:
+        middle = (low + high) // 2
+        before = gl.load(cu_tiles_ptr + middle) <= start
+        low = gl.where(before, middle, low)
+        high = gl.where(before, high, middle)
+    return gl.program_id(0) % num_kv_heads, start, end, share, low
+
+
+@gluon.jit
+def add(a, b):
+    return a + b
+
+
+@gluon.jit
+def hidden_keys(num_keys, query_len, window):
+    """Keys of a sequence that no query sees."""
+    return gl.maximum(num_keys - query_len - window + 1, 0)
+
+
+@gluon.jit
+def windowed_tiles(batch, seqs, window, BLOCK_Q: gl.constexpr, TILE_SIZE: gl.constexpr):
+    """Tiles of all Q-Blocks of sequences, without those that no query sees; 0 where there is no sequence."""
+    _, num_seqs, _, cu_seqlens_q_ptr, seqused_k_ptr = batch
+    exists = seqs < num_seqs
+    seq_starts = gl.load(cu_seqlens_q_ptr + seqs, mask=exists, other=0)
+    query_lens = gl.load(cu_seqlens_q_ptr + seqs + 1, mask=exists, other=0) - seq_starts
+    num_keys = gl.load(seqused_k_ptr + seqs, mask=exists, other=0)
+    tiles = (num_keys + TILE_SIZE - 1) // TILE_SIZE - hidden_keys(num_keys, query_lens, window) // TILE_SIZE
+    return gl.maximum(tiles, 1) * ((query_lens + BLOCK_Q - 1) // BLOCK_Q)
+
+
+@gluon.jit
+def windowed_share(batch, window, BLOCK_Q: gl.constexpr, TILE_SIZE: gl.constexpr):
+    """``share_of_program`` of a layer with a window, and the first tile of that sequence.
+
+    The schedule cannot count these tiles, because layers of one plan have different windows.
+    """
+    LENGTH: gl.constexpr = 128  # sequences at a time
+    _, num_seqs, num_kv_heads, _, _ = batch
+    layout: gl.constexpr = gl.BlockedLayout([LENGTH // 32], [32], [1], [0])
+    offsets = gl.arange(0, LENGTH, layout)
+    total = num_seqs * 0
+    for first in range(0, num_seqs, LENGTH):
+        total += gl.sum(windowed_tiles(batch, first + offsets, window, BLOCK_Q, TILE_SIZE), 0)
+    groups = gl.num_programs(0) // num_kv_heads
+    group = gl.program_id(0) // num_kv_heads
+    share = (total + groups - 1) // groups
+    start = group * share
+    end = gl.where(group < groups, gl.minimum(start + share, total), start)
+    seq = num_seqs * 0
+    first_tile = num_seqs * 0
+    before = num_seqs * 0
+    for first in range(0, num_seqs, LENGTH):
+        tiles = windowed_tiles(batch, first + offsets, window, BLOCK_Q, TILE_SIZE)
+        passed = before + gl.associative_scan(tiles, 0, add) <= start
+        seq += gl.sum(passed.to(gl.int32), 0)
+        first_tile += gl.sum(gl.where(passed, tiles, 0), 0)
+        before += gl.sum(tiles, 0)
+    return gl.program_id(0) % num_kv_heads, start, end, share, seq, first_tile
+
+
+class DecodeBlock(NamedTuple):
+    """A program's part of a Q-Block of a decode; the fields of a message.
+
+    Keys and tiles count from the first tile that a query of the sequence sees.
+    """
+
+    first_token: Any  # within the batch
+    num_queries: Any  # query tokens
+    first_limit: Any  # the last key that its first query sees
+    num_keys: Any  # of the sequence
+    start: Any  # the first tile
+    stop: Any  # behind the last tile; 0 in the last message
+    tiles: Any  # of the whole Q-Block
+    first_group: Any  # that shares the Q-Block
+    last_group: Any
+
+
+DECODE_FIELDS = gl.constexpr(len(DecodeBlock._fields))
+
+
+@gluon.jit
+def produce_decodes(
+    caches,
+    ring,
+    mail,
+    batch,
+    window,
+    BLOCK_Q: gl.constexpr,
+    HEAD_SIZE: gl.constexpr,
+    PAGE_SIZE: gl.constexpr,
+):
+    """The copying warp. A slot holds 128 bytes of each key or value of a tile; keys come before values."""
+    k_desc, v_desc, k_tail_desc, v_tail_desc, k_steps, v_steps, block_table_ptr, stride_table = caches
+    smem, full, empty = ring
+    cu_tiles_ptr, num_seqs, num_kv_heads, cu_seqlens_q_ptr, seqused_k_ptr = batch
+    SLOTS: gl.constexpr = smem.shape[0]
+    TILE_SIZE: gl.constexpr = smem.shape[1]
+    BOX: gl.constexpr = k_desc.block_shape[0]
+    BOXES: gl.constexpr = TILE_SIZE // BOX
+    WIDTH: gl.constexpr = k_desc.block_shape[1]  # of a slot
+    PARTS: gl.constexpr = HEAD_SIZE // WIDTH  # slots that are full
+    REST: gl.constexpr = HEAD_SIZE % WIDTH
+    SIDE: gl.constexpr = PARTS + (REST > 0)  # slots of a tile's keys
+    SLOT_BYTES: gl.constexpr = TILE_SIZE * COLUMNS * 2
+    shape: gl.constexpr = [SLOTS, TILE_SIZE, WIDTH]
+    layout: gl.constexpr = k_desc.layout
+    boxes = view_memory(smem, k_desc.dtype, shape, layout)
+    if REST > 0:
+        tail_layout: gl.constexpr = k_tail_desc.layout
+        tail_boxes = view_memory(smem, k_desc.dtype, shape, tail_layout)
+    k_page_rows, k_head_rows, k_head_columns = k_steps
+    v_page_rows, v_head_rows, v_head_columns = v_steps
+    if window is None:
+        kv_head, tile, end, share, seq = share_of_program(cu_tiles_ptr, num_seqs, num_kv_heads)
+        first_tile = gl.load(cu_tiles_ptr + seq)  # of the sequence
+    else:
+        kv_head, tile, end, share, seq, first_tile = windowed_share(batch, window, BLOCK_Q, TILE_SIZE)
+    n = tile * 0  # slots used before
+    number = tile * 0
+    while tile < end:
+        if window is None:
+            next_first = gl.load(cu_tiles_ptr + seq + 1)
+        num_keys = gl.load(seqused_k_ptr + seq)
+        seq_start = gl.load(cu_seqlens_q_ptr + seq)
+        query_len = gl.load(cu_seqlens_q_ptr + seq + 1) - seq_start
+        row_ptr = block_table_ptr + seq.to(gl.int64) * stride_table
+        last_box = gl.maximum(num_keys - 1, 0) // BOX
+        if window is None:
+            tiles = gl.maximum((num_keys + TILE_SIZE - 1) // TILE_SIZE, 1)  # as ``schedule`` counts
+            first_box = None
+            hidden: gl.constexpr = 0
+        else:
+            hidden = hidden_keys(num_keys, query_len, window)
+            first_box = hidden // BOX
+            hidden = hidden // TILE_SIZE  # tiles
+            tiles = gl.maximum((num_keys + TILE_SIZE - 1) // TILE_SIZE - hidden, 1)
+            next_first = first_tile + tiles * ((query_len + BLOCK_Q - 1) // BLOCK_Q)
+        while tile < gl.minimum(next_first, end):
+            q_block = (tile - first_tile) // tiles
+            block_tile = first_tile + q_block * tiles
+            start = tile - block_tile
+            stop = gl.minimum(start + end - tile, tiles)
+            first_query = q_block * BLOCK_Q
+            block = DecodeBlock(
+                seq_start + first_query,
+                gl.minimum(query_len - first_query, BLOCK_Q),
+                num_keys - query_len + first_query - hidden * TILE_SIZE,
+                num_keys - hidden * TILE_SIZE,
+                start,
+                stop,
+                tiles,
+                block_tile // share,
+                (block_tile + tiles - 1) // share,
+            )
+            pages = load_pages(row_ptr, hidden + start, first_box, last_box, PAGE_SIZE, BOX, BOXES)
+            send(mail, number, block)
+            number += 1
+            for i in range(start, stop):
+                at = hidden + i
+                next_pages = load_pages(row_ptr, at + 1, first_box, last_box, PAGE_SIZE, BOX, BOXES)
+                for part in gl.static_range(2 * SIDE):
+                    slot = n % SLOTS
+                    barrier = full.index(slot)
+                    mbarrier.wait(empty.index(slot), (n // SLOTS) & 1 ^ 1)
+                    if part < SIDE:
+                        k_column = kv_head * k_head_columns + part * WIDTH
+                        place = (k_page_rows, kv_head * k_head_rows, k_column)
+                    else:
+                        v_column = kv_head * v_head_columns + (part - SIDE) * WIDTH
+                        place = (v_page_rows, kv_head * v_head_rows, v_column)
+                    if part % SIDE < PARTS:
+                        desc = k_desc if part < SIDE else v_desc
+                        mbarrier.expect(barrier, SLOT_BYTES)
+                        copy_tile(
+                            desc, boxes, slot, barrier, pages, at, first_box, last_box, place, PAGE_SIZE, BOX
+                        )
+                    else:
+                        tail_desc = k_tail_desc if part < SIDE else v_tail_desc
+                        mbarrier.expect(barrier, SLOT_BYTES // WIDTH * REST)
+                        copy_tile(
+                            tail_desc,
+                            tail_boxes,
+                            slot,
+                            barrier,
+                            pages,
+                            at,
+                            first_box,
+                            last_box,
+                            place,
+                            PAGE_SIZE,
+                            BOX,
+                            REST,
+                        )
+                    n += 1
+                pages = next_pages
+            tile += stop - start
+        first_tile = next_first
+        seq += 1
+    send(mail, number, DecodeBlock(0, 0, 0, 0, 0, 0, 0, 0, 0))

@@ -1,0 +1,130 @@
+"""What both commands share: arguments, and a process for each backend and mode."""
+
+import argparse
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.common.environment import describe, headline, stop
+from benchmarks.engines.engine_process import Job
+from benchmarks.engines.processes import run_job
+from benchmarks.engines.results import RESULTS, append
+from benchmarks.engines.vllm_folder import (
+    TMP,
+    environment,
+    pack,
+    site_of,
+    unpack,
+    write_model,
+    write_plugins,
+)
+
+MODES = ("graphs", "eager")
+PLUGIN = "attn_kernels.engines.vllm:register"
+OURS = "CUSTOM"
+
+
+def numbers(text: str) -> list[int]:
+    """Read positive integers that commas separate."""
+    try:
+        found = [int(word) for word in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r:.60}: positive integers, separated by commas, are needed")
+    return found
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """Read `name=value`, where the value is JSON, or else a word."""
+    name, equals, value = text.partition("=")
+    if not name.isidentifier() or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r:.60}: name=value is needed")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def parser_of(name: str, description: str | None, modes: str) -> argparse.ArgumentParser:
+    """Return the arguments that both commands have."""
+    parser = argparse.ArgumentParser(
+        prog=f"benchmarks.engines.{name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--vllm", type=Path, default=Path(".vllm"), help="folder of vllm.tar.xz, or one with a package vllm")
+    add("--backends", default="FLASH_ATTN,TRITON_ATTN,CUSTOM", help="vLLM's names; default: %(default)s")
+    add("--modes", default=modes, help="graphs, eager or both; default: %(default)s")
+    add("--out", type=Path, default=Path("results"), help="folder; rows are added to those of earlier runs")
+    add(
+        "--merge",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="measure nothing; a table of these folders",
+    )
+    add("--repeats", type=int, default=3, help="default: %(default)s")
+    add("--gpu", help="number of the GPU, so that several commands can run beside one another")
+    add("--seconds-budget", type=float, default=3600.0, help="begin nothing new after that; default: an hour")
+    add("--process-seconds", type=float, default=900.0, help="limit of each process; default: %(default)s")
+    add("--cache", type=Path, help="folder of compile caches that later runs find again; default: in /tmp")
+    add("--load-cache", type=Path, metavar="FILE", help="archive that --save-cache wrote")
+    add("--save-cache", type=Path, metavar="FILE", help="pack the compile caches at the end (.tar.xz)")
+    add("--record", type=Path, metavar="FILE", help="ATTN_KERNELS_RECORD of the engines (docs/recording.md)")
+    add("--plugin", default=PLUGIN, help="module:function that registers CUSTOM; default: %(default)s")
+    add("--path", action="append", default=[], metavar="DIR", help="further folder for PYTHONPATH")
+    add("--engine-arg", type=setting, action="append", default=[], metavar="NAME=JSON", help="of vLLM's LLM")
+    add("--model-arg", type=setting, action="append", default=[], metavar="NAME=JSON", help="of config.json")
+    return parser
+
+
+def run_engines(options: argparse.Namespace, jobs: Iterable[Job]) -> bool:
+    """Run the jobs one after the other; returns whether all went well."""
+    if options.gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = options.gpu  # before CUDA starts here
+    options.out.mkdir(parents=True, exist_ok=True)
+    cache = (options.cache or TMP / "benchmarks_engines_cache").resolve()
+    if options.load_cache is not None:
+        unpack(options.load_cache, cache)
+    cache.mkdir(parents=True, exist_ok=True)
+    if torch.cuda.is_available():
+        facts = headline(describe(torch.device("cuda")))
+        print(facts, flush=True)
+        append(options.out, [{"kind": "host", "text": facts}])
+    site = site_of(options.vllm)
+    work = TMP / f"benchmarks_engines_{os.getpid()}"
+    model = write_model(work / "model", dict(options.model_arg))
+    custom = OURS in options.backends.split(",")
+    plugins = write_plugins(work / "plugins", options.plugin if custom else None)
+    record = options.record.resolve() if options.record else None
+    values = environment(site, plugins, cache, options.path, options.gpu, record)
+    deadline = time.time() + options.seconds_budget
+    results = str((options.out / RESULTS).resolve())
+    fine = True
+    for job in jobs:
+        if time.time() > deadline:
+            print(f"{job.backend}, {job.mode}: left out, the time is up", flush=True)
+            fine = False
+            continue
+        ready = dataclasses.replace(job, model=str(model), results=results, deadline=deadline)
+        fine &= run_job(ready, values, options.out, options.process_seconds)
+    if options.save_cache is not None:
+        pack(cache, options.save_cache)
+    return fine
+
+
+def modes_of(options: argparse.Namespace) -> list[str]:
+    """Return the modes that the command line names; stops with a line about an unknown one."""
+    modes: list[str] = options.modes.split(",")
+    for mode in modes:
+        if mode not in MODES:
+            stop(f"--modes {mode!r:.40}: not one of {', '.join(MODES)}")
+    return modes

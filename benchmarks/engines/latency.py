@@ -1,0 +1,76 @@
+"""Latency of vLLM by output length, for several attention backends.
+
+python -m benchmarks.engines.latency --vllm .vllm [--backends FLASH_ATTN,TRITON_ATTN,CUSTOM] [--modes graphs]
+python -m benchmarks.engines.latency --merge results_a results_b --out results
+
+A row is one batch of equal prompts, from the call of `generate` to its last token. The model has the shape of
+Llama-3.1-8B and random weights. Each backend and mode is a process of its own. `graphs` is vLLM's default,
+with torch.compile and CUDA graphs; `eager` is without both. Writes results.jsonl, latency.md and latency.png.
+"""
+
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.environment import stop, write_atomically
+from benchmarks.engines.command import modes_of, numbers, parser_of, run_engines
+from benchmarks.engines.engine_process import Job
+from benchmarks.engines.latency_tables import latency_lines, plot
+from benchmarks.engines.results import append, read
+
+CAPTURE_SIZES = [1, 2, 4, 8, 16, 32, 64, 512]  # vLLM has more of its own, whose capture takes longer
+MAX_SEQS = 64
+
+
+def jobs_of(options: Any) -> Iterator[Job]:
+    """Yield a job for each mode and backend."""
+    rows = list(itertools.product(options.batches, options.prompts, options.outputs))
+    for mode, backend in itertools.product(modes_of(options), options.backends.split(",")):
+        engine: dict[str, Any] = {
+            "max_model_len": max(options.prompts) + max(options.outputs) + 16,
+            "max_num_seqs": max(MAX_SEQS, *options.batches),
+            "gpu_memory_utilization": 0.8,
+        }
+        if mode == "graphs":
+            engine["compilation_config"] = {"cudagraph_capture_sizes": options.capture_sizes}
+        engine |= dict(options.engine_arg)
+        yield Job(backend, mode, "", "", 0.0, engine, options.repeats, rows)
+
+
+def main() -> int:
+    """Return 0, or 1 if an engine failed or something was left out."""
+    parser = parser_of("latency", __doc__, "graphs,eager")
+    add = parser.add_argument
+    add("--batches", type=numbers, default=[1, 16], help="numbers of requests; default: 1,16")
+    add("--prompts", type=numbers, default=[500, 8000], help="tokens of each prompt; default: 500,8000")
+    add("--outputs", type=numbers, default=[1, 128, 512], help="tokens to generate; default: 1,128,512")
+    add("--capture-sizes", type=numbers, default=CAPTURE_SIZES, help="tokens of the steps that are captured")
+    options = parser.parse_args()
+    fine = True
+    if options.merge is None:
+        fine = run_engines(options, list(jobs_of(options)))
+        rows = read([options.out])
+    else:
+        rows = read(options.merge)
+        merge_into(options.out, options.merge, rows)
+    if not any(row["kind"] == "latency" for row in rows):
+        stop("no latency was measured")
+    lines = latency_lines(rows)
+    print("\n".join(lines))
+    write_atomically(options.out / "latency.md", "\n".join([*lines, ""]))
+    plot(rows, options.out / "latency.png")
+    return 0 if fine else 1
+
+
+def merge_into(out: Path, folders: list[Path], rows: list[dict[str, Any]]) -> None:
+    """Write the rows of several folders to another one."""
+    if out.resolve() in [folder.resolve() for folder in folders]:
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    append(out, rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

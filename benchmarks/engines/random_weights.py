@@ -1,0 +1,31 @@
+"""A plugin of vLLM: weights with which tokens depend on attention.
+
+vLLM's own dummy weights are so small that attention changes no token. Here matrices are normal with a
+standard deviation of 0.02, and norms are 1. They depend on a tensor's name, so all runs have the same.
+"""
+
+import zlib
+from typing import Any
+
+LOAD_FORMAT = "benchmarks_random"
+
+
+def register() -> None:
+    """Register the loader; vLLM calls this in each of its processes, maybe twice."""
+    import torch
+    from vllm.model_executor.model_loader import register_model_loader
+    from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+
+    class RandomWeights(BaseModelLoader):  # type: ignore[misc, unused-ignore]
+        def download_model(self, model_config: Any) -> None:
+            pass
+
+        def load_weights(self, model: Any, model_config: Any) -> None:
+            for name, tensor in model.state_dict().items():
+                if tensor.ndim < 2:
+                    tensor.fill_(1)
+                elif tensor.is_floating_point():
+                    seed = zlib.crc32(name.encode())
+                    tensor.normal_(0, 0.02, generator=torch.Generator(tensor.device).manual_seed(seed))
+
+    register_model_loader(LOAD_FORMAT)(RandomWeights)

@@ -1,0 +1,84 @@
+"""Offline throughput of vLLM on a declared mix of requests, for several attention backends.
+
+python -m benchmarks.engines.throughput --vllm .vllm [--backends FLASH_ATTN,TRITON_ATTN,CUSTOM]
+python -m benchmarks.engines.throughput --merge results_a results_b --out results
+
+All requests arrive at once. Their lengths are drawn from two log-normal distributions (request_mix.py) with a
+fixed seed. A step takes at most `--budgets` query tokens, and prompts are chunked. Each backend, mode and
+budget is a process of its own. Writes results.jsonl, throughput.md and throughput.png.
+"""
+
+import itertools
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.common.environment import stop, write_atomically
+from benchmarks.engines.command import modes_of, numbers, parser_of, run_engines
+from benchmarks.engines.engine_process import Job
+from benchmarks.engines.latency import merge_into
+from benchmarks.engines.request_mix import OUTPUTS, PROMPTS
+from benchmarks.engines.results import read
+from benchmarks.engines.throughput_tables import plot, throughput_lines
+
+CAPTURE_SIZES = [1, 2, 4, 8, *range(16, 257, 16)]
+
+
+def jobs_of(options: Any) -> Iterator[Job]:
+    """Yield a job for each mode, budget and backend."""
+    ways = itertools.product(modes_of(options), options.budgets, options.backends.split(","))
+    for mode, budget, backend in ways:
+        engine: dict[str, Any] = {
+            "max_model_len": PROMPTS[1] + OUTPUTS[1] + 16,
+            "max_num_seqs": options.max_seqs,
+            "max_num_batched_tokens": budget,
+            "enable_chunked_prefill": True,
+            "gpu_memory_utilization": 0.8,
+            "disable_log_stats": False,  # the times of each request
+        }
+        if mode == "graphs":
+            sizes = [size for size in options.capture_sizes if size <= options.max_seqs]
+            engine["compilation_config"] = {"cudagraph_capture_sizes": sizes}
+        engine |= dict(options.engine_arg)
+        yield Job(
+            backend,
+            mode,
+            "",
+            "",
+            0.0,
+            engine,
+            options.repeats,
+            requests=options.requests,
+            seed=options.seed,
+            budget=budget,
+        )
+
+
+def main() -> int:
+    """Return 0, or 1 if an engine failed or something was left out."""
+    parser = parser_of("throughput", __doc__, "graphs")
+    add = parser.add_argument
+    add("--budgets", type=numbers, default=[2048, 8192], help="query tokens of a step; default: 2048,8192")
+    add("--requests", type=int, default=512, help="default: %(default)s")
+    add("--seed", type=int, default=0, help="of the lengths; default: %(default)s")
+    add("--max-seqs", type=int, default=256, help="requests in a step; default: %(default)s")
+    add("--capture-sizes", type=numbers, default=CAPTURE_SIZES, help="tokens of the steps that are captured")
+    options = parser.parse_args()
+    fine = True
+    if options.merge is None:
+        fine = run_engines(options, list(jobs_of(options)))
+        rows = read([options.out])
+    else:
+        rows = read(options.merge)
+        merge_into(options.out, options.merge, rows)
+    if not any(row["kind"] == "throughput" for row in rows):
+        stop("no throughput was measured")
+    lines = throughput_lines(rows)
+    print("\n".join(lines))
+    write_atomically(options.out / "throughput.md", "\n".join([*lines, ""]))
+    plot(rows, options.out / "throughput.png")
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

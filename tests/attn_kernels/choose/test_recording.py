@@ -1,0 +1,282 @@
+"""ATTN_KERNELS_RECORD: what is counted, what the file holds, and what goes wrong without harm."""
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attn_kernels import Config, Lengths, Model, Parts
+from attn_kernels.choose import recording
+from attn_kernels.choose.recording import Recorder, record_step, recorder_of_process, sequences_of
+from attn_kernels.choose.untuned import AttnKernelsWarning
+from attn_kernels.testing.poisoned import make_batch
+from attn_kernels.tuning.scenarios.recorded import read_counted
+
+ROOT = Path(__file__).parents[3]
+MODEL = Model(8, 2, 64, 16, torch.float16)
+SIZES = {"num_query_heads": 2, "num_kv_heads": 1, "head_size": 64, "block_size": 16}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
+    """One for tests that draw many examples: each recorder has a thread."""
+    return Recorder(tmp_path_factory.mktemp("shared") / "batches.jsonl")
+
+
+@pytest.fixture
+def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """One that writes only when the test says so."""
+    monkeypatch.setattr(recording, "FIRST_WRITE_S", 1e6)
+    return Recorder(tmp_path / "batches.jsonl")
+
+
+def records(recorder: Recorder) -> list[dict[str, object]]:
+    recorder.write()
+    return [json.loads(line) for line in recorder.path.read_text().splitlines()]
+
+
+pairs = st.lists(
+    st.tuples(st.integers(0, 700) | st.integers(0, 3), st.integers(0, 5) | st.integers(0, 10**5)),
+    min_size=1,
+    max_size=9,
+).map(lambda some: [(query, query + cached) for query, cached in some])
+
+
+@given(pairs=pairs)
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+def test_sequences_have_the_lengths_that_were_given(pairs: list[tuple[int, int]]) -> None:
+    queries, contexts = zip(*pairs, strict=True)
+    made = sequences_of(Lengths.of(queries, contexts))
+    assert Lengths.of(*zip(*made, strict=True)) == Lengths.of(queries, contexts)
+    assert all(query <= context for query, context in made)
+
+
+@given(lengths=st.tuples(*[st.integers(0, 40)] * 2, *[st.integers(0, 10**6)] * 3).map(Lengths._make))
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+def test_maxima_that_no_batch_has_give_a_batch_all_the_same(lengths: Lengths) -> None:
+    made = sequences_of(lengths)
+    assert len(made) == lengths.num_seqs and all(0 <= query <= context for query, context in made)
+
+
+@given(batches=st.lists(pairs.filter(lambda some: any(query for query, _ in some)), max_size=12))
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+def test_counts_add_up_and_every_line_is_a_scenario(
+    shared: Recorder, batches: list[list[tuple[int, int]]]
+) -> None:
+    recorder = shared
+    recorder.buckets.clear()
+    for some in batches:
+        queries, contexts = zip(*some, strict=True)
+        recorder.record(MODEL, Lengths.of(queries, contexts))
+    recorder._written = -1
+    recorder.write()
+    assert len(recorder.path.read_text().splitlines()) == len(recorder.buckets)
+    if batches:
+        assert sum(read_counted(recorder.path).values()) == len(batches)
+
+
+@given(first=st.tuples(*[st.integers(1, 10**6)] * 5), factors=st.tuples(*[st.floats(1.0, 3.0)] * 5))
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+def test_a_bucket_holds_lengths_within_the_root_of_two(
+    shared: Recorder, first: tuple[int, ...], factors: tuple[float, ...]
+) -> None:
+    recorder = shared
+    recorder.buckets.clear()
+    second = tuple(int(length * factor) for length, factor in zip(first, factors, strict=True))
+    recorder.record(MODEL, Lengths(*first))
+    recorder.record(MODEL, Lengths(*second))
+    far = any(b > a * 2**0.5 for a, b in zip(first, second, strict=True))
+    assert len(recorder.buckets) == 2 if far else len(recorder.buckets) <= 2
+    if first == second:
+        assert len(recorder.buckets) == 1
+
+
+def test_models_and_captures_and_parts_are_kept_apart(recorder: Recorder) -> None:
+    lengths = Lengths(3, 102, 100, 500, 900)
+    parts = Parts(Lengths(2, 2, 1, 400, 500), Lengths(1, 100, 100, 400, 400))
+    fp8 = Model(8, 2, 64, 16, torch.float16, torch.float8_e4m3fn)
+    for _ in range(3):
+        recorder.record(Model(8, 2, 64, 16, torch.float16), lengths)  # equal models, not the same object
+    recorder.record(fp8, lengths)
+    recorder.record(MODEL, lengths, for_capture=True)
+    recorder.record(MODEL, lengths, parts)
+    first, *others = records(recorder)
+    assert first == {
+        "query_lens": [1, 1, 100],
+        "context_lens": [200, 200, 500],
+        "num_query_heads": 8,
+        "num_kv_heads": 2,
+        "head_size": 64,
+        "block_size": 16,
+        "dtype": "float16",
+        "count": 3,
+    }
+    assert {(r.get("cache_dtype"), r.get("for_capture"), r.get("parts")) for r in others} == {
+        ("float8_e4m3fn", None, None),
+        (None, True, None),
+        (None, None, True),
+    }
+
+
+def test_parts_become_scenarios_of_their_own(recorder: Recorder) -> None:
+    parts = Parts(Lengths(2, 2, 1, 400, 500), Lengths(3, 112, 100, 450, 470))
+    lengths = Lengths(5, 114, 100, 450, 970)
+    recorder.record(MODEL, lengths, parts)
+    recorder.record(MODEL, lengths, parts)
+    recorder.write()
+    whole = read_counted(recorder.path)
+    assert [(s.batch.parts, count) for s, count in whole.items()] == [(parts, 2)]
+    decodes, prompts = read_counted(recorder.path, in_parts=True).items()
+    assert (decodes[0].id, decodes[0].batch.context_lens, decodes[1]) == ("line-1.decodes", (100, 400), 2)
+    assert (prompts[0].id, prompts[0].batch.query_lens, prompts[1]) == ("line-1.prompts", (100, 6, 6), 2)
+
+
+def test_memory_and_file_are_bounded(recorder: Recorder, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(recording, "MAX_BUCKETS", 64)
+    monkeypatch.setattr(recording, "MAX_MODELS", 8)
+    frequent = Lengths(1, 1, 1, 7, 7)
+    for i in range(1000):
+        recorder.record(MODEL, frequent)
+        recorder.record(Model(8, 2, 64, 16, torch.float16), Lengths(1, 1, 1, 2 ** (i % 500), 2 ** (i // 10)))
+        assert len(recorder.buckets) <= 64 and len(recorder._models) <= 8
+    lines = records(recorder)
+    assert len(lines) <= 64 and lines[0]["count"] == 1000
+    assert [r.getMessage() for r in caplog.records] == [
+        f"ATTN_KERNELS_RECORD: {recorder.path}: over 64 kinds of batches; the rarest are dropped"
+    ]
+
+
+def test_a_model_at_the_address_of_a_dead_one_is_another(recorder: Recorder) -> None:
+    for heads in range(1, 200):
+        recorder.record(Model(heads, 1, 64, 16, torch.float16), Lengths(1, 1, 1, 9, 9))
+        gc.collect(0)
+    assert {r["num_query_heads"] for r in records(recorder)} == set(range(1, 200))
+
+
+def test_what_cannot_be_written_later_is_one_warning(recorder: Recorder, monkeypatch, caplog) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    recorder.record(MODEL, Lengths(1, 1, 1, 9, 9))
+    recorder.write()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        for _ in range(3):
+            recorder.record(MODEL, Lengths(1, 1, 1, 9, 9))
+            recorder.write()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"ATTN_KERNELS_RECORD: {recorder.path}: cannot be written: No space left on device; plans go on"
+    ]
+    assert json.loads(recorder.path.read_text())["count"] == 1  # of the last write that went well
+    assert [r["count"] for r in records(recorder)] == [4]
+    assert [path.name for path in recorder.path.parent.iterdir()] == ["batches.jsonl"]
+
+
+@pytest.mark.usefixtures("new_process")
+@pytest.mark.parametrize("name", ["missing/batches.jsonl", "/", "a\0b", "x" * 300])
+def test_a_bad_path_is_one_line_and_plans_go_on(tmp_path: Path, monkeypatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    if "\0" in name:
+        monkeypatch.setitem(os.environ.__dict__["_data"], b"ATTN_KERNELS_RECORD", name.encode())
+    else:
+        monkeypatch.setenv("ATTN_KERNELS_RECORD", name)
+    with pytest.warns(AttnKernelsWarning) as caught:
+        plan = make_batch((1,), (5,), **SIZES).plan()
+        assert make_batch((1,), (5,), **SIZES).plan().config == plan.config
+    (warning,) = caught
+    assert str(warning.message).startswith("ATTN_KERNELS_RECORD is ")
+    assert str(warning.message).endswith(". Nothing is recorded.") and "\n" not in str(warning.message)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("new_process")
+def test_plans_are_counted_but_not_those_of_a_given_config(tmp_path: Path, monkeypatch) -> None:
+    record_step(MODEL, Lengths(1, 1, 1, 9, 9))  # off: nothing
+    assert recorder_of_process() is None
+    recorder_of_process.cache_clear()
+    monkeypatch.setenv("ATTN_KERNELS_RECORD", str(tmp_path / "batches.jsonl"))
+    batch = make_batch((1, 1, 12), (5, 40, 30), **SIZES)
+    parts = Parts.of((1, 1, 12), (5, 40, 30))
+    batch.plan()
+    batch.plan(config=Config("qblock", 16, 16))
+    batch.plan(parts=parts)
+    batch.plan(for_capture=True)
+    record_step(MODEL, Lengths(1, 1, 1, 9, 9))
+    recorder = recorder_of_process()
+    assert recorder is not None
+    assert recorder.path == tmp_path / f"batches.{os.getpid()}.jsonl"
+    found = {(r["head_size"], r.get("parts"), r.get("for_capture"), r["count"]) for r in records(recorder)}
+    assert (
+        found == {(64, None, None, 1), (64, True, None, 1), (64, None, True, 1)}
+        and len(recorder.buckets) == 4
+    )
+
+
+PROGRAM = """
+import os, sys, time
+from attn_kernels.testing.poisoned import make_batch
+from multiprocessing import get_context
+
+def plan(heads):
+    make_batch((1,), (5,), num_query_heads=heads, num_kv_heads=1, head_size=64, block_size=16).plan()
+
+if __name__ == "__main__":
+    plan(1)
+    if sys.argv[1] == "fork":
+        plan(1)
+        worker = get_context("fork").Process(target=plan, args=(4,))
+        worker.start()
+        worker.join()
+    else:
+        print("planned", flush=True)
+        while True:
+            plan(1)
+"""
+
+
+def started(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    record = str(tmp_path / "batches.jsonl")
+    environment = os.environ | {
+        "ATTN_KERNELS_RECORD": record,
+        "TRITON_INTERPRET": "1",
+        "PYTHONPATH": str(ROOT),
+    }
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", program, *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_every_process_writes_its_own_file_at_its_end(tmp_path: Path) -> None:
+    process = started(tmp_path, "fork")
+    assert process.wait(120) == 0
+    files = sorted(tmp_path.glob("batches.*.jsonl"))
+    assert tmp_path / f"batches.{process.pid}.jsonl" in files and len(files) == 2
+    found = [json.loads(path.read_text()) for path in files]
+    assert sorted((r["num_query_heads"], r["count"]) for r in found) == [(1, 2), (4, 1)]
+
+
+def test_a_killed_process_leaves_a_file_that_can_be_read(tmp_path: Path) -> None:
+    process = started(tmp_path, "loop")
+    assert process.stdout is not None and process.stdout.readline() == "planned\n"
+    path, deadline = tmp_path / f"batches.{process.pid}.jsonl", time.monotonic() + 60
+    while not path.stat().st_size and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait(60)
+    process.stdout.close()
+    ((scenario, count),) = read_counted(path).items()
+    assert scenario.batch.context_lens == (5,) and count >= 1

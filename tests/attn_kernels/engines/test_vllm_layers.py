@@ -1,0 +1,489 @@
+"""vLLM's backend on the CPU: its own base classes, our builder and layers, in Triton's interpreter.
+
+Needs an importable vLLM; docs/vllm.md says how to get one without a GPU.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("vllm.v1.attention.backend", reason="vLLM is not installed", exc_type=ImportError)
+
+from kernel_cases import forget_choices
+
+from attn_kernels.choose.recording import recorder_of_process
+from attn_kernels.engines import vllm_builder, vllm_layer
+from attn_kernels.engines.vllm_backend import AttnKernelsBackend
+from attn_kernels.engines.vllm_step import StepMetadata
+from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error
+
+BLOCK = 16
+MAX_SEQS, MAX_LEN = 8, 2048
+FP8 = torch.float8_e4m3fn
+TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 4e-3}
+BATCHES = {
+    "decode": ([1, 1, 1], [5, 70, 33]),
+    "prefill": ([20, 7], [20, 7]),
+    "chunk": ([30], [77]),
+    "mixed": ([1, 1, 4, 25, 1], [40, 17, 66, 41, 9]),
+    "drafts": ([4, 8, 5], [70, 30, 5]),
+}
+
+
+@pytest.fixture(params=["default", "nvidia_h200"])
+def module(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Choose as on this GPU; its configs with descriptors launch the kernels with pointers here."""
+    monkeypatch.setenv("ATTN_KERNELS_DEVICE", request.param)
+    forget_choices()
+    yield request.param
+    forget_choices()
+
+
+def store(
+    key: Tensor, value: Tensor, k: Tensor, v: Tensor, slots: Tensor, dtype: str, *scales: Tensor
+) -> None:
+    """What vLLM's compiled operator does."""
+    for new, cache, scale in zip((key, value), (k, v), scales, strict=True):
+        for row, slot in zip(new, slots.tolist(), strict=False):
+            if slot < 0:
+                continue
+            place = (slot // cache.shape[1], slot % cache.shape[1])
+            if dtype.startswith("fp8"):
+                cache[place] = (row.float() / scale).to(FP8).view(cache.dtype)
+            else:
+                cache[place] = row
+
+
+class Engine:
+    """A vLLM that has only what a backend sees: layers, groups, steps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+        self.layers: dict[str, Any] = {}
+        self.slots: dict[str, Tensor] = {}
+        self.config: Any = SimpleNamespace(
+            model_config=SimpleNamespace(dtype=dtype, max_model_len=MAX_LEN),
+            parallel_config=SimpleNamespace(
+                use_ubatching=False, decode_context_parallel_size=1, prefill_context_parallel_size=1
+            ),
+            scheduler_config=SimpleNamespace(max_num_seqs=MAX_SEQS, max_num_batched_tokens=64),
+            compilation_config=SimpleNamespace(
+                static_forward_context=self.layers, max_cudagraph_capture_size=MAX_SEQS
+            ),
+            speculative_config=None,
+        )
+        context = SimpleNamespace(slot_mapping=self.slots)
+        monkeypatch.setattr(vllm_layer, "get_forward_context", lambda: context)
+        monkeypatch.setattr(vllm_layer, "reshape_and_cache_flash", store)
+
+    def layer(self, name: str, *arguments: Any, scale: float = 1.0, **extra: Any) -> Any:
+        impl = AttnKernelsBackend.get_impl_cls()(*arguments, **extra)
+        scales = {"_k_scale": torch.tensor(scale), "_v_scale": torch.tensor(scale * 0.5)}
+        self.layers[name] = SimpleNamespace(impl=impl, layer_name=name, **scales)
+        return self.layers[name]
+
+    def builder(self, *layers: Any) -> Any:
+        impl = layers[0].impl
+        spec = SimpleNamespace(
+            block_size=BLOCK,
+            num_kv_heads=impl.num_kv_heads,
+            head_size=impl.head_size,
+            head_size_v=impl.head_size,
+        )
+        names = [layer.layer_name for layer in layers]
+        return AttnKernelsBackend.get_builder_cls()(spec, names, self.config, torch.device("cpu"))
+
+
+def common(batch: PoisonedBatch, *, seqs: int = 0, tokens: int = 0) -> Any:
+    """vLLM's metadata of a batch, padded as for a full graph up to so many sequences and tokens."""
+    count, total = len(batch.query_lens), batch.q.shape[0]
+    seqs, tokens = max(seqs, count), max(tokens, total)
+    starts = torch.full((seqs + 1,), total, dtype=torch.int32)
+    starts[: count + 1] = batch.cu_seqlens_q
+    lens = torch.zeros(seqs, dtype=torch.int32)
+    lens[:count] = batch.seqused_k
+    pages = MAX_LEN // BLOCK
+    table = torch.zeros(seqs, pages, dtype=torch.int32)
+    table[:count, : batch.block_table.shape[1]] = batch.block_table
+    return SimpleNamespace(
+        query_start_loc=starts,
+        query_start_loc_cpu=starts.clone(),
+        seq_lens=lens,
+        seq_lens_cpu_upper_bound=lens.clone(),
+        num_reqs=seqs,
+        num_actual_tokens=tokens,
+        max_query_len=max(batch.query_lens),
+        max_seq_len=max(batch.context_lens),
+        block_table_tensor=table,
+        slot_mapping=slots_of(batch, tokens),
+        causal=True,
+    )
+
+
+def slots_of(batch: PoisonedBatch, tokens: int) -> Tensor:
+    slots = []
+    for seq, (query_len, length) in enumerate(zip(batch.query_lens, batch.context_lens, strict=True)):
+        for position in range(length - query_len, length):
+            slots.append(int(batch.block_table[seq, position // BLOCK]) * BLOCK + position % BLOCK)
+    return torch.tensor(slots + [-1] * (tokens - len(slots)), dtype=torch.int64)
+
+
+def cache_of(batch: PoisonedBatch, layout: str = "NHD") -> Tensor:
+    """The batch's cache as vLLM allocates it; fp8 as bytes."""
+    k, v = (
+        cache.view(torch.uint8) if cache.element_size() == 1 else cache
+        for cache in (batch.k_cache, batch.v_cache)
+    )
+    if layout == "packed":  # [blocks, heads, slots, both], as of vLLM 0.33
+        return torch.cat([k, v], -1).transpose(1, 2)
+    both = torch.stack([k, v], 1)
+    if layout == "HND":
+        return both.transpose(2, 3).contiguous().transpose(2, 3)
+    return both
+
+
+def strided(rows: Tensor, padded: int) -> Tensor:
+    """The rows as a slice of wider ones, as of a fused projection, with unused rows behind them."""
+    wide = torch.full((padded, rows.shape[1] + 3, rows.shape[2]), torch.nan, dtype=rows.dtype)
+    wide[: rows.shape[0], 1:-2] = rows
+    return wide[:, 1:-2]
+
+
+def forward(
+    engine: Engine, layer: Any, batch: PoisonedBatch, metadata: StepMetadata, kv_cache: Tensor, rows: int = 0
+) -> Tensor:
+    """Store the new keys and values and run the layer, with `rows` of queries and outputs."""
+    total = batch.q.shape[0]
+    rows = max(rows, total)
+    engine.slots[layer.layer_name] = metadata.slot_mapping
+    new = [None, None]
+    if batch.k_cache.dtype != FP8:
+        new = [strided(tensor, rows) for tensor in copy.deepcopy(batch).new_keys_and_values()]
+        layer_slots = metadata.slot_mapping[:total].long()
+        for cache in vllm_layer.cache_views(kv_cache, batch.q.shape[2]):
+            cache[layer_slots // BLOCK, layer_slots % BLOCK] = torch.nan  # before the store
+    out = torch.full((rows, *batch.q.shape[1:]), torch.nan, dtype=batch.q.dtype)
+    result = layer.impl.forward(layer, strided(batch.q, rows), *new, kv_cache, metadata, out)
+    assert result is out
+    assert out[total:].isnan().all()  # rows of no token stay
+    return out[:total]
+
+
+def assert_right(got: Tensor, batch: PoisonedBatch, **scoring: Any) -> None:
+    assert relative_error(got, batch.reference(**scoring)) <= TOLERANCE[got.dtype]
+
+
+def batch_of(name: str, heads: tuple[int, int, int] = (4, 2, 32), **options: Any) -> PoisonedBatch:
+    query_heads, kv_heads, size = heads
+    return make_batch(
+        *BATCHES[name],
+        num_query_heads=query_heads,
+        num_kv_heads=kv_heads,
+        head_size=size,
+        block_size=BLOCK,
+        **options,
+    )
+
+
+def plain(engine: Engine, heads: tuple[int, int, int] = (4, 2, 32), **extra: Any) -> Any:
+    query_heads, kv_heads, size = heads
+    name = f"layer {len(engine.layers)}"
+    arguments = {"alibi_slopes": None, "sliding_window": None, "kv_cache_dtype": "auto"} | extra
+    return engine.layer(name, query_heads, size, size**-0.5, kv_heads, **arguments)
+
+
+@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_steps_of_every_kind(
+    name: str, dtype: torch.dtype, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(monkeypatch, dtype)
+    layer, batch = plain(engine), batch_of(name, dtype=dtype)
+    metadata = engine.builder(layer).build(0, common(batch))
+    assert_right(forward(engine, layer, batch, metadata, cache_of(batch)), batch)
+
+
+@pytest.mark.parametrize("layout", ["NHD", "HND", "packed"])
+@pytest.mark.parametrize("heads", [(8, 1, 16), (2, 2, 64), (6, 2, 80), (16, 1, 128)], ids=str)
+def test_head_counts_of_ranks_and_layouts_of_caches(
+    heads: tuple[int, int, int], layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(monkeypatch, torch.bfloat16)
+    layer, batch = plain(engine, heads), batch_of("mixed", heads)
+    metadata = engine.builder(layer).build(0, common(batch))
+    assert_right(forward(engine, layer, batch, metadata, cache_of(batch, layout)), batch)
+
+
+@pytest.mark.parametrize("name", ["decode", "mixed"])
+@pytest.mark.parametrize("feature", ["window", "softcap", "alibi", "sinks", "all"])
+def test_features(name: str, feature: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    slopes, sinks = [0.5, 0.25, 0.125, 0.06], torch.tensor([0.0, 1.0, -1.0, 2.0], dtype=torch.bfloat16)
+    extra: dict[str, Any] = {
+        "window": {"sliding_window": 11},
+        "softcap": {"logits_soft_cap": 3.0},
+        "alibi": {"alibi_slopes": slopes},
+        "sinks": {"sinks": sinks},
+    }
+    extra["all"] = {name: value for option in extra.values() for name, value in option.items()}
+    given = extra[feature]
+    scoring = {
+        "sliding_window": given.get("sliding_window"),
+        "softcap": given.get("logits_soft_cap", 0.0),
+        "alibi_slopes": torch.tensor(slopes) if "alibi_slopes" in given else None,
+        "sinks": given.get("sinks"),
+    }
+    engine = Engine(monkeypatch, torch.bfloat16)
+    layer, batch = plain(engine, **given), batch_of(name)
+    metadata = engine.builder(layer).build(0, common(batch))
+    assert_right(forward(engine, layer, batch, metadata, cache_of(batch)), batch, **scoring)
+
+
+@pytest.mark.parametrize("layout", ["NHD", "packed"])
+@pytest.mark.parametrize("name", ["decode", "mixed"])
+def test_fp8_caches_with_scales(name: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(monkeypatch, torch.bfloat16)
+    layer = plain(engine, kv_cache_dtype="fp8", scale=0.25)
+    batch = batch_of(name, cache_dtype=FP8)
+    metadata = engine.builder(layer).build(0, common(batch))
+    got = forward(engine, layer, batch, metadata, cache_of(batch, layout))
+    assert_right(got, batch, k_scale=0.25, v_scale=0.125)
+
+
+@pytest.mark.parametrize("name", ["decode", "drafts"])
+def test_captured_graphs_serve_smaller_batches(
+    name: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan of a capture is run again after the persistent tensors changed, as a replay does."""
+    engine = Engine(monkeypatch, torch.bfloat16)
+    layer, batch = plain(engine), batch_of(name)
+    builder = engine.builder(layer)
+    longest = max(batch.query_lens)
+    full = common(batch, seqs=MAX_SEQS, tokens=MAX_SEQS * longest)
+    at_capture = copy.copy(full)
+    at_capture.max_seq_len = MAX_LEN
+    metadata = builder.build_for_cudagraph_capture(at_capture)
+    kv_cache = cache_of(batch)
+    lens = metadata.seq_lens.clone()
+    table, starts = metadata.block_table.clone(), metadata.query_start_loc.clone()
+    metadata.seq_lens.fill_(longest)
+    metadata.block_table.zero_()
+    metadata.query_start_loc.copy_(torch.arange(MAX_SEQS + 1) * longest)
+    slots, metadata.slot_mapping = metadata.slot_mapping, torch.full_like(metadata.slot_mapping, -1)
+    engine.slots[layer.layer_name] = metadata.slot_mapping
+    rows = metadata.num_actual_tokens
+    nothing = torch.zeros(rows, *batch.q.shape[1:], dtype=batch.q.dtype)
+    new = torch.zeros(rows, *batch.k_cache.shape[2:], dtype=batch.q.dtype)
+    layer.impl.forward(layer, nothing, new, new, kv_cache, metadata, nothing.clone())
+    plan = metadata.plans[4]
+    assert plan.for_capture
+
+    metadata.seq_lens.copy_(lens)
+    metadata.block_table.copy_(table)
+    metadata.query_start_loc.copy_(starts)
+    metadata.slot_mapping = slots
+    from attn_kernels.launch.run import begin
+
+    begin(plan)  # the graph holds what a plan launches once
+    out = torch.full((rows, *batch.q.shape[1:]), torch.nan, dtype=batch.q.dtype)
+    q = strided(batch.q, rows)
+    layer.impl.forward(layer, q, None, None, kv_cache, metadata, out)
+    assert_right(out[: batch.q.shape[0]], batch)
+    assert metadata.plans[4] is plan
+    assert metadata in builder._captured
+
+
+def test_a_piecewise_graph_has_more_rows_than_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(monkeypatch, torch.bfloat16)
+    layer, batch = plain(engine), batch_of("mixed")
+    metadata = engine.builder(layer).build(0, common(batch))
+    assert_right(forward(engine, layer, batch, metadata, cache_of(batch), rows=48), batch)
+
+
+def test_groups_take_turns_within_a_step(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers of two groups, with and without a window, with other heads and pages, in one workspace."""
+    engine = Engine(monkeypatch, torch.bfloat16)
+    first, second = plain(engine), plain(engine, (8, 1, 64), sliding_window=11)
+    builders = engine.builder(first), engine.builder(second)
+    memories = [
+        builder._planners[layer.impl.num_heads].workspace._partials
+        for builder, layer in zip(builders, (first, second), strict=True)
+    ]
+    assert memories[0] is memories[1]
+    for name in ("mixed", "decode", "chunk"):
+        batches = batch_of(name, seed=1), batch_of(name, (8, 1, 64), seed=2)
+        metadata = [builder.build(0, common(batch)) for builder, batch in zip(builders, batches, strict=True)]
+        caches = [cache_of(batch) for batch in batches]
+        for _ in range(2):
+            for i, window in enumerate((None, 11)):
+                layer = (first, second)[i]
+                got = forward(engine, layer, batches[i], metadata[i], caches[i])
+                assert_right(got, batches[i], sliding_window=window)
+
+
+def test_layers_of_a_group_share_a_plan_and_others_of_its_spec_get_their_own_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine(monkeypatch, torch.bfloat16)
+    layers = [plain(engine) for _ in range(4)]
+    builder, another = engine.builder(*layers[:2]), engine.builder(*layers[2:])
+    batch, second = batch_of("mixed"), batch_of("mixed", seed=5)
+    metadata = builder.build(0, common(batch))
+    for layer in layers[:2]:
+        assert_right(forward(engine, layer, batch, metadata, cache_of(batch)), batch)
+    assert len(metadata.plans) == 1
+    other = common(second)
+    updated = another.update_block_table(metadata, other.block_table_tensor, other.slot_mapping)
+    for layer in layers[2:]:
+        assert_right(forward(engine, layer, second, updated, cache_of(second)), second)
+    assert metadata.plans[4] is not updated.plans[4]
+
+
+def test_a_layer_that_shares_anothers_cache_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(monkeypatch, torch.bfloat16)
+    layer = plain(engine, kv_sharing_target_layer_name="another")
+    batch = batch_of("decode")
+    metadata = engine.builder(layer).build(0, common(batch))
+    engine.slots[layer.layer_name] = metadata.slot_mapping
+    kv_cache, out = cache_of(batch), torch.full_like(batch.q, torch.nan)
+    wrong = torch.full((3, 2, 32), torch.nan, dtype=batch.q.dtype)
+    layer.impl.forward(layer, batch.q, wrong, wrong, kv_cache, metadata, out)
+    assert_right(out, batch)
+
+
+def test_a_profiling_run_gives_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, out = plain(Engine(monkeypatch, torch.bfloat16)), torch.full((3, 4, 32), torch.nan)
+    assert layer.impl.forward(layer, out, out, out, torch.tensor([]), None, out).eq(0).all()
+
+
+def test_a_new_cache_replaces_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(monkeypatch, torch.bfloat16)
+    layer = plain(engine)
+    builder = engine.builder(layer)
+    for seed in range(2):
+        batch = batch_of("decode", seed=seed)
+        metadata = builder.build(0, common(batch))
+        assert_right(forward(engine, layer, batch, metadata, cache_of(batch)), batch)
+
+
+def test_a_step_never_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Building and planning read no index tensor of the device."""
+    engine = Engine(monkeypatch, torch.bfloat16)
+    layer, batch = plain(engine), batch_of("mixed")
+    given = common(batch)
+    builder = engine.builder(layer)
+
+    def read(*_: Any) -> Any:
+        raise AssertionError("a tensor of the device was read")
+
+    class Device(Tensor):
+        tolist = item = cpu = numpy = to = __bool__ = __int__ = read
+
+    for name in ("query_start_loc", "seq_lens", "block_table_tensor", "slot_mapping"):
+        setattr(given, name, getattr(given, name).as_subclass(Device))
+    metadata = builder.build(0, given)
+    monkeypatch.setattr("attn_kernels.planning.plan.begin", lambda plan: None)
+    assert metadata.plan_for(4).parts
+
+
+def test_steps_that_are_not_causal_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(monkeypatch, torch.bfloat16)
+    builder = engine.builder(plain(engine))
+    given = common(batch_of("decode"))
+    given.causal = False
+    with pytest.raises(NotImplementedError, match="not causal"):
+        builder.build(0, given)
+
+
+def test_unsupported_layers_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(monkeypatch, torch.bfloat16)
+    for attn_type in ("encoder", "encoder_only", "encoder_decoder"):
+        with pytest.raises(ValueError, match=f"^attn_kernels: attention type is {attn_type}"):
+            plain(engine, attn_type=attn_type)
+    with pytest.raises(ValueError, match=r"^attn_kernels: use_alibi_sqrt is True"):
+        plain(engine, use_alibi_sqrt=True)
+    engine.config.parallel_config.decode_context_parallel_size = 2
+    with pytest.raises(ValueError, match=r"^attn_kernels: decode_context_parallel_size is 2"):
+        engine.builder(plain(engine))
+
+
+def test_configurations_are_refused_with_value_and_need() -> None:
+    capability = SimpleNamespace(major=9, minor=0)
+    right: dict[str, Any] = {
+        "head_size": 128,
+        "dtype": torch.bfloat16,
+        "kv_cache_dtype": "auto",
+        "block_size": 16,
+        "use_mla": False,
+        "has_sink": True,
+        "use_sparse": False,
+        "use_mm_prefix": False,
+        "use_per_head_quant_scales": False,
+        "device_capability": capability,
+        "attn_type": "decoder",
+    }
+    assert AttnKernelsBackend.validate_configuration(**right) == []
+    wrong: dict[str, tuple[Any, str]] = {
+        "head_size": (320, "head_size is 320, but a multiple of 8 up to 256 is needed"),
+        "dtype": (torch.float32, "dtype is torch.float32, but torch.float16 or torch.bfloat16 is needed"),
+        "kv_cache_dtype": ("fp8_e5m2", "kv_cache_dtype is fp8_e5m2, but one of auto,"),
+        "block_size": (24, "block_size is 24, but a multiple of 16 is needed"),
+        "use_mla": (True, "MLA not supported"),
+        "attn_type": ("encoder_only", "attention type encoder_only not supported"),
+        "device_capability": (SimpleNamespace(major=7, minor=5), "device_capability is 7.5, but 8.0"),
+        "use_mm_prefix": (True, "partial multimodal token full attention not supported"),
+    }
+    for name, (value, line) in wrong.items():
+        (reason,) = AttnKernelsBackend.validate_configuration(**(right | {name: value}))
+        assert reason.startswith("attn_kernels: "), reason
+        assert line in reason
+
+
+def test_a_gpu_that_was_not_tuned_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import warnings
+
+    from attn_kernels.choose.untuned import AttnKernelsWarning
+    from attn_kernels.engines import vllm_planner
+
+    choose = vllm_planner.choose_for_device
+
+    def warn(device: torch.device) -> Any:
+        warnings.warn("GPU X has no heuristic of its own", AttnKernelsWarning, stacklevel=1)
+        return choose(device)
+
+    monkeypatch.setattr(vllm_planner, "choose_for_device", warn)
+    monkeypatch.setattr(vllm_builder.logger, "propagate", True)
+    caplog.set_level("WARNING")
+    engine = Engine(monkeypatch, torch.bfloat16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine.builder(plain(engine))
+    lines = [record.getMessage() for record in caplog.records if "heuristic" in record.getMessage()]
+    assert lines == ["attn_kernels: GPU X has no heuristic of its own"]
+
+
+def test_replayed_steps_are_recorded_as_planned_ones_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ATTN_KERNELS_RECORD", str(tmp_path / "steps.jsonl"))
+    forget_choices()
+    engine = Engine(monkeypatch, torch.bfloat16)
+    layer, batch = plain(engine), batch_of("decode")
+    builder = engine.builder(layer)
+    metadata = builder.build(0, common(batch))
+    forward(engine, layer, batch, metadata, cache_of(batch))  # planned
+    for _ in range(3):
+        builder.build(0, common(batch))  # no layer asks for a plan, as in a replay
+    builder.build_for_cudagraph_capture(common(batch))
+    recorder = recorder_of_process()
+    (bucket,) = recorder.buckets.values()
+    assert bucket.count == 3  # the last replay is counted at the next step
+    assert bucket.parts[0].num_seqs == 3 and bucket.model.block_size == BLOCK
+    forget_choices()

@@ -1,0 +1,231 @@
+"""What needs no vLLM: lengths of steps, views of caches, shared workspaces, refusals, registration."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_cases import forget_choices
+from treegen_builders import REPOSITORY
+
+from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts, check_parts
+from attn_kernels.core.model import Model
+from attn_kernels.engines import vllm_planner, vllm_supported
+from attn_kernels.engines.vllm_cache import cache_views
+from attn_kernels.engines.vllm_planner import Planner, SharedWorkspace
+from attn_kernels.engines.vllm_step import StepMetadata, step_lengths
+from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error, run_poisoned
+
+BLOCK = 16
+HEADS = (4, 2, 32)
+MODEL = Model(*HEADS, BLOCK, torch.bfloat16)
+CPU = torch.device("cpu")
+
+
+def step_of(
+    query_lens: list[int], context_lens: list[int], *, pages: int = 64, **changes: Any
+) -> StepMetadata:
+    starts = torch.tensor([0, *query_lens]).cumsum(0).to(torch.int32)
+    lens = torch.tensor(context_lens, dtype=torch.int32)
+    known: dict[str, Any] = {
+        "query_start_loc": starts,
+        "seq_lens": lens,
+        "block_table": torch.zeros(len(query_lens), pages, dtype=torch.int32),
+        "slot_mapping": torch.zeros(sum(query_lens), dtype=torch.int64),
+        "query_start_loc_cpu": starts.clone(),
+        "seq_lens_cpu_upper_bound": lens.clone(),
+        "num_actual_tokens": sum(query_lens),
+        "max_query_len": max(query_lens),
+        "max_seq_len": max(context_lens),
+        "for_capture": False,
+        "planners": {},
+    }
+    return StepMetadata(**(known | changes))
+
+
+LENS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 200)), min_size=1, max_size=9).filter(
+    lambda lens: any(query for query, _ in lens)
+)
+
+
+@settings(deadline=None)
+@given(LENS, st.integers(0, 3))
+def test_parts_are_those_of_the_lengths(lens: list[tuple[int, int]], extra: int) -> None:
+    """As ``Parts.of``, but for the longest prompt, for which the host's bound stands."""
+    query_lens = [query for query, _ in lens]
+    context_lens = [query + before for query, before in lens]
+    step = step_of(query_lens, context_lens, max_seq_len=max(context_lens) + extra)
+    lengths, parts = step_lengths(step, BLOCK)
+    assert lengths == Lengths.of(query_lens, context_lens)._replace(max_seq_len=max(context_lens) + extra)
+    expected = Parts.of(query_lens, context_lens)
+    if max(query_lens) <= MAX_DRAFT or not expected.decodes.num_seqs:
+        assert parts is None
+        return
+    assert parts == expected
+    check_parts(parts, lengths, add_up=("num_seqs", "num_query_tokens", "num_kv_tokens"))
+
+
+def test_without_bounds_of_each_sequence_the_longest_stands_for_all() -> None:
+    lengths, parts = step_lengths(step_of([1, 2, 40], [9, 8, 50], seq_lens_cpu_upper_bound=None), BLOCK)
+    assert lengths == Lengths(3, 43, 40, 50, 150)
+    assert parts == Parts(Lengths(2, 3, 2, 50, 100), Lengths(1, 40, 40, 50, 50))
+    check_parts(parts, lengths, add_up=("num_seqs", "num_query_tokens", "num_kv_tokens"))
+
+
+def test_a_capture_has_maxima_only() -> None:
+    step = step_of([1, 1], [1, 1], max_seq_len=999, for_capture=True)
+    assert step_lengths(step, BLOCK) == (Lengths(2, 2, 1, 999, 1998), None)
+
+
+def test_bounds_that_contradict_each_other_are_widened_up_to_the_block_table() -> None:
+    lengths, _ = step_lengths(step_of([20], [20], max_seq_len=3), BLOCK)
+    assert lengths.max_seq_len == 20
+    lengths, _ = step_lengths(step_of([2, 2], [40, 31], pages=2), BLOCK)  # drafts past the longest context
+    assert lengths == Lengths(2, 4, 2, 32, 63)
+
+
+@pytest.mark.parametrize("layout", ["NHD", "HND", "packed"])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_views_of_a_cache(heads: int, layout: str) -> None:
+    k, v = torch.randn(2, 5, BLOCK, heads, 8).to(torch.bfloat16)
+    kv_cache = torch.stack([k, v], 1)
+    if layout == "HND":
+        kv_cache = kv_cache.transpose(2, 3).contiguous().transpose(2, 3)
+    if layout == "packed":
+        kv_cache = torch.cat([k, v], -1).transpose(1, 2)
+    views = cache_views(kv_cache, 8)
+    for view, expected in zip(views, (k, v), strict=True):
+        assert torch.equal(view, expected)
+        assert view.untyped_storage().data_ptr() == kv_cache.untyped_storage().data_ptr()
+        assert view.stride(2) % 8 == 0  # aligned, whatever stride one head had
+
+
+def test_views_of_other_types_and_shapes() -> None:
+    views = cache_views(torch.zeros(3, 2, BLOCK, 1, 8, dtype=torch.uint8), 8, torch.float8_e4m3fn)
+    assert {view.dtype for view in views} == {torch.float8_e4m3fn}
+    for shape in ((3, 2, BLOCK, 1, 16), (2, 3, BLOCK, 1, 8), (3, 1, BLOCK, 8), ()):
+        with pytest.raises(ValueError, match=r"kv_cache has shape \("):
+            cache_views(torch.zeros(shape), 8)
+
+
+def shared(models: list[Model] | None = None, **changes: Any) -> SharedWorkspace:
+    maxima = {"engine": "engine", "max_num_seqs": 8, "max_tokens": 64} | changes
+    return SharedWorkspace.of(device=CPU, models=models or [MODEL], **maxima)
+
+
+def test_builders_of_an_engine_share_a_workspace_and_engines_do_not() -> None:
+    first = shared()
+    assert shared([Model(*HEADS, 64, torch.bfloat16, torch.float8_e4m3fn)]) is first
+    assert shared(engine="another") is not first
+    assert shared([Model(8, 8, 64, BLOCK, torch.bfloat16)]) is not first
+    planners = Planner(MODEL, first), Planner(MODEL, first)
+    assert planners[0].workspace._partials is planners[1].workspace._partials is first.memory._partials
+    assert planners[0].workspace._cu_parts[0] is not planners[1].workspace._cu_parts[0]
+
+
+def planned(planner: Planner, batch: PoisonedBatch) -> Any:
+    step = step_of(list(batch.query_lens), list(batch.context_lens))
+    step.block_table, step.query_start_loc = batch.block_table, batch.cu_seqlens_q
+    return planner.plan(step)
+
+
+@pytest.fixture
+def tuned(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("ATTN_KERNELS_DEVICE", "nvidia_h200")
+    forget_choices()
+    yield
+    forget_choices()
+
+
+def test_partial_results_never_exceed_what_was_allocated(
+    tuned: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the tree splits contexts of more tokens than there is room for, another config is launched."""
+    heads = (4, 2, 128)
+    model = Model(*heads, BLOCK, torch.bfloat16)
+    lens = ([9, 9], [700, 700])  # few tokens, long contexts
+    batch = make_batch(
+        *lens, num_query_heads=4, num_kv_heads=2, head_size=128, block_size=BLOCK, dtype=torch.bfloat16
+    )
+    assert planned(Planner(model, shared([model])), batch).config.num_segments > 1
+    monkeypatch.setattr(vllm_planner, "PARTIAL_BYTES", 1)
+    small = Planner(model, shared([model], engine="small"))
+    assert small.workspace.max_query_tokens == 1
+    plan = planned(small, batch)
+    assert plan.config.num_segments == 1
+    assert relative_error(run_poisoned(batch, plan), batch.reference()) <= 2e-2
+
+
+def test_more_sequences_than_the_scheduler_has(tuned: None) -> None:
+    """Local attention makes several sequences of one."""
+    planner = Planner(MODEL, shared())
+    lens = ([1] * 9, [7] * 9)
+    batch = make_batch(
+        *lens, num_query_heads=4, num_kv_heads=2, head_size=32, block_size=BLOCK, dtype=torch.bfloat16
+    )
+    plan = planned(planner, batch)
+    assert relative_error(run_poisoned(batch, plan), batch.reference()) <= 2e-2
+
+
+def test_words_of_caches_and_sizes_of_heads() -> None:
+    fits = vllm_supported.cache_dtype_fits
+    assert all(map(fits, (None, "auto", "bfloat16", "float16", "fp8", "fp8_e4m3")))
+    assert not any(map(fits, ("fp8_e5m2", "fp8_inc", "int8", "nvfp4")))
+    assert not fits("fp8", torch.float8_e4m3fnuz)
+    sizes = [size for size in range(-8, 400) if vllm_supported.head_size_fits(size)]
+    assert sizes == list(range(8, 257, 8))
+
+
+def test_refusals_name_the_value_and_what_is_needed() -> None:
+    reasons = ["head_size not supported", "MLA not supported", "compute capability not supported"]
+    given = {"head_size": 576, "device_capability": SimpleNamespace(major=7, minor=5)}
+    assert vllm_supported.refusals(reasons, given) == [
+        "attn_kernels: head_size is 576, but a multiple of 8 up to 256 is needed",
+        "attn_kernels: MLA not supported",
+        "attn_kernels: device_capability is 7.5, but 8.0 or newer is needed",
+    ]
+    assert vllm_supported.refusals([], given) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "dtype", "line"),
+    [
+        ({"head_size": 260}, torch.bfloat16, "head_size is 260, but a multiple of 8"),
+        ({"head_size_v": 64}, torch.bfloat16, "head_size_v is 64, but that of keys, 128, is needed"),
+        ({}, torch.float32, r"dtype is torch\.float32, but"),
+    ],
+)
+def test_groups_of_layers_are_refused(changes: dict[str, int], dtype: torch.dtype, line: str) -> None:
+    spec = SimpleNamespace(**({"head_size": 128, "head_size_v": 128} | changes))
+    with pytest.raises(ValueError, match=f"^attn_kernels: {line}"):
+        vllm_supported.check_spec(spec, dtype)
+
+
+def test_context_parallelism_is_refused() -> None:
+    vllm_supported.check_parallel(SimpleNamespace(decode_context_parallel_size=1))
+    with pytest.raises(ValueError, match="prefill_context_parallel_size is 4, but 1 is needed"):
+        vllm_supported.check_parallel(SimpleNamespace(prefill_context_parallel_size=4))
+
+
+def test_the_plugin_registers_a_path_and_loads_no_kernel() -> None:
+    code = """
+import sys, types
+found = []
+class Stub(types.ModuleType):
+    AttentionBackendEnum = types.SimpleNamespace(CUSTOM="CUSTOM")
+    register_backend = staticmethod(lambda *given: found.append(given))
+for name in ("vllm", "vllm.v1", "vllm.v1.attention", "vllm.v1.attention.backends"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["vllm.v1.attention.backends.registry"] = Stub("registry")
+from attn_kernels.engines.vllm import register
+register(); register()
+assert found == [("CUSTOM", "attn_kernels.engines.vllm_backend.AttnKernelsBackend")] * 2, found
+assert not {"torch", "triton", "numpy"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)

@@ -1,0 +1,321 @@
+"""Benchmarks of engines, without an engine: lengths, processes, rows, tables, plots and the commands."""
+
+import copy
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.engines import command, latency, processes, throughput, vllm_folder
+from benchmarks.engines.cpu_time import descendants, main_threads_s
+from benchmarks.engines.engine_process import FIGURES, Job, latencies, percentiles, throughputs
+from benchmarks.engines.latency_tables import decode_steps, latency_lines
+from benchmarks.engines.request_mix import CODE, CONVERSATION, OUTPUTS, PROMPTS, draw_requests, tokens_of
+from benchmarks.engines.results import latest, read
+from benchmarks.engines.throughput_tables import throughput_lines
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_lengths_are_those_of_the_declared_mix() -> None:
+    requests = draw_requests(4000, 0)
+    assert requests[:512] == draw_requests(512, 0) != draw_requests(512, 1)
+    for kind in (CONVERSATION, CODE):
+        drawn = [r for r in requests if r.kind == kind.name]
+        assert 1800 < len(drawn) < 2200
+        assert statistics.median(r.prompt for r in drawn) == pytest.approx(kind.median_prompt, rel=0.1)
+        assert statistics.median(r.output for r in drawn) == pytest.approx(kind.median_output, rel=0.1)
+    assert all(PROMPTS[0] <= r.prompt <= PROMPTS[1] for r in requests)
+    assert all(OUTPUTS[0] <= r.output <= OUTPUTS[1] for r in requests)
+
+
+def test_tokens_depend_on_the_name_alone() -> None:
+    assert [len(prompt) for prompt in tokens_of([3, 0, 5], "a")] == [3, 0, 5]
+    assert tokens_of([3, 9], "a") == tokens_of([3, 9], "a") != tokens_of([3, 9], "b")
+    assert tokens_of([9, 9], "a")[0] != tokens_of([9, 9], "a")[1]
+
+
+class Output:
+    """What vLLM returns for a request."""
+
+    def __init__(self, tokens: list[int], start: float) -> None:
+        self.outputs = [type("Completion", (), {"token_ids": tokens})]
+        self.metrics = type(
+            "Stats",
+            (),
+            {
+                "first_token_latency": start,
+                "first_token_ts": 5.0,
+                "last_token_ts": 5.0 + 0.01 * (len(tokens) - 1),
+            },
+        )
+
+
+class StandIn:
+    """An engine whose tokens and times are known."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[list[int], list[int]]] = []
+
+    def generate(self, prompts: list[list[int]], outputs: list[int]) -> tuple[float, list[Output]]:
+        self.calls.append(([len(prompt) for prompt in prompts], list(outputs)))
+        made = [
+            Output([prompt[0]] * count, 0.1 * i)
+            for i, (prompt, count) in enumerate(zip(prompts, outputs, strict=True))
+        ]
+        return 0.5 + 0.002 * max(outputs), made
+
+
+def job(**changes: Any) -> Job:
+    return Job("CUSTOM", "graphs", "", "", time.time() + 60, {}, repeats=2, **changes)
+
+
+def test_rows_of_latency() -> None:
+    engine, rows = StandIn(), []
+    left = latencies(
+        engine, job(rows=[(2, 5, 1), (2, 5, 128)]), lambda **row: rows.append(copy.deepcopy(row))
+    )
+    assert left == 0
+    assert engine.calls == [([5, 5], [2, 2]), *[([5, 5], [1, 1])] * 2, *[([5, 5], [128, 128])] * 2]
+    assert [(row["kind"], row["output"], row["seconds"]) for row in rows] == [
+        ("latency", 1, [0.502] * 2),
+        ("latency", 128, [0.756] * 2),
+    ]
+    assert rows[0]["first_tokens"] == [prompt[0] for prompt in tokens_of([5, 5], "latency/2/5")]
+    assert latencies(engine, Job("", "", "", "", 0.0, {}, 2, rows=[(1, 2, 3)] * 4), lambda **row: None) == 4
+
+
+def test_rows_of_throughput() -> None:
+    engine, rows = StandIn(), []
+    assert throughputs(engine, job(requests=80), lambda **row: rows.append(copy.deepcopy(row))) == 0
+    requests = draw_requests(80, 0)
+    assert [len(prompts) for prompts, _ in engine.calls] == [64, 80, 80]
+    first, last = rows
+    assert last["prompt_tokens"] == sum(r.prompt for r in requests)
+    assert last["output_tokens"] == sum(r.output for r in requests)
+    assert [len(first[name]) for name in FIGURES] == [1] * 5 and [len(last[name]) for name in FIGURES] == [
+        2
+    ] * 5
+    assert last["first_token_median"] == pytest.approx([3.95] * 2)
+    assert last["first_token_p99"] == pytest.approx([7.9] * 2)
+    assert last["per_token_median"] == pytest.approx([0.01] * 2)
+
+
+def test_percentiles() -> None:
+    assert percentiles([float(i) for i in range(1, 101)]) == (50.5, 99.0)
+    assert percentiles([7.0]) == (7.0, 7.0)
+    assert all(map(math.isnan, percentiles([])))
+
+
+def test_cpu_time_is_that_of_the_main_threads_of_all_descendants() -> None:
+    busy = "import time\nend = time.process_time() + 0.6\nwhile time.process_time() < end: pass\n"
+    nested = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {busy + 'time.sleep(99)'!r}])"
+    with subprocess.Popen([sys.executable, "-c", nested], start_new_session=True) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while main_threads_s(os.getpid()) < 0.5 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert process.pid in descendants(os.getpid())
+            assert len(descendants(process.pid)) == 1
+            assert main_threads_s(os.getpid()) >= 0.5
+        finally:
+            processes.stop_all(process)
+
+
+def rows_of(backend: str, mode: str, factor: float) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": "latency",
+            "backend": backend,
+            "mode": mode,
+            "batch": batch,
+            "prompt": prompt,
+            "output": output,
+            "seconds": [factor * (0.1 + 0.005 * output), factor * (0.2 + 0.005 * output), 99.0],
+            "cpu_seconds": [factor * 0.004 * output] * 3,
+            "first_tokens": [1, 2 if backend == "CUSTOM" else 3][:batch],
+        }
+        for batch in (1, 2)
+        for prompt in (500, 8000)
+        for output in (1, 128, 512)
+    ]
+
+
+def write(folder: Path, rows: list[dict[str, Any]], end: str = "") -> Path:
+    folder.mkdir()
+    (folder / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + end)
+    return folder
+
+
+def test_the_latency_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    host = {"kind": "host", "text": "a GPU"}
+    old = [{**row, "seconds": [1e9] * 3} for row in rows_of("CUSTOM", "graphs", 1.0)]
+    ours = write(
+        tmp_path / "a", [host, *old, *rows_of("CUSTOM", "graphs", 1.0), *rows_of("CUSTOM", "eager", 1)]
+    )
+    theirs = write(tmp_path / "b", [host, *rows_of("FLASH_ATTN", "graphs", 1.5)], end='{"kind": "lat')
+    merged = tmp_path / "merged"
+    arguments = ["latency", "--merge", str(ours), str(theirs), "--out", str(merged)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert latency.main() == 0
+    printed = capsys.readouterr().out
+    assert f"{theirs}/results.jsonl: skipped a line" in printed
+    text = (merged / "latency.md").read_text()
+    assert text.strip() in printed and text.startswith("a GPU\n\nSeconds")
+    assert "| graphs | 2 x 8000 | 128 | 1.2600 (" in text and "| 1.500 |" in text
+    assert "| eager | 1 x 500 | 1 | - | 0.2050 (" in text
+    assert "| graphs | 1 x 500 | 7.50 | 5.00 | 1.500 |" in text
+    assert "| eager | 1 x 500 | - | 4.00 | - |" in text
+    for row in ("all rows", "prompts of 8000", "the worst row", "decode steps"):
+        assert f"| graphs, {row} | 1.500 |" in text
+    assert "12 of 18 first tokens of CUSTOM are those of FLASH_ATTN." in text
+    assert (merged / "latency.png").stat().st_size > 1000
+    assert read([merged])[0] == host
+
+
+def test_decode_steps_need_two_outputs() -> None:
+    rows = [row for row in rows_of("CUSTOM", "graphs", 1.0) if row["output"] < 512]
+    assert (
+        decode_steps(latest(rows, "latency", ("mode", "batch", "prompt", "output")), "CUSTOM", "seconds")
+        == {}
+    )
+    assert "Milliseconds" not in "\n".join(latency_lines(rows))
+
+
+def test_the_throughput_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    rows = [
+        {
+            "kind": "throughput",
+            "backend": backend,
+            "mode": "graphs",
+            "budget": budget,
+            "requests": 512,
+            "prompt_tokens": 9000,
+            "output_tokens": 1000,
+            "seconds": [factor, 2 * factor, factor],
+            **{name: [0.25] for name in FIGURES[1:]},
+        }
+        for backend, factor in (("FLASH_ATTN", 12.0), ("CUSTOM", 10.0))
+        for budget in (2048, 8192)
+    ]
+    folder = write(tmp_path / "a", rows)
+    monkeypatch.setattr(sys, "argv", ["throughput", "--merge", str(folder), "--out", str(folder)])
+    assert throughput.main() == 0
+    row = "| FLASH_ATTN | 512 | 12.00 (100%) | 833 | 83 | 0.25 | 0.25 | 250.00 | 250.00 | 1.200 |"
+    assert row in (folder / "throughput.md").read_text() and row in capsys.readouterr().out
+    assert len(throughput_lines(rows)) == 9
+    assert (folder / "throughput.png").stat().st_size > 1000
+    assert len(read([folder])) == 4  # merged into itself, nothing is doubled
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "message"),
+    [
+        (latency, ["--modes", "fast"], "--modes 'fast': not one of graphs, eager"),
+        (latency, ["--vllm", "nowhere"], "--vllm nowhere: holds neither vllm.tar.xz nor a package vllm"),
+        (latency, ["--merge", "nowhere"], "nowhere/results.jsonl: cannot be read: No such file or directory"),
+        (latency, ["--outputs", "1,x"], "positive integers, separated by commas, are needed"),
+        (throughput, ["--engine-arg", "block_size"], "name=value is needed"),
+    ],
+)
+def test_wrong_use(tmp_path: Path, capsys, monkeypatch, module, arguments: list[str], message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["command", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        module.main()
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_settings() -> None:
+    assert command.setting("window=[1, null]") == ("window", [1, None])
+    assert command.setting("kv_cache_dtype=fp8") == ("kv_cache_dtype", "fp8")
+
+
+def test_a_packed_folder_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_folder, "TMP", tmp_path)
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    source = tmp_path / "source" / "vllm"
+    source.mkdir(parents=True)
+    (source / "__init__.py").write_text("")
+    with tarfile.open(packed / "vllm.tar.xz", "w:xz") as tar:
+        tar.add(source, "vllm")
+    site = vllm_folder.site_of(packed)
+    assert (site / "vllm" / "__init__.py").exists()
+    (site / "mark").touch()
+    assert (vllm_folder.site_of(packed) / "mark").exists()
+    assert vllm_folder.site_of(source.parent) == source.parent
+
+
+def test_plugins_are_entry_points(tmp_path: Path) -> None:
+    for plugin, names in ((None, ["random_weights"]), ("m", ["custom_backend", "random_weights"])):
+        folder = vllm_folder.write_plugins(tmp_path / str(plugin), plugin)
+        program = (
+            "from importlib.metadata import entry_points\n"
+            "points = entry_points(group='vllm.general_plugins')\n"
+            "print(sorted((p.name, p.value) for p in points))"
+        )
+        values = os.environ | {"PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1"}
+        out = subprocess.run([sys.executable, "-c", program], env=values, capture_output=True, text=True)
+        found = dict(eval(out.stdout))
+        assert [name for name in names if name in found] == names
+        assert found.get("custom_backend") == (None if plugin is None else "m:register")
+
+
+FAKE_VLLM = """
+import os, time
+class SamplingParams:
+    def __init__(self, **options):
+        self.count = options["max_tokens"]
+class LLM:
+    def __init__(self, **options):
+        if options["attention_config"] == {"backend": "BROKEN"}:
+            raise ValueError("no such backend")
+        if options["attention_config"] == {"backend": "HANGS"}:
+            time.sleep(1000)
+        assert options["enforce_eager"] == ("compilation_config" not in options)
+        assert options.get("window") == 7 and os.environ["CUDA_VISIBLE_DEVICES"] == "3"
+        assert os.environ["ATTN_KERNELS_RECORD"].endswith("/steps.jsonl")
+    def generate(self, prompts, params, use_tqdm):
+        made = []
+        for prompt, param in zip(prompts, params):
+            tokens = type("Completion", (), {"token_ids": prompt["prompt_token_ids"][:1] * param.count})
+            made.append(type("Output", (), {"outputs": [tokens]}))
+        return made
+"""
+
+
+def test_the_command_runs_each_engine_in_its_process(tmp_path: Path, capsys, monkeypatch) -> None:
+    (tmp_path / "folder" / "vllm").mkdir(parents=True)
+    (tmp_path / "folder" / "vllm" / "__init__.py").write_text(FAKE_VLLM)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    words = (
+        "--vllm folder --backends CUSTOM,BROKEN,HANGS --modes eager,graphs --out out --gpu 3 --cache cache"
+    )
+    words += " --batches 1 --prompts 5 --outputs 1,2 --repeats 2 --engine-arg window=7 --record steps.jsonl"
+    monkeypatch.setattr(sys, "argv", ["latency", *words.split(), "--process-seconds", "8"])
+    assert latency.main() == 1
+    printed = capsys.readouterr().out
+    assert "CUSTOM_eager: exit 0" in printed and "ValueError: no such backend" in printed
+    assert "HANGS_graphs: exit none after 8 s, so it was stopped" in printed
+    rows = [row for row in read([tmp_path / "out"]) if row["kind"] == "latency"]
+    assert [(r["backend"], r["mode"], r["output"], len(r["seconds"])) for r in rows] == [
+        ("CUSTOM", mode, output, 2) for mode in ("eager", "graphs") for output in (1, 2)
+    ]
+    assert (tmp_path / "out" / "latency.md").exists() and (tmp_path / "out" / "log_CUSTOM_eager.txt").exists()
+    words = words.replace("CUSTOM,BROKEN,HANGS", "CUSTOM").replace(
+        "--out out", "--out out --seconds-budget 0"
+    )
+    monkeypatch.setattr(sys, "argv", ["latency", *words.split()])
+    assert latency.main() == 1
+    assert "CUSTOM, eager: left out, the time is up" in capsys.readouterr().out

@@ -1,0 +1,119 @@
+"""Small files of other tools, to import.
+
+The excerpts are from public repositories, shortened: github.com/KernelTuner/kernel_tuner (Apache-2.0,
+test/test_cache_files/small_cache_1.1.0.json and test/test_convert_files/t4_target.json), vllm-project/vllm
+(Apache-2.0, fused_moe/configs), sgl-project/sglang (Apache-2.0, quantization/configs), ROCm/aiter (MIT,
+aiter/configs/a8w8_tuned_gemm.csv). Names and further values are ours. Helion's file has the columns that
+helion/autotuner/aot_cache.py writes. tests/helpers/write_triton_cache.py let Triton 3.9.0 write ENTRY.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+GPU = "NVIDIA H100 80GB HBM3"
+
+ENTRY = (
+    '[{"kwargs": {"BLOCK": 64}, "num_warps": 2, "num_ctas": 1, "num_stages": 3, "maxnreg": null, '
+    '"pre_hook": null, "ir_override": null}, [0.004, 0.00392, 0.00408]]'
+)
+
+NAMED = ["--device", GPU, "--features", "n,causal"]
+
+CSV = """\
+M,N,causal,dtype,BLOCK,num_warps,time_ms
+1,64,true,bf16,16,2,0.010
+1,64,true,bf16,64,4,0.020
+1,64,true,bf16,16,2,0.012
+8,64,false,fp16,16,2,inf
+8,64,false,fp16,64,4,0.5
+8,64,false,fp16,128,4,
+"""
+
+COLUMNS = ["--features", "M,N,causal,dtype", "--time", "time_ms", "--kernel", "mine", "--device", GPU]
+
+
+def kernel_tuner(size: Sequence[int], times: Sequence[float | str]) -> dict[str, Any]:
+    blocks = [(16, 1), (16, 2)]
+    return {
+        "schema_version": "1.1.0",
+        "device_name": "NVIDIA RTX A4000",
+        "kernel_name": "convolution_kernel",
+        "problem_size": list(size),
+        "tune_params_keys": ["block_size_x", "block_size_y"],
+        "tune_params": {"block_size_x": [16], "block_size_y": [1, 2]},
+        "objective": "time",
+        "cache": {
+            f"{x},{y}": {"block_size_x": x, "block_size_y": y, "time": time, "GFLOP/s": 1948.1}
+            for (x, y), time in zip(blocks, times, strict=True)
+        },
+    }
+
+
+T4 = {
+    "results": [
+        {
+            "timestamp": "2023-12-21 10:44:42.236642+00:00",
+            "configuration": {"block_size_x": 16, "use_padding": 0},
+            "times": {"compilation_time": 661.5, "runtimes": [12.265098571777344, 12.252779960632324]},
+            "invalidity": "correct",
+            "correctness": 1,
+            "measurements": [{"name": "time", "value": 12.262957006692886, "unit": ""}],
+            "objectives": ["time"],
+        },
+        {
+            "configuration": {"block_size_x": 32, "use_padding": 1},
+            "times": {},
+            "invalidity": "compile",
+            "correctness": 0,
+        },
+    ],
+    "schema_version": "1.0.0",
+}
+
+
+def write_helion(path: Path, rows: Sequence[tuple[str, dict[str, Any], dict[str, Any], object]]) -> None:
+    with path.open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["kernel_name", "shape_hash", "config_hash", "config", "shape_features", "timing_ms"])
+        for kernel, config, shape, time in rows:
+            out.writerow([kernel, "1f", "2e", json.dumps(config), json.dumps(shape), time])
+
+
+SHAPE = {"arg0_ndim": 2, "arg0_dim0": 64, "arg0_dim1": 128, "arg0_dtype": "torch.float16"}
+CONFIGS = [
+    {"block_sizes": [16, 32], "num_warps": 4, "pid_type": "flat", "range_flattens": [None]},
+    {"block_sizes": [64, 64], "num_warps": 8, "pid_type": "persistent_blocked", "range_flattens": [True]},
+]
+
+
+def _config(m: int, n: int, k: int, group: int, warps: int, stages: int, **more: int) -> dict[str, int]:
+    sizes = {"BLOCK_SIZE_M": m, "BLOCK_SIZE_N": n, "BLOCK_SIZE_K": k, "GROUP_SIZE_M": group}
+    return {**sizes, "num_warps": warps, "num_stages": stages, **more}
+
+
+# For 1, 64 and 4096 tokens.
+MOE = {
+    "triton_version": "3.4.0",
+    "1": _config(16, 32, 64, 1, 4, 4),
+    "64": _config(16, 128, 128, 64, 8, 3),
+    "4096": _config(64, 128, 64, 1, 4, 3),
+}
+GEMM = {
+    "1": _config(32, 16, 128, 8, 4, 2, waves_per_eu=0),
+    "64": _config(32, 16, 128, 8, 4, 2, waves_per_eu=0),
+    "4096": _config(32, 128, 128, 4, 4, 2, waves_per_eu=0),
+}
+
+AITER = """\
+gfx,cu_num,M,N,K,q_dtype_w,kernelId,splitK,us,kernelName,tflops,bw,errRatio
+gfx942,80,1,1280,8192,torch.int8,34,0,20.5611,a8w8_rowwise_256x16x64x512,1.02,510.5,0.0
+gfx942,80,1,8192,1024,torch.int8,78,0,9.1327,a8w8_rowwise_64x16x16x128,1.84,920.43,0.0
+gfx942,80,32,1280,8192,torch.int8,34,0,19.9841,a8w8_rowwise_256x16x64x512,33.58,541.92,0.0
+gfx950,256,1,1280,8192,torch.int8,34,0,17.6914,a8w8_rowwise_256x16x64x512,1.19,593.31,0.0
+gfx950,256,1,1280,8192,torch.float8_e4m3fn,79,3,7.6797,a8w8_rowwise_128x16x32x128,2.73,1366.79,0.1344
+"""

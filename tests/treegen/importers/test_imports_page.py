@@ -1,0 +1,60 @@
+"""Every command of docs/imports.md runs on a small file and prints what the page shows."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from treegen_builders import REPOSITORY
+from treegen_caches import cache, write_cache
+from tuned_files import AITER, CONFIGS, CSV, ENTRY, GEMM, MOE, SHAPE, T4, kernel_tuner, write_helion
+
+from treegen.cli.main import main
+
+PAGE = (REPOSITORY / "docs/imports.md").read_text()
+SECTIONS = {text.partition("\n")[0]: text for text in PAGE.split("\n## ")[1:]}
+
+
+def _write(path: str, content: object) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sources that the page's commands name."""
+    monkeypatch.chdir(tmp_path)
+    configs = ",".join(ENTRY.replace('"BLOCK": 64', f'"BLOCK": {block}') for block in (64, 128, 256))
+    for key in ('[8, true, "torch.float16"]', '[9, false, "torch.float32"]'):
+        _write(f"cache/{key[1]}/scale.autotune.json", f'{{"key": {key}, "configs_timings": [{configs}]}}')
+    _write("times.csv", CSV)
+    for size in (512, 4096):
+        _write(f"caches/{size}.json", kernel_tuner([size, size], (0.2, 0.3)))
+    _write("w=4096,h=2048.json", T4)
+    Path("aot_data").mkdir()
+    rows = [("softmax", config, {**SHAPE, "arg0_dim0": n}, 0.5) for n in (8, 64) for config in CONFIGS]
+    write_helion(Path("aot_data/measurements_cuda_H100.csv"), rows)
+    vllm = "vllm/model_executor/layers/fused_moe/configs"
+    _write(f"{vllm}/E=128,N=1024,device_name=NVIDIA_H200.json", MOE)
+    _write(f"{vllm}/E=8,N=7168,device_name=NVIDIA_H200,dtype=fp8_w8a8.json", {"64": MOE["1"]})
+    name = "N=1536,K=7168,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8,block_shape=[128, 128].json"
+    _write(f"python/sglang/srt/layers/quantization/configs/{name}", GEMM)
+    _write("aiter/configs/a8w8_tuned_gemm.csv", AITER)
+    write_cache(Path("dejavu_data"))
+    _write("cache.json", cache())
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("title", SECTIONS)
+def test_the_page(title: str, capsys: pytest.CaptureFixture[str]) -> None:
+    commands = re.findall(r"^    treegen (import .*)$", SECTIONS[title], re.MULTILINE)
+    printed = ""
+    for place, command in enumerate(commands):
+        assert main([*shlex.split(command), "--to", f"to{place}"]) == 0
+        out = capsys.readouterr().out.replace(f"to{place}/", "tuning_data/")
+        printed += "" if out in printed else out
+    (shown,) = re.findall(r"```\n(.*?)```", SECTIONS[title], re.DOTALL)
+    assert commands and printed == shown

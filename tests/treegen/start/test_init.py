@@ -1,0 +1,164 @@
+"""`treegen init`, `new-device` and `choices`: a first spec from tables, a GPU's section, a module as JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from table_builders import config, start
+
+from treegen.cli.main import main
+from treegen.core.names import device_key
+from treegen.read.spec_file import read_spec
+from treegen.start import device_section as section
+from tuning_table import Failure
+from tuning_table.names import letters_for
+
+Refusal = Callable[..., str]
+PLAIN: dict[str, Any] = {
+    "kernel": "matmul",
+    "features": ("M", "N", "dtype"),
+    "values": {"dtype": ["float16", "float32"]},
+    "configs": tuple(
+        {"id": f"c{block}", "BLOCK_M": block, "BLOCK_N": 32, "num_warps": 4} for block in (16, 32, 64)
+    ),
+    "scenarios": {f"s{m}": (2**m, 64, m % 2) for m in range(8)},
+}
+CPU = {"name": "cpu (Triton interpreter)", "arch": "cpu"}
+
+
+def table(folder: Path, *, rows: bool = True, **changes: Any) -> Path:
+    """A table in which c64 is the best but fails once, and c32 is better than c16."""
+    with start(folder, **{**PLAIN, **changes}) as writer:
+        for scenario in PLAIN["scenarios"] if rows else ():
+            best = Failure("disagrees") if scenario == "s3" else 1.0
+            writer.append(scenario, {"c16": 3.0, "c32": 2.0, "c64": best})
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_spec_that_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table(tmp_path / "data/matmul/h100")
+    table(tmp_path / "data/matmul/cpu", device=CPU)
+    assert main(["init", "data/matmul/h100", "data/matmul/cpu", "--output", "mine"]) == 0
+    spec = read_spec(Path("treegen.yaml"))
+    kernel = spec.kernels["matmul"]
+    assert (spec.output.name, list(spec.devices)) == ("mine", ["nvidia_h100", "cpu"])
+    assert spec.devices["nvidia_h100"].limits == {"shared_memory": 232448}
+    assert spec.devices["cpu"].vendor == "cpu" and not spec.devices["cpu"].names
+    assert kernel.features == ("M", "N", "dtype") and list(kernel.derived) == ["M_N"]
+    assert kernel.values == {"dtype": {0: "float16", 1: "float32"}}
+    assert {name: p.letters for name, p in kernel.parameters.items()} == {
+        "BLOCK_M": "M",
+        "BLOCK_N": "N",
+        "num_warps": "W",
+    }
+    assert dict(kernel.fallback.parameters)["BLOCK_M"] == 32  # the best that never failed
+    capsys.readouterr()
+    assert main(["build"]) == 0
+    assert main(["check", "--strict"]) == 0
+
+
+def test_a_table_without_rows_and_one_with_variants(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = table(tmp_path / "data/a", rows=False)
+    assert main(["init", str(folder), "--spec", "-"]) == 0
+    assert "fallback: {BLOCK_M: 16," in capsys.readouterr().out
+    configs = (config("a"), {**config("b"), "variant": "split"})
+    with start(tmp_path / "data/b", configs=configs) as writer:
+        writer.append("decode-0", {"a": 2.0, "b": 1.0})
+    assert main(["init", str(tmp_path / "data/b")]) == 0
+    kernel = read_spec(Path("treegen.yaml")).kernels["attention"]
+    assert kernel.variants == ("qblock", "split") and kernel.fallback.variant == "split"
+
+
+def test_what_init_refuses(tmp_path: Path, refusal: Refusal) -> None:
+    folder = table(tmp_path / "data/a")
+    assert "no such table folder" in refusal(tmp_path, "init", "data/none")
+    assert "a table of matmul on nvidia_h100, as data/a is" in refusal(tmp_path, "init", "data/a", "data/a")
+    assert "must be a folder that Python can import" in refusal(tmp_path, "init", "data/a", "--output", "a-b")
+    (tmp_path / "sub").mkdir()
+    assert "lies outside the folder of sub/t.yaml" in refusal(
+        tmp_path, "init", "data/a", "--spec", "sub/t.yaml"
+    )
+    (tmp_path / "treegen.yaml").write_text("mine")
+    assert "exists already; choose another with --spec" in refusal(tmp_path, "init", folder)
+    table(tmp_path / "data/upper", kernel="MatMul")
+    assert "the kernel 'MatMul' must begin with a letter and have no capitals" in refusal(
+        tmp_path, "init", "data/upper", "--spec", "other.yaml"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "vendor", "shared"),
+    [
+        ("NVIDIA L40S", "sm_89", "nvidia", 101376),
+        ("AMD Instinct MI300X", "gfx942", "amd", 65536),
+        ("NVIDIA Future 9", "sm_999", "nvidia", None),
+        ('Odd "quoted": name', "xe2", "odd", None),
+    ],
+)
+def test_a_device_is_pasted_into_a_spec(
+    name: str, arch: str, vendor: str, shared: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new-device", "--name", name, "--arch", arch]) == 0
+    found = yaml.safe_load("devices:\n" + capsys.readouterr().out)["devices"]
+    expected = {"names": [name], "arch": arch, "vendor": vendor}
+    if shared is not None:
+        expected["limits"] = {"shared_memory": shared}
+    assert found == {device_key(name): expected}
+
+
+def test_the_gpu_of_this_machine_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, refusal: Refusal
+) -> None:
+    def probe(answer: str) -> Callable[..., Any]:
+        return lambda command, **options: subprocess.CompletedProcess(command, 0, stdout=answer)
+
+    monkeypatch.setattr(section.subprocess, "run", probe('["NVIDIA H200", "sm_90", 1234]\n'))
+    assert main(["new-device"]) == 0
+    assert "shared_memory: 1234  # bytes a block; measured by torch" in capsys.readouterr().out
+    monkeypatch.setattr(section.subprocess, "run", probe("Traceback"))
+    assert "torch finds no GPU here; describe one" in refusal(tmp_path, "new-device")
+    assert "--name and --arch go together" in refusal(tmp_path, "new-device", "--name", "x")
+
+
+def test_choices_are_json_with_the_specs_parameters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
+) -> None:
+    table(tmp_path / "data/matmul/h100")
+    main(["init", "data/matmul/h100"])
+    main(["build"])
+    capsys.readouterr()
+    assert main(["choices", "matmul", "N=64", "dtype=float16", "--along", "M=1,8,64"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == ["1", "8", "64"]
+    assert all(list(row) == ["BLOCK_M", "BLOCK_N", "num_warps"] for row in found.values())
+    assert found["8"]["BLOCK_M"] == 32  # c64 failed there
+    choices = ("choices", "matmul")
+    assert "give dtype=..." in refusal(tmp_path, *choices, "N=1", "--along", "M=1")
+    assert "is no feature of matmul" in refusal(tmp_path, *choices, "N=1", "dtype=0", "--along", "Q=1")
+    assert "must be a feature and its values" in refusal(tmp_path, *choices, "N=1", "--along", "M")
+    assert "has no kernel 'other'" in refusal(tmp_path, "choices", "other", "--along", "M=1")
+    device = ("--device", "amd")
+    assert "no module of matmul for amd" in refusal(tmp_path, *choices, "--along", "M=1", *device)
+
+
+def test_letters_are_short_and_different() -> None:
+    names = ["BLOCK_SIZE_M", "BLOCK_M", "GROUP_SIZE_M", "SPLIT_K", "BLOCK", "TILE", "x1", "num_stages", "M"]
+    letters = letters_for(names)
+    assert list(letters) == names and len(set(letters.values())) == len(names)
+    assert all(0 < len(text) <= 4 and text.isupper() for text in letters.values())
+    assert letters["BLOCK_SIZE_M"] == "M" and letters["SPLIT_K"] == "SK" and letters["num_stages"] == "S"
+    many = letters_for(f"BLOCK_{'M' * i}" for i in range(1, 60))
+    assert len(set(many.values())) == 59

@@ -1,0 +1,108 @@
+"""treegen suggest: search derived features, print them, and write them into the spec on demand."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from treegen.core.errors import InputError, one_line, shown
+from treegen.core.files import read_text
+from treegen.core.problem import Problem
+from treegen.core.spec import Spec
+from treegen.fit.significance import copies
+from treegen.read.build_problem import spec_problem
+from treegen.read.spec_file import find_spec, read_spec
+from treegen.read.table_file import read_table
+from treegen.suggest.selection import Suggestions, suggest
+from treegen.suggest.spec_text import UnknownLayout, feature_lines, with_features
+from treegen.write.files import write_files
+
+_FEWEST = 10  # scenarios with different features of a table
+_NOTE = (
+    "greedy: trees of greedy growth, held out; the figures flatter, as features were selected by them. "
+    "`treegen build` prints the held-out figure of the whole fit."
+)
+
+
+def run(
+    spec_path: Path | None, kernel: str | None, device: str | None, most: int, *, raw: bool, write: bool
+) -> None:
+    """Print suggestions for each selected kernel; with `write`, add them to the spec. Raises InputError.
+
+    raw: ignore the derived features of the spec.
+    """
+    if not 1 <= most <= 32:
+        raise InputError(f"--most {most}", "must be from 1 to 32")
+    path = find_spec(spec_path)
+    text = read_text(path)
+    for name, problems in _selected(read_spec(path), kernel, device):
+        if raw:
+            problems = [without_derived(problem) for problem in problems]
+        devices = ", ".join(problem.device.key for problem in problems)
+        print(one_line(f"{name} on {devices}"), flush=True)
+        found = suggest(problems, most)
+        for line in _lines(found):
+            print(one_line(line), flush=True)
+        if write and found.found:
+            try:
+                text = with_features(text, name, found.found)
+            except UnknownLayout as error:
+                raise InputError(path, f"{error}; add the lines above yourself") from None
+            _replace(path, text)
+            print(one_line(f"{path}: {len(found.found)} features added; keep or delete them"))
+    print(_NOTE)
+
+
+def _selected(spec: Spec, kernel: str | None, device: str | None) -> Iterator[tuple[str, list[Problem]]]:
+    """The problems of each kernel, one for each table."""
+    names = [name for name in spec.kernels if kernel in (None, name)]
+    if not names:
+        raise InputError(spec.path, f"has no kernel {shown(kernel)}; it has {', '.join(spec.kernels)}")
+    any_table = False
+    for name in names:
+        folders: dict[Path, str] = {}
+        for key, folder in spec.kernels[name].tables.items():
+            if device in (None, key):
+                folders.setdefault(folder, key)
+        problems = [
+            spec_problem(spec.kernels[name], spec.devices[key], read_table(folder))
+            for folder, key in folders.items()
+        ]
+        problems = [problem for problem in problems if int(copies(problem.features).max()) + 1 >= _FEWEST]
+        any_table = any_table or bool(problems)
+        if problems:
+            yield name, problems
+    if not any_table:
+        raise InputError(spec.path, f"selects no table of at least {_FEWEST} different scenarios")
+
+
+def without_derived(problem: Problem) -> Problem:
+    """The problem as a spec that declares no derived feature makes it. Raises InputError if none is raw."""
+    raw = tuple(name for name in problem.names if name in problem.kernel.features)
+    if not raw:
+        raise InputError(problem.table.folder, "holds no raw feature")
+    features = np.stack([problem.column(name) for name in raw], axis=1)
+    return replace(problem, names=raw, split_on=raw, features=features)
+
+
+def _lines(found: Suggestions) -> Iterator[str]:
+    if not found.found:
+        yield f"  greedy {found.before:.4f} on {len(found.features)} features; nothing helps"
+        return
+    count = len(found.features)
+    yield f"  greedy {found.before:.4f} on {count} features, {found.after:.4f} with {len(found.found)} more:"
+    yield "  derived:"
+    yield from (f"    {line}" for line in feature_lines(found.found))
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write the spec if it still reads; otherwise it stays as it was. Raises InputError."""
+    with tempfile.TemporaryDirectory(prefix="treegen-") as folder:
+        trial = Path(folder, path.name)
+        trial.write_text(text)
+        read_spec(trial)
+    write_files(path.resolve().parent, {path.resolve().name: text})

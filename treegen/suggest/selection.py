@@ -1,0 +1,236 @@
+"""Select derived features by what they win in scenarios that greedy trees have not seen.
+
+Forward: the candidate that wins most is taken, again and again, while it wins more than its error. Then
+backward: what wins too little beside the others is dropped. Greedy trees stand in for the whole fit, which
+would take hours. All configs of their leaves are of the shortlist, and all thresholds of the fit's grid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from treegen.core import expr
+from treegen.core.problem import UNIT, Problem, with_untimed_penalty
+from treegen.core.spec import Budget
+from treegen.crossval.folds import Fold, split_copies
+from treegen.fit.growth import grow
+from treegen.fit.objective import losses
+from treegen.fit.shortlist import shortlist
+from treegen.fit.significance import copies
+from treegen.fit.thresholds import candidate_splits, low_sides
+from treegen.fit.training_set import TrainingSet
+from treegen.suggest.candidates import Candidate, candidates
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_LEAST_GAIN = 0.001  # of the time; a feature that wins less is not worth a line of the spec
+_Z = 1.5  # standard errors that a feature must win
+_CLOSE = 12  # candidates whose fitted trees are best, which are compared held out
+_FOLDS, _SHUFFLES = 5, 2
+_NEARLY = 0.8  # of the greatest gain; of these candidates the shortest is taken
+_MOST_ROWS = 2000  # scenarios of a table that are read, evenly spaced
+_MOST_CAP = 4 * UNIT  # a failure counts as e^4 times slower, so that one does not outweigh all times
+_SMALLEST_LEAF = 200
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A feature that was selected."""
+
+    name: str
+    text: str
+    wins: float  # log slowdown that the others lose without it, held out
+    error: float  # one standard error of that over scenarios
+
+
+@dataclass(frozen=True)
+class Suggestions:
+    """The result for one kernel."""
+
+    features: tuple[str, ...]  # those that trees may split on without the suggestions
+    before: float  # held-out geometric mean slowdown of greedy trees without the suggestions
+    after: float  # and with them; optimistic, as they were selected by it
+    found: tuple[Suggestion, ...]
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A problem, prepared for many quick trees on different features."""
+
+    loss: Floats  # [scenarios, configs] of the shortlist
+    scored: Floats  # [scenarios, configs] costs that count in held-out scenarios
+    folds: tuple[Fold, ...]
+    budget: Budget
+
+    def fitted(self, is_low: Floats) -> float:
+        """The total loss of a greedy tree over splits [splits, scenarios]."""
+        known = self._training(is_low, np.arange(len(self.loss)))
+        return known.total(grow(known, known.best_config(known.all_rows)))
+
+    def held_out(self, is_low: Floats) -> Floats:
+        """[scenarios] the mean log slowdown of greedy trees that have not seen the scenario."""
+        total, count = np.zeros(len(self.loss)), np.zeros(len(self.loss))
+        for fold in self.folds:
+            known = self._training(is_low, fold.train)
+            tree = grow(known, known.best_config(known.all_rows))
+            unseen = replace(known, is_low=is_low[:, fold.test], loss=self.scored[fold.test])
+            total[fold.test] += unseen.row_losses(tree, unseen.all_rows)
+            count[fold.test] += 1
+        return np.asarray(total / count / UNIT)
+
+    def _training(self, is_low: Floats, rows: Ints) -> TrainingSet:
+        price = round(self.budget.leaf_price * UNIT * len(rows))
+        least = max(1, len(rows) // _SMALLEST_LEAF)
+        limits = self.budget.max_depth, self.budget.max_leaves
+        return TrainingSet(is_low[:, rows], self.loss[rows], least, *limits, price)
+
+
+class _Search:
+    """The search for features that help the trees of some problems of one kernel."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self._trials = [_trial(problem) for problem in problems]
+        names = [name for name in problems[0].names if all(name in p.names for p in problems)]
+        self.split_on = [name for name in problems[0].split_on if name in names]
+        self._known: dict[str, tuple[Ints, ...]] = {n: tuple(p.column(n) for p in problems) for n in names}
+        limits = [problem.device.limits for problem in problems]
+        shared = [name for name in limits[0] if all(name in others for others in limits)]
+        self._limits = {name: [limit[name] for limit in limits] for name in shared}
+        self._splits = {name: _splits(self._known[name]) for name in self.split_on}
+        self.texts: dict[str, str] = {}
+        self._candidates: dict[str, Candidate] = {}
+        self._pool: list[str] = []
+        self._raw = [name for name in names if name in problems[0].kernel.features]
+        self._extend(names)
+
+    def step(self, chosen: Sequence[str]) -> str | None:
+        """The shortest of the candidates that win most beside the chosen ones; None if none wins enough."""
+        tried = [name for name in self._pool if name not in chosen]
+        fitted = {name: self._fitted([*self.split_on, *chosen, name]) for name in tried}
+        now = self.held_out(chosen)
+        close = sorted(tried, key=lambda name: fitted[name])[:_CLOSE]
+        gains = {name: difference(now, self.held_out([*chosen, name])) for name in close}
+        enough = {name: gain for name, (gain, error) in gains.items() if _is_enough(gain, error)}
+        if not enough:
+            return None
+        nearly = (name for name, gain in enough.items() if gain >= _NEARLY * max(enough.values()))
+        best = min(nearly, key=lambda name: len(self.texts[name]))
+        self._extend([best])
+        return best
+
+    def held_out(self, chosen: Sequence[str]) -> Floats:
+        """The held-out log slowdowns of all problems' scenarios."""
+        names = [*self.split_on, *chosen]
+        return np.concatenate([t.held_out(self._sides(names, n)) for n, t in enumerate(self._trials)])
+
+    def _fitted(self, names: Sequence[str]) -> float:
+        trials = enumerate(self._trials)
+        return sum(trial.fitted(self._sides(names, n)) / len(trial.loss) for n, trial in trials)
+
+    def _sides(self, names: Sequence[str], problem: int) -> Floats:
+        return np.concatenate([self._splits[name][problem] for name in names])
+
+    def _extend(self, fresh: Sequence[str]) -> None:
+        """Add the candidates that contain one of these features."""
+        self._known |= {name: self._candidates[name].values for name in fresh if name in self.texts}
+        more = {c.name: c for c in candidates(self._known, self._limits, fresh, self._raw)}
+        self._candidates |= more
+        self._pool += more
+        self.texts |= {name: candidate.text for name, candidate in more.items()}
+        self._splits |= {name: _splits(candidate.values) for name, candidate in more.items()}
+
+
+def suggest(
+    problems: Sequence[Problem], most: int, report: Callable[[str], None] = lambda line: None
+) -> Suggestions:
+    """Search derived features that help the trees of all these problems, which are of one kernel.
+
+    most: the most features to suggest. report: gets a line about each step.
+    """
+    search = _Search([_thinned(problem) for problem in problems])
+    chosen: list[str] = []
+    while len(chosen) < most and (name := search.step(chosen)) is not None:
+        chosen.append(name)
+        report(f"{name}: {search.texts[name]}")
+    found: list[Suggestion] = []
+    while chosen:
+        now = search.held_out(chosen)
+        gone = {name: _without(name, chosen, search.texts) for name in chosen}
+        wins = {name: difference(search.held_out(gone[name]), now) for name in chosen}
+        found = [Suggestion(name, search.texts[name], *wins[name]) for name in chosen]
+        least = min(chosen, key=lambda name: wins[name][0])
+        if _is_enough(*wins[least]):
+            break
+        chosen, found = gone[least], []
+    before, after = search.held_out([]), search.held_out(chosen)
+    return Suggestions(tuple(search.split_on), _geomean(before), _geomean(after), tuple(found))
+
+
+def with_suggestions(problem: Problem, found: Sequence[Suggestion]) -> Problem:
+    """The problem with further features, on which trees may split."""
+    columns: dict[str, Ints] = {name: problem.column(name) for name in problem.names}
+    for suggestion in found:
+        expression, rows = expr.parse(suggestion.text), range(len(problem.cost))
+        names = [name for name in expr.names(expression) if name in columns]
+        limits = problem.device.limits
+        values = [
+            expr.evaluate(expression, {**limits, **{n: int(columns[n][r]) for n in names}}) for r in rows
+        ]
+        columns[suggestion.name] = np.array(values, dtype=np.int64)
+    return replace(
+        problem,
+        names=tuple(columns),
+        features=np.stack(list(columns.values()), axis=1),
+        split_on=(*problem.split_on, *(suggestion.name for suggestion in found)),
+    )
+
+
+def _without(name: str, chosen: Sequence[str], texts: Mapping[str, str]) -> list[str]:
+    """The chosen features, in order of need, without one of them and all that are computed from it."""
+    gone = {name}
+    for other in chosen:
+        if expr.names(expr.parse(texts[other])) & gone:
+            gone.add(other)
+    return [other for other in chosen if other not in gone]
+
+
+def _is_enough(gain: float, error: float) -> bool:
+    return gain > max(_LEAST_GAIN, _Z * error)
+
+
+def difference(before: Floats, after: Floats) -> tuple[float, float]:
+    """The mean drop and its standard error over scenarios."""
+    drop = before - after
+    return float(drop.mean()), float(drop.std(ddof=1) / math.sqrt(len(drop))) if len(drop) > 1 else 0.0
+
+
+def _geomean(slowdowns: Floats) -> float:
+    return math.exp(float(slowdowns.mean()))
+
+
+def _thinned(problem: Problem) -> Problem:
+    rows = np.unique(np.linspace(0, len(problem.cost) - 1, _MOST_ROWS).round().astype(np.int64))
+    return problem.rows(rows)
+
+
+def _trial(problem: Problem) -> _Trial:
+    loss = losses(problem)
+    columns = shortlist(loss, UNIT)
+    scored = np.minimum(with_untimed_penalty(problem.cost), _MOST_CAP)[:, columns]
+    copy = copies(problem.features)
+    folds = split_copies(copy, min(_FOLDS, int(copy.max()) + 1), _SHUFFLES)
+    return _Trial(
+        loss[:, columns].astype(np.float64), scored.astype(np.float64), folds, problem.kernel.budget
+    )
+
+
+def _splits(values: tuple[Ints, ...]) -> list[Floats]:
+    """[splits, scenarios] of one feature, in each problem."""
+    columns = [column[:, None] for column in values]
+    return [low_sides(candidate_splits(column), column).astype(np.float64) for column in columns]

@@ -1,0 +1,59 @@
+"""What a tree was fitted by beside its table's times: where that changed, the previous tree is not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from treegen.core import expr
+from treegen.core.errors import one_line
+from treegen.core.files import digest
+from treegen.core.problem import Problem
+
+STACK = ("driver", "torch", "triton", "source_hash")
+"""The keys of run.yaml that name the software that ran the kernel."""
+
+_WORDS = {"torch": "PyTorch", "triton": "Triton", "source_hash": "the kernel's source"}
+_LONGEST = 100  # characters of a value of run.yaml
+
+Basis = Mapping[str, str]
+"""Features, budget and objective as the spec has them, and the values of `STACK`, as the lock holds them."""
+
+
+def basis_of(problem: Problem) -> dict[str, str]:
+    """The basis of a fresh tree."""
+    kernel, run = problem.kernel, problem.table.provenance
+    known = {name: expr.to_text(e) for name, e in kernel.derived.items() if name in problem.names}
+    weight = expr.to_text(kernel.objective.weight)
+    return {
+        "features": digest(repr((problem.split_on, known)))[:16],
+        "budget": digest(repr(kernel.budget))[:16],
+        "objective": digest(repr((weight, kernel.objective.worst_case, kernel.objective.untimed)))[:16],
+        **stack_of(run),
+    }
+
+
+def stack_of(run: Mapping[str, Any]) -> dict[str, str]:
+    """The software that a run.yaml names."""
+    return {key: one_line(str(run[key]))[:_LONGEST] for key in STACK if run.get(key) is not None}
+
+
+def changed_basis(before: Basis | None, now: Basis) -> str | None:
+    """What differs between two bases, in words; None if nothing does, or the one before is unknown."""
+    if not before:
+        return None
+    keys = [key for key in now if before.get(key) != now[key]]
+    words = [_changed(key, before.get(key), now[key]) for key in keys]
+    return f"{' and '.join(words)} changed since it was fitted" if words else None
+
+
+def stack_word(key: str) -> str:
+    """What a key of `STACK` names."""
+    return _WORDS.get(key, f"the {key}")
+
+
+def _changed(key: str, before: str | None, now: str) -> str:
+    if key not in STACK:
+        return f"the {key} of the spec"
+    word = stack_word(key)
+    return word if key == "source_hash" else f"{word} ({before or 'unknown'} to {now})"
