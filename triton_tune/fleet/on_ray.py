@@ -130,6 +130,7 @@ class _Handle:
 
     actor: Any
     ready: Any  # the reference of its facts; None once it has told them
+    dead: bool = False  # set by its crew, in another thread
 
 
 @dataclass
@@ -149,7 +150,6 @@ class RaySource:
     _handles: list[_Handle] = field(default_factory=list)
     _counted: float = 0.0
     _unready: list[str] = field(default_factory=list)  # why workers ended before they were ready
-    _dead: set[int] = field(default_factory=set)  # of handles' ids
 
     def arrivals(self) -> Sequence[Arrival]:
         """The workers that became ready since the last call; asks for more actors as hosts come."""
@@ -170,11 +170,11 @@ class RaySource:
                 self._handles.remove(handle)
                 self._unready.append(_cause(error))
                 continue
-            found.append(Arrival(facts, facts.name.partition("/")[0], handle.actor))
+            found.append(Arrival(facts, facts.name.partition("/")[0], handle))
         return found
 
     def crew(self, work: Work) -> RayCrew:
-        return RayCrew(self.ray, self.ray.put(work), self._dead)
+        return RayCrew(self.ray, self.ray.put(work))
 
     def waiting_for(self) -> str | None:
         """What the run waits for; None once workers end as they begin, or all were refused."""
@@ -193,7 +193,7 @@ class RaySource:
         return int(self.ray.cluster_resources().get(self.resource, 0))
 
     def _ask(self) -> None:
-        self._handles = [handle for handle in self._handles if id(handle.actor) not in self._dead]
+        self._handles = [handle for handle in self._handles if not handle.dead]
         if len(self._unready) >= MOST_UNREADY:
             return
         for _ in range(self._wanted() - len(self._handles)):
@@ -205,10 +205,10 @@ class RaySource:
 class RayCrew:
     """The actors of one GPU model."""
 
-    def __init__(self, ray: Any, work: Any, dead: set[int]) -> None:
-        self._ray, self._work, self._dead = ray, work, dead
+    def __init__(self, ray: Any, work: Any) -> None:
+        self._ray, self._work = ray, work
         self._joining: queue.Queue[Arrival] = queue.Queue()
-        self._actors: dict[int, Any] = {}
+        self._handles: dict[int, _Handle] = {}
         self._orders: dict[Any, tuple[int, PlannedVisit | None]] = {}  # by reference
         self._next = 0
 
@@ -220,7 +220,7 @@ class RayCrew:
         self._joining.put(arrival)
 
     def hand(self, worker: int, task: PlannedVisit | None) -> None:
-        self._orders[self._actors[worker].visit.remote(task)] = (worker, task)
+        self._orders[self._handles[worker].actor.visit.remote(task)] = (worker, task)
 
     def wait(self, seconds: float) -> Sequence[Event]:
         events: list[Event] = []
@@ -240,9 +240,9 @@ class RayCrew:
 
     def _take_on(self, arrival: Arrival) -> Joined:
         worker, self._next = self._next, self._next + 1
-        actor: Any = arrival.handle
-        self._actors[worker] = actor
-        self._orders[actor.prepare.remote(self._work)] = (worker, None)
+        assert isinstance(arrival.handle, _Handle)
+        self._handles[worker] = arrival.handle
+        self._orders[arrival.handle.actor.prepare.remote(self._work)] = (worker, None)
         return Joined(worker, arrival.facts.name, arrival.host)
 
     def _ended(self, reference: Any) -> Event:
@@ -250,12 +250,12 @@ class RayCrew:
         try:
             return Ended(worker, task, self._ray.get(reference))
         except Exception as error:
-            actor = self._actors.pop(worker)
+            handle = self._handles.pop(worker)
             for other in [r for r, (number, _) in self._orders.items() if number == worker]:
                 del self._orders[other]
             with contextlib.suppress(Exception):
-                self._ray.kill(actor)
-            self._dead.add(id(actor))
+                self._ray.kill(handle.actor)
+            handle.dead = True
             return Lost(worker, _cause(error))
 
 
