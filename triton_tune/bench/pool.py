@@ -139,6 +139,11 @@ class GpuBench:
             worker.stop()
 
     @property
+    def first_worker(self) -> str:
+        """The name of the first process."""
+        return self._workers[0].name
+
+    @property
     def num_devices(self) -> int:
         return len(self._workers)
 

@@ -9,7 +9,7 @@ import torch
 import triton
 
 from triton_tune.bench.pool import GpuBench, Subject
-from triton_tune.core.device import driver_version, worker_name
+from triton_tune.core.device import driver_version
 from triton_tune.core.problem import PlannedVisit
 from triton_tune.fleet.calibration import EVERY_S, TIMES, Calibration
 from tuning_table.table import Visit
@@ -43,6 +43,17 @@ class Outcome:
     calibration_us: float | None = None  # None: not timed this time, or it failed
 
 
+def facts_here(gpus: GpuBench, source_hash: str = "") -> WorkerFacts:
+    """What the GPUs of this process's host say of themselves."""
+    versions = {
+        "driver": driver_version(),
+        "torch": str(torch.__version__),
+        "triton": triton.__version__,
+        "source_hash": source_hash,
+    }
+    return WorkerFacts(gpus.first_worker, gpus.facts, versions)
+
+
 class Station(Protocol):
     """Measures on one GPU."""
 
@@ -66,13 +77,7 @@ class GpuStation:
         compile_workers: int | None = None,
     ) -> None:
         self._bench = GpuBench([device], subject, compile_workers)
-        versions = {
-            "driver": driver_version(),
-            "torch": str(torch.__version__),
-            "triton": triton.__version__,
-            "source_hash": source_hash(),
-        }
-        self.facts = WorkerFacts(worker_name(device), self._bench.facts, versions)
+        self.facts = facts_here(self._bench, source_hash())
         self._calibration: Calibration | None = None
         self._calibrated = 0.0
 

@@ -4,7 +4,7 @@ import argparse
 import contextlib
 from pathlib import Path
 
-from triton_tune.fleet.shards import Shard, shard_from
+from triton_tune.fleet.options import add_fleet_arguments
 from triton_tune.search.search import STRATEGIES
 
 try:
@@ -83,27 +83,7 @@ def parser() -> argparse.ArgumentParser:
         help="number of processes that compile kernels before they are timed; 0 for none (default: one less "
         "than there are processors, at most 30)",
     )
-    arguments.add_argument(
-        "--shard",
-        type=_shard,
-        metavar="I/N",
-        help="measure part I of N of the scenarios, as one host of N; `treegen merge` joins the tables "
-        "(default of --out: a folder for each part)",
-    )
-    arguments.add_argument(
-        "--ray",
-        nargs="?",
-        const="",
-        metavar="ADDRESS",
-        help="measure on all GPUs of a Ray cluster, as host:port of its head (default: the cluster of this "
-        "host, or else a new one of its GPUs); each GPU model gets a table",
-    )
-    arguments.add_argument(
-        "--ray-workers",
-        type=_count,
-        metavar="N",
-        help="ask Ray for N GPUs, also if there are fewer yet (default: all that the cluster has)",
-    )
+    add_fleet_arguments(arguments)
     arguments.add_argument(
         "--dry-run",
         action="store_true",
@@ -126,13 +106,6 @@ def _seconds(text: str) -> float:
         if 1.0 <= float(text) <= 1e7:
             return float(text)
     raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number of seconds from 1 to 10000000")
-
-
-def _shard(text: str) -> Shard:
-    try:
-        return shard_from(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _seed(text: str) -> int:

@@ -25,19 +25,15 @@ from attn_kernels.tuning.scenarios.scenario import Scenario, digest
 from attn_kernels.tuning.space.candidates import Possible, dropped_text, find_possible, gpu_of
 from triton_tune.bench.devices import ASSUMED, devices_from
 from triton_tune.bench.pool import GpuBench, Subject
-from triton_tune.core.bench import Bench
-from triton_tune.core.device import device_facts, driver_version
+from triton_tune.core.device import device_facts
 from triton_tune.core.errors import TuningError
-from triton_tune.core.problem import SearchProblem, Times
-from triton_tune.fleet.calibrated import CalibratedBench
-from triton_tune.fleet.calibration import calibration_of
-from triton_tune.fleet.on_ray import connected, gpu_source
-from triton_tune.fleet.run import FleetPlan, Prepared, run_fleet
-from triton_tune.fleet.shards import problem_of_shard
-from triton_tune.fleet.station import WorkerFacts
+from triton_tune.core.problem import Times
+from triton_tune.fleet.command import folder_name, measure_here, measure_on_ray, part_of
+from triton_tune.fleet.run import Prepared
+from triton_tune.fleet.station import WorkerFacts, facts_here
 from triton_tune.processes.compile_ahead import default_workers
 from triton_tune.processes.jobs import Job
-from triton_tune.run.fill import INTERRUPTED, SearchPlan, fill
+from triton_tune.run.fill import INTERRUPTED
 from triton_tune.run.progress import check_rich
 from triton_tune.run.replaying import replay
 from tuning_table import TableError, TableWriter, create, read_run
@@ -69,8 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         variants = _variants(options)
         if options.dry_run:
             return _dry_run(options, scenarios, variants)
-        run = _run if options.ray is None else _run_on_ray
-        return run(options, scenarios, variants)
+        return _run(options, scenarios, variants)
     except (TuningError, TableError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -149,7 +144,7 @@ def _dry_run(options: argparse.Namespace, scenarios: Sequence[Scenario], variant
         line = f"on {devices} of {facts['name']}"
         folder = _folder(options, facts)
     possible, _ = _possible(options, facts, scenarios, variants)
-    possible = replace(possible, problem=_problem(options, possible.problem))
+    possible = replace(possible, problem=part_of(options, possible.problem))
     times, spent = Times(), 0.0
     if folder is not None and (folder / RUN).exists():
         recorded = read_run(folder)
@@ -166,12 +161,7 @@ def _dry_run(options: argparse.Namespace, scenarios: Sequence[Scenario], variant
 def _folder(options: argparse.Namespace, facts: Mapping[str, str | int]) -> Path:
     if options.out:
         return Path(options.out)
-    part = options.shard.suffix if options.shard else ""
-    return Path("tuning_data") / _kernel(options).name / f"{device_key(str(facts['name']))}{part}"
-
-
-def _problem(options: argparse.Namespace, whole: SearchProblem) -> SearchProblem:
-    return problem_of_shard(whole, options.shard) if options.shard else whole
+    return Path("tuning_data") / _kernel(options).name / folder_name(options, device_key(str(facts["name"])))
 
 
 def _job_for(scenario: Scenario, config: Config, device: torch.device) -> Job:
@@ -180,54 +170,21 @@ def _job_for(scenario: Scenario, config: Config, device: torch.device) -> Job:
 
 def _run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: list[str] | None) -> int:
     check_rich("attn-tune", "tune")
-    devices = devices_from(options.gpus, WITHOUT_GPU)
-    subject = Subject({scenario.id: scenario for scenario in scenarios}, measure, _job_for)
-    with GpuBench(devices, subject, options.compile_workers) as gpus:
-        possible, configs = _possible(options, gpus.facts, scenarios, variants)
-        gpus.configs = {str(config): config for config in configs}
-        plan = SearchPlan(_problem(options, possible.problem), options.strategy, options.budget)
-        with _create(options, gpus.facts, driver_version(), scenarios, configs) as table:
-            bench: Bench = gpus
-            if options.shard:
-                bench = CalibratedBench(gpus, calibration_of(possible.problem), table.folder)
-            return fill(table, bench, plan, lambda: _note_dropped(table.folder, possible))
-
-
-def _run_on_ray(
-    options: argparse.Namespace, scenarios: Sequence[Scenario], variants: list[str] | None
-) -> int:
-    check_rich("attn-tune", "tune")
-    if options.shard or options.gpus not in ("all", "cpu"):
-        raise TuningError("--ray goes with neither --shard nor numbers of --gpus: Ray divides work and GPUs")
-    kernel = _kernel(options)
-    if options.gpus == "cpu":
-        devices_from("cpu", WITHOUT_GPU)
 
     def prepare(facts: WorkerFacts) -> Prepared:
         possible, configs = _possible(options, dict(facts.device), scenarios, variants)
         return Prepared(
             possible.problem,
             {str(config): config for config in configs},
-            lambda: _create(options, facts.device, facts.versions["driver"], scenarios, configs),
+            lambda: _create(options, facts, scenarios, configs),
             lambda table: _note_dropped(table.folder, possible),
         )
 
     subject = Subject({scenario.id: scenario for scenario in scenarios}, measure, _job_for)
-    versions = {
-        "torch": str(torch.__version__),
-        "triton": triton.__version__,
-        "source_hash": kernel.source_hash(),
-    }
-    with connected(options.ray or None) as ray:
-        source = gpu_source(
-            ray,
-            subject,
-            kernel.source_hash,
-            compile_workers=options.compile_workers,
-            count=options.ray_workers,
-            interpreter=options.gpus == "cpu",
-        )
-        return run_fleet(source, FleetPlan(prepare, versions, options.strategy, options.budget))
+    if options.ray is not None:
+        return measure_on_ray(options, subject, _kernel(options).source_hash, prepare)
+    with GpuBench(devices_from(options.gpus, WITHOUT_GPU), subject, options.compile_workers) as gpus:
+        return measure_here(options, gpus, prepare(facts_here(gpus)))
 
 
 def _note_dropped(folder: Path, possible: Possible) -> None:
@@ -236,21 +193,17 @@ def _note_dropped(folder: Path, possible: Possible) -> None:
 
 
 def _create(
-    options: argparse.Namespace,
-    facts: Mapping[str, str | int],
-    driver: str,
-    scenarios: Sequence[Scenario],
-    configs: Sequence[Config],
+    options: argparse.Namespace, facts: WorkerFacts, scenarios: Sequence[Scenario], configs: Sequence[Config]
 ) -> TableWriter:
     """Create the table of a GPU model, or go on in it."""
     kernel = _kernel(options)
     named_set = options.scenarios if options.scenarios in kernel.sets else Path(options.scenarios).name
     return create(
-        _folder(options, facts),
+        _folder(options, facts.device),
         kernel=kernel.name,
-        device=facts,
+        device=facts.device,
         timing=TIMING,
-        driver=driver,
+        driver=facts.versions["driver"],
         torch=str(torch.__version__),
         triton=triton.__version__,
         source_hash=kernel.source_hash(),

@@ -3,23 +3,24 @@
 import errno
 import os
 import signal
+import subprocess
+import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet_runs import TABLE, command, same_rows, single_run, wait_for_rows
+from fleet_runs import ROOT, TABLE, command, same_rows, single_run, wait_for_rows
 
 from benchmarks.fleet.replayed import plan_of, source_of
 from triton_tune.core.errors import TuningError
 from triton_tune.fleet.on_ray import RaySource, connected
-from triton_tune.fleet.replay import ReplayedWorker
+from triton_tune.fleet.replay import ReplayedWorker, same_stack
 from triton_tune.fleet.run import Arrival, run_fleet
 from triton_tune.fleet.station import Work
-from tuning_table import TableError, TableWriter, read_run
+from tuning_table import Failure, TableError, TableWriter, read_run
 from tuning_table.visit_log import read_visit_log
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'attn-kernels[fleet]'")
@@ -33,18 +34,25 @@ def ray() -> Iterator[Any]:
 
 
 class Several:
-    """Workers of several kinds; those of `late` come once there is a row."""
+    """Workers of several kinds. All `sources` come together; those of `late` once there is a row."""
 
     def __init__(
         self, sources: Sequence[RaySource], late: Sequence[RaySource] = (), out: Path = Path()
     ) -> None:
         self._sources, self._late, self._out = list(sources), list(late), out
+        self._held: list[Arrival] = []
 
     def arrivals(self) -> list[Arrival]:
+        found = [arrival for source in self._sources for arrival in source.arrivals()]
         if self._late and list(self._out.glob("*/visits.csv")):
-            self._sources += self._late
-            self._late = []
-        return [arrival for source in self._sources for arrival in source.arrivals()]
+            self._sources, self._late = self._sources + self._late, []
+        self._held += found
+        if any(source.waiting_for() for source in self._sources) and not self._came:
+            return []
+        held, self._held, self._came = self._held, [], True
+        return sorted(held, key=lambda arrival: arrival.facts.versions != same_stack(read_run(TABLE)))
+
+    _came = False
 
     def crew(self, work: Work) -> Any:
         return self._sources[0].crew(work)
@@ -63,8 +71,9 @@ def test_the_table_is_that_of_a_single_run(ray: Any, tmp_path: Path) -> None:
 
 
 def test_workers_may_die_and_join_late(ray: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sources = [source_of(ray, TABLE, WORKER, 1), source_of(ray, TABLE, replace(WORKER, dies_after=5), 1)]
-    late = [source_of(ray, TABLE, WORKER, 1)]
+    worker = replace(WORKER, second=0.6)  # long enough for a process to start meanwhile
+    sources = [source_of(ray, TABLE, worker, 1), source_of(ray, TABLE, replace(worker, dies_after=5), 1)]
+    late = [source_of(ray, TABLE, worker, 1)]
     plan = plan_of(TABLE, tmp_path, "full", 600.0)
     assert run_fleet(Several(sources, late, tmp_path), plan) == 0
     same_rows(read_run(tmp_path / "nvidia_h200"), single_run("full"))
@@ -105,7 +114,7 @@ def test_other_versions_are_refused_by_name_and_other_models_have_their_own_tabl
     ]
     sources = [source_of(ray, TABLE, replace(WORKER, versions=change), 1) for change in changes]
     plan = plan_of(TABLE, tmp_path, "full", 600.0)
-    assert run_fleet(Several([source_of(ray, TABLE, WORKER, 2)], sources, tmp_path), plan) == 0
+    assert run_fleet(Several([source_of(ray, TABLE, WORKER, 2), *sources]), plan) == 0
     lines = capsys.readouterr().out.splitlines()
     refused = [line.partition(" is not used: ")[2] for line in lines if " is not used: " in line]
     stack = read_run(TABLE).header.provenance
@@ -188,4 +197,16 @@ def test_a_driver_that_is_stopped_goes_on(tmp_path: Path, sent: signal.Signals) 
     after = read_run(folder)
     same_rows(after, single_run("full"))
     assert rows <= {(visit.scenario, visit.repeat) for visit in after.visits}
-    time.sleep(0.1)
+
+
+def test_a_kernel_of_ones_own_is_tuned_on_ray(tmp_path: Path) -> None:
+    kernel = Path(__file__).parents[2] / "helpers" / "scaled_kernel.py"
+    command = [sys.executable, "-m", "triton_tune", str(kernel), "--kernel", "scaled", "--gpus", "cpu"]
+    command += ["--ray", "local", "--ray-workers", "2", "--strategy", "full", "--out", str(tmp_path)]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "12 of 12 scenarios" in done.stdout
+    found = read_run(tmp_path / "scaled" / "cpu_triton_interpreter")
+    assert {visit.scenario for visit in found.visits} == set(found.scenarios)
+    assert any(isinstance(cell, Failure) for visit in found.visits for cell in visit.cells.values())
