@@ -47,7 +47,7 @@ class Several:
         if self._late and list(self._out.glob("*/visits.csv")):
             self._sources, self._late = self._sources + self._late, []
         self._held += found
-        if any(source.waiting_for() for source in self._sources) and not self._came:
+        if self.waiting_for() and not self._came:
             return []
         held, self._held, self._came = self._held, [], True
         return sorted(held, key=lambda arrival: arrival.facts.versions != same_stack(read_run(TABLE)))
@@ -58,7 +58,8 @@ class Several:
         return self._sources[0].crew(work)
 
     def waiting_for(self) -> str | None:
-        return self._sources[0].waiting_for()
+        """As long as one is awaited, the others are."""
+        return next((what for source in self._sources if (what := source.waiting_for())), None)
 
 
 def test_the_table_is_that_of_a_single_run(ray: Any, tmp_path: Path) -> None:
