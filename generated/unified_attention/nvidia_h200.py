@@ -11,7 +11,6 @@ QBLOCK_M128_T128_W8_S3 = Config("qblock", block_m=128, tile_size=128, num_warps=
 QBLOCK_M128_T128_W8_S3_D1 = Config("qblock", block_m=128, tile_size=128, num_warps=8, num_stages=3, descriptors=1)
 SEGMENTED_M16_T32_N8_W4_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M16_T32_N32_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=32, num_warps=2, num_stages=3)
-SEGMENTED_M16_T64_N16_W4_S2 = Config("segmented", block_m=16, tile_size=64, num_segments=16, num_warps=4, num_stages=2)
 SEGMENTED_M16_T64_N64_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=64, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N4_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N8_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
@@ -19,6 +18,7 @@ SEGMENTED_M64_T64_N16_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_
 SPLIT_M64_T32_W4_S3 = Config("split", block_m=64, tile_size=32, num_warps=4, num_stages=3)
 SPLIT_M64_T64_W4_S3 = Config("split", block_m=64, tile_size=64, num_warps=4, num_stages=3)
 SPLIT_M64_T128_W4_S2 = Config("split", block_m=64, tile_size=128, num_warps=4, num_stages=2)
+STREAM_K_M16_T128_W4_S2_D1 = Config("stream_k", block_m=16, tile_size=128, num_warps=4, num_stages=2, descriptors=1)
 STREAM_K_M16_T128_W4_S2_P2_D1 = Config("stream_k", block_m=16, tile_size=128, num_warps=4, num_stages=2, programs_per_sm=2, descriptors=1)
 
 
@@ -57,36 +57,33 @@ def choose(
     keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
     if keys_per_tile <= 1024:
         if max_query_len <= 1:
-            if keys_per_tile <= 32:
-                return SPLIT_M64_T32_W4_S3
-            cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-            if cache_half_megabytes <= 2:
+            if keys_per_tile <= 128:
+                if max_seq_len > 384:
+                    return SPLIT_M64_T64_W4_S3
+                decode_programs = num_seqs * num_kv_heads
+                if decode_programs > 256:
+                    return SPLIT_M64_T32_W4_S3
                 if head_size <= 128:
                     return SPLIT_M64_T128_W4_S2
                 return QBLOCK_M64_T32_W4_S2
             else:
-                if queries_per_kv <= 6:
+                tma_half_megabytes = num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1) // 131_072
+                if tma_half_megabytes <= 192:
                     return SPLIT_M64_T64_W4_S3
-                if max_seq_len <= 768:
-                    avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
-                    if avg_seq_len > 128:
-                        return SPLIT_M64_T64_W4_S3
-                    if head_size <= 128:
-                        return SPLIT_M64_T128_W4_S2
-                    return QBLOCK_M64_T32_W4_S2
-                else:
-                    if head_size <= 128:
-                        return STREAM_K_M16_T128_W4_S2_P2_D1
-                    return QBLOCK_M64_T32_W4_S2
+                if queries_per_kv <= 3:
+                    return QBLOCK_M64_T64_W4_S3
+                if head_size <= 128:
+                    return STREAM_K_M16_T128_W4_S2_P2_D1
+                return QBLOCK_M64_T32_W4_S2
         else:
             if head_size <= 128:
                 max_scores = max_query_len * max_seq_len
                 if max_scores <= 131_072:
                     if keys_per_tile <= 24:
-                        cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                        if cache_half_megabytes <= 5:
+                        tma_half_megabytes = num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1) // 131_072
+                        if tma_half_megabytes <= 5:
                             return QBLOCK_M64_T32_W4_S3
-                        if max_query_len <= 96:
+                        if max_query_len <= 64:
                             return QBLOCK_M64_T32_W4_S3
                         return QBLOCK_M128_T64_W8_S3_D1
                     else:
@@ -94,7 +91,8 @@ def choose(
                             return QBLOCK_M64_T64_W4_S3
                         return SEGMENTED_M64_T64_N4_W4_S3
                 else:
-                    if kv_element_size <= 1:
+                    tma_half_megabytes = num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1) // 131_072
+                    if tma_half_megabytes <= 0:
                         return QBLOCK_M128_T128_W8_S3
                     if max_seq_len > 1024:
                         return QBLOCK_M128_T128_W8_S3_D1
@@ -103,37 +101,48 @@ def choose(
                         return QBLOCK_M64_T64_W4_S3
                     return QBLOCK_M128_T64_W8_S3_D1
             else:
-                if max_query_len <= 256:
+                if max_query_len <= 384:
                     return QBLOCK_M64_T32_W4_S3
                 return QBLOCK_M128_T64_W8_S2_D1
     else:
         if keys_per_tile <= 6144:
             if max_query_len <= 2:
-                cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                if cache_half_megabytes <= 1:
+                max_scores = max_query_len * max_seq_len
+                if max_scores <= 128:
                     if head_size <= 128:
                         return SPLIT_M64_T128_W4_S2
                     return QBLOCK_M64_T32_W4_S2
                 else:
-                    if head_size <= 96:
-                        decode_programs = num_seqs * num_kv_heads
-                        if decode_programs <= 64:
-                            return SEGMENTED_M16_T64_N16_W4_S2
-                        return STREAM_K_M16_T128_W4_S2_P2_D1
-                    else:
-                        if keys_per_tile <= 4096:
-                            return SEGMENTED_M16_T32_N8_W4_S3
-                        return SEGMENTED_M16_T64_N16_W4_S2
+                    tma_half_megabytes = num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1) // 131_072
+                    if tma_half_megabytes <= 96:
+                        return SEGMENTED_M16_T32_N8_W4_S3
+                    if queries_per_kv <= 3:
+                        return SEGMENTED_M16_T32_N8_W4_S3
+                    if head_size <= 128:
+                        return STREAM_K_M16_T128_W4_S2_D1
+                    return QBLOCK_M64_T32_W4_S2
             else:
-                if max_query_len > 768:
-                    return QBLOCK_M128_T64_W8_S2_D1
                 avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
-                if avg_query_len <= 192:
+                if avg_query_len <= 128:
                     return SEGMENTED_M64_T64_N8_W4_S3
-                return SEGMENTED_M64_T64_N4_W4_S3
+                avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
+                if avg_seq_len <= 12_288:
+                    decode_programs = num_seqs * num_kv_heads
+                    if decode_programs <= 32:
+                        return SEGMENTED_M64_T64_N4_W4_S3
+                    return QBLOCK_M128_T64_W8_S2_D1
+                else:
+                    if head_size <= 128:
+                        return QBLOCK_M128_T128_W8_S3_D1
+                    return QBLOCK_M64_T32_W4_S2
         else:
-            if max_query_len > 3:
+            if max_query_len > 4:
                 return SEGMENTED_M64_T64_N16_W4_S3
+            if head_size > 128:
+                return SEGMENTED_M16_T32_N32_W2_S3
+            tma_half_megabytes = num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1) // 131_072
+            if tma_half_megabytes > 256:
+                return STREAM_K_M16_T128_W4_S2_D1
             if keys_per_tile <= 131_072:
                 return SEGMENTED_M16_T32_N32_W2_S3
             return SEGMENTED_M16_T64_N64_W4_S3

@@ -126,7 +126,7 @@ def test_block_fp8_goes_from_tuning_to_vllms_file(
     measured_and_built()
     assert launched("block_fp8", 5) == "block_fp8\n"
     capsys.readouterr()
-    assert treegen(["choices", "block_fp8", "N=40", "K=256", "--along", "M=1,64"]) == 0
+    assert treegen(["choices", "block_fp8", "M=1,64", "N=40", "K=256"]) == 0
     tuned = json.loads(capsys.readouterr().out)
     assert list(tuned) == ["1", "64"] and tuned["64"]["BLOCK_SIZE_K"] == 128 and len(tuned["1"]) == 6
     folder = Path("configs")

@@ -18,10 +18,8 @@ def add(commands: Commands) -> None:
         "vLLM and SGLang do.",
     )
     parser.add_argument("kernel", metavar="KERNEL", help="a kernel of the spec")
+    parser.add_argument("along", metavar="FEATURE=VALUES", help="a feature and its values, as in M=1,2,4")
     parser.add_argument("features", nargs="*", metavar="FEATURE=VALUE", help="every other feature")
-    parser.add_argument(
-        "--along", required=True, metavar="FEATURE=VALUES", help="the feature and its values, as in M=1,2,4"
-    )
     parser.add_argument("--device", metavar="KEY", help="the module (default: the kernel's first)")
     add_spec(parser)
     parser.set_defaults(run=run)
@@ -33,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
     name, equals, values = options.along.partition("=")
     if not name or not equals or not values:
-        raise InputError("--along", "must be a feature and its values, such as M=1,2,4")
+        raise InputError(options.along or "''", "must be a feature and its values, such as M=1,2,4")
     spec = read_spec(find_spec(options.spec))
     found = choices(spec, options.kernel, options.device, options.features, name, values.split(","))
     sys.stdout.write(json.dumps(found, indent=4) + "\n")

@@ -14,8 +14,8 @@ def add(commands: Commands) -> None:
         help="print the section of treegen.yaml for a GPU",
         description="The GPU is that of this machine, as torch sees it, or the one that is described.",
     )
-    parser.add_argument("--name", metavar="TEXT", help="the GPU's name, as its driver reports it")
-    parser.add_argument("--arch", metavar="ARCH", help="its architecture, such as sm_90 or gfx942")
+    parser.add_argument("--name", metavar="TEXT", help="its name, as drivers report it (default: ask torch)")
+    parser.add_argument("--arch", metavar="ARCH", help="such as sm_90 or gfx942 (default: ask torch)")
     parser.set_defaults(run=run)
 
 

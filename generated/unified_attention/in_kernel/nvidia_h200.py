@@ -5,6 +5,11 @@ import triton.language as tl
 
 
 @triton.jit
+def _floor_division(dividend, divisor):
+    return dividend // divisor - tl.where(dividend % divisor < 0, 1, 0)
+
+
+@triton.jit
 def num_segments(
     num_seqs,
     num_query_tokens,
@@ -68,31 +73,41 @@ def num_segments(
                             num_segments = 4
                 elif keys_per_tile <= 6144:
                     if max_query_len <= 2:
-                        cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                        if cache_half_megabytes <= 1:
+                        max_scores = max_query_len * max_seq_len
+                        if max_scores <= 128:
                             num_segments = 1
-                        elif head_size <= 96:
-                            decode_programs = num_seqs * num_kv_heads
-                            if decode_programs <= 64:
-                                num_segments = 16
+                        else:
+                            tma_half_megabytes = _floor_division(num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1), 131_072)
+                            if tma_half_megabytes <= 96:
+                                num_segments = 8
+                            elif queries_per_kv <= 3:
+                                num_segments = 8
                             else:
                                 num_segments = 1
-                        elif keys_per_tile <= 4096:
-                            num_segments = 8
-                        else:
-                            num_segments = 16
-                    elif max_query_len > 768:
-                        num_segments = 1
                     else:
                         avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                        if avg_query_len <= 192:
+                        if avg_query_len <= 128:
                             num_segments = 8
                         else:
-                            num_segments = 4
-                elif max_query_len > 3:
+                            avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
+                            if avg_seq_len > 12_288:
+                                num_segments = 1
+                            else:
+                                decode_programs = num_seqs * num_kv_heads
+                                if decode_programs <= 32:
+                                    num_segments = 4
+                                else:
+                                    num_segments = 1
+                elif max_query_len > 4:
                     num_segments = 16
-                elif keys_per_tile <= 131_072:
+                elif head_size > 128:
                     num_segments = 32
                 else:
-                    num_segments = 64
+                    tma_half_megabytes = _floor_division(num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1), 131_072)
+                    if tma_half_megabytes > 256:
+                        num_segments = 1
+                    elif keys_per_tile <= 131_072:
+                        num_segments = 32
+                    else:
+                        num_segments = 64
     return num_segments

@@ -140,18 +140,18 @@ def test_choices_are_json_with_the_specs_parameters(
     main(["init", "data/matmul/h100"])
     main(["build"])
     capsys.readouterr()
-    assert main(["choices", "matmul", "N=64", "dtype=float16", "--along", "M=1,8,64"]) == 0
+    assert main(["choices", "matmul", "M=1,8,64", "N=64", "dtype=float16"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert list(found) == ["1", "8", "64"]
     assert all(list(row) == ["BLOCK_M", "BLOCK_N", "num_warps"] for row in found.values())
     assert found["8"]["BLOCK_M"] == 32  # c64 failed there
     choices = ("choices", "matmul")
-    assert "give dtype=..." in refusal(tmp_path, *choices, "N=1", "--along", "M=1")
-    assert "is no feature of matmul" in refusal(tmp_path, *choices, "N=1", "dtype=0", "--along", "Q=1")
-    assert "must be a feature and its values" in refusal(tmp_path, *choices, "N=1", "--along", "M")
-    assert "has no kernel 'other'" in refusal(tmp_path, "choices", "other", "--along", "M=1")
+    assert "give dtype=..." in refusal(tmp_path, *choices, "M=1", "N=1")
+    assert "is no feature of matmul" in refusal(tmp_path, *choices, "Q=1", "N=1", "dtype=0")
+    assert "must be a feature and its values" in refusal(tmp_path, *choices, "M", "N=1")
+    assert "has no kernel 'other'" in refusal(tmp_path, "choices", "other", "M=1")
     device = ("--device", "amd")
-    assert "no module of matmul for amd" in refusal(tmp_path, *choices, "--along", "M=1", *device)
+    assert "no module of matmul for amd" in refusal(tmp_path, *choices, "M=1", *device)
 
 
 def test_letters_are_short_and_different() -> None:
