@@ -20,9 +20,10 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        required=True,
+        default=Path("merged"),
         metavar="DIR",
-        help="the merged table's folder; if it holds that table already, rows that it lacks are added",
+        help="the merged table's folder (default: merged); if it holds that table already, rows that it lacks "
+        "are added",
     )
     parser.add_argument(
         "--separate",
