@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
         type=Path,
         default=Path("merged"),
         metavar="DIR",
-        help="the merged table's folder (default: merged); if it holds that table already, rows that it lacks "
+        help="the merged table's folder (default: merged); if it holds the table already, rows it lacks "
         "are added",
     )
     parser.add_argument(
