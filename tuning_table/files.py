@@ -27,6 +27,8 @@ def open_locked(path: Path, flags: int) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | flags, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(descriptor), path.stat()):  # the file was replaced meanwhile
+            raise OSError(errno.EWOULDBLOCK, "")
     except OSError as error:
         os.close(descriptor)
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
@@ -58,6 +60,34 @@ def append_whole(descriptor: int, text: str) -> None:
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, size)
         raise
+
+
+def append_to(path: Path, head: str, text: str) -> None:
+    """Append `text` to a file, after `head` if the file is empty; on disk when this returns."""
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        empty = not os.fstat(descriptor).st_size
+        append_whole(descriptor, head + text if empty else text)
+    finally:
+        os.close(descriptor)
+
+
+def replace_locked(path: Path, text: str, locked: int) -> int:
+    """Replace a file that is locked through `locked`, atomically; the new descriptor holds the new lock."""
+    import fcntl
+
+    staged = path.parent / f"{STAGED}{path.name}"
+    descriptor = os.open(staged, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        append_whole(descriptor, text)
+        staged.replace(path)
+    except BaseException:
+        os.close(descriptor)
+        staged.unlink(missing_ok=True)
+        raise
+    os.close(locked)
+    return descriptor
 
 
 def replace_file(path: Path, text: str) -> None:

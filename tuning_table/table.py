@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 FORMAT = 1
 RUN, SCENARIOS, TIMES, FAILURES = "run.yaml", "scenarios.csv", "times.csv", "failures.csv"
+VISITS = "visits.csv"  # of a fleet's table
 
 
 class Cells(StrEnum):

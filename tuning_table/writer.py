@@ -8,7 +8,7 @@ import csv
 import io
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
@@ -16,11 +16,13 @@ from typing import Any, Self
 from tuning_table.errors import TableError, shown
 from tuning_table.files import (
     STAGED,
+    append_to,
     append_whole,
     open_locked,
     os_errors_in_one_line,
     remove_cut_off_line,
     replace_file,
+    replace_locked,
 )
 from tuning_table.reader import (
     FAILURES_HEADER,
@@ -37,15 +39,18 @@ from tuning_table.table import (
     RUN,
     SCENARIOS,
     TIMES,
+    VISITS,
     Cell,
     Cells,
     Failure,
     RecordedRun,
     TableHeader,
+    Visit,
 )
 
 _REMEDY = "choose another folder, or remove this one"
 _NO_TIME = "no config has a time: no row in times.csv"
+WITHDRAWN = "withdrawn.csv"  # rows that `withdraw` removed; nothing reads it
 
 
 def create(
@@ -144,6 +149,35 @@ class TableWriter:
         """
         if repeat is None:
             repeat = self._last.get(scenario, 0) + 1
+        self.append_all([Visit(scenario, repeat, times)])
+
+    def append_all(self, visits: Sequence[Visit]) -> None:
+        """Write rows as `append` does, with one wait for the disk. A kill costs the last of them at most."""
+        reasons: list[list[object]] = []
+        rows: list[list[str]] = []
+        added: set[tuple[str, int]] = set()
+        for visit in visits:
+            self._check(visit, added)
+            added.add((visit.scenario, visit.repeat))
+            failures = [(config, cell) for config, cell in visit.cells.items() if isinstance(cell, Failure)]
+            place = [visit.scenario, str(visit.repeat)]
+            reasons += [[*place, config, _one_line(cell.reason)] for config, cell in failures]
+            if len(failures) < len(visit.cells):
+                rows.append([*place, *(self._cell_text(visit.cells.get(config)) for config in self._ids)])
+            else:
+                reasons.append([*place, "", _NO_TIME])
+        with os_errors_in_one_line(self.folder):
+            if reasons:
+                self._append_failures(reasons)
+            if rows:
+                append_whole(self._descriptor, _csv(rows))
+        self._done |= added
+        for scenario, repeat in added:
+            self._last[scenario] = max(repeat, self._last.get(scenario, 0))
+
+    def _check(self, visit: Visit, added: set[tuple[str, int]]) -> None:
+        """Raise TableError for a row that a reader would refuse."""
+        scenario, repeat, times = visit.scenario, visit.repeat, visit.cells
         named = f"scenario {scenario} repeat {repeat}"
         if scenario not in self._scenarios or not 1 <= repeat <= LAST_REPEAT:
             raise TableError(self.folder, f"the table has no {named}")
@@ -151,23 +185,27 @@ class TableWriter:
             raise TableError(self.folder, f"the table has no config {min(unknown)}")
         if not times:
             raise TableError(self.folder, f"{named} tried no config")
-        if (scenario, repeat) in self._done:
+        if (scenario, repeat) in self._done or (scenario, repeat) in added:
             raise TableError(self.folder, f"{named} is there already")
-        failures = [(config, cell) for config, cell in times.items() if isinstance(cell, Failure)]
-        measured = len(times) - len(failures)
+        measured = sum(not isinstance(cell, Failure) for cell in times.values())
         if self.header.cells is Cells.WINNERS and measured != 1:
             raise TableError(self.folder, f"{named}: a table of winners has exactly one time a row")
-        row = [scenario, str(repeat), *(self._cell_text(times.get(config)) for config in self._ids)]
-        reasons = [[scenario, repeat, config, _one_line(cell.reason)] for config, cell in failures]
-        if not measured:
-            reasons.append([scenario, repeat, "", _NO_TIME])
+
+    def withdraw(self, keys: Collection[tuple[str, int]]) -> None:
+        """Remove rows, atomically; they can be measured and appended again. Raises TableError.
+
+        keys: scenario and repeat. The rows' texts are appended to WITHDRAWN first.
+        """
+        places = {f"{scenario},{repeat}," for scenario, repeat in keys}
         with os_errors_in_one_line(self.folder):
-            if reasons:
-                self._append_failures(reasons)
-            if measured:
-                append_whole(self._descriptor, _csv([row]))
-        self._done.add((scenario, repeat))
-        self._last[scenario] = max(repeat, self._last.get(scenario, 0))
+            lines = (self.folder / TIMES).read_text().splitlines(keepends=True)
+            # A scenario's id holds no comma and no quote.
+            gone = [line for line in lines[1:] if ",".join(line.split(",", 2)[:2]) + "," in places]
+            if gone:
+                append_to(self.folder / WITHDRAWN, lines[0], "".join(gone))
+                kept = "".join(line for line in lines if line not in set(gone))
+                self._descriptor = replace_locked(self.folder / TIMES, kept, self._descriptor)
+        self._done -= set(keys)
 
     def _cell_text(self, cell: Cell | None) -> str:
         if cell is None:
@@ -175,12 +213,7 @@ class TableWriter:
         return "inf" if isinstance(cell, Failure) else time_text(self.folder, cell)
 
     def _append_failures(self, rows: Sequence[Sequence[object]]) -> None:
-        descriptor = os.open(self.folder / FAILURES, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            head = [] if os.fstat(descriptor).st_size else [FAILURES_HEADER]
-            append_whole(descriptor, _csv([*head, *rows]))
-        finally:
-            os.close(descriptor)
+        append_to(self.folder / FAILURES, _csv([FAILURES_HEADER]), _csv(rows))
 
     def summarise(self, summary: Mapping[str, Any]) -> None:
         """Replace run.yaml's `summary` (docs/tables.md) atomically."""
@@ -274,26 +307,32 @@ def _write_new(folder: Path, texts: Mapping[str, str], descriptor: int) -> None:
 def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str) -> RecordedRun:
     """Return what the folder holds, if that is the same run; only then rows that were cut off are removed."""
     recorded = read_run(folder)
-    if difference := _difference(recorded.header.provenance, run):
-        raise TableError(folder, f"holds a run with {difference}: {_REMEDY}")
+    if found := difference(recorded.header.provenance, run, ("date", "summary")):
+        place, have, need = found
+        raise TableError(folder, f"holds a run with {place} {have}, but this run has {need}: {_REMEDY}")
     text = (folder / SCENARIOS).read_text()
     if text != scenarios:
         pairs = zip_longest(text.split("\n"), scenarios.split("\n"))
         line, (have, need) = next((i, pair) for i, pair in enumerate(pairs, 1) if pair[0] != pair[1])
         what = f"holds {shown(have)}, but this run has {shown(need)}: {_REMEDY}"
         raise TableError(folder / SCENARIOS, what, line)
-    for name in (TIMES, FAILURES):
+    for name in (TIMES, FAILURES, VISITS):
         if (folder / name).exists():
             remove_cut_off_line(folder / name)
     return recorded
 
 
-def _difference(have: Mapping[str, Any], need: Mapping[str, Any]) -> str | None:
-    """The first value in which two run.yaml files differ, but for date and summary; None if they agree."""
-    theirs, ours = (dict(_flat(run)) for run in (have, need))
+def difference(
+    have: Mapping[str, Any], need: Mapping[str, Any], but: Sequence[str]
+) -> tuple[str, str, str] | None:
+    """The first place in which two run.yaml files differ, with both values; None if they agree.
+
+    but: keys that may differ.
+    """
+    theirs, ours = (dict(_flat({k: v for k, v in run.items() if k not in but})) for run in (have, need))
     for place in {**ours, **theirs}:
-        if theirs.get(place) != ours.get(place) and place != ".date" and not place.startswith(".summary"):
-            return f"{place[1:]} {shown(theirs.get(place))}, but this run has {shown(ours.get(place))}"
+        if theirs.get(place) != ours.get(place):
+            return place[1:], shown(theirs.get(place)), shown(ours.get(place))
     return None
 
 

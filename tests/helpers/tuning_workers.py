@@ -29,11 +29,13 @@ RUN = ("--scenarios", "batches.jsonl", "--variants", "naive", "--gpus", "cpu", "
 NAIVE = [str(config) for config in declared("cpu") if config.variant == "naive"]
 
 
-def stub(act: Act, facts: Callable[[str], Facts] | None = None) -> Callable[[Connection, str, object], None]:
-    """A process that gives every config 7 us, after `act` did with it what it likes."""
+def stub(
+    act: Act, facts: Callable[[str], Facts] | None = None, worker: str = ""
+) -> Callable[[Connection, str, object], None]:
+    """A process that gives every config 7 us, after `act` did with it what it likes. worker: its name."""
 
     def serve(connection: Connection, device: str, measure: object) -> None:
-        connection.send(WorkerReady(facts(device) if facts else {"name": "stub"}))
+        connection.send(WorkerReady(facts(device) if facts else {"name": "stub"}, worker))
         while True:
             try:
                 order = connection.recv()

@@ -20,6 +20,7 @@ from treegen.cli import (
     explain,
     import_table,
     init,
+    merge,
     new_device,
     report,
     suggest,
@@ -40,6 +41,7 @@ _COMMANDS = (
     evaluate,
     choices,
     import_table,
+    merge,
 )
 
 

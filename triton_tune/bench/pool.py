@@ -4,7 +4,7 @@ import contextlib
 import multiprocessing
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -53,6 +53,7 @@ class _Worker:
         self._measure = measure
         self.visiting: _Visiting | None = None
         self.heard = 0.0
+        self.name = ""  # the host's and the GPU's
         self.start()
 
     def start(self) -> None:
@@ -66,13 +67,14 @@ class _Worker:
             self.process.start()
         theirs.close()
 
-    def await_ready(self) -> dict[str, str | int]:
-        """The device's facts. Raises TuningError if the process does not start."""
+    def await_ready(self) -> WorkerReady:
+        """The device's facts and name. Raises TuningError if the process does not start."""
         try:
             if self.connection.poll(START_S):
                 ready = self.connection.recv()
                 if isinstance(ready, WorkerReady):
-                    return ready.facts
+                    self.name = ready.name
+                    return ready
         except EOFError:
             pass
         raise TuningError(f"{self.device}: its process did not start; its message, if any, is above")
@@ -96,6 +98,7 @@ class GpuBench:
     """Measures on `devices`, which are of one model.
 
     facts: the device, known from the start. configs: by id, to be set before compiling and measuring.
+    last_worker: the name of the process whose visit came last.
     """
 
     def __init__(
@@ -107,10 +110,11 @@ class GpuBench:
         self._subject = subject
         self.configs: Mapping[str, Hashable] = {}
         self._broken = 0
+        self.last_worker = ""
         self._compiler = CompileAhead(devices[0], compile_workers)
         self._workers = [_Worker(device, subject.measure) for device in devices]
         try:
-            facts = [worker.await_ready() for worker in self._workers]
+            facts = [worker.await_ready().facts for worker in self._workers]
             names = list(dict.fromkeys(str(fact["name"]) for fact in facts))
             if len(names) > 1:
                 raise TuningError(
@@ -134,6 +138,15 @@ class GpuBench:
         for worker in self._workers:
             worker.stop()
 
+    @property
+    def first_worker(self) -> str:
+        """The name of the first process."""
+        return self._workers[0].name
+
+    @property
+    def num_devices(self) -> int:
+        return len(self._workers)
+
     def clock(self) -> float:
         return time.monotonic()
 
@@ -153,9 +166,18 @@ class GpuBench:
         return self._subject.job_for(scenario, self.configs[config], self._workers[0].device)
 
     def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
-        queue = deque(tasks)
         for worker in self._workers:
             worker.visiting = None
+        yield from self._work_off(deque(tasks), until)
+
+    def measure_on_each(self, task: PlannedVisit) -> Iterator[Visit]:
+        """Measure the same visit on every device."""
+        for worker in self._workers:
+            self._hand(worker, _Visiting(task))
+        yield from self._work_off(deque(), self.clock())
+
+    def _work_off(self, queue: deque[PlannedVisit], until: float) -> Iterator[Visit]:
+        """Hand out the queue until `until`, and listen until nothing is under way."""
         while True:
             for worker in self._workers:
                 if worker.visiting is None and queue and self.clock() < until:
@@ -165,10 +187,14 @@ class GpuBench:
                 return
             heard = wait([worker.connection for worker in busy], timeout=1.0)
             for worker in busy:
+                ended: Iterable[Visit] = ()
                 if worker.connection in heard:
-                    yield from self._listen(worker)
+                    ended = self._listen(worker)
                 elif self.clock() - worker.heard > SILENT_S and not worker.connection.poll():
-                    yield from self._restart(worker, HUNG)
+                    ended = self._restart(worker, HUNG)
+                for visit in ended:
+                    self.last_worker = worker.name
+                    yield visit
 
     def _hand(self, worker: _Worker, visiting: _Visiting) -> None:
         worker.visiting = visiting

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from triton_tune.core.device import device_facts
+from triton_tune.core.device import device_facts, worker_name
 from triton_tune.processes.compile_ahead import follow_parent
 from tuning_table.table import Cell
 
@@ -30,6 +30,7 @@ class WorkerReady:
     """The worker has its device."""
 
     facts: dict[str, str | int]  # `device` of run.yaml
+    name: str = ""  # of the host and the device
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def serve(connection: Connection, device_name: str, measure: Measure) -> None:
     device = torch.device(device_name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    connection.send(WorkerReady(device_facts(device)))
+    connection.send(WorkerReady(device_facts(device), worker_name(device)))
     while True:
         try:
             order = connection.recv()

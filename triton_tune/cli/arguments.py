@@ -5,6 +5,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from triton_tune.fleet.options import add_fleet_arguments
 from triton_tune.search.search import STRATEGIES
 
 
@@ -48,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
         help="number of processes that compile kernels before they are timed; 0 for none (default: one fewer "
         "than there are processors, at most 30)",
     )
+    add_fleet_arguments(arguments)
     arguments.add_argument(
         "--dry-run",
         action="store_true",

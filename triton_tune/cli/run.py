@@ -13,12 +13,14 @@ from triton_tune.bench.devices import devices_from
 from triton_tune.bench.pool import GpuBench, Subject
 from triton_tune.core.device import device_facts, driver_version
 from triton_tune.core.errors import TuningError
+from triton_tune.fleet.command import folder_name, measure_here, measure_on_ray
+from triton_tune.fleet.run import Prepared
+from triton_tune.fleet.station import WorkerFacts, facts_here
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.loading import load_tunings, named
 from triton_tune.kernel.measuring import TIMING, KernelFile
 from triton_tune.kernel.scenarios import KernelScenarios, find_scenarios
 from triton_tune.kernel.tuning import Tuning
-from triton_tune.run.fill import SearchPlan, fill
 from triton_tune.run.progress import check_rich
 from tuning_table import TableWriter, create
 from tuning_table.names import device_key
@@ -33,22 +35,56 @@ def run(options: argparse.Namespace) -> int:
         device = torch.device("cuda" if torch.cuda.is_available() and options.gpus != "cpu" else "cpu")
         print("\n".join(_described(name, find_scenarios(kernel, tuning, device))))
         return 0
+    file = KernelFile(options.file.resolve(), name)
+    if options.ray is not None:
+        return _run_on_ray(options, name, tuning, file)
     devices = devices_from(options.gpus, "--dry-run describes the run")
     scenarios = find_scenarios(kernel, tuning, devices[0])
     print("\n".join(_described(name, scenarios)), flush=True)
     if options.empty:
-        with _table(options, name, kernel, scenarios, device_facts(devices[0])) as table:
+        with _table(options, name, kernel, scenarios, device_facts(devices[0]), driver_version()) as table:
             print(f"{table.folder}: a table without times; treegen init {table.folder}")
         return 0
-    file = KernelFile(options.file.resolve(), name)
     subject = Subject(scenarios.shapes, file.measure, file.job_for)
     with GpuBench(devices, subject, options.compile_workers) as bench:
-        bench.configs = {config: config for config in kernel.configs}
-        with _table(options, name, kernel, scenarios, bench.facts) as table:
-            status = fill(table, bench, SearchPlan(scenarios.problem, options.strategy, options.budget))
-    if not status and not Path("treegen.yaml").exists():
-        print(f"next: treegen init {table.folder}; treegen build")
+        prepared = _prepared(options, name, kernel, scenarios, facts_here(bench))
+        status = measure_here(options, bench, prepared)
+        folder = _folder(options, name, bench.facts)
+    if not status and not Path("treegen.yaml").exists() and not options.shard:
+        print(f"next: treegen init {folder}; treegen build")
     return status
+
+
+def _run_on_ray(options: argparse.Namespace, name: str, tuning: Tuning, file: KernelFile) -> int:
+    """Measure on Ray's GPUs. Shapes are read here, on a GPU if there is one; all hosts need the same file."""
+    kernel = AutotunedKernel(tuning.kernel)
+    device = torch.device("cuda" if torch.cuda.is_available() and options.gpus != "cpu" else "cpu")
+    scenarios = find_scenarios(kernel, tuning, device)
+    print("\n".join(_described(name, scenarios)), flush=True)
+    return measure_on_ray(
+        options,
+        Subject(scenarios.shapes, file.measure, file.job_for),
+        file.source_hash,
+        lambda facts: _prepared(options, name, kernel, scenarios, facts),
+    )
+
+
+def _prepared(
+    options: argparse.Namespace,
+    name: str,
+    kernel: AutotunedKernel,
+    scenarios: KernelScenarios,
+    facts: WorkerFacts,
+) -> Prepared:
+    return Prepared(
+        scenarios.problem,
+        {config: config for config in kernel.configs},
+        lambda: _table(options, name, kernel, scenarios, facts.device, facts.versions["driver"]),
+    )
+
+
+def _folder(options: argparse.Namespace, name: str, facts: Mapping[str, str | int]) -> Path:
+    return Path(options.out) / name / folder_name(options, device_key(str(facts["name"])))
 
 
 def _tuning(options: argparse.Namespace) -> tuple[str, Tuning]:
@@ -77,17 +113,18 @@ def _table(
     kernel: AutotunedKernel,
     scenarios: KernelScenarios,
     facts: Mapping[str, str | int],
+    driver: str,
 ) -> TableWriter:
     """Create the run's table, or go on with it."""
     used = scenarios.problem.configs
     words = {feature: list(known) for feature, known in scenarios.words.items()}
     provenance: dict[str, Any] = {"values": words} if words else {}
     return create(
-        options.out / name / device_key(str(facts["name"])),
+        _folder(options, name, facts),
         kernel=name,
         device=facts,
         timing="one launch by the host's clock" if facts["arch"] == "cpu" else TIMING,
-        driver=driver_version(),
+        driver=driver,
         torch=str(torch.__version__),
         triton=triton.__version__,
         source_hash=kernel.source_hash(),

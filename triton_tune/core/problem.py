@@ -82,6 +82,16 @@ class Times:
         for config, cell in visit.cells.items():
             row.setdefault(config, []).append(cell)
 
+    def withdraw(self, visit: Visit) -> None:
+        """Forget a visit that was added. Its repeat is free again if it was the scenario's last."""
+        row = self._cells[visit.scenario]
+        for config, cell in visit.cells.items():
+            row[config].remove(cell)
+            if not row[config]:
+                del row[config]
+        if self._repeats[visit.scenario] == visit.repeat:
+            self._repeats[visit.scenario] -= 1
+
     def next_repeat(self, scenario: str) -> int:
         return self._repeats.get(scenario, 0) + 1
 

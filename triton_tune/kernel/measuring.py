@@ -52,6 +52,10 @@ class KernelFile:
     path: Path
     name: str
 
+    def source_hash(self) -> str:
+        """The hash of the kernel's source in this process."""
+        return _loaded(self)[1].source_hash()
+
     def measure(
         self,
         shape: Shape,

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from triton_tune.bench.pool import GpuBench
+from triton_tune.core.bench import Bench
 from triton_tune.core.problem import SearchProblem, Times
 from triton_tune.run.progress import Progress
 from triton_tune.run.summary import lines_of, summarise
@@ -28,9 +28,7 @@ class SearchPlan:
     budget: float  # seconds, of all runs of the table
 
 
-def fill(
-    table: TableWriter, bench: GpuBench, plan: SearchPlan, begin: Callable[[], None] = lambda: None
-) -> int:
+def fill(table: TableWriter, bench: Bench, plan: SearchPlan, begin: Callable[[], None] = lambda: None) -> int:
     """Measure until the budget ends or nothing is left, and print the result.
 
     begin: is called before the first visit, if there is one to make.

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 from pathlib import Path
 
+from triton_tune.fleet.options import add_fleet_arguments
 from triton_tune.search.search import STRATEGIES
 
 try:
@@ -82,6 +83,7 @@ def parser() -> argparse.ArgumentParser:
         help="number of processes that compile kernels before they are timed; 0 for none (default: one less "
         "than there are processors, at most 30)",
     )
+    add_fleet_arguments(arguments)
     arguments.add_argument(
         "--dry-run",
         action="store_true",

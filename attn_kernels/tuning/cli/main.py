@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -24,15 +25,18 @@ from attn_kernels.tuning.scenarios.scenario import Scenario, digest
 from attn_kernels.tuning.space.candidates import Possible, dropped_text, find_possible, gpu_of
 from triton_tune.bench.devices import ASSUMED, devices_from
 from triton_tune.bench.pool import GpuBench, Subject
-from triton_tune.core.device import device_facts, driver_version
+from triton_tune.core.device import device_facts
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import Times
+from triton_tune.fleet.command import folder_name, measure_here, measure_on_ray, part_of
+from triton_tune.fleet.run import Prepared
+from triton_tune.fleet.station import WorkerFacts, facts_here
 from triton_tune.processes.compile_ahead import default_workers
 from triton_tune.processes.jobs import Job
-from triton_tune.run.fill import INTERRUPTED, SearchPlan, fill
+from triton_tune.run.fill import INTERRUPTED
 from triton_tune.run.progress import check_rich
 from triton_tune.run.replaying import replay
-from tuning_table import TableError, create, read_run
+from tuning_table import TableError, TableWriter, create, read_run
 from tuning_table.files import os_errors_in_one_line, replace_file
 from tuning_table.names import device_key
 from tuning_table.table import RUN
@@ -140,6 +144,7 @@ def _dry_run(options: argparse.Namespace, scenarios: Sequence[Scenario], variant
         line = f"on {devices} of {facts['name']}"
         folder = _folder(options, facts)
     possible, _ = _possible(options, facts, scenarios, variants)
+    possible = replace(possible, problem=part_of(options, possible.problem))
     times, spent = Times(), 0.0
     if folder is not None and (folder / RUN).exists():
         recorded = read_run(folder)
@@ -148,12 +153,15 @@ def _dry_run(options: argparse.Namespace, scenarios: Sequence[Scenario], variant
     workers = default_workers() if options.compile_workers is None else options.compile_workers
     print(f"{options.scenarios} (digest {digest(scenarios)}), {line}")
     estimate = RunEstimate(options.strategy, options.budget, spent, times, workers, devices)
-    print("\n".join(describe(possible, Counter(s.batch.kind for s in scenarios), estimate)))
+    kinds = Counter(s.batch.kind for s in scenarios if s.id in possible.problem.features)
+    print("\n".join(describe(possible, kinds, estimate)))
     return 0
 
 
 def _folder(options: argparse.Namespace, facts: Mapping[str, str | int]) -> Path:
-    return options.out or Path("tuning_data") / _kernel(options).name / device_key(str(facts["name"]))
+    if options.out:
+        return Path(options.out)
+    return Path("tuning_data") / _kernel(options).name / folder_name(options, device_key(str(facts["name"])))
 
 
 def _job_for(scenario: Scenario, config: Config, device: torch.device) -> Job:
@@ -162,39 +170,52 @@ def _job_for(scenario: Scenario, config: Config, device: torch.device) -> Job:
 
 def _run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: list[str] | None) -> int:
     check_rich("attn-tune", "tune")
-    kernel, devices = _kernel(options), devices_from(options.gpus, WITHOUT_GPU)
-    by_id = {scenario.id: scenario for scenario in scenarios}
-    with GpuBench(devices, Subject(by_id, measure, _job_for), options.compile_workers) as bench:
-        possible, configs = _possible(options, bench.facts, scenarios, variants)
-        bench.configs = {str(config): config for config in configs}
-        folder = _folder(options, bench.facts)
-        named_set = options.scenarios if options.scenarios in kernel.sets else Path(options.scenarios).name
-        table = create(
-            folder,
-            kernel=kernel.name,
-            device=bench.facts,
-            timing=TIMING,
-            driver=driver_version(),
-            torch=str(torch.__version__),
-            triton=triton.__version__,
-            source_hash=kernel.source_hash(),
-            date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            scenario_set=f"{named_set} (digest {digest(scenarios)})",
-            seed=options.seed,
-            strategy=options.strategy,
-            features=kernel.features,
-            configs=[
-                {"id": str(config), "variant": config.variant}
-                | {name: getattr(config, name) for name in kernel.parameters}
-                for config in configs
-            ],
-            scenarios={s.id: list(kernel.features_of(s.batch).values()) for s in scenarios},
+
+    def prepare(facts: WorkerFacts) -> Prepared:
+        possible, configs = _possible(options, dict(facts.device), scenarios, variants)
+        return Prepared(
+            possible.problem,
+            {str(config): config for config in configs},
+            lambda: _create(options, facts, scenarios, configs),
+            lambda table: _note_dropped(table.folder, possible),
         )
-        with table:
 
-            def note_dropped() -> None:
-                with os_errors_in_one_line(folder):
-                    replace_file(folder / "dropped.csv", dropped_text(possible.spaces))
+    subject = Subject({scenario.id: scenario for scenario in scenarios}, measure, _job_for)
+    if options.ray is not None:
+        return measure_on_ray(options, subject, _kernel(options).source_hash, prepare)
+    with GpuBench(devices_from(options.gpus, WITHOUT_GPU), subject, options.compile_workers) as gpus:
+        return measure_here(options, gpus, prepare(facts_here(gpus)))
 
-            plan = SearchPlan(possible.problem, options.strategy, options.budget)
-            return fill(table, bench, plan, note_dropped)
+
+def _note_dropped(folder: Path, possible: Possible) -> None:
+    with os_errors_in_one_line(folder):
+        replace_file(folder / "dropped.csv", dropped_text(possible.spaces))
+
+
+def _create(
+    options: argparse.Namespace, facts: WorkerFacts, scenarios: Sequence[Scenario], configs: Sequence[Config]
+) -> TableWriter:
+    """Create the table of a GPU model, or go on in it."""
+    kernel = _kernel(options)
+    named_set = options.scenarios if options.scenarios in kernel.sets else Path(options.scenarios).name
+    return create(
+        _folder(options, facts.device),
+        kernel=kernel.name,
+        device=facts.device,
+        timing=TIMING,
+        driver=facts.versions["driver"],
+        torch=str(torch.__version__),
+        triton=triton.__version__,
+        source_hash=kernel.source_hash(),
+        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        scenario_set=f"{named_set} (digest {digest(scenarios)})",
+        seed=options.seed,
+        strategy=options.strategy,
+        features=kernel.features,
+        configs=[
+            {"id": str(config), "variant": config.variant}
+            | {name: getattr(config, name) for name in kernel.parameters}
+            for config in configs
+        ],
+        scenarios={s.id: list(kernel.features_of(s.batch).values()) for s in scenarios},
+    )

@@ -12,7 +12,7 @@ import pytest
 from treegen.cli.main import main as treegen
 from triton_tune.bench import pool
 from triton_tune.cli.main import main
-from tuning_table import read_run
+from tuning_table import merge, read_run
 from tuning_table.table import Failure
 
 FILE = Path(__file__).parents[2] / "helpers" / "scaled_kernel.py"
@@ -157,3 +157,19 @@ def test_help_needs_no_torch_and_a_run_says_what_it_needs() -> None:
         2,
         ["triton-tune: needs torch: pip install 'attn-kernels[tune]'"],
     )
+
+
+def test_the_merged_shards_are_the_table_of_one_run(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge, "TOO_SLOW", 1e9)  # two times in the interpreter differ by more
+    for part in ("1/2", "2/2"):
+        run(*SCALED, "--strategy", "full", "--shard", part)
+    run(*SCALED, "--strategy", "full")
+    shards = [f"{TABLE}-shard-{part}-of-2" for part in (1, 2)]
+    capsys.readouterr()
+    assert treegen(["merge", *shards, "--out", "merged"]) == 0
+    assert capsys.readouterr().out.startswith("merged: ")
+    merged, whole = read_run(Path("merged")), read_run(TABLE)
+    assert {visit.scenario for visit in merged.visits} == {visit.scenario for visit in whole.visits}
+    assert merged.scenarios == whole.scenarios and merged.header.configs == whole.header.configs

@@ -1,0 +1,59 @@
+"""`treegen merge`: one line for each table, and one line for what is refused."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from table_builders import VISITS, append, filled, start
+
+from treegen.cli.main import main
+from tuning_table import read
+from tuning_table.visit_log import MeasuredBy, log_visits
+
+
+def other(folder: Path) -> Path:
+    with start(folder, device={"name": "NVIDIA H200"}) as table:
+        append(table, VISITS[0])
+    return folder
+
+
+def test_other_tables_are_refused_unless_separate(
+    tmp_path: Path, refusal: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = filled(tmp_path / "1"), other(tmp_path / "2")
+    line = refusal(tmp_path, "merge", one, two, "--out", tmp_path / "all")
+    assert line == (
+        f"{two}: cannot be merged: {one} has device.name 'NVIDIA H100 80GB HBM3', "
+        "but this one has 'NVIDIA H200'"
+    )
+    assert main(["merge", str(one), str(two), "--out", str(tmp_path / "all"), "--separate"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path / 'all' / 'nvidia_h100'}: 3 rows of 1 tables",
+        f"{tmp_path / 'all' / 'nvidia_h200'}: 1 rows of 1 tables",
+    ]
+    assert len(read(tmp_path / "all" / "nvidia_h200").rows) == 1
+
+
+def test_wrong_folders(tmp_path: Path, refusal: Callable[..., str]) -> None:
+    one = filled(tmp_path / "1")
+    assert "no such table folder" in refusal(tmp_path, "merge", tmp_path / "none", "--out", tmp_path / "all")
+    assert refusal(tmp_path, "merge", one, "--out", "/") == "merge: a table needs a folder of its own"
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "letter").touch()
+    assert "holds letter but no run.yaml" in refusal(tmp_path, "merge", one, "--out", tmp_path / "taken")
+
+
+def test_slow_workers_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = []
+    for name, calibration in (("a", 10.0), ("b", 10.8), ("c", 12.0), ("d", 10.0)):
+        with start(tmp_path / name) as table:
+            log_visits(tmp_path / name, [MeasuredBy("decode-0", 1, f"{name}/0", calibration, None)])
+            append(table, VISITS[1])
+        folders.append(str(tmp_path / name))
+    assert main(["merge", *folders, "--out", str(tmp_path / "all")]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path / 'all'}: 3 rows of 4 tables",
+        "  b/0 was 1.08x slower than the others: its rows are marked",
+        "  c/0 was 1.20x slower than the others: 1 rows left out; "
+        "a tuning run with this --out measures them again",
+    ]

@@ -1,0 +1,45 @@
+"""The arguments with which a tuning command measures on many hosts."""
+
+import argparse
+import contextlib
+
+from triton_tune.fleet.shards import Shard, shard_from
+
+
+def add_fleet_arguments(arguments: argparse.ArgumentParser) -> None:
+    """Add --shard, --ray and --ray-workers."""
+    arguments.add_argument(
+        "--shard",
+        type=_shard,
+        metavar="I/N",
+        help="measure part I of N, as one host of N; `treegen merge` joins the tables (their folders end in "
+        "-shard-I-of-N)",
+    )
+    arguments.add_argument(
+        "--ray",
+        nargs="?",
+        const="",
+        metavar="ADDRESS",
+        help="measure on all GPUs of a Ray cluster, as host:port of its head (default: the cluster of this "
+        "host, or else a new one of its GPUs); each GPU model gets a table",
+    )
+    arguments.add_argument(
+        "--ray-workers",
+        type=_count,
+        metavar="N",
+        help="ask Ray for N GPUs, also if there are fewer yet (default: all that the cluster has)",
+    )
+
+
+def _shard(text: str) -> Shard:
+    try:
+        return shard_from(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _count(text: str) -> int:
+    with contextlib.suppress(ValueError):
+        if 1 <= int(text) <= 100_000:
+            return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r:.40} is not an integer from 1 to 100000")
