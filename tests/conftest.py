@@ -15,6 +15,7 @@ import pytest
 if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
     raise RuntimeError("triton was imported before tests/conftest.py could set TRITON_INTERPRET=1")
 os.environ["TRITON_INTERPRET"] = "1"
+os.environ["OMP_NUM_THREADS"] = "1"  # tests fork, and a fork has none of its parent's threads
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [path for path in (str(HERE / "helpers"), str(HERE.parent)) if path not in sys.path]
