@@ -53,6 +53,7 @@ def generated(monkeypatch):
 
     unified_attention = SimpleNamespace(MODULES=modules, for_device=for_device)
     monkeypatch.setitem(sys.modules, "generated", SimpleNamespace(unified_attention=unified_attention))
+    monkeypatch.setitem(sys.modules, "generated.unified_attention", unified_attention)
     forget_choices()
     yield calls
     forget_choices()

@@ -80,9 +80,9 @@ def test_what_the_cache_holds_is_loaded_without_processes(ran, pool):
     seen = []
     done = compile_h100(progress=lambda *counts: seen.append(counts))
     assert pool == []
-    assert len(ran.jobs) == len(set(ran.jobs)) == done.launches == 20  # ten a layout
+    assert len(ran.jobs) == len(set(ran.jobs)) == done.launches == 32  # 16 a layout
     assert (done.processes, done.failures) == (0, ())
-    assert seen == [(count, 20) for count in range(1, 21)]
+    assert seen == [(count, 32) for count in range(1, 33)]
 
 
 def test_what_it_lacks_is_compiled_in_processes_and_then_loaded(ran, pool):
@@ -98,7 +98,7 @@ def test_what_it_lacks_is_compiled_in_processes_and_then_loaded(ran, pool):
         [f"{DEADLY} heads {heads} page 16 bfloat16", "compiling it ended its process"]
         for heads in ("32/8/128", "28/4/128")
     ]
-    assert seen[-1] == (22, 22)
+    assert seen[-1] == (34, 34)
     assert seen == sorted(set(seen))
 
 
@@ -106,8 +106,8 @@ def test_progress_is_reported_without_processes_too(ran):
     ran.slow_tiles |= {32, 64, 128}
     seen = []
     done = compile_h100(progress=lambda *counts: seen.append(counts))
-    assert (len(set(ran.jobs)), done.processes) == (20, 0)
-    assert seen == [(count, 20) for count in range(1, 21)]
+    assert (len(set(ran.jobs)), done.processes) == (32, 0)
+    assert seen == [(count, 32) for count in range(1, 33)]
 
 
 def test_a_failure_is_reported_and_stops_nothing_else(ran, monkeypatch, caplog):
@@ -120,12 +120,12 @@ def test_a_failure_is_reported_and_stops_nothing_else(ran, monkeypatch, caplog):
 
     monkeypatch.setattr(DummyLaunch, "run", run)
     done = compile_h100(features=[(), ("window",)])
-    assert len(ran.jobs) == done.launches == 40
+    assert len(ran.jobs) == done.launches == 64
     message = "segmented_M64_T64_N8_W4_S3 heads {} page 16 bfloat16 window: RuntimeError: no such instruction"
     assert sorted(done.failures) == sorted(message.format(heads) for heads in ("32/8/128", "28/4/128"))
     warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert warnings == [f"compile_ahead: {line}" for line in done.failures]
-    assert str(done).splitlines()[0].startswith("38 of 40 launches ready")
+    assert str(done).splitlines()[0].startswith("62 of 64 launches ready")
     assert str(done).splitlines()[1:] == [f"failed: {line}" for line in done.failures]
 
 
@@ -134,7 +134,7 @@ def test_models_that_share_kernels_compile_them_once(ran):
         Model(8 * heads, 2 * heads, 128, 16, BF16, cache) for heads in (4, 2, 8) for cache in (None, BF16)
     ]
     done = compile_ahead("cpu", alike, device_key="nvidia_h100")
-    assert len(ran.jobs) == done.launches == 10
+    assert len(ran.jobs) == done.launches == 16
 
 
 def test_a_forced_config_is_what_is_compiled(ran, new_process, monkeypatch):

@@ -140,7 +140,7 @@ def test_usual_shapes_keep_most_of_the_space(layout, least):
     ("qblock_M128_T64_W8_S2_D1", {"cache_dtype": FP8}, rules.DESCRIPTORS),
     ("qblock_M128_T64_W8_S2_D1", {"gpu": A100}, rules.DESCRIPTORS),
     ("qblock_M128_T64_W8_S2_D1", {"gpu": CPU}, rules.DESCRIPTORS),
-    ("qblock_M128_T64_W8_S2_D1", {"layout": "32/8/96"}, rules.DESCRIPTORS),
+    ("qblock_M128_T64_W8_S2_D1", {"layout": "32/8/72"}, rules.DESCRIPTORS),
     ("qblock_M128_T64_W8_S2_D1", {"block_size": 24}, rules.DESCRIPTORS),
     ("stream_k_M16_T128_W4_S2_P2_D1", {}, None),
     ("stream_k_M16_T128_W4_S2_P2_D1", {"layout": "16/8/256"}, rules.DESCRIPTORS),
