@@ -26,6 +26,8 @@ def choose(
     block_size: int,
     kv_element_size: int,
 ) -> Config:
+    if num_prompt_tokens > 8192:
+        return SERIES_M0_T0_W0_S0
     queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
     if queries_per_kv > 32:
         return SERIES_M0_T0_W0_S0
