@@ -22,7 +22,7 @@ def use_heuristics(package: str) -> None:
     """Let the kernels' packages in ``package``, as ``treegen build`` writes them, choose configs.
 
     Without a call, the environment variable ``ATTN_KERNELS_HEURISTICS`` names it, or else the only entry
-    point of the group ``attn_kernels.heuristics``, or else it is the one installed with this package.
+    point of the group ``attn_kernels.heuristics``. Without these, it is the one installed with this package.
 
     Raises RuntimeError after the first choice of this process, as layers could then launch by two packages.
     """

@@ -5,16 +5,16 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.common.environment import describe, headline, stop
+from benchmarks.common.environment import describe, headline, stop, write_atomically
 from benchmarks.engines.engine_process import Job
 from benchmarks.engines.processes import run_job
-from benchmarks.engines.results import RESULTS, append
+from benchmarks.engines.results import RESULTS, append, read
 from benchmarks.engines.vllm_folder import (
     TMP,
     environment,
@@ -119,6 +119,41 @@ def run_engines(options: argparse.Namespace, jobs: Iterable[Job]) -> bool:
     if options.save_cache is not None:
         pack(cache, options.save_cache)
     return fine
+
+
+def report(
+    options: argparse.Namespace,
+    name: str,
+    jobs_of: Callable[[argparse.Namespace], Iterable[Job]],
+    lines_of: Callable[[list[dict[str, Any]]], list[str]],
+    plot: Callable[[list[dict[str, Any]], Path], None],
+) -> int:
+    """Run the engines, or merge earlier runs; then print, write and plot the rows of the kind ``name``.
+
+    Returns 0, or 1 if an engine failed or something was left out.
+    """
+    fine = True
+    if options.merge is None:
+        fine = run_engines(options, list(jobs_of(options)))
+        rows = read([options.out])
+    else:
+        rows = read(options.merge)
+        _merge_into(options.out, options.merge, rows)
+    if not any(row["kind"] == name for row in rows):
+        stop(f"no {name} was measured")
+    lines = lines_of(rows)
+    print("\n".join(lines))
+    write_atomically(options.out / f"{name}.md", "\n".join([*lines, ""]))
+    plot(rows, options.out / f"{name}.png")
+    return 0 if fine else 1
+
+
+def _merge_into(out: Path, folders: list[Path], rows: list[dict[str, Any]]) -> None:
+    """Write the rows of several folders to another one."""
+    if out.resolve() in [folder.resolve() for folder in folders]:
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    append(out, rows)
 
 
 def modes_of(options: argparse.Namespace) -> list[str]:

@@ -11,14 +11,11 @@ with torch.compile and CUDA graphs; `eager` is without both. Writes results.json
 import itertools
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from benchmarks.common.environment import stop, write_atomically
-from benchmarks.engines.command import modes_of, numbers, parser_of, run_engines
+from benchmarks.engines.command import modes_of, numbers, parser_of, report
 from benchmarks.engines.engine_process import Job
 from benchmarks.engines.latency_tables import latency_lines, plot
-from benchmarks.engines.results import append, read
 
 CAPTURE_SIZES = [1, 2, 4, 8, 16, 32, 64, 512]  # vLLM has more of its own, whose capture takes longer
 MAX_SEQS = 64
@@ -48,28 +45,7 @@ def main() -> int:
     add("--outputs", type=numbers, default=[1, 128, 512], help="tokens to generate; default: 1,128,512")
     add("--capture-sizes", type=numbers, default=CAPTURE_SIZES, help="tokens of the steps that are captured")
     options = parser.parse_args()
-    fine = True
-    if options.merge is None:
-        fine = run_engines(options, list(jobs_of(options)))
-        rows = read([options.out])
-    else:
-        rows = read(options.merge)
-        merge_into(options.out, options.merge, rows)
-    if not any(row["kind"] == "latency" for row in rows):
-        stop("no latency was measured")
-    lines = latency_lines(rows)
-    print("\n".join(lines))
-    write_atomically(options.out / "latency.md", "\n".join([*lines, ""]))
-    plot(rows, options.out / "latency.png")
-    return 0 if fine else 1
-
-
-def merge_into(out: Path, folders: list[Path], rows: list[dict[str, Any]]) -> None:
-    """Write the rows of several folders to another one."""
-    if out.resolve() in [folder.resolve() for folder in folders]:
-        return
-    out.mkdir(parents=True, exist_ok=True)
-    append(out, rows)
+    return report(options, "latency", jobs_of, latency_lines, plot)
 
 
 if __name__ == "__main__":

@@ -13,12 +13,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.common.environment import stop, write_atomically
-from benchmarks.engines.command import modes_of, numbers, parser_of, run_engines
+from benchmarks.engines.command import modes_of, numbers, parser_of, report
 from benchmarks.engines.engine_process import Job
-from benchmarks.engines.latency import merge_into
 from benchmarks.engines.request_mix import OUTPUTS, PROMPTS
-from benchmarks.engines.results import read
 from benchmarks.engines.throughput_tables import plot, throughput_lines
 
 CAPTURE_SIZES = [1, 2, 4, 8, *range(16, 257, 16)]
@@ -64,20 +61,7 @@ def main() -> int:
     add("--max-seqs", type=int, default=256, help="requests in a step; default: %(default)s")
     add("--capture-sizes", type=numbers, default=CAPTURE_SIZES, help="tokens of the steps that are captured")
     options = parser.parse_args()
-    fine = True
-    if options.merge is None:
-        fine = run_engines(options, list(jobs_of(options)))
-        rows = read([options.out])
-    else:
-        rows = read(options.merge)
-        merge_into(options.out, options.merge, rows)
-    if not any(row["kind"] == "throughput" for row in rows):
-        stop("no throughput was measured")
-    lines = throughput_lines(rows)
-    print("\n".join(lines))
-    write_atomically(options.out / "throughput.md", "\n".join([*lines, ""]))
-    plot(rows, options.out / "throughput.png")
-    return 0 if fine else 1
+    return report(options, "throughput", jobs_of, throughput_lines, plot)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ Features = Callable[[Batch], Mapping[str, int]]
 def outside(counts: Mapping[Scenario, int], table: Path, features_of: Features) -> list[str]:
     """Lines about the batches outside of a table, the most frequent first.
 
-    A batch lies outside if no scenario of the table has its shape (heads, head size, page size, size of a
-    cache's element), or if a length is below or above those of all scenarios of its shape.
+    A batch lies outside if no scenario of the table has its shape: heads, head size, page size, size of a
+    cache's element. It also does if a length is below or above those of all scenarios of its shape.
 
     Args:
         counts: how often each batch was planned.
