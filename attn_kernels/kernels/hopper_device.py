@@ -260,60 +260,6 @@ def exp2(x):
 
 
 @gluon.jit
-def convert_e4m3(x, dtype: gl.constexpr):
-    """Convert fp8 e4m3, four numbers in ten instructions; the two NaNs become 480.
-
-    Exponent and mantissa move to their places in a wider number, where they mean a power of two less. This
-    holds for subnormal numbers, too.
-    """
-    if dtype == gl.bfloat16:
-        y = gl.inline_asm_elementwise(
-            """{
-            .reg .b32 low, high, a, b;
-            prmt.b32 low, $2, 0, 0x1404;
-            prmt.b32 high, $2, 0, 0x3424;
-            shr.u32 a, low, 4;
-            shr.u32 b, high, 4;
-            and.b32 a, a, 0x07F007F0;
-            and.b32 b, b, 0x07F007F0;
-            lop3.b32 a, low, 0x80008000, a, 0xEA;
-            lop3.b32 b, high, 0x80008000, b, 0xEA;
-            mov.b32 low, 0x7B807B80;
-            mul.bf16x2 $0, a, low;
-            mul.bf16x2 $1, b, low;
-            }""",
-            "=r,=r,r",
-            [x],
-            dtype=gl.bfloat16,
-            is_pure=True,
-            pack=4,
-        )
-    else:
-        y = gl.inline_asm_elementwise(
-            """{
-            .reg .b32 low, high, a, b;
-            prmt.b32 low, $2, 0, 0x1404;
-            prmt.b32 high, $2, 0, 0x3424;
-            shr.u32 a, low, 1;
-            shr.u32 b, high, 1;
-            and.b32 a, a, 0x3F803F80;
-            and.b32 b, b, 0x3F803F80;
-            lop3.b32 a, low, 0x80008000, a, 0xEA;
-            lop3.b32 b, high, 0x80008000, b, 0xEA;
-            mov.b32 low, 0x5C005C00;
-            mul.f16x2 $0, a, low;
-            mul.f16x2 $1, b, low;
-            }""",
-            "=r,=r,r",
-            [x],
-            dtype=gl.float16,
-            is_pure=True,
-            pack=4,
-        )
-    return y
-
-
-@gluon.jit
 def float_of(x):
     """Convert integers from 0 to 2^23 - 1 to float32, anew each time: kept, they would fill registers."""
     return gl.inline_asm_elementwise(
@@ -346,10 +292,13 @@ def mask_scores(scores, row_limit, start, window):
 
 
 @gluon.jit
-def softmax_step(scores, row_max, factor):
-    """Return a tile's weights, the factor of all earlier sums, and the new scaled maximum, in base 2."""
+def softmax_step(scores, row_max, factor, PER_ROW: gl.constexpr):
+    """Return a tile's weights, the factor of all earlier sums, and the new scaled maximum, in base 2.
+
+    ``factor``: a positive number, or one for each row.
+    """
     new_max = gl.maximum(row_max, gl.max(scores, 1) * factor)
-    weights = exp2(scores * factor - new_max[:, None])
+    weights = exp2(scores * (factor[:, None] if PER_ROW else factor) - new_max[:, None])
     return weights, exp2(row_max - new_max), new_max
 
 
