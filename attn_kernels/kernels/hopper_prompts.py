@@ -44,6 +44,8 @@ from attn_kernels.kernels.hopper_device import (
     zero_rows,
 )
 
+import os
+QTERMS = gl.constexpr(int(os.environ.get("QTERMS", "2")))
 BLOCK_M = gl.constexpr(schedule.BLOCK_M)
 
 
@@ -312,7 +314,8 @@ def start_scores(q_smem, GROUP: gl.constexpr, k_smem, stage, scores):
         if q_smem[chunk].shape[0] == 4:  # sums of two numbers
             high = q_smem[chunk].index(2 * GROUP)
             scores = warpgroup_mma(high, k_tile, scores, use_acc=chunk > 0, is_async=True)
-            scores = warpgroup_mma(q_smem[chunk].index(2 * GROUP + 1), k_tile, scores, is_async=True)
+            if QTERMS == 2:
+                scores = warpgroup_mma(q_smem[chunk].index(2 * GROUP + 1), k_tile, scores, is_async=True)
         else:
             q = q_smem[chunk].index(GROUP)
             scores = warpgroup_mma(q, k_tile, scores, use_acc=chunk > 0, is_async=True)
@@ -344,7 +347,7 @@ def consume_prompts(
     """A computing warpgroup, which computes 64 rows of each Q-Block."""
     q_ptr, out_ptr, strides, scoring = rows
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
-    k_smem, v_smem, full, empty = ring
+    k_smem, v_smem, full, empty, turns = ring
     window = scoring.window
     dtype: gl.constexpr = v_smem[0].dtype
     FP8: gl.constexpr = k_smem[0].dtype == gl.float8e4nv
@@ -422,12 +425,17 @@ def consume_prompts(
 
         for i in range(1, num_tiles):
             stage = (base + i) % STAGES
+            if turns is not None:
+                turn = base - 2 * number + i - 1  # of all Q-Blocks
+                mbarrier.wait(turns.index(GROUP), turn & 1 ^ (1 - GROUP))
             scores = start_scores(q_smem, GROUP, k_smem, stage, no_scores)
             products = ()
             for chunk in gl.static_range(CHUNKS):
                 acc = rescale_in_place(accs[chunk], rescale)
                 acc = warpgroup_mma(p, v_smem[chunk].index(stage), acc, is_async=True)
                 products = products + (acc,)  # type: ignore[assignment]  # noqa: RUF005
+            if turns is not None:
+                mbarrier.arrive(turns.index(1 - GROUP), count=1)
             scores = warpgroup_mma_wait(CHUNKS, [scores])
             scores = add_bias(
                 scores, scoring, product_factor, slopes, row_limit, start - i * TILE_SIZE, FP8
