@@ -60,8 +60,6 @@ BARRIER_BYTES = 1536  # at most, with padding and the arguments of warps
 MAX_DECODE_ROWS = 64  # query tokens times query heads: columns of a product
 MAX_IDLE = 8  # at most one of so many programs may be without decodes
 MAX_SLOTS = 32  # of the decodes' ring
-import os
-TURNS_UP_TO = gl.constexpr(int(os.environ.get("TURNS", "0")))  # head size
 RING_BYTES = (128 << 10, 96 << 10)  # of one program's decodes and of two without prompts; more was slower
 WARPS = 4  # of a computing warpgroup; Triton adds the others
 
@@ -189,11 +187,7 @@ def hopper_kernel(
         q_smem = allocate_heads(4 if RAW_STAGES else 2, GROUP_ROWS, HEAD_SIZE, WIDE, MOST, k_desc.dtype)
         k_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, WIDE, MOST, k_desc.dtype)
         v_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, LINE, MOST, value_dtype)
-        if HEAD_SIZE <= TURNS_UP_TO:
-            turns = barriers(2, 1)
-        else:
-            turns: gl.constexpr = None
-        ring = (k_smem, v_smem, barriers(STAGES, 2 if RAW_STAGES else 1), barriers(STAGES, 2), turns)
+        ring = (k_smem, v_smem, barriers(STAGES, 2 if RAW_STAGES else 1), barriers(STAGES, 2))
         raw_ring = None
         mail = mailbox(PROMPT_FIELDS, 3 if RAW_STAGES else 2)
         prompts = (schedule_ptr + 4, schedule_ptr + 2, num_kv_heads, cu_prompts_ptr, seqused_k_ptr)

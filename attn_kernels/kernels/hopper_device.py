@@ -218,11 +218,12 @@ def copy_tile(
 
 
 @gluon.jit
-def zero_rows(v_smem, stage, first_valid, num_valid):
-    """Zero values of a tile that no query sees, because a zero weight does not hide a NaN.
+def zero_rows(v_smem, stage, first, stop):
+    """Zero the values of a tile that no query sees, because a zero weight does not hide a NaN.
 
-    They are the rows from ``num_valid`` on or, if that is None, the rows before ``first_valid``. Both
-    warpgroups write the same zeros, so neither has to wait for the other.
+    They are the rows before ``first`` and from ``stop`` on. Both warpgroups of prompts write the same numbers,
+    so neither has to wait for the other. They must zero a tile once: a second pass of one could be undone by
+    the first pass of the other, which writes back the rows that it keeps.
     """
     CHUNK: gl.constexpr = 16
     LINE: gl.constexpr = v_smem.layout.swizzle_byte_width // 2
@@ -232,21 +233,12 @@ def zero_rows(v_smem, stage, first_valid, num_valid):
     layout: gl.constexpr = gl.BlockedLayout([1, UNIT], [32 // THREADS, THREADS], [4, 1], [1, 0])
     chunks = as_boxes(v_smem, CHUNK, LINE)
     rows = gl.arange(0, CHUNK, gl.SliceLayout(1, layout))
-    if num_valid is not None:
-        first_chunk = num_valid // CHUNK
-        last_chunk = first_chunk * 0 + CHUNKS
-    else:
-        first_chunk = first_valid * 0
-        # A window can begin behind the tile: an earlier query of the sequence sees the tile.
-        last_chunk = gl.minimum((first_valid + CHUNK - 1) // CHUNK, CHUNKS)
-    for chunk in range(first_chunk, last_chunk):
-        if num_valid is not None:
-            valid = chunk * CHUNK + rows < num_valid
-        else:
-            valid = chunk * CHUNK + rows >= first_valid
-        for part in gl.static_range(PARTS):
-            target = chunks.index((stage * PARTS + part) * CHUNKS + chunk)
-            target.store(gl.where(valid[:, None], target.load(layout), 0.0))
+    for chunk in range(CHUNKS):
+        if (chunk * CHUNK < first) | (chunk * CHUNK + CHUNK > stop):
+            valid = (chunk * CHUNK + rows >= first) & (chunk * CHUNK + rows < stop)
+            for part in gl.static_range(PARTS):
+                target = chunks.index((stage * PARTS + part) * CHUNKS + chunk)
+                target.store(gl.where(valid[:, None], target.load(layout), 0.0))
     fence_async_shared()
     thread_barrier()
 

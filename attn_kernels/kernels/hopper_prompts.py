@@ -347,7 +347,7 @@ def consume_prompts(
     """A computing warpgroup, which computes 64 rows of each Q-Block."""
     q_ptr, out_ptr, strides, scoring = rows
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
-    k_smem, v_smem, full, empty, turns = ring
+    k_smem, v_smem, full, empty = ring
     window = scoring.window
     dtype: gl.constexpr = v_smem[0].dtype
     FP8: gl.constexpr = k_smem[0].dtype == gl.float8e4nv
@@ -419,23 +419,21 @@ def consume_prompts(
         p = round_weights(weights, dtype, weight_layout)
         stage = (base + 1) % STAGES
         mbarrier.wait(full.index(stage), ((base + 1) // STAGES) & 1)
-        if start + TILE_SIZE > num_keys:
+        hidden_here = 0 * hidden
+        if window is not None:
+            hidden_here = gl.where(num_tiles == 1, hidden, 0)
+        if (start + TILE_SIZE > num_keys) | (hidden_here > 0):
             for chunk in gl.static_range(CHUNKS):
-                zero_rows(v_smem[chunk], stage, None, num_keys - start)
+                zero_rows(v_smem[chunk], stage, hidden_here, num_keys - start)
 
         for i in range(1, num_tiles):
             stage = (base + i) % STAGES
-            if turns is not None:
-                turn = base - 2 * number + i - 1  # of all Q-Blocks
-                mbarrier.wait(turns.index(GROUP), turn & 1 ^ (1 - GROUP))
             scores = start_scores(q_smem, GROUP, k_smem, stage, no_scores)
             products = ()
             for chunk in gl.static_range(CHUNKS):
                 acc = rescale_in_place(accs[chunk], rescale)
                 acc = warpgroup_mma(p, v_smem[chunk].index(stage), acc, is_async=True)
                 products = products + (acc,)  # type: ignore[assignment]  # noqa: RUF005
-            if turns is not None:
-                mbarrier.arrive(turns.index(1 - GROUP), count=1)
             scores = warpgroup_mma_wait(CHUNKS, [scores])
             scores = add_bias(
                 scores, scoring, product_factor, slopes, row_limit, start - i * TILE_SIZE, FP8
@@ -456,9 +454,9 @@ def consume_prompts(
 
         stage = (base + num_tiles) % STAGES
         if window is not None:  # noqa: SIM102  # the compiler knows it, unlike ``hidden``
-            if hidden > 0:
+            if hidden > hidden_here:
                 for chunk in gl.static_range(CHUNKS):
-                    zero_rows(v_smem[chunk], stage, hidden, None)
+                    zero_rows(v_smem[chunk], stage, hidden, TILE_SIZE)
         products = ()
         for chunk in gl.static_range(CHUNKS):
             acc = rescale_rows(accs[chunk], rescale)
