@@ -419,12 +419,15 @@ def consume_prompts(
         p = round_weights(weights, dtype, weight_layout)
         stage = (base + 1) % STAGES
         mbarrier.wait(full.index(stage), ((base + 1) // STAGES) & 1)
-        hidden_here = 0 * hidden
+        first_valid = 0 * hidden
+        stop_valid = num_keys - start
         if window is not None:
-            hidden_here = gl.where(num_tiles == 1, hidden, 0)
-        if (start + TILE_SIZE > num_keys) | (hidden_here > 0):
+            # Where a window begins in the last box of keys, later boxes repeat the keys before the window.
+            first_valid = gl.where(num_tiles == 1, hidden, 0)
+            stop_valid = gl.where(num_tiles == 1, first_limit + num_queries - start, stop_valid)
+        if (first_valid > 0) | (stop_valid < TILE_SIZE):
             for chunk in gl.static_range(CHUNKS):
-                zero_rows(v_smem[chunk], stage, hidden_here, num_keys - start)
+                zero_rows(v_smem[chunk], stage, first_valid, stop_valid)
 
         for i in range(1, num_tiles):
             stage = (base + i) % STAGES
@@ -454,7 +457,7 @@ def consume_prompts(
 
         stage = (base + num_tiles) % STAGES
         if window is not None:  # noqa: SIM102  # the compiler knows it, unlike ``hidden``
-            if hidden > hidden_here:
+            if hidden > first_valid:
                 for chunk in gl.static_range(CHUNKS):
                     zero_rows(v_smem[chunk], stage, hidden, TILE_SIZE)
         products = ()
