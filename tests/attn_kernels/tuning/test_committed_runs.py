@@ -29,8 +29,9 @@ def recorded(request: pytest.FixtureRequest) -> RecordedRun:
     return read_run(FOLDER / request.param)
 
 
-# Digests of sets of seed 0 before the parts of mixed batches became scenarios of their own.
-EARLIER = {"serving (digest 12ad6d271104)", "untuned (digest 4e05b3848b4a)"}
+# Digests of sets of seed 0 before the parts of mixed batches became scenarios of their own, and before other
+# head sizes, fp8 caches and windows were added.
+EARLIER = {"serving (digest 12ad6d271104)", "untuned (digest 4e05b3848b4a)", "serving (digest bd716212e637)"}
 
 
 def drawn_again(recorded: RecordedRun) -> tuple[Scenario, ...] | None:
@@ -92,7 +93,11 @@ def test_what_may_be_measured_is_what_todays_rules_leave(recorded: RecordedRun) 
     for scenario, candidates in problem.candidates.items():
         assert measured.measured(scenario).keys() <= set(candidates)
         if run["strategy"] == "full":
-            assert measured.measured(scenario).keys() == set(candidates)
+            missing = set(candidates) - measured.measured(scenario).keys()
+            in_fp8 = (
+                problem.features[scenario]["kv_element_size"] == 1
+            )  # some tables are older than TMA for fp8
+            assert not missing or (in_fp8 and all(name.endswith("_D1") for name in missing))
 
 
 @pytest.mark.parametrize("folder", sorted(FOLDER.with_name(MIXED.name).glob("*/run.yaml")), ids=str)
