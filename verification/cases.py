@@ -30,10 +30,14 @@ K = 1024
 GQA = (HeadLayout(32, 8), HeadLayout(28, 4), HeadLayout(16, 2))
 MULTI_QUERY = HeadLayout(32, 1)
 SIZES = (HeadLayout(32, 8, 64), HeadLayout(16, 4, 256), HeadLayout(32, 8, 80), HeadLayout(24, 8, 96))
-LAYOUTS = (*GQA, MULTI_QUERY, HeadLayout(16, 16), *SIZES)
 PAGES = (8, 16, 24, 32, 48, 64, 100, 128, 272, 528, 1024)
+HOPPER_PAGES = (16, 128, 48, 256, 64)
 DTYPES = (torch.bfloat16, torch.float16)
-SETTINGS = 36  # of the random batches; a setting is what kernels are compiled for
+WINDOWS = (1, 17, 128, 1000)
+HEAD_SIZES = range(64, 257, 8)
+HEADS = ((32, 8), (28, 4), (16, 2), (32, 1), (16, 16), (24, 8), (64, 8))  # query and KV heads
+EVERY_SIZE = tuple(HeadLayout(*HEADS[i % len(HEADS)], size) for i, size in enumerate(HEAD_SIZES))
+SETTINGS = 2 * len(EVERY_SIZE)  # of the random batches; a setting is what kernels are compiled for
 MULTIPROCESSORS = 132
 PLAIN = LaunchFeatures()
 
@@ -109,44 +113,50 @@ def with_empty(batch: Batch, rng: random.Random) -> Batch:
 
 
 def random_cases(
-    count: int, seed: int, layouts: Sequence[HeadLayout] = LAYOUTS, settings: int = SETTINGS, **limits: int
+    count: int, seed: int, layouts: Sequence[HeadLayout] = EVERY_SIZE, settings: int = SETTINGS, **limits: int
 ) -> Iterator[VerifyCase]:
-    """Yield `count` batches with one config of every variant, all drawn from `seed`.
+    """Yield `count` batches, all drawn from `seed`.
 
+    Their configs are the module's choice, one of every variant, and one of each variant of the Hopper kernel.
     Each combination of a layout, page size, types, features and configs must be compiled. Therefore only
-    `settings` combinations are drawn. `limits` are those of `varlen`.
+    `settings` combinations are drawn, half of them with fp8 caches. `limits` are those of `varlen`.
     """
     for i in range(count):
         number = i % settings
         rng = random.Random(f"verify setting/{seed}/{number}")
         layout = layouts[number % len(layouts)]
-        features = draw(rng)
+        features = draw(rng, fp8=number >= settings // 2)
         configs = tuple(random_config(name, rng, layout.head_size) for name in runnable())
-        setting = (layout, PAGES[number % len(PAGES)], DTYPES[number % 2])
+        by_hopper = tuple(map(rng.choice, hopper_configs(layout)))
+        # Odd numbers have pages that the Hopper kernel reads.
+        page = rng.choice(HOPPER_PAGES) if number % 2 else PAGES[number // 2 % len(PAGES)]
+        setting = (layout, page, rng.choice(DTYPES))
         rng = random.Random(f"verify batch/{seed}/{i}")
         if features.window:
-            features = dataclasses.replace(features, window=rng.choice((1, 17, 128, 1000)))
+            features = dataclasses.replace(features, window=rng.choice(WINDOWS))
         sizes = limits or {
             "max_seqs": 24,
             "max_context": rng.choice((256, 2 * K, 4 * K, 4 * K, 4 * K, 16 * K)),
             "max_tokens": 24 * K,
         }
         batch = with_empty(varlen(seed * 1_000_003 + i, **sizes).at(*setting), rng)
-        yield VerifyCase("random", batch, configs, features, rng.choice((1.0, 1.0, 4.0)), i)
+        scale = rng.choice((1.0, 1.0, 4.0))
+        yield VerifyCase("random", batch, (None, *configs, *by_hopper), features, scale, i)
 
 
-def hopper_configs(layout: HeadLayout) -> tuple[Config, ...]:
-    """Return configs of the Hopper kernel, with either role and with both; the last need parts."""
+def hopper_configs(layout: HeadLayout) -> tuple[tuple[Config, ...], ...]:
+    """Return configs of the Hopper kernel: those of prompts, of decodes, and of both, which need parts."""
     rows = max(16, power_above(layout.num_query_heads // layout.num_kv_heads))
     tiles = (64,) if layout.head_size > 128 else (64, 128)
-    shares = [
+    shares = tuple(
         Config("stream_k", rows, tile, programs_per_sm=programs, descriptors=1)
         for tile in tiles
         for programs in (1, 2)
         if rows <= 64
-    ]
-    pods = [config for grid in VARIANTS["pod"].grids for config in grid.configs("pod")]
-    return (*with_descriptors(layout.head_size), *shares, *(pods if layout.head_size <= 128 else ()))
+    )
+    pods = tuple(config for grid in VARIANTS["pod"].grids for config in grid.configs("pod"))
+    by_role = (with_descriptors(layout.head_size), shares, pods if layout.head_size <= 128 else ())
+    return tuple(configs for configs in by_role if configs)
 
 
 def descriptor_cases(count: int, seed: int) -> Iterator[VerifyCase]:
@@ -156,10 +166,10 @@ def descriptor_cases(count: int, seed: int) -> Iterator[VerifyCase]:
         rng = random.Random(f"verify descriptors/{seed}/{i}")
         number = i % 14
         layout = layouts[number % len(layouts)]
-        setting = (layout, (16, 128, 48, 256, 64)[number % 5], DTYPES[number % 2])
+        setting = (layout, HOPPER_PAGES[number % len(HOPPER_PAGES)], DTYPES[number % 2])
         batch = with_empty(varlen(seed * 1_000_003 + i, max_seqs=12, max_tokens=24 * K).at(*setting), rng)
         features = LaunchFeatures(strides=("", "fused")[number % 3 % 2])
-        configs = hopper_configs(layout)
+        configs = tuple(config for configs in hopper_configs(layout) for config in configs)
         yield VerifyCase("descriptors", batch, configs, features, rng.choice((1.0, 4.0)), i)
 
 

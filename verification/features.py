@@ -61,11 +61,10 @@ class LaunchFeatures:
         return options
 
 
-def draw(rng: random.Random) -> LaunchFeatures:
+def draw(rng: random.Random, *, fp8: bool) -> LaunchFeatures:
     """Draw each feature in about a third of the calls, none in a sixth; scales need an fp8 cache."""
     if rng.random() < 1 / 6:
-        return LaunchFeatures()
-    fp8 = rng.random() < 0.33
+        return LaunchFeatures(fp8=fp8)
     return LaunchFeatures(
         window=rng.choice((1, 17, 128, 1000)) if rng.random() < 0.33 else None,
         softcap=rng.choice((5.0, 30.0)) if rng.random() < 0.25 else 0.0,

@@ -19,7 +19,6 @@ from attn_kernels.core.errors import brief
 from attn_kernels.kernels import hopper_gate
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch, HeadLayout, varlen
-from attn_kernels.testing.poisoned import GARBAGE_PAGE, PoisonedBatch
 from benchmarks.common import environment
 from benchmarks.common.configs import parse_configs
 from triton_tune.processes.compile_ahead import compile_in_parallel
@@ -87,27 +86,6 @@ def cases(rounds: int, seed: int, chosen: tuple[Config, ...]) -> Iterator[Verify
                 yield VerifyCase(f"round {number}", batch, chosen, features, scale, seed + i)
 
 
-def hide(tensors: PoisonedBatch, window: int) -> PoisonedBatch:
-    """Put NaN on all keys before a sequence's first window, and a wrong id on pages of such keys alone."""
-    k_cache, v_cache, table = (
-        tensor.clone() for tensor in (tensors.k_cache, tensors.v_cache, tensors.block_table)
-    )
-    block_size = k_cache.shape[1]
-    as_bytes = k_cache.element_size() == 1
-    for seq, (queries, context) in enumerate(zip(tensors.query_lens, tensors.context_lens, strict=True)):
-        first = max(0, context - queries - window + 1) if queries else 0
-        keys = torch.arange(first, device=table.device)
-        pages = table[seq, keys // block_size].long()
-        for cache in (k_cache, v_cache):
-            if as_bytes:
-                cache.view(torch.uint8)[pages, keys % block_size] = 0x7F  # NaN
-            else:
-                cache[pages, keys % block_size] = torch.nan
-        if table.is_cuda:  # a plan checks the tables of a CPU
-            table[seq, : first // block_size] = GARBAGE_PAGE
-    return dataclasses.replace(tensors, k_cache=k_cache, v_cache=v_cache, block_table=table)
-
-
 def refusal(config: Config, batch: Batch, features: LaunchFeatures) -> str | None:
     """Return why the kernel refuses a case; None where it takes it."""
     hopper = hopper_gate.hopper_module()
@@ -136,9 +114,6 @@ def run_case(case: VerifyCase, device: torch.device, tally: Tally) -> None:
     """Launch a case with each of its configs, and compare each output with one reference."""
     loaded: PoisonedCase = load(case, device)
     expected = loaded.expect()
-    if case.features.window is not None:
-        hidden = hide(loaded.tensors, case.features.window)
-        loaded = dataclasses.replace(loaded, tensors=hidden, emptied=hidden)
     for config in case.configs:
         try:
             verdict, launched = loaded.check(config, expected)

@@ -34,12 +34,13 @@ class PoisonedCase:
     options: dict[str, Any]
     emptied: PoisonedBatch  # `tensors`, but NaN replaces the query tokens' keys if they are passed as `new`
     new: tuple[Tensor, Tensor] | None
+    whole: PoisonedBatch  # `tensors` with the keys before all windows
 
     def expect(self) -> Expected:
         """Return the float64 reference of every row."""
         rows = torch.arange(self.case.batch.num_query_tokens, device=self.tensors.q.device)
         tolerance = FP8_TOLERANCE if self.case.features.fp8 else TOLERANCE[self.case.batch.dtype]
-        return Expected(rows, self.tensors.reference(**self.options), tolerance)
+        return Expected(rows, self.whole.reference(**self.options), tolerance)
 
     def launch(self, config: Config | PartConfigs | None) -> tuple[Tensor, Config | PartConfigs]:
         """Launch with an output and a workspace of NaN; return the output and what was launched."""
@@ -49,7 +50,8 @@ class PoisonedCase:
             plan = self.tensors.plan_in_parts(FALLBACK, FALLBACK, parts_of(self.case.batch), config)
         else:
             parts = None if config else Parts.of(self.case.batch.query_lens, self.case.batch.context_lens)
-            plan = self.tensors.plan(config=config, parts=parts)
+            model = dataclasses.replace(self.tensors.model, sliding_window=self.case.features.window)
+            plan = self.tensors.plan(config=config, parts=parts, model=model)
         poison_workspace(plan)
         variants = {part.config.variant for part in plan.parts or (plan,)}
         used = self.emptied if variants == {"prefix_prefill"} else self.tensors
@@ -114,7 +116,32 @@ def load(case: VerifyCase, device: torch.device) -> PoisonedCase:
         k_cache, v_cache = tensors.k_cache.clone(), tensors.v_cache.clone()
         emptied = dataclasses.replace(tensors, k_cache=k_cache, v_cache=v_cache)
         new = emptied.new_keys_and_values()
-    return PoisonedCase(case, tensors, features.options(layout, batch.dtype, device), emptied, new)
+    options, whole = features.options(layout, batch.dtype, device), tensors
+    if features.window is not None:
+        tensors = hide(whole, features.window)
+        emptied = tensors if new is None else hide(emptied, features.window)
+    return PoisonedCase(case, tensors, options, emptied, new, whole)
+
+
+def hide(tensors: PoisonedBatch, window: int) -> PoisonedBatch:
+    """Put NaN on all keys before a sequence's first window, and a wrong id on pages of such keys alone."""
+    k_cache, v_cache, table = (
+        tensor.clone() for tensor in (tensors.k_cache, tensors.v_cache, tensors.block_table)
+    )
+    block_size = k_cache.shape[1]
+    as_bytes = k_cache.element_size() == 1
+    for seq, (queries, context) in enumerate(zip(tensors.query_lens, tensors.context_lens, strict=True)):
+        first = max(0, context - queries - window + 1) if queries else 0
+        keys = torch.arange(first, device=table.device)
+        pages = table[seq, keys // block_size].long()
+        for cache in (k_cache, v_cache):
+            if as_bytes:
+                cache.view(torch.uint8)[pages, keys % block_size] = 0x7F  # NaN
+            else:
+                cache[pages, keys % block_size] = torch.nan
+        if table.is_cuda:  # a plan checks the tables of a CPU
+            table[seq, : first // block_size] = GARBAGE_PAGE
+    return dataclasses.replace(tensors, k_cache=k_cache, v_cache=v_cache, block_table=table)
 
 
 def move_far(tensors: PoisonedBatch, elements: int) -> PoisonedBatch:

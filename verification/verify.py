@@ -10,11 +10,18 @@ from collections.abc import Sequence
 
 import torch
 
+from attn_kernels import Config, Lengths
+from attn_kernels.choose.heuristic import choose_for_device
+from attn_kernels.choose.mixed import SERIES, WHOLE, choose_mixed, chosen_way
+from attn_kernels.core.config import complete
 from attn_kernels.core.errors import brief, exceeds_device
+from attn_kernels.measure.batches import ScoreOptions
+from attn_kernels.planning.make import chosen
 from benchmarks.common import configs, environment
 from triton_tune.processes.compile_ahead import compile_in_parallel
 from verification.cases import CASE_SETS, PartConfigs, VerifyCase
 from verification.compile_jobs import ConfigJob
+from verification.features import FP8
 from verification.poisoned import NoMemory, load
 from verification.tally import Tally
 
@@ -46,10 +53,28 @@ def run_case(case: VerifyCase, device: torch.device, tally: Tally) -> None:
 def compile_jobs(cases: Sequence[VerifyCase], device: torch.device) -> list[ConfigJob]:
     """Return the launches that compile every kernel of a run."""
     return [
-        ConfigJob(dataclasses.replace(case, configs=()), config or configs.chosen(case.batch, device))
+        ConfigJob(dataclasses.replace(case, configs=()), one)
         for case in cases
         for config in case.configs
+        for one in ([config] if config else choices(case, device))
     ]
+
+
+def choices(case: VerifyCase, device: torch.device) -> set[Config]:
+    """Return what generated modules choose for a case, for its parts, and for both at once."""
+    cache_dtype = FP8 if case.features.fp8 else None
+    scores = ScoreOptions(window=case.features.window)
+    batch = dataclasses.replace(case.batch, cache_dtype=cache_dtype, scores=scores)
+    parts = [part for part in batch.parts if part.num_query_tokens]
+    if len(parts) == 1:
+        parts = [Lengths.of(batch.query_lens, batch.context_lens)]
+    found = [chosen(choose_for_device(device), part, batch.model) for part in parts]
+    if len(parts) > 1:
+        way = complete(chosen_way(choose_mixed(device), batch.parts, batch.model))
+        if way == WHOLE:
+            return {configs.chosen(batch, device)}
+        found += [] if way == SERIES else [way]
+    return set(map(complete, found))
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -39,6 +39,8 @@ def needs_parts(config: LaunchConfig) -> bool:
 def mixed_features(parts: Parts, model: Model) -> dict[str, int]:
     """The features of a mixed batch: the arguments of the generated ``choose`` of ``mixed_attention``."""
     decodes, prompts = parts
+    if model.sliding_window is not None:
+        decodes, prompts = (part.in_window(model.sliding_window) for part in parts)
     return {
         "num_decodes": decodes.num_seqs,
         "num_decode_tokens": decodes.num_query_tokens,
@@ -56,6 +58,12 @@ def mixed_features(parts: Parts, model: Model) -> dict[str, int]:
         "block_size": model.block_size,
         "kv_element_size": model.kv_element_size,
     }
+
+
+def chosen_way(choose: Choose, parts: Parts, model: Model) -> LaunchConfig:
+    """The way of a mixed batch that ``choose`` returns; no kernel for both parts takes windows."""
+    way = choose(**mixed_features(parts, model))
+    return way if model.sliding_window is None or way in WITHOUT_KERNEL else SERIES
 
 
 @cache

@@ -195,6 +195,8 @@ def line_of(bucket: Bucket) -> str:
         }
         if model.cache_dtype is not None:
             record["cache_dtype"] = str(model.cache_dtype).removeprefix("torch.")
+        if model.sliding_window is not None:
+            record["sliding_window"] = model.sliding_window
         if len(bucket.parts) > 1:
             record["parts"] = True
         if bucket.for_capture:

@@ -36,6 +36,26 @@ class Lengths(NamedTuple):
             sum(context_lens),
         )
 
+    def in_window(self, window: int) -> Self:
+        """Return the lengths of a batch without a window that takes about as long as this one with it.
+
+        A query sees ``window`` keys at most, its own included. So a longer prompt counts as pieces of
+        ``window`` tokens, and each piece reads the keys before its first query again.
+        """
+        more = 0  # pieces beside the first of each sequence
+        if self.max_query_len > window:
+            more = max(0, self.num_query_tokens - self.num_seqs) // window
+        num_seqs = self.num_seqs + more
+        max_query_len = min(self.max_query_len, window)
+        before = window - 1  # keys that a query sees before its own
+        return type(self)(
+            num_seqs,
+            self.num_query_tokens,
+            max_query_len,
+            min(self.max_seq_len, max_query_len + before),
+            min(self.num_kv_tokens + more * before, self.num_query_tokens + num_seqs * before),
+        )
+
 
 class Parts(NamedTuple):
     """The two parts of a mixed batch: its leading sequences, and all sequences behind them."""

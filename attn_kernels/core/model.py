@@ -22,12 +22,15 @@ class Model:
     block_size: int  # tokens a page of the caches holds, any number
     dtype: torch.dtype  # torch.float16 or torch.bfloat16: of the queries, the output and the caches
     cache_dtype: torch.dtype | None = None  # torch.float8_e4m3fn if the caches are fp8; else None
+    sliding_window: int | None = None  # keys that a query of these layers sees; None: all
 
     def __post_init__(self) -> None:
         check_heads(self.num_query_heads, self.num_kv_heads, self.head_size)
         check_dtype(self.dtype)
         check_cache_dtype(self.cache_dtype, self.dtype)
         check_int("block_size", self.block_size, 1)
+        if self.sliding_window is not None:
+            check_int("sliding_window", self.sliding_window, 1)
         if self.cache_dtype == self.dtype:  # two spellings of one model must be equal
             object.__setattr__(self, "cache_dtype", None)
 

@@ -65,7 +65,7 @@ def attention(
     needed = (step.num_seqs, step.query_len, step.key_len, step.key_len)
     if got != needed:
         raise ValueError(f"sequences, queries, keys and values are {got}, but the mask is of {needed}")
-    model = Model(num_heads, key.shape[1], head_size, PAGE_SIZE, query.dtype)
+    model = Model(num_heads, key.shape[1], head_size, PAGE_SIZE, query.dtype, None, step.window)
 
     pages_apart = 0 if step.first_slots else _pages_apart(key)
     if pages_apart and pages_apart == _pages_apart(value):

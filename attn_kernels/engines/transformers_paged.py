@@ -91,7 +91,7 @@ def paged_attention(
     window = None if window == 1 else window  # 1 stands for no window there
     _, num_heads, tokens, head_size = query.shape
     page_size = PAGE_SIZE if window else cache.block_size
-    model = Model(num_heads, key.shape[1], head_size, page_size, query.dtype)
+    model = Model(num_heads, key.shape[1], head_size, page_size, query.dtype, None, window)
 
     capturing = query.is_cuda and torch.cuda.is_current_stream_capturing()
     step = _steps.setdefault(kwargs["cu_seq_lens_q"], PagedStep())

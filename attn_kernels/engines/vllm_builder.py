@@ -4,6 +4,7 @@ import copy
 import logging
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -49,7 +50,11 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
         own = [contexts[name].impl for name in layer_names]
         for impl in own:
             impl.forget_cache()  # vLLM allocates another after this
-        models = {impl.num_heads: self._model(impl) for impl in own}
+        models: dict[int, Model] = {}
+        for impl in own:
+            model = models.setdefault(impl.num_heads, self._model(impl))
+            if model.sliding_window != impl.sliding_window:  # one plan serves layers of several windows
+                models[impl.num_heads] = replace(model, sliding_window=None)
         every = {self._model(layer.impl) for layer in _layers(contexts)} | set(models.values())
         scheduler, parallel = vllm_config.scheduler_config, vllm_config.parallel_config
         captured = vllm_config.compilation_config.max_cudagraph_capture_size or 0
@@ -78,6 +83,7 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
             block_size=self.kv_cache_spec.block_size,
             dtype=self.vllm_config.model_config.dtype,
             cache_dtype=FP8 if "scales" in impl.features else None,
+            sliding_window=impl.sliding_window,
         )
 
     def _compile(self, models: list[Model], features: set[frozenset[str]]) -> None:

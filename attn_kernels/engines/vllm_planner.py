@@ -70,8 +70,8 @@ class SharedWorkspace:
             models: of all layers.
             max_num_seqs, max_tokens: of one step.
         """
-        # Pages and types of caches change nothing, so groups that differ in them share one.
-        unique = {replace(model, block_size=16, cache_dtype=None) for model in models}
+        # Pages, types of caches and windows change nothing, so groups that differ in them share one.
+        unique = {replace(model, block_size=16, cache_dtype=None, sliding_window=None) for model in models}
         key = (engine, device, frozenset(unique), max_num_seqs, max_tokens)
         shared = _workspaces.get(key)
         if shared is None:

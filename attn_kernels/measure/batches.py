@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 
 from attn_kernels.choose.mixed import mixed_features
-from attn_kernels.core.lengths import Parts
+from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 
 
@@ -34,10 +34,16 @@ class HeadLayout:
             raise ValueError(f"head layout {text!r}: query heads must be a positive multiple of KV heads")
         return layout
 
-    def model(self, block_size: int, dtype: torch.dtype, cache_dtype: torch.dtype | None = None) -> Model:
+    def model(
+        self,
+        block_size: int,
+        dtype: torch.dtype,
+        cache_dtype: torch.dtype | None = None,
+        sliding_window: int | None = None,
+    ) -> Model:
         """The constants of layers with these heads, as `attn_kernels.plan` takes them."""
         heads = (self.num_query_heads, self.num_kv_heads, self.head_size)
-        return Model(*heads, block_size, dtype, cache_dtype)
+        return Model(*heads, block_size, dtype, cache_dtype, sliding_window)
 
     def __str__(self) -> str:
         return f"{self.num_query_heads}/{self.num_kv_heads}/{self.head_size}"
@@ -132,7 +138,12 @@ class Batch:
     @property
     def kv_bytes(self) -> int:
         """Bytes of K and V that one launch must read."""
-        elements = 2 * self.num_kv_tokens * self.layout.num_kv_heads * self.layout.head_size
+        tokens = self.num_kv_tokens
+        if self.scores.window is not None:
+            before = self.scores.window - 1
+            lens = zip(self.query_lens, self.context_lens, strict=True)
+            tokens = sum(min(context, query + before) for query, context in lens)
+        elements = 2 * tokens * self.layout.num_kv_heads * self.layout.head_size
         return elements * self.kv_element_size
 
     @property
@@ -143,7 +154,7 @@ class Batch:
     @cached_property
     def model(self) -> Model:
         """The layers' constants, as `attn_kernels.plan` takes them. Raises ValueError, TypeError."""
-        return self.layout.model(self.block_size, self.dtype, self.cache_dtype)
+        return self.layout.model(self.block_size, self.dtype, self.cache_dtype, self.scores.window)
 
     @property
     def dtype_name(self) -> str:
@@ -154,12 +165,15 @@ class Batch:
     @property
     def features(self) -> dict[str, int]:
         """The features that the host knows at launch: the arguments of a generated `choose`, in order."""
+        lengths = Lengths.of(self.query_lens, self.context_lens)
+        if self.scores.window is not None:
+            lengths = lengths.in_window(self.scores.window)
         return {
-            "num_seqs": self.num_seqs,
-            "num_query_tokens": self.num_query_tokens,
-            "num_kv_tokens": self.num_kv_tokens,
-            "max_query_len": self.max_query_len,
-            "max_seq_len": self.max_seq_len,
+            "num_seqs": lengths.num_seqs,
+            "num_query_tokens": lengths.num_query_tokens,
+            "num_kv_tokens": lengths.num_kv_tokens,
+            "max_query_len": lengths.max_query_len,
+            "max_seq_len": lengths.max_seq_len,
             "num_query_heads": self.layout.num_query_heads,
             "num_kv_heads": self.layout.num_kv_heads,
             "head_size": self.layout.head_size,

@@ -34,15 +34,26 @@ class Work:
         return self.bytes / time_us / 1e3
 
 
-def visible_keys(query_len: int, context_len: int) -> int:
+def visible_keys(query_len: int, context_len: int, window: int | None = None) -> int:
     """The query-key pairs that causal attention (bottom-right aligned) computes for one sequence."""
-    return query_len * (context_len - query_len) + query_len * (query_len + 1) // 2
+    pairs = query_len * (context_len - query_len) + query_len * (query_len + 1) // 2
+    if window is None or context_len <= window:
+        return pairs
+    most = context_len - window  # keys that the last query does not see, and one less the query before it
+    least = max(0, most - query_len)
+    return pairs - (most * (most + 1) - least * (least + 1)) // 2
+
+
+def visible_pairs(batch: Batch) -> int:
+    """The query-key pairs that one head of a batch computes."""
+    lens = zip(batch.query_lens, batch.context_lens, strict=True)
+    return sum(visible_keys(query, context, batch.scores.window) for query, context in lens)
 
 
 def work(batch: Batch) -> Work:
     """Count two matrix products over the visible pairs, and one access to each tensor of the launch."""
     layout = batch.layout
-    pairs = sum(map(visible_keys, batch.query_lens, batch.context_lens))
+    pairs = visible_pairs(batch)
     rows = batch.num_query_tokens * layout.num_query_heads * layout.head_size
     index_bytes = 4 * (2 * batch.num_seqs + 1 + sum(batch.blocks_per_seq))
     return Work(

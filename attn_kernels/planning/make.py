@@ -33,6 +33,8 @@ class Step(NamedTuple):
 
 def chosen(choose: Choose, lengths: Lengths, model: Model) -> LaunchConfig:
     """The choice for a batch of these lengths."""
+    if model.sliding_window is not None:
+        lengths = lengths.in_window(model.sliding_window)
     return choose(
         num_seqs=lengths.num_seqs,
         num_query_tokens=lengths.num_query_tokens,

@@ -63,11 +63,13 @@ def flash_attn_varlen_func(
         raise ValueError(f"k has shape {tuple(k.shape)}, but {needed} is needed: a paged cache")
     num_query_tokens, num_query_heads, head_size = q.shape
     cache_dtype = FP8 if k.dtype == FP8 else None  # run checks the caches' dtypes
+    window = None if left == -1 else left + 1
+    model = Model(num_query_heads, k.shape[2], head_size, k.shape[1], q.dtype, cache_dtype, window)
     batch = plan(
         cu_seqlens_q,
         seqused_k,
         block_table,
-        Model(num_query_heads, k.shape[2], head_size, k.shape[1], q.dtype, cache_dtype),
+        model,
         num_query_tokens=num_query_tokens,
         max_query_len=max_seqlen_q,
         max_seq_len=max_seqlen_k,
@@ -79,7 +81,7 @@ def flash_attn_varlen_func(
         v,
         out=out,
         softmax_scale=softmax_scale,
-        sliding_window=None if left == -1 else left + 1,
+        sliding_window=window,
         softcap=softcap,
         alibi_slopes=alibi_slopes,
         sinks=s_aux,

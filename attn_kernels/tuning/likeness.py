@@ -2,18 +2,19 @@
 
 from collections.abc import Mapping
 
+from attn_kernels.kernels.arguments import head_padded
 from triton_tune.core.problem import Likeness
 
 
 def _with_group(features: Mapping[str, int]) -> Mapping[str, int]:
-    """Add the number of query heads a KV head."""
+    """Add the number of query heads a KV head, and the columns of a tile that holds a head."""
     group = features.get("num_query_heads", 1) // max(1, features.get("num_kv_heads", 1))
-    return {**features, "queries_per_kv": group}
+    return {**features, "queries_per_kv": group, "head_padded": head_padded(features.get("head_size", 1))}
 
 
 ATTENTION = Likeness(
     shape=("num_query_heads", "num_kv_heads", "head_size", "block_size", "kv_element_size"),
-    family=("head_size", "kv_element_size"),
+    family=("head_padded", "kv_element_size"),
     weights={
         "num_seqs": 1.0,
         "num_query_tokens": 0.5,

@@ -53,7 +53,8 @@ class DummyLaunch:
     def needs(self) -> frozenset[Hashable]:
         # Only kernels with descriptors depend on it.
         compiled = self.config if self.config.descriptors else self.config._replace(programs_per_sm=1)
-        model = dataclasses.replace(self.model, num_query_heads=self.model.queries_per_kv, num_kv_heads=1)
+        group = self.model.queries_per_kv
+        model = dataclasses.replace(self.model, num_query_heads=group, num_kv_heads=1, sliding_window=None)
         return frozenset({dataclasses.replace(self, config=compiled, model=model)})
 
     @property

@@ -5,7 +5,7 @@ have. This is symbolic execution by operator overloading, without a solver. Cont
 recognised, so the search may find a config too many, but never one too few.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 # Features of a batch, which change from step to step; all others belong to a model.
@@ -37,20 +37,22 @@ class AnyInt:
         return self._next_result()
 
 
-def reachable(choose: Callable[..., Choice], **known: int) -> list[Choice]:
+def reachable(
+    choose: Callable[..., Choice], unknown: Iterable[str] = BATCH_FEATURES, /, **known: int
+) -> list[Choice]:
     """List what ``choose`` can return for batches of a model; ``known`` are the model's features."""
     choices: dict[Choice, None] = {}
     pending: list[tuple[bool, ...]] = [()]
     while pending:
         prefix = pending.pop()
-        choice, results = _follow(choose, prefix, known)
+        choice, results = _follow(choose, prefix, tuple(unknown), known)
         choices[choice] = None
         pending += [(*results[:place], False) for place in range(len(prefix), len(results))]
     return list(choices)
 
 
 def _follow(
-    choose: Callable[..., Choice], prefix: tuple[bool, ...], known: dict[str, int]
+    choose: Callable[..., Choice], prefix: tuple[bool, ...], unknown: Iterable[str], known: dict[str, int]
 ) -> tuple[Choice, list[bool]]:
     """Call ``choose`` with comparisons that give ``prefix``, then True; return the choice and all results."""
     results: list[bool] = []
@@ -60,4 +62,4 @@ def _follow(
         results.append(prefix[place] if place < len(prefix) else True)
         return results[-1]
 
-    return choose(**dict.fromkeys(BATCH_FEATURES, AnyInt(next_result)), **known), results
+    return choose(**dict.fromkeys(unknown, AnyInt(next_result)), **known), results

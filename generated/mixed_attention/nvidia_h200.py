@@ -31,6 +31,9 @@ def choose(
     queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
     if queries_per_kv > 32:
         return SERIES_M0_T0_W0_S0
+    idle_programs = 132 - 132 // (num_kv_heads if num_kv_heads > 1 else 1) * num_kv_heads
+    if idle_programs > 16:
+        return SERIES_M0_T0_W0_S0
     tma_rest = head_size - head_size // 16 * 16 + block_size - block_size // 16 * 16
     if tma_rest > 0:
         return SERIES_M0_T0_W0_S0
@@ -46,48 +49,39 @@ def choose(
     prompt_context = max(0, 2 * num_prompt_kv_tokens - num_prompt_tokens) // max(1, 2 * num_prompts)
     prompt_scores = num_prompt_tokens * prompt_context * num_query_heads
     decodes_per_prompts = 2048 * decode_keys // (prompt_scores if prompt_scores > 1 else 1)
-    if decodes_per_prompts <= 5:
-        decode_programs = num_decodes * num_kv_heads
-        if decode_programs <= 5:
-            if decodes_per_prompts > 0:
-                return SERIES_M0_T0_W0_S0
-            if prompt_scores <= 134_217_728:
-                return WHOLE_M0_T0_W0_S0
-            return SERIES_M0_T0_W0_S0
-        else:
-            if prompt_scores <= 134_217_728:
-                if max_decode_seq_len <= 3072:
-                    return WHOLE_M0_T0_W0_S0
-                prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
-                prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
-                if prompt_keys_per_tile <= 65_536:
-                    return POD_M128_T128_W4_S2_K64
-                return SERIES_M0_T0_W0_S0
-            else:
-                prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
-                prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
-                if prompt_keys_per_tile <= 65_536:
-                    return POD_M128_T128_W4_S2_K64
-                return SERIES_M0_T0_W0_S0
-    else:
+    if decodes_per_prompts <= 1:
+        if prompt_scores <= 134_217_728:
+            return WHOLE_M0_T0_W0_S0
         prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
         prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
-        if prompt_keys_per_tile <= 3072:
+        if prompt_keys_per_tile <= 65_536:
+            return POD_M128_T128_W4_S2_K64
+        return SERIES_M0_T0_W0_S0
+    else:
+        if max_prompt_seq_len <= 2048:
             if decode_keys <= 6144:
                 if prompt_scores <= 134_217_728:
                     return WHOLE_M0_T0_W0_S0
                 return SERIES_M0_T0_W0_S0
             else:
                 decode_programs = num_decodes * num_kv_heads
-                if decode_programs <= 5:
+                if decode_programs <= 7:
                     return SERIES_M0_T0_W0_S0
-                return POD_M128_T64_W4_S3_K128
+                prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
+                prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
+                if prompt_keys_per_tile <= 65_536:
+                    return POD_M128_T64_W4_S3_K128
+                return SERIES_M0_T0_W0_S0
         else:
-            if decodes_per_prompts <= 13:
+            if decodes_per_prompts <= 11:
+                prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
+                prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
                 if prompt_keys_per_tile <= 65_536:
                     return POD_M128_T128_W4_S2_K64
                 return SERIES_M0_T0_W0_S0
             else:
+                prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
+                prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
                 if prompt_keys_per_tile <= 65_536:
                     return POD_M128_T64_W4_S3_K128
                 return SERIES_M0_T0_W0_S0

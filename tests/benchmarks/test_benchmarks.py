@@ -28,7 +28,7 @@ from benchmarks.common.implementations import PreparedLaunches
 from benchmarks.common.space import MOST, Candidates, candidates
 from triton_tune.processes.jobs import minimal
 from verification import recompile
-from verification.cases import LAYOUTS, PAGES, SETTINGS, huge, random_cases
+from verification.cases import HOPPER_PAGES, PAGES, SETTINGS, huge, random_cases
 from verification.compile_jobs import plain_job
 from verification.poisoned import load
 from verification.tally import Tally
@@ -336,17 +336,24 @@ def test_random_cases_have_every_feature_and_variant() -> None:
     cases = list(random_cases(500, 0))
     assert cases == list(random_cases(500, 0))
     for case in cases:
-        assert [config.variant for config in case.configs if config] == UNMIXED
-        for config in case.configs:
+        choice, *configs = case.configs
+        assert choice is None
+        assert [config.variant for config in configs if config][: len(UNMIXED)] == UNMIXED
+        for config in configs:
             check_config(complete(config))  # type: ignore[arg-type]
+    by_hopper = {c.variant for case in cases for c in case.configs[1 + len(UNMIXED) :] if c}
+    assert by_hopper == {"qblock", "stream_k", "pod"}
+    caches = {(case.batch.layout.head_size, case.features.fp8) for case in cases}
+    assert caches == {(size, fp8) for size in range(64, 257, 8) for fp8 in (False, True)}
     names = {name for case in cases for name in case.features.names}
     expected = {"window", "soft cap", "ALiBi", "sinks float32", "sinks half", "fp8 cache", "float scales"}
     assert names >= expected | {"tensor scales", "fused strides", "odd strides", "new keys", "none"}
-    assert {case.batch.block_size for case in cases} == set(PAGES)
-    assert {case.batch.layout for case in cases} == set(LAYOUTS)
+    assert {case.batch.block_size for case in cases} == {*PAGES, *HOPPER_PAGES}
     assert any(0 in case.batch.query_lens for case in cases)
     jobs = minimal(compile_jobs(cases, CPU))
-    assert len(jobs) <= 8 * SETTINGS  # each setting has one config a variant, split up to three launches
+    # Each setting has one config of each variant and of each role of the Hopper kernel, and some choices; a
+    # config of split has up to three launches.
+    assert len(jobs) <= 20 * SETTINGS
 
 
 def test_far_pages_hold_what_the_near_ones_did() -> None:
@@ -360,7 +367,7 @@ def test_far_pages_hold_what_the_near_ones_did() -> None:
 
 def test_tally_counts_each_launch_and_shows_the_largest_error() -> None:
     case = next(random_cases(1, 0))
-    config = complete(case.configs[3])  # type: ignore[arg-type]
+    config = complete(case.configs[4])  # type: ignore[arg-type]
     tally = Tally()
     for error in (1e-3, 0.5, 1e-3):
         tally.add(case, config, Check(error, error, 5, 0, 1e-2))

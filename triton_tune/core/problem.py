@@ -17,9 +17,9 @@ class Likeness:
     """How alike scenarios are, by their features; a feature that a scenario lacks counts as 0."""
 
     shape: tuple[str, ...] = ()  # the features that kernels are compiled for
-    family: tuple[str, ...] = ()  # those of them that determine which configs fit
+    family: tuple[str, ...] = ()  # what determines which configs fit, of `shape` or derived
     weights: Mapping[str, float] | None = None  # the distance that a factor of two makes; None: 1 for each
-    derive: Callable[[Mapping[str, int]], Mapping[str, int]] = dict  # adds other names of `weights`
+    derive: Callable[[Mapping[str, int]], Mapping[str, int]] = dict  # adds other names
 
 
 ANY_FEATURES = Likeness()
@@ -64,7 +64,8 @@ class SearchProblem:
         return tuple(self.features[scenario].get(name, 0) for name in self.likeness.shape)
 
     def family(self, scenario: str) -> ShapeKey:
-        return tuple(self.features[scenario].get(name, 0) for name in self.likeness.family)
+        features = self.likeness.derive(self.features[scenario])
+        return tuple(features.get(name, 0) for name in self.likeness.family)
 
 
 class Times:

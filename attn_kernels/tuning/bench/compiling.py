@@ -12,7 +12,7 @@ from attn_kernels.core.lengths import MAX_DRAFT, Lengths
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import launches_of, materialise, plan_for, stand_in
 from attn_kernels.planning.make import chosen
-from attn_kernels.tuning.scenarios.scenario import Shape, shape_of
+from attn_kernels.tuning.scenarios.scenario import Shape, scenario_of, shape_of
 
 # A decode and a prompt launch both kernels of `split`. No kernel depends on the lengths.
 LENGTHS = (1, 2)
@@ -40,10 +40,7 @@ class CompileJob:
 
     def run(self, device: torch.device) -> None:
         shape, lengths = self.shape, LENGTHS_OF_PARTS if needs_parts(self.config) else LENGTHS
-        batch = Batch(
-            "small", "", lengths, lengths, shape.layout, shape.block_size, shape.dtype, shape.cache_dtype
-        )
-        tensors = materialise(batch, device)
+        tensors = materialise(scenario_of("small", lengths, lengths, shape).batch, device)
         launches_of(plan_for(tensors, self.config), tensors)[0]()
 
 
@@ -89,4 +86,6 @@ def _kernels(config: Config, shape: Shape) -> Hashable:
     # Without descriptors, it sets the size of a launch and not the kernel.
     compiled = config if config.descriptors else config._replace(programs_per_sm=1)
     sizes = (group, layout.head_size, shape.block_size)
-    return compiled, sizes, shape.dtype, shape.cache_dtype or shape.dtype
+    scores = shape.scores
+    options = (scores.window is not None, scores.softcap != 0.0, scores.sinks)
+    return compiled, sizes, shape.dtype, shape.cache_dtype or shape.dtype, options

@@ -19,7 +19,8 @@ from attn_kernels.core.checks import (
     check_heads,
     check_int,
 )
-from attn_kernels.measure.batches import HeadLayout
+from attn_kernels.core.layer_checks import MAX_SOFTCAP
+from attn_kernels.measure.batches import HeadLayout, ScoreOptions
 from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, dtype_name, scenario_of, shape_of
 from triton_tune.core.errors import TuningError
 from tuning_table.names import is_id
@@ -27,7 +28,8 @@ from tuning_table.names import is_id
 LENGTHS = ("query_lens", "context_lens")
 NUMBERS = ("num_query_heads", "num_kv_heads", "head_size", "block_size")
 REQUIRED = (*LENGTHS, *NUMBERS)
-OPTIONAL = ("id", "dtype", "cache_dtype", "count", "parts", "for_capture")
+SCORES = ("sliding_window", "softcap", "sinks")
+OPTIONAL = ("id", "dtype", "cache_dtype", *SCORES, "count", "parts", "for_capture")
 TYPES = {dtype_name(dtype): dtype for dtype in (*DTYPES, FP8)}
 MAX_SEQS = 1 << 14  # sequences in a batch
 MAX_LINE_BYTES = 1 << 20
@@ -109,7 +111,9 @@ def _record(scenario: Scenario) -> dict[str, Any]:
         "block_size": shape.block_size,
         "dtype": dtype_name(shape.dtype),
     }
-    return record | ({"cache_dtype": dtype_name(shape.cache_dtype)} if shape.cache_dtype else {})
+    scores = (shape.scores.window, shape.scores.softcap, shape.scores.sinks)
+    options = {name: value for name, value in zip(SCORES, scores, strict=True) if value}
+    return record | ({"cache_dtype": dtype_name(shape.cache_dtype)} if shape.cache_dtype else {}) | options
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -197,7 +201,20 @@ def _shape(record: Mapping[str, Any]) -> Shape:
     cache_dtype = _dtype(record, "cache_dtype", dtype)
     check_dtype(dtype)
     check_cache_dtype(cache_dtype, dtype)
-    return Shape(layout, record["block_size"], dtype, None if cache_dtype == dtype else cache_dtype)
+    different = None if cache_dtype == dtype else cache_dtype
+    return Shape(layout, record["block_size"], dtype, different, _scores(record))
+
+
+def _scores(record: Mapping[str, Any]) -> ScoreOptions:
+    window, softcap = record.get("sliding_window"), record.get("softcap", 0.0)
+    if window is not None:
+        check_int("sliding_window", window, 1)
+        _check_limit("sliding_window", window)
+    if not isinstance(softcap, int | float) or isinstance(softcap, bool):
+        raise TypeError(f"softcap is {_shown(softcap)}, but a number is needed")
+    if not 0.0 <= softcap <= MAX_SOFTCAP:
+        raise ValueError(f"softcap is {softcap}, but 0 to {MAX_SOFTCAP:g} is needed")
+    return ScoreOptions(window, float(softcap), _flag(record, "sinks"))
 
 
 def _lengths(name: str, entries: object) -> list[int]:

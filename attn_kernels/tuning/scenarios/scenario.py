@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
-from attn_kernels.measure.batches import Batch, HeadLayout
+from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions
 from tuning_table.names import is_id
 
 FEATURES: tuple[str, ...] = tuple(Batch("", "decode", (1,), (1,)).features)
 KINDS = ("decode", "prefill", "chunk", "spec", "mixed")
+PLAIN = ScoreOptions()
 MAX_DRAFT = 8  # a sequence with more query tokens is a prompt or chunk, not speculative decoding
 
 
@@ -35,17 +36,20 @@ class Shape:
     block_size: int = 16  # tokens a page holds
     dtype: torch.dtype = torch.bfloat16
     cache_dtype: torch.dtype | None = None  # None: as `dtype`
+    scores: ScoreOptions = PLAIN
 
     def __str__(self) -> str:
-        """Text for ids: `h32.8.128-p16`, and the element types that are not bfloat16."""
+        """Text for ids: `h32.8.128-p16`, the element types that are not bfloat16, and the score options."""
         heads = ".".join(map(str, dataclasses.astuple(self.layout)))
         types = [dtype_name(dtype) for dtype in (self.dtype, self.cache_dtype) if dtype]
-        return "-".join([f"h{heads}", f"p{self.block_size}", *(name for name in types if name != "bfloat16")])
+        words = [*(name for name in types if name != "bfloat16"), *str(self.scores).split("+")]
+        words = [word.replace(" ", "") for word in words if word]
+        return "-".join([f"h{heads}", f"p{self.block_size}", *words])
 
 
 def shape_of(batch: Batch) -> Shape:
     cache_dtype = None if batch.cache_dtype == batch.dtype else batch.cache_dtype
-    return Shape(batch.layout, batch.block_size, batch.dtype, cache_dtype)
+    return Shape(batch.layout, batch.block_size, batch.dtype, cache_dtype, batch.scores)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -82,6 +86,7 @@ def scenario_of(id: str, query_lens: Sequence[int], context_lens: Sequence[int],
         shape.block_size,
         shape.dtype,
         shape.cache_dtype,
+        shape.scores,
     )
     return Scenario(id, batch)
 

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 
 import torch
 
-from attn_kernels.measure.batches import Batch, HeadLayout
+from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions
 from attn_kernels.measure.roofline import work
 from attn_kernels.tuning.scenarios.scenario import MAX_DRAFT, Scenario, Shape, kind_of, scenario_of
 
 K = 1024
+FP8 = torch.float8_e4m3fn
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,25 @@ SHAPES: dict[Shape, int] = {
     Shape(HeadLayout(64, 8, 64)): 22,  # gpt-oss
     Shape(HeadLayout(32, 8, 128), block_size=128): 26,
     Shape(HeadLayout(32, 8, 128), block_size=64, dtype=torch.float16): 24,
-    Shape(HeadLayout(32, 8, 128), cache_dtype=torch.float8_e4m3fn): 28,
+    Shape(HeadLayout(32, 8, 128), cache_dtype=FP8): 28,
 }
 DENSITY = 3
+# Further shapes of `serving`, with their numbers of scenarios.
+OPTION_SHAPES: dict[Shape, int] = {
+    Shape(HeadLayout(32, 32, 80)): 24,  # StableLM-3B
+    Shape(HeadLayout(32, 32, 96)): 24,  # Phi-3-mini
+    Shape(HeadLayout(28, 4, 112)): 20,
+    Shape(HeadLayout(16, 4, 160)): 16,
+    Shape(HeadLayout(16, 1, 192)): 24,
+    Shape(HeadLayout(64, 8, 64), cache_dtype=FP8): 20,
+    Shape(HeadLayout(32, 32, 96), cache_dtype=FP8): 12,
+    Shape(HeadLayout(8, 1, 128), cache_dtype=FP8): 12,
+    Shape(HeadLayout(16, 1, 192), cache_dtype=FP8): 12,
+    Shape(HeadLayout(16, 8, 256), cache_dtype=FP8): 16,
+    Shape(HeadLayout(64, 8, 64), scores=ScoreOptions(window=128, sinks=True)): 24,  # gpt-oss
+    Shape(HeadLayout(32, 8, 128), scores=ScoreOptions(window=4 * K)): 16,  # Mistral
+    Shape(HeadLayout(16, 8, 256), scores=ScoreOptions(window=4 * K, softcap=50.0)): 16,  # Gemma-2-9B
+}
 # Servers that know the parts of a mixed batch have a choice for each part. The others have one for the whole.
 SHARES = {
     "decode": 0.30,
@@ -225,7 +242,8 @@ def draw(
 ) -> tuple[Scenario, ...]:
     """Draw a set of `count` scenarios, with a fixed number for each shape and kind.
 
-    A set whose name begins with `untuned` consists of batches that are reserved for judging.
+    A set whose name begins with `untuned` consists of batches that are reserved for judging. The longest
+    context exceeds the window, if there is one.
     """
     scenarios: list[Scenario] = []
     for (shape, kind), number in apportioned(count, weights, shares).items():
@@ -236,6 +254,7 @@ def draw(
             id = f"{name}{seed}-{_kind_in_id(kind, lengths)}-{len(seen):02}-{shape}"
             scenario = scenario_from(id, lengths, shape)
             belongs = is_held_out(scenario.batch) == name.startswith("untuned")
+            belongs = belongs and scenario.batch.max_seq_len > (shape.scores.window or 0)
             if belongs and lengths not in seen and affordable(scenario.batch):
                 seen.add(lengths)
                 scenarios.append(scenario)
@@ -244,14 +263,29 @@ def draw(
     return tuple(scenarios)
 
 
-def serving(seed: int) -> tuple[Scenario, ...]:
-    """1,080 scenarios of eleven shapes; the shipped tables measure those of seed 0."""
+def common(seed: int) -> tuple[Scenario, ...]:
+    """1,080 scenarios of eleven shapes, the first part of `serving`."""
     return draw("serving", seed, DENSITY * sum(SHAPES.values()), SHAPES)
+
+
+def options(seed: int) -> tuple[Scenario, ...]:
+    """236 scenarios of other head sizes, fp8 caches and windows, the second part of `serving`."""
+    return draw("options", seed, sum(OPTION_SHAPES.values()), OPTION_SHAPES)
+
+
+def serving(seed: int) -> tuple[Scenario, ...]:
+    """1,316 scenarios of 24 shapes; the shipped tables measure those of seed 0."""
+    return (*common(seed), *options(seed))
 
 
 def untuned(seed: int) -> tuple[Scenario, ...]:
     """48 scenarios of the same distribution that score trees. No other set has any of them, at any seed."""
     return draw("untuned", seed, 48, SHAPES)
+
+
+def untuned_options(seed: int) -> tuple[Scenario, ...]:
+    """30 scenarios of the shapes that `untuned` lacks. No other set has any of them, at any seed."""
+    return draw("untuned_options", seed, 30, OPTION_SHAPES)
 
 
 def quick(seed: int) -> tuple[Scenario, ...]:
@@ -279,4 +313,5 @@ SETS: dict[str, Callable[[int], tuple[Scenario, ...]]] = {
     "quick": quick,
     "tiny": tiny,
     "untuned": untuned,
+    "untuned_options": untuned_options,
 }

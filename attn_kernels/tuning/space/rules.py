@@ -13,7 +13,7 @@ from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.hopper_gate import hopper_module
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch
-from attn_kernels.measure.roofline import visible_keys
+from attn_kernels.measure.roofline import visible_keys, visible_pairs
 from attn_kernels.tuning.scenarios.scenario import Shape
 
 SHARED = "needs more shared memory than a block has"
@@ -132,11 +132,12 @@ def cache_element_size(shape: Shape) -> int:
 def descriptors_serve(config: Config, shape: Shape, gpu: Gpu) -> bool:
     """Return whether a config with ``descriptors`` or for mixed batches launches the Hopper kernel."""
     hopper = hopper_module()
-    if hopper is None or gpu.arch != "sm_90" or shape.cache_dtype not in (None, shape.dtype):
+    if hopper is None or gpu.arch != "sm_90":
         return False
     layout = shape.layout
     group = layout.num_query_heads // layout.num_kv_heads
-    return hopper.why_not_shape(config, layout.head_size, shape.block_size, group) is None
+    sizes = (layout.head_size, shape.block_size, group, cache_element_size(shape))
+    return hopper.why_not_shape(config, *sizes) is None
 
 
 def shared_bytes(config: Config, shape: Shape, gpu: Gpu) -> int:
@@ -195,16 +196,17 @@ def reason_against(config: Config, batch: Batch, gpu: Gpu) -> str | None:
 def _reason_against_segments(config: Config, batch: Batch, gpu: Gpu, tiles: int) -> str | None:
     if partials_bytes(config, batch) > PARTIALS_LIMIT:
         return PARTIALS
-    if config.num_segments > 2 * -(-batch.max_seq_len // config.tile_size):
+    longest = batch.features["max_seq_len"]
+    if config.num_segments > 2 * -(-longest // config.tile_size):
         return SEGMENTS
     share = tile_keys(config, batch) / gpu.multiprocessors
-    balanced = batch.max_seq_len <= LONGEST_SHARE * share
+    balanced = longest <= LONGEST_SHARE * share
     return FILLED if balanced and tiles >= FULL_WAVES * gpu.multiprocessors else None
 
 
 def pairs(batch: Batch) -> int:
     """Pairs of a query token and a key that it sees, for one head."""
-    return sum(map(visible_keys, batch.query_lens, batch.context_lens))
+    return visible_pairs(batch)
 
 
 def heads_of_tile(config: Config, batch: Batch) -> int:
@@ -232,7 +234,9 @@ def tile_keys(config: Config, batch: Batch) -> float:
     tokens, beside = tiles_of(config, batch)
     lens = zip(batch.query_lens, batch.context_lens, strict=True)
     return beside * sum(
-        -(-query // tokens) * visible_keys(query, context) / query for query, context in lens if query
+        -(-query // tokens) * visible_keys(query, context, batch.scores.window) / query
+        for query, context in lens
+        if query
     )
 
 

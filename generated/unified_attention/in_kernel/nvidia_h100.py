@@ -5,11 +5,6 @@ import triton.language as tl
 
 
 @triton.jit
-def _floor_division(dividend, divisor):
-    return dividend // divisor - tl.where(dividend % divisor < 0, 1, 0)
-
-
-@triton.jit
 def num_segments(
     num_seqs,
     num_query_tokens,
@@ -56,46 +51,29 @@ def num_segments(
                 num_segments = 1
             elif keys_per_tile <= 6144:
                 if max_query_len <= 2:
-                    max_scores = max_query_len * max_seq_len
-                    if max_scores <= 128:
+                    cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+                    if cache_half_megabytes <= 1:
                         num_segments = 1
                     else:
-                        decode_programs = num_seqs * num_kv_heads
-                        if decode_programs <= 48:
+                        query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+                        if query_tiles <= 64:
                             num_segments = 8
                         else:
                             num_segments = 4
                 elif head_size > 128:
                     num_segments = 1
+                elif keys_per_tile > 2048:
+                    num_segments = 8
+                elif kv_element_size <= 1:
+                    num_segments = 8
                 else:
-                    avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                    if avg_query_len > 768:
+                    avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
+                    if avg_seq_len <= 6144:
+                        num_segments = 4
+                    else:
                         num_segments = 1
-                    elif keys_per_tile > 1536:
-                        num_segments = 8
-                    else:
-                        avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
-                        if avg_seq_len <= 6144:
-                            num_segments = 4
-                        else:
-                            num_segments = 1
-            elif max_query_len > 5:
-                num_segments = 16
+            elif max_query_len <= 3:
+                num_segments = 32
             else:
-                max_scores = max_query_len * max_seq_len
-                if max_scores <= 6144:
-                    if keys_per_tile <= 8192:
-                        num_segments = 8
-                    else:
-                        tma_half_megabytes = _floor_division(num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1), 131_072)
-                        if tma_half_megabytes <= 48:
-                            num_segments = 32
-                        else:
-                            num_segments = 4
-                else:
-                    tma_half_megabytes = _floor_division(num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1), 131_072)
-                    if tma_half_megabytes <= 192:
-                        num_segments = 32
-                    else:
-                        num_segments = 16
+                num_segments = 16
     return num_segments

@@ -5,11 +5,6 @@ import triton.language as tl
 
 
 @triton.jit
-def _floor_division(dividend, divisor):
-    return dividend // divisor - tl.where(dividend % divisor < 0, 1, 0)
-
-
-@triton.jit
 def num_segments(
     num_seqs,
     num_query_tokens,
@@ -33,81 +28,92 @@ def num_segments(
     head_size = tl.cast(head_size, tl.int64)
     block_size = tl.cast(block_size, tl.int64)
     kv_element_size = tl.cast(kv_element_size, tl.int64)
-    fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
-    if fp8_rest > 0:
+    idle_programs = 132 - 132 // tl.maximum(num_kv_heads, 1) * num_kv_heads
+    if idle_programs > 16:
         num_segments = 1
     else:
-        head_bytes = head_size * kv_element_size
-        tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16
-        if tma_rest > 0:
+        fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
+        if fp8_rest > 0:
             num_segments = 1
         else:
-            queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
-            if queries_per_kv > 16:
-                num_segments = 1
-            elif kv_element_size <= 0:
-                num_segments = 1
-            elif kv_element_size > 2:
-                num_segments = 1
-            elif head_size <= 63:
-                num_segments = 1
-            elif head_size > 256:
+            head_bytes = head_size * kv_element_size
+            tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16
+            if tma_rest > 0:
                 num_segments = 1
             else:
-                small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-                keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-                if keys_per_tile <= 1024:
-                    if max_query_len <= 1:
-                        num_segments = 1
-                    elif head_size > 128:
-                        num_segments = 1
-                    else:
-                        max_scores = max_query_len * max_seq_len
-                        if max_scores > 131_072:
+                queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
+                if queries_per_kv > 16:
+                    num_segments = 1
+                elif kv_element_size <= 0:
+                    num_segments = 1
+                elif kv_element_size > 2:
+                    num_segments = 1
+                elif head_size <= 63:
+                    num_segments = 1
+                elif head_size > 256:
+                    num_segments = 1
+                else:
+                    small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+                    keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
+                    if keys_per_tile <= 768:
+                        if max_query_len <= 1:
                             num_segments = 1
-                        elif keys_per_tile <= 24:
+                        elif head_size > 128:
                             num_segments = 1
-                        elif keys_per_tile <= 384:
+                        elif max_query_len > 192:
                             num_segments = 1
-                        else:
-                            num_segments = 4
-                elif keys_per_tile <= 6144:
-                    if max_query_len <= 2:
-                        max_scores = max_query_len * max_seq_len
-                        if max_scores <= 128:
-                            num_segments = 1
-                        else:
-                            tma_half_megabytes = _floor_division(num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1), 131_072)
-                            if tma_half_megabytes <= 96:
-                                num_segments = 8
-                            elif queries_per_kv <= 3:
-                                num_segments = 8
-                            else:
-                                num_segments = 1
-                    else:
-                        avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                        if avg_query_len <= 128:
-                            num_segments = 8
                         else:
                             avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
-                            if avg_seq_len > 12_288:
+                            if avg_seq_len <= 128:
+                                num_segments = 1
+                            elif keys_per_tile <= 384:
                                 num_segments = 1
                             else:
-                                decode_programs = num_seqs * num_kv_heads
-                                if decode_programs <= 32:
-                                    num_segments = 4
+                                num_segments = 4
+                    elif keys_per_tile <= 6144:
+                        if max_query_len <= 2:
+                            if kv_element_size <= 1:
+                                num_segments = 8
+                            else:
+                                cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+                                if cache_half_megabytes <= 1:
+                                    num_segments = 1
+                                elif max_seq_len <= 1536:
+                                    if keys_per_tile <= 3072:
+                                        num_segments = 8
+                                    else:
+                                        num_segments = 32
+                                elif queries_per_kv <= 3:
+                                    num_segments = 16
                                 else:
                                     num_segments = 1
-                elif max_query_len > 4:
-                    num_segments = 16
-                elif head_size > 128:
-                    num_segments = 32
-                else:
-                    tma_half_megabytes = _floor_division(num_kv_tokens * num_kv_heads * head_size * (kv_element_size - 1), 131_072)
-                    if tma_half_megabytes > 256:
-                        num_segments = 1
-                    elif keys_per_tile <= 131_072:
-                        num_segments = 32
+                        elif head_size > 128:
+                            num_segments = 1
+                        else:
+                            avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
+                            if avg_query_len <= 32:
+                                num_segments = 8
+                            elif max_query_len <= 384:
+                                num_segments = 8
+                            else:
+                                num_segments = 1
+                    elif max_query_len > 4:
+                        num_segments = 16
+                    elif kv_element_size <= 1:
+                        num_segments = 16
                     else:
-                        num_segments = 64
+                        cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+                        if cache_half_megabytes <= 256:
+                            if keys_per_tile <= 131_072:
+                                num_segments = 32
+                            else:
+                                num_segments = 64
+                        elif head_size > 128:
+                            num_segments = 32
+                        else:
+                            decode_programs = num_seqs * num_kv_heads
+                            if decode_programs <= 16:
+                                num_segments = 16
+                            else:
+                                num_segments = 1
     return num_segments

@@ -29,8 +29,9 @@ def recorded(request: pytest.FixtureRequest) -> RecordedRun:
     return read_run(FOLDER / request.param)
 
 
-# Digests of sets of seed 0 before the parts of mixed batches became scenarios of their own.
-EARLIER = {"serving (digest 12ad6d271104)", "untuned (digest 4e05b3848b4a)"}
+# Digests of sets of seed 0 before the parts of mixed batches became scenarios of their own, and before other
+# head sizes, fp8 caches and windows were added.
+EARLIER = {"serving (digest 12ad6d271104)", "untuned (digest 4e05b3848b4a)", "serving (digest bd716212e637)"}
 
 
 def drawn_again(recorded: RecordedRun) -> tuple[Scenario, ...] | None:
@@ -46,16 +47,18 @@ def drawn_again(recorded: RecordedRun) -> tuple[Scenario, ...] | None:
 
 def test_there_are_two_runs_of_h100_one_of_h200_and_sweeps_to_judge_them() -> None:
     assert TUNED == ["nvidia_h100", "nvidia_h100_second", "nvidia_h200"]
-    assert set(TABLES) - set(TUNED) == {"untuned_nvidia_h100", "untuned_nvidia_h200"}
+    judges = {"untuned_nvidia_h100", "untuned_nvidia_h200"}
+    assert judges <= set(TABLES) - set(TUNED) <= judges | {"untuned_options_nvidia_h200"}
 
 
 def test_it_holds_the_scenarios_of_its_named_set(recorded: RecordedRun) -> None:
     run = recorded.header.provenance
     name = run["scenario_set"].split()[0]
-    assert len(recorded.scenarios) == {"serving": 1080, "untuned": 48}[name]
-    assert all(scenario.startswith(f"{name}{run['seed']}-") for scenario in recorded.scenarios)
     scenarios = drawn_again(recorded)
-    if scenarios is not None:
+    if scenarios is None:
+        assert len(recorded.scenarios) == {"serving": 1080, "untuned": 48}[name]
+        assert all(scenario.startswith(f"{name}{run['seed']}-") for scenario in recorded.scenarios)
+    else:
         expected = {s.id: tuple(s.batch.features[name] for name in FEATURES) for s in scenarios}
         assert dict(recorded.scenarios) == expected
 
@@ -90,7 +93,11 @@ def test_what_may_be_measured_is_what_todays_rules_leave(recorded: RecordedRun) 
     for scenario, candidates in problem.candidates.items():
         assert measured.measured(scenario).keys() <= set(candidates)
         if run["strategy"] == "full":
-            assert measured.measured(scenario).keys() == set(candidates)
+            missing = set(candidates) - measured.measured(scenario).keys()
+            in_fp8 = (
+                problem.features[scenario]["kv_element_size"] == 1
+            )  # some tables are older than TMA for fp8
+            assert not missing or (in_fp8 and all(name.endswith("_D1") for name in missing))
 
 
 @pytest.mark.parametrize("folder", sorted(FOLDER.with_name(MIXED.name).glob("*/run.yaml")), ids=str)

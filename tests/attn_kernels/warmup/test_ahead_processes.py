@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 
@@ -15,14 +16,27 @@ import torch
 
 from attn_kernels import Config, Model
 from attn_kernels.choose import heuristic
+from attn_kernels.core.config import complete
 from attn_kernels.warmup import compile_ahead as ahead
 from attn_kernels.warmup.compile_ahead import compile_ahead
 from attn_kernels.warmup.dummy_launch import DummyLaunch
+from attn_kernels.warmup.enumerate_launches import MODEL_FEATURES
+from attn_kernels.warmup.reachable import reachable
+from generated.unified_attention import MODULES
 from triton_tune.processes import compile_ahead as processes
 
 BF16 = torch.bfloat16
 MODELS = [Model(32, 8, 128, 16, BF16), Model(28, 4, 128, 16, BF16)]
 DEADLY = "segmented_M64_T64_N16_W4_S3"
+
+
+def launches_of(model):
+    """The number of configs that the H100's module can choose for a model."""
+    known = {name: getattr(model, name) for name in MODEL_FEATURES}
+    return len(set(map(complete, reachable(MODULES["nvidia_h100"].choose, **known))))
+
+
+ALL = sum(map(launches_of, MODELS))
 
 
 @pytest.fixture
@@ -80,9 +94,9 @@ def test_what_the_cache_holds_is_loaded_without_processes(ran, pool):
     seen = []
     done = compile_h100(progress=lambda *counts: seen.append(counts))
     assert pool == []
-    assert len(ran.jobs) == len(set(ran.jobs)) == done.launches == 32  # 16 a layout
+    assert len(ran.jobs) == len(set(ran.jobs)) == done.launches == ALL
     assert (done.processes, done.failures) == (0, ())
-    assert seen == [(count, 32) for count in range(1, 33)]
+    assert seen == [(count, ALL) for count in range(1, ALL + 1)]
 
 
 def test_what_it_lacks_is_compiled_in_processes_and_then_loaded(ran, pool):
@@ -98,7 +112,7 @@ def test_what_it_lacks_is_compiled_in_processes_and_then_loaded(ran, pool):
         [f"{DEADLY} heads {heads} page 16 bfloat16", "compiling it ended its process"]
         for heads in ("32/8/128", "28/4/128")
     ]
-    assert seen[-1] == (34, 34)
+    assert seen[-1] == (ALL + 2, ALL + 2)
     assert seen == sorted(set(seen))
 
 
@@ -106,8 +120,8 @@ def test_progress_is_reported_without_processes_too(ran):
     ran.slow_tiles |= {32, 64, 128}
     seen = []
     done = compile_h100(progress=lambda *counts: seen.append(counts))
-    assert (len(set(ran.jobs)), done.processes) == (32, 0)
-    assert seen == [(count, 32) for count in range(1, 33)]
+    assert (len(set(ran.jobs)), done.processes) == (ALL, 0)
+    assert seen == [(count, ALL) for count in range(1, ALL + 1)]
 
 
 def test_a_failure_is_reported_and_stops_nothing_else(ran, monkeypatch, caplog):
@@ -120,21 +134,22 @@ def test_a_failure_is_reported_and_stops_nothing_else(ran, monkeypatch, caplog):
 
     monkeypatch.setattr(DummyLaunch, "run", run)
     done = compile_h100(features=[(), ("window",)])
-    assert len(ran.jobs) == done.launches == 64
+    assert len(ran.jobs) == done.launches == 2 * ALL
     message = "segmented_M64_T64_N8_W4_S3 heads {} page 16 bfloat16 window: RuntimeError: no such instruction"
     assert sorted(done.failures) == sorted(message.format(heads) for heads in ("32/8/128", "28/4/128"))
     warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert warnings == [f"compile_ahead: {line}" for line in done.failures]
-    assert str(done).splitlines()[0].startswith("62 of 64 launches ready")
+    assert str(done).splitlines()[0].startswith(f"{2 * ALL - 2} of {2 * ALL} launches ready")
     assert str(done).splitlines()[1:] == [f"failed: {line}" for line in done.failures]
 
 
 def test_models_that_share_kernels_compile_them_once(ran):
     alike = [
-        Model(8 * heads, 2 * heads, 128, 16, BF16, cache) for heads in (4, 2, 8) for cache in (None, BF16)
+        Model(8 * heads, 2 * heads, 128, 16, BF16, cache, window)
+        for heads, cache, window in product((4, 2, 8), (None, BF16), (None, 128))
     ]
     done = compile_ahead("cpu", alike, device_key="nvidia_h100")
-    assert len(ran.jobs) == done.launches == 16
+    assert len(ran.jobs) == done.launches == launches_of(MODELS[0])
 
 
 def test_a_forced_config_is_what_is_compiled(ran, new_process, monkeypatch):

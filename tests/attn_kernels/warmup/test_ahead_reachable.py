@@ -54,7 +54,7 @@ def test_the_models_features_exclude_leaves():
     choose = MODULES["nvidia_h100"].choose
     plain, fp8 = (names(reachable(choose, **MODEL | {"kv_element_size": size})) for size in (2, 1))
     assert "qblock_M128_T128_W8_S3" in fp8 - plain  # a leaf of caches in fp8
-    assert "qblock_M64_T64_W4_S3" in plain & fp8
+    assert "split_M64_T64_W4_S3" in plain & fp8
     large = names(reachable(choose, **MODEL | {"head_size": 256}))
     assert "segmented_M64_T64_N8_W4_S3" not in large  # a leaf of head sizes up to 128
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attn_kernels.measure.batches import HeadLayout
+from attn_kernels.measure.batches import HeadLayout, ScoreOptions
 from attn_kernels.tuning.scenarios import recorded
 from attn_kernels.tuning.scenarios.outside import outside
 from attn_kernels.tuning.scenarios.recorded import drawn, read_counted, read_recorded, write_recorded
@@ -99,6 +99,9 @@ def test_equal_batches_are_merged_and_counted(path: Path) -> None:
         {"block_size": 32},
         {"dtype": "float16"},
         {"cache_dtype": "float8_e4m3fn"},
+        {"sliding_window": 600},
+        {"softcap": 50.0},
+        {"sinks": True},
     ],
 )
 def test_batches_that_differ_at_all_are_kept_apart(path: Path, other: dict[str, object]) -> None:
@@ -172,6 +175,14 @@ def test_batches_that_differ_at_all_are_kept_apart(path: Path, other: dict[str, 
             line(cache_dtype="float16"),
             "cache_dtype is torch.float16, but torch.bfloat16 or torch.float8_e4m3fn",
         ),
+        (line(sliding_window=0), "sliding_window is 0, but at least 1 is needed"),
+        (line(sliding_window=8.0), "sliding_window is a float, but a plain int is needed"),
+        (line(sliding_window=2**31), "sliding_window is 2147483648, but at most 2147483647 is possible"),
+        (line(softcap="50"), "softcap is '50', but a number is needed"),
+        (line(softcap=True), "softcap is True, but a number is needed"),
+        (line(softcap=-1), "softcap is -1, but 0 to 1000 is needed"),
+        (line(softcap=float("nan")), "softcap is nan, but 0 to 1000 is needed"),
+        (line(sinks=1), "sinks is 1, but true or false is needed"),
         (line(id="a,b"), "id is 'a,b', but 1 to 128 letters, digits and _ . = - are needed"),
         (line(id=""), "id is '', but 1 to 128 letters"),
         (line(id=7), "id is 7, but 1 to 128 letters"),
@@ -186,7 +197,7 @@ def test_a_mistake_is_an_error_with_its_line(path: Path, text: str, what: str) -
         read(path, line(id="first"), "", text, line())
     message = str(error.value)
     assert message.startswith(f"{path}:3: {what}")
-    assert message.isprintable() and len(message) < len(str(path)) + 250
+    assert message.isprintable() and len(message) < len(str(path)) + 300
 
 
 def test_an_id_may_not_be_the_one_of_a_later_line(path: Path) -> None:
@@ -246,6 +257,9 @@ shapes = st.builds(
     st.integers(1, 4096),
     st.sampled_from((torch.bfloat16, torch.float16)),
     st.sampled_from((None, FP8)),
+    st.builds(
+        ScoreOptions, st.none() | st.integers(1, 9999), st.sampled_from((0.0, 0.5, 50.0)), st.booleans()
+    ),
 )
 sequences = st.tuples(st.integers(1, 40), st.integers(0, 3), st.integers(0, 5) | st.integers(0, 10**5))
 
@@ -295,7 +309,7 @@ values = st.recursive(
 )
 
 
-@given(key=st.sampled_from([*GOOD, "id", "dtype", "cache_dtype"]), value=values)
+@given(key=st.sampled_from([*GOOD, *recorded.OPTIONAL]), value=values)
 @settings(max_examples=300, deadline=None, derandomize=True, database=None)
 def test_no_value_breaks_the_reader(
     tmp_path_factory: pytest.TempPathFactory, key: str, value: object

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attn_kernels.measure.batches import Batch, HeadLayout
+from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions
 from attn_kernels.measure.roofline import work
 from attn_kernels.tuning.scenarios.scenario import (
     FEATURES,
@@ -24,13 +24,16 @@ from attn_kernels.tuning.scenarios.scenario import (
 )
 from attn_kernels.tuning.scenarios.serving import (
     DENSITY,
+    OPTION_SHAPES,
     SETS,
     SHAPES,
     SHARES,
     Range,
     affordable,
     apportioned,
+    common,
     is_held_out,
+    options,
 )
 
 NAMES = list(SETS)
@@ -84,6 +87,9 @@ def test_shapes_of_equal_kernels_are_equal() -> None:
     assert shape_of(batch) == shape_of(dataclasses.replace(batch, cache_dtype=None)) == Shape(batch.layout)
     assert len(set(map(str, SHAPES))) == len(SHAPES)
     assert str(Shape(HeadLayout(4, 2, 32), 64, torch.float16)) == "h4.2.32-p64-float16"
+    local = Shape(HeadLayout(4, 2, 32), scores=ScoreOptions(window=128, softcap=50.0, sinks=True))
+    assert str(local) == "h4.2.32-p16-window128-softcap50-sinks"
+    assert shape_of(scenario_of("a", (1,), (200,), local).batch) == local
 
 
 def test_digest_sees_every_change_but_order() -> None:
@@ -101,6 +107,7 @@ def test_digest_sees_every_change_but_order() -> None:
                 {"block_size": 32},
                 {"dtype": torch.float16},
                 {"cache_dtype": torch.float8_e4m3fn},
+                {"scores": ScoreOptions(window=8)},
             )
         ),
     ]
@@ -113,8 +120,9 @@ def test_digest_sees_every_change_but_order() -> None:
 @pytest.mark.parametrize(
     ("name", "golden"),
     [
-        ("serving", "bd716212e637"),
+        ("serving", "7a22a097396c"),
         ("untuned", "7fd10fc197b4"),
+        ("untuned_options", "5c9482b823a0"),
         ("quick", "51c0fbabc23b"),
         ("tiny", "6723f8ba7c1e"),
     ],
@@ -156,10 +164,10 @@ def test_ids_and_batches_are_distinct(seed: int) -> None:
 @few_seeds
 def test_untuned_batches_are_in_no_other_set_at_any_seed(seed: int) -> None:
     """The sets are message apart by a batch's lengths alone, so that two seeds need not be compared."""
-    for name in ("serving", "quick", "untuned"):
-        assert {is_held_out(scenario.batch) for scenario in SETS[name](seed)} == {name == "untuned"}
-    assert min(scenario.batch.max_seq_len for scenario in SETS["untuned"](seed)) >= 64
-    assert max(scenario.batch.max_seq_len for scenario in SETS["tiny"](seed)) < 64
+    for name in ("serving", "quick", "untuned", "untuned_options"):
+        assert {is_held_out(scenario.batch) for scenario in SETS[name](seed)} == {name.startswith("untuned")}
+    tiny = {tuple(lengths(scenario.batch)) for scenario in SETS["tiny"](seed)}
+    assert not any(tuple(lengths(scenario.batch)) in tiny for scenario in SETS["untuned"](seed))
 
 
 @given(seed=st.integers(0, 10**6))
@@ -206,7 +214,7 @@ def check_kind(batch: Batch) -> None:
 @given(seed=st.integers(0, 10**6))
 @few_seeds
 def test_serving_covers_every_kind_in_every_shape(seed: int) -> None:
-    scenarios = SETS["serving"](seed)
+    scenarios = common(seed)
     shapes = Counter(shape_of(scenario.batch) for scenario in scenarios)
     assert shapes == {shape: DENSITY * weight for shape, weight in SHAPES.items()}
     assert len(scenarios) == 1080 and min(shapes.values()) >= 60
@@ -216,6 +224,24 @@ def test_serving_covers_every_kind_in_every_shape(seed: int) -> None:
     expected = {"decode": 486, "decode part": 81, "prompt part": 81}
     expected |= {"mixed": 54, "prefill": 162, "chunk": 130, "spec": 86}
     assert all(abs(kinds[kind] - count) <= 1 for kind, count in expected.items())
+
+
+@given(seed=st.integers(0, 10**6))
+@few_seeds
+def test_options_cover_head_sizes_fp8_caches_and_windows(seed: int) -> None:
+    scenarios = options(seed)
+    assert SETS["serving"](seed) == (*common(seed), *scenarios)
+    shapes = Counter(shape_of(scenario.batch) for scenario in scenarios)
+    assert shapes == OPTION_SHAPES and not OPTION_SHAPES.keys() & SHAPES.keys()
+    assert len(scenarios) == 236
+    plain = {shape.layout.head_size for shape in shapes if shape.cache_dtype is None}
+    assert {80, 96, 112, 160, 192} <= plain
+    fp8 = {shape.layout.head_size for shape in {**SHAPES, **shapes} if shape.cache_dtype}
+    assert fp8 == {64, 96, 128, 192, 256}
+    kinds = Counter((shape_of(s.batch), s.batch.max_query_len > 1) for s in scenarios)
+    assert min(kinds[shape, prompts] for shape in shapes for prompts in (False, True)) >= 4
+    windows = [s.batch for s in (*scenarios, *SETS["untuned_options"](seed)) if s.batch.scores.window]
+    assert all(batch.max_seq_len > batch.scores.window for batch in windows)
 
 
 def drawn_kind(scenario: Scenario) -> str:
@@ -250,6 +276,8 @@ def test_untuned_quick_and_tiny_cover_what_they_say() -> None:
     shapes = Counter(shape_of(scenario.batch) for scenario in untuned)
     assert set(shapes) == set(SHAPES) and min(shapes.values()) >= 3
     assert all({scenario.batch.kind for scenario in some} == set(KINDS) for some in (untuned, quick, tiny))
+    of_options = SETS["untuned_options"](0)
+    assert len(of_options) == 30 and {shape_of(s.batch) for s in of_options} == set(OPTION_SHAPES)
     assert len({shape_of(scenario.batch) for scenario in quick}) == 2
     assert all(scenario.batch.num_kv_tokens <= 80 for scenario in tiny)
     assert {scenario.batch.block_size for scenario in tiny} == {16}

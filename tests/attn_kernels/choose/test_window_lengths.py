@@ -1,0 +1,118 @@
+"""A layer with a window is chosen for as a batch of shorter contexts."""
+
+import json
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attn_kernels import Config, Lengths, Model, Parts
+from attn_kernels.choose.mixed import SERIES, WHOLE, chosen_way, mixed_features
+from attn_kernels.choose.recording import Bucket, line_of
+from attn_kernels.measure.batches import Batch, ScoreOptions
+from attn_kernels.measure.roofline import visible_keys
+from attn_kernels.planning.make import chosen
+from attn_kernels.tuning.scenarios.recorded import read_recorded
+
+MODEL = Model(32, 8, 128, 16, torch.bfloat16)
+POD = Config("pod", 128, 64, num_stages=3, decode_tile=128)
+
+sequences = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 3000)), min_size=1, max_size=6)
+windows = st.integers(1, 4000)
+
+
+def windowed(window: int | None) -> Model:
+    return Model(32, 8, 128, 16, torch.bfloat16, None, window)
+
+
+def lengths_of(pairs: list[tuple[int, int]]) -> Lengths:
+    """Lengths of sequences, from the query tokens and the cached tokens of each."""
+    return Lengths.of([query for query, _ in pairs], [query + cached for query, cached in pairs])
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@given(sequences, windows)
+def test_invariants_of_the_spec_hold_in_every_window(pairs: list[tuple[int, int]], window: int) -> None:
+    whole = lengths_of(pairs)
+    seen = whole.in_window(window)
+    assert seen.num_query_tokens == whole.num_query_tokens
+    assert seen.max_query_len <= min(window, seen.num_query_tokens) or seen.num_query_tokens == 0
+    assert seen.max_query_len <= seen.max_seq_len <= seen.num_kv_tokens
+    assert seen.num_query_tokens <= min(seen.num_kv_tokens, seen.num_seqs * seen.max_query_len)
+    assert seen.num_kv_tokens <= seen.num_seqs * seen.max_seq_len
+    assert seen.max_seq_len <= whole.max_seq_len
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(sequences)
+def test_a_window_that_hides_nothing_changes_nothing(pairs: list[tuple[int, int]]) -> None:
+    with_queries = [(max(1, query), cached) for query, cached in pairs]
+    whole = lengths_of(with_queries)
+    assert whole.in_window(whole.max_seq_len) == whole.in_window(10**9) == whole
+
+
+@pytest.mark.parametrize("queries", [1, 4])
+def test_decodes_see_a_window_before_their_last_token(queries: int) -> None:
+    whole, seen = (Lengths.of([queries] * 9, [context] * 9) for context in (5000, 127 + queries))
+    assert whole.in_window(128) == seen
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7])
+def test_a_long_prompt_counts_as_pieces(pieces: int) -> None:
+    prompt = Lengths.of([64 * pieces], [64 * pieces])
+    seen = Lengths.of([64] * pieces, [64, *[127] * (pieces - 1)])
+    assert prompt.in_window(64) == seen
+    cached = Lengths.of([64 * pieces], [9000 + 64 * pieces])
+    assert cached.in_window(64) == Lengths.of([64] * pieces, [127] * pieces)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(sequences, st.none() | windows)
+def test_plans_and_tables_see_the_same_lengths(pairs: list[tuple[int, int]], window: int | None) -> None:
+    pairs = [(query + 1, cached) for query, cached in pairs]
+    queries, contexts = tuple(q for q, _ in pairs), tuple(q + c for q, c in pairs)
+    batch = Batch("any", "", queries, contexts, scores=ScoreOptions(window))
+    seen: list[dict[str, int]] = []
+
+    def choose(**features: int) -> Config:
+        seen.append(features)
+        return SERIES
+
+    chosen(choose, Lengths.of(queries, contexts), windowed(window))
+    assert seen == [batch.features]
+    parts = batch.parts if window is None else Parts(*(part.in_window(window) for part in batch.parts))
+    assert batch.mixed_features == mixed_features(parts, MODEL)
+
+
+@pytest.mark.parametrize("way", [SERIES, WHOLE, POD])
+def test_no_kernel_for_both_parts_is_chosen_for_a_window(way: Config) -> None:
+    parts = Parts.of([1, 512], [9000, 512])
+    assert chosen_way(lambda **features: way, parts, MODEL) == way
+    assert chosen_way(lambda **features: way, parts, windowed(128)) == (SERIES if way == POD else way)
+
+
+def test_a_recorded_batch_keeps_its_window(tmp_path) -> None:
+    lengths = Lengths.of([1, 1, 600], [700, 900, 600])
+    for window in (None, 128):
+        line = line_of(Bucket(windowed(window), (lengths,), False, 1))
+        assert json.loads(line).get("sliding_window") == window
+        (tmp_path / "batches.jsonl").write_text(line)
+        (scenario,) = read_recorded(tmp_path / "batches.jsonl")
+        assert scenario.batch.scores == ScoreOptions(window)
+        assert scenario.batch.model == windowed(window)
+
+
+@pytest.mark.parametrize(
+    ("window", "error"), [(0, ValueError), (-1, ValueError), (8.0, TypeError), (True, TypeError)]
+)
+def test_a_window_is_a_positive_integer(window: object, error: type[Exception]) -> None:
+    with pytest.raises(error, match="sliding_window is "):
+        windowed(window)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(st.integers(1, 40), st.integers(0, 60), st.integers(1, 110))
+def test_visible_keys_in_a_window(query: int, cached: int, window: int) -> None:
+    context = query + cached
+    assert visible_keys(query, context, window) == sum(min(window, cached + i + 1) for i in range(query))
