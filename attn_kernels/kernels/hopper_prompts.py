@@ -44,8 +44,6 @@ from attn_kernels.kernels.hopper_device import (
     zero_rows,
 )
 
-import os
-QTERMS = gl.constexpr(int(os.environ.get("QTERMS", "2")))
 BLOCK_M = gl.constexpr(schedule.BLOCK_M)
 
 
@@ -307,14 +305,14 @@ def chunk_offsets(GROUP: gl.constexpr, WIDTH: gl.constexpr, strides, num_rows, H
 
 
 @gluon.jit
-def start_scores(q_smem, GROUP: gl.constexpr, k_smem, stage, scores):
+def start_scores(q_smem, GROUP: gl.constexpr, TERMS: gl.constexpr, k_smem, stage, scores):
     """Start the products of queries and a tile's keys, chunk after chunk of their columns."""
     for chunk in gl.static_range(len(q_smem)):
         k_tile = k_smem[chunk].index(stage).permute([1, 0])
-        if q_smem[chunk].shape[0] == 4:  # sums of two numbers
+        if q_smem[chunk].shape[0] == 4:  # of fp8 numbers
             high = q_smem[chunk].index(2 * GROUP)
             scores = warpgroup_mma(high, k_tile, scores, use_acc=chunk > 0, is_async=True)
-            if QTERMS == 2:
+            if TERMS == 2:
                 scores = warpgroup_mma(q_smem[chunk].index(2 * GROUP + 1), k_tile, scores, is_async=True)
         else:
             q = q_smem[chunk].index(GROUP)
@@ -342,9 +340,19 @@ def add_bias(scores, scoring, factor, slopes, row_limit, start, PER_ROW: gl.cons
 
 @gluon.jit
 def consume_prompts(
-    GROUP: gl.constexpr, rows, q_smem, ring, mail, HEADS: gl.constexpr, HEAD_SIZE: gl.constexpr
+    GROUP: gl.constexpr,
+    TERMS: gl.constexpr,
+    rows,
+    q_smem,
+    ring,
+    mail,
+    HEADS: gl.constexpr,
+    HEAD_SIZE: gl.constexpr,
 ):
-    """A computing warpgroup, which computes 64 rows of each Q-Block."""
+    """A computing warpgroup, which computes 64 rows of each Q-Block.
+
+    TERMS: fp8 numbers whose sum is a query, next to fp8 keys.
+    """
     q_ptr, out_ptr, strides, scoring = rows
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
     k_smem, v_smem, full, empty = ring
@@ -409,7 +417,7 @@ def consume_prompts(
 
         stage = base % STAGES
         mbarrier.wait(full.index(stage), (base // STAGES) & 1)
-        scores = start_scores(q_smem, GROUP, k_smem, stage, no_scores)
+        scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, no_scores)
         scores = warpgroup_mma_wait(0, [scores])
         mbarrier.arrive(empty.index(stage), count=1)
         scores = add_bias(scores, scoring, product_factor, slopes, row_limit, start, FP8)
@@ -431,7 +439,7 @@ def consume_prompts(
 
         for i in range(1, num_tiles):
             stage = (base + i) % STAGES
-            scores = start_scores(q_smem, GROUP, k_smem, stage, no_scores)
+            scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, no_scores)
             products = ()
             for chunk in gl.static_range(CHUNKS):
                 acc = rescale_in_place(accs[chunk], rescale)
