@@ -13,7 +13,7 @@ from triton_tune.search.portfolio import ABSENT, cover
 from triton_tune.search.rounds import REPEATS, Round, visits
 from triton_tune.search.seen import Seen
 
-Mask = npt.NDArray[np.bool_]  # [scenario, config]
+Mask = npt.NDArray[np.bool_]
 ASKED_AT_ONCE = 16  # neighbours
 Rows = npt.NDArray[np.intp]  # numbers of scenarios
 
@@ -97,21 +97,14 @@ class Race:
                 configs_of[scenario] = [c for c in self._problem.candidates[scenario] if c in wanted]
         return visits(self._problem, times, configs_of, shuffle)
 
-    def _portfolio(self, swept: Rows) -> npt.NDArray[np.bool_]:
+    def _portfolio(self, swept: Rows) -> Mask:
         """The configs to time everywhere: a cover of the swept scenarios, and each variant's best config."""
         problem, rules, seen = self._problem, self._rules, self._seen
         slowdowns, weights = seen.slowdowns[swept], self._weights(swept)
         possible = np.array(list(problem.configs.values()), dtype=np.int64)
         everywhere = np.flatnonzero((seen.repeats > 0).sum(axis=0) == possible)  # the portfolio so far
-        chosen = [
-            *cover(
-                slowdowns,
-                weights,
-                start=everywhere.tolist(),
-                loss=rules.portfolio_loss,
-                most=rules.portfolio_most,
-            )
-        ]
+        start, loss, most = everywhere.tolist(), rules.portfolio_loss, rules.portfolio_most
+        chosen = list(cover(slowdowns, weights, start=start, loss=loss, most=most))
         variants = [problem.variants[config] for config in seen.configs]
         lost = weights @ np.log(np.minimum(slowdowns, ABSENT))
         for variant in dict.fromkeys(variants):
@@ -180,14 +173,13 @@ class Race:
         nearest = self._between[swept].argmin(axis=0) if len(swept) else np.array([], dtype=np.intp)
         return np.bincount(nearest, minlength=len(swept)).astype(np.float64)
 
-    def _due(self, portfolio: npt.NDArray[np.bool_], repeat: int) -> Mask:
+    def _due(self, portfolio: Mask, repeat: int) -> Mask:
         """The cells to time for this repeat: of the portfolio, and of others that may be the best."""
         seen, rules = self._seen, self._rules
-        if repeat == 1:
-            return seen.candidates & (portfolio | seen.always) & (seen.repeats == 0)
         limits = np.where(portfolio, rules.again, rules.hopeless)
-        near: Mask = seen.always | (seen.slowdowns <= limits)
-        return seen.candidates & (seen.repeats > 0) & (seen.repeats < repeat) & near
+        wanted = portfolio if repeat == 1 else seen.slowdowns <= limits
+        due: Mask = seen.candidates & (wanted | seen.always) & (seen.repeats == repeat - 1)
+        return due
 
     def _names(self, numbers: Rows) -> Sequence[str]:
         return [self._scenarios[number] for number in numbers]
