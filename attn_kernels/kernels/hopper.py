@@ -42,8 +42,8 @@ from attn_kernels.kernels.hopper_limits import ROW_BYTES, constants, roles_of
 from attn_kernels.kernels.hopper_prompt_copies import PROMPT_FIELDS, convert_values, produce_prompts
 from attn_kernels.kernels.hopper_prompts import consume_prompts
 from attn_kernels.kernels.hopper_shares import DECODE_FIELDS, clear_slots, produce_decodes
+from attn_kernels.kernels.processors import multiprocessors
 from attn_kernels.kernels.schedule import tiles_at
-from attn_kernels.kernels.static_grid import multiprocessors
 
 WARPS = 4  # of a computing warpgroup; Triton adds the others
 

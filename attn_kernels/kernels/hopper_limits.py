@@ -7,8 +7,8 @@ from torch import Tensor
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Layer, Plan
 from attn_kernels.kernels.arguments import VECTOR_BYTES
+from attn_kernels.kernels.processors import multiprocessors
 from attn_kernels.kernels.schedule import BLOCK_M, Roles
-from attn_kernels.kernels.static_grid import multiprocessors
 
 COLUMNS = 64  # two-byte elements in a row of 128 bytes, the widest swizzle
 UNIT = 8  # two-byte elements in a 16-byte access: the unit of query and output strides
