@@ -60,12 +60,6 @@ def mixed_features(parts: Parts, model: Model) -> dict[str, int]:
     }
 
 
-def chosen_way(choose: Choose, parts: Parts, model: Model) -> LaunchConfig:
-    """The way of a mixed batch that ``choose`` returns; no kernel for both parts takes windows."""
-    way = choose(**mixed_features(parts, model))
-    return way if model.sliding_window is None or way in WITHOUT_KERNEL else SERIES
-
-
 @cache
 def choose_mixed(device: torch.device, device_key: str | None = None) -> Choose:
     """Return what chooses from ``mixed_features``: ``SERIES``, ``WHOLE`` or a config of a mixed variant.

@@ -23,6 +23,7 @@ class Model:
     dtype: torch.dtype  # torch.float16 or torch.bfloat16: of the queries, the output and the caches
     cache_dtype: torch.dtype | None = None  # torch.float8_e4m3fn if the caches are fp8; else None
     sliding_window: int | None = None  # keys that a query of these layers sees; None: all
+    fp8_queries: bool = False  # prompts over fp8 caches may round queries to e4m3, each row by its own scale
 
     def __post_init__(self) -> None:
         check_heads(self.num_query_heads, self.num_kv_heads, self.head_size)
@@ -31,6 +32,8 @@ class Model:
         check_int("block_size", self.block_size, 1)
         if self.sliding_window is not None:
             check_int("sliding_window", self.sliding_window, 1)
+        if self.fp8_queries and self.kv_element_size > 1:
+            raise ValueError(f"fp8_queries is True, but cache_dtype is {self.cache_dtype}: fp8 caches are needed")
         if self.cache_dtype == self.dtype:  # two spellings of one model must be equal
             object.__setattr__(self, "cache_dtype", None)
 

@@ -43,7 +43,7 @@ from attn_kernels.kernels.hopper_prompts import (
     BLOCK_M,
     PROMPT_FIELDS,
     consume_prompts,
-    convert_prompts,
+    convert_values,
     produce_prompts,
 )
 from attn_kernels.kernels.hopper_shares import DECODE_FIELDS, clear_slots, produce_decodes
@@ -68,16 +68,12 @@ WARPS = 4  # of a computing warpgroup; Triton adds the others
 PROMPT_REGISTERS = 240
 COPY_REGISTERS = 24
 DECODE_COPY_REGISTERS = 48  # where there are no prompts
-CONVERT_REGISTERS = (208, 24)  # of fp8 caches; those that convert have what remains, too
+CONVERT_REGISTERS = (224, 24)  # of fp8 caches; those that convert have what remains, too
 POD_REGISTERS = {64: (168, 40), 128: (208, 24)}  # by the prompts' tile
 
 # The options that each variant's roles compute, by their names in ``offline.sources.FEATURES``.
-OPTIONS: dict[str, frozenset[str]] = {
-    "qblock": frozenset({"window", "softcap", "alibi", "sinks", "fp8", "scales", "new_kv"}),
-    "stream_k": frozenset({"window", "softcap", "alibi", "sinks", "fp8", "scales", "new_kv"}),
-    # Launches of both roles with windows gave wrong outputs now and then on an H200.
-    "pod": frozenset({"softcap", "alibi", "sinks", "scales", "new_kv"}),
-}
+SCORES = frozenset({"window", "softcap", "alibi", "sinks", "scales", "new_kv"})
+OPTIONS: dict[str, frozenset[str]] = {"qblock": SCORES | {"fp8"}, "stream_k": SCORES | {"fp8"}, "pod": SCORES}
 
 # Integers that never specialise the kernel, so that no step and no other model compiles it again.
 RUNTIME_INTS = (
@@ -156,6 +152,7 @@ def hopper_kernel(
     TILE_SIZE: gl.constexpr,
     STAGES: gl.constexpr,
     RAW_STAGES: gl.constexpr,
+    QUERY_TERMS: gl.constexpr,
     DECODE_TILE: gl.constexpr,
     SLOTS: gl.constexpr,
     ROWS: gl.constexpr,
@@ -181,17 +178,19 @@ def hopper_kernel(
         LINE: gl.constexpr = COLUMNS if RAW_STAGES else k_desc.block_shape[1]
         # One product of 256 columns needs more registers than a thread has when a launch of 512 begins.
         MOST: gl.constexpr = 128 if RAW_STAGES else 256
-        q_smem = allocate_heads(2, GROUP_ROWS, HEAD_SIZE, LINE, MOST, dtype)
-        k_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, LINE, MOST, dtype)
-        v_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, LINE, MOST, dtype)
-        ring = (k_smem, v_smem, barriers(STAGES, 1), barriers(STAGES, 2))
+        WIDE: gl.constexpr = k_desc.block_shape[1]
+        # Values are fp16 next to fp8 keys, and queries are fp8 numbers or sums of two.
+        value_dtype: gl.constexpr = gl.float16 if RAW_STAGES else dtype
+        q_smem = allocate_heads(4 if RAW_STAGES else 2, GROUP_ROWS, HEAD_SIZE, WIDE, MOST, k_desc.dtype)
+        k_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, WIDE, MOST, k_desc.dtype)
+        v_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, LINE, MOST, value_dtype)
+        ring = (k_smem, v_smem, barriers(STAGES, 2 if RAW_STAGES else 1), barriers(STAGES, 2))
+        raw_ring = None
         mail = mailbox(PROMPT_FIELDS, 3 if RAW_STAGES else 2)
         prompts = (schedule_ptr + 4, schedule_ptr + 2, num_kv_heads, cu_prompts_ptr, seqused_k_ptr)
     if RAW_STAGES > 0:
-        WIDE: gl.constexpr = k_desc.block_shape[1]
-        raw_k = allocate_heads(RAW_STAGES, TILE_SIZE, HEAD_SIZE, WIDE, MOST, k_desc.dtype)
         raw_v = allocate_heads(RAW_STAGES, TILE_SIZE, HEAD_SIZE, WIDE, MOST, k_desc.dtype)
-        raw_ring = (raw_k, raw_v, barriers(RAW_STAGES, 1), barriers(RAW_STAGES, 1))
+        raw_ring = (raw_v, raw_v, barriers(RAW_STAGES, 1), barriers(RAW_STAGES, 1))
     if DECODE_TILE > 0:
         # Pairs of fp8 numbers become fp16.
         slot_dtype: gl.constexpr = gl.uint16 if FP8 else dtype
@@ -212,12 +211,12 @@ def hopper_kernel(
     if RAW_STAGES > 0:
         gl.warp_specialize(
             [
-                (convert_prompts, (raw_ring, ring, mail, window)),
-                (consume_prompts, (0, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
+                (convert_values, (raw_ring, ring, mail, window)),
+                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
+                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
                 (
                     produce_prompts,
-                    (caches, raw_ring, mail, schedule_ptr, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
+                    (caches, ring, raw_ring, mail, schedule_ptr, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
                 ),
             ],
             [4, 4, 1],
@@ -226,11 +225,11 @@ def hopper_kernel(
     elif DECODE_TILE == 0:
         gl.warp_specialize(
             [
-                (consume_prompts, (0, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
+                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
+                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
                 (
                     produce_prompts,
-                    (caches, ring, mail, schedule_ptr, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
+                    (caches, ring, None, mail, schedule_ptr, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
                 ),
             ],
             [4, 1],
@@ -258,11 +257,11 @@ def hopper_kernel(
                     consume_decodes,
                     (rows, decode_smems, decode_mail, fragments, num_kv_heads, HEADS, HEAD_SIZE),
                 ),
-                (consume_prompts, (0, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
+                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
+                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
                 (
                     produce_prompts,
-                    (caches, ring, mail, schedule_ptr, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
+                    (caches, ring, None, mail, schedule_ptr, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
                 ),
                 (
                     produce_decodes,
@@ -325,14 +324,14 @@ def slots_of_tile(head_size: int, cache_bytes: int) -> int:
 
 @lru_cache(maxsize=4096)
 def constants(
-    config: Config, head_size: int, block_size: int, heads: int, cache_bytes: int = 2
+    config: Config, head_size: int, block_size: int, heads: int, cache_bytes: int = 2, fp8_queries: bool = False
 ) -> dict[str, int]:
     """The kernel's compile-time arguments, of a launch and of an offline compilation alike.
 
     Beside prompts, the decodes' ring takes the shared memory that is left, and so does a ring of fp8 tiles.
 
     Args:
-        heads: query heads a KV head. cache_bytes: of a cache element.
+        heads: query heads a KV head. cache_bytes: of a cache element. fp8_queries: of the model.
     """
     with_prompts, with_decodes = config.variant != "stream_k", config.variant != "qblock"
     tile = config.tile_size if with_prompts else 0
@@ -346,12 +345,11 @@ def constants(
     stages, raw_stages = config.num_stages if with_prompts else 0, 0
     if with_prompts and cache_bytes == 1:
         registers, copy_registers = CONVERT_REGISTERS
-        stages = 2
     if with_prompts:
-        free -= 2 * head_size * (BLOCK_M.value + 2 * stages * tile)
+        free -= head_size * (2 * BLOCK_M.value + (2 + cache_bytes) * stages * tile)
     if with_prompts and cache_bytes == 1:
-        raw_stages = max(0, min(config.num_stages, free // (2 * head_size * tile)))
-        free -= 2 * head_size * tile * raw_stages
+        raw_stages = max(0, min(config.num_stages, free // (head_size * tile)))
+        free -= head_size * tile * raw_stages
     slots = free // (2 * decode_tile * COLUMNS.value) if with_decodes else 0
     if with_decodes and not with_prompts:
         slots = min(slots, RING_BYTES[config.programs_per_sm > 1] // (2 * decode_tile * COLUMNS.value))
@@ -366,6 +364,7 @@ def constants(
         "TILE_SIZE": tile,
         "STAGES": stages,
         "RAW_STAGES": raw_stages,
+        "QUERY_TERMS": 1 if fp8_queries else 2,
         "DECODE_TILE": decode_tile,
         "SLOTS": min(slots, MAX_SLOTS) if free >= 0 else -1,
         "ROWS": rows,
@@ -494,7 +493,9 @@ def bind(
     q, out = layer.q, layer.out
     heads = plan.model.queries_per_kv
     model, cache_bytes = plan.model, layer.k_cache.element_size()
-    chosen = constants(plan.config, model.head_size, model.block_size, heads, cache_bytes)
+    chosen = constants(
+        plan.config, model.head_size, model.block_size, heads, cache_bytes, model.fp8_queries
+    )
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     arguments = (
         OfLayer("out"),

@@ -224,12 +224,12 @@ def attend_share(
 def hide_values(smem, slot, tile, num_keys, first_limit, window):
     """Zero the values of a tile that no query sees."""
     TILE_SIZE: gl.constexpr = smem.shape[1]
-    if (tile + 1) * TILE_SIZE > num_keys:
-        zero_rows(smem, slot, None, num_keys - tile * TILE_SIZE)
+    start = tile * TILE_SIZE
+    first = 0 * tile
     if window is not None:
-        last_hidden = first_limit - window
-        if tile * TILE_SIZE <= last_hidden:
-            zero_rows(smem, slot, last_hidden + 1 - tile * TILE_SIZE, None)
+        first = gl.maximum(first_limit - window + 1 - start, 0)
+    if (first > 0) | (start + TILE_SIZE > num_keys):
+        zero_rows(smem, slot, first, num_keys - start)
 
 
 @gluon.jit

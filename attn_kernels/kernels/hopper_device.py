@@ -218,11 +218,12 @@ def copy_tile(
 
 
 @gluon.jit
-def zero_rows(v_smem, stage, first_valid, num_valid):
-    """Zero values of a tile that no query sees, because a zero weight does not hide a NaN.
+def zero_rows(v_smem, stage, first, stop):
+    """Zero the values of a tile that no query sees, because a zero weight does not hide a NaN.
 
-    They are the rows from ``num_valid`` on or, if that is None, the rows before ``first_valid``. Both
-    warpgroups write the same zeros, so neither has to wait for the other.
+    They are the rows before ``first`` and from ``stop`` on. Both warpgroups of prompts write the same numbers,
+    so neither has to wait for the other. They must zero a tile once: a second pass of one could be undone by
+    the first pass of the other, which writes back the rows that it keeps.
     """
     CHUNK: gl.constexpr = 16
     LINE: gl.constexpr = v_smem.layout.swizzle_byte_width // 2
@@ -232,21 +233,12 @@ def zero_rows(v_smem, stage, first_valid, num_valid):
     layout: gl.constexpr = gl.BlockedLayout([1, UNIT], [32 // THREADS, THREADS], [4, 1], [1, 0])
     chunks = as_boxes(v_smem, CHUNK, LINE)
     rows = gl.arange(0, CHUNK, gl.SliceLayout(1, layout))
-    if num_valid is not None:
-        first_chunk = num_valid // CHUNK
-        last_chunk = first_chunk * 0 + CHUNKS
-    else:
-        first_chunk = first_valid * 0
-        # A window can begin behind the tile: an earlier query of the sequence sees the tile.
-        last_chunk = gl.minimum((first_valid + CHUNK - 1) // CHUNK, CHUNKS)
-    for chunk in range(first_chunk, last_chunk):
-        if num_valid is not None:
-            valid = chunk * CHUNK + rows < num_valid
-        else:
-            valid = chunk * CHUNK + rows >= first_valid
-        for part in gl.static_range(PARTS):
-            target = chunks.index((stage * PARTS + part) * CHUNKS + chunk)
-            target.store(gl.where(valid[:, None], target.load(layout), 0.0))
+    for chunk in range(CHUNKS):
+        if (chunk * CHUNK < first) | (chunk * CHUNK + CHUNK > stop):
+            valid = (chunk * CHUNK + rows >= first) & (chunk * CHUNK + rows < stop)
+            for part in gl.static_range(PARTS):
+                target = chunks.index((stage * PARTS + part) * CHUNKS + chunk)
+                target.store(gl.where(valid[:, None], target.load(layout), 0.0))
     fence_async_shared()
     thread_barrier()
 
@@ -257,60 +249,6 @@ def exp2(x):
     return gl.inline_asm_elementwise(
         "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1
     )
-
-
-@gluon.jit
-def convert_e4m3(x, dtype: gl.constexpr):
-    """Convert fp8 e4m3, four numbers in ten instructions; the two NaNs become 480.
-
-    Exponent and mantissa move to their places in a wider number, where they mean a power of two less. This
-    holds for subnormal numbers, too.
-    """
-    if dtype == gl.bfloat16:
-        y = gl.inline_asm_elementwise(
-            """{
-            .reg .b32 low, high, a, b;
-            prmt.b32 low, $2, 0, 0x1404;
-            prmt.b32 high, $2, 0, 0x3424;
-            shr.u32 a, low, 4;
-            shr.u32 b, high, 4;
-            and.b32 a, a, 0x07F007F0;
-            and.b32 b, b, 0x07F007F0;
-            lop3.b32 a, low, 0x80008000, a, 0xEA;
-            lop3.b32 b, high, 0x80008000, b, 0xEA;
-            mov.b32 low, 0x7B807B80;
-            mul.bf16x2 $0, a, low;
-            mul.bf16x2 $1, b, low;
-            }""",
-            "=r,=r,r",
-            [x],
-            dtype=gl.bfloat16,
-            is_pure=True,
-            pack=4,
-        )
-    else:
-        y = gl.inline_asm_elementwise(
-            """{
-            .reg .b32 low, high, a, b;
-            prmt.b32 low, $2, 0, 0x1404;
-            prmt.b32 high, $2, 0, 0x3424;
-            shr.u32 a, low, 1;
-            shr.u32 b, high, 1;
-            and.b32 a, a, 0x3F803F80;
-            and.b32 b, b, 0x3F803F80;
-            lop3.b32 a, low, 0x80008000, a, 0xEA;
-            lop3.b32 b, high, 0x80008000, b, 0xEA;
-            mov.b32 low, 0x5C005C00;
-            mul.f16x2 $0, a, low;
-            mul.f16x2 $1, b, low;
-            }""",
-            "=r,=r,r",
-            [x],
-            dtype=gl.float16,
-            is_pure=True,
-            pack=4,
-        )
-    return y
 
 
 @gluon.jit
@@ -346,10 +284,13 @@ def mask_scores(scores, row_limit, start, window):
 
 
 @gluon.jit
-def softmax_step(scores, row_max, factor):
-    """Return a tile's weights, the factor of all earlier sums, and the new scaled maximum, in base 2."""
+def softmax_step(scores, row_max, factor, PER_ROW: gl.constexpr):
+    """Return a tile's weights, the factor of all earlier sums, and the new scaled maximum, in base 2.
+
+    ``factor``: a positive number, or one for each row.
+    """
     new_max = gl.maximum(row_max, gl.max(scores, 1) * factor)
-    weights = exp2(scores * factor - new_max[:, None])
+    weights = exp2(scores * (factor[:, None] if PER_ROW else factor) - new_max[:, None])
     return weights, exp2(row_max - new_max), new_max
 
 

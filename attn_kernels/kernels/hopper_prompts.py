@@ -25,7 +25,6 @@ from attn_kernels.kernels.hopper_device import (
     GROUP_ROWS,
     LOG2_E,
     UNIT,
-    convert_e4m3,
     copy_tile,
     exp2,
     float_of,
@@ -41,6 +40,7 @@ from attn_kernels.kernels.hopper_device import (
     sum_thread,
     tanh,
     thread_barrier,
+    view_memory,
     zero_rows,
 )
 
@@ -118,6 +118,7 @@ def copy_heads(
 def produce_prompts(
     caches,
     ring,
+    raw_ring,
     mail,
     counters_ptr,
     batch,
@@ -128,17 +129,21 @@ def produce_prompts(
 ):
     """The copying warp. A stage holds the keys of one tile and the values of the tile before.
 
-    The warpgroups multiply both at the same time, so one barrier announces them and one frees them.
+    The warpgroups multiply both at the same time, so one barrier announces them and one frees them. fp8 values
+    arrive in a ring of their own, ``raw_ring``, and ``convert_values`` brings them to the stages.
     """
     k_desc, v_desc, k_tail, v_tail, k_steps, v_steps, block_table_ptr, stride_table = caches
     k_descs = (k_desc, k_tail)
     v_descs = (v_desc, v_tail)
     k_smem = ring[0]
     v_smem = ring[1]
+    if raw_ring is not None:
+        raw_v = raw_ring[0]
     TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
     BOX: gl.constexpr = k_desc.block_shape[0]
     BOXES: gl.constexpr = TILE_SIZE // BOX
     TILE_BYTES: gl.constexpr = TILE_SIZE * HEAD_SIZE * k_smem[0].dtype.primitive_bitwidth // 8
+    STAGE_BYTES: gl.constexpr = TILE_BYTES if raw_ring is not None else 2 * TILE_BYTES  # by its barrier
     k_page_rows, k_head_rows, k_head_columns = k_steps
     v_page_rows, v_head_rows, v_head_columns = v_steps
     num_tickets = gl.load(batch[1]) * batch[2]
@@ -166,19 +171,33 @@ def produce_prompts(
         for i in range(1, num_tiles):
             tile = block.num_tiles - 1 - i
             next_pages = load_pages(row_ptr, tile, first_box, last_box, PAGE_SIZE, BOX, BOXES)
+            if raw_ring is not None:
+                at, v_barrier = wait_for_stage(raw_ring, base - number + i - 1)
+                mbarrier.expect(v_barrier, TILE_BYTES)
+                copy_heads(
+                    v_descs, raw_v, at, v_barrier, pages, tile + 1, first_box, last_box, v_place, PAGE_SIZE
+                )
             stage, barrier = wait_for_stage(ring, base + i)
-            mbarrier.expect(barrier, 2 * TILE_BYTES)
+            mbarrier.expect(barrier, STAGE_BYTES)
             copy_heads(
                 k_descs, k_smem, stage, barrier, next_pages, tile, first_box, last_box, k_place, PAGE_SIZE
             )
-            copy_heads(
-                v_descs, v_smem, stage, barrier, pages, tile + 1, first_box, last_box, v_place, PAGE_SIZE
-            )
+            if raw_ring is None:
+                copy_heads(
+                    v_descs, v_smem, stage, barrier, pages, tile + 1, first_box, last_box, v_place, PAGE_SIZE
+                )
             pages = next_pages
         tile = block.num_tiles - num_tiles
-        stage, barrier = wait_for_stage(ring, base + num_tiles)
-        mbarrier.expect(barrier, TILE_BYTES)
-        copy_heads(v_descs, v_smem, stage, barrier, pages, tile, first_box, last_box, v_place, PAGE_SIZE)
+        if raw_ring is not None:
+            at, v_barrier = wait_for_stage(raw_ring, base - number + num_tiles - 1)
+            mbarrier.expect(v_barrier, TILE_BYTES)
+            copy_heads(v_descs, raw_v, at, v_barrier, pages, tile, first_box, last_box, v_place, PAGE_SIZE)
+            stage, barrier = wait_for_stage(ring, base + num_tiles)
+            mbarrier.arrive(barrier, count=1)
+        else:
+            stage, barrier = wait_for_stage(ring, base + num_tiles)
+            mbarrier.expect(barrier, TILE_BYTES)
+            copy_heads(v_descs, v_smem, stage, barrier, pages, tile, first_box, last_box, v_place, PAGE_SIZE)
         base += num_tiles + 1
         number += 1
         ticket = next_ticket
@@ -190,43 +209,36 @@ def produce_prompts(
 
 
 @gluon.jit
-def convert_heads(raw, smems, raw_stage, stage):
-    """Convert a tile of fp8 keys or values to the queries' dtype, chunk after chunk of their columns."""
-    for chunk in gl.static_range(len(smems)):
-        convert_chunk(raw[chunk].index(raw_stage), smems[chunk].index(stage))
-
-
-@gluon.jit
 def convert_chunk(raw, smem):
     """Convert [rows, columns] of shared memory; a thread reads 8 bytes and writes 16 at a time."""
     ROWS: gl.constexpr = min(4096 // smem.shape[1], smem.shape[0])
     THREADS: gl.constexpr = smem.shape[1] // UNIT
     layout: gl.constexpr = gl.BlockedLayout([1, UNIT], [32 // THREADS, THREADS], [4, 1], [1, 0])
     for part in gl.static_range(smem.shape[0] // ROWS):
-        numbers = raw.slice(part * ROWS, ROWS).load(layout)
-        smem.slice(part * ROWS, ROWS).store(convert_e4m3(numbers, smem.dtype))
+        smem.slice(part * ROWS, ROWS).store(raw.slice(part * ROWS, ROWS).load(layout).to(smem.dtype))
 
 
 @gluon.jit
-def convert_prompts(raw_ring, ring, mail, window):
-    """The warpgroup that converts fp8 keys and values, stage after stage of one ring to the other's."""
-    raw_k, raw_v, raw_full, raw_empty = raw_ring
-    k_smem, v_smem, _, _ = ring
+def convert_values(raw_ring, ring, mail, window):
+    """The warpgroup that converts fp8 values, tile after tile of one ring to the other's."""
+    raw_v, raw_full, raw_empty = raw_ring[0], raw_ring[2], raw_ring[3]
+    v_smem = ring[1]
     RAW_STAGES: gl.constexpr = raw_full.shape[0]
-    TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
+    TILE_SIZE: gl.constexpr = v_smem[0].shape[1]
     block = receive_block(mail, 0)
     number = block.num_tiles * 0
     base = block.num_tiles * 0  # stages used for earlier Q-Blocks
     while block.num_tiles > 0:
         num_tiles = block.num_tiles - first_key(block, window) // TILE_SIZE
-        for i in range(num_tiles + 1):
-            raw_stage = (base + i) % RAW_STAGES
-            mbarrier.wait(raw_full.index(raw_stage), ((base + i) // RAW_STAGES) & 1)
+        stage, barrier = wait_for_stage(ring, base)  # of keys alone
+        mbarrier.arrive(barrier, count=1)
+        for i in range(1, num_tiles + 1):
+            tile = base - number + i - 1  # one stage of each Q-Block has no values
+            raw_stage = tile % RAW_STAGES
+            mbarrier.wait(raw_full.index(raw_stage), (tile // RAW_STAGES) & 1)
             stage, barrier = wait_for_stage(ring, base + i)
-            if i < num_tiles:
-                convert_heads(raw_k, k_smem, raw_stage, stage)
-            if i > 0:
-                convert_heads(raw_v, v_smem, raw_stage, stage)
+            for chunk in gl.static_range(len(v_smem)):
+                convert_chunk(raw_v[chunk].index(raw_stage), v_smem[chunk].index(stage))
             fence_async_shared()
             thread_barrier()  # all threads convert, one tells the others
             mbarrier.arrive(raw_empty.index(raw_stage), count=1)
@@ -255,6 +267,34 @@ def load_queries(q_smem, GROUP: gl.constexpr, q_ptr, strides, num_rows, HEADS: g
 
 
 @gluon.jit
+def split_queries(
+    q_smem, GROUP: gl.constexpr, q_ptr, strides, num_rows, HEADS: gl.constexpr, row_layout: gl.constexpr
+):
+    """Store a warpgroup's queries as sums of two fp8 numbers; return the power of two that divides each row.
+
+    A number of bf16 has 8 significant bits, and e4m3 has 4. So both numbers hold it, but for what is below
+    2^-17 of the row's largest.
+    """
+    queries = ()
+    largest = gl.full([GROUP_ROWS], 1e-30, gl.float32, row_layout)
+    for chunk in gl.static_range(len(q_smem)):
+        offsets, mask = chunk_offsets(GROUP, q_smem[chunk].shape[2], strides, num_rows, HEADS)
+        loaded = gl.load(q_ptr + offsets, mask=mask, other=0.0).to(gl.float32)
+        largest = gl.maximum(largest, gl.convert_layout(gl.max(gl.abs(loaded), 1), row_layout))
+        queries = queries + (loaded,)  # type: ignore[assignment]  # noqa: RUF005
+        q_ptr += q_smem[chunk].shape[2]
+    exponents = largest.to(gl.int32, bitcast=True) & 0x7F800000
+    inverse = (0x7F000000 - exponents).to(gl.float32, bitcast=True) * 128.0
+    for chunk in gl.static_range(len(q_smem)):
+        x = rescale_rows(queries[chunk], inverse)
+        high = x.to(q_smem[chunk].dtype)
+        q_smem[chunk].index(2 * GROUP).store(high)
+        q_smem[chunk].index(2 * GROUP + 1).store((x - high.to(gl.float32)).to(q_smem[chunk].dtype))
+    fence_async_shared()
+    return exponents.to(gl.float32, bitcast=True) * 0.0078125
+
+
+@gluon.jit
 def chunk_offsets(GROUP: gl.constexpr, WIDTH: gl.constexpr, strides, num_rows, HEADS: gl.constexpr):
     """Offsets of a warpgroup's rows in q or the output, in accesses of 16 bytes, and the mask of its rows."""
     THREADS: gl.constexpr = WIDTH // UNIT
@@ -265,52 +305,69 @@ def chunk_offsets(GROUP: gl.constexpr, WIDTH: gl.constexpr, strides, num_rows, H
 
 
 @gluon.jit
-def start_scores(q_smem, GROUP: gl.constexpr, k_smem, stage, scores):
+def start_scores(q_smem, GROUP: gl.constexpr, TERMS: gl.constexpr, k_smem, stage, scores):
     """Start the products of queries and a tile's keys, chunk after chunk of their columns."""
     for chunk in gl.static_range(len(q_smem)):
         k_tile = k_smem[chunk].index(stage).permute([1, 0])
-        q = q_smem[chunk].index(GROUP)
-        scores = warpgroup_mma(q, k_tile, scores, use_acc=chunk > 0, is_async=True)
+        if q_smem[chunk].shape[0] == 4:  # of fp8 numbers
+            high = q_smem[chunk].index(2 * GROUP)
+            scores = warpgroup_mma(high, k_tile, scores, use_acc=chunk > 0, is_async=True)
+            if TERMS == 2:
+                scores = warpgroup_mma(q_smem[chunk].index(2 * GROUP + 1), k_tile, scores, is_async=True)
+        else:
+            q = q_smem[chunk].index(GROUP)
+            scores = warpgroup_mma(q, k_tile, scores, use_acc=chunk > 0, is_async=True)
     return scores
 
 
 @gluon.jit
-def add_bias(scores, scoring, slopes, row_limit, start):
-    """Scores from products: with a soft cap before its factor; with ALiBi complete, in base 2."""
+def add_bias(scores, scoring, factor, slopes, row_limit, start, PER_ROW: gl.constexpr):
+    """Scores from products: with a soft cap before its factor; with ALiBi complete, in base 2.
+
+    ``factor`` is of the products: a number, or one for each row.
+    """
+    if PER_ROW:
+        factor = factor[:, None]
     if scoring.cap is not None:
-        scores = tanh(scores * scoring.factor)
+        scores = tanh(scores * factor)
     if scoring.slopes_ptr is not None:
         keys = float_of(gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout)))
         nearest = slopes * (start - row_limit).to(gl.float32)
         bias = slopes[:, None] * keys[None, :] + nearest[:, None]
-        scores = scores * (scoring.cap if scoring.cap is not None else scoring.factor) + bias
+        scores = scores * (scoring.cap if scoring.cap is not None else factor) + bias
     return scores
 
 
 @gluon.jit
 def consume_prompts(
-    GROUP: gl.constexpr, rows, q_smem, ring, mail, HEADS: gl.constexpr, HEAD_SIZE: gl.constexpr
+    GROUP: gl.constexpr,
+    TERMS: gl.constexpr,
+    rows,
+    q_smem,
+    ring,
+    mail,
+    HEADS: gl.constexpr,
+    HEAD_SIZE: gl.constexpr,
 ):
-    """A computing warpgroup, which computes 64 rows of each Q-Block."""
+    """A computing warpgroup, which computes 64 rows of each Q-Block.
+
+    TERMS: fp8 numbers whose sum is a query, next to fp8 keys.
+    """
     q_ptr, out_ptr, strides, scoring = rows
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
     k_smem, v_smem, full, empty = ring
     window = scoring.window
-    dtype: gl.constexpr = k_smem[0].dtype
+    dtype: gl.constexpr = v_smem[0].dtype
+    FP8: gl.constexpr = k_smem[0].dtype == gl.float8e4nv
     STAGES: gl.constexpr = full.shape[0]
     TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
     CHUNKS: gl.constexpr = len(v_smem)
-    score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE_SIZE, 16])
+    score_layout: gl.constexpr = gl.NVMMADistributedLayout(
+        [3, 0], [4, 1], [16, TILE_SIZE, 32 if FP8 else 16]
+    )
     first_acc_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, v_smem[0].shape[2], 16])
     weight_layout: gl.constexpr = gl.DotOperandLayout(0, first_acc_layout, 2)
     row_layout: gl.constexpr = gl.SliceLayout(1, score_layout)
-    # What the softmax multiplies scores with.
-    if scoring.slopes_ptr is not None:
-        factor: gl.constexpr = 1.0
-    elif scoring.cap is not None:
-        factor = scoring.cap
-    else:
-        factor = scoring.factor
 
     kv_head, first_token, num_queries, first_limit, num_keys, num_tiles = receive(mail, 0)
     number = num_tiles * 0
@@ -320,8 +377,21 @@ def consume_prompts(
         first_row = first_token.to(gl.int64)
         num_rows = num_queries * HEADS
         q_block_ptr = q_ptr + (first_row * stride_q_token + first_head * stride_q_head) * UNIT
-        load_queries(q_smem, GROUP, q_block_ptr, (stride_q_token, stride_q_head), num_rows, HEADS)
-
+        q_strides = (stride_q_token, stride_q_head)
+        if FP8:
+            powers = split_queries(q_smem, GROUP, q_block_ptr, q_strides, num_rows, HEADS, row_layout)
+            product_factor = scoring.factor * powers
+        else:
+            load_queries(q_smem, GROUP, q_block_ptr, q_strides, num_rows, HEADS)
+            product_factor = scoring.factor
+        # What the softmax multiplies scores with.
+        PER_ROW: gl.constexpr = FP8 and scoring.slopes_ptr is None and scoring.cap is None
+        if scoring.slopes_ptr is not None:
+            factor: gl.constexpr = 1.0
+        elif scoring.cap is not None:
+            factor = scoring.cap
+        else:
+            factor = product_factor
         block_rows = GROUP * GROUP_ROWS + gl.arange(0, GROUP_ROWS, row_layout)
         row_limit = first_limit + block_rows // HEADS
         slopes = None
@@ -347,36 +417,44 @@ def consume_prompts(
 
         stage = base % STAGES
         mbarrier.wait(full.index(stage), (base // STAGES) & 1)
-        scores = start_scores(q_smem, GROUP, k_smem, stage, no_scores)
+        scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, no_scores)
         scores = warpgroup_mma_wait(0, [scores])
         mbarrier.arrive(empty.index(stage), count=1)
-        scores = add_bias(scores, scoring, slopes, row_limit, start)
+        scores = add_bias(scores, scoring, product_factor, slopes, row_limit, start, FP8)
         scores = mask_scores(scores, row_limit, start, window)
-        weights, rescale, row_max = softmax_step(scores, row_max, factor)
+        weights, rescale, row_max = softmax_step(scores, row_max, factor, PER_ROW)
         row_sum = sum_thread(weights)
         p = round_weights(weights, dtype, weight_layout)
         stage = (base + 1) % STAGES
         mbarrier.wait(full.index(stage), ((base + 1) // STAGES) & 1)
-        if start + TILE_SIZE > num_keys:
+        first_valid = 0 * hidden
+        stop_valid = num_keys - start
+        if window is not None:
+            # Where a window begins in the last box of keys, later boxes repeat the keys before the window.
+            first_valid = gl.where(num_tiles == 1, hidden, 0)
+            stop_valid = gl.where(num_tiles == 1, first_limit + num_queries - start, stop_valid)
+        if (first_valid > 0) | (stop_valid < TILE_SIZE):
             for chunk in gl.static_range(CHUNKS):
-                zero_rows(v_smem[chunk], stage, None, num_keys - start)
+                zero_rows(v_smem[chunk], stage, first_valid, stop_valid)
 
         for i in range(1, num_tiles):
             stage = (base + i) % STAGES
-            scores = start_scores(q_smem, GROUP, k_smem, stage, no_scores)
+            scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, no_scores)
             products = ()
             for chunk in gl.static_range(CHUNKS):
                 acc = rescale_in_place(accs[chunk], rescale)
                 acc = warpgroup_mma(p, v_smem[chunk].index(stage), acc, is_async=True)
                 products = products + (acc,)  # type: ignore[assignment]  # noqa: RUF005
             scores = warpgroup_mma_wait(CHUNKS, [scores])
-            scores = add_bias(scores, scoring, slopes, row_limit, start - i * TILE_SIZE)
+            scores = add_bias(
+                scores, scoring, product_factor, slopes, row_limit, start - i * TILE_SIZE, FP8
+            )
             masked = i < num_masked
             if window is not None:
                 masked = masked | (i >= left)
             if masked:
                 scores = mask_scores(scores, row_limit, start - i * TILE_SIZE, window)
-            weights, rescale, row_max = softmax_step(scores, row_max, factor)
+            weights, rescale, row_max = softmax_step(scores, row_max, factor, PER_ROW)
             row_sum = rescale_rows(row_sum, rescale) + sum_thread(weights)
             next_p = round_weights(weights, dtype, weight_layout)
             # Its branch keeps the assembler from hoisting the next wait over the softmax.
@@ -387,9 +465,9 @@ def consume_prompts(
 
         stage = (base + num_tiles) % STAGES
         if window is not None:  # noqa: SIM102  # the compiler knows it, unlike ``hidden``
-            if hidden > 0:
+            if hidden > first_valid:
                 for chunk in gl.static_range(CHUNKS):
-                    zero_rows(v_smem[chunk], stage, hidden, None)
+                    zero_rows(v_smem[chunk], stage, hidden, TILE_SIZE)
         products = ()
         for chunk in gl.static_range(CHUNKS):
             acc = rescale_rows(accs[chunk], rescale)
@@ -431,18 +509,22 @@ def wait_products(products):
 
 @gluon.jit
 def store_output(smems, GROUP: gl.constexpr, out_ptr, strides, num_rows, accs, factor, HEADS: gl.constexpr):
-    """Write a warpgroup's rows, times a factor each, to the output through shared memory."""
+    """Write a warpgroup's rows, times a factor each, to the output through the memory of its queries."""
     for chunk in gl.static_range(len(smems)):
-        smem = smems[chunk].index(GROUP)
-        store_chunk(smem, GROUP, out_ptr, strides, num_rows, accs[chunk], factor, HEADS)
-        out_ptr += smem.shape[1]
+        store_chunk(smems[chunk], GROUP, out_ptr, strides, num_rows, accs[chunk], factor, HEADS)
+        out_ptr += smems[chunk].shape[2]
 
 
 @gluon.jit
-def store_chunk(smem, GROUP: gl.constexpr, out_ptr, strides, num_rows, acc, factor, HEADS: gl.constexpr):
+def store_chunk(q_smem, GROUP: gl.constexpr, out_ptr, strides, num_rows, acc, factor, HEADS: gl.constexpr):
     """Write a chunk of the columns of ``store_output``."""
-    THREADS: gl.constexpr = smem.shape[1] // UNIT
+    dtype: gl.constexpr = out_ptr.dtype.element_ty
+    WIDTH: gl.constexpr = q_smem.shape[2]
+    THREADS: gl.constexpr = WIDTH // UNIT
     layout: gl.constexpr = gl.BlockedLayout([1, UNIT], [32 // THREADS, THREADS], [4, 1], [1, 0])
-    smem.store(rescale_rows(acc, factor).to(smem.dtype))
-    offsets, mask = chunk_offsets(GROUP, smem.shape[1], strides, num_rows, HEADS)
+    shape: gl.constexpr = [2, GROUP_ROWS, WIDTH]
+    smem_layout: gl.constexpr = gl.NVMMASharedLayout(min(2 * WIDTH, 128), 16, rank=2)
+    smem = view_memory(q_smem, dtype, shape, smem_layout).index(GROUP)
+    smem.store(rescale_rows(acc, factor).to(dtype))
+    offsets, mask = chunk_offsets(GROUP, WIDTH, strides, num_rows, HEADS)
     gl.store(out_ptr + offsets, smem.load(layout), mask=mask)

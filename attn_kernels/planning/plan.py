@@ -4,7 +4,7 @@ from torch import Tensor
 
 from attn_kernels.choose.capture import choose_for_capture
 from attn_kernels.choose.heuristic import choose_for_device, choose_for_key
-from attn_kernels.choose.mixed import SERIES, WHOLE, choose_mixed, chosen_way, needs_parts
+from attn_kernels.choose.mixed import SERIES, WHOLE, choose_mixed, mixed_features, needs_parts
 from attn_kernels.choose.recording import recorder_of_process
 from attn_kernels.core import checks
 from attn_kernels.core.config import LaunchConfig, complete
@@ -122,7 +122,7 @@ def plan(
             choose = choose_for_device(device) if device_key is None else choose_for_key(device_key)
         way: LaunchConfig = WHOLE
         if parts is not None and parts.decodes.num_query_tokens and parts.prompts.num_query_tokens:
-            way = config or chosen_way(choose_mixed(device, device_key), parts, model)
+            way = config or choose_mixed(device, device_key)(**mixed_features(parts, model))
         if parts is not None and way.variant != WHOLE.variant:
             fused = None if way.variant == SERIES.variant else way
             made = plan_parts(step, lengths, parts, choose, fused)

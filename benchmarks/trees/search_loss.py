@@ -18,7 +18,7 @@ from triton_tune.bench.replay import ReplayBench, problem_of
 from triton_tune.core.problem import Times
 from triton_tune.run.progress import Silent
 from triton_tune.search.loop import tune
-from triton_tune.search.search import Race, RaceRules
+from triton_tune.search.race import Race, RaceRules
 from tuning_table import read_run
 
 BUDGETS = (100.0, 150.0, 200.0, 250.0, 300.0)  # seconds of the replay's clock

@@ -74,10 +74,12 @@ class Times:
     def __init__(self, visits: Iterable[Visit] = ()) -> None:
         self._cells: dict[str, dict[str, list[Cell]]] = {}
         self._repeats: dict[str, int] = {}
+        self._slowdowns: dict[str, Mapping[str, float]] = {}
         for visit in visits:
             self.add(visit)
 
     def add(self, visit: Visit) -> None:
+        self._slowdowns.pop(visit.scenario, None)
         self._repeats[visit.scenario] = max(visit.repeat, self._repeats.get(visit.scenario, 0))
         row = self._cells.setdefault(visit.scenario, {})
         for config, cell in visit.cells.items():
@@ -85,6 +87,7 @@ class Times:
 
     def withdraw(self, visit: Visit) -> None:
         """Forget a visit that was added. Its repeat is free again if it was the scenario's last."""
+        self._slowdowns.pop(visit.scenario, None)
         row = self._cells[visit.scenario]
         for config, cell in visit.cells.items():
             row[config].remove(cell)
@@ -109,11 +112,16 @@ class Times:
                 medians[config] = median(times)
         return medians
 
-    def slowdowns(self, scenario: str) -> dict[str, float]:
-        """Median over the best median here, of each config that never failed."""
-        times = self.medians(scenario)
-        best = min(times.values(), default=1.0)
-        return {config: time / best for config, time in times.items()}
+    def slowdowns(self, scenario: str) -> Mapping[str, float]:
+        """Median over the best median here, of each config that never failed.
+
+        The same object until a visit to the scenario is added or withdrawn.
+        """
+        if scenario not in self._slowdowns:
+            times = self.medians(scenario)
+            best = min(times.values(), default=1.0)
+            self._slowdowns[scenario] = {config: time / best for config, time in times.items()}
+        return self._slowdowns[scenario]
 
     def differences(self) -> list[float]:
         """Relative differences between a cell's consecutive repeats: the noise of a table."""

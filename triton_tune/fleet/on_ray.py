@@ -99,7 +99,7 @@ def connected(address: str | None) -> Iterator[Any]:
             include_dashboard=None if address else False,
             configure_logging=False,
         )
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except Exception as error:  # Ray raises Exception itself, too
         raise TuningError(f"--ray {address or ''}: {_one_line(error)}") from None
     try:
         yield ray
@@ -271,7 +271,8 @@ def _cause(error: BaseException) -> str:
         line for line in lines if re.search(r"exit|died|killed|dead|lost|unreachable|preempt|memory", line)
     ]
     told = [line for line in told if not line.startswith(("class_name", "actor_id", "The actor died unexp"))]
-    return f"{type(error).__name__}: {_one_line((told or lines or [''])[-1])}"
+    line = (told or lines or [""])[-1].partition(" Some common causes include")[0]
+    return f"{type(error).__name__}: {_one_line(line)}"
 
 
 def _one_line(error: object) -> str:

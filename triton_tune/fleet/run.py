@@ -85,15 +85,18 @@ class Source(Protocol):
 def run_fleet(source: Source, plan: FleetPlan) -> int:
     """Measure on all workers that come, until each table's budget ends or nothing is left; print results.
 
-    Returns 0; 2 after an error, which is printed to stderr; INTERRUPTED after Ctrl-C. Rows are kept.
+    Returns 0; 2 after an error, which is printed to stderr; INTERRUPTED after Ctrl-C or SIGTERM. Rows stay.
     """
+    if threading.current_thread() is threading.main_thread():  # only there may handlers be set
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray's own handler ends without a summary
     with Display() as display:
         fleet = _Fleet(source, plan, display)
         interrupted = False
         try:
             fleet.work()
         except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not lose the summary
+            for again in (signal.SIGINT, signal.SIGTERM):  # a second one must not lose the summary
+                signal.signal(again, signal.SIG_IGN)
             interrupted = True
         finally:
             fleet.stop()

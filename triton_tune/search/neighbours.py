@@ -3,7 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from triton_tune.core.problem import Likeness, SearchProblem
+
+Floats = npt.NDArray[np.float64]
 
 
 class Distances:
@@ -13,17 +18,19 @@ class Distances:
         self._points = {
             name: _point(features, problem.likeness) for name, features in problem.features.items()
         }
-        self._known: dict[tuple[str, str], float] = {}
+        self._index = {name: index for index, name in enumerate(self._points)}
+        self._rows: dict[str, Floats] = {}
 
     def between(self, one: str, other: str) -> float:
-        key = (one, other) if one < other else (other, one)
-        if key not in self._known:
-            self._known[key] = math.dist(self._points[one], self._points[other])
-        return self._known[key]
+        return float(self._row(one)[self._index[other]])
 
-    def nearest(self, scenario: str, among: Sequence[str], count: int) -> list[str]:
-        """The `count` nearest of `among`, nearest first; equally near ones in their order."""
-        return sorted(among, key=lambda other: self.between(scenario, other))[:count]
+    def matrix(self, scenarios: Sequence[str], others: Sequence[str]) -> Floats:
+        """The distances [scenario, other]."""
+        columns = self._columns(others)
+        found = np.empty((len(scenarios), len(others)))
+        for row, scenario in enumerate(scenarios):
+            found[row] = self._row(scenario)[columns]
+        return found
 
     def farthest_first(self, scenarios: Sequence[str], count: int, known: Sequence[str] = ()) -> list[str]:
         """Choose `count` scenarios, each the farthest from those before it and from `known`.
@@ -31,26 +38,34 @@ class Distances:
         This is the greedy k-center of Gonzalez, Theoretical Computer Science 38, 1985. If `known` is empty,
         the first scenario is the one nearest to the mean.
         """
-        left = [scenario for scenario in scenarios if scenario not in set(known)]
+        without = set(known)
+        left = [scenario for scenario in scenarios if scenario not in without]
+        columns = self._columns(left)
+        gaps = np.full(len(left), math.inf)
+        for scenario in known:
+            np.minimum(gaps, self._row(scenario)[columns], out=gaps)
         chosen: list[str] = []
-        if left and not known:
-            middle = [
-                sum(column) / len(left) for column in zip(*map(self._points.__getitem__, left), strict=True)
-            ]
-            chosen = [min(left, key=lambda scenario: math.dist(self._points[scenario], middle))]
-        gaps = {
-            scenario: min((self.between(scenario, other) for other in (*known, *chosen)), default=math.inf)
-            for scenario in left
-        }
-        for scenario in chosen:
-            del gaps[scenario]
-        while gaps and len(chosen) < count:
-            farthest = max(gaps, key=gaps.__getitem__)
-            chosen.append(farthest)
-            del gaps[farthest]
-            for scenario in gaps:
-                gaps[scenario] = min(gaps[scenario], self.between(scenario, farthest))
-        return chosen[:count]
+        for _ in range(min(count, len(left))):
+            farthest = int(gaps.argmax()) if known or chosen else self._middle(left)
+            chosen.append(left[farthest])
+            np.minimum(gaps, self._row(left[farthest])[columns], out=gaps)
+            gaps[farthest] = -math.inf
+        return chosen
+
+    def _middle(self, scenarios: Sequence[str]) -> int:
+        points = [self._points[scenario] for scenario in scenarios]
+        mean = [sum(column) / len(points) for column in zip(*points, strict=True)]
+        return min(range(len(points)), key=lambda index: math.dist(points[index], mean))
+
+    def _row(self, scenario: str) -> Floats:
+        """The distances to all scenarios."""
+        if scenario not in self._rows:
+            point = self._points[scenario]
+            self._rows[scenario] = np.array([math.dist(point, other) for other in self._points.values()])
+        return self._rows[scenario]
+
+    def _columns(self, scenarios: Sequence[str]) -> npt.NDArray[np.intp]:
+        return np.array([self._index[scenario] for scenario in scenarios], dtype=np.intp)
 
 
 def _point(features: Mapping[str, int], likeness: Likeness) -> tuple[float, ...]:

@@ -1,7 +1,10 @@
 """Choose a few configs of which the best is nearly optimal in every swept scenario, greedily."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 # The slowdown of a config without a time in a scenario (it failed, cannot run or was not tried). Greater
 # slowdowns count as this one.
@@ -9,39 +12,33 @@ ABSENT = 4.0
 
 
 def cover(
-    slowdowns: Mapping[str, Mapping[str, float]],
-    weights: Mapping[str, float],
+    slowdowns: npt.NDArray[np.float64],
+    weights: npt.NDArray[np.float64],
     *,
-    start: tuple[str, ...] = (),
+    start: Sequence[int] = (),
     loss: float,
     most: int,
-) -> tuple[str, ...]:
+) -> tuple[int, ...]:
     """Start with `start` and add the config that helps most, until there are `most` configs.
 
     Args:
-        slowdowns: by scenario and config.
-        weights: of the scenarios.
+        slowdowns: [scenario, config].
+        weights: [scenario].
+        start: columns, as are the configs that are returned.
         loss: stop once the best of the chosen configs loses at most this, in the weighted geometric mean.
 
     The greedy choice reaches at least 1 - 1/e of the greatest gain that as many configs can have: Nemhauser,
     Wolsey, Fisher, Mathematical Programming 14, 1978.
     """
-    logs = {s: {c: math.log(min(x, ABSENT)) for c, x in row.items()} for s, row in slowdowns.items()}
-    configs = dict.fromkeys(config for row in logs.values() for config in row)
+    logs = np.log(np.minimum(slowdowns, ABSENT))
     chosen = list(start)
-    worst = math.log(ABSENT)
-    now = {s: min((row[c] for c in chosen if c in row), default=worst) for s, row in logs.items()}
-    total = sum(weights[s] for s in logs)
-    while len(chosen) < most and sum(weights[s] * lost for s, lost in now.items()) > math.log1p(loss) * total:
-        gains = {
-            config: sum(
-                weights[s] * max(0.0, now[s] - row[config]) for s, row in logs.items() if config in row
-            )
-            for config in configs
-        }
-        best = max(gains, key=gains.__getitem__, default=None)
-        if best is None or gains[best] <= 0:
+    lost = logs[:, chosen].min(axis=1, initial=math.log(ABSENT))
+    enough = math.log1p(loss) * weights.sum()
+    while len(chosen) < most and weights @ lost > enough:
+        gains = weights @ np.maximum(0.0, lost[:, None] - logs)
+        best = int(gains.argmax()) if gains.size else -1
+        if best < 0 or gains[best] <= 0:
             break
         chosen.append(best)
-        now = {s: min(lost, logs[s].get(best, worst)) for s, lost in now.items()}
+        lost = np.minimum(lost, logs[:, best])
     return tuple(chosen)

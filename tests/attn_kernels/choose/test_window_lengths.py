@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attn_kernels import Config, Lengths, Model, Parts
-from attn_kernels.choose.mixed import SERIES, WHOLE, chosen_way, mixed_features
+from attn_kernels.choose.mixed import SERIES, mixed_features
 from attn_kernels.choose.recording import Bucket, line_of
 from attn_kernels.measure.batches import Batch, ScoreOptions
 from attn_kernels.measure.roofline import visible_keys
@@ -83,13 +83,6 @@ def test_plans_and_tables_see_the_same_lengths(pairs: list[tuple[int, int]], win
     assert seen == [batch.features]
     parts = batch.parts if window is None else Parts(*(part.in_window(window) for part in batch.parts))
     assert batch.mixed_features == mixed_features(parts, MODEL)
-
-
-@pytest.mark.parametrize("way", [SERIES, WHOLE, POD])
-def test_no_kernel_for_both_parts_is_chosen_for_a_window(way: Config) -> None:
-    parts = Parts.of([1, 512], [9000, 512])
-    assert chosen_way(lambda **features: way, parts, MODEL) == way
-    assert chosen_way(lambda **features: way, parts, windowed(128)) == (SERIES if way == POD else way)
 
 
 def test_a_recorded_batch_keeps_its_window(tmp_path) -> None:

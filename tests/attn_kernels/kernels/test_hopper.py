@@ -122,7 +122,7 @@ def test_options_of_a_layer(config, option):
 
 def test_each_role_has_every_option():
     assert hopper.OPTIONS["qblock"] == hopper.OPTIONS["stream_k"] >= set(OPTIONS)
-    assert hopper.OPTIONS["pod"] >= OPTIONS.keys() - {"fp8", "window"}
+    assert hopper.OPTIONS["pod"] >= OPTIONS.keys() - {"fp8"}
 
 
 @pytest.mark.parametrize("head_size", [*range(64, 257, 16)])

@@ -6,7 +6,9 @@ from tuning_builders import Listed, Recorder, SurfaceBench, surface
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit, Times
 from triton_tune.search.loop import COMPILE_SHARE, tune
-from triton_tune.search.search import Full, Race, RaceRules, Round, Strategy
+from triton_tune.search.race import Race, RaceRules
+from triton_tune.search.rounds import Round, Strategy
+from triton_tune.search.search import Full
 from tuning_table.table import Visit
 
 THERE = surface(noise=0.05)

@@ -62,8 +62,9 @@ def test_factors_count_not_differences() -> None:
     distances = Distances(SearchProblem(rows, {}, {}, {}))
     assert distances.between("a", "b") == pytest.approx(distances.between("b", "c"))
     assert distances.between("c", "d") < distances.between("a", "b")
-    assert distances.nearest("b", ["d", "c", "a"], 2) == ["c", "a"]
-    assert distances.nearest("c", ["a", "b", "d"], 9) == ["d", "b", "a"]
+    some = ["c", "a"]
+    found = distances.matrix(some, ["d", "b", "c"])
+    assert found.tolist() == [[distances.between(s, other) for other in ("d", "b", "c")] for s in some]
 
 
 @quiet

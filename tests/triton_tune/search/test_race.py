@@ -1,13 +1,15 @@
 """What a race holds to be hopeless, and that no scenario falls out of it: on problems made by hand."""
 
+import random
 from collections.abc import Mapping, Sequence
 
 import pytest
-from tuning_builders import features
+from plain_race import PlainRace
+from tuning_builders import features, surface
 
 from attn_kernels.tuning.likeness import ATTENTION
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
-from triton_tune.search.search import Race, RaceRules
+from triton_tune.search.race import Race, RaceRules
 from tuning_table.table import Visit
 
 
@@ -115,3 +117,39 @@ def test_no_scenario_is_left_without_a_time_if_a_config_may_have_one() -> None:
     times = Times(Visit(f"s{i}", r, {"fast": 1.0, "slow": 2.0}) for i in range(6) for r in (1, 2))
     planned = Race(problem).next_round(times, 0.9)
     assert planned is not None and planned.tasks == (PlannedVisit("s6", 1, ("slow",)),)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_its_rounds_are_those_of_the_race_without_arrays(seed: int) -> None:
+    """Runs over random problems that lose visits, repeat them and withdraw them."""
+    rng = random.Random(seed)
+    pairs = [(f"s{s}", f"c{c}") for s in range(40) for c in range(12)]
+    there = surface(
+        scenarios=40,
+        seed=seed,
+        noise=0.1,
+        missing=frozenset(pair for pair in pairs if rng.random() < 0.2 or pair[0] == "s3"),
+        failing=frozenset({("*", "c0"), *(pair for pair in pairs if rng.random() < 0.05)}),
+        always={f"s{s}": (f"c{s % 12}",) for s in range(0, 40, 3)},
+    )
+    rules = RaceRules(
+        explore=(rng.randrange(2, 6), 2, 1),
+        hopeless=rng.choice([1.05, 1.15]),
+        neighbours=rng.randrange(1, 4),
+        portfolio_most=rng.randrange(2, 8),
+        refine=rng.randrange(1, 5),
+    )
+    race, plain = Race(there.problem, rules), PlainRace(there.problem, rules)
+    times, kept, spent = Times(), list[Visit](), rng.choice([0.0, 0.7])
+    names = set()
+    while (planned := race.next_round(times, spent)) is not None:
+        assert planned == plain.next_round(times, spent)
+        names.add(planned.name.split()[0])
+        done = [task for task in planned.tasks if rng.random() < 0.7] or planned.tasks[:1]
+        for visit in map(there.visit, done):
+            times.add(visit)
+            kept.append(visit)
+        if rng.random() < 0.3:
+            times.withdraw(kept.pop(rng.randrange(len(kept))))
+    assert plain.next_round(times, spent) is None
+    assert "portfolio" in names

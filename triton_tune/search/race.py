@@ -1,0 +1,185 @@
+"""The race: sweeps a few scenarios that differ, and times the best configs of these everywhere."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_tune.core.problem import PlannedVisit, SearchProblem, ShapeKey, Times
+from triton_tune.search.neighbours import Distances
+from triton_tune.search.portfolio import ABSENT, cover
+from triton_tune.search.rounds import REPEATS, Round, visits
+from triton_tune.search.seen import Seen
+
+Mask = npt.NDArray[np.bool_]
+ASKED_AT_ONCE = 16  # neighbours
+Rows = npt.NDArray[np.intp]  # numbers of scenarios
+
+
+@dataclass(frozen=True)
+class RaceRules:
+    """The limits of a race's exploration.
+
+    A config is hopeless in a scenario if it was slow in all of the nearest scenarios that tried it.
+    """
+
+    # The number of scenarios to sweep first. The entries are for the most frequent shape of the most frequent
+    # family, for that of every other family, and for every other shape (there without hopeless configs).
+    explore: tuple[int, int, int] = (24, 8, 4)
+    explore_share: float = 0.6  # exploring ends at this share of the budget
+    hopeless: float = 1.15  # a config is slow above this slowdown
+    neighbours: int = 5  # the number of nearest scenarios
+    portfolio_loss: float = 0.002  # the portfolio is large enough when it loses at most this,
+    portfolio_most: int = 32  # or has so many configs
+    again: float = 1.3  # a config of the portfolio is timed again up to this slowdown
+    refine: int = 16  # the number of scenarios to sweep in each further round
+
+
+class Race:
+    """Sweeps a few scenarios that differ, chooses a portfolio of configs there, and times it everywhere.
+
+    With the time that is left, it sweeps the scenarios farthest from the swept ones, and the portfolio grows.
+    It ends early if no config is left that might win.
+    """
+
+    def __init__(self, problem: SearchProblem, rules: RaceRules | None = None) -> None:
+        self._problem = problem
+        self._rules = rules or RaceRules()
+        self._seen = Seen(problem)
+        self._scenarios = self._seen.scenarios
+        self._numbers = {scenario: number for number, scenario in enumerate(self._scenarios)}
+        self._distances = Distances(problem)
+        self._between = self._distances.matrix(self._scenarios, self._scenarios)
+        self._families = self._nearest_of_families()
+        self._first, self._second = self._sweeps()
+
+    def next_round(self, times: Times, spent: float) -> Round | None:
+        rules, seen = self._rules, self._seen
+        seen.update(times)
+        untried = seen.candidates & (seen.repeats == 0)
+        if spent < rules.explore_share:
+            tasks = self._visits(times, untried, "families", self._first)
+            if tasks:
+                return Round("explore families", tasks, rules.explore_share)
+        promising = untried & ~self._hopeless(untried)
+        if spent < rules.explore_share:
+            tasks = self._visits(times, promising, "shapes", self._second)
+            if tasks:
+                return Round("explore shapes", tasks, rules.explore_share)
+        swept = np.flatnonzero((seen.repeats > 0).any(axis=1) & ~promising.any(axis=1))
+        portfolio = self._portfolio(swept)
+        for repeat in range(1, REPEATS + 1):
+            due = self._due(portfolio, repeat)
+            tasks = self._visits(times, due, f"portfolio/{repeat}/{len(swept)}")
+            if tasks:
+                return Round(f"portfolio of {portfolio.sum()}, repeat {repeat}", tasks)
+        # Where no config has a time yet, hopeless configs are tried, too.
+        left = np.where(seen.has_time[:, None], promising, untried)
+        unsure = left.any(axis=1)
+        chosen = self._distances.farthest_first(
+            self._names(np.flatnonzero(unsure)), rules.refine, self._names(swept[~unsure[swept]])
+        )
+        tasks = self._visits(times, left, f"refine/{len(swept)}", [self._numbers[s] for s in chosen])
+        return Round("refine", tasks) if tasks else None
+
+    def _visits(
+        self, times: Times, due: Mask, shuffle: str, among: Iterable[int] | None = None
+    ) -> tuple[PlannedVisit, ...]:
+        """Visits to measure the cells `due`, in the scenarios `among` or in all."""
+        configs = np.array(self._seen.configs, dtype=object)
+        configs_of = {}
+        for number in range(len(due)) if among is None else among:
+            if due[number].any():
+                wanted = set(configs[due[number]])
+                scenario = self._scenarios[number]
+                configs_of[scenario] = [c for c in self._problem.candidates[scenario] if c in wanted]
+        return visits(self._problem, times, configs_of, shuffle)
+
+    def _portfolio(self, swept: Rows) -> Mask:
+        """The configs to time everywhere: a cover of the swept scenarios, and each variant's best config."""
+        problem, rules, seen = self._problem, self._rules, self._seen
+        slowdowns, weights = seen.slowdowns[swept], self._weights(swept)
+        possible = np.array(list(problem.configs.values()), dtype=np.int64)
+        everywhere = np.flatnonzero((seen.repeats > 0).sum(axis=0) == possible)  # the portfolio so far
+        start, loss, most = everywhere.tolist(), rules.portfolio_loss, rules.portfolio_most
+        chosen = list(cover(slowdowns, weights, start=start, loss=loss, most=most))
+        variants = [problem.variants[config] for config in seen.configs]
+        lost = weights @ np.log(np.minimum(slowdowns, ABSENT))
+        for variant in dict.fromkeys(variants):
+            columns = [column for column, other in enumerate(variants) if other == variant]
+            if not set(columns) & set(chosen):
+                chosen.append(min(columns, key=lost.__getitem__))
+        portfolio = np.zeros(len(seen.configs), dtype=bool)
+        portfolio[chosen] = True
+        return portfolio
+
+    def _sweeps(self) -> tuple[list[int], list[int]]:
+        """The scenarios to sweep first: those with all candidates, and those without hopeless configs."""
+        problem = self._problem
+        shapes: dict[ShapeKey, list[str]] = {}
+        for scenario in self._scenarios:
+            shapes.setdefault(problem.shape(scenario), []).append(scenario)
+        families = Counter(problem.family(scenario) for scenario in self._scenarios)
+        main, other, rest = self._rules.explore
+        first: list[str] = []
+        second: list[str] = []
+        begun: set[ShapeKey] = set()
+        for scenarios in sorted(shapes.values(), key=len, reverse=True):
+            family = problem.family(scenarios[0])
+            if family in begun:
+                second += self._distances.farthest_first(scenarios, rest)
+                continue
+            count = main if family == families.most_common(1)[0][0] else other
+            begun.add(family)
+            first += self._distances.farthest_first(scenarios, count)
+        return [self._numbers[s] for s in first], [self._numbers[s] for s in second]
+
+    def _nearest_of_families(self) -> list[tuple[Rows, Rows]]:
+        """For each family its scenarios, and for each of these the others [scenario, rank], nearest first."""
+        families: dict[ShapeKey, list[int]] = {}
+        for number, scenario in enumerate(self._scenarios):
+            families.setdefault(self._problem.family(scenario), []).append(number)
+        found = []
+        for members in map(np.array, families.values()):
+            between = self._between[np.ix_(members, members)]
+            np.fill_diagonal(between, -1.0)  # each is the first of its own row
+            found.append((members, members[between.argsort(axis=1, kind="stable")[:, 1:]]))
+        return found
+
+    def _hopeless(self, untried: Mask) -> Mask:
+        """Which untried configs were slow or failed wherever this family's nearest scenarios tried them."""
+        enough = self._rules.neighbours
+        tried = self._seen.repeats > 0
+        fast = tried & (self._seen.slowdowns <= self._rules.hopeless)
+        hopeless = np.zeros_like(untried)
+        for members, nearest in self._families:
+            rows, configs = np.nonzero(untried[members])  # the cells that ask the neighbours
+            found = np.zeros(len(rows), dtype=np.intp)  # neighbours that tried the config
+            for rank in range(0, nearest.shape[1], ASKED_AT_ONCE):
+                asked = nearest[rows, rank : rank + ASKED_AT_ONCE], configs[:, None]
+                order = found[:, None] + tried[asked].cumsum(axis=1)
+                promising = (fast[asked] & (order <= enough)).any(axis=1)
+                found = order[:, -1]
+                slow = ~promising & (found >= enough)
+                hopeless[members[rows[slow]], configs[slow]] = True
+                left = ~promising & ~slow
+                rows, configs, found = rows[left], configs[left], found[left]
+        return hopeless
+
+    def _weights(self, swept: Rows) -> npt.NDArray[np.float64]:
+        """For each swept scenario the number of scenarios to which it is the nearest."""
+        nearest = self._between[swept].argmin(axis=0) if len(swept) else np.array([], dtype=np.intp)
+        return np.bincount(nearest, minlength=len(swept)).astype(np.float64)
+
+    def _due(self, portfolio: Mask, repeat: int) -> Mask:
+        """The cells to time for this repeat: of the portfolio, and of others that may be the best."""
+        seen, rules = self._seen, self._rules
+        limits = np.where(portfolio, rules.again, rules.hopeless)
+        wanted = portfolio if repeat == 1 else seen.slowdowns <= limits
+        due: Mask = seen.candidates & (wanted | seen.always) & (seen.repeats == repeat - 1)
+        return due
+
+    def _names(self, numbers: Rows) -> Sequence[str]:
+        return [self._scenarios[number] for number in numbers]
