@@ -74,7 +74,8 @@ def choose(
                         return SPLIT_M64_T128_W4_S2
                     return QBLOCK_M64_T32_W4_S2
                 else:
-                    if head_size <= 128:
+                    decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
+                    if decode_slots <= 6:
                         return STREAM_K_M16_T128_W4_S2_P2_D1
                     return QBLOCK_M64_T32_W4_S2
         else:
@@ -117,7 +118,8 @@ def choose(
                     else:
                         if queries_per_kv <= 3:
                             return SEGMENTED_M16_T64_N16_W4_S2
-                        if head_size <= 128:
+                        decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
+                        if decode_slots <= 8:
                             return STREAM_K_M16_T128_W4_S2_D1
                         return QBLOCK_M64_T32_W4_S2
             else:
@@ -140,9 +142,12 @@ def choose(
                     return SEGMENTED_M16_T32_N32_W2_S3
                 return SEGMENTED_M16_T64_N64_W4_S3
             else:
-                if head_size > 128:
+                if head_size > 192:
                     return SEGMENTED_M16_T32_N32_W2_S3
                 decode_programs = num_seqs * num_kv_heads
                 if decode_programs <= 16:
                     return SEGMENTED_M64_T64_N16_W4_S3
-                return STREAM_K_M16_T128_W4_S2_D1
+                decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
+                if decode_slots <= 8:
+                    return STREAM_K_M16_T128_W4_S2_D1
+                return QBLOCK_M64_T32_W4_S2

@@ -108,7 +108,7 @@ def num_segments(
                                 num_segments = 32
                             else:
                                 num_segments = 64
-                        elif head_size > 128:
+                        elif head_size > 192:
                             num_segments = 32
                         else:
                             decode_programs = num_seqs * num_kv_heads
