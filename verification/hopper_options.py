@@ -16,7 +16,7 @@ import torch
 
 from attn_kernels import Config
 from attn_kernels.core.errors import brief
-from attn_kernels.kernels import hopper_gate
+from attn_kernels.kernels import hopper_gate, hopper_limits
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch, HeadLayout, varlen
 from benchmarks.common import environment
@@ -88,8 +88,7 @@ def cases(rounds: int, seed: int, chosen: tuple[Config, ...]) -> Iterator[Verify
 
 def refusal(config: Config, batch: Batch, features: LaunchFeatures) -> str | None:
     """Return why the kernel refuses a case; None where it takes it."""
-    hopper = hopper_gate.hopper_module()
-    if hopper is None:
+    if hopper_gate.hopper_module() is None:
         return "Triton's Gluon does not support it"
     names = {
         "window": features.window is not None,
@@ -99,15 +98,14 @@ def refusal(config: Config, batch: Batch, features: LaunchFeatures) -> str | Non
         "fp8": features.fp8,
         "scales": bool(features.scales),
     }
-    missing = {name for name, given in names.items() if given} - hopper.OPTIONS[config.variant]
+    missing = {name for name, given in names.items() if given} - hopper_limits.OPTIONS[config.variant]
     if missing:
         return f"it lacks {', '.join(sorted(missing))}"
     layout = batch.layout
     ratio = layout.num_query_heads // layout.num_kv_heads
-    why: str | None = hopper.why_not_shape(
+    return hopper_limits.why_not_shape(
         config, layout.head_size, batch.block_size, ratio, 1 if features.fp8 else 2
     )
-    return why
 
 
 def run_case(case: VerifyCase, device: torch.device, tally: Tally) -> None:

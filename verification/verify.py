@@ -12,7 +12,7 @@ import torch
 
 from attn_kernels import Config, Lengths
 from attn_kernels.choose.heuristic import choose_for_device
-from attn_kernels.choose.mixed import SERIES, WHOLE, choose_mixed, mixed_features
+from attn_kernels.choose.mixed import SERIES, WHOLE, choose_mixed
 from attn_kernels.core.config import complete
 from attn_kernels.core.errors import brief, exceeds_device
 from attn_kernels.measure.batches import ScoreOptions
@@ -70,7 +70,7 @@ def choices(case: VerifyCase, device: torch.device) -> set[Config]:
         parts = [Lengths.of(batch.query_lens, batch.context_lens)]
     found = [chosen(choose_for_device(device), part, batch.model) for part in parts]
     if len(parts) > 1:
-        way = complete(choose_mixed(device)(**mixed_features(batch.parts, batch.model)))
+        way = complete(choose_mixed(device)(**batch.mixed_features))
         if way == WHOLE:
             return {configs.chosen(batch, device)}
         found += [] if way == SERIES else [way]

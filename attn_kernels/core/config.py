@@ -50,7 +50,7 @@ class Config(NamedTuple):
     num_stages: int = 2  # of the loop over full tiles
     programs_per_sm: int = 1  # programs a multiprocessor of ``static_grid`` and ``stream_k``
     # 1 lets ``qblock`` load keys and values through tensor descriptors (TMA) where the GPU is a Hopper and
-    # the layer allows it (``kernels.hopper.why_not``); elsewhere it launches as with 0.
+    # the layer allows it (``kernels.hopper_limits.why_not``); elsewhere it launches as with 0.
     descriptors: int = 0
     bypass_l1: int = 0  # 1 loads keys and values past the L1 cache
     max_registers: int = 0  # of a thread; NVIDIA only, ignored elsewhere. 0 leaves it to the compiler

@@ -33,7 +33,9 @@ class Model:
         if self.sliding_window is not None:
             check_int("sliding_window", self.sliding_window, 1)
         if self.fp8_queries and self.kv_element_size > 1:
-            raise ValueError(f"fp8_queries is True, but cache_dtype is {self.cache_dtype}: fp8 caches are needed")
+            raise ValueError(
+                f"fp8_queries is True, but cache_dtype is {self.cache_dtype}: fp8 caches are needed"
+            )
         if self.cache_dtype == self.dtype:  # two spellings of one model must be equal
             object.__setattr__(self, "cache_dtype", None)
 

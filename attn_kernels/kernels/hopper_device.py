@@ -6,10 +6,10 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
-from attn_kernels.kernels import arguments
+from attn_kernels.kernels import arguments, hopper_limits
 
-UNIT = gl.constexpr(8)  # two-byte elements in a 16-byte access: the unit of query and output strides
-COLUMNS = gl.constexpr(64)  # two-byte elements in a row of 128 bytes, the widest swizzle
+UNIT = gl.constexpr(hopper_limits.UNIT)
+COLUMNS = gl.constexpr(hopper_limits.COLUMNS)
 LOG2_E = gl.constexpr(arguments.LOG2_E)
 GROUP_ROWS = gl.constexpr(64)  # rows of a warpgroup: one wgmma
 MESSAGES = gl.constexpr(2)  # on their way from a copying warp to computing warpgroups
@@ -221,9 +221,9 @@ def copy_tile(
 def zero_rows(v_smem, stage, first, stop):
     """Zero the values of a tile that no query sees, because a zero weight does not hide a NaN.
 
-    They are the rows before ``first`` and from ``stop`` on. Both warpgroups of prompts write the same numbers,
-    so neither has to wait for the other. They must zero a tile once: a second pass of one could be undone by
-    the first pass of the other, which writes back the rows that it keeps.
+    They are the rows before ``first`` and from ``stop`` on. Both warpgroups of prompts write the same
+    numbers, so neither has to wait for the other. They must zero a tile once: a second pass of one could be
+    undone by the first pass of the other, which writes back the rows that it keeps.
     """
     CHUNK: gl.constexpr = 16
     LINE: gl.constexpr = v_smem.layout.swizzle_byte_width // 2

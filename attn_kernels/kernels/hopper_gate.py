@@ -4,12 +4,14 @@ import importlib
 from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, OfPlan, Plan
+from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.arguments import CU_SEQLENS_Q
 from attn_kernels.kernels.schedule import bind_schedule
 from attn_kernels.kernels.scratch import Scratch, ScratchSizes
@@ -31,7 +33,7 @@ def hopper_for(device: torch.device) -> ModuleType | None:
     return hopper if hopper is not None and hopper.serves(device) else None
 
 
-def _chosen_by(config: Config | None) -> bool:
+def _chosen_by(config: Config | None) -> TypeGuard[Config]:
     """Return whether a config asks for the kernel: with descriptors, or as ``pod``."""
     return config is not None and bool(config.descriptors or config.decode_tile)
 
@@ -41,7 +43,7 @@ def take_schedule(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
     hopper = hopper_for(scratch.device)
     if hopper is None or not _chosen_by(sizes.config):
         return ()
-    roles = hopper.roles_of(sizes.config, sizes.queries_per_kv)
+    roles = hopper_limits.roles_of(sizes.config, sizes.queries_per_kv)
     return (scratch.schedule(roles.length(sizes.num_query_tokens, sizes.num_seqs), sizes),)
 
 
@@ -54,7 +56,7 @@ def bind_schedules(plan: Plan, schedule: OfPlan, cu_decodes: OfPlan = CU_SEQLENS
     hopper = hopper_for(plan.device)
     if hopper is None or not _chosen_by(plan.config):
         return ()
-    roles = hopper.roles_of(plan.config, plan.model.queries_per_kv)
+    roles = hopper_limits.roles_of(plan.config, plan.model.queries_per_kv)
     return (bind_schedule(roles, schedule, CU_SEQLENS_Q, cu_decodes),)
 
 
@@ -68,6 +70,6 @@ def bind_hopper(
 ) -> tuple[Launch, ...]:
     """The launch for layers like this one; none if the kernel cannot compute them."""
     hopper = hopper_for(plan.device)
-    if hopper is None or not _chosen_by(plan.config) or hopper.why_not(plan, layer) is not None:
+    if hopper is None or not _chosen_by(plan.config) or hopper_limits.why_not(plan, layer) is not None:
         return ()
     return (hopper.bind(plan, layer, schedule, CU_SEQLENS_Q, cu_decodes, fragments),)

@@ -1,15 +1,12 @@
-"""The prompts' role of the Hopper kernel: two computing warpgroups and a copying warp.
+"""The prompts' role of the Hopper kernel: two computing warpgroups; ``hopper_prompt_copies`` feeds them.
 
 The programs share the Q-Blocks of ``schedule``, longest first. A Q-Block's 128 rows are consecutive query
-tokens of one sequence times the query heads that share one KV head; a warpgroup computes 64 of them. The
-copying warp takes a ticket, which is the number of a Q-Block and KV head. It sends what the warpgroups must
-know of it, and copies keys and values through TMA into a ring in shared memory. It begins the next Q-Block
-while the warpgroups finish the last. A warpgroup multiplies the values of a tile while it computes the
-softmax of the next (FlashAttention-3, arXiv 2407.08608, section 3.2). The tiles run from the last, which
-holds the diagonal, to the first.
-"""
+tokens of one sequence times the query heads that share one KV head; a warpgroup computes 64 of them. It
+multiplies the values of a tile while it computes the softmax of the next (FlashAttention-3, arXiv 2407.08608,
+section 3.2). The tiles run from the last, which holds the diagonal, to the first.
 
-from typing import Any, NamedTuple
+fp8 keys are multiplied as they are. A query is then a sum of two fp8 numbers, which is exact, or one.
+"""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -20,239 +17,24 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from attn_kernels.kernels import schedule
 from attn_kernels.kernels.hopper_device import (
     GROUP_ROWS,
     LOG2_E,
     UNIT,
-    copy_tile,
     exp2,
     float_of,
-    load_pages,
     mask_scores,
     receive,
     rescale_in_place,
     rescale_rows,
     round_weights,
     row_offsets,
-    send,
     softmax_step,
     sum_thread,
     tanh,
-    thread_barrier,
     view_memory,
     zero_rows,
 )
-
-BLOCK_M = gl.constexpr(schedule.BLOCK_M)
-
-
-class PromptBlock(NamedTuple):
-    """A Q-Block of a prompt; the fields of a message."""
-
-    kv_head: Any
-    first_token: Any  # within the batch
-    num_queries: Any  # query tokens
-    first_limit: Any  # the last key that its first query sees
-    num_keys: Any  # of the sequence
-    num_tiles: Any  # that its last query sees; 0 in the last message
-
-
-PROMPT_FIELDS = gl.constexpr(len(PromptBlock._fields))
-
-
-@gluon.jit
-def load_q_block(batch, ticket, HEADS: gl.constexpr, TILE_SIZE: gl.constexpr):
-    """The PromptBlock of a ticket, and its sequence."""
-    BLOCK_Q: gl.constexpr = BLOCK_M // HEADS
-    q_blocks_ptr, _, num_kv_heads, cu_seqlens_q_ptr, seqused_k_ptr = batch
-    seq = gl.load(q_blocks_ptr + 2 * (ticket // num_kv_heads))
-    first_query = gl.load(q_blocks_ptr + 2 * (ticket // num_kv_heads) + 1)
-    seq_start = gl.load(cu_seqlens_q_ptr + seq)
-    query_len = gl.load(cu_seqlens_q_ptr + seq + 1) - seq_start
-    num_keys = gl.load(seqused_k_ptr + seq)
-    num_queries = gl.minimum(query_len - first_query, BLOCK_Q)
-    first_limit = num_keys - query_len + first_query
-    num_tiles = (first_limit + num_queries - 1) // TILE_SIZE + 1
-    first_token = seq_start + first_query
-    return PromptBlock(ticket % num_kv_heads, first_token, num_queries, first_limit, num_keys, num_tiles), seq
-
-
-@gluon.jit
-def first_key(block, window):
-    """The first key that a query of the block sees."""
-    key = block.first_limit * 0
-    if window is not None:
-        key = gl.maximum(block.first_limit - window + 1, 0)
-    return key
-
-
-@gluon.jit
-def wait_for_stage(ring, index):
-    """Wait until the ring's stage for tile number ``index`` is free; return the stage and its barrier."""
-    full, empty = ring[2], ring[3]
-    STAGES: gl.constexpr = full.shape[0]
-    mbarrier.wait(empty.index(index % STAGES), (index // STAGES) & 1 ^ 1)
-    return index % STAGES, full.index(index % STAGES)
-
-
-@gluon.jit
-def copy_heads(
-    descs, smems, stage, barrier, pages, tile, first_box, last_box, place, PAGE_SIZE: gl.constexpr
-):
-    """Start the copies of a tile into the chunks of its columns."""
-    desc, tail_desc = descs
-    BOX: gl.constexpr = desc.block_shape[0]
-    page_rows, first_row, column = place
-    for chunk in gl.static_range(len(smems)):
-        smem = smems[chunk]
-        at = (page_rows, first_row, column)
-        if smem.shape[2] >= desc.block_shape[1]:
-            copy_tile(desc, smem, stage, barrier, pages, tile, first_box, last_box, at, PAGE_SIZE, BOX)
-        else:
-            copy_tile(tail_desc, smem, stage, barrier, pages, tile, first_box, last_box, at, PAGE_SIZE, BOX)
-        column += smem.shape[2]
-
-
-@gluon.jit
-def produce_prompts(
-    caches,
-    ring,
-    raw_ring,
-    mail,
-    counters_ptr,
-    batch,
-    window,
-    HEADS: gl.constexpr,
-    HEAD_SIZE: gl.constexpr,
-    PAGE_SIZE: gl.constexpr,
-):
-    """The copying warp. A stage holds the keys of one tile and the values of the tile before.
-
-    The warpgroups multiply both at the same time, so one barrier announces them and one frees them. fp8 values
-    arrive in a ring of their own, ``raw_ring``, and ``convert_values`` brings them to the stages.
-    """
-    k_desc, v_desc, k_tail, v_tail, k_steps, v_steps, block_table_ptr, stride_table = caches
-    k_descs = (k_desc, k_tail)
-    v_descs = (v_desc, v_tail)
-    k_smem = ring[0]
-    v_smem = ring[1]
-    if raw_ring is not None:
-        raw_v = raw_ring[0]
-    TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
-    BOX: gl.constexpr = k_desc.block_shape[0]
-    BOXES: gl.constexpr = TILE_SIZE // BOX
-    TILE_BYTES: gl.constexpr = TILE_SIZE * HEAD_SIZE * k_smem[0].dtype.primitive_bitwidth // 8
-    STAGE_BYTES: gl.constexpr = TILE_BYTES if raw_ring is not None else 2 * TILE_BYTES  # by its barrier
-    k_page_rows, k_head_rows, k_head_columns = k_steps
-    v_page_rows, v_head_rows, v_head_columns = v_steps
-    num_tickets = gl.load(batch[1]) * batch[2]
-    ticket = gl.atomic_add(counters_ptr, 1)
-    number = ticket * 0
-    base = ticket * 0  # stages used for earlier Q-Blocks
-    while ticket < num_tickets:
-        next_ticket = gl.atomic_add(counters_ptr, 1)
-        block, seq = load_q_block(batch, ticket, HEADS, TILE_SIZE)
-        send(mail, number, block)
-        tile = block.num_tiles - 1
-        num_tiles = block.num_tiles
-        first_box = None
-        if window is not None:
-            first_box = first_key(block, window) // BOX
-            num_tiles -= first_key(block, window) // TILE_SIZE
-        row_ptr = block_table_ptr + seq.to(gl.int64) * stride_table
-        k_place = (k_page_rows, block.kv_head * k_head_rows, block.kv_head * k_head_columns)
-        v_place = (v_page_rows, block.kv_head * v_head_rows, block.kv_head * v_head_columns)
-        last_box = (block.first_limit + block.num_queries - 1) // BOX
-        pages = load_pages(row_ptr, tile, first_box, last_box, PAGE_SIZE, BOX, BOXES)
-        stage, barrier = wait_for_stage(ring, base)
-        mbarrier.expect(barrier, TILE_BYTES)
-        copy_heads(k_descs, k_smem, stage, barrier, pages, tile, first_box, last_box, k_place, PAGE_SIZE)
-        for i in range(1, num_tiles):
-            tile = block.num_tiles - 1 - i
-            next_pages = load_pages(row_ptr, tile, first_box, last_box, PAGE_SIZE, BOX, BOXES)
-            if raw_ring is not None:
-                at, v_barrier = wait_for_stage(raw_ring, base - number + i - 1)
-                mbarrier.expect(v_barrier, TILE_BYTES)
-                copy_heads(
-                    v_descs, raw_v, at, v_barrier, pages, tile + 1, first_box, last_box, v_place, PAGE_SIZE
-                )
-            stage, barrier = wait_for_stage(ring, base + i)
-            mbarrier.expect(barrier, STAGE_BYTES)
-            copy_heads(
-                k_descs, k_smem, stage, barrier, next_pages, tile, first_box, last_box, k_place, PAGE_SIZE
-            )
-            if raw_ring is None:
-                copy_heads(
-                    v_descs, v_smem, stage, barrier, pages, tile + 1, first_box, last_box, v_place, PAGE_SIZE
-                )
-            pages = next_pages
-        tile = block.num_tiles - num_tiles
-        if raw_ring is not None:
-            at, v_barrier = wait_for_stage(raw_ring, base - number + num_tiles - 1)
-            mbarrier.expect(v_barrier, TILE_BYTES)
-            copy_heads(v_descs, raw_v, at, v_barrier, pages, tile, first_box, last_box, v_place, PAGE_SIZE)
-            stage, barrier = wait_for_stage(ring, base + num_tiles)
-            mbarrier.arrive(barrier, count=1)
-        else:
-            stage, barrier = wait_for_stage(ring, base + num_tiles)
-            mbarrier.expect(barrier, TILE_BYTES)
-            copy_heads(v_descs, v_smem, stage, barrier, pages, tile, first_box, last_box, v_place, PAGE_SIZE)
-        base += num_tiles + 1
-        number += 1
-        ticket = next_ticket
-    send(mail, number, PromptBlock(0, 0, 0, 0, 0, 0))
-    # The last program to draw a ticket leaves zeros for the next launch.
-    if gl.atomic_add(counters_ptr + 1, 1) == gl.num_programs(0) - 1:
-        gl.store(counters_ptr, 0)
-        gl.store(counters_ptr + 1, 0)
-
-
-@gluon.jit
-def convert_chunk(raw, smem):
-    """Convert [rows, columns] of shared memory; a thread reads 8 bytes and writes 16 at a time."""
-    ROWS: gl.constexpr = min(4096 // smem.shape[1], smem.shape[0])
-    THREADS: gl.constexpr = smem.shape[1] // UNIT
-    layout: gl.constexpr = gl.BlockedLayout([1, UNIT], [32 // THREADS, THREADS], [4, 1], [1, 0])
-    for part in gl.static_range(smem.shape[0] // ROWS):
-        smem.slice(part * ROWS, ROWS).store(raw.slice(part * ROWS, ROWS).load(layout).to(smem.dtype))
-
-
-@gluon.jit
-def convert_values(raw_ring, ring, mail, window):
-    """The warpgroup that converts fp8 values, tile after tile of one ring to the other's."""
-    raw_v, raw_full, raw_empty = raw_ring[0], raw_ring[2], raw_ring[3]
-    v_smem = ring[1]
-    RAW_STAGES: gl.constexpr = raw_full.shape[0]
-    TILE_SIZE: gl.constexpr = v_smem[0].shape[1]
-    block = receive_block(mail, 0)
-    number = block.num_tiles * 0
-    base = block.num_tiles * 0  # stages used for earlier Q-Blocks
-    while block.num_tiles > 0:
-        num_tiles = block.num_tiles - first_key(block, window) // TILE_SIZE
-        stage, barrier = wait_for_stage(ring, base)  # of keys alone
-        mbarrier.arrive(barrier, count=1)
-        for i in range(1, num_tiles + 1):
-            tile = base - number + i - 1  # one stage of each Q-Block has no values
-            raw_stage = tile % RAW_STAGES
-            mbarrier.wait(raw_full.index(raw_stage), (tile // RAW_STAGES) & 1)
-            stage, barrier = wait_for_stage(ring, base + i)
-            for chunk in gl.static_range(len(v_smem)):
-                convert_chunk(raw_v[chunk].index(raw_stage), v_smem[chunk].index(stage))
-            fence_async_shared()
-            thread_barrier()  # all threads convert, one tells the others
-            mbarrier.arrive(raw_empty.index(raw_stage), count=1)
-            mbarrier.arrive(barrier, count=1)
-        base += num_tiles + 1
-        number += 1
-        block = receive_block(mail, number)
-
-
-@gluon.jit
-def receive_block(mail, number):
-    """The PromptBlock of message number ``number``."""
-    kv_head, first_token, num_queries, first_limit, num_keys, num_tiles = receive(mail, number)
-    return PromptBlock(kv_head, first_token, num_queries, first_limit, num_keys, num_tiles)
 
 
 @gluon.jit
@@ -362,9 +144,7 @@ def consume_prompts(
     STAGES: gl.constexpr = full.shape[0]
     TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
     CHUNKS: gl.constexpr = len(v_smem)
-    score_layout: gl.constexpr = gl.NVMMADistributedLayout(
-        [3, 0], [4, 1], [16, TILE_SIZE, 32 if FP8 else 16]
-    )
+    score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE_SIZE, 32 if FP8 else 16])
     first_acc_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, v_smem[0].shape[2], 16])
     weight_layout: gl.constexpr = gl.DotOperandLayout(0, first_acc_layout, 2)
     row_layout: gl.constexpr = gl.SliceLayout(1, score_layout)
@@ -446,9 +226,7 @@ def consume_prompts(
                 acc = warpgroup_mma(p, v_smem[chunk].index(stage), acc, is_async=True)
                 products = products + (acc,)  # type: ignore[assignment]  # noqa: RUF005
             scores = warpgroup_mma_wait(CHUNKS, [scores])
-            scores = add_bias(
-                scores, scoring, product_factor, slopes, row_limit, start - i * TILE_SIZE, FP8
-            )
+            scores = add_bias(scores, scoring, product_factor, slopes, row_limit, start - i * TILE_SIZE, FP8)
             masked = i < num_masked
             if window is not None:
                 masked = masked | (i >= left)

@@ -5,8 +5,6 @@ depends on the GPU and not on the batch, so a captured graph replays for other b
 Programs find their Q-Blocks by the cumulative Q-Block tensor, in prefill and decode alike.
 """
 
-from functools import cache as memoize
-
 import torch
 import triton
 import triton.language as tl
@@ -31,6 +29,7 @@ from attn_kernels.kernels.device_splits import (
     specialise_count_segments,
 )
 from attn_kernels.kernels.pages import search
+from attn_kernels.kernels.processors import multiprocessors
 from attn_kernels.kernels.qblock import bind_group
 from attn_kernels.kernels.query_tile import (
     attend_cache,
@@ -55,7 +54,6 @@ from attn_kernels.kernels.variant import ConfigGrid, Variant
 
 CU_Q_BLOCKS, *PARTIALS, NUM_SEGMENTS = map(of_workspace, range(5))
 NO_PARTIALS = {"partial_ptr": None, "max_ptr": None, "sum_ptr": None}
-INTERPRETED_PROCESSORS = 3  # multiprocessors in Triton's interpreter
 
 
 @triton.jit(**JIT_OPTIONS)
@@ -156,14 +154,6 @@ def static_grid_kernel(
                     row_sum,
                     const,
                 )
-
-
-@memoize
-def multiprocessors(device: torch.device) -> int:
-    """Multiprocessors (NVIDIA) or compute units (AMD) of a device."""
-    if device.type == "cpu":
-        return INTERPRETED_PROCESSORS
-    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 @triton.jit(**JIT_OPTIONS)

@@ -21,6 +21,7 @@ from attn_kernels.kernels.arguments import (
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
 from attn_kernels.kernels.hopper_gate import bind_hopper, bind_schedules, take_schedule
 from attn_kernels.kernels.linear_tiles import count_tiles, find_tile
+from attn_kernels.kernels.processors import multiprocessors
 from attn_kernels.kernels.query_tile import (
     attend_cache,
     first_tile,
@@ -30,7 +31,6 @@ from attn_kernels.kernels.query_tile import (
 )
 from attn_kernels.kernels.schedule import schedule_kernel
 from attn_kernels.kernels.scratch import Scratch, ScratchMaxima, ScratchSizes
-from attn_kernels.kernels.static_grid import multiprocessors
 from attn_kernels.kernels.stream_k_fragments import (
     fragment_index,
     is_last_to_arrive,

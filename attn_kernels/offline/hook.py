@@ -16,6 +16,7 @@ from attn_kernels.choose.mixed import WITHOUT_KERNEL, mixed_features, needs_part
 from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import Parts
 from attn_kernels.core.model import Model
+from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.arguments import without_descriptors
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.divide import divide_kernel
@@ -145,15 +146,13 @@ def jobs_of_hopper(job: HookJob) -> list[HookJob]:
     may_use = job.config.descriptors or (needs_parts(job.config) and job.config.variant not in WAYS)
     if not may_use or job.target != "sm_90":
         return []
-    from attn_kernels.kernels import hopper  # not at import: Gluon is experimental
-
-    heads = [head_size for head_size in hopper.HEAD_SIZES[::-1] if head_size <= job.head_size]
+    heads = [head_size for head_size in hopper_limits.HEAD_SIZES[::-1] if head_size <= job.head_size]
     groups = [job.queries_per_kv, *(group for group in (32, 16, 8, 4, 2, 1) if group < job.queries_per_kv)]
     element = 1 if "fp8" in job.features else BF16_BYTES
-    if not hopper.OPTIONS[job.config.variant].issuperset(job.features):
+    if not hopper_limits.OPTIONS[job.config.variant].issuperset(job.features):
         return []
     for head_size, group in product(heads, groups):
-        if hopper.why_not_shape(job.config, head_size, PAGE_SIZE, group, element) is None:
+        if hopper_limits.why_not_shape(job.config, head_size, PAGE_SIZE, group, element) is None:
             return [job._replace(head_size=head_size, queries_per_kv=group)]
     return []
 

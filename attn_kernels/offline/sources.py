@@ -8,6 +8,7 @@ from triton.runtime.jit import JITFunction
 
 from attn_kernels.core import checks
 from attn_kernels.core.config import Config
+from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.arguments import (
     E4M3_CAPABILITY,
     INDEX_POINTERS,
@@ -102,8 +103,8 @@ def sources(config: Config, shape: CompileShape) -> dict[str, KernelSource]:
         from attn_kernels.kernels import hopper  # not at import: Gluon is experimental
 
         tile = (shape.head_size, shape.block_size, shape.queries_per_kv, _cache_bytes(shape))
-        computed = hopper.OPTIONS[config.variant].issuperset(shape.features)
-        if computed and hopper.why_not_shape(config, *tile) is None:
+        computed = hopper_limits.OPTIONS[config.variant].issuperset(shape.features)
+        if computed and hopper_limits.why_not_shape(config, *tile) is None:
             return {
                 "schedule": _schedule_source(hopper, config, shape),
                 "hopper": _hopper_source(hopper, config, shape),
@@ -150,7 +151,7 @@ def _source(config: Config, special: Specialisation, shape: CompileShape) -> Ker
 
 def _schedule_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSource:
     """The kernel that computes the schedule of the Hopper kernel once a plan."""
-    values = (*hopper.roles_of(config, shape.queries_per_kv), CHUNK)
+    values = (*hopper_limits.roles_of(config, shape.queries_per_kv), CHUNK)
     names = schedule_kernel.arg_names[-len(values) :]
     return index_source(schedule_kernel, dict(zip(names, values, strict=True)), shape.target)
 
@@ -170,7 +171,9 @@ def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSo
     """The kernel that configs with ``descriptors`` and of ``pod`` launch on Hopper GPUs."""
     kernel = hopper.hopper_kernel
     cache_bytes = _cache_bytes(shape)
-    constants = hopper.constants(config, shape.head_size, shape.block_size, shape.queries_per_kv, cache_bytes)
+    constants: dict[str, Any] = hopper_limits.constants(
+        config, shape.head_size, shape.block_size, shape.queries_per_kv, cache_bytes
+    )
     wide, tail = hopper.box_columns(shape.head_size, cache_bytes)
     absent = [name for name, feature in HOPPER_FEATURES.items() if feature not in shape.features]
     absent += [] if "fp8" in shape.features and "scales" not in shape.features else ["v_scale"]

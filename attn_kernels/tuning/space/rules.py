@@ -9,6 +9,7 @@ from functools import cache
 
 from attn_kernels.choose.mixed import WITHOUT_KERNEL, needs_parts
 from attn_kernels.core.config import Config
+from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.hopper_gate import hopper_module
 from attn_kernels.kernels.registry import VARIANTS
@@ -131,13 +132,12 @@ def cache_element_size(shape: Shape) -> int:
 
 def descriptors_serve(config: Config, shape: Shape, gpu: Gpu) -> bool:
     """Return whether a config with ``descriptors`` or for mixed batches launches the Hopper kernel."""
-    hopper = hopper_module()
-    if hopper is None or gpu.arch != "sm_90":
+    if hopper_module() is None or gpu.arch != "sm_90":
         return False
     layout = shape.layout
     group = layout.num_query_heads // layout.num_kv_heads
     sizes = (layout.head_size, shape.block_size, group, cache_element_size(shape))
-    return hopper.why_not_shape(config, *sizes) is None
+    return hopper_limits.why_not_shape(config, *sizes) is None
 
 
 def shared_bytes(config: Config, shape: Shape, gpu: Gpu) -> int:

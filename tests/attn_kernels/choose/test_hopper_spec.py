@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_kernels.kernels import hopper
+from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.registry import VARIANTS
 from treegen.core import expr
 from treegen.core.problem import holds
@@ -43,6 +43,6 @@ def test_what_the_spec_allows_the_kernel_takes(config):
     shapes = product(HEAD_SIZES, (16, 24, 48, 256), (1, 7, 128, 129), (1, 2))
     for head_size, block_size, ratio, cache_bytes in shapes:
         if allowed(config, head_size, block_size, ratio, cache_bytes):
-            assert hopper.why_not_shape(config, head_size, block_size, ratio, cache_bytes) is None
+            assert hopper_limits.why_not_shape(config, head_size, block_size, ratio, cache_bytes) is None
             found.add((head_size, cache_bytes))
     assert {(64, 2), (80, 2), (96, 2), (128, 2), (128, 1)} <= found

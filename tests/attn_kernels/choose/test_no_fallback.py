@@ -13,7 +13,7 @@ from attn_kernels.core.checks import FP8
 from attn_kernels.core.config import Config, complete
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Layer
-from attn_kernels.kernels import hopper
+from attn_kernels.kernels import hopper_limits
 from attn_kernels.warmup.enumerate_launches import MODEL_FEATURES
 from attn_kernels.warmup.reachable import reachable
 
@@ -30,7 +30,7 @@ MULTIPROCESSORS = 132
 
 @pytest.fixture(autouse=True)
 def h200(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hopper, "multiprocessors", lambda device: MULTIPROCESSORS)
+    monkeypatch.setattr(hopper_limits, "multiprocessors", lambda device: MULTIPROCESSORS)
 
 
 def layer_of(model: Model, options: set[str]) -> Layer:
@@ -59,7 +59,7 @@ def layer_of(model: Model, options: set[str]) -> Layer:
 def why_not(config: Config, model: Model, options: set[str]) -> str | None:
     """The reason against the Hopper kernel; None if a launch of this config is of that kernel."""
     plan: Any = SimpleNamespace(config=config, model=model, device=torch.device("cuda", 0))
-    return hopper.why_not(plan, layer_of(model, options))
+    return hopper_limits.why_not(plan, layer_of(model, options))
 
 
 def models() -> Iterator[Model]:

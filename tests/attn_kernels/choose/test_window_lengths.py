@@ -16,7 +16,6 @@ from attn_kernels.planning.make import chosen
 from attn_kernels.tuning.scenarios.recorded import read_recorded
 
 MODEL = Model(32, 8, 128, 16, torch.bfloat16)
-POD = Config("pod", 128, 64, num_stages=3, decode_tile=128)
 
 sequences = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 3000)), min_size=1, max_size=6)
 windows = st.integers(1, 4000)

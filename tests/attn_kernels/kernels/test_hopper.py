@@ -11,7 +11,7 @@ from kernel_cases import assert_close, random_batch
 
 from attn_kernels import Config, Parts
 from attn_kernels.core.structures import Layer
-from attn_kernels.kernels import hopper
+from attn_kernels.kernels import hopper, hopper_limits
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.resources import SHARED_LIMITS
 from attn_kernels.testing.poisoned import run_poisoned
@@ -65,7 +65,7 @@ def why_not(
         block_size=block_size,
         **options,
     )
-    return hopper.why_not(plan_of(batch, config), layer_of(batch, **change(batch)))
+    return hopper_limits.why_not(plan_of(batch, config), layer_of(batch, **change(batch)))
 
 
 @pytest.mark.parametrize(
@@ -117,19 +117,19 @@ OPTIONS = {
 @pytest.mark.parametrize("config", [DESCRIPTORS, DECODES, BOTH], ids=str)
 def test_options_of_a_layer(config, option):
     why = why_not(head_size=128, config=config, change=OPTIONS[option])
-    assert why is None if option in hopper.OPTIONS[config.variant] else f"lacks {option}" in why
+    assert why is None if option in hopper_limits.OPTIONS[config.variant] else f"lacks {option}" in why
 
 
 def test_each_role_has_every_option():
-    assert hopper.OPTIONS["qblock"] == hopper.OPTIONS["stream_k"] >= set(OPTIONS)
-    assert hopper.OPTIONS["pod"] >= OPTIONS.keys() - {"fp8"}
+    assert hopper_limits.OPTIONS["qblock"] == hopper_limits.OPTIONS["stream_k"] >= set(OPTIONS)
+    assert hopper_limits.OPTIONS["pod"] >= OPTIONS.keys() - {"fp8"}
 
 
 @pytest.mark.parametrize("head_size", [*range(64, 257, 16)])
 @pytest.mark.parametrize("cache_bytes", [1, 2])
 def test_head_sizes_of_prompts(head_size, cache_bytes):
     """Multiples of 16; in fp8 caches, of 32."""
-    why = hopper.why_not_shape(DESCRIPTORS, head_size, 16, 4, cache_bytes)
+    why = hopper_limits.why_not_shape(DESCRIPTORS, head_size, 16, 4, cache_bytes)
     assert (why is None) == (head_size * cache_bytes % 32 == 0)
 
 
@@ -137,11 +137,11 @@ def test_head_sizes_of_prompts(head_size, cache_bytes):
 @pytest.mark.parametrize("config", [DECODES, DECODES._replace(programs_per_sm=2)], ids=str)
 def test_head_sizes_of_decodes(config, head_size):
     """Multiples of 16; in fp8 caches, of 128. Where a slot is not full, it always holds the same columns."""
-    assert hopper.why_not_shape(config, head_size, 16, 4, 2) is None
-    slots = hopper.constants(config, head_size, 16, 4, 2)["SLOTS"]
+    assert hopper_limits.why_not_shape(config, head_size, 16, 4, 2) is None
+    slots = hopper_limits.constants(config, head_size, 16, 4, 2)["SLOTS"]
     of_tile = 2 * -(-head_size // 64)
     assert slots > of_tile if head_size % 64 == 0 else slots % of_tile == 0 < slots
-    assert (hopper.why_not_shape(config, head_size, 16, 4, 1) is None) == (head_size % 128 == 0)
+    assert (hopper_limits.why_not_shape(config, head_size, 16, 4, 1) is None) == (head_size % 128 == 0)
 
 
 @pytest.mark.parametrize("head_size, element_size", [(64, 2), (80, 2), (112, 2), (192, 2), (96, 1), (256, 1)])
@@ -217,10 +217,12 @@ def test_a_view_of_a_cache_finds_every_element(order):
 def test_what_serves_fits_shared_memory(config):
     """And a config serves some shape; the bytes are those of the kernel's allocations."""
     served = set()
-    for head_size, block_size, heads in product(hopper.HEAD_SIZES, (16, 48, 256), (1, 4, 7, 16, 64, 128)):
-        if hopper.why_not_shape(config, head_size, block_size, heads) is not None:
+    for head_size, block_size, heads in product(
+        hopper_limits.HEAD_SIZES, (16, 48, 256), (1, 4, 7, 16, 64, 128)
+    ):
+        if hopper_limits.why_not_shape(config, head_size, block_size, heads) is not None:
             continue
-        chosen = hopper.constants(config, head_size, block_size, heads)
+        chosen = hopper_limits.constants(config, head_size, block_size, heads)
         rows, tile = chosen["ROWS"], chosen["DECODE_TILE"]
         in_prompts = 2 * chosen["STAGES"] * chosen["TILE_SIZE"] * head_size
         in_prompts += 128 * head_size if chosen["TILE_SIZE"] else 0
@@ -230,7 +232,7 @@ def test_what_serves_fits_shared_memory(config):
         assert rows == 0 or (rows >= heads and chosen["SLOTS"] > 2 * head_size // 64)
         assert block_size % chosen["BOX"] == 0
         assert all(size % chosen["BOX"] == 0 for size in (chosen["TILE_SIZE"], tile))
-        roles = hopper.roles_of(config, heads)
+        roles = hopper_limits.roles_of(config, heads)
         assert bool(roles.prompt_block_q) == (config.variant != "stream_k")
         assert bool(roles.decode_block_q) == bool(roles.decode_tile) == (config.variant != "qblock")
         assert roles.decode_block_q * heads <= rows and roles.prompt_block_q * heads <= 128
@@ -259,7 +261,7 @@ def test_attn_kernels_needs_no_gluon():
 @pytest.mark.parametrize("heads, decodes", [(4, True), (16, True), (17, False), (32, False)])
 def test_a_tile_without_room_for_the_heads_has_no_role(heads, decodes):
     """The schedule divides by a role's query tokens, whatever the layer."""
-    roles = hopper.roles_of(Config("stream_k", 16, 64, descriptors=1), heads)
+    roles = hopper_limits.roles_of(Config("stream_k", 16, 64, descriptors=1), heads)
     assert (roles.decode_tile > 0) == decodes
     assert not decodes or roles.decode_block_q == 16 // heads
-    assert hopper.roles_of(DESCRIPTORS, 200).prompt_block_q == 0
+    assert hopper_limits.roles_of(DESCRIPTORS, 200).prompt_block_q == 0

@@ -19,7 +19,7 @@ from triton.runtime.jit import JITFunction
 from attn_kernels.launch import direct
 from attn_kernels import Config, run
 from attn_kernels.core.structures import OfPlan
-from attn_kernels.kernels import arguments, hopper
+from attn_kernels.kernels import arguments, hopper_limits
 from attn_kernels.kernels.arguments import ONE_PROGRAM_OPTIONS
 from attn_kernels.kernels.divide import divide_kernel
 from attn_kernels.kernels.schedule import bind_schedule
@@ -106,7 +106,7 @@ for name in ("qblock_M128_T64_W8_S2_D1", "stream_k_M16_T64_W4_S2_D1", "pod_M128_
         batch = make_batch(*lens, **(shape | {"head_size": 64}))
         plan = batch.plan(config=config._replace(variant="qblock", block_m=16, descriptors=0, decode_tile=0))
         same = OfPlan(lambda plan: plan.cu_seqlens_q)
-        bound = bind_schedule(hopper.roles_of(config, 6), same, same, same)
+        bound = bind_schedule(hopper_limits.roles_of(config, 6), same, same, same)
         arguments = [one.value(plan) if isinstance(one, OfPlan) else one for one in bound.arguments]
         bound.kernel.device_caches.clear()
         bound.kernel[bound.grid(plan)](*arguments, **bound.options)
