@@ -18,6 +18,7 @@ LOG2_E = 1.4426950408889634
 VECTOR_BYTES = 16  # the widest access of one thread
 E4M3_CAPABILITY = (8, 9)  # Triton converts fp8 e4m3 on NVIDIA GPUs from this compute capability on
 LEAST_PAIRED = 32  # elements of a padded head, so that half of them fill a matrix instruction
+WIDEST_AS_GIVEN = 128  # columns of a head for which the tiles of the Hopper kernel fit without it
 
 # Integers that never specialise a kernel, so that no step and no other model compiles it again. Strides are
 # in units of query_unit or cache_unit elements, which is all that a wide load must know of them.
@@ -106,6 +107,13 @@ def head_padded(head_size: int) -> int:
     return max(16, 1 << (head_size - 1).bit_length())
 
 
+def without_descriptors(config: Config, head_size: int) -> Config:
+    """What a config launches where the Hopper kernel cannot: the same, with tiles that fit shared memory."""
+    if config.descriptors and head_padded(head_size) > WIDEST_AS_GIVEN:
+        config = config._replace(tile_size=64, num_stages=2)
+    return config._replace(descriptors=0)
+
+
 def compile_options(config: Config, vendor: str) -> dict[str, int | bool]:
     """Triton's own options of a config; ``vendor`` is "nvidia" or "amd"."""
     options: dict[str, int | bool] = {
@@ -152,6 +160,7 @@ def launch_constants(
         aligned: caches begin at multiples of 16 bytes.
         converts: caches are fp8, on an NVIDIA GPU whose instructions convert that.
     """
+    config = without_descriptors(config, head_size)
     block_m = config.block_m if block_m is None else block_m
     query_unit = math.gcd(VECTOR_BYTES // 2, *query_strides)
     cache_unit = math.gcd(VECTOR_BYTES // cache_bytes, *cache_strides)

@@ -4,6 +4,7 @@
     python -m attn_kernels.offline --target sm_90 --variant segmented --tile-size 64 --features window,fp8
     python -m attn_kernels.offline --target sm_90 gfx942 --config segmented_M16_T64_N8_W4_S3
     python -m attn_kernels.offline --target gfx942 --device-key amd_mi300x
+    python -m attn_kernels.offline --target sm_90 --config qblock_M128_T128_W8_S3_D1 --each-feature
 
 Exit codes: 0 all fit, 1 some do not fit or do not compile, 2 wrong use.
 """
@@ -52,6 +53,7 @@ def _parser() -> RaisingParser:
         type=_features,
         help=f"comma-separated: {', '.join(FEATURES)}, or all; none if not given",
     )
+    add("--each-feature", action="store_true", help="plain, with each feature alone, and with all")
     add("--head-sizes", type=int, nargs="+", default=[128], metavar="N")
     add("--block-size", type=int, default=16, metavar="N", help="tokens a page holds")
     add("--queries-per-kv", type=int, default=4, metavar="N")
@@ -105,11 +107,15 @@ def _configs(options: argparse.Namespace) -> list[Config]:
 
 def _cases(options: argparse.Namespace) -> list[KernelCase]:
     """Everything to compile. Raises ValueError, or RuntimeError if TRITON_INTERPRET is set."""
+    if options.each_feature and options.features is not None:
+        raise ValueError("--each-feature and --features are given, but only one of them can choose")
     if options.jobs < 1:
         raise ValueError(f"--jobs is {options.jobs}, but at least 1 is needed")
     features = [options.features or ()]
     if options.all and options.features is None:
         features.append(FEATURES)
+    if options.each_feature:
+        features = [(), *((name,) for name in FEATURES), FEATURES]
     dtype = {name: dtype for dtype, name in DTYPE_NAMES.items()}[options.dtype]
     sizes = (options.block_size, options.queries_per_kv, dtype)
     shapes = [

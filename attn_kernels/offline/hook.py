@@ -17,6 +17,7 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import Parts
 from attn_kernels.core.model import Model
 from attn_kernels.kernels import hopper_limits
+from attn_kernels.kernels.arguments import without_descriptors
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.divide import divide_kernel
 from attn_kernels.kernels.registry import VARIANTS
@@ -172,7 +173,7 @@ def attempt(job: HookJob) -> HookOutcome:
             check_config(job.config)
         mixed = needs_parts(job.config)
         kernels = {"divide": compile_divide(job.target)} if mixed else {}
-        plain = job._replace(config=job.config._replace(descriptors=0))
+        plain = job._replace(config=without_descriptors(job.config, job.head_size))
         for one in [*jobs_of_hopper(job), *([] if mixed else [plain])]:
             kernels |= compile_config(
                 one.config,

@@ -23,9 +23,9 @@ from benchmarks.attention.batch_sets import BATCH_SETS, select
 from benchmarks.attention.ceilings import measure_ceilings
 from benchmarks.attention.compare_batch import ComparisonSettings, compare_batch
 from benchmarks.attention.records import FASTEST_RIVAL, RIVALS, Records, ours_failed, write_records
-from benchmarks.attention.vllm_job import VllmJob
+from benchmarks.attention.vllm_job import TRITON_PEERS, VllmJob
 from benchmarks.common import configs, environment
-from benchmarks.common.implementations import PEERS_FOLDER, Implementation, Ours, Sdpa, load_peers
+from benchmarks.common.implementations import PEERS, PEERS_FOLDER, Implementation, Ours, Sdpa, load_peers
 from benchmarks.common.more_rivals import MORE_PEERS_FOLDER, MORE_RIVALS, load_more_peers
 from benchmarks.common.space import SPACES, Candidates, candidates
 from triton_tune.processes.compile_ahead import compile_in_parallel
@@ -59,8 +59,7 @@ def load_implementations(
     args: argparse.Namespace, device: torch.device
 ) -> tuple[list[Implementation], list[str]]:
     """Return ours first, then each rival that loads; and a line for each rival that does not."""
-    runnable = ("fa3", "vllm_triton") if device.type == "cuda" else ("vllm_triton",)
-    peers, problems = load_peers(args.peers, runnable)
+    peers, problems = load_peers(args.peers, tuple(PEERS) if device.type == "cuda" else TRITON_PEERS)
     skipped = [name for name in args.skip.split(",") if name]
     for name in skipped:
         if name not in RIVALS:
@@ -110,13 +109,15 @@ class VariantSweep:
         return candidates_by_variant
 
 
-def compile_jobs(batches: Sequence[Batch], sweep: VariantSweep, vllm: Path | None) -> list[Job]:
-    """Return the launches that compile every kernel of a run; `vllm` is the folder of peers.py."""
+def compile_jobs(
+    batches: Sequence[Batch], sweep: VariantSweep, triton_peers: Sequence[tuple[Path, str]] = ()
+) -> list[Job]:
+    """Return the launches that compile every kernel of a run; each peer is a folder and a function there."""
     jobs: list[Job] = []
     for batch in batches:
         tried = [config for space in sweep.space(batch).values() for config in space.configs]
         jobs += [plain_job(batch, config) for config in (configs.chosen(batch, sweep.device), *tried)]
-        jobs += [VllmJob(batch, vllm)] if vllm else []
+        jobs += [VllmJob(batch, *peer) for peer in triton_peers]
     return jobs
 
 
@@ -179,7 +180,10 @@ def main() -> int:
     print(environment.headline(facts), flush=True)
     print("\n".join(problems), end="\n" if problems else "")
     rivals = [rival for rival in RIVALS if any(rival == entry.name for entry in implementations)]
-    jobs = compile_jobs(batches, sweep, args.peers if "vllm" in rivals else None)
+    triton_peers = [
+        name for rival, name in zip(("vllm", "vllm33"), TRITON_PEERS, strict=True) if rival in rivals
+    ]
+    jobs = compile_jobs(batches, sweep, [(args.peers, name) for name in triton_peers])
     print(compile_in_parallel(jobs, device, args.compile_workers), flush=True)
     if args.compile_only:
         return 0

@@ -14,7 +14,7 @@ from attn_kernels.measure.timing import Timing
 from benchmarks.common.environment import write_atomically
 from benchmarks.common.more_rivals import MORE_RIVALS
 
-RIVALS = ("vllm", "fa3", "sdpa", *MORE_RIVALS)
+RIVALS = ("vllm", "vllm33", "fa3", "sdpa", *MORE_RIVALS)
 FASTEST_RIVAL = "rival"  # the implementation of a batch's fastest right rival, whose `config` names it
 SKIPPED = "skipped: "  # begins the note of a variant that was not tried
 

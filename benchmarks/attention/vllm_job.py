@@ -1,6 +1,7 @@
 """Launches of vLLM's kernel that compile it before a run."""
 
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import torch
 
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import stand_in
-from benchmarks.common.implementations import load_peers
+from benchmarks.common.implementations import NotApplicable, load_peers
+
+TRITON_PEERS = ("vllm_triton", "vllm_triton_33")  # of vLLM 0.24 and 0.33
 
 
 @dataclass(frozen=True)
@@ -17,10 +20,11 @@ class VllmJob:
 
     batch: Batch
     folder: Path  # holds peers.py
+    peer: str  # its function
 
     @property
     def needs(self) -> frozenset[Hashable]:
-        return frozenset({self.batch})
+        return frozenset({(self.batch, self.peer)})
 
     @property
     def cost(self) -> int:
@@ -29,8 +33,9 @@ class VllmJob:
     @property
     def group(self) -> Hashable:
         batch = self.batch
-        return (batch.layout, batch.dtype, batch.block_size, batch.max_query_len > 1)
+        return (self.peer, batch.layout, batch.dtype, batch.block_size, batch.max_query_len > 1)
 
     def run(self, device: torch.device) -> None:
-        (vllm,), _ = load_peers(self.folder, ("vllm_triton",))
-        vllm.prepare(stand_in(self.batch, device)).launches[0]()
+        (vllm,), _ = load_peers(self.folder, (self.peer,))
+        with suppress(NotApplicable):
+            vllm.prepare(stand_in(self.batch, device)).launches[0]()

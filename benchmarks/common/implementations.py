@@ -61,13 +61,17 @@ class Peer:
 
     name: str
     run: Callable[..., None]
+    score_options: bool = True  # whether it takes them, by the names of `attn_kernels.run`
+    fp8_caches: bool = False
 
     def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
         batch = tensors.batch
         index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table)
         limits = (batch.max_query_len, batch.max_seq_len, tensors.softmax_scale)
-        if self.run is not run_fa3 and (tensors.options or batch.cache_dtype):
-            raise NotApplicable("loaded without score options and fp8 caches")
+        if tensors.options and not self.score_options:
+            raise NotApplicable("loaded without score options")
+        if batch.cache_dtype and not self.fp8_caches:
+            raise NotApplicable("loaded without fp8 caches")
 
         def launch(kv: KVSet) -> Launch:
             # FlashAttention-3 multiplies queries with keys of the same type.
@@ -128,10 +132,18 @@ class Sdpa:
         )
 
 
+# The peers of peers.py: its functions, and from what they return to an implementation.
+PEERS: dict[str, Callable[[Callable[..., None]], Peer]] = {
+    "fa3": lambda run: Peer("fa3", run_fa3, fp8_caches=True),
+    "vllm_triton": lambda run: Peer("vllm", run, score_options=False),
+    "vllm_triton_33": lambda run: Peer("vllm33", run),
+}
+
+
 def load_peers(
     folder: Path, names: tuple[str, ...] = ("fa3", "vllm_triton")
 ) -> tuple[list[Implementation], list[str]]:
-    """Load FlashAttention-3 and vLLM's Triton kernel from `folder`; return a line for each that failed."""
+    """Load some of PEERS from `folder`; return a line for each that failed."""
     if not (folder / "peers.py").exists():
         return [], [f"FA3 and vLLM left out: no peers.py in {folder}"]
     sys.path.insert(0, str(folder))
@@ -143,8 +155,7 @@ def load_peers(
     problems = []
     for name in names:
         try:
-            run = getattr(peers, name)()  # loads the peer's library
-            loaded.append(Peer("vllm", run) if name == "vllm_triton" else Peer(name, run_fa3))
+            loaded.append(PEERS[name](getattr(peers, name)()))  # loads the peer's library
         except Exception as error:
             problems.append(f"{name} left out: {brief(error)}")
     return loaded, problems

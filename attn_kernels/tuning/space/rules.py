@@ -113,7 +113,7 @@ def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
         return STAGES
     if config.descriptors and not descriptors_serve(config, shape, gpu):
         return DESCRIPTORS
-    if gpu.vendor != "cpu" and shared_bytes(config, shape, gpu) > gpu.shared_bytes:
+    if gpu.vendor != "cpu" and not config.descriptors and shared_bytes(config, shape, gpu) > gpu.shared_bytes:
         return SHARED
     if gpu.vendor == "nvidia" and not config.descriptors and not fixed:
         head = head_padded(layout.head_size)

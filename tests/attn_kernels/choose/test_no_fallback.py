@@ -94,7 +94,6 @@ def test_mixed_batches_that_pod_is_chosen_for_are_computed_by_it() -> None:
         for way in chosen_for(choose, model):
             if way.variant == "pod":
                 for options in OPTION_SETS:
-                    if "window" not in options:  # plans of models with windows do not ask
-                        assert why_not(way, model, options) is None, (way, model, options)
+                    assert why_not(way, model, options) is None, (way, model, options)
                 served.add(model.head_size)
     assert {64, 128} <= served

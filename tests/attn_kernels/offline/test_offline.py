@@ -321,6 +321,9 @@ def test_features_are_named_in_their_order(monkeypatch, capsys):
     assert main(["--target", "sm_80", "--all"]) == 1
     assert found == [("window", "fp8"), *((), FEATURES) * len(ALL)]
     assert f"0 of {2 * len(ALL)} fit" in capsys.readouterr().out
+    found.clear()
+    assert main(["--target", "sm_80", "--variant", "qblock", "--each-feature"]) == 1
+    assert found == [(), *((name,) for name in FEATURES), FEATURES]
 
 
 @pytest.mark.parametrize("arguments, message", [
@@ -330,6 +333,7 @@ def test_features_are_named_in_their_order(monkeypatch, capsys):
     ("--all --target sm_70", "invalid choice: 'sm_70'"),
     ("--all --features tanh", "'tanh' is none of: window"),
     ("--all --features=", "'' is none of: window"),
+    ("--all --features fp8 --each-feature", "only one of them can choose"),
     ("--all --jobs 0", "--jobs is 0"),
     ("--all --queries-per-kv 0", "num_query_heads is 0"),
     ("--all --block-size 0", "block_size is 0"),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from attn_kernels import Config
 from attn_kernels.choose.mixed import WITHOUT_KERNEL
+from attn_kernels.kernels.arguments import without_descriptors
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import HeadLayout
@@ -219,3 +220,14 @@ def test_configs_for_mixed_batches_are_a_space_of_their_own():
     for gpu in (A100, MI300X, CPU):
         space = space_at(llama, gpu, configs)
         assert space.configs == WITHOUT_KERNEL and {one.reason for one in space.dropped} == {rules.HOPPER}
+
+
+@pytest.mark.parametrize("head_size", [64, 96, 128, 144, 192, 256])
+def test_what_descriptors_fall_back_to_fits_a_hopper_gpu(head_size):
+    """Layers of unusual strides launch it, at every head size."""
+    configs = [config for config in declared("nvidia") if config.descriptors]
+    assert {config.variant for config in configs} == {"qblock", "stream_k"}
+    for config in configs:
+        plain = without_descriptors(config, head_size)
+        assert not plain.descriptors and plain.tile_size <= config.tile_size
+        assert shared_bytes(plain, shape(f"32/8/{head_size}"), H100) <= H100.shared_bytes
