@@ -56,9 +56,8 @@ def _once_reoptimised(training: TrainingSet, tree: IndexTree, rows: Rows) -> Ind
     split, low, high = tree
     if len(rows):
         difference = training.row_losses(low, rows) - training.row_losses(high, rows)
-        # One product gives the loss of each split and the rows on its low side: reading `by_row` is slow.
-        loss, count = np.stack([difference, np.ones(len(rows))]) @ training.by_row[rows]
-        loss[training.too_small(count, len(rows))] = np.inf
+        loss = training.low_sums(difference, rows)
+        loss[training.too_small(training.low_sums(np.ones(len(rows)), rows), len(rows))] = np.inf
         best = int(loss.argmin())
         if loss[best] < loss[split]:
             split = best
