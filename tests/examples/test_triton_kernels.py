@@ -22,9 +22,9 @@ CPU = [
 LISTS = r"\b([A-Z]+_[0-9A-Z_]+) = \[.*"
 MATMUL = {
     "tune.py": [
-        (LISTS, r"\1 = [(40, 130)]"),
-        ("ROWS = .*", "ROWS = [3, 20]"),
-        (r"in \(\*LLAMA.*\)", "in LLAMA_3_8B"),
+        (r"(?s)MATRICES = \[.*?\n\]", "MATRICES = [(40, 130)]"),
+        (r"(?s)ROWS = \[.*?\n\]", "ROWS = [3, 20]"),
+        ("STEP = .*", "STEP = 1"),
         ("bfloat16", "float32"),  # which the interpreter multiplies wrongly
     ],
     "untuned.py": [(LISTS, r"\1 = [(24, 70)]"), ("ROWS = .*", "ROWS = [5, 18]")],

@@ -7,6 +7,7 @@ Exit codes: 0 fine, 1 a check found something, 2 wrong use or bad input, 130 int
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -60,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # products are small: more threads only wait for each other
     options = _parser().parse_args(arguments)
     try:
         status = int(options.run(options))

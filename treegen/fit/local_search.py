@@ -19,8 +19,8 @@ def local_search(training: TrainingSet, tree: IndexTree) -> IndexTree:
     """Grow a tree, then move splits from where they save least to where they save most, until none helps."""
     tree = alternate(training, grow(training, alternate(training, tree)))
     for _ in range(_ROUNDS):
-        for smaller in _one_leaf_fewer(training, tree):
-            other = alternate(training, grow(training, alternate(training, smaller)))
+        for smaller in _one_side_fewer(training, tree):
+            other = alternate(training, grow(training, smaller))
             if training.total(other) < training.total(tree):
                 tree = other
                 break
@@ -56,9 +56,8 @@ def _once_reoptimised(training: TrainingSet, tree: IndexTree, rows: Rows) -> Ind
     split, low, high = tree
     if len(rows):
         difference = training.row_losses(low, rows) - training.row_losses(high, rows)
-        # One product gives the loss of each split and the rows on its low side: reading `by_row` is slow.
-        loss, count = np.stack([difference, np.ones(len(rows))]) @ training.by_row[rows]
-        loss[training.too_small(count, len(rows))] = np.inf
+        loss = training.low_sums(difference, rows)
+        loss[training.too_small(training.low_sums(np.ones(len(rows)), rows), len(rows))] = np.inf
         best = int(loss.argmin())
         if loss[best] < loss[split]:
             split = best
@@ -66,14 +65,13 @@ def _once_reoptimised(training: TrainingSet, tree: IndexTree, rows: Rows) -> Ind
     return split, _reoptimised(training, low, low_rows), _reoptimised(training, high, high_rows)
 
 
-def _one_leaf_fewer(training: TrainingSet, tree: IndexTree) -> list[IndexTree]:
-    """All trees in which a leaf is removed and its sibling takes its rows; the best first."""
+def _one_side_fewer(training: TrainingSet, tree: IndexTree) -> list[IndexTree]:
+    """All trees in which one side of a split is removed and the other takes its rows; the best first."""
     candidates: list[tuple[float, NodePath, IndexTree]] = []
     for path, node, rows in training.nodes(tree):
         if isinstance(node, tuple):
             before = training.row_losses(node, rows).sum()
-            for leaf, sibling in ((node[1], node[2]), (node[2], node[1])):
-                if not isinstance(leaf, tuple):
-                    after = training.row_losses(sibling, rows).sum()
-                    candidates.append((float(after - before), path, replaced(tree, path, sibling)))
+            for left in node[1:]:
+                after = training.row_losses(left, rows).sum()
+                candidates.append((float(after - before), path, replaced(tree, path, left)))
     return [smaller for _, _, smaller in sorted(candidates, key=lambda entry: entry[:2])]

@@ -37,6 +37,25 @@ class TrainingSet:
         return np.ascontiguousarray(self.is_low.T)
 
     @cached_property
+    def runs(self) -> tuple[tuple[slice, npt.NDArray[np.int64]], ...]:
+        """Runs of splits whose low sides grow, as those of one feature do.
+
+        Each with its splits, and for each row [rows] the number of its splits on whose high side the row is.
+        """
+        grows = (self.is_low[1:] >= self.is_low[:-1]).all(axis=1)
+        ends = [*(np.flatnonzero(~grows) + 1).tolist(), len(self.is_low)]
+        pieces = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+        return tuple((piece, (1 - self.is_low[piece]).sum(axis=0).astype(np.int64)) for piece in pieces)
+
+    def low_sums(self, values: npt.NDArray[np.float64], rows: Rows) -> npt.NDArray[np.float64]:
+        """[splits] the sum of values [rows] over the rows on each split's low side."""
+        sums = np.empty(len(self.is_low))
+        for piece, place in self.runs:
+            count = piece.stop - piece.start
+            sums[piece] = np.bincount(place[rows], values, count + 1)[:count].cumsum()
+        return sums
+
+    @cached_property
     def low_mask(self) -> npt.NDArray[np.bool_]:
         """[splits, rows] `is_low` as booleans."""
         return self.is_low > 0

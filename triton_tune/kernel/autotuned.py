@@ -121,9 +121,11 @@ class AutotunedKernel:
 
     def specialisation(self, launch: Launch) -> tuple[object, ...]:
         """What a launch's arguments add to the key of a compiled kernel; finer than Triton's own."""
-        constants = {p.name for p in getattr(_jitted(self.tuner), "params", ()) if p.is_constexpr}
+        params = getattr(_jitted(self.tuner), "params", ())
+        constants = {p.name for p in params if p.is_constexpr}
+        plain = {p.name for p in params if p.do_not_specialize}
         return tuple(
-            repr(value) if name in constants else _special(value)
+            repr(value) if name in constants else _special(value, plain=name in plain)
             for name, value in sorted(self.arguments(launch).items())
         )
 
@@ -140,7 +142,9 @@ def _jitted(kernel: Any) -> Any:
     return kernel
 
 
-def _special(value: Any) -> object:
+def _special(value: Any, *, plain: bool) -> object:
+    if plain and isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) >> 31 > 0
     if hasattr(value, "data_ptr"):
         return str(value.dtype), value.data_ptr() % 16 == 0
     if isinstance(value, int) and not isinstance(value, bool):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+from triton.runtime.jit import JITFunction
 
 from triton_tune.core.errors import TuningError
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
@@ -122,6 +123,20 @@ def test_specialisation_is_as_fine_as_tritons(scaled: tuple[AutotunedKernel, Tun
         )
     ]
     assert keys[0] == keys[1] and len(set(keys)) == len(keys) - 1
+
+
+def test_arguments_that_triton_does_not_specialise_compile_once() -> None:
+    def kernel(x_ptr, M, N, B):
+        pass
+
+    jitted = JITFunction(kernel, do_not_specialize=["M"])
+    tuned = AutotunedKernel(triton.autotune(configs=[triton.Config({"B": 1})], key=["M"])(jitted))
+    x = torch.zeros(64)
+    first, other_m, long_m, other_n = (
+        tuned.specialisation(Launch((x, m, n), {}, (1,)))
+        for m, n in ((1, 16), (33, 16), (1 << 31, 16), (1, 1))
+    )
+    assert first == other_m and len({first, long_m, other_n}) == 3
 
 
 @pytest.mark.parametrize(

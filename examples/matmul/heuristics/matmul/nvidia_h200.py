@@ -3,17 +3,15 @@
 from .config import Config
 
 MATMUL_M16_N32_K256_W4_S5 = Config("matmul", BLOCK_M=16, BLOCK_N=32, BLOCK_K=256, num_warps=4, num_stages=5)
+MATMUL_M16_N64_K128_W4_S5 = Config("matmul", BLOCK_M=16, BLOCK_N=64, BLOCK_K=128, num_warps=4, num_stages=5)
 MATMUL_M16_N64_K256_W4_S5 = Config("matmul", BLOCK_M=16, BLOCK_N=64, BLOCK_K=256, num_warps=4, num_stages=5)
-MATMUL_M16_N128_K64_W4_S3 = Config("matmul", BLOCK_M=16, BLOCK_N=128, BLOCK_K=64, num_warps=4, num_stages=3)
 MATMUL_M16_N128_K256_W4_S3 = Config("matmul", BLOCK_M=16, BLOCK_N=128, BLOCK_K=256, num_warps=4, num_stages=3)
-MATMUL_M32_N64_K128_W4_S5 = Config("matmul", BLOCK_M=32, BLOCK_N=64, BLOCK_K=128, num_warps=4, num_stages=5)
+MATMUL_M16_N256_K64_W4_S3 = Config("matmul", BLOCK_M=16, BLOCK_N=256, BLOCK_K=64, num_warps=4, num_stages=3)
+MATMUL_M32_N64_K256_W4_S3 = Config("matmul", BLOCK_M=32, BLOCK_N=64, BLOCK_K=256, num_warps=4, num_stages=3)
 MATMUL_M32_N128_K128_W4_S5 = Config("matmul", BLOCK_M=32, BLOCK_N=128, BLOCK_K=128, num_warps=4, num_stages=5)
-MATMUL_M64_N64_K64_W4_S5 = Config("matmul", BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, num_warps=4, num_stages=5)
 MATMUL_M64_N64_K128_W4_S5 = Config("matmul", BLOCK_M=64, BLOCK_N=64, BLOCK_K=128, num_warps=4, num_stages=5)
 MATMUL_M64_N128_K64_W4_S3 = Config("matmul", BLOCK_M=64, BLOCK_N=128, BLOCK_K=64, num_warps=4, num_stages=3)
 MATMUL_M64_N256_K64_W8_S4 = Config("matmul", BLOCK_M=64, BLOCK_N=256, BLOCK_K=64, num_warps=8, num_stages=4)
-MATMUL_M128_N128_K64_W8_S4 = Config("matmul", BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, num_warps=8, num_stages=4)
-MATMUL_M128_N256_K64_W8_S3 = Config("matmul", BLOCK_M=128, BLOCK_N=256, BLOCK_K=64, num_warps=8, num_stages=3)
 MATMUL_M128_N256_K64_W8_S4 = Config("matmul", BLOCK_M=128, BLOCK_N=256, BLOCK_K=64, num_warps=8, num_stages=4)
 
 
@@ -24,52 +22,73 @@ def choose(
     K: int,
 ) -> Config:
     outputs = M * N
-    if outputs <= 2_097_152:
-        if M <= 32:
-            if outputs <= 131_072:
-                if N <= 2048:
+    if outputs <= 262_144:
+        if outputs <= 131_072:
+            if M <= 8:
+                if N > 12_288:
+                    return MATMUL_M16_N128_K256_W4_S3
+                if N <= 2560:
                     return MATMUL_M16_N32_K256_W4_S5
                 return MATMUL_M16_N64_K256_W4_S5
             else:
-                if N <= 16_384:
-                    return MATMUL_M32_N64_K128_W4_S5
-                return MATMUL_M16_N128_K64_W4_S3
+                if N > 4608:
+                    return MATMUL_M16_N64_K128_W4_S5
+                if outputs <= 49_152:
+                    return MATMUL_M16_N32_K256_W4_S5
+                if M <= 14:
+                    return MATMUL_M16_N32_K256_W4_S5
+                return MATMUL_M16_N64_K256_W4_S5
         else:
-            if outputs > 1_048_576:
-                return MATMUL_M64_N256_K64_W8_S4
+            last_64 = (M + 63) % 64 + 1
+            if last_64 <= 32:
+                if N <= 2560:
+                    return MATMUL_M32_N64_K256_W4_S3
+                if last_64 <= 24:
+                    return MATMUL_M16_N128_K256_W4_S3
+                return MATMUL_M32_N64_K256_W4_S3
+            else:
+                if M <= 48:
+                    return MATMUL_M16_N128_K256_W4_S3
+                return MATMUL_M64_N64_K128_W4_S5
+    else:
+        if outputs <= 2_097_152:
             tiles = (M + 127) // 128 * ((N + 127) // 128)
             if tiles <= 32:
-                if outputs <= 131_072:
-                    return MATMUL_M16_N64_K256_W4_S5
-                last_64 = (M + 63) % 64 + 1
-                if last_64 <= 32:
+                if M <= 96:
                     return MATMUL_M32_N128_K128_W4_S5
                 return MATMUL_M64_N64_K128_W4_S5
             else:
+                if outputs > 524_288:
+                    return MATMUL_M64_N256_K64_W8_S4
                 last_64 = (M + 63) % 64 + 1
                 if last_64 <= 32:
-                    if N <= 4608:
-                        return MATMUL_M32_N128_K128_W4_S5
-                    return MATMUL_M64_N256_K64_W8_S4
+                    if M <= 16:
+                        return MATMUL_M16_N256_K64_W4_S3
+                    return MATMUL_M32_N128_K128_W4_S5
                 else:
-                    if M > 96:
-                        return MATMUL_M64_N64_K64_W4_S5
-                    if outputs <= 262_144:
-                        return MATMUL_M16_N128_K256_W4_S3
                     if M <= 48:
                         return MATMUL_M32_N128_K128_W4_S5
                     return MATMUL_M64_N64_K128_W4_S5
-    else:
-        last_128 = (M + 127) % 128 + 1
-        if last_128 <= 64:
-            return MATMUL_M64_N128_K64_W4_S3
-        tiles = (M + 127) // 128 * ((N + 127) // 128)
-        if tiles <= 192:
-            return MATMUL_M64_N128_K64_W4_S3
-        if M <= 96:
-            return MATMUL_M128_N256_K64_W8_S4
-        if outputs > 6_291_456:
-            return MATMUL_M128_N256_K64_W8_S3
-        if outputs <= 4_194_304:
-            return MATMUL_M128_N256_K64_W8_S3
-        return MATMUL_M128_N128_K64_W8_S4
+        else:
+            last_128 = (M + 127) % 128 + 1
+            if last_128 > 64:
+                return MATMUL_M128_N256_K64_W8_S4
+            if N <= 7168:
+                if K <= 6144:
+                    if N <= 4096:
+                        return MATMUL_M64_N128_K64_W4_S3
+                    return MATMUL_M64_N256_K64_W8_S4
+                else:
+                    if N <= 3584:
+                        return MATMUL_M128_N256_K64_W8_S4
+                    if outputs <= 4_194_304:
+                        return MATMUL_M64_N128_K64_W4_S3
+                    return MATMUL_M64_N256_K64_W8_S4
+            else:
+                if M <= 512:
+                    return MATMUL_M64_N256_K64_W8_S4
+                if K <= 3584:
+                    return MATMUL_M128_N256_K64_W8_S4
+                if N <= 12_288:
+                    return MATMUL_M64_N256_K64_W8_S4
+                return MATMUL_M128_N256_K64_W8_S4
