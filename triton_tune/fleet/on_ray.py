@@ -272,7 +272,7 @@ def _cause(error: BaseException) -> str:
     ]
     told = [line for line in told if not line.startswith(("class_name", "actor_id", "The actor died unexp"))]
     line = (told or lines or [""])[-1].partition(" Some common causes include")[0]
-    return f"{type(error).__name__}: {_one_line(line)}"
+    return f"{type(error).__name__}: {_one_line(line).rstrip('.')}"
 
 
 def _one_line(error: object) -> str:
