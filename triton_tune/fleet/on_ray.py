@@ -20,7 +20,7 @@ from triton_tune.bench.pool import Subject
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit
 from triton_tune.fleet.crew import Ended, Event, Joined, Lost
-from triton_tune.fleet.run import Arrival
+from triton_tune.fleet.plan import Arrival
 from triton_tune.fleet.station import GpuStation, Station, Work, WorkerFacts
 from triton_tune.processes.compile_ahead import default_workers
 
