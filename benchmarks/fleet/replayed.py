@@ -18,8 +18,9 @@ from attn_kernels.tuning.likeness import ATTENTION
 from triton_tune.bench.replay import problem_of
 from triton_tune.core.errors import TuningError
 from triton_tune.fleet.on_ray import RaySource, connected
+from triton_tune.fleet.plan import FleetPlan, Prepared
 from triton_tune.fleet.replay import ReplayedWorker, ReplayStation, same_stack
-from triton_tune.fleet.run import FleetPlan, Prepared, run_fleet
+from triton_tune.fleet.run import run_fleet
 from triton_tune.fleet.station import WorkerFacts
 from triton_tune.search.search import STRATEGIES
 from tuning_table import TableError, TableWriter, create, read_run

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"triton-tune: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
-        if error.name not in ("torch", "triton", "yaml", "rich"):
+        if error.name not in ("torch", "triton", "numpy", "yaml", "rich"):
             raise
         print(f"triton-tune: needs {error.name}: pip install 'attn-kernels[tune]'", file=sys.stderr)
         return 2

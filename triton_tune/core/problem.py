@@ -73,31 +73,30 @@ class Times:
 
     def __init__(self, visits: Iterable[Visit] = ()) -> None:
         self._cells: dict[str, dict[str, list[Cell]]] = {}
-        self._repeats: dict[str, int] = {}
+        self._repeats: dict[str, set[int]] = {}
         self._slowdowns: dict[str, Mapping[str, float]] = {}
         for visit in visits:
             self.add(visit)
 
     def add(self, visit: Visit) -> None:
         self._slowdowns.pop(visit.scenario, None)
-        self._repeats[visit.scenario] = max(visit.repeat, self._repeats.get(visit.scenario, 0))
+        self._repeats.setdefault(visit.scenario, set()).add(visit.repeat)
         row = self._cells.setdefault(visit.scenario, {})
         for config, cell in visit.cells.items():
             row.setdefault(config, []).append(cell)
 
     def withdraw(self, visit: Visit) -> None:
-        """Forget a visit that was added. Its repeat is free again if it was the scenario's last."""
+        """Forget a visit that was added."""
         self._slowdowns.pop(visit.scenario, None)
         row = self._cells[visit.scenario]
         for config, cell in visit.cells.items():
             row[config].remove(cell)
             if not row[config]:
                 del row[config]
-        if self._repeats[visit.scenario] == visit.repeat:
-            self._repeats[visit.scenario] -= 1
+        self._repeats[visit.scenario].remove(visit.repeat)
 
     def next_repeat(self, scenario: str) -> int:
-        return self._repeats.get(scenario, 0) + 1
+        return max(self._repeats.get(scenario, ()), default=0) + 1
 
     def measured(self, scenario: str) -> Mapping[str, list[Cell]]:
         """Each config's cells in this scenario, in the order of measurement."""
@@ -134,7 +133,7 @@ class Times:
 
     @property
     def num_visits(self) -> int:
-        return sum(self._repeats.values())
+        return sum(map(len, self._repeats.values()))
 
     def num_measured(self) -> int:
         """The number of cells with a time or a failure in at least one repeat."""

@@ -14,7 +14,8 @@ from triton_tune.core.problem import SearchProblem
 from triton_tune.fleet.calibrated import CalibratedBench
 from triton_tune.fleet.calibration import calibration_of
 from triton_tune.fleet.on_ray import connected, gpu_source
-from triton_tune.fleet.run import FleetPlan, Prepared, run_fleet
+from triton_tune.fleet.plan import FleetPlan, Prepared
+from triton_tune.fleet.run import run_fleet
 from triton_tune.fleet.shards import problem_of_shard
 from triton_tune.fleet.station import WorkerFacts
 from triton_tune.run.fill import SearchPlan, fill

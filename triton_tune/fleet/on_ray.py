@@ -20,7 +20,7 @@ from triton_tune.bench.pool import Subject
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit
 from triton_tune.fleet.crew import Ended, Event, Joined, Lost
-from triton_tune.fleet.run import Arrival
+from triton_tune.fleet.plan import Arrival
 from triton_tune.fleet.station import GpuStation, Station, Work, WorkerFacts
 from triton_tune.processes.compile_ahead import default_workers
 
@@ -272,7 +272,7 @@ def _cause(error: BaseException) -> str:
     ]
     told = [line for line in told if not line.startswith(("class_name", "actor_id", "The actor died unexp"))]
     line = (told or lines or [""])[-1].partition(" Some common causes include")[0]
-    return f"{type(error).__name__}: {_one_line(line)}"
+    return f"{type(error).__name__}: {_one_line(line).rstrip('.')}"
 
 
 def _one_line(error: object) -> str:

@@ -27,8 +27,10 @@ MAX_WORKERS = 30
 
 
 def default_workers() -> int:
-    """Return one less than there are processors, at most 30: each has a context in the GPU's memory."""
-    return min(MAX_WORKERS, max(1, (os.cpu_count() or 2) - 1))
+    """One less than the processors that this process may use, at most 30, as each needs a GPU context."""
+    known = hasattr(os, "sched_getaffinity")  # not on all systems
+    processors = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 2
+    return min(MAX_WORKERS, max(1, processors - 1))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""The times so far as arrays, of which a row is filled again only if it has changed."""
+"""The times so far as arrays [scenario, config], of which only rows that have changed are filled again."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from triton_tune.search.portfolio import ABSENT
 
 
 class Seen:
-    """Arrays [scenario, config] of the scenarios with candidates."""
+    """The times of the scenarios with candidates."""
 
     def __init__(self, problem: SearchProblem) -> None:
         self.scenarios = tuple(s for s in problem.scenarios if problem.candidates[s])
@@ -19,26 +19,27 @@ class Seen:
         self.candidates = np.zeros(shape, dtype=bool)
         self.always = np.zeros(shape, dtype=bool)
         for row, scenario in enumerate(self.scenarios):
-            self.candidates[row, self._of(problem.candidates[scenario])] = True
-            self.always[row, self._of(problem.always.get(scenario, ()))] = True
+            self.candidates[row, self._known(problem.candidates[scenario])] = True
+            self.always[row, self._known(problem.always.get(scenario, ()))] = True
         self.repeats = np.zeros(shape, dtype=np.int32)
-        self.slowdowns = np.full(shape, ABSENT)  # also of configs that failed
+        self.slowdowns = np.full(shape, ABSENT)  # ABSENT also for configs that failed
         self.has_time = np.zeros(len(self.scenarios), dtype=bool)
-        self._filled: dict[int, Mapping[str, float]] = {}
+        self._filled: dict[int, Mapping[str, float]] = {}  # by row: the slowdowns that it holds
 
     def update(self, times: Times) -> None:
-        """Fill the rows that differ from the last call's."""
+        """Take over what has changed since the last call."""
         for row, scenario in enumerate(self.scenarios):
-            slowdowns = times.slowdowns(scenario)
+            slowdowns = times.slowdowns(scenario)  # another object if the scenario has changed
             if self._filled.get(row) is slowdowns:
                 continue
             self._filled[row] = slowdowns
-            tried = times.measured(scenario)
-            self.repeats[row] = 0
-            self.repeats[row, self._of(tried)] = [len(tried[c]) for c in tried if c in self._columns]
-            self.slowdowns[row] = ABSENT
-            self.slowdowns[row, self._of(slowdowns)] = [s for c, s in slowdowns.items() if c in self._columns]
             self.has_time[row] = bool(slowdowns)
+            self.repeats[row], self.slowdowns[row] = 0, ABSENT
+            measured = times.measured(scenario)
+            columns = self._known(measured)
+            tried = [self.configs[column] for column in columns]
+            self.repeats[row, columns] = [len(measured[config]) for config in tried]
+            self.slowdowns[row, columns] = [slowdowns.get(config, ABSENT) for config in tried]
 
-    def _of(self, configs: Mapping[str, object] | tuple[str, ...]) -> list[int]:
+    def _known(self, configs: Iterable[str]) -> list[int]:
         return [self._columns[config] for config in configs if config in self._columns]

@@ -9,7 +9,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from attn_kernels.tuning.cli.main import main as run
     except ModuleNotFoundError as error:
-        if error.name not in ("torch", "triton"):
+        if error.name not in ("torch", "triton", "numpy"):
             raise
         from attn_kernels.tuning.cli.arguments import parser
 

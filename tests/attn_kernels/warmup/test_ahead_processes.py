@@ -165,7 +165,7 @@ def test_a_forced_config_is_what_is_compiled(ran, new_process, monkeypatch):
 )
 def test_processes_are_as_many_as_there_is_room_for(free, wished, workers, monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 80 << 30))
-    monkeypatch.setattr(processes.os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(processes.os, "sched_getaffinity", lambda process: range(16))
     assert ahead._workers(torch.device("cuda", 0), wished) == workers
 
 

@@ -158,6 +158,29 @@ def test_rows_of_a_gpu_that_is_a_little_slow_are_marked() -> None:
     assert marks == {("a/0", 1.0), ("b/0", 1.0), ("c/0", 1.08)}
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_all_faults_together(seed: int) -> None:
+    """Workers die, come late, are cut off, hang and become slow, while rounds are short."""
+    rng = random.Random(seed)
+    there = surface(scenarios=rng.choice([12, 100]), configs=40)
+    workers = [SimulatedWorker("a/0"), SimulatedWorker("b/0", speed=rng.choice([0.1, 1.0]))]
+    for number in range(rng.randrange(2, 9)):
+        at = rng.uniform(0.0, 8.0)
+        fault = rng.choice(["dies", "joins", "cut_off", "slow", "speed"])
+        value = {"cut_off": (at, at + 12.0), "slow": (at, at + 40.0, 1.5), "speed": 0.01}.get(fault, at)
+        workers.append(SimulatedWorker(f"c/{number}", **{fault: value}))  # type: ignore[arg-type]
+    run = Run(there, workers, rng.choice(["race", "full"]))
+    assert run.go()
+    assert run.log.keys() >= run.rows.keys()
+    expected = alone(there, run.strategy)
+    if not run.withdrawn:
+        assert run.rows == expected
+    elif run.strategy == "full":  # a row that was withdrawn may have come back as a later repeat
+        found, single = Times(run.rows.values()), Times(expected.values())
+        for scenario in there.problem.scenarios:
+            assert found.measured(scenario) == single.measured(scenario)
+
+
 def test_a_budget_ends_a_run_and_another_goes_on_from_the_rows() -> None:
     there = surface(scenarios=60)
     first = Run(there, fleet(3), "full")

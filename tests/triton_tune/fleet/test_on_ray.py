@@ -17,8 +17,9 @@ from fleet_runs import ROOT, TABLE, command, same_rows, single_run, wait_for_row
 from benchmarks.fleet.replayed import plan_of, source_of
 from triton_tune.core.errors import TuningError
 from triton_tune.fleet.on_ray import RaySource, connected
+from triton_tune.fleet.plan import Arrival
 from triton_tune.fleet.replay import ReplayedWorker, same_stack
-from triton_tune.fleet.run import Arrival, run_fleet
+from triton_tune.fleet.run import run_fleet
 from triton_tune.fleet.station import Work
 from tuning_table import Failure, TableError, TableWriter, read_run
 from tuning_table.visit_log import read_visit_log

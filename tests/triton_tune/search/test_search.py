@@ -196,3 +196,21 @@ def test_strategies_by_name() -> None:
         "race": Race,
         "full": Full,
     }
+
+
+def test_times_from_which_visits_were_withdrawn_are_those_of_the_rest() -> None:
+    there = SURFACES["noisy"]
+    visits: list[Visit] = []
+    for _ in rounds_of(Full(there.problem), there, visits):
+        pass
+    rng = random.Random(0)
+    times, gone = Times(visits), rng.sample(visits, len(visits) // 2)
+    for visit in gone:
+        times.slowdowns(visit.scenario)
+        times.withdraw(visit)
+    rest = Times(visit for visit in visits if visit not in gone)
+    assert times.num_visits == rest.num_visits == len(visits) - len(gone)
+    for scenario in there.problem.scenarios:
+        assert times.next_repeat(scenario) == rest.next_repeat(scenario)
+        assert times.measured(scenario) == rest.measured(scenario)
+        assert times.slowdowns(scenario) == rest.slowdowns(scenario)
