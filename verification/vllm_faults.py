@@ -59,7 +59,8 @@ def engine(args: argparse.Namespace, backend: str, **options: Any) -> Any:
         max_model_len=MAX_LEN,
         max_num_seqs=64,
         max_num_batched_tokens=2048,
-        gpu_memory_utilization=0.5,
+        gpu_memory_utilization=0.05,
+        kv_cache_memory_bytes=4 << 30,  # no memory is measured, as other processes may share the GPU
         enforce_eager=args.mode == "eager",
         disable_log_stats=False,
         **options,

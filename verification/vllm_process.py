@@ -68,8 +68,8 @@ def environment(
         "[vllm.general_plugins]\nchecks_weights = verification.vllm_process:register\n"
         f"checks_backend = {plugin}\n"
     )
-    every = [*sites, info.parent, *(paths or ["."])]
-    found = [str(Path(path).resolve()) for path in every] + [os.environ.get("PYTHONPATH", "")]
+    folders = [*map(Path, sites), info.parent, *map(Path, paths or ["."])]
+    found = [str(folder.resolve()) for folder in folders] + [os.environ.get("PYTHONPATH", "")]
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, found)),
         "PYTHONUNBUFFERED": "1",

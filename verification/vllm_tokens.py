@@ -192,10 +192,11 @@ def verdict(found: dict[str, Any]) -> tuple[str, bool]:
     margins = [margin for row in found["margins"] for margin in row]
     wrong = sum(not margin <= case.margin for margin in margins)  # NaN is wrong too
     first = sum(row[0] == 0 for row in found["margins"])
+    total = len(found["margins"])
     line = (
         f"{found['case']:16} {wrong} of {len(margins)} tokens wrong; the least likely is {max(margins):.3f} "
-        f"below the likeliest of {case.scorer} ({case.margin} is allowed); {first} of "
-        f"{len(found['margins'])} first tokens the same; {found['again']} of {len(LENGTHS)} prompts the same with cached prefixes"
+        f"below the likeliest of {case.scorer} ({case.margin} is allowed); {first} of {total} first tokens "
+        f"the same; {found['again']} of {len(LENGTHS)} prompts the same with cached prefixes"
     )
     return line, wrong == 0
 
