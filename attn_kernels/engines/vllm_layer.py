@@ -9,6 +9,7 @@ from vllm.forward_context import get_forward_context
 from vllm.v1.attention.backend import AttentionImpl, AttentionType
 
 from attn_kernels.core.checks import FP8
+from attn_kernels.engines.store import store
 from attn_kernels.engines.vllm_cache import cache_views
 from attn_kernels.engines.vllm_step import StepMetadata
 from attn_kernels.engines.vllm_supported import FP8_WORDS
@@ -103,7 +104,7 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
         k_store, v_store, k_cache, v_cache = self._views
         if self._stores and key is not None and value is not None:
             slots = get_forward_context().slot_mapping.get(layer.layer_name)
-            if slots is not None:
+            if slots is not None and (self._scaled or not store(key, value, k_store, v_store, slots)):
                 dtype = self.kv_cache_dtype
                 reshape_and_cache_flash(key, value, k_store, v_store, slots, dtype, *self._scales)
         plan = attn_metadata.plans.get(self.num_heads) or attn_metadata.plan_for(self.num_heads)
