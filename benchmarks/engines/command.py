@@ -74,7 +74,7 @@ def parser_of(name: str, description: str | None, modes: str) -> argparse.Argume
     )
     add("--together", action="store_true", help="backends of a mode share the GPU and take turns")
     add("--kv-gib", type=float, help="GiB of each engine's cache; default: what vLLM finds free")
-    add("--once", default="", help="backends that are measured once, whatever --repeats is")
+    add("--once", default="", help="backends whose long measurements are not repeated")
     add("--repeats", type=int, default=3, help="default: %(default)s")
     add("--gpu", help="number of the GPU, so that several commands can run beside one another")
     add("--seconds-budget", type=float, default=3600.0, help="begin nothing new after that; default: an hour")

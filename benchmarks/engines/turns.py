@@ -23,7 +23,7 @@ class Limits:
     """How often engines are measured, and for how long."""
 
     repeats: int  # rounds; short measurements are repeated within a round too
-    once: Collection[str]  # backends that are measured in the first round alone
+    once: Collection[str]  # backends whose long measurements are made in the first round alone
     start_s: float  # of a process, until its engine is ready
     process_s: float
     deadline: float  # `time.time()` after which nothing new begins, nor what took longer than what is left
@@ -67,7 +67,7 @@ class Turns:
             for turn in range(self._limits.repeats):
                 for number, task in enumerate(tasks):
                     for process in self._running:
-                        if turn and process.job.backend in self._limits.once:
+                        if turn and self._is_done(process, task):
                             continue
                         row = kept[process.job.name, number]
                         if self._measure(process, task, row):
@@ -79,6 +79,11 @@ class Turns:
         if self._left:
             print(f"{self._left} measurements were left out, the time is up", flush=True)
         return all(fine) and self._left == 0
+
+    def _is_done(self, process: EngineProcess, task: Task) -> bool:
+        """Whether the first round is enough for this backend; short measurements need more."""
+        long = self._took[process.job.name, str(task)] >= SHORT_S
+        return long and process.job.backend in self._limits.once
 
     def _start(self, process: EngineProcess) -> None:
         """Wait until an engine is ready."""
