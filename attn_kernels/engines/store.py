@@ -20,9 +20,6 @@ WARP_ELEMENTS = 256  # 16 bytes a thread
 MULTIPLE = 16  # elements; Triton compiles the kernel for strides that are multiples of it
 NAMES = ("keys", "values", "k_cache", "v_cache", "slots")
 
-_bound: dict[Hashable, tuple[BoundLaunch, ...]] = {}  # by what is compiled for; empty if this kernel cannot
-_filled: dict[Hashable, tuple[FilledLaunch, ...]] = {}  # by that and the number of tokens
-
 
 @dataclass(frozen=True)
 class _Step:
@@ -33,82 +30,110 @@ class _Step:
     device: torch.device
 
 
-def store(keys: Tensor, values: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor) -> bool:
-    """Copy new keys and values to their slots if this kernel can; returns whether it did.
+class _Launches:
+    """The launches of all layers whose caches are alike."""
 
-    It cannot where types differ, or where tensors or their strides are not aligned.
+    def __init__(self) -> None:
+        self.bound: dict[Hashable, tuple[BoundLaunch, ...]] = {}  # empty if the kernel cannot copy these
+        self.filled: dict[Hashable, tuple[FilledLaunch, ...]] = {}  # by number of tokens too
 
-    Args:
-        keys, values: [rows, num_kv_heads, head_size]; rows may be strided.
-        k_cache, v_cache: [num_blocks, block_size, num_kv_heads, head_size] of the same dtype, strided alike.
-        slots: int64 [num_tokens], num_tokens <= rows: page id times block_size plus the place in the page.
-            Tokens with a negative slot are left out.
-    """
-    num_tokens = slots.shape[0]
-    key = (
-        num_tokens <= FEW,
-        keys.shape[1:],
-        k_cache.shape[1:],
-        keys.stride(),
-        values.stride(),
-        k_cache.stride(),
-        v_cache.stride(),
-        keys.dtype,
-        k_cache.dtype,
-        slots.dtype,
-        keys.device,
-        direct.generation,
-    )
-    tensors = keys, values, k_cache, v_cache, slots
-    addresses = tuple(tensor.data_ptr() for tensor in tensors)
-    a, b, c, d, _ = addresses
-    if (a | b | c | d) % ALIGNMENT:
-        return False
-    filled = _filled.get((num_tokens, key))
-    if filled is not None and not hooked():
-        launch_filled(keys.device.index, filled, addresses, tensors)
+
+_launches: dict[Hashable, _Launches] = {}  # by what caches look like
+
+
+class Store:
+    """Copies new keys and values to one layer's caches."""
+
+    def __init__(self, k_cache: Tensor, v_cache: Tensor) -> None:
+        """Take the caches of a layer.
+
+        Args:
+            k_cache, v_cache: [num_blocks, block_size, num_kv_heads, head_size] of the same dtype.
+        """
+        self._caches = k_cache, v_cache
+        self._addresses = k_cache.data_ptr(), v_cache.data_ptr()
+        look = (k_cache.stride(), v_cache.stride(), k_cache.shape[1:], k_cache.dtype, k_cache.device)
+        self._launches = _launches.setdefault((*look, v_cache.dtype), _Launches())
+
+    def __call__(self, keys: Tensor, values: Tensor, slots: Tensor) -> bool:
+        """Copy new keys and values to their slots if the kernel can; returns whether it did.
+
+        It cannot where types differ, or where tensors or their strides are not aligned.
+
+        Args:
+            keys, values: [rows, num_kv_heads, head_size]; rows may be strided.
+            slots: int64 [num_tokens], num_tokens <= rows: page id times block_size plus the place in the
+                page. Tokens with a negative slot are left out.
+        """
+        # A server runs this as often as ``run``.
+        num_tokens = slots.shape[0]
+        a, b = keys.data_ptr(), values.data_ptr()
+        signature = (
+            num_tokens,
+            keys.stride(),
+            values.stride(),
+            keys.dtype,
+            values.dtype,
+            slots.dtype,
+            (a | b) % ALIGNMENT,
+            direct.generation,
+        )
+        filled = self._launches.filled.get(signature)
+        if filled is None or hooked():
+            return self._first(keys, values, slots, signature)
+        k_cache, v_cache = self._caches
+        addresses = a, b, *self._addresses, slots.data_ptr()
+        launch_filled(keys.device.index, filled, addresses, (keys, values, k_cache, v_cache, slots))
         return True
-    bound = _bound.get(key)
-    if bound is None:
-        bound = _bind(*tensors)
-        direct.remember(_bound, key, bound)
-    if not bound:
-        return False
-    if num_tokens == 0:
+
+    def _first(self, keys: Tensor, values: Tensor, slots: Tensor, signature: tuple[Any, ...]) -> bool:
+        """Launch for the first time with so many tokens, or through Triton's dispatch."""
+        tensors = dict(zip(NAMES, (keys, values, *self._caches, slots), strict=True))
+        num_tokens, few = slots.shape[0], slots.shape[0] <= FEW
+        bound = self._launches.bound.get((few, signature[1:]))
+        if bound is None:
+            bound = _bind(few, **tensors)
+            direct.remember(self._launches.bound, (few, signature[1:]), bound)
+        if not bound:
+            return False
+        if num_tokens:
+            step: Any = _Step(num_tokens, bound[0].launch.arguments[-2], keys.device)
+            filled = direct.fill(step, bound)
+            if filled is None:
+                direct.launch_through_triton(step, bound, tensors)
+                return True
+            direct.remember(self._launches.filled, signature, filled)
+            addresses = tuple(tensor.data_ptr() for tensor in tensors.values())
+            launch_filled(keys.device.index, filled, addresses, tuple(tensors.values()))
         return True
-    step: Any = _Step(num_tokens, bound[0].launch.arguments[-2], keys.device)
-    filled = direct.fill(step, bound)
-    if filled is None:
-        direct.launch_through_triton(step, bound, dict(zip(NAMES, tensors, strict=True)))
-        return True
-    direct.remember(_filled, (num_tokens, key), filled)
-    launch_filled(keys.device.index, filled, addresses, tensors)
-    return True
 
 
 def _bind(
-    keys: Tensor, values: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor
+    few: bool, keys: Tensor, values: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor
 ) -> tuple[BoundLaunch, ...]:
     """The launch for tensors of this signature; empty if the kernel cannot copy them."""
-    heads, size = keys.shape[1:]
+    heads, size = k_cache.shape[2:]
     strides = keys.stride(0), values.stride(0), *k_cache.stride()[:3]
-    rows = keys.stride()[1:], values.stride()[1:]
-    alike = keys.dtype == values.dtype == k_cache.dtype == v_cache.dtype and slots.dtype == torch.int64
+    addresses = [tensor.data_ptr() for tensor in (keys, values, k_cache, v_cache)]
+    types = {tensor.dtype for tensor in (keys, values, k_cache, v_cache)}
     if (
-        not alike
-        or rows != ((size, 1), (size, 1))
+        len(types) > 1
+        or slots.dtype != torch.int64
+        or (keys.stride()[1:], values.stride()[1:]) != ((size, 1), (size, 1))
         or k_cache.stride() != v_cache.stride()
         or k_cache.stride(3) != 1
         or any(stride % MULTIPLE for stride in (*strides, size))
+        or any(address % ALIGNMENT for address in addresses)
     ):
         return ()
     columns = triton.next_power_of_2(heads * size)
-    tokens = 1 if slots.shape[0] <= FEW else max(1, MANY_ELEMENTS // columns)
+    tokens = 1 if few else max(1, MANY_ELEMENTS // columns)
     constants = heads, size, k_cache.shape[1], tokens, columns
     arguments = (*map(OfLayer, NAMES), OfPlan(attrgetter("num_tokens")), *strides, *constants)
     options = {"num_warps": min(8, max(1, tokens * columns // WARP_ELEMENTS))}
     launch = Launch(store_kernel, _grid, arguments, options)
-    return (BoundLaunch(launch, dict(zip(NAMES, (keys, values, k_cache, v_cache, slots), strict=True))),)
+    tensors = dict(zip(NAMES, (keys, values, k_cache, v_cache, slots), strict=True))
+    return (BoundLaunch(launch, tensors),)
 
 
 def _grid(step: Any) -> tuple[int]:
@@ -119,8 +144,8 @@ def compile_store(
     device: torch.device, dtype: torch.dtype, num_heads: int, head_size: int, block_size: int
 ) -> None:
     """Compile and load the kernels that layers with such caches launch."""
+    cache = torch.zeros(1, block_size, num_heads, head_size, dtype=dtype, device=device)
+    store = Store(cache, cache)
     for num_tokens in (1, FEW + 1):
         new = torch.zeros(num_tokens, num_heads, head_size, dtype=dtype, device=device)
-        cache = torch.zeros(1, block_size, num_heads, head_size, dtype=dtype, device=device)
-        slots = torch.full((num_tokens,), -1, dtype=torch.int64, device=device)
-        store(new, new, cache, cache, slots)
+        store(new, new, torch.full((num_tokens,), -1, dtype=torch.int64, device=device))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attn_kernels.engines import store as module
-from attn_kernels.engines.store import FEW, store
+from attn_kernels.engines.store import FEW, Store
 
 PAGES = 24
 
@@ -39,7 +39,7 @@ def test_each_token_is_stored_in_its_slot(seed: int) -> None:
     free = list(range(PAGES * block))
     draw.shuffle(free)
     slots = [draw.choice((slot, slot, -1)) for slot in free[:tokens]]
-    assert store(keys, values, k_cache, v_cache, torch.tensor(slots, dtype=torch.int64))
+    assert Store(k_cache, v_cache)(keys, values, torch.tensor(slots, dtype=torch.int64))
     for new, cache in ((keys, k_cache), (values, v_cache)):
         expected = torch.full_like(cache, torch.nan)
         for row, slot in zip(new, slots, strict=False):
@@ -52,7 +52,7 @@ def test_each_token_is_stored_in_its_slot(seed: int) -> None:
 def test_no_tokens() -> None:
     k_cache, v_cache = caches("both", 1, 16, 1, 16, torch.bfloat16)
     new = torch.zeros(0, 1, 16, dtype=torch.bfloat16)
-    assert store(new, new, k_cache, v_cache, torch.zeros(0, dtype=torch.int64))
+    assert Store(k_cache, v_cache)(new, new, torch.zeros(0, dtype=torch.int64))
     assert k_cache.isnan().all()
 
 
@@ -68,16 +68,18 @@ def test_what_the_kernel_cannot_copy_is_left_untouched(what: str) -> None:
     if what == "strides":
         v_cache = v_cache.transpose(1, 2).contiguous().transpose(1, 2)
     slots = torch.arange(4, dtype=torch.int32 if what == "slots" else torch.int64)
-    assert not store(keys, keys, k_cache, v_cache, slots)
+    assert not Store(k_cache, v_cache)(keys, keys, slots)
     assert k_cache.isnan().all() and v_cache.isnan().all()
 
 
-def test_launches_are_kept_by_what_is_compiled_for() -> None:
-    k_cache, v_cache = caches("apart", 2, 16, 2, 16, torch.bfloat16)
+def test_launches_are_kept_for_all_layers_alike() -> None:
+    module._launches.clear()
     new = torch.zeros(9, 2, 16, dtype=torch.bfloat16)
-    module._bound.clear()
-    for tokens in (1, 2, 9):
-        assert store(new, new, k_cache, v_cache, torch.arange(tokens))
-    assert len(module._bound) == 1
+    for _ in range(3):
+        k_cache, v_cache = caches("apart", 2, 16, 2, 16, torch.bfloat16)
+        for tokens in (1, 2, 9):
+            assert Store(k_cache, v_cache)(new, new, torch.arange(tokens))
+    (launches,) = module._launches.values()
+    assert len(launches.bound) == 1
     module.compile_store(new.device, new.dtype, 2, 16, 16)
-    assert len(module._bound) == 2  # of few tokens and of many
+    assert len(launches.bound) == 2  # of few tokens and of many
