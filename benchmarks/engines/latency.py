@@ -22,7 +22,7 @@ from benchmarks.engines.results import SIZES
 
 CAPTURE_SIZES = [1, 2, 4, 8, 16, 32, 64, 512]  # vLLM has more of its own, whose capture takes longer
 MAX_SEQS = 64
-PROFILED_STEPS = 32  # decode steps of the largest batch in a profile
+PROFILED = (1, 33)  # tokens; the difference is 32 decode steps
 
 
 def jobs_of(options: Any) -> Iterator[Job]:
@@ -60,8 +60,7 @@ def main() -> int:
     options = parser.parse_args()
     rows = itertools.product(options.batches, options.prompts, options.outputs)
     tasks = [{"kind": "latency", **dict(zip(SIZES, row, strict=True))} for row in rows]
-    profiled = [*itertools.product(options.batches, options.prompts, [1])]
-    profiled += [(options.batches[-1], options.prompts[-1], 1 + PROFILED_STEPS)]
+    profiled = itertools.product(options.batches, options.prompts, PROFILED)
     profiles = [
         {"kind": "profile", **dict(zip(SIZES, row, strict=True))} for row in profiled if options.profile
     ]
