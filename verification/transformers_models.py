@@ -109,11 +109,13 @@ class Verdicts:
         print(f"{model:8} {what:34} {verdict:6} {text}", flush=True)
 
 
-def build(name: str, tiny: bool, device: torch.device) -> Any:
+def build(name: str, tiny: bool, device: torch.device, layers: int | None = None) -> Any:
     """Return a model of random weights, in bfloat16, or in float16 if tiny."""
     import transformers
 
     config_class, sizes = CONFIGS[name]
+    if layers is not None:
+        sizes = sizes | {"num_hidden_layers": layers}
     if tiny:
         sizes = sizes | TINY | ({"sliding_window": 20} if "sliding_window" in sizes else {})
     if "sliding_window" in sizes:
@@ -283,7 +285,7 @@ def time_tokens(name: str, model: Any, own: Sequence[str], sizes: Sizes, verdict
 def verify(name: str, options: argparse.Namespace, device: torch.device, verdicts: Verdicts) -> None:
     """Check and time one model."""
     sizes = ON_CPU if options.tiny else ON_GPU
-    model = build(name, options.tiny, device)
+    model = build(name, options.tiny, device, options.layers)
     reference = copy.deepcopy(model).float()
     prompts = draw(model, sizes.prompts)
     own = check_logits(name, model, reference, prompts, verdicts)
@@ -312,6 +314,7 @@ def main() -> int:
     add = parser.add_argument
     add("--models", default=",".join(CONFIGS), help="default: %(default)s")
     add("--tiny", action="store_true", help="tiny models in float16, in Triton's interpreter on the CPU")
+    add("--layers", type=int, help="of each model; default: its own number")
     add("--no-times", action="store_true", help="only check")
     add("--device", default="cuda", help="cuda or cuda:N")
     add("--seconds-budget", type=float, default=3600.0, help="begin no further model after that")

@@ -10,38 +10,17 @@ as its likeliest. Exits with 1 if a token is wrong, memory is not given back, or
 
 import argparse
 import json
-import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
-import zlib
 from pathlib import Path
 from typing import Any
 
+from verification.vllm_process import LOADER, MODEL, VOCABULARY, environment
+
 WORK = Path(tempfile.gettempdir()) / "attn_kernels_vllm_faults"
-VOCABULARY = 32000
-MODEL: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 1024,
-    "intermediate_size": 2816,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "head_dim": 128,
-    "vocab_size": VOCABULARY,
-    "max_position_embeddings": 4096,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "hidden_act": "silu",
-    "tie_word_embeddings": False,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "torch_dtype": "bfloat16",
-}
-LOADER = "attn_kernels_random"
 MAX_LEN = 2048  # tokens of a request
 OUTSTANDING = 128  # requests at a time
 ABORTED = 0.1  # of all requests
@@ -66,26 +45,6 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def register() -> None:
-    """Give vLLM a loader of random weights with which tokens depend on attention; a plugin."""
-    import torch
-    from vllm.model_executor.model_loader import register_model_loader
-    from vllm.model_executor.model_loader.base_loader import BaseModelLoader
-
-    @register_model_loader(LOADER)
-    class RandomLoader(BaseModelLoader):  # type: ignore[misc, unused-ignore]
-        def download_model(self, model_config: Any) -> None:
-            pass
-
-        def load_weights(self, model: Any, model_config: Any) -> None:
-            for name, tensor in model.state_dict().items():
-                if tensor.ndim < 2:
-                    tensor.fill_(1)  # norms, scales
-                elif tensor.is_floating_point():
-                    generator = torch.Generator(tensor.device).manual_seed(zlib.crc32(name.encode()))
-                    tensor.normal_(0, 0.04, generator=generator)
-
-
 def engine(args: argparse.Namespace, backend: str, **options: Any) -> Any:
     """Start vLLM in this process."""
     from vllm import LLM
@@ -100,7 +59,8 @@ def engine(args: argparse.Namespace, backend: str, **options: Any) -> Any:
         max_model_len=MAX_LEN,
         max_num_seqs=64,
         max_num_batched_tokens=2048,
-        gpu_memory_utilization=0.5,
+        gpu_memory_utilization=0.05,
+        kv_cache_memory_bytes=4 << 30,  # no memory is measured, as other processes may share the GPU
         enforce_eager=args.mode == "eager",
         disable_log_stats=False,
         **options,
@@ -195,30 +155,6 @@ def score(args: argparse.Namespace) -> dict[str, Any]:
     return {"margins": margins}
 
 
-def environment(args: argparse.Namespace) -> dict[str, str]:
-    """The variables of a child: where packages are, and plugins of vLLM."""
-    info = WORK / "plugins" / "attn_kernels_faults-0.dist-info"
-    info.mkdir(parents=True, exist_ok=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: attn-kernels-faults\nVersion: 0\n")
-    (info / "entry_points.txt").write_text(
-        "[vllm.general_plugins]\nfaults_weights = verification.vllm_faults:register\n"
-        "faults_backend = attn_kernels.engines.vllm:register\n"
-    )
-    paths = [*args.site, info.parent, *(args.path or ["."])]
-    found = [str(Path(path).resolve()) for path in paths] + [os.environ.get("PYTHONPATH", "")]
-    return os.environ | {
-        "PYTHONPATH": os.pathsep.join(filter(None, found)),
-        "PYTHONUNBUFFERED": "1",
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_HOST_IP": "127.0.0.1",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "NCCL_SOCKET_IFNAME": "lo",
-        "VLLM_USE_FLASHINFER_SAMPLER": "0",
-    }
-
-
 def verdict(served: dict[str, Any], margins: list[float]) -> tuple[list[str], bool]:
     """Return the lines of a report, and whether all is well."""
     before, after = served["bytes"]
@@ -250,7 +186,8 @@ def main() -> int:
             try:
                 done = subprocess.run(
                     command,
-                    env=environment(args),
+                    # Its engine runs in the process itself, whose memory is compared.
+                    env=environment(WORK, args.site, args.path) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     timeout=args.timeout,

@@ -17,6 +17,7 @@ from attn_kernels.choose.untuned import AttnKernelsWarning
 from attn_kernels.core.checks import FP8
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
+from attn_kernels.engines.store import compile_store
 from attn_kernels.engines.vllm_layer import AttnKernelsImpl
 from attn_kernels.engines.vllm_planner import Planner, SharedWorkspace
 from attn_kernels.engines.vllm_step import StepMetadata, step_lengths
@@ -91,6 +92,8 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
         if self.device.type != "cuda":
             return
         done = compile_ahead(self.device, models, features=features, for_capture=True)
+        for model in models:
+            compile_store(self.device, model.dtype, model.num_kv_heads, model.head_size, model.block_size)
         logger.info("attn_kernels: %s", done)
 
     def build(

@@ -9,6 +9,7 @@ from vllm.forward_context import get_forward_context
 from vllm.v1.attention.backend import AttentionImpl, AttentionType
 
 from attn_kernels.core.checks import FP8
+from attn_kernels.engines.store import Store
 from attn_kernels.engines.vllm_cache import cache_views
 from attn_kernels.engines.vllm_step import StepMetadata
 from attn_kernels.engines.vllm_supported import FP8_WORDS
@@ -103,7 +104,7 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
         k_store, v_store, k_cache, v_cache = self._views
         if self._stores and key is not None and value is not None:
             slots = get_forward_context().slot_mapping.get(layer.layer_name)
-            if slots is not None:
+            if slots is not None and (self._store is None or not self._store(key, value, slots)):
                 dtype = self.kv_cache_dtype
                 reshape_and_cache_flash(key, value, k_store, v_store, slots, dtype, *self._scales)
         plan = attn_metadata.plans.get(self.num_heads) or attn_metadata.plan_for(self.num_heads)
@@ -117,6 +118,7 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
         """Drop the views of the layer's cache, which keep its memory."""
         self._kv_cache: Tensor | None = None  # as vLLM passed it last
         self._views: tuple[Tensor, ...] = ()  # keys and values as they are stored, and as they are read
+        self._store: Store | None = None  # None for fp8, which vLLM's own kernel stores
         self._options: dict[str, Any] = {}  # of ``run``, the same at each call
 
     def _bind(self, layer: Any, kv_cache: Tensor) -> None:
@@ -126,6 +128,7 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
             self.alibi_slopes = self.alibi_slopes.to(device)
         stored = cache_views(kv_cache, self.head_size)
         self._views = *stored, *(cache_views(kv_cache, self.head_size, FP8) if self._scaled else stored)
+        self._store = None if self._scaled else Store(*stored)
         self._scales = layer._k_scale, layer._v_scale  # vLLM only ever fills them in place
         self._options = {
             "softmax_scale": self.scale,

@@ -2,10 +2,11 @@
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import torch
 
 from benchmarks.common.environment import describe, headline, stop, write_atomically
 from benchmarks.engines.engine_process import Job
-from benchmarks.engines.processes import run_job
-from benchmarks.engines.results import RESULTS, append, read
+from benchmarks.engines.results import append, read
+from benchmarks.engines.turns import Limits, Task, Turns
 from benchmarks.engines.vllm_folder import (
     TMP,
     environment,
@@ -71,9 +72,13 @@ def parser_of(name: str, description: str | None, modes: str) -> argparse.Argume
         metavar="DIR",
         help="measure nothing; a table of these folders",
     )
+    add("--together", action="store_true", help="backends of a mode share the GPU and take turns")
+    add("--kv-gib", type=float, help="GiB of each engine's cache; default: what vLLM finds free")
+    add("--once", default="", help="backends whose long measurements are not repeated")
     add("--repeats", type=int, default=3, help="default: %(default)s")
     add("--gpu", help="number of the GPU, so that several commands can run beside one another")
     add("--seconds-budget", type=float, default=3600.0, help="begin nothing new after that; default: an hour")
+    add("--start-seconds", type=float, default=600.0, help="limit of an engine's start; default: %(default)s")
     add("--process-seconds", type=float, default=900.0, help="limit of each process; default: %(default)s")
     add("--cache", type=Path, help="folder of compile caches that later runs find again; default: in /tmp")
     add("--load-cache", type=Path, metavar="FILE", help="archive that --save-cache wrote")
@@ -86,8 +91,10 @@ def parser_of(name: str, description: str | None, modes: str) -> argparse.Argume
     return parser
 
 
-def run_engines(options: argparse.Namespace, jobs: Iterable[Job]) -> bool:
-    """Run the jobs one after the other; returns whether all went well."""
+def run_engines(
+    options: argparse.Namespace, jobs: Iterable[Job], tasks: Sequence[Task], last_tasks: Sequence[Task]
+) -> bool:
+    """Measure the tasks with each job's engine; returns whether all went well."""
     if options.gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = options.gpu  # before CUDA starts here
     options.out.mkdir(parents=True, exist_ok=True)
@@ -106,35 +113,61 @@ def run_engines(options: argparse.Namespace, jobs: Iterable[Job]) -> bool:
     plugins = write_plugins(work / "plugins", options.plugin if custom else None)
     record = options.record.resolve() if options.record else None
     values = environment(site, plugins, cache, options.path, options.gpu, record)
-    deadline = time.time() + options.seconds_budget
-    results = str((options.out / RESULTS).resolve())
+    limits = Limits(
+        options.repeats,
+        options.once.split(","),
+        options.start_seconds,
+        options.process_seconds,
+        time.time() + options.seconds_budget,
+    )
+    ready = [dataclasses.replace(job, model=str(model), engine=engine_of(options, job)) for job in jobs]
     fine = True
-    for job in jobs:
-        if time.time() > deadline:
-            print(f"{job.backend}, {job.mode}: left out, the time is up", flush=True)
+    for _, group in itertools.groupby(
+        ready, key=lambda job: (job.mode, job.budget, None if options.together else job.backend)
+    ):
+        members = list(group)
+        if time.time() > limits.deadline:
+            print(f"{', '.join(job.name for job in members)}: left out, the time is up", flush=True)
             fine = False
             continue
-        ready = dataclasses.replace(job, model=str(model), results=results, deadline=deadline)
-        fine &= run_job(ready, values, options.out, options.process_seconds)
+        fine &= Turns(options.out, limits).run(members, values, tasks, last_tasks)
     if options.save_cache is not None:
         pack(cache, options.save_cache)
     return fine
+
+
+def engine_of(options: argparse.Namespace, job: Job) -> dict[str, Any]:
+    """Return the arguments of vLLM's LLM, those of the command line last."""
+    engine = dict(job.engine)
+    if options.kv_gib is not None:  # vLLM then measures no memory, which other engines' would disturb
+        engine |= {"kv_cache_memory_bytes": int(options.kv_gib * 2**30), "gpu_memory_utilization": 0.1}
+    return engine | dict(options.engine_arg)
 
 
 def report(
     options: argparse.Namespace,
     name: str,
     jobs_of: Callable[[argparse.Namespace], Iterable[Job]],
+    tasks: Sequence[Task],
     lines_of: Callable[[list[dict[str, Any]]], list[str]],
     plot: Callable[[list[dict[str, Any]], Path], None],
+    last_tasks: Sequence[Task] = (),
 ) -> int:
     """Run the engines, or merge earlier runs; then print, write and plot the rows of the kind ``name``.
+
+    Args:
+        options: of the command line.
+        name: the kind of the tasks.
+        jobs_of: returns the engines.
+        tasks, last_tasks: as `Turns.run` takes them.
+        lines_of: returns the table.
+        plot: draws the rows into a file.
 
     Returns 0, or 1 if an engine failed or something was left out.
     """
     fine = True
     if options.merge is None:
-        fine = run_engines(options, list(jobs_of(options)))
+        fine = run_engines(options, list(jobs_of(options)), tasks, last_tasks)
         rows = read([options.out])
     else:
         rows = read(options.merge)

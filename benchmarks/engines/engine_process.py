@@ -1,6 +1,7 @@
-"""The process of one engine: start it, measure what the job asks for, and write a line of JSON each time.
+"""The process of one engine: start it, then measure whatever the parent asks for.
 
-python -m benchmarks.engines.engine_process JOB, where JOB is the JSON text of a `Job`.
+python -m benchmarks.engines.engine_process JOB NUMBER, where JOB is the JSON text of a `Job`, and NUMBER that
+of an inherited file: a `multiprocessing.connection.Connection` to the parent.
 """
 
 import dataclasses
@@ -11,8 +12,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
 from benchmarks.engines.cpu_time import main_threads_s
@@ -20,24 +21,21 @@ from benchmarks.engines.random_weights import LOAD_FORMAT
 from benchmarks.engines.request_mix import draw_requests, tokens_of
 
 WARM_UP_TOKENS = 2
-FIGURES = ("seconds", "first_token_median", "first_token_p99", "per_token_median", "per_token_p99")
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one process measures."""
+    """What one process starts."""
 
     backend: str
     mode: str  # graphs or eager
-    model: str  # folder
-    results: str  # file to which lines are appended
-    deadline: float  # time.time() after which nothing new begins
     engine: dict[str, Any]  # arguments of vLLM's LLM
-    repeats: int
-    rows: list[tuple[int, int, int]] = field(default_factory=list)  # of latency: batch, prompt, output
-    requests: int = 0  # of throughput
-    seed: int = 0
     budget: int | None = None  # query tokens of a step
+    model: str = ""  # folder
+
+    @property
+    def name(self) -> str:
+        return "_".join(map(str, filter(None, (self.backend, self.mode, self.budget))))
 
     def text(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -50,6 +48,7 @@ class Engine:
         from vllm import LLM, SamplingParams
 
         self.params = SamplingParams
+        self.warm: set[tuple[int, ...]] = set()
         self.llm = LLM(
             model=job.model,
             load_format=LOAD_FORMAT,
@@ -79,73 +78,59 @@ class Engine:
         return seconds, found
 
 
-def measure(job: Job) -> None:
-    """Start an engine and measure; stops between measurements when the time is up."""
-    with Path(job.results).open("a", buffering=1) as file:
-
-        def report(**row: object) -> None:
-            file.write(
-                json.dumps({"backend": job.backend, "mode": job.mode, "budget": job.budget, **row}) + "\n"
-            )
-
-        started = time.perf_counter()
-        engine = Engine(job)
-        report(kind="start", seconds=time.perf_counter() - started)
-        left = latencies(engine, job, report) if job.rows else throughputs(engine, job, report)
-        if left:
-            report(kind="left_out", count=left)
+def latency(engine: Any, batch: int, prompt: int, output: int) -> dict[str, Any]:
+    """Time a batch of equal prompts from the call to the last token; its first run warms the engine up."""
+    prompts = tokens_of([prompt] * batch, f"latency/{batch}/{prompt}")
+    if (batch, prompt) not in engine.warm:
+        engine.warm.add((batch, prompt))
+        engine.generate(prompts, [WARM_UP_TOKENS] * batch)
+    cpu = main_threads_s(os.getpid())
+    seconds, found = engine.generate(prompts, [output] * batch)
+    cpu_seconds = main_threads_s(os.getpid()) - cpu
+    first = [one.outputs[0].token_ids[0] for one in found]
+    return {"seconds": seconds, "cpu_seconds": cpu_seconds, "first_tokens": first}
 
 
-Report = Callable[..., None]
-
-
-def latencies(engine: Engine, job: Job, report: Report) -> int:
-    """Time batches of equal prompts from the call to the last token; returns how many were left out."""
-    warm: set[tuple[int, int]] = set()
-    for number, (batch, length, output) in enumerate(job.rows):
-        prompts = tokens_of([length] * batch, f"latency/{batch}/{length}")
-        if time.time() > job.deadline:
-            return len(job.rows) - number
-        if (batch, length) not in warm:
-            warm.add((batch, length))
-            engine.generate(prompts, [WARM_UP_TOKENS] * batch)
-        seconds, cpu_seconds, first = [], [], []
-        for _ in range(job.repeats):
-            cpu = main_threads_s(os.getpid())
-            took, found = engine.generate(prompts, [output] * batch)
-            seconds.append(took)
-            cpu_seconds.append(main_threads_s(os.getpid()) - cpu)
-            first = [one.outputs[0].token_ids[0] for one in found]
-        sizes = {"batch": batch, "prompt": length, "output": output}
-        report(kind="latency", **sizes, seconds=seconds, cpu_seconds=cpu_seconds, first_tokens=first)
-    return 0
-
-
-def throughputs(engine: Engine, job: Job, report: Report) -> int:
-    """Give the engine all requests at once; returns how many repeats were left out."""
-    requests = draw_requests(job.requests, job.seed)
-    prompts = tokens_of([request.prompt for request in requests], f"throughput/{job.seed}")
-    outputs = [request.output for request in requests]
-    few = slice(0, min(64, len(requests)))
-    engine.generate(prompts[few], [min(8, output) for output in outputs[few]])
-    kept: dict[str, list[float]] = {name: [] for name in FIGURES}
-    for repeat in range(job.repeats):
-        if time.time() > job.deadline:
-            return job.repeats - repeat
-        seconds, found = engine.generate(prompts, outputs)
-        metrics = [one.metrics for one in found]
-        first = [stats.first_token_latency for stats in metrics]
-        per_token = [
+def throughput(engine: Any, requests: int, seed: int) -> dict[str, Any]:
+    """Give the engine all requests at once and time them; a first run with a few warms it up."""
+    drawn = draw_requests(requests, seed)
+    prompts = tokens_of([request.prompt for request in drawn], f"throughput/{seed}")
+    outputs = [request.output for request in drawn]
+    if (requests, seed) not in engine.warm:
+        engine.warm.add((requests, seed))
+        few = slice(0, min(64, requests))
+        engine.generate(prompts[few], [min(8, output) for output in outputs[few]])
+    seconds, found = engine.generate(prompts, outputs)
+    metrics = [one.metrics for one in found]
+    first = percentiles([stats.first_token_latency for stats in metrics])
+    per_token = percentiles(
+        [
             (stats.last_token_ts - stats.first_token_ts) / (count - 1)
             for stats, count in zip(metrics, outputs, strict=True)
             if count > 1
         ]
-        figures = (seconds, *percentiles(first), *percentiles(per_token))
-        for name, value in zip(FIGURES, figures, strict=True):
-            kept[name].append(value)
-        tokens = {"prompt_tokens": sum(map(len, prompts)), "output_tokens": sum(outputs)}
-        report(kind="throughput", requests=len(requests), seed=job.seed, **tokens, **kept)  # of all repeats
-    return 0
+    )
+    return {
+        "seconds": seconds,
+        "first_token_median": first[0],
+        "first_token_p99": first[1],
+        "per_token_median": per_token[0],
+        "per_token_p99": per_token[1],
+        "prompt_tokens": sum(map(len, prompts)),
+        "output_tokens": sum(outputs),
+    }
+
+
+def profile(engine: Any, batch: int, prompt: int, output: int) -> dict[str, Any]:
+    """Let vLLM's profiler print a table of kernels for a batch that is served once."""
+    prompts = tokens_of([prompt] * batch, f"latency/{batch}/{prompt}")
+    print(f"profile of {batch} x {prompt}, {output} tokens", flush=True)
+    engine.llm.start_profile()
+    try:
+        engine.generate(prompts, [output] * batch)
+    finally:
+        engine.llm.stop_profile()
+    return {}
 
 
 def percentiles(values: Sequence[float]) -> tuple[float, float]:
@@ -156,5 +141,22 @@ def percentiles(values: Sequence[float]) -> tuple[float, float]:
     return statistics.median(ordered), ordered[math.ceil(0.99 * len(ordered)) - 1]
 
 
+MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
+    "latency": latency,
+    "throughput": throughput,
+    "profile": profile,
+}
+
+
+def serve(job: Job, parent: Connection) -> None:
+    """Start the engine, send how long that took, and answer tasks until the parent sends None."""
+    started = time.perf_counter()
+    engine = Engine(job)
+    parent.send({"seconds": time.perf_counter() - started})
+    while (task := parent.recv()) is not None:
+        sizes = {name: value for name, value in task.items() if name != "kind"}
+        parent.send(MEASURES[task["kind"]](engine, **sizes))
+
+
 if __name__ == "__main__":
-    measure(Job(**json.loads(sys.argv[1])))
+    serve(Job(**json.loads(sys.argv[1])), Connection(int(sys.argv[2])))

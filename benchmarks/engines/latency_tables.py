@@ -150,7 +150,10 @@ def token_lines(
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
-    """Draw seconds over output length, a panel for each mode, batch and prompt; needs matplotlib."""
+    """Draw how much longer other backends take than ours over output length; needs matplotlib.
+
+    A panel for each mode, batch and prompt.
+    """
     try:
         import matplotlib
     except ImportError:
@@ -160,25 +163,31 @@ def plot(rows: Sequence[Row], path: Path) -> None:
     from matplotlib import pyplot
 
     found = latest(rows, "latency", ("mode", *SIZES))
+    backends = backends_in(rows, "latency")
+    ours = OURS if OURS in backends else backends[0]
     modes = sorted({key[1] for key in found}, key=lambda mode: mode != "graphs")
     panels = sorted({key[2:4] for key in found})
     figure_, axes = pyplot.subplots(
-        len(modes), len(panels), figsize=(3.2 * len(panels), 2.8 * len(modes)), squeeze=False
+        len(modes),
+        len(panels),
+        figsize=(2.6 * len(panels), 2.6 * len(modes)),
+        squeeze=False,
+        sharey=True,
     )
     for (i, mode), (j, panel) in itertools.product(enumerate(modes), enumerate(panels)):
         axis = axes[i][j]
-        for name in backends_in(rows, "latency"):
-            points = sorted(
-                (key[4], middle(row)) for key, row in found.items() if key[:4] == (name, mode, *panel)
-            )
+        places = sorted({key[1:] for key in found if key[1:4] == (mode, *panel)})
+        for name in backends:
+            ratios = [(place[3], ratio_at(found, name, ours, place)) for place in places]
+            points = [(str(output), ratio) for output, ratio in ratios if ratio is not None]
             if points:
                 axis.plot(*zip(*points, strict=True), "o-", label=name, color=COLOURS.get(name))
         axis.set_title(f"{mode}: {panel[0]} x {panel[1]}", fontsize=9)
-        axis.set_ylim(bottom=0)
         axis.set_xlabel("tokens generated", fontsize=8)
         axis.grid(alpha=0.3)
-    axes[0][0].set_ylabel("seconds", fontsize=8)
+    for line in axes:
+        line[0].set_ylabel(f"seconds over {ours}'s", fontsize=8)
     axes[0][0].legend(fontsize=7)
     figure_.tight_layout()
-    figure_.savefig(path, dpi=150)
+    figure_.savefig(path, dpi=120)
     pyplot.close(figure_)

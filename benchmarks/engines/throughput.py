@@ -5,7 +5,8 @@ python -m benchmarks.engines.throughput --merge results_a results_b --out result
 
 All requests arrive at once. Their lengths are drawn from two log-normal distributions (request_mix.py) with a
 fixed seed. A step takes at most `--budgets` query tokens, and prompts are chunked. Each backend, mode and
-budget is a process of its own. Writes results.jsonl, throughput.md and throughput.png.
+budget is a process of its own. With `--together --kv-gib 45`, the backends of a budget start beside one
+another and then take turns. Writes results.jsonl, throughput.md and throughput.png.
 """
 
 import itertools
@@ -36,19 +37,7 @@ def jobs_of(options: Any) -> Iterator[Job]:
         if mode == "graphs":
             sizes = [size for size in options.capture_sizes if size <= options.max_seqs]
             engine["compilation_config"] = {"cudagraph_capture_sizes": sizes}
-        engine |= dict(options.engine_arg)
-        yield Job(
-            backend,
-            mode,
-            "",
-            "",
-            0.0,
-            engine,
-            options.repeats,
-            requests=options.requests,
-            seed=options.seed,
-            budget=budget,
-        )
+        yield Job(backend, mode, engine, budget)
 
 
 def main() -> int:
@@ -61,7 +50,8 @@ def main() -> int:
     add("--max-seqs", type=int, default=256, help="requests in a step; default: %(default)s")
     add("--capture-sizes", type=numbers, default=CAPTURE_SIZES, help="tokens of the steps that are captured")
     options = parser.parse_args()
-    return report(options, "throughput", jobs_of, throughput_lines, plot)
+    tasks = [{"kind": "throughput", "requests": options.requests, "seed": options.seed}]
+    return report(options, "throughput", jobs_of, tasks, throughput_lines, plot)
 
 
 if __name__ == "__main__":

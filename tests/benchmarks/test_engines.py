@@ -1,6 +1,6 @@
 """Benchmarks of engines, without an engine: lengths, processes, rows, tables, plots and the commands."""
 
-import copy
+import itertools
 import json
 import math
 import os
@@ -10,17 +10,21 @@ import sys
 import tarfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks.engines import command, latency, processes, throughput, vllm_folder
+from benchmarks.engines import command, latency, processes, throughput, turns, vllm_folder
 from benchmarks.engines.cpu_time import descendants, main_threads_s
-from benchmarks.engines.engine_process import FIGURES, Job, latencies, percentiles, throughputs
+from benchmarks.engines.engine_process import Job, percentiles
+from benchmarks.engines.engine_process import latency as measure_latency
+from benchmarks.engines.engine_process import throughput as measure_throughput
 from benchmarks.engines.latency_tables import decode_steps, latency_lines
 from benchmarks.engines.request_mix import CODE, CONVERSATION, OUTPUTS, PROMPTS, draw_requests, tokens_of
 from benchmarks.engines.results import latest, read
 from benchmarks.engines.throughput_tables import throughput_lines
+from benchmarks.engines.turns import gather
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,6 +68,7 @@ class StandIn:
 
     def __init__(self) -> None:
         self.calls: list[tuple[list[int], list[int]]] = []
+        self.warm: set[tuple[int, ...]] = set()
 
     def generate(self, prompts: list[list[int]], outputs: list[int]) -> tuple[float, list[Output]]:
         self.calls.append(([len(prompt) for prompt in prompts], list(outputs)))
@@ -74,39 +79,31 @@ class StandIn:
         return 0.5 + 0.002 * max(outputs), made
 
 
-def job(**changes: Any) -> Job:
-    return Job("CUSTOM", "graphs", "", "", time.time() + 60, {}, repeats=2, **changes)
+def test_a_latency() -> None:
+    engine = StandIn()
+    first, second = (measure_latency(engine, 2, 5, output) for output in (1, 128))
+    assert engine.calls == [([5, 5], [2, 2]), ([5, 5], [1, 1]), ([5, 5], [128, 128])]  # warmed up once
+    assert (first["seconds"], second["seconds"]) == (0.502, 0.756)
+    assert first["first_tokens"] == [prompt[0] for prompt in tokens_of([5, 5], "latency/2/5")]
 
 
-def test_rows_of_latency() -> None:
-    engine, rows = StandIn(), []
-    left = latencies(
-        engine, job(rows=[(2, 5, 1), (2, 5, 128)]), lambda **row: rows.append(copy.deepcopy(row))
-    )
-    assert left == 0
-    assert engine.calls == [([5, 5], [2, 2]), *[([5, 5], [1, 1])] * 2, *[([5, 5], [128, 128])] * 2]
-    assert [(row["kind"], row["output"], row["seconds"]) for row in rows] == [
-        ("latency", 1, [0.502] * 2),
-        ("latency", 128, [0.756] * 2),
-    ]
-    assert rows[0]["first_tokens"] == [prompt[0] for prompt in tokens_of([5, 5], "latency/2/5")]
-    assert latencies(engine, Job("", "", "", "", 0.0, {}, 2, rows=[(1, 2, 3)] * 4), lambda **row: None) == 4
-
-
-def test_rows_of_throughput() -> None:
-    engine, rows = StandIn(), []
-    assert throughputs(engine, job(requests=80), lambda **row: rows.append(copy.deepcopy(row))) == 0
+def test_a_throughput() -> None:
+    engine = StandIn()
+    found = [measure_throughput(engine, 80, 0) for _ in range(2)][1]
     requests = draw_requests(80, 0)
     assert [len(prompts) for prompts, _ in engine.calls] == [64, 80, 80]
-    first, last = rows
-    assert last["prompt_tokens"] == sum(r.prompt for r in requests)
-    assert last["output_tokens"] == sum(r.output for r in requests)
-    assert [len(first[name]) for name in FIGURES] == [1] * 5 and [len(last[name]) for name in FIGURES] == [
-        2
-    ] * 5
-    assert last["first_token_median"] == pytest.approx([3.95] * 2)
-    assert last["first_token_p99"] == pytest.approx([7.9] * 2)
-    assert last["per_token_median"] == pytest.approx([0.01] * 2)
+    assert found["prompt_tokens"] == sum(r.prompt for r in requests)
+    assert found["output_tokens"] == sum(r.output for r in requests)
+    assert found["first_token_median"] == pytest.approx(3.95)
+    assert found["first_token_p99"] == pytest.approx(7.9)
+    assert found["per_token_median"] == pytest.approx(0.01)
+
+
+def test_a_row_gathers_figures_of_all_repeats() -> None:
+    row: dict[str, Any] = {}
+    for figure in (1.0, 2.0):
+        gather(row, {"seconds": figure, "first_tokens": [int(figure)], "prompt_tokens": 5})
+    assert row == {"seconds": [1.0, 2.0], "first_tokens": [2], "prompt_tokens": 5}
 
 
 def test_percentiles() -> None:
@@ -201,7 +198,11 @@ def test_the_throughput_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             "prompt_tokens": 9000,
             "output_tokens": 1000,
             "seconds": [factor, 2 * factor, factor],
-            **{name: [0.25] for name in FIGURES[1:]},
+            **{
+                f"{what}_{which}": [0.25]
+                for what in ("first_token", "per_token")
+                for which in ("median", "p99")
+            },
         }
         for backend, factor in (("FLASH_ATTN", 12.0), ("CUSTOM", 10.0))
         for budget in (2048, 8192)
@@ -272,7 +273,7 @@ def test_plugins_are_entry_points(tmp_path: Path) -> None:
 
 
 FAKE_VLLM = """
-import os, time
+import json, os, time
 class SamplingParams:
     def __init__(self, **options):
         self.count = options["max_tokens"]
@@ -285,11 +286,27 @@ class LLM:
         assert options["enforce_eager"] == ("compilation_config" not in options)
         assert options.get("window") == 7 and os.environ["CUDA_VISIBLE_DEVICES"] == "3"
         assert os.environ["ATTN_KERNELS_RECORD"].endswith("/steps.jsonl")
+        if "kv_cache_memory_bytes" in options:
+            assert options["kv_cache_memory_bytes"] == 2 << 30 and options["gpu_memory_utilization"] == 0.1
+        self.backend = options["attention_config"]["backend"]
+        self.profile = options.get("profiler_config")
+    def start_profile(self):
+        assert self.profile["profiler"] == "torch" and self.profile["torch_profiler_dir"].startswith("/")
+        print("profiling", flush=True)
+    def stop_profile(self):
+        print("profiled", flush=True)
     def generate(self, prompts, params, use_tqdm):
+        start = time.time()
+        time.sleep(0.02)
         made = []
         for prompt, param in zip(prompts, params):
             tokens = type("Completion", (), {"token_ids": prompt["prompt_token_ids"][:1] * param.count})
             made.append(type("Output", (), {"outputs": [tokens]}))
+        line = json.dumps({"backend": self.backend, "start": start, "end": time.time()})
+        with open("calls.jsonl", "a") as file:
+            file.write(line + chr(10))
+        if self.backend == "FAILS":
+            raise RuntimeError("the GPU is gone")
         return made
 """
 
@@ -310,7 +327,10 @@ def test_the_command_runs_each_engine_in_its_process(tmp_path: Path, capsys, mon
     assert "HANGS_graphs: exit none after 8 s, so it was stopped" in printed
     rows = [row for row in read([tmp_path / "out"]) if row["kind"] == "latency"]
     assert [(r["backend"], r["mode"], r["output"], len(r["seconds"])) for r in rows] == [
-        ("CUSTOM", mode, output, 2) for mode in ("eager", "graphs") for output in (1, 2)
+        ("CUSTOM", mode, output, repeats)
+        for mode in ("eager", "graphs")
+        for repeats in (1, 6)
+        for output in (1, 2)
     ]
     assert (tmp_path / "out" / "latency.md").exists() and (tmp_path / "out" / "log_CUSTOM_eager.txt").exists()
     words = words.replace("CUSTOM,BROKEN,HANGS", "CUSTOM").replace(
@@ -318,4 +338,56 @@ def test_the_command_runs_each_engine_in_its_process(tmp_path: Path, capsys, mon
     )
     monkeypatch.setattr(sys, "argv", ["latency", *words.split()])
     assert latency.main() == 1
-    assert "CUSTOM, eager: left out, the time is up" in capsys.readouterr().out
+    assert "CUSTOM_eager: left out, the time is up" in capsys.readouterr().out
+
+
+def test_engines_that_share_a_gpu_take_turns(tmp_path: Path, capsys, monkeypatch) -> None:
+    (tmp_path / "folder" / "vllm").mkdir(parents=True)
+    (tmp_path / "folder" / "vllm" / "__init__.py").write_text(FAKE_VLLM)
+    monkeypatch.chdir(tmp_path)
+    words = "--vllm folder --backends ONE,BROKEN,CUSTOM,FAILS --modes graphs --out out --gpu 3 --cache cache"
+    words += " --batches 1 --prompts 5 --outputs 1,2 --repeats 2 --engine-arg window=7 --record steps.jsonl"
+    monkeypatch.setattr(sys, "argv", ["latency", *words.split(), "--together", "--kv-gib", "2", "--profile"])
+    assert latency.main() == 1
+    printed = capsys.readouterr().out
+    assert "ONE_graphs: exit 0" in printed and "BROKEN_graphs: exit 1" in printed
+    assert "the GPU is gone" in printed
+    rows = [row for row in read([tmp_path / "out"]) if row["kind"] == "latency"]
+    assert [(r["output"], r["backend"], len(r["seconds"])) for r in rows] == [
+        (output, backend, repeats) for repeats in (1, 6) for output in (1, 2) for backend in ("ONE", "CUSTOM")
+    ]
+    log = (tmp_path / "out" / "log_CUSTOM_graphs.txt").read_text()
+    assert log.count("profiling\nprofiled\n") == 2 and "profile of 1 x 5, 33 tokens" in log
+    calls = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    assert all(before["end"] <= after["start"] for before, after in itertools.pairwise(calls))
+    assert {call["backend"] for call in calls} == {"ONE", "CUSTOM", "FAILS"}
+
+
+def test_a_measurement_that_is_too_long_for_the_time_left_does_not_begin(
+    tmp_path: Path, capsys, monkeypatch
+) -> None:
+    class Slow:
+        def __init__(self, job: Job, environment: Any, out: Path) -> None:
+            self.job, self.started = job, clock[0]
+
+        def answer(self, until: float) -> dict[str, Any]:
+            return {"seconds": 1.0}
+
+        def ask(self, task: dict[str, Any], until: float) -> dict[str, Any]:
+            clock[0] += 40.0
+            return {"seconds": 40.0}
+
+        def close(self, failure: str | None) -> bool:
+            return failure is None
+
+        def stop(self) -> None:
+            pass
+
+    clock = [1000.0]
+    monkeypatch.setattr(turns, "EngineProcess", Slow)
+    monkeypatch.setattr(turns, "time", SimpleNamespace(time=lambda: clock[0]))
+    job = Job("CUSTOM", "graphs", {})
+    limits = turns.Limits(4, [], 900.0, 900.0, 1100.0)
+    assert not turns.Turns(tmp_path, limits).run([job], {}, [{"kind": "latency", "batch": 1}])
+    assert "2 measurements were left out" in capsys.readouterr().out
+    assert read([tmp_path])[-1]["seconds"] == [40.0, 40.0]

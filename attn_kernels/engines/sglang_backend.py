@@ -1,0 +1,284 @@
+"""SGLang's attention backend: makes the batch of each forward pass, and runs each layer's plan."""
+
+import logging
+from itertools import accumulate
+from typing import Any
+
+import torch
+from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
+from sglang.srt.mem_cache.memory_pool import KVWriteLoc
+from torch import Tensor
+
+from attn_kernels.core.checks import DTYPES, FP8
+from attn_kernels.core.model import Model
+from attn_kernels.engines.vllm_planner import Planner, SharedWorkspace
+from attn_kernels.engines.vllm_step import StepMetadata
+from attn_kernels.launch.run import run
+from attn_kernels.warmup.compile_ahead import compile_ahead
+
+PAGE_MULTIPLE = 16  # tokens
+CHUNK_TOKENS = 8192  # of one pass, where SGLang has no limit
+
+logger = logging.getLogger("sglang.attn_kernels")
+
+
+class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
+    """Causal self-attention over SGLang's paged caches; arguments and methods are SGLang's.
+
+    Raises ValueError about what is not supported.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        super().__init__()
+        self.device = torch.device(runner.device)
+        self._page = int(runner.page_size)
+        self._pool = runner.token_to_kv_pool
+        self._slots: Tensor = runner.req_to_token_pool.req_to_token  # int32 [requests, positions]
+        layers = [layer for layer in runner.model.modules() if isinstance(layer, RadixAttention)]
+        check_runner(runner, self._pool)
+        for layer in layers:
+            check_layer(layer)
+        self._scaled = self._pool.dtype == FP8
+        self._one = torch.ones(1, dtype=torch.float32, device=self.device)  # scale of layers that have none
+        models = {layer.tp_q_head_num: self._model(layer, runner.dtype) for layer in layers}
+        max_seqs = self._slots.shape[0]
+        max_tokens = max(runner.server_args.chunked_prefill_size or 0, 0) or CHUNK_TOKENS
+        shared = SharedWorkspace.of(id(self), self.device, set(models.values()), max_seqs, max_tokens)
+        self._planners = {heads: Planner(model, shared) for heads, model in models.items()}
+        # Where the query tokens of decodes begin, on the device and on the host.
+        self._starts = torch.arange(max_seqs + 1, dtype=torch.int32, device=self.device)
+        self._starts_cpu = torch.arange(max_seqs + 1, dtype=torch.int32)
+        self._captured: dict[int, StepMetadata] = {}  # by sequences
+        self._kept: list[Any] = []  # plans, which must live as long as their graphs
+        self.forward_metadata: StepMetadata | None = None
+        if self.device.type == "cuda":
+            features = {features_of(layer, self._scaled) for layer in layers}
+            done = compile_ahead(self.device, models.values(), features=features, for_capture=True)
+            logger.info("attn_kernels: %s", done)
+
+    def _model(self, layer: Any, dtype: torch.dtype) -> Model:
+        return Model(
+            num_query_heads=layer.tp_q_head_num,
+            num_kv_heads=layer.tp_k_head_num,
+            head_size=layer.head_dim,
+            block_size=self._page,
+            dtype=dtype,
+            cache_dtype=FP8 if self._scaled else None,
+        )
+
+    def init_forward_metadata(self, forward_batch: Any) -> None:
+        """Make the batch of a pass that no graph holds."""
+        mode = forward_batch.forward_mode
+        if mode.is_idle():
+            self.forward_metadata = None
+            return
+        seqs = forward_batch.batch_size
+        if mode.is_decode():
+            starts, starts_cpu, longest = self._starts[: seqs + 1], self._starts_cpu[: seqs + 1], 1
+        elif mode.is_extend():
+            lens = [int(length) for length in forward_batch.extend_seq_lens_cpu]
+            starts_cpu = torch.tensor([0, *accumulate(lens)], dtype=torch.int32)
+            starts = torch.zeros(seqs + 1, dtype=torch.int32, device=self.device)
+            torch.cumsum(forward_batch.extend_seq_lens, 0, dtype=torch.int32, out=starts[1:])
+            longest = max(lens, default=0)
+        else:
+            raise NotImplementedError(f"attn_kernels: forward mode {mode} is not supported")
+        pages = self._pages(forward_batch)
+        self.forward_metadata = self._step(
+            starts,
+            starts_cpu,
+            forward_batch.seq_lens.to(torch.int32),
+            self._table(forward_batch, pages),
+            forward_batch.seq_lens_cpu,
+            int(starts_cpu[-1]),
+            longest,
+            for_capture=False,
+        )
+
+    def _pages(self, forward_batch: Any) -> int:
+        """Pages of the longest sequence, at most; the host may not know it."""
+        known = forward_batch.seq_lens_cpu
+        longest = self._slots.shape[1] if known is None else int(known.max())
+        return max(1, -(-longest // self._page))
+
+    def _table(self, forward_batch: Any, pages: int) -> Tensor:
+        """Page ids, int32 [sequences, pages]: a page's slots lie one behind the other."""
+        places = torch.arange(0, pages * self._page, self._page, device=self.device)
+        places.clamp_(max=self._slots.shape[1] - 1)
+        return self._slots[forward_batch.req_pool_indices[:, None], places].to(torch.int32) // self._page
+
+    def _step(
+        self,
+        starts: Tensor,
+        starts_cpu: Tensor,
+        lens: Tensor,
+        table: Tensor,
+        lens_cpu: Tensor | None,
+        num_tokens: int,
+        max_query_len: int,
+        for_capture: bool,
+    ) -> StepMetadata:
+        return StepMetadata(
+            query_start_loc=starts,
+            seq_lens=lens,
+            block_table=table,
+            slot_mapping=starts,  # SGLang stores keys and values itself
+            query_start_loc_cpu=starts_cpu,
+            seq_lens_cpu_upper_bound=lens_cpu,
+            num_actual_tokens=num_tokens,
+            max_query_len=max_query_len,
+            max_seq_len=table.shape[1] * self._page if lens_cpu is None else int(lens_cpu.max()),
+            for_capture=for_capture,
+            planners=self._planners,
+        )
+
+    def init_cuda_graph_state(self, max_bs: int, max_num_tokens: int) -> None:
+        """Allocate what graphs of decodes read."""
+        pages = -(-self._slots.shape[1] // self._page)
+        self._lens = torch.ones(max_bs, dtype=torch.int32, device=self.device)
+        self._tables = torch.zeros(max_bs, pages, dtype=torch.int32, device=self.device)
+
+    def init_forward_metadata_out_graph(self, forward_batch: Any, in_capture: bool = False) -> None:
+        """Fill what a graph reads, before its replay; make its batch before its capture."""
+        seqs = forward_batch.batch_size
+        if not forward_batch.forward_mode.is_decode_or_idle():
+            raise NotImplementedError(
+                f"attn_kernels: graphs of forward mode {forward_batch.forward_mode} are not supported"
+            )
+        if in_capture:
+            starts, starts_cpu = self._starts[: seqs + 1], self._starts_cpu[: seqs + 1]
+            self._captured[seqs] = self._step(
+                starts, starts_cpu, self._lens[:seqs], self._tables[:seqs], None, seqs, 1, for_capture=True
+            )
+        pages = self._pages(forward_batch)
+        self._lens[:seqs].copy_(forward_batch.seq_lens)
+        self._tables[:seqs, :pages].copy_(self._table(forward_batch, pages))
+        self.forward_metadata = self._captured[seqs]
+
+    def init_forward_metadata_in_graph(self, forward_batch: Any) -> None:
+        """Forget the plans of a warm-up: a graph must hold the kernels that a plan launches."""
+        step = self.forward_metadata
+        if step is not None and step.for_capture:
+            step.plans = {}
+            self._kept.append(step.plans)
+
+    def get_cuda_graph_seq_len_fill_value(self) -> int:
+        return 1
+
+    def forward_decode(self, *args: Any, **options: Any) -> Tensor:
+        """Compute one layer; as `_attend`."""
+        return self._attend(*args, **options)
+
+    def forward_extend(self, *args: Any, **options: Any) -> Tensor:
+        """Compute one layer; as `_attend`."""
+        return self._attend(*args, **options)
+
+    def _attend(
+        self,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        layer: Any,
+        forward_batch: Any,
+        save_kv_cache: bool = True,
+        sinks: Tensor | None = None,
+        **others: Any,
+    ) -> Tensor:
+        """Store a layer's keys and values, and compute its attention.
+
+        Args:
+            q: [rows, heads * head_size], or with both dimensions apart.
+            k, v: [rows, num_kv_heads, head_size]; None where the caches hold them already.
+            layer: says how to attend.
+            forward_batch: holds the slots of the keys and values.
+            save_kv_cache: whether to store them.
+            sinks: [heads].
+            others: must be None or False.
+
+        Returns:
+            Like q; zeros in rows behind the last token.
+        """
+        for name, value in others.items():
+            if isinstance(value, Tensor) or value not in (None, False):
+                raise NotImplementedError(f"attn_kernels: {name} is given, but it is not supported")
+        scales = {}
+        if self._scaled:
+            scales = {
+                name: self._one if scale is None else scale.reshape(1)
+                for name, scale in (("k_scale", layer.k_scale), ("v_scale", layer.v_scale))
+            }
+        if save_kv_cache and k is not None and v is not None:
+            self._pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc), k, v, *scales.values())
+        step = self.forward_metadata
+        if step is None:
+            raise RuntimeError("attn_kernels: init_forward_metadata was not called")
+        heads = layer.tp_q_head_num
+        plan = step.plans.get(heads) or step.plan_for(heads)
+        tokens = plan.num_query_tokens
+        rows = q.view(-1, heads, layer.head_dim)
+        out = torch.empty_like(rows) if rows.shape[0] == tokens else torch.zeros_like(rows)
+        window = layer.sliding_window_size  # tokens before the query's own
+        run(
+            plan,
+            rows[:tokens],
+            *self._caches(layer),
+            out=out[:tokens],
+            softmax_scale=float(layer.scaling),
+            sliding_window=window + 1 if window is not None and window >= 0 else None,
+            softcap=float(layer.logit_cap or 0.0),
+            sinks=sinks,
+            **scales,
+        )
+        return out.view(q.shape)
+
+    def _caches(self, layer: Any) -> list[Tensor]:
+        """Keys and values of a layer, [pages, page size, heads, head size]."""
+        found = []
+        for cache in self._pool.get_kv_buffer(layer.layer_id):
+            cache = cache.view(self._pool.dtype) if cache.dtype != self._pool.dtype else cache
+            whole = cache.shape[0] // self._page * self._page
+            found.append(cache[:whole].view(-1, self._page, *cache.shape[1:]))
+        return found
+
+
+def features_of(layer: Any, scaled: bool) -> frozenset[str]:
+    """Return a layer's features, as ``compile_ahead`` names them; sinks are known at a layer's first call."""
+    words = {
+        "window": layer.sliding_window_size is not None and layer.sliding_window_size >= 0,
+        "softcap": bool(layer.logit_cap),
+        "scales": scaled,
+    }
+    return frozenset(word for word, present in words.items() if present)
+
+
+def check_runner(runner: Any, pool: Any) -> None:
+    """Check a model runner of SGLang. Raises ValueError about what is not supported."""
+    if runner.use_mla_backend:
+        raise ValueError("attn_kernels: MLA is not supported")
+    if runner.model_config.is_encoder_decoder:
+        raise ValueError("attn_kernels: encoders and cross-attention are not supported")
+    if runner.spec_algorithm.is_speculative():
+        raise ValueError("attn_kernels: speculative decoding is not supported")
+    if runner.dtype not in DTYPES:
+        raise ValueError(f"attn_kernels: dtype is {runner.dtype}, but float16 or bfloat16 is needed")
+    if pool.dtype not in (runner.dtype, FP8):
+        needed = f"{runner.dtype} or {FP8}"
+        raise ValueError(f"attn_kernels: the cache's dtype is {pool.dtype}, but {needed} is needed")
+    if runner.page_size % PAGE_MULTIPLE:
+        needed = f"a multiple of {PAGE_MULTIPLE} is needed (--page-size {PAGE_MULTIPLE})"
+        raise ValueError(f"attn_kernels: page_size is {runner.page_size}, but {needed}")
+    if getattr(pool, "swa_layer_nums", 0):
+        needed = "one cache for all layers is needed (--disable-hybrid-swa-memory)"
+        raise ValueError(f"attn_kernels: layers with windows have a cache of their own, but {needed}")
+
+
+def check_layer(layer: Any) -> None:
+    """Check one layer of a model. Raises ValueError about what is not supported."""
+    if layer.attn_type != AttentionType.DECODER or layer.is_cross_attention:
+        raise ValueError(f"attn_kernels: attention type is {layer.attn_type}, but decoder is needed")
+    if layer.v_head_dim != layer.head_dim:
+        needed = f"that of keys, {layer.head_dim}, is needed"
+        raise ValueError(f"attn_kernels: v_head_dim is {layer.v_head_dim}, but {needed}")
+    if layer.xai_temperature_len > 0:
+        raise ValueError("attn_kernels: xai_temperature_len is not supported")
