@@ -45,35 +45,50 @@ def choose(
         return SERIES_M0_T0_W0_S0
     if head_size > 128:
         return SERIES_M0_T0_W0_S0
-    decode_keys = num_decode_kv_tokens * num_kv_heads
-    prompt_context = max(0, 2 * num_prompt_kv_tokens - num_prompt_tokens) // max(1, 2 * num_prompts)
-    prompt_scores = num_prompt_tokens * prompt_context * num_query_heads
-    decodes_per_prompts = 2048 * decode_keys // (prompt_scores if prompt_scores > 1 else 1)
-    if decodes_per_prompts <= 1:
+    decode_programs = num_decodes * num_kv_heads
+    if decode_programs <= 5:
+        decode_keys = num_decode_kv_tokens * num_kv_heads
+        if decode_keys > 6144:
+            return SERIES_M0_T0_W0_S0
+        prompt_context = max(0, 2 * num_prompt_kv_tokens - num_prompt_tokens) // max(1, 2 * num_prompts)
+        prompt_scores = num_prompt_tokens * prompt_context * num_query_heads
         if prompt_scores <= 134_217_728:
             return WHOLE_M0_T0_W0_S0
-        prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
-        prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
-        if prompt_keys_per_tile <= 65_536:
-            return POD_M128_T128_W4_S2_K64
         return SERIES_M0_T0_W0_S0
     else:
-        if max_prompt_seq_len <= 2048:
-            if decode_keys <= 6144:
-                if prompt_scores <= 134_217_728:
+        prompt_context = max(0, 2 * num_prompt_kv_tokens - num_prompt_tokens) // max(1, 2 * num_prompts)
+        prompt_scores = num_prompt_tokens * prompt_context * num_query_heads
+        if prompt_scores <= 134_217_728:
+            decode_keys = num_decode_kv_tokens * num_kv_heads
+            decodes_per_prompts = 2048 * decode_keys // (prompt_scores if prompt_scores > 1 else 1)
+            if decodes_per_prompts <= 3:
+                if max_decode_seq_len <= 3072:
                     return WHOLE_M0_T0_W0_S0
-                return SERIES_M0_T0_W0_S0
-            else:
-                decode_programs = num_decodes * num_kv_heads
-                if decode_programs <= 7:
-                    return SERIES_M0_T0_W0_S0
                 prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
                 prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
                 if prompt_keys_per_tile <= 65_536:
-                    return POD_M128_T64_W4_S3_K128
+                    return POD_M128_T128_W4_S2_K64
                 return SERIES_M0_T0_W0_S0
+            else:
+                prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
+                prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
+                if prompt_keys_per_tile <= 2048:
+                    if decode_keys <= 6144:
+                        return WHOLE_M0_T0_W0_S0
+                    return POD_M128_T64_W4_S3_K128
+                else:
+                    if decodes_per_prompts <= 16:
+                        if prompt_keys_per_tile <= 65_536:
+                            return POD_M128_T128_W4_S2_K64
+                        return SERIES_M0_T0_W0_S0
+                    else:
+                        if prompt_keys_per_tile <= 65_536:
+                            return POD_M128_T64_W4_S3_K128
+                        return SERIES_M0_T0_W0_S0
         else:
-            if decodes_per_prompts <= 11:
+            decode_keys = num_decode_kv_tokens * num_kv_heads
+            decodes_per_prompts = 2048 * decode_keys // (prompt_scores if prompt_scores > 1 else 1)
+            if decodes_per_prompts <= 8:
                 prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
                 prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
                 if prompt_keys_per_tile <= 65_536:

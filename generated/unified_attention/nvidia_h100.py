@@ -4,7 +4,6 @@ from .config import Config
 
 QBLOCK_M16_T64_W4_S3 = Config("qblock", block_m=16, tile_size=64, num_warps=4, num_stages=3)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
-QBLOCK_M64_T64_W4_S2 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=2)
 QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=3)
 QBLOCK_M128_T64_W8_S2_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=2, descriptors=1)
 QBLOCK_M128_T128_W8_S3 = Config("qblock", block_m=128, tile_size=128, num_warps=8, num_stages=3)
@@ -54,21 +53,21 @@ def choose(
     if keys_per_tile <= 768:
         if max_query_len <= 7:
             if max_query_len <= 1:
-                max_scores = max_query_len * max_seq_len
-                if max_scores <= 1024:
-                    cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                    if cache_half_megabytes <= 2:
-                        if head_size <= 128:
-                            return SPLIT_M64_T128_W4_S2
-                        return QBLOCK_M64_T32_W4_S2
-                    else:
+                cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+                if cache_half_megabytes <= 2:
+                    if head_size <= 128:
+                        return SPLIT_M64_T128_W4_S2
+                    return QBLOCK_M64_T32_W4_S2
+                else:
+                    max_scores = max_query_len * max_seq_len
+                    if max_scores <= 1024:
                         if keys_per_tile <= 48:
                             return SPLIT_M64_T32_W4_S3
                         return SPLIT_M64_T64_W4_S3
-                else:
-                    if queries_per_kv <= 6:
-                        return QBLOCK_M16_T64_W4_S3
-                    return QBLOCK_M64_T64_W4_S3
+                    else:
+                        if queries_per_kv <= 6:
+                            return QBLOCK_M16_T64_W4_S3
+                        return QBLOCK_M64_T64_W4_S3
             else:
                 if queries_per_kv <= 6:
                     return QBLOCK_M16_T64_W4_S3
@@ -76,55 +75,62 @@ def choose(
         else:
             if head_size > 128:
                 return QBLOCK_M128_T64_W8_S2_D1
-            if kv_element_size <= 1:
-                if max_seq_len <= 1536:
-                    return QBLOCK_M64_T64_W4_S2
-                return QBLOCK_M128_T128_W8_S3
-            else:
-                if max_seq_len > 1024:
-                    return QBLOCK_M128_T128_W8_S3_D1
+            if max_seq_len <= 1024:
                 avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
                 if avg_query_len <= 96:
-                    if keys_per_tile <= 11:
+                    if keys_per_tile <= 12:
                         return QBLOCK_M64_T32_W4_S2
                     return QBLOCK_M64_T64_W4_S3
                 else:
                     if head_size <= 96:
                         return QBLOCK_M64_T64_W4_S3
-                    cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                    if cache_half_megabytes <= 1:
+                    query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+                    if query_tiles <= 128:
+                        return QBLOCK_M64_T64_W4_S3
+                    if kv_element_size <= 1:
                         return QBLOCK_M64_T64_W4_S3
                     return QBLOCK_M128_T64_W8_S2_D1
+            else:
+                if kv_element_size <= 1:
+                    return QBLOCK_M128_T128_W8_S3
+                return QBLOCK_M128_T128_W8_S3_D1
     else:
-        if keys_per_tile <= 6144:
-            if max_query_len <= 2:
-                cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                if cache_half_megabytes <= 1:
-                    if head_size <= 128:
-                        return SPLIT_M64_T128_W4_S2
-                    return QBLOCK_M64_T32_W4_S2
-                else:
+        if max_query_len <= 2:
+            cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+            if cache_half_megabytes <= 1:
+                if head_size <= 128:
+                    return SPLIT_M64_T128_W4_S2
+                return QBLOCK_M64_T32_W4_S2
+            else:
+                if keys_per_tile <= 4096:
                     query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-                    if query_tiles <= 64:
+                    if query_tiles <= 48:
                         return SEGMENTED_M16_T32_N8_W4_S3
                     return SEGMENTED_M16_T64_N4_W4_S3
-            else:
-                if head_size > 128:
-                    return QBLOCK_M128_T64_W8_S2_D1
-                if keys_per_tile > 2048:
-                    return SEGMENTED_M64_T64_N8_W4_S3
-                if kv_element_size <= 1:
-                    return SEGMENTED_M64_T64_N8_W4_S3
-                avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
-                if avg_seq_len <= 6144:
-                    return SEGMENTED_M64_T64_N4_W4_S3
-                return QBLOCK_M128_T128_W8_S3_D1
+                else:
+                    if kv_element_size <= 1:
+                        return SEGMENTED_M16_T64_N32_W4_S3
+                    if cache_half_megabytes > 256:
+                        return SEGMENTED_M64_T64_N16_W4_S3
+                    if keys_per_tile <= 131_072:
+                        return SEGMENTED_M16_T32_N32_W2_S3
+                    return SEGMENTED_M16_T64_N32_W4_S3
         else:
-            if max_query_len > 3:
-                return SEGMENTED_M64_T64_N16_W4_S3
-            max_scores = max_query_len * max_seq_len
-            if max_scores <= 6144:
-                return SEGMENTED_M16_T32_N32_W2_S3
-            if head_size <= 96:
-                return SEGMENTED_M16_T32_N32_W2_S3
-            return SEGMENTED_M16_T64_N32_W4_S3
+            if head_size <= 128:
+                if keys_per_tile <= 1536:
+                    avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
+                    if avg_seq_len <= 6144:
+                        return SEGMENTED_M64_T64_N4_W4_S3
+                    return QBLOCK_M128_T128_W8_S3_D1
+                else:
+                    if keys_per_tile > 6144:
+                        return SEGMENTED_M64_T64_N16_W4_S3
+                    avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
+                    if avg_query_len <= 384:
+                        return SEGMENTED_M64_T64_N8_W4_S3
+                    return QBLOCK_M128_T128_W8_S3_D1
+            else:
+                avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
+                if avg_query_len <= 96:
+                    return SEGMENTED_M64_T64_N4_W4_S3
+                return QBLOCK_M128_T64_W8_S2_D1

@@ -2,24 +2,22 @@
 
 from .config import Config
 
+QBLOCK_M16_T32_W2_S3 = Config("qblock", block_m=16, tile_size=32, num_warps=2, num_stages=3)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
-QBLOCK_M64_T32_W4_S3 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=3)
+QBLOCK_M64_T32_W4_S4 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=4)
 QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=3)
 QBLOCK_M128_T64_W8_S2_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=2, descriptors=1)
 QBLOCK_M128_T64_W8_S3_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=3, descriptors=1)
-QBLOCK_M128_T128_W8_S3 = Config("qblock", block_m=128, tile_size=128, num_warps=8, num_stages=3)
 QBLOCK_M128_T128_W8_S3_D1 = Config("qblock", block_m=128, tile_size=128, num_warps=8, num_stages=3, descriptors=1)
-SEGMENTED_M16_T32_N8_W4_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M16_T32_N32_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=32, num_warps=2, num_stages=3)
-SEGMENTED_M16_T64_N16_W4_S2 = Config("segmented", block_m=16, tile_size=64, num_segments=16, num_warps=4, num_stages=2)
-SEGMENTED_M16_T64_N16_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
-SEGMENTED_M16_T64_N64_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=64, num_warps=4, num_stages=3)
-SEGMENTED_M64_T64_N4_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
+SEGMENTED_M16_T64_N8_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
+SEGMENTED_M16_T64_N32_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=32, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N8_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N16_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
 SPLIT_M64_T32_W4_S3 = Config("split", block_m=64, tile_size=32, num_warps=4, num_stages=3)
 SPLIT_M64_T64_W4_S3 = Config("split", block_m=64, tile_size=64, num_warps=4, num_stages=3)
 SPLIT_M64_T128_W4_S2 = Config("split", block_m=64, tile_size=128, num_warps=4, num_stages=2)
+STREAM_K_M16_T64_W4_S2_P2_D1 = Config("stream_k", block_m=16, tile_size=64, num_warps=4, num_stages=2, programs_per_sm=2, descriptors=1)
 STREAM_K_M16_T128_W4_S2_D1 = Config("stream_k", block_m=16, tile_size=128, num_warps=4, num_stages=2, descriptors=1)
 STREAM_K_M16_T128_W4_S2_P2_D1 = Config("stream_k", block_m=16, tile_size=128, num_warps=4, num_stages=2, programs_per_sm=2, descriptors=1)
 
@@ -40,9 +38,6 @@ def choose(
     idle_programs = 132 - 132 // (num_kv_heads if num_kv_heads > 1 else 1) * num_kv_heads
     if idle_programs > 16:
         return QBLOCK_M64_T32_W4_S2
-    fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
-    if fp8_rest > 0:
-        return QBLOCK_M64_T32_W4_S2
     head_bytes = head_size * kv_element_size
     tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16
     if tma_rest > 0:
@@ -58,96 +53,118 @@ def choose(
         return QBLOCK_M64_T32_W4_S2
     if head_size > 256:
         return QBLOCK_M64_T32_W4_S2
-    small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-    keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
-    if keys_per_tile <= 768:
-        if max_query_len <= 1:
-            if queries_per_kv <= 6:
-                if keys_per_tile <= 32:
-                    return SPLIT_M64_T32_W4_S3
+    max_scores = max_query_len * max_seq_len
+    if max_scores <= 1024:
+        query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+        if query_tiles <= 256:
+            if max_seq_len <= 256:
+                if max_query_len > 1:
+                    return QBLOCK_M64_T64_W4_S3
+                if head_size <= 128:
+                    return SPLIT_M64_T128_W4_S2
                 return SPLIT_M64_T64_W4_S3
             else:
-                if max_seq_len <= 1024:
-                    if max_seq_len > 128:
-                        return SPLIT_M64_T64_W4_S3
-                    if head_size <= 128:
-                        return SPLIT_M64_T128_W4_S2
-                    return QBLOCK_M64_T32_W4_S2
-                else:
-                    decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
-                    if decode_slots <= 6:
-                        return STREAM_K_M16_T128_W4_S2_P2_D1
-                    return QBLOCK_M64_T32_W4_S2
+                small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+                keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
+                if keys_per_tile <= 768:
+                    return SPLIT_M64_T64_W4_S3
+                return SEGMENTED_M16_T64_N8_W4_S3
         else:
-            if head_size <= 128:
-                if max_query_len <= 192:
-                    avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
-                    if avg_seq_len <= 128:
-                        return QBLOCK_M64_T32_W4_S3
-                    if keys_per_tile <= 384:
-                        return QBLOCK_M64_T64_W4_S3
-                    return SEGMENTED_M64_T64_N4_W4_S3
+            small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+            keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
+            if keys_per_tile > 64:
+                return SPLIT_M64_T64_W4_S3
+            if max_scores <= 192:
+                return SPLIT_M64_T32_W4_S3
+            return QBLOCK_M16_T32_W2_S3
+    else:
+        if head_size <= 128:
+            if max_scores <= 262_144:
+                small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+                keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
+                if keys_per_tile <= 16:
+                    if max_query_len <= 128:
+                        return QBLOCK_M64_T32_W4_S4
+                    return QBLOCK_M128_T64_W8_S3_D1
                 else:
                     if kv_element_size <= 1:
-                        return QBLOCK_M128_T128_W8_S3
-                    if max_seq_len > 1024:
-                        return QBLOCK_M128_T128_W8_S3_D1
-                    query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-                    if query_tiles <= 512:
-                        return QBLOCK_M64_T64_W4_S3
-                    return QBLOCK_M128_T64_W8_S3_D1
-            else:
-                if max_query_len <= 384:
-                    return QBLOCK_M64_T32_W4_S3
-                return QBLOCK_M128_T64_W8_S2_D1
-    else:
-        if keys_per_tile <= 6144:
-            if max_query_len <= 2:
-                if kv_element_size <= 1:
-                    return SEGMENTED_M16_T32_N8_W4_S3
-                cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                if cache_half_megabytes <= 1:
-                    if head_size <= 128:
-                        return SPLIT_M64_T128_W4_S2
-                    return QBLOCK_M64_T32_W4_S2
-                else:
-                    if max_seq_len <= 1536:
-                        if keys_per_tile <= 3072:
-                            return SEGMENTED_M16_T32_N8_W4_S3
-                        return SEGMENTED_M16_T32_N32_W2_S3
+                        if keys_per_tile <= 768:
+                            avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
+                            if avg_query_len <= 1:
+                                return SPLIT_M64_T64_W4_S3
+                            return QBLOCK_M16_T32_W2_S3
+                        else:
+                            if keys_per_tile <= 8192:
+                                return SEGMENTED_M16_T64_N8_W4_S3
+                            cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+                            if cache_half_megabytes <= 192:
+                                return SEGMENTED_M16_T64_N32_W4_S3
+                            fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
+                            if fp8_rest > 0:
+                                return QBLOCK_M64_T32_W4_S2
+                            decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
+                            if decode_slots <= 6:
+                                return STREAM_K_M16_T128_W4_S2_P2_D1
+                            return QBLOCK_M64_T32_W4_S2
                     else:
-                        if queries_per_kv <= 3:
-                            return SEGMENTED_M16_T64_N16_W4_S2
-                        decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
-                        if decode_slots <= 8:
-                            return STREAM_K_M16_T128_W4_S2_D1
-                        return QBLOCK_M64_T32_W4_S2
+                        avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
+                        if avg_query_len <= 2:
+                            decode_programs = num_seqs * num_kv_heads
+                            if decode_programs <= 48:
+                                if max_scores <= 8192:
+                                    return SEGMENTED_M16_T32_N32_W2_S3
+                                return SEGMENTED_M16_T64_N32_W4_S3
+                            else:
+                                if decode_programs <= 256:
+                                    fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
+                                    if fp8_rest > 0:
+                                        return QBLOCK_M64_T32_W4_S2
+                                    decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
+                                    if decode_slots <= 8:
+                                        return STREAM_K_M16_T128_W4_S2_D1
+                                    return QBLOCK_M64_T32_W4_S2
+                                else:
+                                    fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
+                                    if fp8_rest > 0:
+                                        return QBLOCK_M64_T32_W4_S2
+                                    decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
+                                    if decode_slots <= 6:
+                                        return STREAM_K_M16_T128_W4_S2_P2_D1
+                                    return QBLOCK_M64_T32_W4_S2
+                        else:
+                            if keys_per_tile <= 768:
+                                return QBLOCK_M64_T64_W4_S3
+                            if keys_per_tile <= 6144:
+                                return SEGMENTED_M64_T64_N8_W4_S3
+                            return SEGMENTED_M64_T64_N16_W4_S3
             else:
-                if head_size > 128:
-                    return QBLOCK_M128_T64_W8_S2_D1
+                if max_seq_len <= 1536:
+                    return QBLOCK_M128_T64_W8_S3_D1
+                small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+                keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
+                if keys_per_tile <= 1536:
+                    return QBLOCK_M128_T128_W8_S3_D1
+                if keys_per_tile > 4096:
+                    return SEGMENTED_M64_T64_N16_W4_S3
                 avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
-                if avg_query_len <= 32:
-                    return SEGMENTED_M64_T64_N8_W4_S3
-                if max_query_len <= 384:
+                if avg_query_len <= 128:
                     return SEGMENTED_M64_T64_N8_W4_S3
                 return QBLOCK_M128_T128_W8_S3_D1
         else:
-            if max_query_len > 4:
-                return SEGMENTED_M64_T64_N16_W4_S3
-            if kv_element_size <= 1:
-                return SEGMENTED_M16_T64_N16_W4_S3
-            cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-            if cache_half_megabytes <= 256:
-                if keys_per_tile <= 131_072:
-                    return SEGMENTED_M16_T32_N32_W2_S3
-                return SEGMENTED_M16_T64_N64_W4_S3
-            else:
-                if head_size > 192:
-                    return SEGMENTED_M16_T32_N32_W2_S3
-                decode_programs = num_seqs * num_kv_heads
-                if decode_programs <= 16:
-                    return SEGMENTED_M64_T64_N16_W4_S3
+            if max_query_len > 96:
+                return QBLOCK_M128_T64_W8_S2_D1
+            small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+            keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
+            if keys_per_tile <= 1536:
+                fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
+                if fp8_rest > 0:
+                    return QBLOCK_M64_T32_W4_S2
                 decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
-                if decode_slots <= 8:
-                    return STREAM_K_M16_T128_W4_S2_D1
+                if decode_slots <= 12:
+                    return STREAM_K_M16_T64_W4_S2_P2_D1
                 return QBLOCK_M64_T32_W4_S2
+            else:
+                decode_programs = num_seqs * num_kv_heads
+                if decode_programs <= 15:
+                    return SEGMENTED_M64_T64_N16_W4_S3
+                return SEGMENTED_M16_T64_N8_W4_S3

@@ -49,31 +49,41 @@ def num_segments(
             keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
             if keys_per_tile <= 768:
                 num_segments = 1
-            elif keys_per_tile <= 6144:
-                if max_query_len <= 2:
-                    cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                    if cache_half_megabytes <= 1:
-                        num_segments = 1
-                    else:
-                        query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-                        if query_tiles <= 64:
-                            num_segments = 8
-                        else:
-                            num_segments = 4
-                elif head_size > 128:
+            elif max_query_len <= 2:
+                cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+                if cache_half_megabytes <= 1:
                     num_segments = 1
-                elif keys_per_tile > 2048:
-                    num_segments = 8
+                elif keys_per_tile <= 4096:
+                    query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+                    if query_tiles <= 48:
+                        num_segments = 8
+                    else:
+                        num_segments = 4
                 elif kv_element_size <= 1:
-                    num_segments = 8
+                    num_segments = 32
+                elif cache_half_megabytes <= 256:
+                    num_segments = 32
                 else:
+                    num_segments = 16
+            elif head_size <= 128:
+                if keys_per_tile <= 1536:
                     avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
                     if avg_seq_len <= 6144:
                         num_segments = 4
                     else:
                         num_segments = 1
-            elif max_query_len <= 3:
-                num_segments = 32
+                elif keys_per_tile > 6144:
+                    num_segments = 16
+                else:
+                    avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
+                    if avg_query_len <= 384:
+                        num_segments = 8
+                    else:
+                        num_segments = 1
             else:
-                num_segments = 16
+                avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
+                if avg_query_len <= 96:
+                    num_segments = 4
+                else:
+                    num_segments = 1
     return num_segments

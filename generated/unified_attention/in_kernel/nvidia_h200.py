@@ -32,88 +32,94 @@ def num_segments(
     if idle_programs > 16:
         num_segments = 1
     else:
-        fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
-        if fp8_rest > 0:
+        head_bytes = head_size * kv_element_size
+        tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16
+        if tma_rest > 0:
             num_segments = 1
         else:
-            head_bytes = head_size * kv_element_size
-            tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16
-            if tma_rest > 0:
+            queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
+            if queries_per_kv > 16:
+                num_segments = 1
+            elif kv_element_size <= 0:
+                num_segments = 1
+            elif kv_element_size > 2:
+                num_segments = 1
+            elif head_size <= 63:
+                num_segments = 1
+            elif head_size > 256:
                 num_segments = 1
             else:
-                queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
-                if queries_per_kv > 16:
-                    num_segments = 1
-                elif kv_element_size <= 0:
-                    num_segments = 1
-                elif kv_element_size > 2:
-                    num_segments = 1
-                elif head_size <= 63:
-                    num_segments = 1
-                elif head_size > 256:
+                max_scores = max_query_len * max_seq_len
+                if max_scores <= 1024:
+                    query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+                    if query_tiles > 256:
+                        num_segments = 1
+                    elif max_seq_len <= 256:
+                        num_segments = 1
+                    else:
+                        small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+                        keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
+                        if keys_per_tile <= 768:
+                            num_segments = 1
+                        else:
+                            num_segments = 8
+                elif head_size <= 128:
+                    if max_scores <= 262_144:
+                        small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+                        keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
+                        if keys_per_tile <= 16:
+                            num_segments = 1
+                        elif kv_element_size <= 1:
+                            if keys_per_tile <= 768:
+                                num_segments = 1
+                            elif keys_per_tile <= 8192:
+                                num_segments = 8
+                            else:
+                                cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+                                if cache_half_megabytes <= 192:
+                                    num_segments = 32
+                                else:
+                                    num_segments = 1
+                        else:
+                            avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
+                            if avg_query_len <= 2:
+                                decode_programs = num_seqs * num_kv_heads
+                                if decode_programs <= 48:
+                                    num_segments = 32
+                                else:
+                                    num_segments = 1
+                            elif keys_per_tile <= 768:
+                                num_segments = 1
+                            elif keys_per_tile <= 6144:
+                                num_segments = 8
+                            else:
+                                num_segments = 16
+                    elif max_seq_len <= 1536:
+                        num_segments = 1
+                    else:
+                        small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+                        keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
+                        if keys_per_tile <= 1536:
+                            num_segments = 1
+                        elif keys_per_tile > 4096:
+                            num_segments = 16
+                        else:
+                            avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
+                            if avg_query_len <= 128:
+                                num_segments = 8
+                            else:
+                                num_segments = 1
+                elif max_query_len > 96:
                     num_segments = 1
                 else:
                     small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
                     keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-                    if keys_per_tile <= 768:
-                        if max_query_len <= 1:
-                            num_segments = 1
-                        elif head_size > 128:
-                            num_segments = 1
-                        elif max_query_len > 192:
-                            num_segments = 1
-                        else:
-                            avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
-                            if avg_seq_len <= 128:
-                                num_segments = 1
-                            elif keys_per_tile <= 384:
-                                num_segments = 1
-                            else:
-                                num_segments = 4
-                    elif keys_per_tile <= 6144:
-                        if max_query_len <= 2:
-                            if kv_element_size <= 1:
-                                num_segments = 8
-                            else:
-                                cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                                if cache_half_megabytes <= 1:
-                                    num_segments = 1
-                                elif max_seq_len <= 1536:
-                                    if keys_per_tile <= 3072:
-                                        num_segments = 8
-                                    else:
-                                        num_segments = 32
-                                elif queries_per_kv <= 3:
-                                    num_segments = 16
-                                else:
-                                    num_segments = 1
-                        elif head_size > 128:
-                            num_segments = 1
-                        else:
-                            avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                            if avg_query_len <= 32:
-                                num_segments = 8
-                            elif max_query_len <= 384:
-                                num_segments = 8
-                            else:
-                                num_segments = 1
-                    elif max_query_len > 4:
-                        num_segments = 16
-                    elif kv_element_size <= 1:
-                        num_segments = 16
+                    if keys_per_tile <= 1536:
+                        num_segments = 1
                     else:
-                        cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                        if cache_half_megabytes <= 256:
-                            if keys_per_tile <= 131_072:
-                                num_segments = 32
-                            else:
-                                num_segments = 64
-                        elif head_size > 192:
-                            num_segments = 32
+                        decode_programs = num_seqs * num_kv_heads
+                        if decode_programs <= 15:
+                            num_segments = 16
                         else:
-                            decode_programs = num_seqs * num_kv_heads
-                            if decode_programs <= 16:
-                                num_segments = 16
-                            else:
-                                num_segments = 1
+                            num_segments = 8
     return num_segments
