@@ -96,7 +96,12 @@ def prefix_prefill_kernel(
     queries = load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
     start = first_tile(queries.first_position, window, const.tile_size, const.windowed)
     stop = queries.last_position + 1
-    cached = stop if k_new_ptr is None else block.context_len
+    cached = stop
+    if k_new_ptr is not None:
+        cached = block.context_len
+        if const.windowed:  # it may hide all cached keys
+            hidden = first_key(queries.first_position, window, const.windowed) >= cached
+            start = tl.where(hidden, cached, start)
     acc, row_max, row_sum = attend_cache(block, queries, cache, scoring, scales, start, cached, True, const)
     if k_new_ptr is not None:
         # Positions now count from the first new token.

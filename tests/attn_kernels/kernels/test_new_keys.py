@@ -48,6 +48,19 @@ def test_prompts_longer_than_a_block_and_a_tile():
         check_new(batch, new, reference, make_config("prefix_prefill"), sliding_window=window)
 
 
+@pytest.mark.parametrize("window", [1, 2, 17])
+def test_no_cached_key_before_the_window_is_read(window):
+    batch = random_batch(((2, 40), (20, 61)), ratio=1, kv_heads=1, head_size=16)
+    expected = batch.reference(sliding_window=window)
+    new = take_new(batch)
+    for seq, (queries, keys) in enumerate(zip(batch.query_lens, batch.context_lens, strict=True)):
+        for key in range(keys - queries - window + 1):
+            block_size = batch.v_cache.shape[1]
+            page = batch.block_table[seq, key // block_size]
+            batch.v_cache[page, key % block_size] = torch.nan
+    check_new(batch, new, expected, make_config("prefix_prefill"), sliding_window=window)
+
+
 @pytest.mark.parametrize("scales", ["scales", "scales=tensor"])
 def test_scales_are_of_cached_keys_and_values_only(scales):
     batch = random_batch(((3, 2), (30, 2)), ratio=2, head_size=16, cache_dtype=FP8)

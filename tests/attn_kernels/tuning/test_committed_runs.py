@@ -72,8 +72,10 @@ def test_it_is_a_whole_run(recorded: RecordedRun) -> None:
     variants = {entry.id: entry.variant for entry in recorded.header.configs}
     timed = Counter(variants[config] for s in recorded.scenarios for config in times.medians(s))
     assert set(timed) == set(variants.values()) >= set(UNIFIED.variants) - {"stream_k"}
-    repeated = sum(times.next_repeat(scenario) > 2 for scenario in recorded.scenarios)
-    assert repeated >= 0.99 * len(recorded.scenarios)  # the time of a short run ends within its last round
+    # The time of a short run ends within its last round: every scenario is visited once, and most twice.
+    visits = [times.next_repeat(scenario) - 1 for scenario in recorded.scenarios]
+    assert min(visits) >= 1
+    assert sum(count > 1 for count in visits) >= 0.6 * len(visits)
     seen_once = 0  # a config that a late round found best, when the time was over
     for scenario in recorded.scenarios:
         medians = times.medians(scenario)
