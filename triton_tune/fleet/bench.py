@@ -51,6 +51,7 @@ class _Pace:
 
     calibration_us: float | None = None
     slowdown: float | None = None
+    doubted: bool = False  # the last calibration was slower than the one before, and is repeated
     resting_until: float | None = None  # it was too slow; calibrated again then
     unsure: list[_Unsure] = field(default_factory=list)
 
@@ -212,7 +213,12 @@ class FleetBench:
         unsure, pace.unsure = pace.unsure, []
         if microseconds is None:
             return []
-        pace.calibration_us = microseconds
+        before = pace.calibration_us
+        if before is not None and microseconds >= SLOW * before and not pace.doubted:
+            pace.doubted, pace.unsure = True, unsure  # one slow time may be chance
+            self._hand(worker, None)
+            return []
+        pace.calibration_us, pace.doubted = microseconds, False
         paces = [self._paces[number] for number in self._orders.workers]
         known = {str(n): [p.calibration_us] for n, p in enumerate(paces) if p.calibration_us is not None}
         typical = reference_us(known)

@@ -54,7 +54,7 @@ def _gpu_station(
     if compile_workers is None:
         node = ray.get_runtime_context().get_node_id()
         gpus = next(n["Resources"].get("GPU", 1) for n in ray.nodes() if n["NodeID"] == node)
-        compile_workers = max(1, default_workers() // int(gpus))
+        compile_workers = default_workers(sharing=max(1, int(gpus)))
     device = torch.device("cpu") if interpreter else torch.device("cuda", 0)
     return GpuStation(subject, source_hash, device, compile_workers)
 

@@ -26,11 +26,14 @@ from triton_tune.processes.jobs import Job, grouped, minimal
 MAX_WORKERS = 30
 
 
-def default_workers() -> int:
-    """One less than the processors that this process may use, at most 30, as each needs a GPU context."""
+def default_workers(sharing: int = 1) -> int:
+    """One less than the processors that this process may use, at most 30, as each needs a GPU context.
+
+    sharing: so many processes share the processors.
+    """
     known = hasattr(os, "sched_getaffinity")  # not on all systems
     processors = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 2
-    return min(MAX_WORKERS, max(1, processors - 1))
+    return min(MAX_WORKERS, max(1, (processors - 1) // sharing))
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from triton_tune.search.portfolio import ABSENT, cover
 from triton_tune.search.rounds import REPEATS, Round, visits
 from triton_tune.search.seen import Seen
 
-Mask = npt.NDArray[np.bool_]
 ASKED_AT_ONCE = 16  # neighbours
+
+Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]  # numbers of scenarios
 
 

@@ -4,6 +4,7 @@ import random
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from tuning_builders import Surface, rounds_of, surface
@@ -12,6 +13,7 @@ from benchmarks.fleet.simulated import SimulatedCrew, SimulatedWorker
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit, Times
 from triton_tune.fleet.bench import GAVE_UP, FleetBench, FleetStopped, Records
+from triton_tune.fleet.orders import Worker
 from triton_tune.run.progress import Silent
 from triton_tune.search.loop import tune
 from triton_tune.search.search import STRATEGIES
@@ -146,6 +148,23 @@ def test_rows_of_a_gpu_that_becomes_slow_are_measured_again() -> None:
     assert run.said[0].startswith("c/0: 1.40x slower than the others; it rests, and its last ")
     by_c = [line for line in run.log.values() if line.worker == "c/0"]
     assert all(line.slowdown == 1.0 for line in by_c)
+
+
+def test_one_slow_calibration_is_repeated_before_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = surface(scenarios=400)
+    workers = [SimulatedWorker("a/0"), SimulatedWorker("b/0"), SimulatedWorker("c/0", slow=(30.0, 30.7, 1.4))]
+    run = Run(there, workers, "full")
+    calibrations: list[float | None] = []
+    take = run.bench._calibrated
+
+    def note(worker: Worker, microseconds: float | None) -> Any:
+        calibrations.append(microseconds)
+        return take(worker, microseconds)
+
+    monkeypatch.setattr(run.bench, "_calibrated", note)
+    assert run.go() and run.rows == alone(there, "full")
+    assert calibrations.count(140.0) == 1 and run.said == [] and run.withdrawn == 0
+    assert {line.slowdown for line in run.log.values()} == {1.0}
 
 
 def test_rows_of_a_gpu_that_is_a_little_slow_are_marked() -> None:

@@ -102,3 +102,13 @@ def test_compiling_goes_on_after_a_process_died_between_two_rounds(monkeypatch: 
         assert not processes.has(Sum())
         assert processes.compile([Sum()]).jobs == 1
         assert processes.has(Sum())
+
+
+@pytest.mark.parametrize(("processors", "sharing", "workers"), [
+    (1, 1, 1), (2, 1, 1), (16, 1, 15), (224, 1, 30), (32, 2, 15), (224, 8, 27), (4, 8, 1),
+])  # fmt: skip
+def test_processes_by_the_processors_that_may_be_used(
+    processors: int, sharing: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling.os, "sched_getaffinity", lambda process: range(processors), raising=False)
+    assert compiling.default_workers(sharing) == workers
