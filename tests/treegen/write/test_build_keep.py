@@ -158,8 +158,8 @@ def test_a_kernel_that_really_changed_gets_another_tree(
 ) -> None:
     """Make narrow and wide, which were chosen for most shapes, slower.
 
-    They are slower for all shapes, or for those with over half as many rows as columns. The previous splits do not
-    distinguish these.
+    They are slower for all shapes, or for those with over half as many rows as columns. The previous splits
+    do not distinguish these.
     """
 
     def changed(shape: Row) -> list[float]:
