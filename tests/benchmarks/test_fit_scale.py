@@ -57,7 +57,6 @@ def test_a_table_is_as_the_model_says() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 7])
 def test_the_fitted_tree_finds_what_was_planted(seed: int) -> None:
-    """Without the search on measured scenarios, these are 1.010, 1.022 and 1.015."""
     planted = scale_model.model(60, seed)
     made = build_problem(scale_model.kernel(), scale_model.DEVICE, scale_model.table(planted, 2000, seed))
     assert (made.cost == UNTIMED).any()

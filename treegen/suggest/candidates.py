@@ -53,7 +53,9 @@ def candidates(
     """
     found: dict[str, Candidate] = {}
     for name, text in _texts(known, limits, fresh, raw):
-        if name in known or name in found or problem_with_package_name(name) or len(name) > _LONGEST:
+        if name in known or name in found or len(name) > _LONGEST:
+            continue
+        if problem_with_package_name(name, capitals=True):
             continue
         values = _values(text, known, limits)
         if values is not None and any(len(np.unique(column)) > 1 for column in values):

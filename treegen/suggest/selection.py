@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 
 _LEAST_GAIN = 0.001  # of the time; a feature that wins less is not worth a line of the spec
 _Z = 1.0  # standard errors that a feature must win
-_CLOSE = 12  # candidates whose fitted trees are best, which are compared held out
+_CLOSE = 12  # candidates that are best in two halves held out, which are compared in all folds
 _FOLDS, _SHUFFLES = 5, 2
 _NEARLY = 0.8  # of the greatest gain; of these candidates the shortest is taken
 _MOST_ROWS = 2000  # scenarios of a table that are read, evenly spaced
@@ -65,18 +65,17 @@ class _Trial:
 
     loss: Floats  # [scenarios, configs] of the shortlist
     scored: Floats  # [scenarios, configs] costs that count in held-out scenarios
+    halves: tuple[Fold, ...]
     folds: tuple[Fold, ...]
     budget: Budget
 
-    def fitted(self, is_low: Floats) -> float:
-        """The total loss of a greedy tree over splits [splits, scenarios]."""
-        known = self._training(is_low, np.arange(len(self.loss)))
-        return known.total(grow(known, known.best_config(known.all_rows)))
+    def held_out(self, is_low: Floats, folds: Sequence[Fold]) -> Floats:
+        """[scenarios] the mean log slowdown of greedy trees that have not seen the scenario.
 
-    def held_out(self, is_low: Floats) -> Floats:
-        """[scenarios] the mean log slowdown of greedy trees that have not seen the scenario."""
+        is_low: [splits, scenarios]
+        """
         total, count = np.zeros(len(self.loss)), np.zeros(len(self.loss))
-        for fold in self.folds:
+        for fold in folds:
             known = self._training(is_low, fold.train)
             tree = grow(known, known.best_config(known.all_rows))
             unseen = replace(known, is_low=is_low[:, fold.test], loss=self.scored[fold.test])
@@ -112,9 +111,9 @@ class _Search:
     def step(self, chosen: Sequence[str]) -> str | None:
         """The shortest of the candidates that win most beside the chosen ones; None if none wins enough."""
         tried = [name for name in self._pool if name not in chosen]
-        fitted = {name: self._fitted([*self.split_on, *chosen, name]) for name in tried}
+        rough = {name: self._rough([*self.split_on, *chosen, name]) for name in tried}
         now = self.held_out(chosen)
-        close = sorted(tried, key=lambda name: fitted[name])[:_CLOSE]
+        close = sorted(tried, key=lambda name: rough[name])[:_CLOSE]
         gains = {name: difference(now, self.held_out([*chosen, name])) for name in close}
         enough = {name: gain for name, (gain, error) in gains.items() if _is_enough(gain, error)}
         if not enough:
@@ -127,11 +126,12 @@ class _Search:
     def held_out(self, chosen: Sequence[str]) -> Floats:
         """The held-out log slowdowns of all problems' scenarios."""
         names = [*self.split_on, *chosen]
-        return np.concatenate([t.held_out(self._sides(names, n)) for n, t in enumerate(self._trials)])
-
-    def _fitted(self, names: Sequence[str]) -> float:
         trials = enumerate(self._trials)
-        return sum(trial.fitted(self._sides(names, n)) / len(trial.loss) for n, trial in trials)
+        return np.concatenate([trial.held_out(self._sides(names, n), trial.folds) for n, trial in trials])
+
+    def _rough(self, names: Sequence[str]) -> float:
+        trials = enumerate(self._trials)
+        return sum(float(t.held_out(self._sides(names, n), t.halves).mean()) for n, t in trials)
 
     def _sides(self, names: Sequence[str], problem: int) -> Floats:
         return np.concatenate([self._splits[name][problem] for name in names])
@@ -225,9 +225,8 @@ def _trial(problem: Problem) -> _Trial:
     scored = np.minimum(with_untimed_penalty(problem.cost), _MOST_CAP)[:, columns]
     copy = copies(problem.features)
     folds = split_copies(copy, min(_FOLDS, int(copy.max()) + 1), _SHUFFLES)
-    return _Trial(
-        loss[:, columns].astype(np.float64), scored.astype(np.float64), folds, problem.kernel.budget
-    )
+    floats = loss[:, columns].astype(np.float64), scored.astype(np.float64)
+    return _Trial(*floats, split_copies(copy, 2, 1), folds, problem.kernel.budget)
 
 
 def _splits(values: tuple[Ints, ...]) -> list[Floats]:

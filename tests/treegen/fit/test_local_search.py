@@ -94,10 +94,10 @@ def _random(seed: int) -> TrainingSet:
 
 
 def test_searches_come_near_the_optimum() -> None:
-    """In each block of 60 seeds up to 240, the search finds 10 to 16 optima, and growth 1 to 6."""
+    """In each block of 60 seeds up to 240, the search finds 21 to 34 optima, and growth 1 to 6."""
     cases = [_random(seed) for seed in range(60)]
     best = [_optimum(case) for case in cases]
     grown = [total(case, grow(case, case.best_config(case.all_rows))) for case in cases]
     searched = [total(case, _searched(case)) for case in cases]
-    assert sum(found == least for found, least in zip(searched, best, strict=True)) >= 8
-    assert sum(searched) < 1.12 * sum(best) < 1.14 * sum(best) < sum(grown)
+    assert sum(found == least for found, least in zip(searched, best, strict=True)) >= 20
+    assert sum(searched) < 1.07 * sum(best) < 1.14 * sum(best) < sum(grown)

@@ -30,6 +30,13 @@ def test_products_quotients_remainders_and_tiles() -> None:
     assert not any("fixed" in name or name.startswith("waves") for name in found)
 
 
+def test_names_of_features_may_have_capitals() -> None:
+    known = {"M": KNOWN["m"], "N": KNOWN["n"]}
+    assert {"M_x_N", "M_mod_16", "tiles_64_M_N"} <= {
+        c.name for c in candidates(known, {}, ["M", "N"], ["M", "N"])
+    }
+
+
 def test_waves_need_the_number_of_multiprocessors() -> None:
     found = _found(list(KNOWN), {"multiprocessors": [2]})
     tiles = "ceil_div(m, 64) * ceil_div(n, 64)"
