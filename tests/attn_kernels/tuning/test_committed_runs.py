@@ -80,7 +80,7 @@ def test_it_is_a_whole_run(recorded: RecordedRun) -> None:
     for scenario in recorded.scenarios:
         medians = times.medians(scenario)
         best = min(medians, key=medians.__getitem__)
-        seen_once += len(times.measured(scenario)[best]) < 2
+        seen_once += times.next_repeat(scenario) > 2 and len(times.measured(scenario)[best]) < 2
     assert seen_once <= len(recorded.scenarios) // 20
 
 
@@ -96,10 +96,10 @@ def test_what_may_be_measured_is_what_todays_rules_leave(recorded: RecordedRun) 
         assert measured.measured(scenario).keys() <= set(candidates)
         if run["strategy"] == "full":
             missing = set(candidates) - measured.measured(scenario).keys()
-            in_fp8 = (
-                problem.features[scenario]["kv_element_size"] == 1
-            )  # some tables are older than TMA for fp8
-            assert not missing or (in_fp8 and all(name.endswith("_D1") for name in missing))
+            # Some tables are older than TMA for fp8, and for the largest tiles and heads.
+            assert all(name.endswith("_D1") for name in missing)
+            sizes = problem.features[scenario]
+            assert not missing or sizes["kv_element_size"] == 1 or sizes["head_size"] > 128
 
 
 @pytest.mark.parametrize("folder", sorted(FOLDER.with_name(MIXED.name).glob("*/run.yaml")), ids=str)
