@@ -9,12 +9,12 @@ QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, n
 QBLOCK_M128_T64_W8_S2_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=2, descriptors=1)
 QBLOCK_M128_T64_W8_S3_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=3, descriptors=1)
 QBLOCK_M128_T128_W8_S3_D1 = Config("qblock", block_m=128, tile_size=128, num_warps=8, num_stages=3, descriptors=1)
+SEGMENTED_M16_T32_N4_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=4, num_warps=2, num_stages=3)
 SEGMENTED_M16_T32_N32_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=32, num_warps=2, num_stages=3)
 SEGMENTED_M16_T64_N8_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M16_T64_N32_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=32, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N8_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N16_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
-SPLIT_M64_T32_W4_S3 = Config("split", block_m=64, tile_size=32, num_warps=4, num_stages=3)
 SPLIT_M64_T64_W4_S3 = Config("split", block_m=64, tile_size=64, num_warps=4, num_stages=3)
 SPLIT_M64_T128_W4_S2 = Config("split", block_m=64, tile_size=128, num_warps=4, num_stages=2)
 STREAM_K_M16_T64_W4_S2_P2_D1 = Config("stream_k", block_m=16, tile_size=64, num_warps=4, num_stages=2, programs_per_sm=2, descriptors=1)
@@ -53,52 +53,26 @@ def choose(
         return QBLOCK_M64_T32_W4_S2
     if head_size > 256:
         return QBLOCK_M64_T32_W4_S2
-    max_scores = max_query_len * max_seq_len
-    if max_scores <= 1024:
-        query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-        if query_tiles <= 256:
-            if max_seq_len <= 256:
-                if max_query_len > 1:
-                    return QBLOCK_M64_T64_W4_S3
-                if head_size <= 128:
-                    return SPLIT_M64_T128_W4_S2
-                return SPLIT_M64_T64_W4_S3
-            else:
-                small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-                keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
-                if keys_per_tile <= 768:
-                    return SPLIT_M64_T64_W4_S3
-                return SEGMENTED_M16_T64_N8_W4_S3
-        else:
-            small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-            keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
-            if keys_per_tile > 64:
-                return SPLIT_M64_T64_W4_S3
-            if max_scores <= 192:
-                return SPLIT_M64_T32_W4_S3
-            return QBLOCK_M16_T32_W2_S3
-    else:
+    small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+    keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
+    if keys_per_tile <= 1024:
         if head_size <= 128:
-            if max_scores <= 262_144:
-                small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-                keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
-                if keys_per_tile <= 16:
-                    if max_query_len <= 128:
-                        return QBLOCK_M64_T32_W4_S4
-                    return QBLOCK_M128_T64_W8_S3_D1
+            max_scores = max_query_len * max_seq_len
+            if max_scores <= 32_768:
+                if kv_element_size <= 1:
+                    if max_query_len <= 1:
+                        return SPLIT_M64_T64_W4_S3
+                    return QBLOCK_M16_T32_W2_S3
                 else:
-                    if kv_element_size <= 1:
-                        if keys_per_tile <= 768:
-                            avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
-                            if avg_query_len <= 1:
-                                return SPLIT_M64_T64_W4_S3
-                            return QBLOCK_M16_T32_W2_S3
+                    if max_query_len <= 1:
+                        if max_seq_len <= 768:
+                            decode_programs = num_seqs * num_kv_heads
+                            if decode_programs > 384:
+                                return QBLOCK_M16_T32_W2_S3
+                            if max_seq_len <= 128:
+                                return SPLIT_M64_T128_W4_S2
+                            return SPLIT_M64_T64_W4_S3
                         else:
-                            if keys_per_tile <= 8192:
-                                return SEGMENTED_M16_T64_N8_W4_S3
-                            cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                            if cache_half_megabytes <= 192:
-                                return SEGMENTED_M16_T64_N32_W4_S3
                             fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
                             if fp8_rest > 0:
                                 return QBLOCK_M64_T32_W4_S2
@@ -107,55 +81,24 @@ def choose(
                                 return STREAM_K_M16_T128_W4_S2_P2_D1
                             return QBLOCK_M64_T32_W4_S2
                     else:
-                        avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
-                        if avg_query_len <= 2:
-                            decode_programs = num_seqs * num_kv_heads
-                            if decode_programs <= 48:
-                                if max_scores <= 8192:
-                                    return SEGMENTED_M16_T32_N32_W2_S3
-                                return SEGMENTED_M16_T64_N32_W4_S3
-                            else:
-                                if decode_programs <= 256:
-                                    fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
-                                    if fp8_rest > 0:
-                                        return QBLOCK_M64_T32_W4_S2
-                                    decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
-                                    if decode_slots <= 8:
-                                        return STREAM_K_M16_T128_W4_S2_D1
-                                    return QBLOCK_M64_T32_W4_S2
-                                else:
-                                    fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
-                                    if fp8_rest > 0:
-                                        return QBLOCK_M64_T32_W4_S2
-                                    decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
-                                    if decode_slots <= 6:
-                                        return STREAM_K_M16_T128_W4_S2_P2_D1
-                                    return QBLOCK_M64_T32_W4_S2
-                        else:
-                            if keys_per_tile <= 768:
-                                return QBLOCK_M64_T64_W4_S3
-                            if keys_per_tile <= 6144:
-                                return SEGMENTED_M64_T64_N8_W4_S3
-                            return SEGMENTED_M64_T64_N16_W4_S3
+                        if keys_per_tile <= 32:
+                            return QBLOCK_M64_T32_W4_S4
+                        return QBLOCK_M64_T64_W4_S3
             else:
-                if max_seq_len <= 1536:
-                    return QBLOCK_M128_T64_W8_S3_D1
-                small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-                keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
-                if keys_per_tile <= 1536:
+                if max_seq_len > 1024:
                     return QBLOCK_M128_T128_W8_S3_D1
-                if keys_per_tile > 4096:
-                    return SEGMENTED_M64_T64_N16_W4_S3
-                avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
-                if avg_query_len <= 128:
-                    return SEGMENTED_M64_T64_N8_W4_S3
-                return QBLOCK_M128_T128_W8_S3_D1
+                query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+                if query_tiles <= 512:
+                    return QBLOCK_M64_T64_W4_S3
+                return QBLOCK_M128_T64_W8_S3_D1
         else:
-            if max_query_len > 96:
+            if max_query_len > 128:
                 return QBLOCK_M128_T64_W8_S2_D1
-            small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-            keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
-            if keys_per_tile <= 1536:
+            if max_seq_len <= 768:
+                if keys_per_tile <= 192:
+                    return QBLOCK_M16_T32_W2_S3
+                return SPLIT_M64_T64_W4_S3
+            else:
                 fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
                 if fp8_rest > 0:
                     return QBLOCK_M64_T32_W4_S2
@@ -163,8 +106,63 @@ def choose(
                 if decode_slots <= 12:
                     return STREAM_K_M16_T64_W4_S2_P2_D1
                 return QBLOCK_M64_T32_W4_S2
-            else:
-                decode_programs = num_seqs * num_kv_heads
-                if decode_programs <= 15:
-                    return SEGMENTED_M64_T64_N16_W4_S3
+    else:
+        max_scores = max_query_len * max_seq_len
+        if max_scores <= 8192:
+            if keys_per_tile > 12_288:
+                return SEGMENTED_M16_T32_N32_W2_S3
+            if max_seq_len <= 192:
+                return SPLIT_M64_T64_W4_S3
+            cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+            wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
+            if wide_half_megabytes <= 192:
                 return SEGMENTED_M16_T64_N8_W4_S3
+            if head_size > 192:
+                return SEGMENTED_M16_T32_N4_W2_S3
+            fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
+            if fp8_rest > 0:
+                return QBLOCK_M64_T32_W4_S2
+            decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
+            if decode_slots <= 8:
+                return STREAM_K_M16_T128_W4_S2_D1
+            return QBLOCK_M64_T32_W4_S2
+        else:
+            cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+            wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
+            if wide_half_megabytes <= 6:
+                avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
+                if avg_query_len <= 12:
+                    if keys_per_tile <= 16_384:
+                        return SEGMENTED_M16_T64_N8_W4_S3
+                    return SEGMENTED_M16_T64_N32_W4_S3
+                else:
+                    if max_query_len <= 384:
+                        return SEGMENTED_M64_T64_N8_W4_S3
+                    if head_size <= 225:
+                        return QBLOCK_M128_T64_W8_S3_D1
+                    return QBLOCK_M64_T32_W4_S2
+            else:
+                if max_query_len <= 4:
+                    if head_size > 192:
+                        return SEGMENTED_M16_T32_N32_W2_S3
+                    decode_programs = num_seqs * num_kv_heads
+                    if decode_programs <= 32:
+                        return SEGMENTED_M16_T64_N32_W4_S3
+                    fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
+                    if fp8_rest > 0:
+                        return QBLOCK_M64_T32_W4_S2
+                    decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
+                    if decode_slots <= 8:
+                        return STREAM_K_M16_T128_W4_S2_D1
+                    return QBLOCK_M64_T32_W4_S2
+                else:
+                    if keys_per_tile > 6144:
+                        return SEGMENTED_M64_T64_N16_W4_S3
+                    if head_size > 128:
+                        return QBLOCK_M128_T64_W8_S2_D1
+                    if max_scores > 25_165_824:
+                        return QBLOCK_M128_T128_W8_S3_D1
+                    avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
+                    if avg_query_len <= 128:
+                        return SEGMENTED_M64_T64_N8_W4_S3
+                    return QBLOCK_M128_T128_W8_S3_D1

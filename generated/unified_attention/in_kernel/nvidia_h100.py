@@ -48,23 +48,43 @@ def num_segments(
             small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
             keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
             if keys_per_tile <= 768:
-                num_segments = 1
-            elif max_query_len <= 2:
-                cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                if cache_half_megabytes <= 1:
+                if head_size > 128:
                     num_segments = 1
-                elif keys_per_tile <= 4096:
-                    query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-                    if query_tiles <= 48:
-                        num_segments = 8
-                    else:
-                        num_segments = 4
-                elif kv_element_size <= 1:
-                    num_segments = 32
-                elif cache_half_megabytes <= 256:
-                    num_segments = 32
                 else:
-                    num_segments = 16
+                    cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+                    wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
+                    if wide_half_megabytes > 0:
+                        num_segments = 1
+                    else:
+                        max_scores = max_query_len * max_seq_len
+                        if max_scores > 131_072:
+                            num_segments = 1
+                        elif keys_per_tile <= 384:
+                            num_segments = 1
+                        else:
+                            num_segments = 4
+            elif max_query_len <= 5:
+                max_scores = max_query_len * max_seq_len
+                if max_scores <= 128:
+                    num_segments = 1
+                elif max_seq_len <= 512:
+                    num_segments = 8
+                else:
+                    avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
+                    if avg_seq_len <= 8192:
+                        if keys_per_tile <= 3072:
+                            num_segments = 4
+                        elif queries_per_kv <= 3:
+                            num_segments = 8
+                        else:
+                            num_segments = 32
+                    else:
+                        cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+                        wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
+                        if wide_half_megabytes <= 96:
+                            num_segments = 32
+                        else:
+                            num_segments = 16
             elif head_size <= 128:
                 if keys_per_tile <= 1536:
                     avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
@@ -72,18 +92,16 @@ def num_segments(
                         num_segments = 4
                     else:
                         num_segments = 1
-                elif keys_per_tile > 6144:
-                    num_segments = 16
                 else:
                     avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                    if avg_query_len <= 384:
+                    if avg_query_len > 768:
+                        num_segments = 1
+                    elif keys_per_tile <= 6144:
                         num_segments = 8
                     else:
-                        num_segments = 1
+                        num_segments = 16
+            elif max_query_len <= 512:
+                num_segments = 4
             else:
-                avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                if avg_query_len <= 96:
-                    num_segments = 4
-                else:
-                    num_segments = 1
+                num_segments = 1
     return num_segments

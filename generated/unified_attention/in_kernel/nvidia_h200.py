@@ -49,77 +49,59 @@ def num_segments(
             elif head_size > 256:
                 num_segments = 1
             else:
-                max_scores = max_query_len * max_seq_len
-                if max_scores <= 1024:
-                    query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-                    if query_tiles > 256:
-                        num_segments = 1
-                    elif max_seq_len <= 256:
-                        num_segments = 1
-                    else:
-                        small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-                        keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-                        if keys_per_tile <= 768:
+                small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+                keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
+                if keys_per_tile <= 1024:
+                    num_segments = 1
+                else:
+                    max_scores = max_query_len * max_seq_len
+                    if max_scores <= 8192:
+                        if keys_per_tile > 12_288:
+                            num_segments = 32
+                        elif max_seq_len <= 192:
                             num_segments = 1
                         else:
-                            num_segments = 8
-                elif head_size <= 128:
-                    if max_scores <= 262_144:
-                        small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-                        keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-                        if keys_per_tile <= 16:
-                            num_segments = 1
-                        elif kv_element_size <= 1:
-                            if keys_per_tile <= 768:
-                                num_segments = 1
-                            elif keys_per_tile <= 8192:
+                            cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+                            wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
+                            if wide_half_megabytes <= 192:
                                 num_segments = 8
+                            elif head_size <= 192:
+                                num_segments = 1
                             else:
-                                cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                                if cache_half_megabytes <= 192:
-                                    num_segments = 32
-                                else:
-                                    num_segments = 1
-                        else:
+                                num_segments = 4
+                    else:
+                        cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+                        wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
+                        if wide_half_megabytes <= 6:
                             avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                            if avg_query_len <= 2:
+                            if avg_query_len <= 12:
+                                if keys_per_tile <= 16_384:
+                                    num_segments = 8
+                                else:
+                                    num_segments = 32
+                            elif max_query_len <= 384:
+                                num_segments = 8
+                            else:
+                                num_segments = 1
+                        elif max_query_len <= 4:
+                            if head_size > 192:
+                                num_segments = 32
+                            else:
                                 decode_programs = num_seqs * num_kv_heads
-                                if decode_programs <= 48:
+                                if decode_programs <= 32:
                                     num_segments = 32
                                 else:
                                     num_segments = 1
-                            elif keys_per_tile <= 768:
-                                num_segments = 1
-                            elif keys_per_tile <= 6144:
-                                num_segments = 8
-                            else:
-                                num_segments = 16
-                    elif max_seq_len <= 1536:
-                        num_segments = 1
-                    else:
-                        small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-                        keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-                        if keys_per_tile <= 1536:
-                            num_segments = 1
-                        elif keys_per_tile > 4096:
+                        elif keys_per_tile > 6144:
                             num_segments = 16
+                        elif head_size > 128:
+                            num_segments = 1
+                        elif max_scores > 25_165_824:
+                            num_segments = 1
                         else:
                             avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
                             if avg_query_len <= 128:
                                 num_segments = 8
                             else:
                                 num_segments = 1
-                elif max_query_len > 96:
-                    num_segments = 1
-                else:
-                    small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-                    keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-                    if keys_per_tile <= 1536:
-                        num_segments = 1
-                    else:
-                        decode_programs = num_seqs * num_kv_heads
-                        if decode_programs <= 15:
-                            num_segments = 16
-                        else:
-                            num_segments = 8
     return num_segments
