@@ -84,19 +84,29 @@ def choose(
                     else:
                         if head_size <= 96:
                             return QBLOCK_M64_T64_W4_S3
-                        return QBLOCK_M128_T64_W8_S2_D1
+                        head_in_flight = head_size * (6 + kv_element_size) // 8
+                        if head_in_flight <= 300:
+                            return QBLOCK_M128_T64_W8_S2_D1
+                        return QBLOCK_M64_T32_W4_S2
                 else:
                     max_scores = max_query_len * max_seq_len
                     if max_scores <= 393_216:
                         return QBLOCK_M64_T64_W4_S3
-                    return QBLOCK_M128_T128_W8_S3_D1
+                    head_in_flight = head_size * (6 + kv_element_size) // 8
+                    if head_in_flight <= 128:
+                        return QBLOCK_M128_T128_W8_S3_D1
+                    return QBLOCK_M64_T32_W4_S2
         else:
             max_scores = max_query_len * max_seq_len
-            if max_scores > 12_288:
-                return QBLOCK_M128_T64_W8_S2_D1
-            if max_scores <= 512:
-                return SPLIT_M64_T32_W4_S3
-            return QBLOCK_M16_T64_W4_S3
+            if max_scores <= 12_288:
+                if max_scores <= 512:
+                    return SPLIT_M64_T32_W4_S3
+                return QBLOCK_M16_T64_W4_S3
+            else:
+                head_in_flight = head_size * (6 + kv_element_size) // 8
+                if head_in_flight <= 300:
+                    return QBLOCK_M128_T64_W8_S2_D1
+                return QBLOCK_M64_T32_W4_S2
     else:
         if max_query_len <= 5:
             max_scores = max_query_len * max_seq_len
@@ -123,20 +133,30 @@ def choose(
                         return SEGMENTED_M16_T64_N32_W4_S3
                     return SEGMENTED_M64_T64_N16_W4_S3
         else:
-            if head_size <= 128:
+            if head_size <= 192:
                 if keys_per_tile <= 1536:
                     avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
                     if avg_seq_len <= 6144:
                         return SEGMENTED_M64_T64_N4_W4_S3
-                    return QBLOCK_M128_T128_W8_S3_D1
+                    head_in_flight = head_size * (6 + kv_element_size) // 8
+                    if head_in_flight <= 128:
+                        return QBLOCK_M128_T128_W8_S3_D1
+                    return QBLOCK_M64_T32_W4_S2
                 else:
                     avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
-                    if avg_query_len > 768:
-                        return QBLOCK_M128_T128_W8_S3_D1
-                    if keys_per_tile <= 6144:
-                        return SEGMENTED_M64_T64_N8_W4_S3
-                    return SEGMENTED_M64_T64_N16_W4_S3
+                    if avg_query_len <= 768:
+                        if keys_per_tile <= 6144:
+                            return SEGMENTED_M64_T64_N8_W4_S3
+                        return SEGMENTED_M64_T64_N16_W4_S3
+                    else:
+                        head_in_flight = head_size * (6 + kv_element_size) // 8
+                        if head_in_flight <= 128:
+                            return QBLOCK_M128_T128_W8_S3_D1
+                        return QBLOCK_M64_T32_W4_S2
             else:
                 if max_query_len <= 512:
                     return SEGMENTED_M64_T64_N4_W4_S3
-                return QBLOCK_M128_T64_W8_S2_D1
+                head_in_flight = head_size * (6 + kv_element_size) // 8
+                if head_in_flight <= 300:
+                    return QBLOCK_M128_T64_W8_S2_D1
+                return QBLOCK_M64_T32_W4_S2

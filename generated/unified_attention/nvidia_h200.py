@@ -55,7 +55,7 @@ def choose(
         return QBLOCK_M64_T32_W4_S2
     small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
     keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
-    if keys_per_tile <= 1024:
+    if keys_per_tile <= 768:
         if head_size <= 128:
             max_scores = max_query_len * max_seq_len
             if max_scores <= 32_768:
@@ -85,20 +85,23 @@ def choose(
                             return QBLOCK_M64_T32_W4_S4
                         return QBLOCK_M64_T64_W4_S3
             else:
-                if max_seq_len > 1024:
-                    return QBLOCK_M128_T128_W8_S3_D1
-                query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-                if query_tiles <= 512:
-                    return QBLOCK_M64_T64_W4_S3
-                return QBLOCK_M128_T64_W8_S3_D1
+                if max_seq_len <= 1024:
+                    query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+                    if query_tiles <= 512:
+                        return QBLOCK_M64_T64_W4_S3
+                    head_in_flight = head_size * (6 + kv_element_size) // 8
+                    if head_in_flight <= 225:
+                        return QBLOCK_M128_T64_W8_S3_D1
+                    return QBLOCK_M64_T32_W4_S2
+                else:
+                    head_in_flight = head_size * (6 + kv_element_size) // 8
+                    if head_in_flight <= 128:
+                        return QBLOCK_M128_T128_W8_S3_D1
+                    return QBLOCK_M64_T32_W4_S2
         else:
-            if max_query_len > 128:
-                return QBLOCK_M128_T64_W8_S2_D1
-            if max_seq_len <= 768:
-                if keys_per_tile <= 192:
+            if max_query_len <= 128:
+                if max_seq_len <= 768:
                     return QBLOCK_M16_T32_W2_S3
-                return SPLIT_M64_T64_W4_S3
-            else:
                 fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
                 if fp8_rest > 0:
                     return QBLOCK_M64_T32_W4_S2
@@ -106,19 +109,23 @@ def choose(
                 if decode_slots <= 12:
                     return STREAM_K_M16_T64_W4_S2_P2_D1
                 return QBLOCK_M64_T32_W4_S2
+            else:
+                head_in_flight = head_size * (6 + kv_element_size) // 8
+                if head_in_flight <= 300:
+                    return QBLOCK_M128_T64_W8_S2_D1
+                return QBLOCK_M64_T32_W4_S2
     else:
         max_scores = max_query_len * max_seq_len
-        if max_scores <= 8192:
+        if max_scores <= 6144:
             if keys_per_tile > 12_288:
                 return SEGMENTED_M16_T32_N32_W2_S3
             if max_seq_len <= 192:
                 return SPLIT_M64_T64_W4_S3
-            cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-            wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
-            if wide_half_megabytes <= 192:
-                return SEGMENTED_M16_T64_N8_W4_S3
             if head_size > 192:
                 return SEGMENTED_M16_T32_N4_W2_S3
+            cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+            if cache_half_megabytes <= 192:
+                return SEGMENTED_M16_T64_N8_W4_S3
             fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
             if fp8_rest > 0:
                 return QBLOCK_M64_T32_W4_S2
@@ -132,14 +139,24 @@ def choose(
             if wide_half_megabytes <= 6:
                 avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
                 if avg_query_len <= 12:
-                    if keys_per_tile <= 16_384:
-                        return SEGMENTED_M16_T64_N8_W4_S3
-                    return SEGMENTED_M16_T64_N32_W4_S3
+                    if queries_per_kv > 6:
+                        return SEGMENTED_M16_T64_N32_W4_S3
+                    decode_programs = num_seqs * num_kv_heads
+                    if decode_programs <= 48:
+                        return SEGMENTED_M16_T32_N32_W2_S3
+                    fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
+                    if fp8_rest > 0:
+                        return QBLOCK_M64_T32_W4_S2
+                    decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
+                    if decode_slots <= 12:
+                        return STREAM_K_M16_T64_W4_S2_P2_D1
+                    return QBLOCK_M64_T32_W4_S2
                 else:
                     if max_query_len <= 384:
                         return SEGMENTED_M64_T64_N8_W4_S3
-                    if head_size <= 225:
-                        return QBLOCK_M128_T64_W8_S3_D1
+                    head_in_flight = head_size * (6 + kv_element_size) // 8
+                    if head_in_flight <= 300:
+                        return QBLOCK_M128_T64_W8_S2_D1
                     return QBLOCK_M64_T32_W4_S2
             else:
                 if max_query_len <= 4:
@@ -158,11 +175,23 @@ def choose(
                 else:
                     if keys_per_tile > 6144:
                         return SEGMENTED_M64_T64_N16_W4_S3
-                    if head_size > 128:
-                        return QBLOCK_M128_T64_W8_S2_D1
-                    if max_scores > 25_165_824:
-                        return QBLOCK_M128_T128_W8_S3_D1
-                    avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
-                    if avg_query_len <= 128:
-                        return SEGMENTED_M64_T64_N8_W4_S3
-                    return QBLOCK_M128_T128_W8_S3_D1
+                    if head_size <= 128:
+                        query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+                        if query_tiles <= 1024:
+                            avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
+                            if avg_query_len <= 128:
+                                return SEGMENTED_M64_T64_N8_W4_S3
+                            head_in_flight = head_size * (6 + kv_element_size) // 8
+                            if head_in_flight <= 128:
+                                return QBLOCK_M128_T128_W8_S3_D1
+                            return QBLOCK_M64_T32_W4_S2
+                        else:
+                            head_in_flight = head_size * (6 + kv_element_size) // 8
+                            if head_in_flight <= 128:
+                                return QBLOCK_M128_T128_W8_S3_D1
+                            return QBLOCK_M64_T32_W4_S2
+                    else:
+                        head_in_flight = head_size * (6 + kv_element_size) // 8
+                        if head_in_flight <= 300:
+                            return QBLOCK_M128_T64_W8_S2_D1
+                        return QBLOCK_M64_T32_W4_S2

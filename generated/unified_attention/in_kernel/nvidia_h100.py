@@ -85,7 +85,7 @@ def num_segments(
                             num_segments = 32
                         else:
                             num_segments = 16
-            elif head_size <= 128:
+            elif head_size <= 192:
                 if keys_per_tile <= 1536:
                     avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
                     if avg_seq_len <= 6144:

@@ -51,34 +51,37 @@ def num_segments(
             else:
                 small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
                 keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-                if keys_per_tile <= 1024:
+                if keys_per_tile <= 768:
                     num_segments = 1
                 else:
                     max_scores = max_query_len * max_seq_len
-                    if max_scores <= 8192:
+                    if max_scores <= 6144:
                         if keys_per_tile > 12_288:
                             num_segments = 32
                         elif max_seq_len <= 192:
                             num_segments = 1
+                        elif head_size > 192:
+                            num_segments = 4
                         else:
                             cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                            wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
-                            if wide_half_megabytes <= 192:
+                            if cache_half_megabytes <= 192:
                                 num_segments = 8
-                            elif head_size <= 192:
-                                num_segments = 1
                             else:
-                                num_segments = 4
+                                num_segments = 1
                     else:
                         cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
                         wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
                         if wide_half_megabytes <= 6:
                             avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
                             if avg_query_len <= 12:
-                                if keys_per_tile <= 16_384:
-                                    num_segments = 8
-                                else:
+                                if queries_per_kv > 6:
                                     num_segments = 32
+                                else:
+                                    decode_programs = num_seqs * num_kv_heads
+                                    if decode_programs <= 48:
+                                        num_segments = 32
+                                    else:
+                                        num_segments = 1
                             elif max_query_len <= 384:
                                 num_segments = 8
                             else:
@@ -96,12 +99,14 @@ def num_segments(
                             num_segments = 16
                         elif head_size > 128:
                             num_segments = 1
-                        elif max_scores > 25_165_824:
-                            num_segments = 1
                         else:
-                            avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                            if avg_query_len <= 128:
-                                num_segments = 8
-                            else:
+                            query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+                            if query_tiles > 1024:
                                 num_segments = 1
+                            else:
+                                avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
+                                if avg_query_len <= 128:
+                                    num_segments = 8
+                                else:
+                                    num_segments = 1
     return num_segments
