@@ -195,13 +195,13 @@ def scenarios(problem: Problem) -> list[tuple[str, dict[str, int]]]:
 def kind(id: str, features: Mapping[str, int]) -> str:
     """A batch's kind: decode, prefill, chunk, spec or mixed.
 
-    Features do not always separate chunks from mixed batches, as they do not hold the shortest query. The
-    scenario's id decides, if it names one of the two.
+    Features do not always separate chunks from mixed batches, as they do not hold the shortest query. With a
+    window they do not always show a whole prompt. The scenario's id decides, if it names one of the three.
     """
     longest, tokens = features["max_query_len"], features["num_query_tokens"]
     if longest == 1:
         return "decode"
-    if tokens == features["num_kv_tokens"]:
+    if tokens == features["num_kv_tokens"] or "prefill" in id.split("-"):
         return "prefill"
     if longest <= MAX_DRAFT:
         return "spec"

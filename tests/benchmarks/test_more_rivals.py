@@ -138,4 +138,4 @@ def test_an_unknown_rival_is_refused_with_one_line(
         compare.main()
     assert stopped.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("--skip fa5: the rivals are vllm, fa3, sdpa, fi_decode,")
+    assert line.startswith("--skip fa5: the rivals are vllm, vllm33, fa3, sdpa, fi_decode,")

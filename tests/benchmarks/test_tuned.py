@@ -329,7 +329,7 @@ def test_wrong_use_is_one_line(
 
 @pytest.mark.parametrize("folder", sorted((REPOSITORY / "tuning_data/unified_attention").glob("*")), ids=str)
 def test_the_fixed_choice_was_timed_in_every_committed_scenario(folder: Path) -> None:
-    device = folder.name.removeprefix("untuned_").removesuffix("_second")
+    device = folder.name.removeprefix("untuned_").removeprefix("options_").removesuffix("_second")
     table = read_timed_table(folder, device, "", STATE)
     fixed = [spec_config(fixed_choice(values), KERNEL) for _, values in scenarios(table.problem)]
     assert len(fixed) and not np.isnan(table.times_of(fixed)).any()

@@ -51,12 +51,12 @@ def test_only_what_a_guard_leaves(key):
 
 
 def test_the_models_features_exclude_leaves():
-    choose = MODULES["nvidia_h100"].choose
+    choose = MODULES["nvidia_h200"].choose
     plain, fp8 = (names(reachable(choose, **MODEL | {"kv_element_size": size})) for size in (2, 1))
-    assert "qblock_M128_T128_W8_S3" in fp8 - plain  # a leaf of caches in fp8
-    assert "split_M64_T64_W4_S3" in plain & fp8
+    assert "split_M64_T128_W4_S2" in plain - fp8  # a leaf of 16-bit caches
+    assert "qblock_M64_T64_W4_S3" in plain & fp8
     large = names(reachable(choose, **MODEL | {"head_size": 256}))
-    assert "segmented_M64_T64_N8_W4_S3" not in large  # a leaf of head sizes up to 128
+    assert "segmented_M16_T64_N8_W4_S3" not in large  # a leaf of head sizes up to 128
 
 
 def nested(*, num_seqs, num_query_tokens, num_kv_tokens, max_query_len, max_seq_len, head_size):

@@ -35,4 +35,4 @@ def test_every_committed_table_can_be_read(folder: Path) -> None:
     table = read_table(folder)
     key = device_key(table.device_name)
     assert table.kernel == folder.parent.name
-    assert folder.name in (key, f"{key}_second", f"untuned_{key}")
+    assert folder.name in (key, f"{key}_second", f"untuned_{key}", f"untuned_options_{key}")
