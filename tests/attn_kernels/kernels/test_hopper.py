@@ -10,6 +10,7 @@ import torch
 from kernel_cases import assert_close, random_batch
 
 from attn_kernels import Config, Parts
+from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Layer
 from attn_kernels.kernels import hopper, hopper_limits
 from attn_kernels.kernels.registry import VARIANTS
@@ -142,6 +143,18 @@ def test_head_sizes_of_decodes(config, head_size):
     of_tile = 2 * -(-head_size // 64)
     assert slots > of_tile if head_size % 64 == 0 else slots % of_tile == 0 < slots
     assert (hopper_limits.why_not_shape(config, head_size, 16, 4, 1) is None) == (head_size % 128 == 0)
+
+
+@pytest.mark.parametrize("fp8_queries, terms", [(False, 2), (True, 1)])
+def test_fp8_queries_are_one_number_or_a_sum_of_two(fp8_queries, terms):
+    """The option compiles another kernel, of plans whose models differ, and needs fp8 caches."""
+    model = Model(8, 2, 64, 16, torch.bfloat16, torch.float8_e4m3fn, fp8_queries=fp8_queries)
+    chosen = hopper_limits.constants(DESCRIPTORS, 64, 16, 4, 1, model.fp8_queries)
+    assert chosen["QUERY_TERMS"] == terms
+    assert (model == dataclasses.replace(model, fp8_queries=True)) == fp8_queries
+    for cache_dtype in (None, torch.bfloat16):
+        with pytest.raises(ValueError, match=r"fp8_queries is True, but cache_dtype is .*: fp8 caches are"):
+            dataclasses.replace(model, cache_dtype=cache_dtype, fp8_queries=True)
 
 
 @pytest.mark.parametrize("head_size, element_size", [(64, 2), (80, 2), (112, 2), (192, 2), (96, 1), (256, 1)])
