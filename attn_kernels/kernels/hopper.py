@@ -162,7 +162,7 @@ def hopper_kernel(
         prompts = (schedule_ptr + 4, schedule_ptr + 2, num_kv_heads, cu_prompts_ptr, seqused_k_ptr)
     if RAW_STAGES > 0:
         raw_v = allocate_heads(RAW_STAGES, TILE_SIZE, HEAD_SIZE, WIDE, MOST, k_desc.dtype)
-        raw_ring = (raw_v, raw_v, barriers(RAW_STAGES, 1), barriers(RAW_STAGES, 1))
+        raw_ring = (raw_v, barriers(RAW_STAGES, 1), barriers(RAW_STAGES, 1))
     if DECODE_TILE > 0:
         # Pairs of fp8 numbers become fp16.
         slot_dtype: gl.constexpr = gl.uint16 if FP8 else dtype

@@ -22,11 +22,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from attn_kernels.kernels import pages
 from attn_kernels.kernels.hopper_device import (
     COLUMNS,
     LOG2_E,
     UNIT,
     exp2,
+    powers_of,
     receive,
     row_offsets,
     thread_barrier,
@@ -34,22 +36,14 @@ from attn_kernels.kernels.hopper_device import (
     zero_rows,
 )
 
+UNPACK_PAIRS = gl.constexpr(pages.UNPACK_PAIRS.value)
+
 
 @gluon.jit
 def load_pairs(pairs):
-    """Two left operands in fp16 from a left operand of pairs (uint16) of fp8 e4m3 numbers: (first, second).
-
-    The assembly takes two pairs, (a, b) and (c, d), and makes (a, c) and (b, d).
-    """
+    """Two left operands in fp16 from one of pairs (uint16) of fp8 e4m3 numbers: (first, second)."""
     return gl.inline_asm_elementwise(
-        """{
-        .reg .b32 sorted;
-        .reg .b16 first, second;
-        prmt.b32 sorted, $2, 0, 0x3120;
-        mov.b32 {first, second}, sorted;
-        cvt.rn.f16x2.e4m3x2 $0, first;
-        cvt.rn.f16x2.e4m3x2 $1, second;
-        }""",
+        UNPACK_PAIRS,
         "=r,=r,r",
         [pairs],
         dtype=(gl.float16, gl.float16),
@@ -299,11 +293,9 @@ def store_queries(q_smem, q_ptrs, row_mask, FP8: gl.constexpr, HEAD_SIZE: gl.con
             loaded = gl.load(q_ptrs + first_column(part, FP8), mask=row_mask[:, None], other=0.0)
             queries = queries + (loaded.to(gl.float32),)  # type: ignore[assignment]  # noqa: RUF005
             largest = gl.maximum(largest, gl.max(gl.abs(queries[part]), 1))
-        exponents = largest.to(gl.int32, bitcast=True) & 0x7F800000
-        powers = exponents.to(gl.float32, bitcast=True)
-        inverse = (0x7F000000 - exponents).to(gl.float32, bitcast=True)[:, None]
+        powers, inverse = powers_of(largest)
         for part in gl.static_range(PARTS):
-            q_smem.index(part).store((queries[part] * inverse).to(gl.float16))
+            q_smem.index(part).store((queries[part] * inverse[:, None]).to(gl.float16))
     else:
         for part in gl.static_range(PARTS):
             mask = row_mask[:, None]

@@ -316,6 +316,13 @@ def round_weights(weights, dtype: gl.constexpr, layout: gl.constexpr):
 
 
 @gluon.jit
+def powers_of(largest):
+    """The powers of two that are not above positive numbers, and their inverses."""
+    exponents = largest.to(gl.int32, bitcast=True) & 0x7F800000
+    return exponents.to(gl.float32, bitcast=True), (0x7F000000 - exponents).to(gl.float32, bitcast=True)
+
+
+@gluon.jit
 def rescale_rows(x, factor):
     """Multiply each row by its factor."""
     return x * gl.convert_layout(factor, gl.SliceLayout(1, x.type.layout))[:, None]

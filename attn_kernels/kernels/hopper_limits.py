@@ -73,13 +73,12 @@ def constants(
     free = (SHARED_OF_TWO if config.programs_per_sm > 1 else SHARED_BYTES) - BARRIER_BYTES
     free -= 2 * rows * (-(-head_size // COLUMNS) * COLUMNS + decode_tile)
     stages, raw_stages = config.num_stages if with_prompts else 0, 0
-    if with_prompts and cache_bytes == 1:
-        registers, copy_registers = CONVERT_REGISTERS
     if with_prompts:
         free -= head_size * (2 * BLOCK_M + (2 + cache_bytes) * stages * tile)
-    if with_prompts and cache_bytes == 1:
-        raw_stages = max(0, min(config.num_stages, free // (head_size * tile)))
-        free -= head_size * tile * raw_stages
+        if cache_bytes == 1:
+            registers, copy_registers = CONVERT_REGISTERS
+            raw_stages = max(0, min(stages, free // (head_size * tile)))
+            free -= head_size * tile * raw_stages
     slots = free // (2 * decode_tile * COLUMNS) if with_decodes else 0
     if with_decodes and not with_prompts:
         slots = min(slots, RING_BYTES[config.programs_per_sm > 1] // (2 * decode_tile * COLUMNS))

@@ -59,8 +59,12 @@ def first_key(block, window):
 
 @gluon.jit
 def wait_for_stage(ring, index):
-    """Wait until the ring's stage for tile number ``index`` is free; return the stage and its barrier."""
-    full, empty = ring[2], ring[3]
+    """Wait until the ring's stage for tile number ``index`` is free; return the stage and its barrier.
+
+    The last two entries of a ring are its full and its empty barriers.
+    """
+    full = ring[len(ring) - 2]
+    empty = ring[len(ring) - 1]
     STAGES: gl.constexpr = full.shape[0]
     mbarrier.wait(empty.index(index % STAGES), (index // STAGES) & 1 ^ 1)
     return index % STAGES, full.index(index % STAGES)
@@ -191,7 +195,7 @@ def convert_chunk(raw, smem):
 @gluon.jit
 def convert_values(raw_ring, ring, mail, window):
     """The warpgroup that converts fp8 values, tile after tile of one ring to the other's."""
-    raw_v, raw_full, raw_empty = raw_ring[0], raw_ring[2], raw_ring[3]
+    raw_v, raw_full, raw_empty = raw_ring
     v_smem = ring[1]
     RAW_STAGES: gl.constexpr = raw_full.shape[0]
     TILE_SIZE: gl.constexpr = v_smem[0].shape[1]

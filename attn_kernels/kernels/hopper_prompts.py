@@ -24,6 +24,7 @@ from attn_kernels.kernels.hopper_device import (
     exp2,
     float_of,
     mask_scores,
+    powers_of,
     receive,
     rescale_in_place,
     rescale_rows,
@@ -65,15 +66,15 @@ def split_queries(
         largest = gl.maximum(largest, gl.convert_layout(gl.max(gl.abs(loaded), 1), row_layout))
         queries = queries + (loaded,)  # type: ignore[assignment]  # noqa: RUF005
         q_ptr += q_smem[chunk].shape[2]
-    exponents = largest.to(gl.int32, bitcast=True) & 0x7F800000
-    inverse = (0x7F000000 - exponents).to(gl.float32, bitcast=True) * 128.0
+    powers, inverse = powers_of(largest)
+    inverse *= 128.0
     for chunk in gl.static_range(len(q_smem)):
         x = rescale_rows(queries[chunk], inverse)
         high = x.to(q_smem[chunk].dtype)
         q_smem[chunk].index(2 * GROUP).store(high)
         q_smem[chunk].index(2 * GROUP + 1).store((x - high.to(gl.float32)).to(q_smem[chunk].dtype))
     fence_async_shared()
-    return exponents.to(gl.float32, bitcast=True) * 0.0078125
+    return powers * 0.0078125
 
 
 @gluon.jit
