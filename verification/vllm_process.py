@@ -1,10 +1,12 @@
 """What checks of vLLM share: a small model of random weights, and the environment of its process."""
 
 import os
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks.engines.random_weights import register_loader
+from benchmarks.engines.vllm_folder import OFFLINE
 
 VOCABULARY = 32000
 MODEL: dict[str, Any] = {
@@ -27,27 +29,13 @@ MODEL: dict[str, Any] = {
     "torch_dtype": "bfloat16",
 }
 LOADER = "attn_kernels_random"
+DEVIATION = 0.04  # of weights, so that tokens of such a small model depend on attention
 PLUGIN = "attn_kernels.engines.vllm:register"
 
 
 def register() -> None:
     """Give vLLM a loader of random weights with which tokens depend on attention; a plugin."""
-    import torch
-    from vllm.model_executor.model_loader import register_model_loader
-    from vllm.model_executor.model_loader.base_loader import BaseModelLoader
-
-    @register_model_loader(LOADER)
-    class RandomLoader(BaseModelLoader):  # type: ignore[misc, unused-ignore]
-        def download_model(self, model_config: Any) -> None:
-            pass
-
-        def load_weights(self, model: Any, model_config: Any) -> None:
-            for name, tensor in model.state_dict().items():
-                if tensor.ndim < 2:
-                    tensor.fill_(1)  # norms, scales
-                elif tensor.is_floating_point():
-                    generator = torch.Generator(tensor.device).manual_seed(zlib.crc32(name.encode()))
-                    tensor.normal_(0, 0.04, generator=generator)
+    register_loader(LOADER, DEVIATION)
 
 
 def environment(
@@ -70,13 +58,9 @@ def environment(
     )
     folders = [*map(Path, sites), info.parent, *map(Path, paths or ["."])]
     found = [str(folder.resolve()) for folder in folders] + [os.environ.get("PYTHONPATH", "")]
-    return os.environ | {
+    return {
+        **os.environ,
+        **OFFLINE,
         "PYTHONPATH": os.pathsep.join(filter(None, found)),
         "PYTHONUNBUFFERED": "1",
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_HOST_IP": "127.0.0.1",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "NCCL_SOCKET_IFNAME": "lo",
-        "VLLM_USE_FLASHINFER_SAMPLER": "0",
     }

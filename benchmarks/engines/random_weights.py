@@ -1,17 +1,23 @@
 """A plugin of vLLM: weights with which tokens depend on attention.
 
-vLLM's own dummy weights are so small that attention changes no token. Here matrices are normal with a
-standard deviation of 0.02, and norms are 1. They depend on a tensor's name, so all runs have the same.
+vLLM's own dummy weights are so small that attention changes no token. Here matrices are normal, and norms are
+1. They depend on a tensor's name, so all runs have the same.
 """
 
 import zlib
 from typing import Any
 
 LOAD_FORMAT = "benchmarks_random"
+DEVIATION = 0.02  # standard deviation of the matrices
 
 
 def register() -> None:
     """Register the loader; vLLM calls this in each of its processes, maybe twice."""
+    register_loader(LOAD_FORMAT, DEVIATION)
+
+
+def register_loader(load_format: str, deviation: float) -> None:
+    """Give vLLM a loader of weights with this standard deviation."""
     import torch
     from vllm.model_executor.model_loader import register_model_loader
     from vllm.model_executor.model_loader.base_loader import BaseModelLoader
@@ -26,6 +32,6 @@ def register() -> None:
                     tensor.fill_(1)
                 elif tensor.is_floating_point():
                     seed = zlib.crc32(name.encode())
-                    tensor.normal_(0, 0.02, generator=torch.Generator(tensor.device).manual_seed(seed))
+                    tensor.normal_(0, deviation, generator=torch.Generator(tensor.device).manual_seed(seed))
 
-    register_model_loader(LOAD_FORMAT)(RandomWeights)
+    register_model_loader(load_format)(RandomWeights)

@@ -16,6 +16,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKED = "vllm.tar.xz"  # vLLM's files and those of its requirements that the machine lacks
 TMP = Path(tempfile.gettempdir())
 PLUGIN_DIST = "benchmarks_engines_plugins-0.dist-info"
+# Variables of vLLM's processes on a machine without a network.
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_HOST_IP": "127.0.0.1",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "NCCL_SOCKET_IFNAME": "lo",
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # FlashInfer is not packed
+}
 LLAMA_3_8B: dict[str, object] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -105,12 +114,7 @@ def environment(
         "PYTHONPATH": os.pathsep.join(str(path) for path in found if path),
         "PYTHONSAFEPATH": "1",  # the working folder may hold a folder named vllm
         "PYTHONUNBUFFERED": "1",
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_HOST_IP": "127.0.0.1",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "NCCL_SOCKET_IFNAME": "lo",
-        "VLLM_USE_FLASHINFER_SAMPLER": "0",  # FlashInfer is not packed
+        **OFFLINE,
         "VLLM_CACHE_ROOT": str(cache / "vllm"),
         "TRITON_CACHE_DIR": str(cache / "triton"),
     }
