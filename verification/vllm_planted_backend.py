@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attn_kernels.engines.step import StepMetadata
 from attn_kernels.engines.vllm_backend import AttnKernelsBackend
 from attn_kernels.engines.vllm_builder import MetadataBuilder
 from attn_kernels.engines.vllm_layer import AttnKernelsImpl
-from attn_kernels.engines.vllm_step import StepMetadata
 
 
 class PlantedBuilder(MetadataBuilder):

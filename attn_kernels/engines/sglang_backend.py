@@ -12,8 +12,8 @@ from torch import Tensor
 
 from attn_kernels.core.checks import DTYPES, FP8
 from attn_kernels.core.model import Model
-from attn_kernels.engines.vllm_planner import Planner, SharedWorkspace
-from attn_kernels.engines.vllm_step import StepMetadata
+from attn_kernels.engines.planner import Planner, SharedWorkspace
+from attn_kernels.engines.step import StepMetadata
 from attn_kernels.launch.run import run
 from attn_kernels.warmup.compile_ahead import compile_ahead
 

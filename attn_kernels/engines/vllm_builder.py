@@ -17,10 +17,10 @@ from attn_kernels.choose.untuned import AttnKernelsWarning
 from attn_kernels.core.checks import FP8
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
+from attn_kernels.engines.planner import Planner, SharedWorkspace
+from attn_kernels.engines.step import StepMetadata, step_lengths
 from attn_kernels.engines.store import compile_store
 from attn_kernels.engines.vllm_layer import AttnKernelsImpl
-from attn_kernels.engines.vllm_planner import Planner, SharedWorkspace
-from attn_kernels.engines.vllm_step import StepMetadata, step_lengths
 from attn_kernels.engines.vllm_supported import check_parallel, check_spec
 from attn_kernels.warmup.compile_ahead import compile_ahead
 

@@ -9,9 +9,9 @@ from vllm.forward_context import get_forward_context
 from vllm.v1.attention.backend import AttentionImpl, AttentionType
 
 from attn_kernels.core.checks import FP8
+from attn_kernels.engines.step import StepMetadata
 from attn_kernels.engines.store import Store
 from attn_kernels.engines.vllm_cache import cache_views
-from attn_kernels.engines.vllm_step import StepMetadata
 from attn_kernels.engines.vllm_supported import FP8_WORDS
 from attn_kernels.launch.run import run
 

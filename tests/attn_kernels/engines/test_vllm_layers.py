@@ -20,8 +20,8 @@ from kernel_cases import forget_choices
 
 from attn_kernels.choose.recording import recorder_of_process
 from attn_kernels.engines import vllm_builder, vllm_layer
+from attn_kernels.engines.step import StepMetadata
 from attn_kernels.engines.vllm_backend import AttnKernelsBackend
-from attn_kernels.engines.vllm_step import StepMetadata
 from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error
 
 BLOCK = 16
@@ -450,15 +450,15 @@ def test_a_gpu_that_was_not_tuned_is_told_in_one_line(
     import warnings
 
     from attn_kernels.choose.untuned import AttnKernelsWarning
-    from attn_kernels.engines import vllm_planner
+    from attn_kernels.engines import planner
 
-    choose = vllm_planner.choose_for_device
+    choose = planner.choose_for_device
 
     def warn(device: torch.device) -> Any:
         warnings.warn("GPU X has no heuristic of its own", AttnKernelsWarning, stacklevel=1)
         return choose(device)
 
-    monkeypatch.setattr(vllm_planner, "choose_for_device", warn)
+    monkeypatch.setattr(planner, "choose_for_device", warn)
     monkeypatch.setattr(vllm_builder.logger, "propagate", True)
     caplog.set_level("WARNING")
     engine = Engine(monkeypatch, torch.bfloat16)

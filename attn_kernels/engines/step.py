@@ -1,4 +1,4 @@
-"""One step's batch as vLLM describes it, and its lengths as ``plan`` takes them; imports no vLLM."""
+"""One step's batch as vLLM describes it, and its lengths as ``plan`` takes them; imports no engine."""
 
 from dataclasses import dataclass, field
 from typing import Any

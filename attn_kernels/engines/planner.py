@@ -1,4 +1,4 @@
-"""Plans of vLLM's steps, and the workspaces that they share; imports no vLLM."""
+"""Plans of an engine's steps, and the workspaces that they share; imports no engine."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
@@ -13,7 +13,7 @@ from attn_kernels.core.config import Config, LaunchConfig, complete
 from attn_kernels.core.lengths import Lengths
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
-from attn_kernels.engines.vllm_step import StepMetadata, step_lengths
+from attn_kernels.engines.step import StepMetadata, step_lengths
 from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.planning.make import chosen

@@ -16,10 +16,10 @@ from treegen_builders import REPOSITORY
 
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts, check_parts
 from attn_kernels.core.model import Model
-from attn_kernels.engines import vllm_planner, vllm_supported
+from attn_kernels.engines import planner, vllm_supported
+from attn_kernels.engines.planner import Planner, SharedWorkspace
+from attn_kernels.engines.step import StepMetadata, step_lengths
 from attn_kernels.engines.vllm_cache import cache_views
-from attn_kernels.engines.vllm_planner import Planner, SharedWorkspace
-from attn_kernels.engines.vllm_step import StepMetadata, step_lengths
 from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error, run_poisoned
 
 BLOCK = 16
@@ -154,7 +154,7 @@ def test_partial_results_never_exceed_what_was_allocated(
         *lens, num_query_heads=4, num_kv_heads=2, head_size=128, block_size=BLOCK, dtype=torch.bfloat16
     )
     assert planned(Planner(model, shared([model])), batch).config.num_segments > 1
-    monkeypatch.setattr(vllm_planner, "PARTIAL_BYTES", 1)
+    monkeypatch.setattr(planner, "PARTIAL_BYTES", 1)
     small = Planner(model, shared([model], engine="small"))
     assert small.workspace.max_query_tokens == 1
     plan = planned(small, batch)
