@@ -22,7 +22,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from attn_kernels.kernels import pages
 from attn_kernels.kernels.hopper_device import (
     COLUMNS,
     LOG2_E,
@@ -36,14 +35,22 @@ from attn_kernels.kernels.hopper_device import (
     zero_rows,
 )
 
-UNPACK_PAIRS = gl.constexpr(pages.UNPACK_PAIRS.value)
-
 
 @gluon.jit
 def load_pairs(pairs):
-    """Two left operands in fp16 from one of pairs (uint16) of fp8 e4m3 numbers: (first, second)."""
+    """Two left operands in fp16 from a left operand of pairs (uint16) of fp8 e4m3 numbers: (first, second).
+
+    The assembly takes two pairs, (a, b) and (c, d), and makes (a, c) and (b, d).
+    """
     return gl.inline_asm_elementwise(
-        UNPACK_PAIRS,
+        """{
+        .reg .b32 sorted;
+        .reg .b16 first, second;
+        prmt.b32 sorted, $2, 0, 0x3120;
+        mov.b32 {first, second}, sorted;
+        cvt.rn.f16x2.e4m3x2 $0, first;
+        cvt.rn.f16x2.e4m3x2 $1, second;
+        }""",
         "=r,=r,r",
         [pairs],
         dtype=(gl.float16, gl.float16),

@@ -5,16 +5,6 @@ import triton.language as tl
 
 from attn_kernels.kernels.compile_params import SequenceKeys
 
-# Takes two pairs of fp8 e4m3 numbers, (a, b) and (c, d), and makes (a, c) and (b, d) in fp16.
-UNPACK_PAIRS = tl.constexpr("""{
-    .reg .b32 sorted;
-    .reg .b16 first, second;
-    prmt.b32 sorted, $2, 0, 0x3120;
-    mov.b32 {first, second}, sorted;
-    cvt.rn.f16x2.e4m3x2 $0, first;
-    cvt.rn.f16x2.e4m3x2 $1, second;
-    }""")
-
 
 @triton.jit
 def search(starts_ptr, count, value, base=0, BLOCK_Q: tl.constexpr = None):
@@ -161,11 +151,19 @@ def load_tile(pointers, row_valid, dtype: tl.constexpr, const: tl.constexpr):
 def unpack_pairs(tile, const: tl.constexpr):
     """Convert pairs of fp8 e4m3 numbers (uint16) to two tiles of fp16: the first numbers and the second.
 
-    Pairs let every GPU transpose values with its 16-bit instructions, on their way from shared memory.
+    Pairs let every GPU transpose values with its 16-bit instructions, on their way from shared memory. The
+    assembly takes two pairs, (a, b) and (c, d), and makes (a, c) and (b, d).
     """
     if const.converts_e4m3:
         return tl.inline_asm_elementwise(
-            UNPACK_PAIRS,
+            """{
+            .reg .b32 sorted;
+            .reg .b16 first, second;
+            prmt.b32 sorted, $2, 0, 0x3120;
+            mov.b32 {first, second}, sorted;
+            cvt.rn.f16x2.e4m3x2 $0, first;
+            cvt.rn.f16x2.e4m3x2 $1, second;
+            }""",
             "=r,=r,r",
             [tile],
             dtype=(tl.float16, tl.float16),
