@@ -37,10 +37,12 @@ from attn_kernels.kernels.hopper_device import (
     allocate_heads,
     barriers,
     mailbox,
+    padded,
 )
 from attn_kernels.kernels.hopper_limits import ROW_BYTES, constants, roles_of
 from attn_kernels.kernels.hopper_prompt_copies import PROMPT_FIELDS, convert_values, produce_prompts
 from attn_kernels.kernels.hopper_prompts import consume_prompts
+from attn_kernels.kernels.hopper_repeats import allocate_repeats
 from attn_kernels.kernels.hopper_shares import DECODE_FIELDS, clear_slots, produce_decodes
 from attn_kernels.kernels.processors import multiprocessors
 from attn_kernels.kernels.schedule import tiles_at
@@ -153,15 +155,18 @@ def hopper_kernel(
         WIDE: gl.constexpr = k_desc.block_shape[1]
         # Values are fp16 next to fp8 keys, and queries are fp8 numbers or sums of two.
         value_dtype: gl.constexpr = gl.float16 if RAW_STAGES else dtype
-        q_smem = allocate_heads(4 if RAW_STAGES else 2, GROUP_ROWS, HEAD_SIZE, WIDE, MOST, k_desc.dtype)
-        k_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, WIDE, MOST, k_desc.dtype)
-        v_smem = allocate_heads(STAGES, TILE_SIZE, HEAD_SIZE, LINE, MOST, value_dtype)
+        SIZE: gl.constexpr = padded(HEAD_SIZE)
+        q_smem = allocate_heads(4 if RAW_STAGES else 2, GROUP_ROWS, SIZE, WIDE, MOST, k_desc.dtype)
+        k_smem = allocate_heads(STAGES, TILE_SIZE, SIZE, WIDE, MOST, k_desc.dtype)
+        v_smem = allocate_heads(STAGES, TILE_SIZE, SIZE, LINE, MOST, value_dtype)
         ring = (k_smem, v_smem, barriers(STAGES, 2 if RAW_STAGES else 1), barriers(STAGES, 2))
         raw_ring = None
         mail = mailbox(PROMPT_FIELDS, 3 if RAW_STAGES else 2)
-        prompts = (schedule_ptr + 4, schedule_ptr + 2, num_kv_heads, cu_prompts_ptr, seqused_k_ptr)
+        repeats = allocate_repeats()
+        tickets = (schedule_ptr, schedule_ptr + 4, schedule_ptr + 2)
+        prompts = (tickets, num_kv_heads, cu_prompts_ptr, seqused_k_ptr)
     if RAW_STAGES > 0:
-        raw_v = allocate_heads(RAW_STAGES, TILE_SIZE, HEAD_SIZE, WIDE, MOST, k_desc.dtype)
+        raw_v = allocate_heads(RAW_STAGES, TILE_SIZE, SIZE, WIDE, MOST, k_desc.dtype)
         raw_ring = (raw_v, barriers(RAW_STAGES, 1), barriers(RAW_STAGES, 1))
     if DECODE_TILE > 0:
         # Pairs of fp8 numbers become fp16.
@@ -184,22 +189,11 @@ def hopper_kernel(
         gl.warp_specialize(
             [
                 (convert_values, (raw_ring, ring, mail, window)),
-                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
+                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, mail, repeats, HEADS, HEAD_SIZE)),
+                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, mail, repeats, HEADS, HEAD_SIZE)),
                 (
                     produce_prompts,
-                    (
-                        caches,
-                        ring,
-                        raw_ring,
-                        mail,
-                        schedule_ptr,
-                        prompts,
-                        window,
-                        HEADS,
-                        HEAD_SIZE,
-                        PAGE_SIZE,
-                    ),
+                    (caches, ring, raw_ring, mail, repeats, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
                 ),
             ],
             [4, 4, 1],
@@ -208,11 +202,11 @@ def hopper_kernel(
     elif DECODE_TILE == 0:
         gl.warp_specialize(
             [
-                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
+                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, mail, repeats, HEADS, HEAD_SIZE)),
+                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, mail, repeats, HEADS, HEAD_SIZE)),
                 (
                     produce_prompts,
-                    (caches, ring, None, mail, schedule_ptr, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
+                    (caches, ring, None, mail, repeats, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
                 ),
             ],
             [4, 1],
@@ -240,11 +234,11 @@ def hopper_kernel(
                     consume_decodes,
                     (rows, decode_smems, decode_mail, fragments, num_kv_heads, HEADS, HEAD_SIZE),
                 ),
-                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, mail, HEADS, HEAD_SIZE)),
+                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, mail, repeats, HEADS, HEAD_SIZE)),
+                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, mail, repeats, HEADS, HEAD_SIZE)),
                 (
                     produce_prompts,
-                    (caches, ring, None, mail, schedule_ptr, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
+                    (caches, ring, None, mail, repeats, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
                 ),
                 (
                     produce_decodes,

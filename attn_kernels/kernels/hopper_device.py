@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
@@ -13,6 +14,7 @@ COLUMNS = gl.constexpr(hopper_limits.COLUMNS)
 LOG2_E = gl.constexpr(arguments.LOG2_E)
 GROUP_ROWS = gl.constexpr(64)  # rows of a warpgroup: one wgmma
 MESSAGES = gl.constexpr(2)  # on their way from a copying warp to computing warpgroups
+padded = triton.constexpr_function(hopper_limits.padded)
 # Triton renamed these after 3.6.
 thread_barrier = getattr(gl, "barrier", None) or gl.thread_barrier
 tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
@@ -106,8 +108,8 @@ def allocate_heads(
 ):
     """Allocate COUNT tiles of ROWS heads: a buffer [COUNT, ROWS, columns] for each chunk of their columns.
 
-    Chunks are powers of two up to MOST, the largest first. They lie in lines of WIDE columns. Those narrower
-    than WIDE lie in lines as wide as the box of a tail descriptor.
+    HEAD_SIZE: columns of a head in shared memory. Chunks are powers of two up to MOST, the largest first.
+    They lie in lines of WIDE columns. Narrower ones lie in lines as wide as a tail descriptor's box.
     """
     REST: gl.constexpr = HEAD_SIZE % WIDE
     TAIL: gl.constexpr = REST & -REST
@@ -284,14 +286,22 @@ def mask_scores(scores, row_limit, start, window):
 
 
 @gluon.jit
-def softmax_step(scores, row_max, factor, PER_ROW: gl.constexpr):
+def softmax_step(scores, row_max, factor, PER_ROW: gl.constexpr, ABOVE: gl.constexpr = 0.0):
     """Return a tile's weights, the factor of all earlier sums, and the new scaled maximum, in base 2.
 
-    ``factor``: a positive number, or one for each row.
+    ``factor``: a positive number, or one for each row. ABOVE is added to the maximum.
     """
-    new_max = gl.maximum(row_max, gl.max(scores, 1) * factor)
-    weights = exp2(scores * (factor[:, None] if PER_ROW else factor) - new_max[:, None])
-    return weights, exp2(row_max - new_max), new_max
+    new_max = gl.max(scores, 1) * factor
+    if ABOVE > 0.0:
+        new_max += ABOVE
+    new_max = gl.maximum(row_max, new_max)
+    return weigh(scores, new_max, factor, PER_ROW), exp2(row_max - new_max), new_max
+
+
+@gluon.jit
+def weigh(scores, row_max, factor, PER_ROW: gl.constexpr):
+    """The weights of scores, as ``softmax_step`` takes them, relative to a scaled maximum."""
+    return exp2(scores * (factor[:, None] if PER_ROW else factor) - row_max[:, None])
 
 
 @gluon.jit

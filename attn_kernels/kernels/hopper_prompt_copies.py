@@ -12,7 +12,16 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
 
 from attn_kernels.kernels import schedule
-from attn_kernels.kernels.hopper_device import UNIT, copy_tile, load_pages, receive, send, thread_barrier
+from attn_kernels.kernels.hopper_device import (
+    UNIT,
+    copy_tile,
+    load_pages,
+    padded,
+    receive,
+    send,
+    thread_barrier,
+)
+from attn_kernels.kernels.hopper_repeats import count_repeats, ticket_to_repeat
 
 BLOCK_M = gl.constexpr(schedule.BLOCK_M)
 
@@ -26,16 +35,19 @@ class PromptBlock(NamedTuple):
     first_limit: Any  # the last key that its first query sees
     num_keys: Any  # of the sequence
     num_tiles: Any  # that its last query sees; 0 in the last message
+    ticket: Any
+    exact: Any  # not 0 if the maximum of every tile is to be computed
 
 
 PROMPT_FIELDS = gl.constexpr(len(PromptBlock._fields))
 
 
 @gluon.jit
-def load_q_block(batch, ticket, HEADS: gl.constexpr, TILE_SIZE: gl.constexpr):
+def load_q_block(batch, ticket, exact, HEADS: gl.constexpr, TILE_SIZE: gl.constexpr):
     """The PromptBlock of a ticket, and its sequence."""
     BLOCK_Q: gl.constexpr = BLOCK_M // HEADS
-    q_blocks_ptr, _, num_kv_heads, cu_seqlens_q_ptr, seqused_k_ptr = batch
+    tickets, num_kv_heads, cu_seqlens_q_ptr, seqused_k_ptr = batch
+    q_blocks_ptr = tickets[1]
     seq = gl.load(q_blocks_ptr + 2 * (ticket // num_kv_heads))
     first_query = gl.load(q_blocks_ptr + 2 * (ticket // num_kv_heads) + 1)
     seq_start = gl.load(cu_seqlens_q_ptr + seq)
@@ -45,7 +57,9 @@ def load_q_block(batch, ticket, HEADS: gl.constexpr, TILE_SIZE: gl.constexpr):
     first_limit = num_keys - query_len + first_query
     num_tiles = (first_limit + num_queries - 1) // TILE_SIZE + 1
     first_token = seq_start + first_query
-    return PromptBlock(ticket % num_kv_heads, first_token, num_queries, first_limit, num_keys, num_tiles), seq
+    kv_head = ticket % num_kv_heads
+    limits = (num_queries, first_limit, num_keys, num_tiles)
+    return PromptBlock(kv_head, first_token, *limits, ticket, exact), seq
 
 
 @gluon.jit
@@ -71,13 +85,14 @@ def wait_for_stage(ring, index):
 
 
 @gluon.jit
-def copy_heads(
-    descs, smems, stage, barrier, pages, tile, first_box, last_box, place, PAGE_SIZE: gl.constexpr
-):
-    """Start the copies of a tile into the chunks of its columns."""
-    desc, tail_desc = descs
+def copy_heads(heads, smems, stage, barrier, pages, tile, boxes, PAGE_SIZE: gl.constexpr):
+    """Start the copies of a tile into the chunks of its columns.
+
+    heads: descriptors, and the place of a KV head. boxes: the first and the last that hold a visible key.
+    """
+    desc, tail_desc, page_rows, first_row, column = heads
+    first_box, last_box = boxes
     BOX: gl.constexpr = desc.block_shape[0]
-    page_rows, first_row, column = place
     for chunk in gl.static_range(len(smems)):
         smem = smems[chunk]
         at = (page_rows, first_row, column)
@@ -94,7 +109,7 @@ def produce_prompts(
     ring,
     raw_ring,
     mail,
-    counters_ptr,
+    repeats,
     batch,
     window,
     HEADS: gl.constexpr,
@@ -107,75 +122,74 @@ def produce_prompts(
     values arrive in a ring of their own, ``raw_ring``, and ``convert_values`` brings them to the stages.
     """
     k_desc, v_desc, k_tail, v_tail, k_steps, v_steps, block_table_ptr, stride_table = caches
-    k_descs = (k_desc, k_tail)
-    v_descs = (v_desc, v_tail)
     k_smem = ring[0]
     v_smem = ring[1]
     if raw_ring is not None:
         raw_v = raw_ring[0]
     TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
+    STAGES: gl.constexpr = ring[2].shape[0]
     BOX: gl.constexpr = k_desc.block_shape[0]
     BOXES: gl.constexpr = TILE_SIZE // BOX
-    TILE_BYTES: gl.constexpr = TILE_SIZE * HEAD_SIZE * k_smem[0].dtype.primitive_bitwidth // 8
-    STAGE_BYTES: gl.constexpr = TILE_BYTES if raw_ring is not None else 2 * TILE_BYTES  # by its barrier
+    TILE_BYTES: gl.constexpr = TILE_SIZE * padded(HEAD_SIZE) * k_smem[0].dtype.primitive_bitwidth // 8
     k_page_rows, k_head_rows, k_head_columns = k_steps
     v_page_rows, v_head_rows, v_head_columns = v_steps
-    num_tickets = gl.load(batch[1]) * batch[2]
+    counters_ptr, _, num_q_blocks_ptr = batch[0]
+    num_tickets = gl.load(num_q_blocks_ptr) * batch[1]
     ticket = gl.atomic_add(counters_ptr, 1)
     number = ticket * 0
     base = ticket * 0  # stages used for earlier Q-Blocks
-    while ticket < num_tickets:
+    repeated = ticket * 0
+    if ticket >= num_tickets:
+        ticket = number - 1
+    while ticket >= 0:
         next_ticket = gl.atomic_add(counters_ptr, 1)
-        block, seq = load_q_block(batch, ticket, HEADS, TILE_SIZE)
+        exact = count_repeats(repeats, 0) + count_repeats(repeats, 1)
+        block, seq = load_q_block(batch, ticket, exact, HEADS, TILE_SIZE)
         send(mail, number, block)
-        tile = block.num_tiles - 1
         num_tiles = block.num_tiles
-        first_box = None
-        if window is not None:
-            first_box = first_key(block, window) // BOX
-            num_tiles -= first_key(block, window) // TILE_SIZE
+        num_tiles -= first_key(block, window) // TILE_SIZE
+        first_box = first_key(block, window) // BOX
         row_ptr = block_table_ptr + seq.to(gl.int64) * stride_table
-        k_place = (k_page_rows, block.kv_head * k_head_rows, block.kv_head * k_head_columns)
-        v_place = (v_page_rows, block.kv_head * v_head_rows, block.kv_head * v_head_columns)
+        k_heads = (k_desc, k_tail, k_page_rows, block.kv_head * k_head_rows, block.kv_head * k_head_columns)
+        v_heads = (v_desc, v_tail, v_page_rows, block.kv_head * v_head_rows, block.kv_head * v_head_columns)
         last_box = (block.first_limit + block.num_queries - 1) // BOX
+        boxes = (first_box, last_box)
+        tile = block.num_tiles - 1
+        # Two calls, because Triton takes two names of one tuple for one variable of the loop.
         pages = load_pages(row_ptr, tile, first_box, last_box, PAGE_SIZE, BOX, BOXES)
-        stage, barrier = wait_for_stage(ring, base)
-        mbarrier.expect(barrier, TILE_BYTES)
-        copy_heads(k_descs, k_smem, stage, barrier, pages, tile, first_box, last_box, k_place, PAGE_SIZE)
-        for i in range(1, num_tiles):
-            tile = block.num_tiles - 1 - i
-            next_pages = load_pages(row_ptr, tile, first_box, last_box, PAGE_SIZE, BOX, BOXES)
-            if raw_ring is not None:
-                at, v_barrier = wait_for_stage(raw_ring, base - number + i - 1)
-                mbarrier.expect(v_barrier, TILE_BYTES)
-                copy_heads(
-                    v_descs, raw_v, at, v_barrier, pages, tile + 1, first_box, last_box, v_place, PAGE_SIZE
-                )
+        v_pages = load_pages(row_ptr, tile, first_box, last_box, PAGE_SIZE, BOX, BOXES)
+        for i in range(num_tiles + 1):
+            with_keys = i < num_tiles
+            with_values = i > 0
+            if raw_ring is not None:  # noqa: SIM102  # the compiler knows it
+                if with_values:
+                    at, v_barrier = wait_for_stage(raw_ring, base - number + i - 1)
+                    mbarrier.expect(v_barrier, TILE_BYTES)
+                    copy_heads(v_heads, raw_v, at, v_barrier, v_pages, tile + 1, boxes, PAGE_SIZE)
             stage, barrier = wait_for_stage(ring, base + i)
-            mbarrier.expect(barrier, STAGE_BYTES)
-            copy_heads(
-                k_descs, k_smem, stage, barrier, next_pages, tile, first_box, last_box, k_place, PAGE_SIZE
-            )
-            if raw_ring is None:
-                copy_heads(
-                    v_descs, v_smem, stage, barrier, pages, tile + 1, first_box, last_box, v_place, PAGE_SIZE
-                )
-            pages = next_pages
-        tile = block.num_tiles - num_tiles
-        if raw_ring is not None:
-            at, v_barrier = wait_for_stage(raw_ring, base - number + num_tiles - 1)
-            mbarrier.expect(v_barrier, TILE_BYTES)
-            copy_heads(v_descs, raw_v, at, v_barrier, pages, tile, first_box, last_box, v_place, PAGE_SIZE)
-            stage, barrier = wait_for_stage(ring, base + num_tiles)
-            mbarrier.arrive(barrier, count=1)
-        else:
-            stage, barrier = wait_for_stage(ring, base + num_tiles)
-            mbarrier.expect(barrier, TILE_BYTES)
-            copy_heads(v_descs, v_smem, stage, barrier, pages, tile, first_box, last_box, v_place, PAGE_SIZE)
+            if raw_ring is not None:
+                mbarrier.expect(barrier, TILE_BYTES, pred=with_keys)
+                mbarrier.arrive(barrier, count=1, pred=i == num_tiles)
+            else:
+                mbarrier.expect(barrier, 2 * TILE_BYTES, pred=with_keys & with_values)
+                mbarrier.expect(barrier, TILE_BYTES, pred=with_keys ^ with_values)
+            if with_keys:
+                copy_heads(k_heads, k_smem, stage, barrier, pages, tile, boxes, PAGE_SIZE)
+            if raw_ring is None:  # noqa: SIM102
+                if with_values:
+                    copy_heads(v_heads, v_smem, stage, barrier, v_pages, tile + 1, boxes, PAGE_SIZE)
+            tile -= 1
+            v_pages = pages
+            # Loaded while the next stage is not free yet.
+            pages = load_pages(row_ptr, tile, first_box, last_box, PAGE_SIZE, BOX, BOXES)
         base += num_tiles + 1
         number += 1
         ticket = next_ticket
-    send(mail, number, PromptBlock(0, 0, 0, 0, 0, 0))
+        if ticket >= num_tickets:
+            wait_for_stage(ring, base - 1 + STAGES)  # both warpgroups have finished all Q-Blocks
+            ticket = ticket_to_repeat(repeats, repeated)
+            repeated += 1
+    send(mail, number, PromptBlock(0, 0, 0, 0, 0, 0, 0, 0))
     # The last program to draw a ticket leaves zeros for the next launch.
     if gl.atomic_add(counters_ptr + 1, 1) == gl.num_programs(0) - 1:
         gl.store(counters_ptr, 0)
@@ -225,5 +239,4 @@ def convert_values(raw_ring, ring, mail, window):
 @gluon.jit
 def receive_block(mail, number):
     """The PromptBlock of message number ``number``."""
-    kv_head, first_token, num_queries, first_limit, num_keys, num_tiles = receive(mail, number)
-    return PromptBlock(kv_head, first_token, num_queries, first_limit, num_keys, num_tiles)
+    return PromptBlock(*receive(mail, number))

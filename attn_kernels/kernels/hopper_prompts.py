@@ -5,17 +5,15 @@ tokens of one sequence times the query heads that share one KV head; a warpgroup
 multiplies the values of a tile while it computes the softmax of the next (FlashAttention-3, arXiv 2407.08608,
 section 3.2). The tiles run from the last, which holds the diagonal, to the first.
 
+After the tiles that hold a row's nearest keys, its maximum stays as it is (``hopper_repeats``). So the other
+tiles compute no maximum, and rescale no sums.
+
 fp8 keys are multiplied as they are. A query is then a sum of two fp8 numbers, which is exact, or one.
 """
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
 from attn_kernels.kernels.hopper_device import (
     GROUP_ROWS,
@@ -24,72 +22,27 @@ from attn_kernels.kernels.hopper_device import (
     exp2,
     float_of,
     mask_scores,
-    powers_of,
+    padded,
     receive,
     rescale_in_place,
     rescale_rows,
     round_weights,
-    row_offsets,
     softmax_step,
     sum_thread,
     tanh,
-    view_memory,
+    weigh,
     zero_rows,
 )
+from attn_kernels.kernels.hopper_repeats import note_large, room_above
+from attn_kernels.kernels.hopper_rows import load_queries, split_queries, store_output
 
 
 @gluon.jit
-def load_queries(q_smem, GROUP: gl.constexpr, q_ptr, strides, num_rows, HEADS: gl.constexpr):
-    """Copy a warpgroup's rows of queries to shared memory, chunk after chunk of their columns."""
-    for chunk in gl.static_range(len(q_smem)):
-        smem = q_smem[chunk].index(GROUP)
-        offsets, mask = chunk_offsets(GROUP, smem.shape[1], strides, num_rows, HEADS)
-        smem.store(gl.load(q_ptr + offsets, mask=mask, other=0.0))
-        q_ptr += smem.shape[1]
-    fence_async_shared()
-
-
-@gluon.jit
-def split_queries(
-    q_smem, GROUP: gl.constexpr, q_ptr, strides, num_rows, HEADS: gl.constexpr, row_layout: gl.constexpr
+def start_scores(
+    q_smem, GROUP: gl.constexpr, TERMS: gl.constexpr, k_smem, stage, scores, HEAD_SIZE: gl.constexpr
 ):
-    """Store a warpgroup's queries as sums of two fp8 numbers; return the power of two that divides each row.
-
-    A number of bf16 has 8 significant bits, and e4m3 has 4. So both numbers hold it, but for what is below
-    2^-17 of the row's largest.
-    """
-    queries = ()
-    largest = gl.full([GROUP_ROWS], 1e-30, gl.float32, row_layout)
-    for chunk in gl.static_range(len(q_smem)):
-        offsets, mask = chunk_offsets(GROUP, q_smem[chunk].shape[2], strides, num_rows, HEADS)
-        loaded = gl.load(q_ptr + offsets, mask=mask, other=0.0).to(gl.float32)
-        largest = gl.maximum(largest, gl.convert_layout(gl.max(gl.abs(loaded), 1), row_layout))
-        queries = queries + (loaded,)  # type: ignore[assignment]  # noqa: RUF005
-        q_ptr += q_smem[chunk].shape[2]
-    powers, inverse = powers_of(largest)
-    inverse *= 128.0
-    for chunk in gl.static_range(len(q_smem)):
-        x = rescale_rows(queries[chunk], inverse)
-        high = x.to(q_smem[chunk].dtype)
-        q_smem[chunk].index(2 * GROUP).store(high)
-        q_smem[chunk].index(2 * GROUP + 1).store((x - high.to(gl.float32)).to(q_smem[chunk].dtype))
-    fence_async_shared()
-    return powers * 0.0078125
-
-
-@gluon.jit
-def chunk_offsets(GROUP: gl.constexpr, WIDTH: gl.constexpr, strides, num_rows, HEADS: gl.constexpr):
-    """Offsets of a warpgroup's rows in q or the output, in accesses of 16 bytes, and the mask of its rows."""
-    THREADS: gl.constexpr = WIDTH // UNIT
-    layout: gl.constexpr = gl.BlockedLayout([1, UNIT], [32 // THREADS, THREADS], [4, 1], [1, 0])
-    rows = GROUP * GROUP_ROWS + gl.arange(0, GROUP_ROWS, gl.SliceLayout(1, layout))
-    columns = gl.arange(0, WIDTH, gl.SliceLayout(0, layout))[None, :]
-    return row_offsets(rows, strides[0], strides[1], HEADS)[:, None] + columns, (rows < num_rows)[:, None]
-
-
-@gluon.jit
-def start_scores(q_smem, GROUP: gl.constexpr, TERMS: gl.constexpr, k_smem, stage, scores):
     """Start the products of queries and a tile's keys, chunk after chunk of their columns."""
+    UNUSED: gl.constexpr = padded(HEAD_SIZE) - HEAD_SIZE
     for chunk in gl.static_range(len(q_smem)):
         k_tile = k_smem[chunk].index(stage).permute([1, 0])
         if q_smem[chunk].shape[0] == 4:  # of fp8 numbers
@@ -99,7 +52,25 @@ def start_scores(q_smem, GROUP: gl.constexpr, TERMS: gl.constexpr, k_smem, stage
                 scores = warpgroup_mma(q_smem[chunk].index(2 * GROUP + 1), k_tile, scores, is_async=True)
         else:
             q = q_smem[chunk].index(GROUP)
-            scores = warpgroup_mma(q, k_tile, scores, use_acc=chunk > 0, is_async=True)
+            if chunk == len(q_smem) - 1 and UNUSED > 0:
+                scores = start_part(q, k_tile, scores, q.shape[1] - UNUSED, chunk > 0)
+            else:
+                scores = warpgroup_mma(q, k_tile, scores, use_acc=chunk > 0, is_async=True)
+    return scores
+
+
+@gluon.jit
+def start_part(q, k_tile, scores, COLUMNS: gl.constexpr, USE_ACC: gl.constexpr):
+    """Start the products of a chunk's first columns, because the others belong to another head."""
+    for bit in gl.static_range(4):
+        if COLUMNS & (128 >> bit):
+            scores = warpgroup_mma(
+                q.slice(COLUMNS - COLUMNS % (256 >> bit), 128 >> bit, 1),
+                k_tile.slice(COLUMNS - COLUMNS % (256 >> bit), 128 >> bit, 0),
+                scores,
+                use_acc=USE_ACC or (256 >> bit) <= COLUMNS,
+                is_async=True,
+            )
     return scores
 
 
@@ -129,6 +100,7 @@ def consume_prompts(
     q_smem,
     ring,
     mail,
+    repeats,
     HEADS: gl.constexpr,
     HEAD_SIZE: gl.constexpr,
 ):
@@ -145,13 +117,15 @@ def consume_prompts(
     STAGES: gl.constexpr = full.shape[0]
     TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
     CHUNKS: gl.constexpr = len(v_smem)
+    ABOVE: gl.constexpr = room_above(dtype)
     score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE_SIZE, 32 if FP8 else 16])
     first_acc_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, v_smem[0].shape[2], 16])
     weight_layout: gl.constexpr = gl.DotOperandLayout(0, first_acc_layout, 2)
     row_layout: gl.constexpr = gl.SliceLayout(1, score_layout)
 
-    kv_head, first_token, num_queries, first_limit, num_keys, num_tiles = receive(mail, 0)
+    kv_head, first_token, num_queries, first_limit, num_keys, num_tiles, ticket, exact = receive(mail, 0)
     number = num_tiles * 0
+    noted = num_tiles * 0
     base = num_tiles * 0  # stages used for earlier Q-Blocks
     while num_tiles > 0:
         first_head = kv_head * HEADS
@@ -160,10 +134,12 @@ def consume_prompts(
         q_block_ptr = q_ptr + (first_row * stride_q_token + first_head * stride_q_head) * UNIT
         q_strides = (stride_q_token, stride_q_head)
         if FP8:
-            powers = split_queries(q_smem, GROUP, q_block_ptr, q_strides, num_rows, HEADS, row_layout)
+            powers = split_queries(
+                q_smem, GROUP, q_block_ptr, q_strides, num_rows, HEADS, HEAD_SIZE, row_layout
+            )
             product_factor = scoring.factor * powers
         else:
-            load_queries(q_smem, GROUP, q_block_ptr, q_strides, num_rows, HEADS)
+            load_queries(q_smem, GROUP, q_block_ptr, q_strides, num_rows, HEADS, HEAD_SIZE)
             product_factor = scoring.factor
         # What the softmax multiplies scores with.
         PER_ROW: gl.constexpr = FP8 and scoring.slopes_ptr is None and scoring.cap is None
@@ -175,11 +151,14 @@ def consume_prompts(
             factor = product_factor
         block_rows = GROUP * GROUP_ROWS + gl.arange(0, GROUP_ROWS, row_layout)
         row_limit = first_limit + block_rows // HEADS
-        slopes = None
+        slopes = 0.0  # without ALiBi
         if scoring.slopes_ptr is not None:
             slopes = gl.load(scoring.slopes_ptr + first_head + block_rows % HEADS) * LOG2_E
         start = (num_tiles - 1) * TILE_SIZE
         num_masked = num_tiles - (first_limit + 1) // TILE_SIZE
+        # The tiles whose maximum is computed hold each row's last key. fp16 needs a maximum of many keys,
+        # so it takes one more tile.
+        num_exact = num_tiles - first_limit // TILE_SIZE + (ABOVE > 0.0)
         hidden = num_tiles * 0  # keys of the first tile before any window
         left = num_tiles
         if window is not None:
@@ -192,18 +171,18 @@ def consume_prompts(
         accs = ()
         for chunk in gl.static_range(CHUNKS):
             accs = accs + (zero_products(v_smem[chunk].shape[2]),)  # type: ignore[assignment]  # noqa: RUF005
-        no_scores = gl.zeros([GROUP_ROWS, TILE_SIZE], gl.float32, score_layout)
         # Finite, so that the weights of rows that see nothing of the first tile are 2**-inf = 0.
         row_max = gl.full([GROUP_ROWS], -1e30, gl.float32, row_layout)
 
         stage = base % STAGES
         mbarrier.wait(full.index(stage), (base // STAGES) & 1)
-        scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, no_scores)
+        no_scores = gl.zeros([GROUP_ROWS, TILE_SIZE], gl.float32, score_layout)
+        scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, no_scores, HEAD_SIZE)
         scores = warpgroup_mma_wait(0, [scores])
         mbarrier.arrive(empty.index(stage), count=1)
         scores = add_bias(scores, scoring, product_factor, slopes, row_limit, start, FP8)
         scores = mask_scores(scores, row_limit, start, window)
-        weights, rescale, row_max = softmax_step(scores, row_max, factor, PER_ROW)
+        weights, rescale, row_max = softmax_step(scores, row_max, factor, PER_ROW, ABOVE)
         row_sum = sum_thread(weights)
         p = round_weights(weights, dtype, weight_layout)
         stage = (base + 1) % STAGES
@@ -218,29 +197,47 @@ def consume_prompts(
             for chunk in gl.static_range(CHUNKS):
                 zero_rows(v_smem[chunk], stage, first_valid, stop_valid)
 
-        for i in range(1, num_tiles):
-            stage = (base + i) % STAGES
-            scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, no_scores)
-            products = ()
-            for chunk in gl.static_range(CHUNKS):
-                acc = rescale_in_place(accs[chunk], rescale)
-                acc = warpgroup_mma(p, v_smem[chunk].index(stage), acc, is_async=True)
-                products = products + (acc,)  # type: ignore[assignment]  # noqa: RUF005
-            scores = warpgroup_mma_wait(CHUNKS, [scores])
-            scores = add_bias(scores, scoring, product_factor, slopes, row_limit, start - i * TILE_SIZE, FP8)
+        if exact > 0:
+            num_exact = num_tiles
+        num_exact = gl.minimum(num_exact, num_tiles)
+        smems = (q_smem, ring)
+        block = (scoring, product_factor, factor, slopes, row_limit)
+        for i in range(1, num_exact):
             masked = i < num_masked
             if window is not None:
                 masked = masked | (i >= left)
-            if masked:
-                scores = mask_scores(scores, row_limit, start - i * TILE_SIZE, window)
-            weights, rescale, row_max = softmax_step(scores, row_max, factor, PER_ROW)
-            row_sum = rescale_rows(row_sum, rescale) + sum_thread(weights)
-            next_p = round_weights(weights, dtype, weight_layout)
-            # Its branch keeps the assembler from hoisting the next wait over the softmax.
-            mbarrier.wait(full.index((base + i + 1) % STAGES), ((base + i + 1) // STAGES) & 1)
-            accs = wait_products(products)
-            mbarrier.arrive(empty.index(stage), count=1)
-            p = next_p
+            p, accs, row_sum, row_max, rescale = next_tile(
+                (p, accs, row_sum, row_max, rescale),
+                base + i,
+                start - i * TILE_SIZE,
+                masked,
+                True,
+                smems,
+                block,
+                GROUP,
+                TERMS,
+                HEAD_SIZE,
+                PER_ROW,
+            )
+        accs = rescale_chunks(accs, rescale)
+        rescale = gl.full([GROUP_ROWS], 1.0, gl.float32, row_layout)
+        for i in range(num_exact, num_tiles):
+            masked = None
+            if window is not None:
+                masked = i >= left
+            p, accs, row_sum, row_max, rescale = next_tile(
+                (p, accs, row_sum, row_max, rescale),
+                base + i,
+                start - i * TILE_SIZE,
+                masked,
+                False,
+                smems,
+                block,
+                GROUP,
+                TERMS,
+                HEAD_SIZE,
+                PER_ROW,
+            )
 
         stage = (base + num_tiles) % STAGES
         if window is not None:  # noqa: SIM102  # the compiler knows it, unlike ``hidden``
@@ -253,6 +250,8 @@ def consume_prompts(
             acc = warpgroup_mma(p, v_smem[chunk].index(stage), acc, is_async=True)
             products = products + (acc,)  # type: ignore[assignment]  # noqa: RUF005
         total = gl.sum(row_sum, 1)
+        if exact == 0:
+            noted = note_large(repeats, GROUP, noted, ticket, total, dtype)
         if scoring.sinks_ptr is not None:
             sinks = gl.load(scoring.sinks_ptr + first_head + block_rows % HEADS).to(gl.float32) * LOG2_E
             total += gl.convert_layout(exp2(sinks - row_max), total.type.layout)
@@ -263,10 +262,78 @@ def consume_prompts(
         mbarrier.arrive(empty.index(stage), count=1)
         out_block_ptr = out_ptr + (first_row * stride_out_token + first_head * stride_out_head) * UNIT
         out_strides = (stride_out_token, stride_out_head)
-        store_output(q_smem, GROUP, out_block_ptr, out_strides, num_rows, accs, row_factor, HEADS)
+        store_output(q_smem, GROUP, out_block_ptr, out_strides, num_rows, accs, row_factor, HEADS, HEAD_SIZE)
         base += num_tiles + 1
         number += 1
-        kv_head, first_token, num_queries, first_limit, num_keys, num_tiles = receive(mail, number)
+        kv_head, first_token, num_queries, first_limit, num_keys, num_tiles, ticket, exact = receive(
+            mail, number
+        )
+
+
+@gluon.jit
+def next_tile(
+    state,
+    index,
+    start,
+    masked,
+    EXACT: gl.constexpr,
+    smems,
+    block,
+    GROUP: gl.constexpr,
+    TERMS: gl.constexpr,
+    HEAD_SIZE: gl.constexpr,
+    PER_ROW: gl.constexpr,
+):
+    """Compute a tile's weights while the values of the tile before are multiplied.
+
+    index: of its stage. start: its first key. masked: whether some row does not see all keys; None for no.
+    EXACT: whether the maximum may grow.
+    """
+    p, accs, row_sum, row_max, rescale = state
+    q_smem, ring = smems
+    k_smem, v_smem, full, empty = ring
+    scoring, product_factor, factor, slopes, row_limit = block
+    STAGES: gl.constexpr = full.shape[0]
+    CHUNKS: gl.constexpr = len(v_smem)
+    FP8: gl.constexpr = k_smem[0].dtype == gl.float8e4nv
+    TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
+    score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE_SIZE, 32 if FP8 else 16])
+    weight_layout: gl.constexpr = p.type.layout
+    ABOVE: gl.constexpr = room_above(v_smem[0].dtype)
+    stage = index % STAGES
+    no_scores = gl.zeros([GROUP_ROWS, TILE_SIZE], gl.float32, score_layout)
+    scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, no_scores, HEAD_SIZE)
+    products = ()
+    for chunk in gl.static_range(CHUNKS):
+        acc = rescale_in_place(accs[chunk], rescale) if EXACT else accs[chunk]
+        acc = warpgroup_mma(p, v_smem[chunk].index(stage), acc, is_async=True)
+        products = products + (acc,)  # type: ignore[assignment]  # noqa: RUF005
+    scores = warpgroup_mma_wait(CHUNKS, [scores])
+    scores = add_bias(scores, scoring, product_factor, slopes, row_limit, start, FP8)
+    if masked is not None:  # noqa: SIM102  # the compiler knows it
+        if masked:
+            scores = mask_scores(scores, row_limit, start, scoring.window)
+    if EXACT:
+        weights, rescale, row_max = softmax_step(scores, row_max, factor, PER_ROW, ABOVE)
+        row_sum = rescale_rows(row_sum, rescale) + sum_thread(weights)
+    else:
+        weights = weigh(scores, row_max, factor, PER_ROW)
+        row_sum += sum_thread(weights)
+    next_p = round_weights(weights, v_smem[0].dtype, weight_layout)
+    # Its branch keeps the assembler from hoisting the next wait over the softmax.
+    mbarrier.wait(full.index((index + 1) % STAGES), ((index + 1) // STAGES) & 1)
+    accs = wait_products(products)
+    mbarrier.arrive(empty.index(stage), count=1)
+    return next_p, accs, row_sum, row_max, rescale
+
+
+@gluon.jit
+def rescale_chunks(accs, rescale):
+    """Multiply each row of all chunks by its factor."""
+    rescaled = ()
+    for chunk in gl.static_range(len(accs)):
+        rescaled = rescaled + (rescale_rows(accs[chunk], rescale),)  # type: ignore[assignment]  # noqa: RUF005
+    return rescaled
 
 
 @gluon.jit
@@ -284,26 +351,3 @@ def wait_products(products):
         acc = warpgroup_mma_wait(len(products) - 1 - chunk, [products[chunk]])
         accs = accs + (acc,)  # type: ignore[assignment]  # noqa: RUF005
     return accs
-
-
-@gluon.jit
-def store_output(smems, GROUP: gl.constexpr, out_ptr, strides, num_rows, accs, factor, HEADS: gl.constexpr):
-    """Write a warpgroup's rows, times a factor each, to the output through the memory of its queries."""
-    for chunk in gl.static_range(len(smems)):
-        store_chunk(smems[chunk], GROUP, out_ptr, strides, num_rows, accs[chunk], factor, HEADS)
-        out_ptr += smems[chunk].shape[2]
-
-
-@gluon.jit
-def store_chunk(q_smem, GROUP: gl.constexpr, out_ptr, strides, num_rows, acc, factor, HEADS: gl.constexpr):
-    """Write a chunk of the columns of ``store_output``."""
-    dtype: gl.constexpr = out_ptr.dtype.element_ty
-    WIDTH: gl.constexpr = q_smem.shape[2]
-    THREADS: gl.constexpr = WIDTH // UNIT
-    layout: gl.constexpr = gl.BlockedLayout([1, UNIT], [32 // THREADS, THREADS], [4, 1], [1, 0])
-    shape: gl.constexpr = [2, GROUP_ROWS, WIDTH]
-    smem_layout: gl.constexpr = gl.NVMMASharedLayout(min(2 * WIDTH, 128), 16, rank=2)
-    smem = view_memory(q_smem, dtype, shape, smem_layout).index(GROUP)
-    smem.store(rescale_rows(acc, factor).to(dtype))
-    offsets, mask = chunk_offsets(GROUP, WIDTH, strides, num_rows, HEADS)
-    gl.store(out_ptr + offsets, smem.load(layout), mask=mask)

@@ -134,6 +134,15 @@ def test_head_sizes_of_prompts(head_size, cache_bytes):
     assert (why is None) == (head_size * cache_bytes % 32 == 0)
 
 
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_prompts_of_112_take_the_memory_of_128(stages):
+    """Their columns are padded; those of other head sizes are not."""
+    config = DESCRIPTORS._replace(tile_size=128, num_stages=stages)
+    fits = {size: hopper_limits.why_not_shape(config, size, 16, 4) is None for size in (96, 112, 128)}
+    assert fits == {96: True, 112: stages < 4, 128: stages < 4}
+    assert [size for size in range(64, 257, 16) if hopper_limits.padded(size) != size] == [112]
+
+
 @pytest.mark.parametrize("head_size", [*range(64, 257, 16)])
 @pytest.mark.parametrize("config", [DECODES, DECODES._replace(programs_per_sm=2)], ids=str)
 def test_head_sizes_of_decodes(config, head_size):
