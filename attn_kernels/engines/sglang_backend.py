@@ -41,11 +41,11 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
             check_layer(layer)
         self._scaled = self._pool.dtype == FP8
         self._one = torch.ones(1, dtype=torch.float32, device=self.device)  # scale of layers that have none
-        models = {layer.tp_q_head_num: self._model(layer, runner.dtype) for layer in layers}
+        models = {kind_of(layer): self._model(layer, runner.dtype) for layer in layers}
         max_seqs = self._slots.shape[0]
         max_tokens = max(runner.server_args.chunked_prefill_size or 0, 0) or CHUNK_TOKENS
         shared = SharedWorkspace.of(id(self), self.device, set(models.values()), max_seqs, max_tokens)
-        self._planners = {heads: Planner(model, shared) for heads, model in models.items()}
+        self._planners = {kind: Planner(model, shared) for kind, model in models.items()}
         # Where the query tokens of decodes begin, on the device and on the host.
         self._starts = torch.arange(max_seqs + 1, dtype=torch.int32, device=self.device)
         self._starts_cpu = torch.arange(max_seqs + 1, dtype=torch.int32)
@@ -65,6 +65,7 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
             block_size=self._page,
             dtype=dtype,
             cache_dtype=FP8 if self._scaled else None,
+            sliding_window=window_of(layer),
         )
 
     def init_forward_metadata(self, forward_batch: Any) -> None:
@@ -213,19 +214,18 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
         step = self.forward_metadata
         if step is None:
             raise RuntimeError("attn_kernels: init_forward_metadata was not called")
-        heads = layer.tp_q_head_num
-        plan = step.plans.get(heads) or step.plan_for(heads)
+        heads, window = kind = kind_of(layer)
+        plan = step.plans.get(kind) or step.plan_for(kind)
         tokens = plan.num_query_tokens
         rows = q.view(-1, heads, layer.head_dim)
         out = torch.empty_like(rows) if rows.shape[0] == tokens else torch.zeros_like(rows)
-        window = layer.sliding_window_size  # tokens before the query's own
         run(
             plan,
             rows[:tokens],
             *self._caches(layer),
             out=out[:tokens],
             softmax_scale=float(layer.scaling),
-            sliding_window=window + 1 if window is not None and window >= 0 else None,
+            sliding_window=window,
             softcap=float(layer.logit_cap or 0.0),
             sinks=sinks,
             **scales,
@@ -242,10 +242,21 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
         return found
 
 
+def window_of(layer: Any) -> int | None:
+    """The keys that a query of a layer sees, with its own; None for all. SGLang does not count its own."""
+    before = layer.sliding_window_size
+    return None if before is None or before < 0 else int(before) + 1
+
+
+def kind_of(layer: Any) -> tuple[int, int | None]:
+    """The query heads and the window of a layer: layers of one kind share plans."""
+    return layer.tp_q_head_num, window_of(layer)
+
+
 def features_of(layer: Any, scaled: bool) -> frozenset[str]:
     """Return a layer's features, as ``compile_ahead`` names them; sinks are known at a layer's first call."""
     words = {
-        "window": layer.sliding_window_size is not None and layer.sliding_window_size >= 0,
+        "window": window_of(layer) is not None,
         "softcap": bool(layer.logit_cap),
         "scales": scaled,
     }

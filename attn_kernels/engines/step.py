@@ -23,13 +23,13 @@ class StepMetadata:
     max_query_len: int
     max_seq_len: int  # an upper bound
     for_capture: bool
-    planners: dict[int, Any]  # by query heads of a layer
-    plans: dict[int, Plan] = field(default_factory=dict)  # by query heads, made by the first layer's forward
+    planners: dict[Any, Any]  # by the kind of a layer: its query heads (vLLM), or also its window (SGLang)
+    plans: dict[Any, Plan] = field(default_factory=dict)  # by kind, made by the first layer's forward
 
-    def plan_for(self, num_query_heads: int) -> Plan:
-        """Plan the step for layers with so many query heads, at their first call."""
-        plan: Plan = self.planners[num_query_heads].plan(self)
-        self.plans[num_query_heads] = plan
+    def plan_for(self, kind: Any) -> Plan:
+        """Plan the step for layers of a kind, at their first call."""
+        plan: Plan = self.planners[kind].plan(self)
+        self.plans[kind] = plan
         return plan
 
 

@@ -172,6 +172,9 @@ def test_prompts_chunks_mixed_batches_and_decodes(kind: str) -> None:
                 assert_close(
                     found, native.forward(q.contiguous(), None, None, layer, batch, save_kv_cache=False)
                 )
+        plans = backend.forward_metadata.plans
+        assert plans.keys() == {(4, None), (4, 21 if kind == "window" else None)}
+        assert all(plan.model.sliding_window == window for (_, window), plan in plans.items())
 
 
 def test_sinks_and_padded_rows() -> None:
@@ -215,7 +218,7 @@ def test_a_captured_batch_is_filled_before_each_replay(host: bool) -> None:
         backend.init_forward_metadata_in_graph(dummy)
         q, k, v = new(layer, 2)
         backend.forward(q, k, v, layer, dummy)
-        plans.append(backend.forward_metadata.plans[4])
+        plans.append(backend.forward_metadata.plans[4, None])
     assert plans[0] is not plans[1] and plans[1].for_capture
     prompts = {2: 70, 3: 9}
     batch = server.batch(ForwardMode.EXTEND, prompts)
@@ -225,7 +228,7 @@ def test_a_captured_batch_is_filled_before_each_replay(host: bool) -> None:
         queries = {2: 1, 3: 1}
         batch = server.batch(ForwardMode.DECODE, queries, host)
         backend.init_forward_metadata_out_graph(batch)
-        assert backend.forward_metadata.plans[4] is plans[1]  # what the graph holds
+        assert backend.forward_metadata.plans[4, None] is plans[1]  # what the graph holds
         q, k, v = new(layer, 2)
         assert_close(backend.forward(q, k, v, layer, batch), server.expected(layer, q, queries))
 
