@@ -286,15 +286,12 @@ def mask_scores(scores, row_limit, start, window):
 
 
 @gluon.jit
-def softmax_step(scores, row_max, factor, PER_ROW: gl.constexpr, ABOVE: gl.constexpr = 0.0):
+def softmax_step(scores, row_max, factor, PER_ROW: gl.constexpr):
     """Return a tile's weights, the factor of all earlier sums, and the new scaled maximum, in base 2.
 
-    ``factor``: a positive number, or one for each row. ABOVE is added to the maximum.
+    ``factor``: a positive number, or one for each row.
     """
-    new_max = gl.max(scores, 1) * factor
-    if ABOVE > 0.0:
-        new_max += ABOVE
-    new_max = gl.maximum(row_max, new_max)
+    new_max = gl.maximum(row_max, gl.max(scores, 1) * factor)
     return weigh(scores, new_max, factor, PER_ROW), exp2(row_max - new_max), new_max
 
 

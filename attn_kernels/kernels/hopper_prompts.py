@@ -5,8 +5,8 @@ tokens of one sequence times the query heads that share one KV head; a warpgroup
 multiplies the values of a tile while it computes the softmax of the next (FlashAttention-3, arXiv 2407.08608,
 section 3.2). The tiles run from the last, which holds the diagonal, to the first.
 
-After the tiles that hold a row's nearest keys, its maximum stays as it is (``hopper_repeats``). So the other
-tiles compute no maximum, and rescale no sums.
+In bf16, a row's maximum stays as it is after the tiles that hold its nearest keys (``hopper_repeats``). So
+the other tiles compute no maximum, and rescale no sums.
 
 fp8 keys are multiplied as they are. A query is then a sum of two fp8 numbers, which is exact, or one.
 """
@@ -33,7 +33,7 @@ from attn_kernels.kernels.hopper_device import (
     weigh,
     zero_rows,
 )
-from attn_kernels.kernels.hopper_repeats import note_large, room_above
+from attn_kernels.kernels.hopper_repeats import note_large
 from attn_kernels.kernels.hopper_rows import load_queries, split_queries, store_output
 
 
@@ -117,7 +117,7 @@ def consume_prompts(
     STAGES: gl.constexpr = full.shape[0]
     TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
     CHUNKS: gl.constexpr = len(v_smem)
-    ABOVE: gl.constexpr = room_above(dtype)
+    KEEP_MAX: gl.constexpr = dtype == gl.bfloat16
     score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE_SIZE, 32 if FP8 else 16])
     first_acc_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, v_smem[0].shape[2], 16])
     weight_layout: gl.constexpr = gl.DotOperandLayout(0, first_acc_layout, 2)
@@ -156,9 +156,8 @@ def consume_prompts(
             slopes = gl.load(scoring.slopes_ptr + first_head + block_rows % HEADS) * LOG2_E
         start = (num_tiles - 1) * TILE_SIZE
         num_masked = num_tiles - (first_limit + 1) // TILE_SIZE
-        # The tiles whose maximum is computed hold each row's last key. fp16 needs a maximum of many keys,
-        # so it takes one more tile.
-        num_exact = num_tiles - first_limit // TILE_SIZE + (ABOVE > 0.0)
+        # The tiles that hold the rows' last keys; their maximum is computed.
+        num_exact = num_tiles - first_limit // TILE_SIZE
         hidden = num_tiles * 0  # keys of the first tile before any window
         left = num_tiles
         if window is not None:
@@ -182,7 +181,7 @@ def consume_prompts(
         mbarrier.arrive(empty.index(stage), count=1)
         scores = add_bias(scores, scoring, product_factor, slopes, row_limit, start, FP8)
         scores = mask_scores(scores, row_limit, start, window)
-        weights, rescale, row_max = softmax_step(scores, row_max, factor, PER_ROW, ABOVE)
+        weights, rescale, row_max = softmax_step(scores, row_max, factor, PER_ROW)
         row_sum = sum_thread(weights)
         p = round_weights(weights, dtype, weight_layout)
         stage = (base + 1) % STAGES
@@ -197,7 +196,7 @@ def consume_prompts(
             for chunk in gl.static_range(CHUNKS):
                 zero_rows(v_smem[chunk], stage, first_valid, stop_valid)
 
-        if exact > 0:
+        if not KEEP_MAX or exact > 0:
             num_exact = num_tiles
         num_exact = gl.minimum(num_exact, num_tiles)
         smems = (q_smem, ring)
@@ -219,25 +218,26 @@ def consume_prompts(
                 HEAD_SIZE,
                 PER_ROW,
             )
-        accs = rescale_chunks(accs, rescale)
-        rescale = gl.full([GROUP_ROWS], 1.0, gl.float32, row_layout)
-        for i in range(num_exact, num_tiles):
-            masked = None
-            if window is not None:
-                masked = i >= left
-            p, accs, row_sum, row_max, rescale = next_tile(
-                (p, accs, row_sum, row_max, rescale),
-                base + i,
-                start - i * TILE_SIZE,
-                masked,
-                False,
-                smems,
-                block,
-                GROUP,
-                TERMS,
-                HEAD_SIZE,
-                PER_ROW,
-            )
+        if KEEP_MAX:
+            accs = rescale_chunks(accs, rescale)
+            rescale = gl.full([GROUP_ROWS], 1.0, gl.float32, row_layout)
+            for i in range(num_exact, num_tiles):
+                masked = None
+                if window is not None:
+                    masked = i >= left
+                p, accs, row_sum, row_max, rescale = next_tile(
+                    (p, accs, row_sum, row_max, rescale),
+                    base + i,
+                    start - i * TILE_SIZE,
+                    masked,
+                    False,
+                    smems,
+                    block,
+                    GROUP,
+                    TERMS,
+                    HEAD_SIZE,
+                    PER_ROW,
+                )
 
         stage = (base + num_tiles) % STAGES
         if window is not None:  # noqa: SIM102  # the compiler knows it, unlike ``hidden``
@@ -250,8 +250,9 @@ def consume_prompts(
             acc = warpgroup_mma(p, v_smem[chunk].index(stage), acc, is_async=True)
             products = products + (acc,)  # type: ignore[assignment]  # noqa: RUF005
         total = gl.sum(row_sum, 1)
-        if exact == 0:
-            noted = note_large(repeats, GROUP, noted, ticket, total, dtype)
+        if KEEP_MAX:  # noqa: SIM102  # the compiler knows it
+            if exact == 0:
+                noted = note_large(repeats, GROUP, noted, ticket, total)
         if scoring.sinks_ptr is not None:
             sinks = gl.load(scoring.sinks_ptr + first_head + block_rows % HEADS).to(gl.float32) * LOG2_E
             total += gl.convert_layout(exp2(sinks - row_max), total.type.layout)
@@ -299,7 +300,6 @@ def next_tile(
     TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
     score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE_SIZE, 32 if FP8 else 16])
     weight_layout: gl.constexpr = p.type.layout
-    ABOVE: gl.constexpr = room_above(v_smem[0].dtype)
     stage = index % STAGES
     no_scores = gl.zeros([GROUP_ROWS, TILE_SIZE], gl.float32, score_layout)
     scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, no_scores, HEAD_SIZE)
@@ -314,7 +314,7 @@ def next_tile(
         if masked:
             scores = mask_scores(scores, row_limit, start, scoring.window)
     if EXACT:
-        weights, rescale, row_max = softmax_step(scores, row_max, factor, PER_ROW, ABOVE)
+        weights, rescale, row_max = softmax_step(scores, row_max, factor, PER_ROW)
         row_sum = rescale_rows(row_sum, rescale) + sum_thread(weights)
     else:
         weights = weigh(scores, row_max, factor, PER_ROW)

@@ -3,31 +3,19 @@
 A row's weights are relative to the maximum of its first tiles, which hold the keys nearest to the diagonal.
 The other tiles compute no maximum. FlashDecoding++ (arXiv 2311.01282, section 3) does so with a fixed number.
 
-A row's sum may grow to 2^64 in bf16, which has the exponents of float32. In fp16, weights begin 2^6 smaller,
-and a sum may grow to 2^15. If a sum is larger, the warpgroup notes the Q-Block's ticket. The copying warp
-sends these Q-Blocks again when no other tickets are left. After the first such ticket, all Q-Blocks of the
-program compute the maximum of every tile.
+A row's sum may grow to 2^64, because bf16 has the exponents of float32. If it is larger, the warpgroup notes
+the Q-Block's ticket. The copying warp sends these Q-Blocks again when no other tickets are left. After the
+first such ticket, all Q-Blocks of the program compute the maximum of every tile. In fp16, all Q-Blocks do,
+because weights overflow at 2^16, and a sequence's first token may have such a score (arXiv 2309.17453).
 """
 
-import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from attn_kernels.kernels import hopper_limits
 
+LARGEST_SUM = gl.constexpr(2.0**64)  # of a row's weights
 LINE = gl.constexpr(1 + hopper_limits.MAX_REPEATS)  # a warpgroup's count and its tickets
-
-
-@triton.constexpr_function
-def room_above(dtype):
-    """How far a row's maximum is kept above its scores, in base 2."""
-    return 6.0 if dtype == gl.float16 else 0.0
-
-
-@triton.constexpr_function
-def largest_sum(dtype):
-    """The sum of a row's weights beyond which they may have overflowed."""
-    return 2.0**15 if dtype == gl.float16 else 2.0**64
 
 
 @gluon.jit
@@ -41,9 +29,9 @@ def allocate_repeats():
 
 
 @gluon.jit
-def note_large(repeats, GROUP: gl.constexpr, count, ticket, row_sums, dtype: gl.constexpr):
+def note_large(repeats, GROUP: gl.constexpr, count, ticket, row_sums):
     """Note the ticket if a row's sum is too large; return the warpgroup's count of noted tickets."""
-    if gl.max(row_sums, 0) > largest_sum(dtype):
+    if gl.max(row_sums, 0) > LARGEST_SUM:
         layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
         count += 1
         repeats.index(GROUP * LINE + count).store(gl.full([1], ticket, gl.int32, layout))
