@@ -200,44 +200,24 @@ def consume_prompts(
             num_exact = num_tiles
         num_exact = gl.minimum(num_exact, num_tiles)
         smems = (q_smem, ring)
-        block = (scoring, product_factor, factor, slopes, row_limit)
+        block = (base, start, scoring, product_factor, factor, slopes, row_limit)
+        state = (p, accs, row_sum, row_max, rescale)
         for i in range(1, num_exact):
             masked = i < num_masked
             if window is not None:
                 masked = masked | (i >= left)
-            p, accs, row_sum, row_max, rescale = next_tile(
-                (p, accs, row_sum, row_max, rescale),
-                base + i,
-                start - i * TILE_SIZE,
-                masked,
-                True,
-                smems,
-                block,
-                GROUP,
-                TERMS,
-                HEAD_SIZE,
-                PER_ROW,
-            )
+            state = next_tile(i, state, masked, True, smems, block, GROUP, TERMS, HEAD_SIZE)
+        p, accs, row_sum, row_max, rescale = state
         if KEEP_MAX:
             accs = rescale_chunks(accs, rescale)
             rescale = gl.full([GROUP_ROWS], 1.0, gl.float32, row_layout)
+            state = (p, accs, row_sum, row_max, rescale)
             for i in range(num_exact, num_tiles):
                 masked = None
                 if window is not None:
                     masked = i >= left
-                p, accs, row_sum, row_max, rescale = next_tile(
-                    (p, accs, row_sum, row_max, rescale),
-                    base + i,
-                    start - i * TILE_SIZE,
-                    masked,
-                    False,
-                    smems,
-                    block,
-                    GROUP,
-                    TERMS,
-                    HEAD_SIZE,
-                    PER_ROW,
-                )
+                state = next_tile(i, state, masked, False, smems, block, GROUP, TERMS, HEAD_SIZE)
+            p, accs, row_sum, row_max, rescale = state
 
         stage = (base + num_tiles) % STAGES
         if window is not None:  # noqa: SIM102  # the compiler knows it, unlike ``hidden``
@@ -273,9 +253,8 @@ def consume_prompts(
 
 @gluon.jit
 def next_tile(
+    i,
     state,
-    index,
-    start,
     masked,
     EXACT: gl.constexpr,
     smems,
@@ -283,23 +262,24 @@ def next_tile(
     GROUP: gl.constexpr,
     TERMS: gl.constexpr,
     HEAD_SIZE: gl.constexpr,
-    PER_ROW: gl.constexpr,
 ):
-    """Compute a tile's weights while the values of the tile before are multiplied.
+    """Compute the weights of tile ``i`` from the last, while the values of the tile before are multiplied.
 
-    index: of its stage. start: its first key. masked: whether some row does not see all keys; None for no.
-    EXACT: whether the maximum may grow.
+    masked: whether some row does not see all keys; None for no. EXACT: whether the maximum may grow.
     """
     p, accs, row_sum, row_max, rescale = state
     q_smem, ring = smems
     k_smem, v_smem, full, empty = ring
-    scoring, product_factor, factor, slopes, row_limit = block
+    base, start, scoring, product_factor, factor, slopes, row_limit = block
     STAGES: gl.constexpr = full.shape[0]
     CHUNKS: gl.constexpr = len(v_smem)
     FP8: gl.constexpr = k_smem[0].dtype == gl.float8e4nv
     TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
     score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE_SIZE, 32 if FP8 else 16])
     weight_layout: gl.constexpr = p.type.layout
+    PER_ROW: gl.constexpr = FP8 and scoring.slopes_ptr is None and scoring.cap is None
+    start -= i * TILE_SIZE
+    index = base + i
     stage = index % STAGES
     no_scores = gl.zeros([GROUP_ROWS, TILE_SIZE], gl.float32, score_layout)
     scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, no_scores, HEAD_SIZE)
