@@ -146,9 +146,9 @@ def produce_prompts(
         exact = count_repeats(repeats, 0) + count_repeats(repeats, 1)
         block, seq = load_q_block(batch, ticket, exact, HEADS, TILE_SIZE)
         send(mail, number, block)
-        num_tiles = block.num_tiles
-        num_tiles -= first_key(block, window) // TILE_SIZE
-        first_box = first_key(block, window) // BOX
+        hidden = first_key(block, window)
+        num_tiles = block.num_tiles - hidden // TILE_SIZE
+        first_box = hidden // BOX
         row_ptr = block_table_ptr + seq.to(gl.int64) * stride_table
         k_heads = (k_desc, k_tail, k_page_rows, block.kv_head * k_head_rows, block.kv_head * k_head_columns)
         v_heads = (v_desc, v_tail, v_page_rows, block.kv_head * v_head_rows, block.kv_head * v_head_columns)

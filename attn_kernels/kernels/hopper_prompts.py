@@ -38,10 +38,12 @@ from attn_kernels.kernels.hopper_rows import load_queries, split_queries, store_
 
 
 @gluon.jit
-def start_scores(
-    q_smem, GROUP: gl.constexpr, TERMS: gl.constexpr, k_smem, stage, scores, HEAD_SIZE: gl.constexpr
-):
+def start_scores(q_smem, GROUP: gl.constexpr, TERMS: gl.constexpr, k_smem, stage, HEAD_SIZE: gl.constexpr):
     """Start the products of queries and a tile's keys, chunk after chunk of their columns."""
+    TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
+    K: gl.constexpr = 32 if k_smem[0].dtype == gl.float8e4nv else 16
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE_SIZE, K])
+    scores = gl.zeros([GROUP_ROWS, TILE_SIZE], gl.float32, layout)
     UNUSED: gl.constexpr = padded(HEAD_SIZE) - HEAD_SIZE
     for chunk in gl.static_range(len(q_smem)):
         k_tile = k_smem[chunk].index(stage).permute([1, 0])
@@ -175,8 +177,7 @@ def consume_prompts(
 
         stage = base % STAGES
         mbarrier.wait(full.index(stage), (base // STAGES) & 1)
-        no_scores = gl.zeros([GROUP_ROWS, TILE_SIZE], gl.float32, score_layout)
-        scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, no_scores, HEAD_SIZE)
+        scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, HEAD_SIZE)
         scores = warpgroup_mma_wait(0, [scores])
         mbarrier.arrive(empty.index(stage), count=1)
         scores = add_bias(scores, scoring, product_factor, slopes, row_limit, start, FP8)
@@ -275,14 +276,12 @@ def next_tile(
     CHUNKS: gl.constexpr = len(v_smem)
     FP8: gl.constexpr = k_smem[0].dtype == gl.float8e4nv
     TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
-    score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE_SIZE, 32 if FP8 else 16])
     weight_layout: gl.constexpr = p.type.layout
     PER_ROW: gl.constexpr = FP8 and scoring.slopes_ptr is None and scoring.cap is None
     start -= i * TILE_SIZE
     index = base + i
     stage = index % STAGES
-    no_scores = gl.zeros([GROUP_ROWS, TILE_SIZE], gl.float32, score_layout)
-    scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, no_scores, HEAD_SIZE)
+    scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, HEAD_SIZE)
     products = ()
     for chunk in gl.static_range(CHUNKS):
         acc = rescale_in_place(accs[chunk], rescale) if EXACT else accs[chunk]

@@ -14,21 +14,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
+from benchmarks.fit.optimal import matrices, slowdown, unpriced
 from benchmarks.fit.prover.optimal import total
 from benchmarks.fit.tables import OURS, Case, cases, held_out, ways
-from treegen.core.problem import UNIT, Problem
+from treegen.core.problem import Problem
 from treegen.core.spec import Budget
 from treegen.core.table import Cells
 from treegen.crossval.choices import Choices
 from treegen.crossval.heldout import quality
 from treegen.fit.local_search import local_search
-from treegen.fit.objective import losses
-from treegen.fit.search import feature_columns
-from treegen.fit.shortlist import shortlist
-from treegen.fit.thresholds import candidate_splits, low_sides
-from treegen.fit.training_set import TrainingSet
 
 FEW, MANY = Budget(6, 16), Budget(8, 32)
 FOLDS = 5
@@ -36,23 +30,19 @@ FOLDS = 5
 
 def in_sample(problem: Problem, budget: Budget) -> float:
     """Geometric mean slowdown of the best tree that the search finds, on the scenarios that it reads."""
-    features, loss = feature_columns(problem), losses(problem)
-    loss = loss[:, shortlist(loss, UNIT)]
-    is_low = low_sides(candidate_splits(features), features)
-    known = TrainingSet(
-        is_low.astype(np.float64), loss.astype(np.float64), 1, budget.max_depth, budget.max_leaves, 0
-    )
+    is_low, loss = matrices(problem)
+    known = unpriced(is_low, loss, budget.max_depth, budget.max_leaves)
     tree = local_search(known, known.best_config(known.all_rows))
-    return math.exp(total(tree, is_low, loss) / len(loss) / UNIT)
+    return slowdown(total(tree, is_low, loss), len(loss))
 
 
 def line(case: Case) -> str:
     """A case's figures."""
     limits = replace(case.problem.kernel.budget, max_depth=FEW.max_depth, max_leaves=FEW.max_leaves)
     few = replace(case, problem=replace(case.problem, kernel=replace(case.problem.kernel, budget=limits)))
-    found = []
+    every, found = ways(stages=False), []
     for name in (OURS, "greedy"):
-        held = held_out(few, ways(stages=False)[name], [None] * FOLDS, FOLDS, 1)
+        held = held_out(few, every[name], [None] * FOLDS, FOLDS, 1)
         found.append(quality(Choices(held.cost, held.scenarios), case.problem.table.cells))
     ours, greedy = found
     figures = [in_sample(case.problem, budget) for budget in (FEW, MANY)]

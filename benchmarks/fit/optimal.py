@@ -43,19 +43,36 @@ def main() -> None:
     spec = read_spec(Path("treegen.yaml"))
     table = read_table(options.table)
     problem = build_problem(spec.kernels[table.kernel], spec.devices[options.device], table)
-    is_low, loss = _matrices(problem, options.thresholds)
+    is_low, loss = matrices(problem, options.thresholds)
     print(f"{len(loss)} scenarios, {len(is_low)} splits, {loss.shape[1]} configs; geometric mean slowdown")
     print("depth  leaves   greedy  treegen  optimal  proven  seconds of the proof")
     for depth in options.depths:
         print(_line(is_low, loss, depth), flush=True)
 
 
-def _matrices(problem: Problem, thresholds: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-    """[splits, rows] and [rows, configs]: sides and losses."""
+def matrices(
+    problem: Problem, thresholds: int | None = None
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    """[splits, rows] and [rows, configs]: sides and losses.
+
+    thresholds: the most of each feature; None for all.
+    """
     features, loss = feature_columns(problem), losses(problem)
-    return low_sides(_thinned(candidate_splits(features), thresholds), features), loss[
-        :, shortlist(loss, UNIT)
-    ]
+    every = candidate_splits(features)
+    splits = every if thresholds is None else _thinned(every, thresholds)
+    return low_sides(splits, features), loss[:, shortlist(loss, UNIT)]
+
+
+def unpriced(
+    is_low: npt.NDArray[np.bool_], loss: npt.NDArray[np.int64], depth: int, leaves: int
+) -> TrainingSet:
+    """What the search reads where it pays no prices, and a leaf may hold one row."""
+    return TrainingSet(is_low.astype(np.float64), loss.astype(np.float64), 1, depth, leaves, 0)
+
+
+def slowdown(cost: int, rows: int) -> float:
+    """Geometric mean slowdown of a tree's total cost over so many rows."""
+    return math.exp(cost / rows / UNIT)
 
 
 def _thinned(splits: Sequence[CandidateSplit], most: int) -> list[CandidateSplit]:
@@ -68,14 +85,14 @@ def _thinned(splits: Sequence[CandidateSplit], most: int) -> list[CandidateSplit
 
 
 def _line(is_low: npt.NDArray[np.bool_], loss: npt.NDArray[np.int64], depth: int) -> str:
-    training = TrainingSet(is_low.astype(np.float64), loss.astype(np.float64), 1, depth, 1 << depth, 0)
+    training = unpriced(is_low, loss, depth, 1 << depth)
     grown = grow(training, training.best_config(training.all_rows))
     ours = local_search(training, grown)
     start = time.perf_counter()
     best = optimal(is_low, loss, max_depth=depth, start=ours)
     seconds = time.perf_counter() - start
     figures = [total(grown, is_low, loss), total(ours, is_low, loss), best.cost]
-    slowdowns = "".join(f"{math.exp(figure / len(loss) / UNIT):9.4f}" for figure in figures)
+    slowdowns = "".join(f"{slowdown(figure, len(loss)):9.4f}" for figure in figures)
     return f"{depth:5d}{1 << depth:8d}{slowdowns}  {'yes' if best.proven else 'no':>6s}{seconds:9.1f}"
 
 
