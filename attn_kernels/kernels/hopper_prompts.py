@@ -209,9 +209,8 @@ def consume_prompts(
                 masked = masked | (i >= left)
             state = next_tile(i, state, masked, True, smems, block, GROUP, TERMS, HEAD_SIZE)
         p, accs, row_sum, row_max, rescale = state
+        accs = rescale_chunks(accs, rescale)
         if KEEP_MAX:
-            accs = rescale_chunks(accs, rescale)
-            rescale = gl.full([GROUP_ROWS], 1.0, gl.float32, row_layout)
             state = (p, accs, row_sum, row_max, rescale)
             for i in range(num_exact, num_tiles):
                 masked = None
@@ -227,8 +226,7 @@ def consume_prompts(
                     zero_rows(v_smem[chunk], stage, hidden, TILE_SIZE)
         products = ()
         for chunk in gl.static_range(CHUNKS):
-            acc = rescale_rows(accs[chunk], rescale)
-            acc = warpgroup_mma(p, v_smem[chunk].index(stage), acc, is_async=True)
+            acc = warpgroup_mma(p, v_smem[chunk].index(stage), accs[chunk], is_async=True)
             products = products + (acc,)  # type: ignore[assignment]  # noqa: RUF005
         total = gl.sum(row_sum, 1)
         if KEEP_MAX:  # noqa: SIM102  # the compiler knows it
