@@ -19,8 +19,9 @@ from treegen.fit.interpolation import DENSE
 from treegen.fit.search import quick_tree, search_tree
 from treegen.fit.split_pruning import prune_splits
 from treegen.passes.align import align
+from treegen.passes.bounds import UnprovableConstraint
 from treegen.passes.guard_fixpoint import guard_tree
-from treegen.passes.guards import UnprovableConstraint
+from treegen.passes.guards import guard_leaves
 from treegen.passes.simplify import simplify
 from treegen.read.build_problem import spec_problem
 from treegen.read.table_file import read_table
@@ -93,7 +94,7 @@ def compile_heuristic(problem: Problem, previous: Path | None, lock: Lock) -> De
 
 
 def fit_tree(problem: Problem) -> Tree:
-    """The tree that fits a problem within its kernel's budget, without guards for its constraints.
+    """The tree that fits a problem within its kernel's budget, with guards on features that its table holds.
 
     Rows between measured scenarios guide the search, unless greedy trees without them choose better in
     scenarios that they have not seen.
@@ -103,7 +104,7 @@ def fit_tree(problem: Problem) -> Tree:
     tree = prune_splits(choice_costs_of(problem), tree)
     tree = simplify(tree)
     tree = align(tree, problem.kernel, problem.device)
-    return simplify(tree)
+    return simplify(guard_leaves(simplify(tree), problem, measured_only=True))
 
 
 def _quick(problem: Problem) -> Tree:

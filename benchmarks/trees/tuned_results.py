@@ -27,7 +27,13 @@ from benchmarks.trees.search_loss import SearchLoss, search_loss
 from treegen.core.spec import Config
 from treegen.crossval.choices import decisions_of
 
-SETS = {"tuned": "{}", "untuned": "untuned_{}", "second run": "{}_second"}  # folders of a device
+SETS = {  # folders of a device
+    "tuned": "{}",
+    "untuned": "untuned_{}",
+    "untuned options": "untuned_options_{}",
+    "other heads": "other_heads_{}",
+    "second run": "{}_second",
+}
 
 Tables = Mapping[tuple[str, str], TimedTable]
 """By device and set."""

@@ -2,8 +2,8 @@
 
 from .config import Config
 
+POD_M128_T64_W4_S3_K64 = Config("pod", block_m=128, tile_size=64, num_warps=4, num_stages=3, decode_tile=64)
 POD_M128_T64_W4_S3_K128 = Config("pod", block_m=128, tile_size=64, num_warps=4, num_stages=3, decode_tile=128)
-POD_M128_T128_W4_S2_K64 = Config("pod", block_m=128, tile_size=128, num_warps=4, num_stages=2, decode_tile=64)
 SERIES_M0_T0_W0_S0 = Config("series", block_m=0, tile_size=0, num_warps=0, num_stages=0)
 WHOLE_M0_T0_W0_S0 = Config("whole", block_m=0, tile_size=0, num_warps=0, num_stages=0)
 
@@ -26,6 +26,14 @@ def choose(
     block_size: int,
     kv_element_size: int,
 ) -> Config:
+    if kv_element_size <= 1:
+        return SERIES_M0_T0_W0_S0
+    if kv_element_size > 2:
+        return SERIES_M0_T0_W0_S0
+    if head_size <= 63:
+        return SERIES_M0_T0_W0_S0
+    if head_size > 128:
+        return SERIES_M0_T0_W0_S0
     if num_prompt_tokens > 8192:
         return SERIES_M0_T0_W0_S0
     queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
@@ -37,66 +45,52 @@ def choose(
     tma_rest = head_size - head_size // 16 * 16 + block_size - block_size // 16 * 16
     if tma_rest > 0:
         return SERIES_M0_T0_W0_S0
-    if kv_element_size <= 1:
-        return SERIES_M0_T0_W0_S0
-    if kv_element_size > 2:
-        return SERIES_M0_T0_W0_S0
-    if head_size <= 63:
-        return SERIES_M0_T0_W0_S0
-    if head_size > 128:
-        return SERIES_M0_T0_W0_S0
-    decode_programs = num_decodes * num_kv_heads
-    if decode_programs <= 5:
+    prompt_context = max(0, 2 * num_prompt_kv_tokens - num_prompt_tokens) // max(1, 2 * num_prompts)
+    prompt_scores = num_prompt_tokens * prompt_context * num_query_heads
+    if prompt_scores <= 134_217_728:
         decode_keys = num_decode_kv_tokens * num_kv_heads
-        if decode_keys > 6144:
-            return SERIES_M0_T0_W0_S0
-        prompt_context = max(0, 2 * num_prompt_kv_tokens - num_prompt_tokens) // max(1, 2 * num_prompts)
-        prompt_scores = num_prompt_tokens * prompt_context * num_query_heads
-        if prompt_scores <= 134_217_728:
+        decodes_per_prompts = 2048 * decode_keys // (prompt_scores if prompt_scores > 1 else 1)
+        if decodes_per_prompts <= 1:
             return WHOLE_M0_T0_W0_S0
-        return SERIES_M0_T0_W0_S0
-    else:
-        prompt_context = max(0, 2 * num_prompt_kv_tokens - num_prompt_tokens) // max(1, 2 * num_prompts)
-        prompt_scores = num_prompt_tokens * prompt_context * num_query_heads
-        if prompt_scores <= 134_217_728:
-            decode_keys = num_decode_kv_tokens * num_kv_heads
-            decodes_per_prompts = 2048 * decode_keys // (prompt_scores if prompt_scores > 1 else 1)
-            if decodes_per_prompts <= 3:
-                if max_decode_seq_len <= 3072:
-                    return WHOLE_M0_T0_W0_S0
+        decode_programs = num_decodes * num_kv_heads
+        if decode_programs <= 384:
+            if max_decode_seq_len <= 768:
+                return WHOLE_M0_T0_W0_S0
+            if decode_programs <= 5:
+                return SERIES_M0_T0_W0_S0
+            prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
+            prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
+            if prompt_keys_per_tile <= 65_536:
+                return POD_M128_T64_W4_S3_K128
+            return SERIES_M0_T0_W0_S0
+        else:
+            if head_size <= 96:
                 prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
                 prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
                 if prompt_keys_per_tile <= 65_536:
-                    return POD_M128_T128_W4_S2_K64
+                    return POD_M128_T64_W4_S3_K128
                 return SERIES_M0_T0_W0_S0
             else:
                 prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
+                if prompt_tiles <= 192:
+                    return WHOLE_M0_T0_W0_S0
                 prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
-                if prompt_keys_per_tile <= 2048:
-                    if decode_keys <= 6144:
-                        return WHOLE_M0_T0_W0_S0
-                    return POD_M128_T64_W4_S3_K128
-                else:
-                    if decodes_per_prompts <= 16:
-                        if prompt_keys_per_tile <= 65_536:
-                            return POD_M128_T128_W4_S2_K64
-                        return SERIES_M0_T0_W0_S0
-                    else:
-                        if prompt_keys_per_tile <= 65_536:
-                            return POD_M128_T64_W4_S3_K128
-                        return SERIES_M0_T0_W0_S0
+                if prompt_keys_per_tile <= 65_536:
+                    return POD_M128_T64_W4_S3_K64
+                return SERIES_M0_T0_W0_S0
+    else:
+        prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
+        if prompt_tiles <= 384:
+            prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
+            if prompt_keys_per_tile <= 65_536:
+                return POD_M128_T64_W4_S3_K64
+            return SERIES_M0_T0_W0_S0
         else:
             decode_keys = num_decode_kv_tokens * num_kv_heads
-            decodes_per_prompts = 2048 * decode_keys // (prompt_scores if prompt_scores > 1 else 1)
-            if decodes_per_prompts <= 8:
-                prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
-                prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
-                if prompt_keys_per_tile <= 65_536:
-                    return POD_M128_T128_W4_S2_K64
+            prompts_per_decodes = prompt_scores // max(1, 8 * decode_keys)
+            if prompts_per_decodes > 384:
                 return SERIES_M0_T0_W0_S0
-            else:
-                prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
-                prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
-                if prompt_keys_per_tile <= 65_536:
-                    return POD_M128_T64_W4_S3_K128
-                return SERIES_M0_T0_W0_S0
+            prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
+            if prompt_keys_per_tile <= 65_536:
+                return POD_M128_T64_W4_S3_K128
+            return SERIES_M0_T0_W0_S0

@@ -3,6 +3,7 @@
 from .config import Config
 
 QBLOCK_M16_T32_W4_S4 = Config("qblock", block_m=16, tile_size=32, num_warps=4, num_stages=4)
+QBLOCK_M64_T16_W4_S4 = Config("qblock", block_m=64, tile_size=16, num_warps=4, num_stages=4)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T64_W2_S1 = Config("qblock", block_m=64, tile_size=64, num_warps=2, num_stages=1)
 
@@ -20,9 +21,6 @@ def choose(
     block_size: int,
     kv_element_size: int,
 ) -> Config:
-    queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
-    if queries_per_kv > 16:
-        return QBLOCK_M64_T32_W4_S2
     if kv_element_size <= 1:
         return QBLOCK_M64_T32_W4_S2
     if kv_element_size > 2:
@@ -32,6 +30,9 @@ def choose(
     if head_size > 128:
         return QBLOCK_M64_T32_W4_S2
     max_scores = max_query_len * max_seq_len
-    if max_scores <= 98_304:
+    if max_scores > 98_304:
+        return QBLOCK_M64_T64_W2_S1
+    queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
+    if queries_per_kv <= 16:
         return QBLOCK_M16_T32_W4_S4
-    return QBLOCK_M64_T64_W2_S1
+    return QBLOCK_M64_T16_W4_S4

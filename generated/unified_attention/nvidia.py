@@ -2,6 +2,7 @@
 
 from .config import Config
 
+PREFIX_PREFILL_M16_T64_W4_S2 = Config("prefix_prefill", block_m=16, tile_size=64, num_warps=4, num_stages=2)
 QBLOCK_M16_T32_W4_S3 = Config("qblock", block_m=16, tile_size=32, num_warps=4, num_stages=3)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T64_W4_S2 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=2)
@@ -32,9 +33,6 @@ def choose(
     block_size: int,
     kv_element_size: int,
 ) -> Config:
-    queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
-    if queries_per_kv > 16:
-        return QBLOCK_M64_T32_W4_S2
     if kv_element_size <= 0:
         return QBLOCK_M64_T32_W4_S2
     if kv_element_size > 2:
@@ -44,6 +42,7 @@ def choose(
     if head_size > 256:
         return QBLOCK_M64_T32_W4_S2
     if head_size <= 128:
+        queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
         if keys_per_tile <= 1536:
@@ -57,13 +56,18 @@ def choose(
                 if wide_half_megabytes <= 0:
                     if keys_per_tile <= 384:
                         return SPLIT_M64_T64_W4_S3
-                    return SEGMENTED_M16_T64_N4_W4_S3
-                else:
-                    if keys_per_tile > 1024:
+                    if queries_per_kv <= 16:
                         return SEGMENTED_M16_T64_N4_W4_S3
-                    if max_seq_len <= 1024:
-                        return SPLIT_M64_T64_W4_S3
-                    return QBLOCK_M64_T64_W4_S3
+                    return SEGMENTED_M64_T64_N4_W4_S3
+                else:
+                    if keys_per_tile <= 1024:
+                        if max_seq_len <= 1024:
+                            return SPLIT_M64_T64_W4_S3
+                        return QBLOCK_M64_T64_W4_S3
+                    else:
+                        if queries_per_kv <= 16:
+                            return SEGMENTED_M16_T64_N4_W4_S3
+                        return SEGMENTED_M64_T64_N4_W4_S3
             else:
                 if keys_per_tile <= 384:
                     cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
@@ -94,10 +98,14 @@ def choose(
                     if cache_half_megabytes <= 24:
                         if max_seq_len <= 512:
                             return SEGMENTED_M64_T64_N8_W4_S3
-                        return SEGMENTED_M16_T32_N32_W2_S3
+                        if queries_per_kv <= 16:
+                            return SEGMENTED_M16_T32_N32_W2_S3
+                        return SEGMENTED_M64_T64_N4_W4_S3
                     else:
                         wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
-                        if wide_half_megabytes <= 384:
+                        if wide_half_megabytes > 384:
+                            return SEGMENTED_M64_T64_N4_W4_S3
+                        if queries_per_kv <= 16:
                             return SEGMENTED_M16_T64_N4_W4_S3
                         return SEGMENTED_M64_T64_N4_W4_S3
                 else:
@@ -112,23 +120,39 @@ def choose(
                 wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
                 if wide_half_megabytes <= 48:
                     if max_scores <= 6144:
-                        return SEGMENTED_M16_T32_N32_W2_S3
-                    return SEGMENTED_M16_T64_N32_W4_S3
+                        if queries_per_kv <= 16:
+                            return SEGMENTED_M16_T32_N32_W2_S3
+                        return SEGMENTED_M64_T64_N16_W4_S3
+                    else:
+                        if queries_per_kv <= 16:
+                            return SEGMENTED_M16_T64_N32_W4_S3
+                        return SEGMENTED_M64_T64_N16_W4_S3
                 else:
                     avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
-                    if avg_seq_len <= 6144:
+                    if avg_seq_len > 6144:
+                        return SEGMENTED_M64_T64_N16_W4_S3
+                    if queries_per_kv <= 16:
                         return SEGMENTED_M16_T64_N32_W4_S3
                     return SEGMENTED_M64_T64_N16_W4_S3
     else:
         max_scores = max_query_len * max_seq_len
         if max_scores <= 12_288:
+            queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
             small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
             keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
             if keys_per_tile <= 384:
-                return QBLOCK_M16_T32_W4_S3
-            return SEGMENTED_M16_T32_N8_W4_S3
+                if queries_per_kv <= 16:
+                    return QBLOCK_M16_T32_W4_S3
+                return QBLOCK_M64_T32_W4_S2
+            else:
+                if queries_per_kv <= 16:
+                    return SEGMENTED_M16_T32_N8_W4_S3
+                return QBLOCK_M64_T32_W4_S2
         else:
             avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
-            if avg_query_len <= 24:
+            if avg_query_len > 24:
+                return QBLOCK_M64_T32_W4_S2
+            queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
+            if queries_per_kv <= 16:
                 return SEGMENTED_M16_T64_N16_W4_S2
-            return QBLOCK_M64_T32_W4_S2
+            return PREFIX_PREFILL_M16_T64_W4_S2

@@ -17,12 +17,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from treegen.cli.main import main
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.spec import DeviceSpec, KernelSpec
+from treegen.core.tree import Tree
+from treegen.passes.guards import guard_leaves, guard_trust
 from treegen.read.build_problem import build_problem
 from treegen.read.spec_file import read_spec
 from treegen.read.table_file import read_table
@@ -251,3 +254,30 @@ def imported(folder: Path, package: str = "generated") -> Iterator[Any]:
         for name in [name for name in sys.modules if name.split(".")[0] == package]:
             del sys.modules[name]
         sys.modules.update(outer)
+
+
+def guard(
+    tree: Tree, kernel: KernelSpec, device: DeviceSpec, measured: Mapping[str, tuple[int, int]]
+) -> Tree:
+    """A tree with its guards, for two scenarios at the ends of each feature that time the fallback alone."""
+    made = timed_at_ends(kernel, device, measured)
+    return guard_trust(guard_leaves(tree, made), made)
+
+
+def timed_at_ends(kernel: KernelSpec, device: DeviceSpec, measured: Mapping[str, tuple[int, int]]) -> Problem:
+    """Two scenarios, at the least and the greatest value of each feature, which time the fallback alone."""
+    return Problem(
+        kernel=kernel,
+        device=device,
+        table=None,  # type: ignore[arg-type]  # guards read none
+        names=tuple(measured),
+        split_on=tuple(measured),
+        features=np.array(list(measured.values()), dtype=object).reshape(-1, 2).T,
+        configs=(kernel.fallback,),
+        cost=np.zeros((2, 1), dtype=np.int64),
+        left_out=0,
+        all_forbidden=0,
+        scenarios=("least", "greatest"),
+        weight=np.ones(2, dtype=np.int64),
+        table_columns=(0,),
+    )

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from treegen.core.spec import Config, DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree, leaves
-from treegen.passes.guards import Bound, UnprovableConstraint, bounds_of
+from treegen.passes.bounds import Bound, UnprovableConstraint, bounds_of
 
 
 def align(tree: Tree, kernel: KernelSpec, device: DeviceSpec) -> Tree:

@@ -6,7 +6,7 @@ from treegen.core.errors import InputError
 from treegen.core.problem import FORBIDDEN, Problem
 from treegen.core.tree import Tree, same_without_gaps
 from treegen.fit.tree_costs import costs
-from treegen.passes.guards import guard
+from treegen.passes.guards import guard_leaves, guard_trust
 from treegen.passes.simplify import simplify
 from treegen.passes.strip_guards import strip_guards
 
@@ -25,11 +25,9 @@ def guard_tree(problem: Problem, tree: Tree) -> Tree:
         budget = f"{kernel.budget.max_leaves} leaves and depth {kernel.budget.max_depth}"
         what = f"{kernel.name}: {failing} scenarios would get a config that failed; {budget} are too few"
         raise InputError(problem.table.folder, what)
-    columns = {name: problem.column(name) for name in problem.names}
-    measured = {name: (int(column.min()), int(column.max())) for name, column in columns.items()}
 
     def guarded(simplified: Tree) -> Tree:
-        return simplify(guard(simplified, kernel, problem.device, measured))
+        return simplify(guard_trust(guard_leaves(simplified, problem), problem))
 
     result = guarded(tree)
     for _ in range(_ROUNDS):

@@ -1,145 +1,154 @@
-"""Pass: make every constraint hold at every integer point, by splits that lead to the fallback."""
+"""Pass: make every constraint hold at every integer point, by splits that lead to a config without bounds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from treegen.core import expr
-from treegen.core.problem import holds
-from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec
-from treegen.core.tree import Leaf, Split, Tree, leaves, map_leaves
+import numpy as np
+import numpy.typing as npt
 
-_FAR = 1 << 200  # beyond any feature value
+from treegen.core.problem import UNIT, Problem, with_untimed_penalty
+from treegen.core.spec import Config
+from treegen.core.tree import Leaf, Region, Split, Tree, halves, leaves, map_leaves
+from treegen.passes.bounds import Bound, bounds_of, implies, strictest
 
-
-class UnprovableConstraint(ValueError):
-    """A constraint that this pass cannot turn into a bound on one feature; the message gives the reason."""
-
-    def __init__(self, constraint: Constraint, what: str) -> None:
-        super().__init__(f"constraint {constraint.text!r} {what}")
-        self.line = constraint.line
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Bound:
-    """The range in which a constraint holds for one config: least <= feature <= greatest (None: no bound)."""
+class GuardedLeaf:
+    """A leaf's config, the bounds that its place in the tree leaves open, and the config beyond them."""
 
-    feature: str
-    least: int | None
-    greatest: int | None
+    config: Config
+    bounds: list[Bound]
+    second: Config
 
 
-def guard(
-    tree: Tree, kernel: KernelSpec, device: DeviceSpec, measured: Mapping[str, tuple[int, int]]
-) -> Tree:
-    """Launch a tree's config wherever it meets every constraint, and the fallback elsewhere.
+def guard_leaves(tree: Tree, problem: Problem, *, measured_only: bool = False) -> Tree:
+    """Launch each leaf's config where it meets every constraint, and the leaf's second config elsewhere.
 
-    The fallback is also launched below the least and above the greatest measured value of each feature in
-    `trusted_as_measured`. `measured` holds these two values of each feature.
+    The second config is the best in the leaf's scenarios among those that meet every constraint in the whole
+    region of the leaf. The fallback is one of them: kernels must accept it for every shape.
+    One split at the root guards all leaves whose second config is the fallback, if that excludes no measured
+    value. It also covers leaves that the constraint does not bind.
 
-    One split at the root guards all leaves if the strictest bound of all leaves excludes no measured value.
-    It also covers leaves of variants that the constraint does not bind. Otherwise each bound leaf gets a
-    guard. The fallback needs none: kernels must accept it for every shape.
+    Args:
+        tree: any tree. problem: its table. measured_only: leave out bounds on features that the table lacks.
     """
-    bounds = {leaf.config: bounds_of(leaf.config, kernel, device) for leaf, _ in leaves(tree)}
-    strictest = _strictest(bound for found in bounds.values() if found is not None for bound in found)
-    at_root = [bound for bound in strictest if _leaves_free(bound, measured.get(bound.feature))]
+    guards = list(_guarded_leaves(tree, problem, measured_only))
+    fallback = problem.kernel.fallback
+    all_bounds = strictest(bound for leaf in guards for bound in leaf.bounds)
+    others = {bound.feature for leaf in guards if leaf.second != fallback for bound in leaf.bounds}
+    ranges = measured_ranges(problem)
+    at_root = [
+        bound
+        for bound in all_bounds
+        if bound.feature not in others and (bound.feature not in ranges or implies(ranges, bound))
+    ]
     guarded_at_root = {bound.feature for bound in at_root}
-    trusted = [Bound(name, *measured[name]) for name in kernel.trusted_as_measured if name in measured]
-    fallback = Leaf(kernel.fallback)
+    in_order = iter(guards)
 
-    def guarded(leaf: Leaf) -> Tree:
-        found = bounds[leaf.config]
+    def fenced(_: Leaf) -> Tree:
+        leaf = next(in_order)
+        bounds = [bound for bound in leaf.bounds if bound.feature not in guarded_at_root]
+        return _fence(Leaf(leaf.config), bounds, Leaf(leaf.second))
+
+    return _fence(map_leaves(tree, fenced), at_root, Leaf(fallback))
+
+
+def _guarded_leaves(tree: Tree, problem: Problem, measured_only: bool) -> Iterator[GuardedLeaf]:
+    """Every leaf, low side first."""
+    kernel, device = problem.kernel, problem.device
+    bounds = [bounds_of(config, kernel, device) for config in problem.configs]
+
+    def visit(tree: Tree, region: Region, rows: Rows) -> Iterator[GuardedLeaf]:
+        if isinstance(tree, Split):
+            known = tree.feature in problem.names
+            values = problem.column(tree.feature)[rows] if known else np.full(len(rows), tree.threshold)
+            low, high = halves(tree, region)
+            yield from visit(tree.low, low, rows[values <= tree.threshold])
+            yield from visit(tree.high, high, rows[values > tree.threshold])
+            return
+        found = bounds_of(tree.config, kernel, device)
+        everywhere = [
+            column
+            for column, needed in enumerate(bounds)
+            if needed is not None and all(implies(region, bound) for bound in needed)
+        ]
+        second = _best(problem, everywhere, rows)
         if found is None:
-            return fallback
-        return _fence(leaf, [b for b in _strictest(found) if b.feature not in guarded_at_root], fallback)
+            yield GuardedLeaf(second, [], second)
+        else:
+            found = [bound for bound in found if bound.feature in problem.names or not measured_only]
+            needed = [bound for bound in strictest(found) if not implies(region, bound)]
+            yield GuardedLeaf(tree.config, needed, second)
 
-    return _fence(map_leaves(tree, guarded), _strictest([*trusted, *at_root]), fallback)
-
-
-def bounds_of(config: Config, kernel: KernelSpec, device: DeviceSpec) -> list[Bound] | None:
-    """The bounds within which a config may be launched; None if it may be launched nowhere."""
-    if config == kernel.fallback:
-        return []
-    bounds = []
-    for constraint in kernel.constraints:
-        if not constraint.binds(config):
-            continue
-        bound = bound_of(constraint, config, device)
-        if bound is None:
-            return None
-        if (bound.least, bound.greatest) != (None, None):
-            bounds.append(bound)
-    return bounds
+    return visit(tree, trusted_ranges(problem), np.arange(len(problem.cost)))
 
 
-def bound_of(constraint: Constraint, config: Config, device: DeviceSpec) -> Bound | None:
-    """The feature values for which a config meets a constraint; None if there are none.
+def outside_of(split: Split, below: bool, above: bool, problem: Problem) -> Leaf | None:
+    """The side of a guard that a shape gets beyond its bound; None for a fitted split.
 
-    The config's numbers and the limits are inserted first. Raises UnprovableConstraint if more than one
-    feature remains, or if the constraint is not monotone in the one that remains.
+    It is a leaf that no scenario reaches. It holds the fallback, or a bound of a config on the other side
+    ends at the threshold.
+
+    Args:
+        split: any split. below, above: whether a scenario reaches its low side, and its high side.
     """
-    known = {**device.limits, **dict(config.parameters)}
-    left, right = expr.substitute(constraint.left, known), expr.substitute(constraint.right, known)
-    if constraint.operator in (">=", ">"):
-        left, right = right, left  # from here on left <= right (or <)
-    features = expr.names(left) | expr.names(right)
-    if not features:
-        return Bound("", None, None) if holds(constraint, known) else None
-    if len(features) > 1:
-        raise UnprovableConstraint(
-            constraint,
-            f"ties {' and '.join(sorted(features))} together; name the combination a derived feature",
-        )
-    (feature,) = features
-    if not expr.names(right) and expr.is_nondecreasing(left):
-        rising = False  # the constraint ends where the feature grows too large
-    elif not expr.names(left) and expr.is_nondecreasing(right):
-        rising = True
-    else:
-        raise UnprovableConstraint(constraint, f"is not provably monotone in {feature}")
-
-    def meets(value: int) -> bool:
-        return holds(constraint, {**known, feature: value})
-
-    if rising:
-        least = _first(meets)
-        return None if least is None else Bound(feature, None if least == -_FAR else least, None)
-    beyond = _first(lambda value: not meets(value))
-    if beyond == -_FAR:
-        return None
-    return Bound(feature, None, None if beyond is None else beyond - 1)
+    fallback = Leaf(problem.kernel.fallback)
+    for side, reached, inside, is_upper in (
+        (split.low, below, split.high, False),
+        (split.high, above, split.low, True),
+    ):
+        if isinstance(side, Split) or reached:
+            continue
+        if side == fallback or _ends(split, inside, is_upper, problem):
+            return side
+    return None
 
 
-def _first(test: Callable[[int], bool]) -> int | None:
-    """The least integer from -2^200 to 2^200 that passes a monotone test; None if none does."""
-    low, high = -_FAR, _FAR
-    if not test(high):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if test(middle) else (middle + 1, high)
-    return low
+def _ends(split: Split, inside: Tree, is_upper: bool, problem: Problem) -> bool:
+    """Return whether a bound of a config of one side ends at a split's threshold."""
+    for leaf, _ in leaves(inside):
+        for bound in bounds_of(leaf.config, problem.kernel, problem.device) or ():
+            end = bound.greatest if is_upper else None if bound.least is None else bound.least - 1
+            if bound.feature == split.feature and end == split.threshold:
+                return True
+    return False
 
 
-def _strictest(bounds: Iterable[Bound]) -> list[Bound]:
-    """One bound per feature, the intersection of its bounds, in order of first appearance."""
-    result: dict[str, Bound] = {}
-    for bound in bounds:
-        have = result.get(bound.feature, Bound(bound.feature, None, None))
-        least = max((b for b in (have.least, bound.least) if b is not None), default=None)
-        greatest = min((b for b in (have.greatest, bound.greatest) if b is not None), default=None)
-        result[bound.feature] = Bound(bound.feature, least, greatest)
-    return list(result.values())
+def guard_trust(tree: Tree, problem: Problem) -> Tree:
+    """Launch the fallback beyond the measured values of each feature in `trusted_as_measured`."""
+    bounds = [Bound(name, *ends) for name, ends in trusted_ranges(problem).items()]
+    return _fence(tree, bounds, Leaf(problem.kernel.fallback))
 
 
-def _leaves_free(bound: Bound, measured: tuple[int, int] | None) -> bool:
-    """Return whether the bound excludes nothing that was measured."""
-    if measured is None:
-        return True
-    low, high = measured
-    return (bound.least is None or bound.least <= low) and (bound.greatest is None or high <= bound.greatest)
+def trusted_ranges(problem: Problem) -> dict[str, tuple[int, int]]:
+    """The measured ranges of the features in `trusted_as_measured`."""
+    trusted = problem.kernel.trusted_as_measured
+    return {name: ends for name, ends in measured_ranges(problem).items() if name in trusted}
+
+
+def measured_ranges(problem: Problem) -> dict[str, tuple[int, int]]:
+    """The least and the greatest measured value of each feature."""
+    columns = {name: problem.column(name) for name in problem.names}
+    return {name: (int(column.min()), int(column.max())) for name, column in columns.items()}
+
+
+def _best(problem: Problem, columns: Sequence[int], rows: Rows) -> Config:
+    """The config of least total cost in some scenarios; the fallback if none of these configs is better.
+
+    A fallback that is not in the table counts as e times slower than the best, or as never a winner.
+    """
+    cost = with_untimed_penalty(problem.cost[rows]).sum(axis=0)
+    best, least = problem.kernel.fallback, UNIT * len(rows)
+    if best in problem.configs:
+        least = cost[problem.configs.index(best)]
+    for column in columns:
+        if cost[column] < least:
+            best, least = problem.configs[column], cost[column]
+    return best
 
 
 def _fence(tree: Tree, bounds: Iterable[Bound], outside: Leaf) -> Tree:

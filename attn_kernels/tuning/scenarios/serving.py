@@ -17,7 +17,7 @@ import torch
 
 from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions
 from attn_kernels.measure.roofline import work
-from attn_kernels.tuning.scenarios.scenario import MAX_DRAFT, Scenario, Shape, kind_of, scenario_of
+from attn_kernels.tuning.scenarios.scenario import MAX_DRAFT, Scenario, Shape, kind_of, scenario_of, shape_of
 
 K = 1024
 FP8 = torch.float8_e4m3fn
@@ -65,6 +65,16 @@ OPTION_SHAPES: dict[Shape, int] = {
     Shape(HeadLayout(64, 8, 64), scores=ScoreOptions(window=128, sinks=True)): 24,  # gpt-oss
     Shape(HeadLayout(32, 8, 128), scores=ScoreOptions(window=4 * K)): 16,  # Mistral
     Shape(HeadLayout(16, 8, 256), scores=ScoreOptions(window=4 * K, softcap=50.0)): 16,  # Gemma-2-9B
+}
+# Shapes that only judge: pages that TMA cannot read, and heads that do not suit 16 rows or 132 programs.
+JUDGING_SHAPES: dict[Shape, int] = {
+    Shape(HeadLayout(32, 8, 128), block_size=1): 32,  # SGLang's default
+    Shape(HeadLayout(64, 8, 64), block_size=1): 12,
+    Shape(HeadLayout(8, 1, 128), block_size=1): 12,
+    Shape(HeadLayout(48, 1, 128)): 20,  # StarCoder
+    Shape(HeadLayout(71, 1, 64)): 20,  # Falcon-7B
+    Shape(HeadLayout(36, 36, 64)): 16,  # MiniCPM-2B
+    Shape(HeadLayout(56, 56, 128)): 12,  # OPT-30B
 }
 # Servers that know the parts of a mixed batch have a choice for each part. The others have one for the whole.
 SHARES = {
@@ -270,7 +280,17 @@ def common(seed: int) -> tuple[Scenario, ...]:
 
 def options(seed: int) -> tuple[Scenario, ...]:
     """236 scenarios of other head sizes, fp8 caches and windows, the second part of `serving`."""
-    return draw("options", seed, sum(OPTION_SHAPES.values()), OPTION_SHAPES)
+    return tuple(s for s in _options(seed) if shape_of(s.batch) in OPTION_SHAPES)
+
+
+def other_heads(seed: int) -> tuple[Scenario, ...]:
+    """124 scenarios of heads and pages that `serving` lacks; they judge what guards launch."""
+    return tuple(s for s in _options(seed) if shape_of(s.batch) in JUDGING_SHAPES)
+
+
+def _options(seed: int) -> tuple[Scenario, ...]:
+    shapes = OPTION_SHAPES | JUDGING_SHAPES
+    return draw("options", seed, sum(shapes.values()), shapes)
 
 
 def serving(seed: int) -> tuple[Scenario, ...]:
@@ -284,8 +304,8 @@ def untuned(seed: int) -> tuple[Scenario, ...]:
 
 
 def untuned_options(seed: int) -> tuple[Scenario, ...]:
-    """30 scenarios of the shapes that `untuned` lacks. No other set has any of them, at any seed."""
-    return draw("untuned_options", seed, 30, OPTION_SHAPES)
+    """48 scenarios of the shapes that `untuned` lacks. No other set has any of them, at any seed."""
+    return draw("untuned_options", seed, 48, OPTION_SHAPES | JUDGING_SHAPES)
 
 
 def quick(seed: int) -> tuple[Scenario, ...]:
@@ -314,4 +334,5 @@ SETS: dict[str, Callable[[int], tuple[Scenario, ...]]] = {
     "tiny": tiny,
     "untuned": untuned,
     "untuned_options": untuned_options,
+    "other_heads": other_heads,
 }

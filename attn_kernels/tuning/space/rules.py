@@ -31,7 +31,8 @@ SEGMENTS = "more segments than tiles of keys"
 EMPTY_TILES = "query tiles mostly empty"
 SMALL_TILES = "query tiles too small for prompts"
 
-MAX_ROWS = 128  # of a declared query tile; tiles share more query heads than that
+MAX_ROWS = 128  # of a declared query tile
+ENOUGH_ROWS = 64  # of a tile, whatever the number of query heads: two tiles can share more
 WARP = 32  # threads, NVIDIA
 # Floats of accumulators and scores a thread. Of the configs compiled for sm_90, all with more spill at least
 # 38 registers, and some with fewer spill.
@@ -107,7 +108,7 @@ def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
     fixed = config in fixed_choices(group, cache_element_size(shape), gpu.vendor)
     if config.tile_size < 32 and not fixed:
         return FIXED_ONLY
-    if not VARIANTS[config.variant].one_head and config.block_m < min(group, MAX_ROWS):
+    if not VARIANTS[config.variant].one_head and config.block_m < min(group, ENOUGH_ROWS):
         return ROWS
     if gpu.vendor == "amd" and config.num_stages > AMD_STAGES:
         return STAGES

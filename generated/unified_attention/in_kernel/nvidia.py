@@ -27,10 +27,7 @@ def num_segments(
     num_kv_heads = tl.cast(num_kv_heads, tl.int64)
     head_size = tl.cast(head_size, tl.int64)
     kv_element_size = tl.cast(kv_element_size, tl.int64)
-    queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
-    if queries_per_kv > 16:
-        num_segments = 1
-    elif kv_element_size <= 0:
+    if kv_element_size <= 0:
         num_segments = 1
     elif kv_element_size > 2:
         num_segments = 1
@@ -39,6 +36,7 @@ def num_segments(
     elif head_size > 256:
         num_segments = 1
     elif head_size <= 128:
+        queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
         if keys_per_tile <= 1536:
@@ -83,8 +81,10 @@ def num_segments(
                         num_segments = 4
                     elif max_seq_len <= 512:
                         num_segments = 8
-                    else:
+                    elif queries_per_kv <= 16:
                         num_segments = 32
+                    else:
+                        num_segments = 4
                 else:
                     cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
                     if cache_half_megabytes <= 1024:
@@ -97,26 +97,38 @@ def num_segments(
                 cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
                 wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
                 if wide_half_megabytes <= 48:
-                    num_segments = 32
+                    if queries_per_kv <= 16:
+                        num_segments = 32
+                    else:
+                        num_segments = 16
                 else:
                     avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
-                    if avg_seq_len <= 6144:
+                    if avg_seq_len > 6144:
+                        num_segments = 16
+                    elif queries_per_kv <= 16:
                         num_segments = 32
                     else:
                         num_segments = 16
     else:
         max_scores = max_query_len * max_seq_len
         if max_scores <= 12_288:
+            queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
             small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
             keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
             if keys_per_tile <= 384:
                 num_segments = 1
-            else:
+            elif queries_per_kv <= 16:
                 num_segments = 8
-        else:
-            avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-            if avg_query_len <= 24:
-                num_segments = 16
             else:
                 num_segments = 1
+        else:
+            avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
+            if avg_query_len > 24:
+                num_segments = 1
+            else:
+                queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
+                if queries_per_kv <= 16:
+                    num_segments = 16
+                else:
+                    num_segments = 1
     return num_segments

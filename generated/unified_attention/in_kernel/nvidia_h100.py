@@ -28,80 +28,104 @@ def num_segments(
     head_size = tl.cast(head_size, tl.int64)
     block_size = tl.cast(block_size, tl.int64)
     kv_element_size = tl.cast(kv_element_size, tl.int64)
-    head_bytes = head_size * kv_element_size
-    tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16
-    if tma_rest > 0:
+    if kv_element_size <= 0:
+        num_segments = 1
+    elif kv_element_size > 2:
+        num_segments = 1
+    elif head_size <= 63:
+        num_segments = 1
+    elif head_size > 256:
         num_segments = 1
     else:
         queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
-        if queries_per_kv > 16:
-            num_segments = 1
-        elif kv_element_size <= 0:
-            num_segments = 1
-        elif kv_element_size > 2:
-            num_segments = 1
-        elif head_size <= 63:
-            num_segments = 1
-        elif head_size > 256:
-            num_segments = 1
-        else:
-            small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-            keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-            if keys_per_tile <= 768:
-                if head_size > 128:
+        small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+        keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
+        if keys_per_tile <= 768:
+            if head_size > 128:
+                num_segments = 1
+            else:
+                cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+                wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
+                if wide_half_megabytes > 0:
                     num_segments = 1
+                else:
+                    max_scores = max_query_len * max_seq_len
+                    if max_scores > 131_072:
+                        num_segments = 1
+                    elif keys_per_tile <= 384:
+                        num_segments = 1
+                    else:
+                        num_segments = 4
+        elif max_query_len <= 5:
+            max_scores = max_query_len * max_seq_len
+            if max_scores <= 128:
+                num_segments = 1
+            elif max_seq_len <= 512:
+                if queries_per_kv <= 16:
+                    num_segments = 8
+                else:
+                    num_segments = 4
+            else:
+                avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
+                if avg_seq_len <= 8192:
+                    if keys_per_tile <= 3072:
+                        num_segments = 4
+                    elif queries_per_kv <= 3:
+                        num_segments = 8
+                    elif max_scores <= 6144:
+                        if queries_per_kv <= 16:
+                            num_segments = 32
+                        else:
+                            num_segments = 8
+                    elif queries_per_kv <= 16:
+                        num_segments = 32
+                    else:
+                        num_segments = 16
                 else:
                     cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
                     wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
-                    if wide_half_megabytes > 0:
-                        num_segments = 1
+                    if wide_half_megabytes > 96:
+                        num_segments = 16
+                    elif queries_per_kv <= 16:
+                        num_segments = 32
                     else:
-                        max_scores = max_query_len * max_seq_len
-                        if max_scores > 131_072:
-                            num_segments = 1
-                        elif keys_per_tile <= 384:
-                            num_segments = 1
-                        else:
-                            num_segments = 4
-            elif max_query_len <= 5:
-                max_scores = max_query_len * max_seq_len
-                if max_scores <= 128:
-                    num_segments = 1
-                elif max_seq_len <= 512:
-                    num_segments = 8
+                        num_segments = 16
+        elif head_size <= 192:
+            if keys_per_tile <= 1536:
+                avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
+                if avg_seq_len <= 6144:
+                    num_segments = 4
                 else:
-                    avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
-                    if avg_seq_len <= 8192:
-                        if keys_per_tile <= 3072:
-                            num_segments = 4
-                        elif queries_per_kv <= 3:
-                            num_segments = 8
-                        else:
-                            num_segments = 32
-                    else:
-                        cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                        wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
-                        if wide_half_megabytes <= 96:
-                            num_segments = 32
-                        else:
-                            num_segments = 16
-            elif head_size <= 192:
-                if keys_per_tile <= 1536:
-                    avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
-                    if avg_seq_len <= 6144:
+                    head_bytes = head_size * kv_element_size
+                    tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
+                    if tma_rest > 0:
                         num_segments = 4
                     else:
-                        num_segments = 1
-                else:
-                    avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                    if avg_query_len > 768:
-                        num_segments = 1
-                    elif keys_per_tile <= 6144:
+                        head_in_flight = head_size * (6 + kv_element_size) // 8
+                        if head_in_flight <= 128:
+                            num_segments = 1
+                        else:
+                            num_segments = 4
+            else:
+                avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
+                if avg_query_len <= 768:
+                    if keys_per_tile <= 6144:
                         num_segments = 8
                     else:
                         num_segments = 16
-            elif max_query_len <= 512:
-                num_segments = 4
-            else:
-                num_segments = 1
+                else:
+                    head_bytes = head_size * kv_element_size
+                    tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
+                    if tma_rest > 0:
+                        num_segments = 4
+                    else:
+                        head_in_flight = head_size * (6 + kv_element_size) // 8
+                        if head_in_flight <= 128:
+                            num_segments = 1
+                        else:
+                            num_segments = 4
+        elif max_query_len <= 512:
+            num_segments = 4
+        else:
+            num_segments = 1
     return num_segments

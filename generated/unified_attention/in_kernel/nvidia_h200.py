@@ -28,85 +28,109 @@ def num_segments(
     head_size = tl.cast(head_size, tl.int64)
     block_size = tl.cast(block_size, tl.int64)
     kv_element_size = tl.cast(kv_element_size, tl.int64)
-    idle_programs = 132 - 132 // tl.maximum(num_kv_heads, 1) * num_kv_heads
-    if idle_programs > 16:
+    if kv_element_size <= 0:
+        num_segments = 1
+    elif kv_element_size > 2:
+        num_segments = 1
+    elif head_size <= 63:
+        num_segments = 1
+    elif head_size > 256:
         num_segments = 1
     else:
-        head_bytes = head_size * kv_element_size
-        tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16
-        if tma_rest > 0:
+        queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
+        small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+        keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
+        if keys_per_tile <= 768:
             num_segments = 1
-        else:
-            queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
-            if queries_per_kv > 16:
-                num_segments = 1
-            elif kv_element_size <= 0:
-                num_segments = 1
-            elif kv_element_size > 2:
-                num_segments = 1
-            elif head_size <= 63:
-                num_segments = 1
-            elif head_size > 256:
-                num_segments = 1
-            else:
-                small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-                keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-                if keys_per_tile <= 768:
+        elif max_query_len <= 4:
+            cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+            wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
+            if wide_half_megabytes <= 192:
+                if cache_half_megabytes <= 0:
                     num_segments = 1
-                else:
-                    max_scores = max_query_len * max_seq_len
-                    if max_scores <= 6144:
-                        if keys_per_tile > 12_288:
-                            num_segments = 32
-                        elif max_seq_len <= 192:
-                            num_segments = 1
-                        elif head_size > 192:
-                            num_segments = 4
-                        else:
-                            cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                            if cache_half_megabytes <= 192:
-                                num_segments = 8
-                            else:
-                                num_segments = 1
+                elif keys_per_tile <= 6144:
+                    decode_programs = num_seqs * num_kv_heads
+                    if decode_programs > 192:
+                        num_segments = 1
+                    elif queries_per_kv <= 16:
+                        num_segments = 8
                     else:
-                        cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                        wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
-                        if wide_half_megabytes <= 6:
-                            avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                            if avg_query_len <= 12:
-                                if queries_per_kv > 6:
-                                    num_segments = 32
-                                else:
-                                    decode_programs = num_seqs * num_kv_heads
-                                    if decode_programs <= 48:
-                                        num_segments = 32
-                                    else:
-                                        num_segments = 1
-                            elif max_query_len <= 384:
-                                num_segments = 8
-                            else:
-                                num_segments = 1
-                        elif max_query_len <= 4:
-                            if head_size > 192:
-                                num_segments = 32
-                            else:
-                                decode_programs = num_seqs * num_kv_heads
-                                if decode_programs <= 32:
-                                    num_segments = 32
-                                else:
-                                    num_segments = 1
-                        elif keys_per_tile > 6144:
-                            num_segments = 16
-                        elif head_size > 128:
+                        num_segments = 4
+                elif keys_per_tile <= 262_144:
+                    if queries_per_kv <= 16:
+                        num_segments = 32
+                    else:
+                        num_segments = 16
+                elif head_size > 128:
+                    num_segments = 16
+                elif queries_per_kv <= 16:
+                    num_segments = 32
+                else:
+                    num_segments = 16
+            elif head_size <= 192:
+                fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
+                idle_programs = 132 - 132 // tl.maximum(num_kv_heads, 1) * num_kv_heads
+                head_bytes = head_size * kv_element_size
+                tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
+                decode_rest = tma_rest + fp8_rest + tl.maximum(idle_programs - 16, 0)
+                if decode_rest > 0:
+                    num_segments = 8
+                else:
+                    decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - tl.minimum(head_size - head_size // 64 * 64, 1)
+                    if decode_slots > 8:
+                        num_segments = 8
+                    elif queries_per_kv <= 16:
+                        num_segments = 1
+                    else:
+                        num_segments = 8
+            elif max_seq_len <= 6144:
+                if queries_per_kv <= 16:
+                    num_segments = 8
+                else:
+                    num_segments = 4
+            elif queries_per_kv <= 16:
+                num_segments = 32
+            else:
+                num_segments = 16
+        elif keys_per_tile > 6144:
+            num_segments = 16
+        else:
+            query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+            if query_tiles <= 1024:
+                avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
+                if avg_query_len <= 96:
+                    num_segments = 8
+                elif head_size <= 128:
+                    head_bytes = head_size * kv_element_size
+                    tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
+                    if tma_rest > 0:
+                        num_segments = 4
+                    else:
+                        head_in_flight = head_size * (6 + kv_element_size) // 8
+                        if head_in_flight <= 128:
                             num_segments = 1
                         else:
-                            query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-                            if query_tiles > 1024:
-                                num_segments = 1
-                            else:
-                                avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                                if avg_query_len <= 128:
-                                    num_segments = 8
-                                else:
-                                    num_segments = 1
+                            num_segments = 4
+                else:
+                    head_bytes = head_size * kv_element_size
+                    tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
+                    if tma_rest > 0:
+                        num_segments = 4
+                    else:
+                        head_in_flight = head_size * (6 + kv_element_size) // 8
+                        if head_in_flight <= 300:
+                            num_segments = 1
+                        else:
+                            num_segments = 4
+            else:
+                head_bytes = head_size * kv_element_size
+                tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
+                if tma_rest > 0:
+                    num_segments = 4
+                else:
+                    head_in_flight = head_size * (6 + kv_element_size) // 8
+                    if head_in_flight <= 128:
+                        num_segments = 1
+                    else:
+                        num_segments = 4
     return num_segments

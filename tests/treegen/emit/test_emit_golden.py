@@ -11,13 +11,12 @@ import os
 from pathlib import Path
 
 import pytest
-from treegen_builders import spec, write_spec
+from treegen_builders import guard, spec, write_spec
 
 from treegen.core.spec import Config, Spec
 from treegen.core.tree import Leaf, Split, Tree
 from treegen.emit.python import device_module, kernel_package, top_package
 from treegen.emit.triton import in_kernel_module, in_kernel_package
-from treegen.passes.guards import guard
 from treegen.passes.simplify import simplify
 from treegen.read.spec_file import read_spec
 

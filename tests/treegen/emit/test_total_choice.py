@@ -15,7 +15,7 @@ from hostile.run import check_modules
 from hostile.total import EXTREMES, features, points, wrong_choice
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
-from treegen_builders import DEVICE, REPOSITORY, Row, build, device_and_kernel, spec, write_project
+from treegen_builders import DEVICE, REPOSITORY, Row, build, device_and_kernel, guard, spec, write_project
 from treegen_strategies import any_integer, examples, expressions
 
 from generated import unified_attention
@@ -24,7 +24,7 @@ from treegen.core.errors import InputError
 from treegen.core.spec import Config, DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree
 from treegen.emit.python import device_module, kernel_package
-from treegen.passes.guards import UnprovableConstraint, guard
+from treegen.passes.bounds import UnprovableConstraint
 from treegen.read.spec_file import read_spec
 from treegen.review.compiled_trees import NO_DEVICE
 

@@ -301,9 +301,8 @@ def test_guards_that_the_tree_implies_already_are_left_out(tmp_path: Path) -> No
     shapes: list[Row] = [(5, 5, heads) for heads in (2, 4, 8, 30, 60, 100)]
     made = problem(tmp_path, shapes=shapes, times=lambda s: [1.0, 3.0, 2.0] if s[2] < 10 else [9.0, 3.0, 1.0])
     narrow, _, wide = sorted(made.configs)
-    assert guard_tree(made, fit_tree(made)) == Split(
-        "heads", 16, Leaf(narrow), Split("heads", 128, Leaf(wide), Leaf(made.kernel.fallback)), (8, 30)
-    )
+    fitted = Split("heads", 16, Leaf(narrow), Leaf(wide), (8, 30))
+    assert guard_tree(made, fit_tree(made)) == Split("heads", 128, fitted, Leaf(made.kernel.fallback))
 
 
 def test_two_devices_with_one_table_and_other_limits(tmp_path: Path) -> None:

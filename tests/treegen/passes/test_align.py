@@ -7,14 +7,13 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_builders import device_and_kernel
+from treegen_builders import device_and_kernel, guard
 from treegen_strategies import CONFIGS, FALLBACK, FEATURES, examples
 
 from treegen.core.expr import parse_comparison
 from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree, choose, size
 from treegen.passes.align import align
-from treegen.passes.guards import guard
 from treegen.passes.simplify import simplify
 
 NARROW, WIDE = CONFIGS[1], CONFIGS[4]  # blocks 16 and 128

@@ -5,21 +5,24 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_builders import device_and_kernel, error_of, line_of, write_project
+from treegen_builders import device_and_kernel, error_of, guard, line_of, timed_at_ends, write_project
 from treegen_builders import spec as spec_of
 from treegen_strategies import CONFIGS, FALLBACK, FEATURES, examples, near_thresholds, points, trees
 
 from treegen.build import build
 from treegen.core.expr import parse_comparison
-from treegen.core.problem import holds
+from treegen.core.problem import Problem, holds
 from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree, choose
 from treegen.emit.statements import Dialect, statements
-from treegen.passes.guards import UnprovableConstraint, bound_of, guard
+from treegen.passes.bounds import UnprovableConstraint, bound_of
+from treegen.passes.guards import guard_leaves
 from treegen.passes.simplify import simplify
+from treegen.passes.strip_guards import strip_guards
 from treegen.read.spec_file import read_spec
 
 CONSTRAINTS = [
@@ -251,3 +254,74 @@ def test_a_constraint_that_no_guard_can_express_is_named_with_its_line(tmp_path:
     message = error_of(build, read_spec(path))
     assert message.startswith(f"{path}:{line_of(path.read_text(), 'heads * rows')}: ")
     assert "ties heads and rows together; name the combination a derived feature" in message
+
+
+# What CONFIGS[0], with 3 warps, meets for any heads, and the others up to 300, 150, 100 and 75 heads.
+FEW_WARPS = "heads * (warps - 3) <= 300"
+COSTS = {"first": [9, 4, 0, 5, 5, 5], "second": [9, 6, 5, 5, 5, 0]}  # of FALLBACK and CONFIGS
+
+
+def _timed(parts: tuple[DeviceSpec, KernelSpec], scenarios: list[tuple[int, str]], text: str) -> Problem:
+    """Scenarios, each with its rows and what it costs by COSTS."""
+    device, kernel = parts[0], _with(parts[1], [text])
+    features = [[rows, 1, 1] for rows, _ in scenarios]
+    return dataclasses.replace(
+        timed_at_ends(kernel, device, dict.fromkeys(FEATURES, (0, 1))),
+        features=np.array(features),
+        configs=(FALLBACK, *CONFIGS),
+        cost=np.array([COSTS[name] for _, name in scenarios]) * 10**5,
+    )
+
+
+def test_beyond_a_bound_a_leaf_launches_its_best_config_without_bounds(
+    spec: tuple[DeviceSpec, KernelSpec],
+) -> None:
+    made = _timed(spec, [(1, "first"), (2, "first"), (9, "second")], FEW_WARPS)
+    free, of_16, of_128 = (Leaf(CONFIGS[i]) for i in (0, 1, 4))
+    tree = Split("rows", 5, of_16, of_128)
+    guarded = guard_leaves(tree, made)
+    assert guarded == Split("rows", 5, Split("heads", 300, of_16, free), Split("heads", 75, of_128, free))
+    assert guard_leaves(guarded, made) == guarded
+    assert strip_guards(guarded, made) == Split("rows", 5, of_16, of_128, (2, 9))
+
+
+def test_the_fallback_is_the_second_config_if_no_other_is_allowed_everywhere_or_better(
+    spec: tuple[DeviceSpec, KernelSpec],
+) -> None:
+    wide = Leaf(CONFIGS[4])
+    for text, end in (("heads * warps <= 700", 100), (FEW_WARPS, 75)):
+        made = _timed(spec, [(1, "first")], text)
+        made = dataclasses.replace(made, cost=made.cost * [0, 1, 1, 1, 1, 1])
+        assert guard_leaves(wide, made) == Split("heads", end, wide, Leaf(FALLBACK))
+
+
+def test_one_split_at_the_root_serves_leaves_whose_second_config_is_the_fallback(
+    spec: tuple[DeviceSpec, KernelSpec],
+) -> None:
+    made = _timed(spec, [(1, "first"), (9, "second")], "heads * warps <= 700")
+    tree = Split("rows", 5, Leaf(CONFIGS[1]), Leaf(CONFIGS[4]))
+    assert guard_leaves(tree, made) == Split("heads", 100, tree, Leaf(FALLBACK))
+
+
+@examples(150)
+@given(st.data(), trees(st.integers(-5, 130)), constraints, st.integers(0, 99))
+def test_with_second_configs_every_point_meets_every_constraint(
+    spec: tuple[DeviceSpec, KernelSpec], data: st.DataObject, tree: Tree, texts: list[str], seed: int
+) -> None:
+    device, kernel = spec[0], _with(spec[1], texts)
+    numbers = np.random.default_rng(seed)
+    made = dataclasses.replace(
+        timed_at_ends(kernel, device, dict.fromkeys(FEATURES, (0, 1))),
+        features=numbers.integers(-5, 130, (12, 3)),
+        configs=(FALLBACK, *CONFIGS),
+        cost=numbers.integers(0, 10**6, (12, 6)),
+    )
+    guarded = simplify(guard_leaves(tree, made))
+    near = st.fixed_dictionaries({n: st.sampled_from(near_thresholds(guarded, n)) for n in FEATURES})
+    for point in data.draw(st.lists(st.one_of(near, points), min_size=5, max_size=10)):
+        config = choose(guarded, point)
+        assert config == FALLBACK or _meets(kernel, device, config, point)
+    for row in made.features.tolist():  # guards at the root exclude no scenario
+        point = dict(zip(FEATURES, row, strict=True))
+        if _meets(kernel, device, choose(tree, point), point):
+            assert choose(guarded, point) == choose(tree, point)

@@ -12,7 +12,7 @@ from treegen_builders import REPOSITORY, SIDES, Row, problem
 from treegen_strategies import examples
 
 from treegen.core.problem import Problem
-from treegen.core.tree import Leaf, Split, Tree
+from treegen.core.tree import Leaf, Split, Tree, size
 from treegen.emit.python import device_module
 from treegen.fit.choice_costs import choice_costs_of
 from treegen.passes.guard_fixpoint import guard_tree
@@ -125,6 +125,7 @@ def test_the_committed_modules_get_the_same_guards_again(key: str) -> None:
     committed = read_module(path.read_text(), KERNEL, path, device.limits)
     made = build_problem(KERNEL, device, read_table(KERNEL.tables[key]))
     fitted = strip_guards(committed, made)
+    assert size(fitted) <= KERNEL.budget.max_leaves
     assert device_module(KERNEL, key, device.limits, guard_tree(made, fitted)) == path.read_text()
     found = keep(made, fitted, lambda: np.empty((0, len(made.cost)), dtype=np.int64), committed)
     assert _without_gaps(found.tree) == _without_gaps(fitted)

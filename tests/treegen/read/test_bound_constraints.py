@@ -12,6 +12,7 @@ from treegen_builders import (
     CONFIGS,
     device_and_kernel,
     error_of,
+    guard,
     line_of,
     problem,
     spec,
@@ -24,7 +25,6 @@ from treegen.core.expr import parse_comparison
 from treegen.core.problem import FORBIDDEN, holds
 from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree, choose, map_leaves
-from treegen.passes.guards import guard
 from treegen.passes.simplify import simplify
 from treegen.read.spec_file import read_spec
 

@@ -37,9 +37,9 @@ def test_guards_are_set_apart_from_fitted_splits(tmp_path: Path) -> None:
     assert fallback.config == measured.kernel.fallback
     found = _drawn(tree, measured)
     assert _lines(found.root) == [
-        " (query heads up to 1 or over 64)",
+        " (query heads up to 1 or over 64: PLAIN_B64_W4)",
         "  flat",
-        "    columns up to 8 (query heads over 9) -> 16: 2",
+        "    columns up to 8 (query heads over 9: PLAIN_B64_W4) -> 16: 2",
         "    columns over 8 -> 128: 1",
         "  rows over 1 -> 128: 6",
     ]

@@ -117,7 +117,7 @@ def test_it_draws_the_tree_with_counts_and_guards(page: _Reader) -> None:
     assert re.search(
         rf"cells up to \d+ ● PLAIN_B16_W2 {few} 1\.000x cells over \d+ ● PLAIN_B128_W8 {81 - few} ", text
     )
-    assert "Outside what was tuned (heads over" in text
+    assert "Outside what was tuned: heads over" in text
 
 
 def test_fitted_and_held_out_figures_are_labelled(page: _Reader) -> None:

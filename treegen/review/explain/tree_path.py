@@ -11,8 +11,9 @@ from treegen.core.errors import InputError
 from treegen.core.expr import names
 from treegen.core.problem import Problem
 from treegen.core.spec import Config, Constraint
-from treegen.core.tree import Leaf, Region, Split, Tree, halves, leaves
-from treegen.passes.guards import UnprovableConstraint, bound_of
+from treegen.core.tree import Region, Split, Tree, halves, leaves
+from treegen.passes.bounds import UnprovableConstraint, bound_of
+from treegen.passes.guards import outside_of
 from treegen.review.explain.completed_shape import raw_parts
 
 TRUSTED = "only as measured"
@@ -26,7 +27,7 @@ class PathStep:
     threshold: int
     value: int  # the shape's
     guards: tuple[str, ...] | None  # of a guard, the constraints that it guards, or TRUSTED; None if fitted
-    fell: bool  # whether this guard sent the shape to the fallback
+    fell: bool  # whether the shape is beyond this guard's bound
 
     @property
     def answer(self) -> bool:
@@ -43,7 +44,7 @@ class TreePath:
 
     @property
     def fell(self) -> bool:
-        """Return whether a guard sent the shape to the fallback."""
+        """Return whether the shape is beyond a guard's bound."""
         return any(step.fell for step in self.steps)
 
 
@@ -79,17 +80,10 @@ def _is_low(split: Split, problem: Problem) -> np.ndarray:
 
 
 def _guarded_side(split: Split, problem: Problem, is_low: np.ndarray) -> Tree | None:
-    """The side of a guard that launches the fallback; None for a fitted split. As in `strip_guards`.
-
-    is_low: [scenarios that reach the split].
-    """
-    fallback = Leaf(problem.kernel.fallback)
+    """The side of a guard beyond its bound; None for a fitted split. is_low: [scenarios that reach it]."""
     known = split.feature in problem.names
-    if split.low == fallback and not (known and is_low.any()):
-        return split.low
-    if split.high == fallback and not (known and (~is_low).any()):
-        return split.high
-    return None
+    below, above = known and bool(is_low.any()), known and bool((~is_low).any())
+    return outside_of(split, below, above, problem)
 
 
 def _guards(split: Split, guarded: Tree, problem: Problem) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ def path_row(step: PathStep, kernel: KernelSpec) -> list[str]:
 def region_line(explanation: Explanation) -> str:
     region = region_words(explanation.path.region, explanation.tuned.kernel)
     if explanation.path.fell:
-        return f"so a guard launches the fallback for {region}"
+        return f"so a guard launches this config for {region}"
     return f"so this leaf serves {region}"
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from treegen.core.problem import Problem
 from treegen.core.spec import Config
 from treegen.core.tree import Leaf, Split, Tree, depth, halves, size
+from treegen.passes.guards import outside_of
 from treegen.review.words import bounds_words, region_words
 
 Ints = npt.NDArray[np.int64]
@@ -29,7 +30,7 @@ class DrawnNode:
     """One side of a split: either a leaf, or the low and the high side of the next split."""
 
     words: str  # the side in words; empty for the root
-    guards: tuple[str, ...]  # shapes that go to the fallback right here, in words; no scenario is among them
+    guards: tuple[str, ...]  # shapes beyond guards right here, and what they get; no scenario is among them
     leaf: DrawnLeaf | None
     sides: tuple[DrawnNode, ...] = ()
 
@@ -59,20 +60,19 @@ def drawn_tree(tree: Tree, problem: Problem, cost: Ints) -> DrawnTree:
 
 
 def _node(tree: Tree, words: str, problem: Problem, rows: Ints, cost: Ints) -> DrawnNode:
-    bounds: dict[str, list[str]] = {}
+    bounds: dict[tuple[str, str], list[str]] = {}  # by feature, and by the config that is launched beyond
     while isinstance(tree, Split):
         low, high = _sides(tree, problem, rows)
-        guarded = [
-            side for side in (low, high) if side[0] == Leaf(problem.kernel.fallback) and not len(side[2])
-        ]
-        if len(guarded) != 1:
+        outside = outside_of(tree, len(low[2]) > 0, len(high[2]) > 0, problem)
+        if outside is None:
             break
-        is_low = guarded[0] is low
+        is_low = outside is tree.low
         least, greatest = (None, tree.threshold) if is_low else (tree.threshold + 1, None)
         bound = bounds_words(tree.feature, least, greatest, problem.kernel)
-        bounds.setdefault(problem.kernel.words.get(tree.feature, tree.feature), []).append(bound)
+        word = problem.kernel.words.get(tree.feature, tree.feature)
+        bounds.setdefault((word, problem.kernel.constant_name(outside.config)), []).append(bound)
         tree, _, rows = high if is_low else low
-    guards = tuple(f"{word} {' or '.join(parts)}" for word, parts in bounds.items())
+    guards = tuple(f"{word} {' or '.join(parts)}: {name}" for (word, name), parts in bounds.items())
     if isinstance(tree, Leaf):
         return DrawnNode(words, guards, DrawnLeaf(tree.config, cost[rows]))
     sides = (_node(side, text, problem, at, cost) for side, text, at in _sides(tree, problem, rows))

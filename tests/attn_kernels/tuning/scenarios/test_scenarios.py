@@ -24,6 +24,7 @@ from attn_kernels.tuning.scenarios.scenario import (
 )
 from attn_kernels.tuning.scenarios.serving import (
     DENSITY,
+    JUDGING_SHAPES,
     OPTION_SHAPES,
     SETS,
     SHAPES,
@@ -120,9 +121,10 @@ def test_digest_sees_every_change_but_order() -> None:
 @pytest.mark.parametrize(
     ("name", "golden"),
     [
-        ("serving", "7a22a097396c"),
+        ("serving", "fea12d0f1105"),
         ("untuned", "7fd10fc197b4"),
-        ("untuned_options", "5c9482b823a0"),
+        ("untuned_options", "2a1c18a0b46a"),
+        ("other_heads", "1bc9cb10e144"),
         ("quick", "51c0fbabc23b"),
         ("tiny", "6723f8ba7c1e"),
     ],
@@ -277,7 +279,9 @@ def test_untuned_quick_and_tiny_cover_what_they_say() -> None:
     assert set(shapes) == set(SHAPES) and min(shapes.values()) >= 3
     assert all({scenario.batch.kind for scenario in some} == set(KINDS) for some in (untuned, quick, tiny))
     of_options = SETS["untuned_options"](0)
-    assert len(of_options) == 30 and {shape_of(s.batch) for s in of_options} == set(OPTION_SHAPES)
+    assert len(of_options) == 48
+    assert {shape_of(s.batch) for s in of_options} == {*OPTION_SHAPES, *JUDGING_SHAPES}
+    assert Counter(shape_of(s.batch) for s in SETS["other_heads"](0)) == JUDGING_SHAPES
     assert len({shape_of(scenario.batch) for scenario in quick}) == 2
     assert all(scenario.batch.num_kv_tokens <= 80 for scenario in tiny)
     assert {scenario.batch.block_size for scenario in tiny} == {16}
