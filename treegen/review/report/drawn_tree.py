@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,7 +60,7 @@ def drawn_tree(tree: Tree, problem: Problem, cost: Ints) -> DrawnTree:
 
 
 def _node(tree: Tree, words: str, problem: Problem, rows: Ints, cost: Ints) -> DrawnNode:
-    bounds: dict[tuple[str, str], list[str]] = {}  # by feature, and by the config that is launched beyond
+    bounds: dict[str, dict[str, list[str]]] = {}  # by the config that is launched beyond, and by feature
     while isinstance(tree, Split):
         low, high = _sides(tree, problem, rows)
         outside = outside_of(tree, len(low[2]) > 0, len(high[2]) > 0, problem)
@@ -70,13 +70,19 @@ def _node(tree: Tree, words: str, problem: Problem, rows: Ints, cost: Ints) -> D
         least, greatest = (None, tree.threshold) if is_low else (tree.threshold + 1, None)
         bound = bounds_words(tree.feature, least, greatest, problem.kernel)
         word = problem.kernel.words.get(tree.feature, tree.feature)
-        bounds.setdefault((word, problem.kernel.constant_name(outside.config)), []).append(bound)
+        of_config = bounds.setdefault(problem.kernel.constant_name(outside.config), {})
+        of_config.setdefault(word, []).append(bound)
         tree, _, rows = high if is_low else low
-    guards = tuple(f"{word} {' or '.join(parts)}: {name}" for (word, name), parts in bounds.items())
+    guards = tuple(f"{_guarded(of_config)}: {name}" for name, of_config in bounds.items())
     if isinstance(tree, Leaf):
         return DrawnNode(words, guards, DrawnLeaf(tree.config, cost[rows]))
     sides = (_node(side, text, problem, at, cost) for side, text, at in _sides(tree, problem, rows))
     return DrawnNode(words, guards, None, tuple(sides))
+
+
+def _guarded(bounds: Mapping[str, Sequence[str]]) -> str:
+    """Bounds in words, by feature."""
+    return "; ".join(f"{word} {' or '.join(parts)}" for word, parts in bounds.items())
 
 
 def _sides(split: Split, problem: Problem, rows: Ints) -> list[tuple[Tree, str, Ints]]:
