@@ -19,7 +19,7 @@ from treegen.fit.interpolation import DENSE
 from treegen.fit.search import quick_tree, search_tree
 from treegen.fit.split_pruning import prune_splits
 from treegen.passes.align import align
-from treegen.passes.bounds import UnprovableConstraint
+from treegen.passes.bounds import refuse_unprovable
 from treegen.passes.guard_fixpoint import guard_tree
 from treegen.passes.guards import guard_leaves
 from treegen.passes.simplify import simplify
@@ -49,10 +49,7 @@ def build(
         for problem in problems:
             _refuse_jump(problem, lock)
     trees = None if fresh else previous
-    try:
-        heuristics = tuple(compile_heuristic(problem, trees, lock) for problem in problems)
-    except UnprovableConstraint as error:
-        raise InputError(spec.path, str(error), line=error.line) from None
+    heuristics = tuple(compile_heuristic(problem, trees, lock) for problem in problems)
     modules = emit_modules(heuristics)
     files = emit_package(spec, heuristics, modules)
     return Build(heuristics, {**files, LOCK: lock_text(spec, heuristics, modules, lock)})
@@ -67,14 +64,17 @@ def _refuse_jump(problem: Problem, lock: Lock) -> None:
 
 
 def read_problems(spec: Spec) -> list[Problem]:
-    """One problem per kernel and device of the spec."""
+    """One problem per kernel and device of the spec. Raises InputError."""
     folders = {folder for kernel in spec.kernels.values() for folder in kernel.tables.values()}
     tables = {folder: read_table(folder) for folder in sorted(folders)}
-    return [
+    problems = [
         spec_problem(kernel, spec.devices[device], tables[folder])
         for kernel in spec.kernels.values()
         for device, folder in kernel.tables.items()
     ]
+    for problem in problems:
+        refuse_unprovable(problem, spec.path)
+    return problems
 
 
 def compile_heuristic(problem: Problem, previous: Path | None, lock: Lock) -> DeviceHeuristic:

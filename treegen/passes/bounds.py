@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from treegen.core import expr
-from treegen.core.problem import holds
+from treegen.core.errors import InputError
+from treegen.core.problem import Problem, holds
 from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec
 from treegen.core.tree import Region
 
@@ -28,6 +30,15 @@ class Bound:
     feature: str
     least: int | None
     greatest: int | None
+
+
+def refuse_unprovable(problem: Problem, spec: Path) -> None:
+    """Raise InputError, which names the line of the spec, if no bounds express a constraint for a config."""
+    try:
+        for config in problem.configs:
+            bounds_of(config, problem.kernel, problem.device)
+    except UnprovableConstraint as error:
+        raise InputError(spec, str(error), line=error.line) from None
 
 
 def bounds_of(config: Config, kernel: KernelSpec, device: DeviceSpec) -> list[Bound] | None:

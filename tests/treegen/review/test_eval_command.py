@@ -324,3 +324,8 @@ def test_the_command_quotes_what_a_shell_would_split() -> None:
         "treegen eval --spec 'my spec.yaml' --kernel scale --device nvidia_h100 --folds 5 --repeats 1 "
         "--against 'a b' --against c --out 'out\\n'"
     )
+
+
+def test_a_constraint_that_no_guard_can_express(tmp_path: Path, refusal: Refuse) -> None:
+    path = write_project(tmp_path, spec(constraints=["block >= heads * rows"]))
+    assert "ties heads and rows together" in refusal(tmp_path, "eval", "--spec", path)

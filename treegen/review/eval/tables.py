@@ -13,6 +13,7 @@ from treegen.core.spec import KernelSpec, Spec
 from treegen.core.table import Cells, Table
 from treegen.crossval.evaluate import FOLDS, REPEATS
 from treegen.fit.significance import copies
+from treegen.passes.bounds import refuse_unprovable
 from treegen.read.build_problem import build_problem, spec_problem
 from treegen.read.spec_file import find_spec, read_spec
 from treegen.read.table_file import read_table
@@ -68,6 +69,7 @@ def read_tables(settings: EvalSettings) -> list[EvalTable]:
     eval_tables = []
     for kernel, device in selected:
         problem = spec_problem(kernel, spec.devices[device], tables[kernel.tables[device]])
+        refuse_unprovable(problem, spec.path)
         if (distinct := int(copies(problem.features).max()) + 1) < settings.folds:
             what = f"has {distinct} different scenarios, fewer than {settings.folds} folds"
             raise InputError(problem.table.folder, what)
