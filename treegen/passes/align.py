@@ -18,7 +18,7 @@ def align(tree: Tree, kernel: KernelSpec, device: DeviceSpec) -> Tree:
     configs = dict.fromkeys(leaf.config for leaf, _ in leaves(tree))
     try:
         return _aligned(tree, {config: bounds_of(config, kernel, device) or () for config in configs})
-    except UnprovableConstraint:  # `guard` raises it again where a module is made
+    except UnprovableConstraint:  # `guard_leaves` raises it again
         return tree
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from treegen.core import expr
@@ -83,8 +84,18 @@ def bound_of(constraint: Constraint, config: Config, device: DeviceSpec) -> Boun
     else:
         raise UnprovableConstraint(constraint, f"is not provably monotone in {feature}")
 
+    return _bound_on(feature, left, right, "=" in constraint.operator, rising)
+
+
+@lru_cache(maxsize=4096)  # many configs share a bound, and every fit asks for the same ones
+def _bound_on(
+    feature: str, left: expr.Expression, right: expr.Expression, or_equal: bool, rising: bool
+) -> Bound | None:
+    """The values of the one feature of two expressions for which left is less than right, or equal."""
+
     def meets(value: int) -> bool:
-        return holds(constraint, {**known, feature: value})
+        lesser, greater = (expr.evaluate(side, {feature: value}) for side in (left, right))
+        return lesser < greater or (or_equal and lesser == greater)
 
     if rising:
         least = _first(meets)

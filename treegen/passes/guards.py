@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from treegen.core.expr import names
 from treegen.core.problem import UNIT, Problem, with_untimed_penalty
-from treegen.core.spec import Config
+from treegen.core.spec import Config, Constraint
 from treegen.core.tree import Leaf, Region, Split, Tree, halves, leaves, map_leaves
-from treegen.passes.bounds import Bound, bounds_of, implies, strictest
+from treegen.passes.bounds import Bound, UnprovableConstraint, bound_of, bounds_of, implies, strictest
 
 Rows = npt.NDArray[np.int64]
 
@@ -40,7 +41,7 @@ def guard_leaves(tree: Tree, problem: Problem, *, measured_only: bool = False) -
     fallback = problem.kernel.fallback
     all_bounds = strictest(bound for leaf in guards for bound in leaf.bounds)
     others = {bound.feature for leaf in guards if leaf.second != fallback for bound in leaf.bounds}
-    ranges = measured_ranges(problem)
+    ranges = measured_ranges(problem, problem.names)
     at_root = [
         bound
         for bound in all_bounds
@@ -84,7 +85,8 @@ def _guarded_leaves(tree: Tree, problem: Problem, measured_only: bool) -> Iterat
             needed = [bound for bound in strictest(found) if not implies(region, bound)]
             yield GuardedLeaf(tree.config, needed, second)
 
-    return visit(tree, trusted_ranges(problem), np.arange(len(problem.cost)))
+    trusted = measured_ranges(problem, kernel.trusted_as_measured)
+    return visit(tree, trusted, np.arange(len(problem.cost)))
 
 
 def outside_of(split: Split, below: bool, above: bool, problem: Problem) -> Leaf | None:
@@ -103,36 +105,45 @@ def outside_of(split: Split, below: bool, above: bool, problem: Problem) -> Leaf
     ):
         if isinstance(side, Split) or reached:
             continue
-        if side == fallback or _ends(split, inside, is_upper, problem):
+        if side == fallback or ending(split, inside, is_upper, problem):
             return side
     return None
 
 
-def _ends(split: Split, inside: Tree, is_upper: bool, problem: Problem) -> bool:
-    """Return whether a bound of a config of one side ends at a split's threshold."""
-    for leaf, _ in leaves(inside):
-        for bound in bounds_of(leaf.config, problem.kernel, problem.device) or ():
-            end = bound.greatest if is_upper else None if bound.least is None else bound.least - 1
-            if bound.feature == split.feature and end == split.threshold:
-                return True
-    return False
+def ending(split: Split, inside: Tree, is_upper: bool, problem: Problem) -> list[Constraint]:
+    """The constraints that allow a config of one side exactly up to (or from just above) the threshold."""
+    configs = dict.fromkeys(leaf.config for leaf, _ in leaves(inside))
+    return [
+        constraint
+        for constraint in problem.kernel.constraints
+        if any(_ends(constraint, config, split, is_upper, problem) for config in configs)
+    ]
+
+
+def _ends(constraint: Constraint, config: Config, split: Split, is_upper: bool, problem: Problem) -> bool:
+    if config == problem.kernel.fallback or not constraint.binds(config):
+        return False
+    if split.feature not in names(constraint.left) | names(constraint.right):
+        return False
+    try:
+        bound = bound_of(constraint, config, problem.device)
+    except UnprovableConstraint:
+        return False
+    if bound is None:
+        return False
+    return split.threshold == bound.greatest if is_upper else split.threshold + 1 == bound.least
 
 
 def guard_trust(tree: Tree, problem: Problem) -> Tree:
     """Launch the fallback beyond the measured values of each feature in `trusted_as_measured`."""
-    bounds = [Bound(name, *ends) for name, ends in trusted_ranges(problem).items()]
+    trusted = measured_ranges(problem, problem.kernel.trusted_as_measured)
+    bounds = [Bound(name, *ends) for name, ends in trusted.items()]
     return _fence(tree, bounds, Leaf(problem.kernel.fallback))
 
 
-def trusted_ranges(problem: Problem) -> dict[str, tuple[int, int]]:
-    """The measured ranges of the features in `trusted_as_measured`."""
-    trusted = problem.kernel.trusted_as_measured
-    return {name: ends for name, ends in measured_ranges(problem).items() if name in trusted}
-
-
-def measured_ranges(problem: Problem) -> dict[str, tuple[int, int]]:
-    """The least and the greatest measured value of each feature."""
-    columns = {name: problem.column(name) for name in problem.names}
+def measured_ranges(problem: Problem, features: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """The least and the greatest measured value of those features that the table holds."""
+    columns = {name: problem.column(name) for name in features if name in problem.names}
     return {name: (int(column.min()), int(column.max())) for name, column in columns.items()}
 
 

@@ -1,8 +1,8 @@
 """What treegen prints, letter by letter.
 
-After an intended change of the output, write the new files with
     UPDATE_GOLDEN=1 python -m pytest tests/treegen/emit/test_emit_golden.py
-and read the difference in git before committing it.
+
+writes the new files after an intended change of the output. Read the difference in git before committing it.
 """
 
 from __future__ import annotations

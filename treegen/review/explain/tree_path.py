@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from treegen.core.errors import InputError
-from treegen.core.expr import names
 from treegen.core.problem import Problem
-from treegen.core.spec import Config, Constraint
-from treegen.core.tree import Region, Split, Tree, halves, leaves
-from treegen.passes.bounds import UnprovableConstraint, bound_of
-from treegen.passes.guards import outside_of
+from treegen.core.spec import Config
+from treegen.core.tree import Region, Split, Tree, halves
+from treegen.passes.guards import ending, outside_of
 from treegen.review.explain.completed_shape import raw_parts
 
 TRUSTED = "only as measured"
@@ -89,26 +87,6 @@ def _guarded_side(split: Split, problem: Problem, is_low: np.ndarray) -> Tree | 
 def _guards(split: Split, guarded: Tree, problem: Problem) -> tuple[str, ...]:
     """The constraints that end at the threshold for a config behind the guard, and TRUSTED."""
     inside, is_upper = (split.low, True) if guarded is split.high else (split.high, False)
-    configs = dict.fromkeys(leaf.config for leaf, _ in leaves(inside))
-    constraints = (
-        constraint.text
-        for constraint in problem.kernel.constraints
-        if any(_ends(constraint, config, split, is_upper, problem) for config in configs)
-    )
+    constraints = (constraint.text for constraint in ending(split, inside, is_upper, problem))
     trusted = [TRUSTED] if split.feature in problem.kernel.trusted_as_measured else []
     return (*trusted, *constraints)
-
-
-def _ends(constraint: Constraint, config: Config, split: Split, is_upper: bool, problem: Problem) -> bool:
-    """Return whether a constraint allows a config exactly up to (or from just above) a split's threshold."""
-    if config == problem.kernel.fallback or not constraint.binds(config):
-        return False
-    if split.feature not in names(constraint.left) | names(constraint.right):
-        return False
-    try:
-        bound = bound_of(constraint, config, problem.device)
-    except UnprovableConstraint:
-        return False
-    if bound is None:
-        return False
-    return split.threshold == bound.greatest if is_upper else split.threshold + 1 == bound.least

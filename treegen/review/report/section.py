@@ -91,7 +91,6 @@ class PageSection:
 
     anchor: str
     study: ModuleStudy  # for figures that are shown as they are
-    fallback: ConfigChip
     leaf_row: Callable[[DrawnLeaf], LeafRow]
     largest_leaf: int  # scenarios
     launched: tuple[LeafRow, ...]
@@ -114,7 +113,6 @@ def section(study: ModuleStudy, styles: Styles, place: int) -> PageSection:
     return PageSection(
         anchor=f"{problem.kernel.name}-{problem.device.key}",
         study=study,
-        fallback=_chip(problem.kernel.fallback, study, styles),
         leaf_row=lambda leaf: _leaf_row(leaf, study, styles),
         largest_leaf=max(len(leaf.cost) for leaf in study.tree.all_leaves()),
         launched=_launched(study, styles),
