@@ -21,7 +21,7 @@ from attn_kernels.kernels.hopper_device import (
     send,
     thread_barrier,
 )
-from attn_kernels.kernels.hopper_repeats import count_repeats, ticket_to_repeat
+from attn_kernels.kernels.hopper_repeats import comes_second, count_repeats, ticket_to_repeat, visited_tile
 
 BLOCK_M = gl.constexpr(schedule.BLOCK_M)
 
@@ -116,7 +116,7 @@ def produce_prompts(
     HEAD_SIZE: gl.constexpr,
     PAGE_SIZE: gl.constexpr,
 ):
-    """The copying warp. A stage holds the keys of one tile and the values of the tile before.
+    """The copying warp. A stage holds the keys of one tile and the values of the tile visited before.
 
     The warpgroups multiply both at the same time, so one barrier announces them and one frees them. fp8
     values arrive in a ring of their own, ``raw_ring``, and ``convert_values`` brings them to the stages.
@@ -148,24 +148,28 @@ def produce_prompts(
         send(mail, number, block)
         hidden = first_key(block, window)
         num_tiles = block.num_tiles - hidden // TILE_SIZE
+        second = comes_second(hidden, v_smem[0].dtype)
         first_box = hidden // BOX
         row_ptr = block_table_ptr + seq.to(gl.int64) * stride_table
         k_heads = (k_desc, k_tail, k_page_rows, block.kv_head * k_head_rows, block.kv_head * k_head_columns)
         v_heads = (v_desc, v_tail, v_page_rows, block.kv_head * v_head_rows, block.kv_head * v_head_columns)
         last_box = (block.first_limit + block.num_queries - 1) // BOX
         boxes = (first_box, last_box)
-        tile = block.num_tiles - 1
+        last = block.num_tiles - 1
         # Two calls, because Triton takes two names of one tuple for one variable of the loop.
-        pages = load_pages(row_ptr, tile, first_box, last_box, PAGE_SIZE, BOX, BOXES)
-        v_pages = load_pages(row_ptr, tile, first_box, last_box, PAGE_SIZE, BOX, BOXES)
+        pages = load_pages(row_ptr, last, first_box, last_box, PAGE_SIZE, BOX, BOXES)
+        v_pages = load_pages(row_ptr, last, first_box, last_box, PAGE_SIZE, BOX, BOXES)
         for i in range(num_tiles + 1):
+            tile = visited_tile(i, last, second)
+            v_tile = visited_tile(i - 1, last, second)
+            next_tile = visited_tile(i + 1, last, second)
             with_keys = i < num_tiles
             with_values = i > 0
             if raw_ring is not None:  # noqa: SIM102  # the compiler knows it
                 if with_values:
                     at, v_barrier = wait_for_stage(raw_ring, base - number + i - 1)
                     mbarrier.expect(v_barrier, TILE_BYTES)
-                    copy_heads(v_heads, raw_v, at, v_barrier, v_pages, tile + 1, boxes, PAGE_SIZE)
+                    copy_heads(v_heads, raw_v, at, v_barrier, v_pages, v_tile, boxes, PAGE_SIZE)
             stage, barrier = wait_for_stage(ring, base + i)
             if raw_ring is not None:
                 mbarrier.expect(barrier, TILE_BYTES, pred=with_keys)
@@ -177,11 +181,10 @@ def produce_prompts(
                 copy_heads(k_heads, k_smem, stage, barrier, pages, tile, boxes, PAGE_SIZE)
             if raw_ring is None:  # noqa: SIM102
                 if with_values:
-                    copy_heads(v_heads, v_smem, stage, barrier, v_pages, tile + 1, boxes, PAGE_SIZE)
-            tile -= 1
+                    copy_heads(v_heads, v_smem, stage, barrier, v_pages, v_tile, boxes, PAGE_SIZE)
             v_pages = pages
             # Loaded while the next stage is not free yet.
-            pages = load_pages(row_ptr, tile, first_box, last_box, PAGE_SIZE, BOX, BOXES)
+            pages = load_pages(row_ptr, next_tile, first_box, last_box, PAGE_SIZE, BOX, BOXES)
         base += num_tiles + 1
         number += 1
         ticket = next_ticket

@@ -3,10 +3,11 @@
 The programs share the Q-Blocks of ``schedule``, longest first. A Q-Block's 128 rows are consecutive query
 tokens of one sequence times the query heads that share one KV head; a warpgroup computes 64 of them. It
 multiplies the values of a tile while it computes the softmax of the next (FlashAttention-3, arXiv 2407.08608,
-section 3.2). The tiles run from the last, which holds the diagonal, to the first.
+section 3.2). The tiles run from the last, which holds the diagonal, to the first. In fp16, the first comes
+second.
 
-In bf16, a row's maximum stays as it is after the tiles that hold its nearest keys (``hopper_repeats``). So
-the other tiles compute no maximum, and rescale no sums.
+Only the tiles that hold a row's nearest keys compute its maximum, and the first tile in fp16
+(``hopper_repeats``). The other tiles compute no maximum, and rescale no sums.
 
 fp8 keys are multiplied as they are. A query is then a sum of two fp8 numbers, which is exact, or one.
 """
@@ -33,7 +34,7 @@ from attn_kernels.kernels.hopper_device import (
     weigh,
     zero_rows,
 )
-from attn_kernels.kernels.hopper_repeats import note_large
+from attn_kernels.kernels.hopper_repeats import comes_second, note_large, visited_tile
 from attn_kernels.kernels.hopper_rows import load_queries, split_queries, store_output
 
 
@@ -119,7 +120,6 @@ def consume_prompts(
     STAGES: gl.constexpr = full.shape[0]
     TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
     CHUNKS: gl.constexpr = len(v_smem)
-    KEEP_MAX: gl.constexpr = dtype == gl.bfloat16
     score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE_SIZE, 32 if FP8 else 16])
     first_acc_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, v_smem[0].shape[2], 16])
     weight_layout: gl.constexpr = gl.DotOperandLayout(0, first_acc_layout, 2)
@@ -156,19 +156,21 @@ def consume_prompts(
         slopes = 0.0  # without ALiBi
         if scoring.slopes_ptr is not None:
             slopes = gl.load(scoring.slopes_ptr + first_head + block_rows % HEADS) * LOG2_E
-        start = (num_tiles - 1) * TILE_SIZE
-        num_masked = num_tiles - (first_limit + 1) // TILE_SIZE
-        # The tiles that hold the rows' last keys; their maximum is computed.
-        num_exact = num_tiles - first_limit // TILE_SIZE
-        hidden = num_tiles * 0  # keys of the first tile before any window
-        left = num_tiles
+        last = num_tiles - 1
+        start = last * TILE_SIZE
+        # Tiles from ``whole`` on are not seen by all rows, and neither are those before ``cut``.
+        whole = (first_limit + 1) // TILE_SIZE
+        hidden = num_tiles * 0  # keys before any window
+        cut = num_tiles * 0
         if window is not None:
-            # Tiles from ``left`` on hold keys before the window of some row.
             last_limit = first_limit + num_queries - 1
-            left = num_tiles - gl.maximum(last_limit - window + TILE_SIZE, 0) // TILE_SIZE
+            cut = gl.maximum(last_limit - window + TILE_SIZE, 0) // TILE_SIZE
             hidden = gl.maximum(first_limit - window + 1, 0)
-            num_tiles -= hidden // TILE_SIZE
-            hidden %= TILE_SIZE
+        second = comes_second(hidden, dtype)
+        # The tiles that hold the rows' last keys, and the second; their maximum is computed.
+        num_exact = num_tiles - first_limit // TILE_SIZE + second
+        num_tiles -= hidden // TILE_SIZE
+        hidden %= TILE_SIZE
         accs = ()
         for chunk in gl.static_range(CHUNKS):
             accs = accs + (zero_products(v_smem[chunk].shape[2]),)  # type: ignore[assignment]  # noqa: RUF005
@@ -197,27 +199,19 @@ def consume_prompts(
             for chunk in gl.static_range(CHUNKS):
                 zero_rows(v_smem[chunk], stage, first_valid, stop_valid)
 
-        if not KEEP_MAX or exact > 0:
-            num_exact = num_tiles
-        num_exact = gl.minimum(num_exact, num_tiles)
+        num_exact = gl.where(exact > 0, num_tiles, gl.minimum(num_exact, num_tiles))
         smems = (q_smem, ring)
-        block = (base, start, scoring, product_factor, factor, slopes, row_limit)
+        tiles = (base, last, second, whole, cut)
+        block = (scoring, product_factor, factor, slopes, row_limit)
         state = (p, accs, row_sum, row_max, rescale)
         for i in range(1, num_exact):
-            masked = i < num_masked
-            if window is not None:
-                masked = masked | (i >= left)
-            state = next_tile(i, state, masked, True, smems, block, GROUP, TERMS, HEAD_SIZE)
+            state = next_tile(i, state, tiles, True, smems, block, GROUP, TERMS, HEAD_SIZE)
         p, accs, row_sum, row_max, rescale = state
         accs = rescale_chunks(accs, rescale)
-        if KEEP_MAX:
-            state = (p, accs, row_sum, row_max, rescale)
-            for i in range(num_exact, num_tiles):
-                masked = None
-                if window is not None:
-                    masked = i >= left
-                state = next_tile(i, state, masked, False, smems, block, GROUP, TERMS, HEAD_SIZE)
-            p, accs, row_sum, row_max, rescale = state
+        state = (p, accs, row_sum, row_max, rescale)
+        for i in range(num_exact, num_tiles):
+            state = next_tile(i, state, tiles, False, smems, block, GROUP, TERMS, HEAD_SIZE)
+        p, accs, row_sum, row_max, rescale = state
 
         stage = (base + num_tiles) % STAGES
         if window is not None:  # noqa: SIM102  # the compiler knows it, unlike ``hidden``
@@ -229,9 +223,8 @@ def consume_prompts(
             acc = warpgroup_mma(p, v_smem[chunk].index(stage), accs[chunk], is_async=True)
             products = products + (acc,)  # type: ignore[assignment]  # noqa: RUF005
         total = gl.sum(row_sum, 1)
-        if KEEP_MAX:  # noqa: SIM102  # the compiler knows it
-            if exact == 0:
-                noted = note_large(repeats, GROUP, noted, ticket, total)
+        if exact == 0:
+            noted = note_large(repeats, GROUP, noted, ticket, total, dtype)
         if scoring.sinks_ptr is not None:
             sinks = gl.load(scoring.sinks_ptr + first_head + block_rows % HEADS).to(gl.float32) * LOG2_E
             total += gl.convert_layout(exp2(sinks - row_max), total.type.layout)
@@ -254,7 +247,7 @@ def consume_prompts(
 def next_tile(
     i,
     state,
-    masked,
+    tiles,
     EXACT: gl.constexpr,
     smems,
     block,
@@ -262,21 +255,23 @@ def next_tile(
     TERMS: gl.constexpr,
     HEAD_SIZE: gl.constexpr,
 ):
-    """Compute the weights of tile ``i`` from the last, while the values of the tile before are multiplied.
+    """Compute the weights of visit ``i`` to a tile, while the values of the visit before are multiplied.
 
-    masked: whether some row does not see all keys; None for no. EXACT: whether the maximum may grow.
+    EXACT: whether the maximum may grow.
     """
     p, accs, row_sum, row_max, rescale = state
     q_smem, ring = smems
     k_smem, v_smem, full, empty = ring
-    base, start, scoring, product_factor, factor, slopes, row_limit = block
+    base, last, second, whole, cut = tiles
+    scoring, product_factor, factor, slopes, row_limit = block
     STAGES: gl.constexpr = full.shape[0]
     CHUNKS: gl.constexpr = len(v_smem)
     FP8: gl.constexpr = k_smem[0].dtype == gl.float8e4nv
     TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
     weight_layout: gl.constexpr = p.type.layout
     PER_ROW: gl.constexpr = FP8 and scoring.slopes_ptr is None and scoring.cap is None
-    start -= i * TILE_SIZE
+    tile = visited_tile(i, last, second)
+    start = tile * TILE_SIZE
     index = base + i
     stage = index % STAGES
     scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, HEAD_SIZE)
@@ -287,8 +282,8 @@ def next_tile(
         products = products + (acc,)  # type: ignore[assignment]  # noqa: RUF005
     scores = warpgroup_mma_wait(CHUNKS, [scores])
     scores = add_bias(scores, scoring, product_factor, slopes, row_limit, start, FP8)
-    if masked is not None:  # noqa: SIM102  # the compiler knows it
-        if masked:
+    if EXACT or scoring.window is not None:  # noqa: SIM102  # the compiler knows it
+        if (tile >= whole) | (tile < cut):
             scores = mask_scores(scores, row_limit, start, scoring.window)
     if EXACT:
         weights, rescale, row_max = softmax_step(scores, row_max, factor, PER_ROW)

@@ -1,12 +1,14 @@
 """Q-Blocks of the Hopper kernel that are computed twice, because a row's weights grew too large.
 
-A row's weights are relative to the maximum of its first tiles, which hold the keys nearest to the diagonal.
-The other tiles compute no maximum. FlashDecoding++ (arXiv 2311.01282, section 3) does so with a fixed number.
+A row's weights are relative to the maximum of a few tiles, which hold the keys nearest to the diagonal. The
+other tiles compute no maximum. FlashDecoding++ (arXiv 2311.01282, section 3) does so with a fixed number.
 
-A row's sum may grow to 2^64, because bf16 has the exponents of float32. If it is larger, the warpgroup notes
-the Q-Block's ticket. The copying warp sends these Q-Blocks again when no other tickets are left. After the
-first such ticket, all Q-Blocks of the program compute the maximum of every tile. In fp16, all Q-Blocks do,
-because weights overflow at 2^16, and a sequence's first token may have such a score (arXiv 2309.17453).
+A row's sum may grow to 2^64 in bf16, which has the exponents of float32, and to 2^15 in fp16. If it is
+larger, the warpgroup notes the Q-Block's ticket. The copying warp sends these Q-Blocks again when no other
+tickets are left. After the first such ticket, all Q-Blocks of the program compute the maximum of every tile.
+
+In many models, the first tokens of a sequence have scores far above the others (attention sinks, arXiv
+2309.17453). They would make weights of fp16 too large, so the first tile computes the maximum there, too.
 """
 
 from triton.experimental import gluon
@@ -14,7 +16,6 @@ from triton.experimental.gluon import language as gl
 
 from attn_kernels.kernels import hopper_limits
 
-LARGEST_SUM = gl.constexpr(2.0**64)  # of a row's weights
 LINE = gl.constexpr(1 + hopper_limits.MAX_REPEATS)  # a warpgroup's count and its tickets
 
 
@@ -29,8 +30,24 @@ def allocate_repeats():
 
 
 @gluon.jit
-def note_large(repeats, GROUP: gl.constexpr, count, ticket, row_sums):
+def comes_second(hidden, dtype: gl.constexpr):
+    """1 if a Q-Block's first tile is visited second; its first ``hidden`` keys are before all windows."""
+    second = hidden * 0
+    if dtype == gl.float16:
+        second = gl.where(hidden == 0, 1, 0)
+    return second
+
+
+@gluon.jit
+def visited_tile(visit, last, second):
+    """The tile of a visit: from tile ``last`` on downwards, but tile 0 second if ``second`` is 1."""
+    return gl.where((visit == 1) & (second == 1), 0, last - visit + gl.where(visit > 0, second, 0))
+
+
+@gluon.jit
+def note_large(repeats, GROUP: gl.constexpr, count, ticket, row_sums, dtype: gl.constexpr):
     """Note the ticket if a row's sum is too large; return the warpgroup's count of noted tickets."""
+    LARGEST_SUM: gl.constexpr = 2.0**64 if dtype == gl.bfloat16 else 2.0**15
     if gl.max(row_sums, 0) > LARGEST_SUM:
         layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
         count += 1

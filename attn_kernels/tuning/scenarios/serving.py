@@ -66,6 +66,14 @@ OPTION_SHAPES: dict[Shape, int] = {
     Shape(HeadLayout(32, 8, 128), scores=ScoreOptions(window=4 * K)): 16,  # Mistral
     Shape(HeadLayout(16, 8, 256), scores=ScoreOptions(window=4 * K, softcap=50.0)): 16,  # Gemma-2-9B
 }
+# Shapes of one KV head, of which `serving` has further decodes. A sequence is then one program, or as many as its
+# segments, so their best number depends on two lengths.
+ONE_KV_HEAD_SHAPES: dict[Shape, int] = {
+    Shape(HeadLayout(16, 1, 192)): 36,
+    Shape(HeadLayout(16, 1, 192), cache_dtype=FP8): 12,
+    Shape(HeadLayout(8, 1, 128), cache_dtype=FP8): 12,
+}
+DECODING = {"decode": 0.4, "decode_even": 0.4, "spec": 0.2}  # shares of their kinds
 # Shapes that only judge: pages that TMA cannot read, and heads that do not suit 16 rows or 132 programs.
 JUDGING_SHAPES: dict[Shape, int] = {
     Shape(HeadLayout(32, 8, 128), block_size=1): 32,  # SGLang's default
@@ -293,9 +301,14 @@ def _options(seed: int) -> tuple[Scenario, ...]:
     return draw("options", seed, sum(shapes.values()), shapes)
 
 
+def one_kv_head(seed: int) -> tuple[Scenario, ...]:
+    """60 scenarios of few programs, the last part of `serving`."""
+    return draw("one_kv_head", seed, sum(ONE_KV_HEAD_SHAPES.values()), ONE_KV_HEAD_SHAPES, DECODING)
+
+
 def serving(seed: int) -> tuple[Scenario, ...]:
-    """1,316 scenarios of 24 shapes; the shipped tables measure those of seed 0."""
-    return (*common(seed), *options(seed))
+    """1,376 scenarios of 24 shapes; the shipped tables measure those of seed 0."""
+    return (*common(seed), *options(seed), *one_kv_head(seed))
 
 
 def untuned(seed: int) -> tuple[Scenario, ...]:

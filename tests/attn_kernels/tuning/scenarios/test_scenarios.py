@@ -25,6 +25,7 @@ from attn_kernels.tuning.scenarios.scenario import (
 from attn_kernels.tuning.scenarios.serving import (
     DENSITY,
     JUDGING_SHAPES,
+    ONE_KV_HEAD_SHAPES,
     OPTION_SHAPES,
     SETS,
     SHAPES,
@@ -34,6 +35,7 @@ from attn_kernels.tuning.scenarios.serving import (
     apportioned,
     common,
     is_held_out,
+    one_kv_head,
     options,
 )
 
@@ -121,7 +123,7 @@ def test_digest_sees_every_change_but_order() -> None:
 @pytest.mark.parametrize(
     ("name", "golden"),
     [
-        ("serving", "fea12d0f1105"),
+        ("serving", "9c180c74e957"),
         ("untuned", "7fd10fc197b4"),
         ("untuned_options", "2a1c18a0b46a"),
         ("other_heads", "1bc9cb10e144"),
@@ -232,7 +234,7 @@ def test_serving_covers_every_kind_in_every_shape(seed: int) -> None:
 @few_seeds
 def test_options_cover_head_sizes_fp8_caches_and_windows(seed: int) -> None:
     scenarios = options(seed)
-    assert SETS["serving"](seed) == (*common(seed), *scenarios)
+    assert SETS["serving"](seed) == (*common(seed), *scenarios, *one_kv_head(seed))
     shapes = Counter(shape_of(scenario.batch) for scenario in scenarios)
     assert shapes == OPTION_SHAPES and not OPTION_SHAPES.keys() & SHAPES.keys()
     assert len(scenarios) == 236
@@ -244,6 +246,16 @@ def test_options_cover_head_sizes_fp8_caches_and_windows(seed: int) -> None:
     assert min(kinds[shape, prompts] for shape in shapes for prompts in (False, True)) >= 4
     windows = [s.batch for s in (*scenarios, *SETS["untuned_options"](seed)) if s.batch.scores.window]
     assert all(batch.max_seq_len > batch.scores.window for batch in windows)
+
+
+@given(seed=st.integers(0, 10**6))
+@few_seeds
+def test_one_kv_head_adds_decodes_and_drafts(seed: int) -> None:
+    scenarios = one_kv_head(seed)
+    assert Counter(shape_of(scenario.batch) for scenario in scenarios) == ONE_KV_HEAD_SHAPES
+    assert {scenario.batch.layout.num_kv_heads for scenario in scenarios} == {1}
+    kinds = Counter(scenario.batch.kind for scenario in scenarios)
+    assert kinds["decode"] > 3 * kinds["spec"] > 0 == kinds["prefill"] + kinds["chunk"] + kinds["mixed"]
 
 
 def drawn_kind(scenario: Scenario) -> str:
