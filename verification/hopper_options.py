@@ -91,7 +91,7 @@ def scale_of(features: LaunchFeatures, number: int) -> float:
 
     Beside sinks, it would leave heads almost no weight; fp8 queries lose digits of large scores.
     """
-    largest = 4.0 if features.sinks else 64.0 if features.fp8 else 256.0
+    largest = 4.0 if features.sinks else 16.0 if features.fp8 else 256.0
     return (1.0, 4.0, largest)[number % 3]
 
 

@@ -252,28 +252,52 @@ def join_fragments(
     """The softmax state of a Q-Block from the fragments of the programs ``first .. last`` of its head.
 
     They are joined in the order of the programs, whichever finished last, so every launch gives the same
-    sums. The first program began the Q-Block; all others continued it.
+    sums. The first program began the Q-Block; all others continued it. A few fragments are loaded at a time,
+    because a load takes as long as the products of a tile.
     """
     layout: gl.constexpr = offsets.type.layout
     partial_ptr, max_ptr, sum_ptr = fragments[1], fragments[2], fragments[3]
-    begun = first + gl.num_programs(0)
-    largest = gl.load(max_ptr + begun * ROWS + rows, cache_modifier=".cg")
-    for program in range(first + num_kv_heads, last + 1, num_kv_heads):
-        largest = gl.maximum(largest, gl.load(max_ptr + program * ROWS + rows, cache_modifier=".cg"))
+    TOGETHER: gl.constexpr = max(1, 128 // (PARTS * ROWS))
+    largest = gl.full([ROWS], -1e30, gl.float32, rows.type.layout)
     row_sum = largest * 0.0
     accs = ()
-    for part in gl.static_range(PARTS):
-        acc = gl.zeros([COLUMNS, ROWS], gl.float32, layout)
-        for program in range(first, last + 1, num_kv_heads):
-            fragment = gl.where(program == first, begun, program)
-            weight = exp2(gl.load(max_ptr + fragment * ROWS + rows, cache_modifier=".cg") - largest)
-            if part == 0:
-                row_sum += weight * gl.load(sum_ptr + fragment * ROWS + rows, cache_modifier=".cg")
-            place = (fragment * PARTS + part).to(gl.int64) * (COLUMNS * ROWS)
-            more = gl.load(partial_ptr + place + offsets, cache_modifier=".cg")
-            acc += more * weight[None, :]
-        accs = accs + (acc,)  # type: ignore[assignment]  # noqa: RUF005
+    for _ in gl.static_range(PARTS):
+        accs = accs + (gl.zeros([COLUMNS, ROWS], gl.float32, layout),)  # type: ignore[assignment]  # noqa: RUF005
+    for start in range(first, last + 1, TOGETHER * num_kv_heads):
+        maxima = ()
+        sums = ()
+        partials = ()
+        for i in gl.static_range(TOGETHER):
+            program = gl.minimum(start + i * num_kv_heads, last)
+            fragment = gl.where(program == first, first + gl.num_programs(0), program)
+            maxima = maxima + (gl.load(max_ptr + fragment * ROWS + rows, cache_modifier=".cg"),)  # type: ignore[assignment]  # noqa: RUF005
+            sums = sums + (gl.load(sum_ptr + fragment * ROWS + rows, cache_modifier=".cg"),)  # type: ignore[assignment]  # noqa: RUF005
+            for part in gl.static_range(PARTS):
+                place = (fragment * PARTS + part).to(gl.int64) * (COLUMNS * ROWS)
+                partials = partials + (gl.load(partial_ptr + place + offsets, cache_modifier=".cg"),)  # type: ignore[assignment]  # noqa: RUF005
+        before = largest
+        for i in gl.static_range(TOGETHER):
+            largest = gl.maximum(largest, maxima[i])
+        rescale = exp2(before - largest)
+        row_sum *= rescale
+        accs = rescale_columns(accs, rescale)
+        for i in gl.static_range(TOGETHER):
+            weight = gl.where(start + i * num_kv_heads <= last, exp2(maxima[i] - largest), 0.0)
+            row_sum += weight * sums[i]
+            joined = ()
+            for part in gl.static_range(PARTS):
+                joined = joined + (accs[part] + partials[i * PARTS + part] * weight[None, :],)  # type: ignore[assignment]  # noqa: RUF005
+            accs = joined
     return accs, largest, row_sum
+
+
+@gluon.jit
+def rescale_columns(accs, factor):
+    """Multiply each column of all parts by its factor."""
+    rescaled = ()
+    for part in gl.static_range(len(accs)):
+        rescaled = rescaled + (accs[part] * factor[None, :],)  # type: ignore[assignment]  # noqa: RUF005
+    return rescaled
 
 
 @gluon.jit

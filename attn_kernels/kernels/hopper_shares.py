@@ -13,6 +13,8 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from attn_kernels.kernels.hopper_device import COLUMNS, UNIT, copy_tile, load_pages, send, view_memory
 
+LENGTH = gl.constexpr(128)  # sequences that are searched at a time
+
 
 @gluon.jit
 def clear_slots(smem):
@@ -34,14 +36,13 @@ def share_of_program(cu_tiles_ptr, num_seqs, num_kv_heads):
     share = (total + groups - 1) // groups
     start = group * share
     end = gl.where(group < groups, gl.minimum(start + share, total), start)
-    low = start * 0
-    high = low + num_seqs
-    while high - low > 1:
-        middle = (low + high) // 2
-        before = gl.load(cu_tiles_ptr + middle) <= start
-        low = gl.where(before, middle, low)
-        high = gl.where(before, high, middle)
-    return gl.program_id(0) % num_kv_heads, start, end, share, low
+    layout: gl.constexpr = gl.BlockedLayout([LENGTH // 32], [32], [1], [0])
+    seq = start * 0 - 1
+    for first in range(0, num_seqs, LENGTH):
+        seqs = first + gl.arange(0, LENGTH, layout)
+        first_tiles = gl.load(cu_tiles_ptr + seqs, mask=seqs < num_seqs, other=total + 1)
+        seq += gl.sum((first_tiles <= start).to(gl.int32), 0)
+    return gl.program_id(0) % num_kv_heads, start, end, share, seq
 
 
 @gluon.jit
@@ -73,7 +74,6 @@ def windowed_share(batch, window, BLOCK_Q: gl.constexpr, TILE_SIZE: gl.constexpr
 
     The schedule cannot count these tiles, because layers of one plan have different windows.
     """
-    LENGTH: gl.constexpr = 128  # sequences at a time
     _, num_seqs, num_kv_heads, _, _ = batch
     layout: gl.constexpr = gl.BlockedLayout([LENGTH // 32], [32], [1], [0])
     offsets = gl.arange(0, LENGTH, layout)

@@ -16,7 +16,7 @@ import torch
 from attn_kernels.measure.batches import Batch, prefill
 from attn_kernels.measure.checking import check, expect
 from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise, plan_for, rotation
-from attn_kernels.measure.timing import Timed, prepare, time_together
+from attn_kernels.measure.timing import Launch, Timed, prepare, time_together
 from benchmarks.common import environment
 
 K = 1024
@@ -58,8 +58,8 @@ def add_loud_key(tensors: BatchTensors, place: float, above: float) -> None:
 
 def prepare_case(
     batch: Batch, case: tuple[float, float] | None, device: torch.device
-) -> tuple[Timed, BatchTensors]:
-    """Launch a case, check its output and capture it; the graph needs the tensors.
+) -> tuple[Timed, list[Launch]]:
+    """Launch a case, check its output and capture it; keep the launches, whose tensors the graph needs.
 
     Raises:
         RuntimeError: the output is wrong.
@@ -73,7 +73,7 @@ def prepare_case(
     verdict = check(tensors.sets[0].out, expected)
     if not verdict.ok:
         raise RuntimeError(f"{batch}: {verdict}")
-    return prepare(launches, device), tensors
+    return prepare(launches, device), launches
 
 
 def main() -> None:
