@@ -47,8 +47,10 @@ def choose(
         return SERIES_M0_T0_W0_S0
     prompt_context = max(0, 2 * num_prompt_kv_tokens - num_prompt_tokens) // max(1, 2 * num_prompts)
     prompt_scores = num_prompt_tokens * prompt_context * num_query_heads
+    decode_keys = num_decode_kv_tokens * num_kv_heads
+    prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
+    prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
     if prompt_scores <= 134_217_728:
-        decode_keys = num_decode_kv_tokens * num_kv_heads
         decodes_per_prompts = 2048 * decode_keys // (prompt_scores if prompt_scores > 1 else 1)
         if decodes_per_prompts <= 1:
             return WHOLE_M0_T0_W0_S0
@@ -58,39 +60,29 @@ def choose(
                 return WHOLE_M0_T0_W0_S0
             if decode_programs <= 5:
                 return SERIES_M0_T0_W0_S0
-            prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
-            prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
             if prompt_keys_per_tile <= 65_536:
                 return POD_M128_T64_W4_S3_K128
             return SERIES_M0_T0_W0_S0
         else:
             if head_size <= 96:
-                prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
-                prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
                 if prompt_keys_per_tile <= 65_536:
                     return POD_M128_T64_W4_S3_K128
                 return SERIES_M0_T0_W0_S0
             else:
-                prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
                 if prompt_tiles <= 192:
                     return WHOLE_M0_T0_W0_S0
-                prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
                 if prompt_keys_per_tile <= 65_536:
                     return POD_M128_T64_W4_S3_K64
                 return SERIES_M0_T0_W0_S0
     else:
-        prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
         if prompt_tiles <= 384:
-            prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
             if prompt_keys_per_tile <= 65_536:
                 return POD_M128_T64_W4_S3_K64
             return SERIES_M0_T0_W0_S0
         else:
-            decode_keys = num_decode_kv_tokens * num_kv_heads
             prompts_per_decodes = prompt_scores // max(1, 8 * decode_keys)
             if prompts_per_decodes > 384:
                 return SERIES_M0_T0_W0_S0
-            prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
             if prompt_keys_per_tile <= 65_536:
                 return POD_M128_T64_W4_S3_K128
             return SERIES_M0_T0_W0_S0

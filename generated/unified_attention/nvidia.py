@@ -10,8 +10,8 @@ QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, n
 SEGMENTED_M16_T32_N8_W4_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M16_T32_N32_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=32, num_warps=2, num_stages=3)
 SEGMENTED_M16_T64_N4_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
-SEGMENTED_M16_T64_N16_W4_S2 = Config("segmented", block_m=16, tile_size=64, num_segments=16, num_warps=4, num_stages=2)
 SEGMENTED_M16_T64_N32_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=32, num_warps=4, num_stages=3)
+SEGMENTED_M32_T32_N16_W4_S3 = Config("segmented", block_m=32, tile_size=32, num_segments=16, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N4_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N8_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N16_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
@@ -41,118 +41,73 @@ def choose(
         return QBLOCK_M64_T32_W4_S2
     if head_size > 256:
         return QBLOCK_M64_T32_W4_S2
+    queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
+    small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+    keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
+    avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
     if head_size <= 128:
-        queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
-        small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-        keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
-        if keys_per_tile <= 1536:
-            if max_query_len <= 1:
-                if keys_per_tile <= 32:
-                    return SPLIT_M64_T32_W4_S3
-                if max_seq_len <= 128:
-                    return SPLIT_M64_T128_W4_S2
+        if max_query_len <= 1:
+            if keys_per_tile <= 48:
+                return SPLIT_M64_T32_W4_S3
+            if max_seq_len <= 128:
+                return SPLIT_M64_T128_W4_S2
+            avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
+            if avg_seq_len <= 384:
+                if keys_per_tile <= 768:
+                    return SPLIT_M64_T64_W4_S3
+                if queries_per_kv <= 16:
+                    return SEGMENTED_M16_T32_N8_W4_S3
+                return SEGMENTED_M64_T64_N4_W4_S3
+            else:
                 cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
                 wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
-                if wide_half_megabytes <= 0:
-                    if keys_per_tile <= 384:
-                        return SPLIT_M64_T64_W4_S3
-                    if queries_per_kv <= 16:
-                        return SEGMENTED_M16_T64_N4_W4_S3
-                    return SEGMENTED_M64_T64_N4_W4_S3
-                else:
+                if keys_per_tile <= 4096:
                     if keys_per_tile <= 1024:
-                        if max_seq_len <= 1024:
+                        if wide_half_megabytes <= 192:
                             return SPLIT_M64_T64_W4_S3
                         return QBLOCK_M64_T64_W4_S3
                     else:
                         if queries_per_kv <= 16:
                             return SEGMENTED_M16_T64_N4_W4_S3
                         return SEGMENTED_M64_T64_N4_W4_S3
-            else:
-                if keys_per_tile <= 384:
-                    cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                    if cache_half_megabytes <= 4:
-                        if keys_per_tile <= 9:
-                            return QBLOCK_M64_T32_W4_S2
-                        return QBLOCK_M64_T64_W4_S3
-                    else:
-                        if kv_element_size <= 1:
-                            return QBLOCK_M64_T64_W4_S2
-                        return QBLOCK_M64_T64_W4_S3
                 else:
-                    avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
-                    if avg_query_len > 512:
-                        return QBLOCK_M64_T64_W4_S3
-                    query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-                    if query_tiles <= 3072:
-                        return SEGMENTED_M64_T64_N4_W4_S3
-                    return QBLOCK_M64_T64_W4_S3
-        else:
-            max_scores = max_query_len * max_seq_len
-            if max_scores <= 256:
-                return SPLIT_M64_T128_W4_S2
-            if keys_per_tile <= 6144:
-                avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
-                if avg_query_len <= 1:
-                    cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                    if cache_half_megabytes <= 24:
-                        if max_seq_len <= 512:
-                            return SEGMENTED_M64_T64_N8_W4_S3
+                    if max_seq_len <= 6144:
                         if queries_per_kv <= 16:
                             return SEGMENTED_M16_T32_N32_W2_S3
-                        return SEGMENTED_M64_T64_N4_W4_S3
-                    else:
-                        wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
-                        if wide_half_megabytes > 384:
-                            return SEGMENTED_M64_T64_N4_W4_S3
-                        if queries_per_kv <= 16:
-                            return SEGMENTED_M16_T64_N4_W4_S3
-                        return SEGMENTED_M64_T64_N4_W4_S3
-                else:
-                    cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                    if cache_half_megabytes <= 1024:
                         return SEGMENTED_M64_T64_N8_W4_S3
-                    return SEGMENTED_M64_T64_N4_W4_S3
-            else:
-                if max_query_len > 5:
-                    return SEGMENTED_M64_T64_N16_W4_S3
-                cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
-                if wide_half_megabytes <= 48:
-                    if max_scores <= 6144:
-                        if queries_per_kv <= 16:
-                            return SEGMENTED_M16_T32_N32_W2_S3
-                        return SEGMENTED_M64_T64_N16_W4_S3
                     else:
+                        if wide_half_megabytes > 192:
+                            return SEGMENTED_M64_T64_N16_W4_S3
                         if queries_per_kv <= 16:
                             return SEGMENTED_M16_T64_N32_W4_S3
                         return SEGMENTED_M64_T64_N16_W4_S3
-                else:
-                    avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
-                    if avg_seq_len > 6144:
-                        return SEGMENTED_M64_T64_N16_W4_S3
-                    if queries_per_kv <= 16:
-                        return SEGMENTED_M16_T64_N32_W4_S3
-                    return SEGMENTED_M64_T64_N16_W4_S3
-    else:
-        max_scores = max_query_len * max_seq_len
-        if max_scores <= 12_288:
-            queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
-            small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-            keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
-            if keys_per_tile <= 384:
-                if queries_per_kv <= 16:
-                    return QBLOCK_M16_T32_W4_S3
-                return QBLOCK_M64_T32_W4_S2
-            else:
-                if queries_per_kv <= 16:
-                    return SEGMENTED_M16_T32_N8_W4_S3
-                return QBLOCK_M64_T32_W4_S2
         else:
-            avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
-            if avg_query_len > 24:
-                return QBLOCK_M64_T32_W4_S2
-            queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
+            if keys_per_tile <= 512:
+                if kv_element_size <= 1:
+                    return QBLOCK_M64_T64_W4_S2
+                return QBLOCK_M64_T64_W4_S3
+            else:
+                if avg_query_len <= 384:
+                    if keys_per_tile > 6144:
+                        return SEGMENTED_M64_T64_N16_W4_S3
+                    if keys_per_tile <= 1536:
+                        return SEGMENTED_M64_T64_N4_W4_S3
+                    return SEGMENTED_M64_T64_N8_W4_S3
+                else:
+                    query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+                    if query_tiles <= 1024:
+                        return SEGMENTED_M64_T64_N4_W4_S3
+                    return QBLOCK_M64_T64_W4_S3
+    else:
+        if avg_query_len > 32:
+            return QBLOCK_M64_T32_W4_S2
+        if keys_per_tile <= 384:
             if queries_per_kv <= 16:
-                return SEGMENTED_M16_T64_N16_W4_S2
+                return QBLOCK_M16_T32_W4_S3
+            return QBLOCK_M64_T32_W4_S2
+        else:
+            if queries_per_kv <= 16:
+                return SEGMENTED_M16_T32_N8_W4_S3
+            if queries_per_kv <= 32:
+                return SEGMENTED_M32_T32_N16_W4_S3
             return PREFIX_PREFILL_M16_T64_W4_S2

@@ -250,12 +250,7 @@ def to_python(expression: Expression, outer: int = 0) -> str:
 
     The max or min of two names or literals is a conditional: a call takes as long as a whole small tree.
     """
-    return _printed(expression, outer, _python_conditional)
-
-
-def to_python_in_calls(expression: Expression, outer: int = 0) -> str:
-    """As `to_python`, but with calls of max and min: older modules are printed so, and are still read."""
-    return _printed(expression, outer, _python_call)
+    return _printed(expression, outer, _python_text)
 
 
 _Printer = Callable[[Expression, int], str]
@@ -284,18 +279,14 @@ def _call_text(function: str, arguments: tuple[Expression, ...], text: _Printer)
     return f"{function}({', '.join(text(argument, 0) for argument in arguments)})"
 
 
-def _python_call(function: str, arguments: tuple[Expression, ...], text: _Printer) -> str:
-    if function == "next_power_of_2":
-        return f"(1 << max(0, {text(arguments[0], 1)} - 1).bit_length())"
-    return _call_text(function, arguments, text)
-
-
-def _python_conditional(function: str, arguments: tuple[Expression, ...], text: _Printer) -> str:
+def _python_text(function: str, arguments: tuple[Expression, ...], text: _Printer) -> str:
     match function, arguments:
         case "max" | "min", (Number() | Name() as first, Number() | Name() as second):
             one, other = text(first, 0), text(second, 0)
             return f"({other} if {other} {'>' if function == 'max' else '<'} {one} else {one})"
-    return _python_call(function, arguments, text)
+        case "next_power_of_2", (only,):
+            return f"(1 << max(0, {text(only, 1)} - 1).bit_length())"
+    return _call_text(function, arguments, text)
 
 
 def number(value: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from treegen.core import expr
 from treegen.core.spec import FALLBACK_DEVICE, Config, DeviceSpec, KernelSpec
@@ -12,16 +12,9 @@ from treegen.emit.statements import Dialect, statements
 
 
 def device_module(
-    kernel: KernelSpec,
-    device_key: str,
-    limits: Mapping[str, int],
-    tree: Tree,
-    expression: Callable[[expr.Expression], str] = expr.to_python,
+    kernel: KernelSpec, device_key: str, limits: Mapping[str, int], tree: Tree, *, once: bool = True
 ) -> str:
-    """The module of one device: config constants and `choose`.
-
-    expression: prints the expression of a derived feature.
-    """
+    """The module of one device: config constants and `choose`. once: as in `Dialect`."""
     configs = sorted({leaf.config for leaf, _ in leaves(tree)})
     derived = {name: expr.substitute(known, limits) for name, known in kernel.derived.items()}
 
@@ -35,7 +28,7 @@ def device_module(
             kernel=kernel,
             device=device_key,
             constants=[(kernel.constant_name(config), config) for config in configs],
-            lines=statements(tree, derived, Dialect(leaf, expression)),
+            lines=statements(tree, derived, Dialect(leaf, once=once)),
         )
     )
 

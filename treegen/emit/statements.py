@@ -23,20 +23,22 @@ class Dialect:
     leaf: Callable[[Config], str]  # the statement of a leaf
     expression: Callable[[expr.Expression], str] = expr.to_python  # the expression of a derived feature
     returns: bool = True  # whether a leaf's statement leaves the function
+    once: bool = True  # whether what both sides of a split need is computed before it, not on each side
 
 
 def statements(tree: Tree, derived: Mapping[str, expr.Expression], dialect: Dialect) -> list[Line]:
     """If-else statements, each way through which ends with the statement of the leaf that it reaches.
 
-    A derived feature is computed just before the first split that needs it. Of a split, a side that is a
-    leaf is printed first. If leaves return, no else follows it; otherwise an elif follows where possible.
+    A derived feature is computed before the first split that needs it, or before one whose both sides do.
+    Of a split, a side that is a leaf is printed first. If leaves return, no else follows it; otherwise an
+    elif follows where possible.
     """
 
     def emit(node: Tree, indent: int, in_scope: frozenset[str], keyword: str = "if") -> Iterator[Line]:
         if isinstance(node, Leaf):
             yield Line(indent, dialect.leaf(node.config))
             return
-        for name in _needed(node.feature, derived, in_scope):
+        for name in _needed(node, derived, in_scope, dialect):
             yield Line(indent, f"{name} = {dialect.expression(derived[name])}")
             in_scope |= {name}
         low_first = isinstance(node.low, Leaf) or not isinstance(node.high, Leaf)
@@ -46,7 +48,7 @@ def statements(tree: Tree, derived: Mapping[str, expr.Expression], dialect: Dial
         yield from emit(first, indent + 1, in_scope)
         if isinstance(first, Leaf) and dialect.returns:
             yield from emit(second, indent, in_scope)
-        elif not dialect.returns and _is_split_alone(second, derived, in_scope):
+        elif not dialect.returns and _is_split_alone(second, derived, in_scope, dialect):
             yield from emit(second, indent, in_scope, "elif")
         else:
             yield Line(indent, "else:")
@@ -55,13 +57,17 @@ def statements(tree: Tree, derived: Mapping[str, expr.Expression], dialect: Dial
     return list(emit(tree, 0, frozenset()))
 
 
-def _is_split_alone(tree: Tree, derived: Mapping[str, expr.Expression], in_scope: frozenset[str]) -> bool:
+def _is_split_alone(
+    tree: Tree, derived: Mapping[str, expr.Expression], in_scope: frozenset[str], dialect: Dialect
+) -> bool:
     """Return whether the tree is printed as an `if`, with nothing to compute before it."""
-    return isinstance(tree, Split) and not _needed(tree.feature, derived, in_scope)
+    return isinstance(tree, Split) and not _needed(tree, derived, in_scope, dialect)
 
 
-def _needed(name: str, derived: Mapping[str, expr.Expression], in_scope: frozenset[str]) -> list[str]:
-    """The derived features that must be computed before `name` can be used, in order."""
+def _needed(
+    split: Split, derived: Mapping[str, expr.Expression], in_scope: frozenset[str], dialect: Dialect
+) -> list[str]:
+    """The derived features to compute before a split, in order: its own, and those of both its sides."""
     order: dict[str, None] = {}
 
     def visit(part: str) -> None:
@@ -70,5 +76,24 @@ def _needed(name: str, derived: Mapping[str, expr.Expression], in_scope: frozens
                 visit(inner)
             order[part] = None
 
-    visit(name)
+    visit(split.feature)
+    if dialect.once:
+        low, high = (_uses(side, derived) for side in (split.low, split.high))
+        for name in low:
+            if name in high:
+                visit(name)
     return list(order)
+
+
+def _uses(tree: Tree, derived: Mapping[str, expr.Expression]) -> dict[str, None]:
+    """The derived features on which a tree's splits depend, those of the low side first."""
+    found: dict[str, None] = {}
+    if isinstance(tree, Split):
+        pending = [tree.feature]
+        while pending:
+            name = pending.pop()
+            if name in derived and name not in found:
+                found[name] = None
+                pending += sorted(expr.names(derived[name]))
+        found |= _uses(tree.low, derived) | _uses(tree.high, derived)
+    return found

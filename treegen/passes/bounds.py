@@ -133,3 +133,25 @@ def implies(region: Region, bound: Bound) -> bool:
     least, greatest = region.get(bound.feature, (None, None))
     above = bound.least is None or (least is not None and least >= bound.least)
     return above and (bound.greatest is None or (greatest is not None and greatest <= bound.greatest))
+
+
+def excludes(region: Region, bound: Bound) -> bool:
+    """Return whether a bound holds nowhere in a region."""
+    least, greatest = region.get(bound.feature, (None, None))
+    below = bound.least is not None and greatest is not None and greatest < bound.least
+    return below or (bound.greatest is not None and least is not None and least > bound.greatest)
+
+
+def divided(region: Region, bound: Bound) -> tuple[Region | None, Region, Region | None]:
+    """The parts of a region below, within and above a bound; None for an end that the bound does not have."""
+    least, greatest = region.get(bound.feature, (None, None))
+    below = above = None
+    if bound.least is not None:
+        top = bound.least - 1 if greatest is None else min(greatest, bound.least - 1)
+        below = {**region, bound.feature: (least, top)}
+        least = bound.least if least is None else max(least, bound.least)
+    if bound.greatest is not None:
+        bottom = bound.greatest + 1 if least is None else max(least, bound.greatest + 1)
+        above = {**region, bound.feature: (bottom, greatest)}
+        greatest = bound.greatest if greatest is None else min(greatest, bound.greatest)
+    return below, {**region, bound.feature: (least, greatest)}, above

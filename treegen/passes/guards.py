@@ -1,4 +1,4 @@
-"""Pass: make every constraint hold at every integer point, by splits that lead to a config without bounds."""
+"""Pass: make every constraint hold at every integer point, by splits that lead to other configs."""
 
 from __future__ import annotations
 
@@ -12,88 +12,148 @@ from treegen.core.expr import names
 from treegen.core.problem import UNIT, Problem, with_untimed_penalty
 from treegen.core.spec import Config, Constraint
 from treegen.core.tree import Leaf, Region, Split, Tree, halves, leaves, map_leaves
-from treegen.passes.bounds import Bound, UnprovableConstraint, bound_of, bounds_of, implies, strictest
+from treegen.passes.bounds import (
+    Bound,
+    UnprovableConstraint,
+    bound_of,
+    bounds_of,
+    divided,
+    excludes,
+    implies,
+    strictest,
+)
 
 Rows = npt.NDArray[np.int64]
 
+_PRICE = 0.1  # how much faster a config must be for each guard that it needs beyond a bound
+
 
 @dataclass(frozen=True)
-class GuardedLeaf:
-    """A leaf's config, the bounds that its place in the tree leaves open, and the config beyond them."""
+class Guard:
+    """A bound of a config, and what is launched below and above it; None for an end that it does not have."""
 
-    config: Config
-    bounds: list[Bound]
-    second: Config
+    bound: Bound
+    below: Tree | None
+    above: Tree | None
+
+    def around(self, tree: Tree) -> Tree:
+        """The tree within the bound."""
+        if self.above is not None and self.bound.greatest is not None:
+            tree = Split(self.bound.feature, self.bound.greatest, tree, self.above)
+        if self.below is not None and self.bound.least is not None:
+            tree = Split(self.bound.feature, self.bound.least - 1, self.below, tree)
+        return tree
 
 
 def guard_leaves(tree: Tree, problem: Problem, *, measured_only: bool = False) -> Tree:
-    """Launch each leaf's config where it meets every constraint, and the leaf's second config elsewhere.
+    """Launch each leaf's config where it meets every constraint, and the leaf's next config elsewhere.
 
-    The second config is the best in the leaf's scenarios among those that meet every constraint in the whole
-    region of the leaf. The fallback is one of them: kernels must accept it for every shape.
-    One split at the root guards all leaves whose second config is the fallback, if that excludes no measured
-    value. It also covers leaves that the constraint does not bind.
+    The next config is the best in the leaf's scenarios among those that may be launched beyond the bound. If
+    it has bounds there, it is guarded, too. The fallback has none: kernels must accept it for every shape.
+    One split at the root serves all leaves that launch the fallback beyond a bound, if it excludes no
+    measured value. It also covers leaves that the constraint does not bind.
 
     Args:
         tree: any tree. problem: its table. measured_only: leave out bounds on features that the table lacks.
     """
-    guards = list(_guarded_leaves(tree, problem, measured_only))
-    fallback = problem.kernel.fallback
-    all_bounds = strictest(bound for leaf in guards for bound in leaf.bounds)
-    others = {bound.feature for leaf in guards if leaf.second != fallback for bound in leaf.bounds}
+    with_guards = list(_LeafGuards(problem, measured_only).of_leaves(tree))
+    fallback = Leaf(problem.kernel.fallback)
+    guards = [guard for _, guards in with_guards for guard in guards]
+    others = {
+        g.bound.feature for g in guards if any(side not in (None, fallback) for side in (g.below, g.above))
+    }
     ranges = measured_ranges(problem, problem.names)
     at_root = [
         bound
-        for bound in all_bounds
+        for bound in strictest(guard.bound for guard in guards)
         if bound.feature not in others and (bound.feature not in ranges or implies(ranges, bound))
     ]
     guarded_at_root = {bound.feature for bound in at_root}
-    in_order = iter(guards)
+    in_order = iter(with_guards)
 
-    def fenced(_: Leaf) -> Tree:
-        leaf = next(in_order)
-        bounds = [bound for bound in leaf.bounds if bound.feature not in guarded_at_root]
-        return _fence(Leaf(leaf.config), bounds, Leaf(leaf.second))
+    def guarded(_: Leaf) -> Tree:
+        config, guards = next(in_order)
+        return _around(Leaf(config), [g for g in guards if g.bound.feature not in guarded_at_root])
 
-    return _fence(map_leaves(tree, fenced), at_root, Leaf(fallback))
+    return _fence(map_leaves(tree, guarded), at_root, fallback)
 
 
-def _guarded_leaves(tree: Tree, problem: Problem, measured_only: bool) -> Iterator[GuardedLeaf]:
-    """Every leaf, low side first."""
-    kernel, device = problem.kernel, problem.device
-    bounds = [bounds_of(config, kernel, device) for config in problem.configs]
+class _LeafGuards:
+    """Finds the guards that the leaves of a problem's trees need."""
 
-    def visit(tree: Tree, region: Region, rows: Rows) -> Iterator[GuardedLeaf]:
+    def __init__(self, problem: Problem, measured_only: bool) -> None:
+        self._problem = problem
+        self._known = set(problem.names) if measured_only else None
+        self._bounds = [self._bounds_of(config) for config in problem.configs]
+
+    def of_leaves(self, tree: Tree) -> Iterator[tuple[Config, list[Guard]]]:
+        """The config of every leaf and its guards, the innermost first; low sides first."""
+        trusted = measured_ranges(self._problem, self._problem.kernel.trusted_as_measured)
+        return self._visit(tree, trusted, np.arange(len(self._problem.cost)))
+
+    def _visit(self, tree: Tree, region: Region, rows: Rows) -> Iterator[tuple[Config, list[Guard]]]:
         if isinstance(tree, Split):
-            known = tree.feature in problem.names
-            values = problem.column(tree.feature)[rows] if known else np.full(len(rows), tree.threshold)
+            known = tree.feature in self._problem.names
+            values = self._problem.column(tree.feature)[rows] if known else np.full(len(rows), tree.threshold)
             low, high = halves(tree, region)
-            yield from visit(tree.low, low, rows[values <= tree.threshold])
-            yield from visit(tree.high, high, rows[values > tree.threshold])
+            yield from self._visit(tree.low, low, rows[values <= tree.threshold])
+            yield from self._visit(tree.high, high, rows[values > tree.threshold])
             return
-        found = bounds_of(tree.config, kernel, device)
-        everywhere = [
-            column
-            for column, needed in enumerate(bounds)
-            if needed is not None and all(implies(region, bound) for bound in needed)
-        ]
-        second = _best(problem, everywhere, rows)
-        if found is None:
-            yield GuardedLeaf(second, [], second)
-        else:
-            found = [bound for bound in found if bound.feature in problem.names or not measured_only]
-            needed = [bound for bound in strictest(found) if not implies(region, bound)]
-            yield GuardedLeaf(tree.config, needed, second)
+        bounds = self._bounds_of(tree.config)
+        config, bounds = self._next(region, rows) if bounds is None else (tree.config, bounds)
+        yield config, self._guards(bounds, region, rows)
 
-    trusted = measured_ranges(problem, kernel.trusted_as_measured)
-    return visit(tree, trusted, np.arange(len(problem.cost)))
+    def _bounds_of(self, config: Config) -> list[Bound] | None:
+        bounds = bounds_of(config, self._problem.kernel, self._problem.device)
+        if bounds is None:
+            return None
+        return [bound for bound in strictest(bounds) if self._known is None or bound.feature in self._known]
+
+    def _guards(self, bounds: Sequence[Bound], region: Region, rows: Rows) -> list[Guard]:
+        guards = []
+        for bound in reversed([bound for bound in bounds if not implies(region, bound)]):
+            below, region, above = divided(region, bound)
+            beyond = [None if side is None else self._beyond(side, rows) for side in (below, above)]
+            guards.append(Guard(bound, *beyond))
+        return guards[::-1]
+
+    def _beyond(self, region: Region, rows: Rows) -> Tree:
+        """What a leaf with these scenarios launches in a region without any."""
+        config, bounds = self._next(region, rows)
+        return _around(Leaf(config), self._guards(bounds, region, rows))
+
+    def _next(self, region: Region, rows: Rows) -> tuple[Config, list[Bound]]:
+        """The best config in some scenarios of those that a region allows somewhere, and its bounds.
+
+        A fallback that is not in the table counts as e times slower than the best, or as never a winner.
+        """
+        problem = self._problem
+        cost = with_untimed_penalty(problem.cost[rows]).sum(axis=0)
+        fallback = problem.kernel.fallback
+        known = fallback in problem.configs
+        least = float(cost[problem.configs.index(fallback)] if known else UNIT * len(rows))
+        best: tuple[Config, list[Bound]] = fallback, []
+        for config, bounds, own in zip(problem.configs, self._bounds, cost.tolist(), strict=True):
+            if bounds is None or any(excludes(region, bound) for bound in bounds):
+                continue
+            open_bounds = [bound for bound in bounds if not implies(region, bound)]
+            priced = own + _PRICE * UNIT * len(open_bounds) * len(rows)
+            if priced < least:
+                best, least = (config, bounds), priced
+        return best
 
 
-def outside_of(split: Split, below: bool, above: bool, problem: Problem) -> Leaf | None:
+def _around(tree: Tree, guards: Iterable[Guard]) -> Tree:
+    for guard in guards:
+        tree = guard.around(tree)
+    return tree
+
+
+def outside_of(split: Split, below: bool, above: bool, problem: Problem) -> Tree | None:
     """The side of a guard that a shape gets beyond its bound; None for a fitted split.
 
-    It is a leaf that no scenario reaches. It holds the fallback, or a bound of a config on the other side
-    ends at the threshold.
+    No scenario reaches it. It is the fallback, or a bound of a config on the other side ends at the
+    threshold.
 
     Args:
         split: any split. below, above: whether a scenario reaches its low side, and its high side.
@@ -103,9 +163,7 @@ def outside_of(split: Split, below: bool, above: bool, problem: Problem) -> Leaf
         (split.low, below, split.high, False),
         (split.high, above, split.low, True),
     ):
-        if isinstance(side, Split) or reached:
-            continue
-        if side == fallback or ending(split, inside, is_upper, problem):
+        if not reached and (side == fallback or ending(split, inside, is_upper, problem)):
             return side
     return None
 
@@ -145,21 +203,6 @@ def measured_ranges(problem: Problem, features: Iterable[str]) -> dict[str, tupl
     """The least and the greatest measured value of those features that the table holds."""
     columns = {name: problem.column(name) for name in features if name in problem.names}
     return {name: (int(column.min()), int(column.max())) for name, column in columns.items()}
-
-
-def _best(problem: Problem, columns: Sequence[int], rows: Rows) -> Config:
-    """The config of least total cost in some scenarios; the fallback if none of these configs is better.
-
-    A fallback that is not in the table counts as e times slower than the best, or as never a winner.
-    """
-    cost = with_untimed_penalty(problem.cost[rows]).sum(axis=0)
-    best, least = problem.kernel.fallback, UNIT * len(rows)
-    if best in problem.configs:
-        least = cost[problem.configs.index(best)]
-    for column in columns:
-        if cost[column] < least:
-            best, least = problem.configs[column], cost[column]
-    return best
 
 
 def _fence(tree: Tree, bounds: Iterable[Bound], outside: Leaf) -> Tree:

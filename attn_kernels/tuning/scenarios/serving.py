@@ -66,8 +66,8 @@ OPTION_SHAPES: dict[Shape, int] = {
     Shape(HeadLayout(32, 8, 128), scores=ScoreOptions(window=4 * K)): 16,  # Mistral
     Shape(HeadLayout(16, 8, 256), scores=ScoreOptions(window=4 * K, softcap=50.0)): 16,  # Gemma-2-9B
 }
-# Shapes of one KV head, of which `serving` has further decodes. A sequence is then one program, or as many as its
-# segments, so their best number depends on two lengths.
+# Shapes of one KV head, of which `serving` has further decodes. Few programs share the GPU there, so the
+# number of segments matters most, and the best depends on two lengths.
 ONE_KV_HEAD_SHAPES: dict[Shape, int] = {
     Shape(HeadLayout(16, 1, 192)): 36,
     Shape(HeadLayout(16, 1, 192), cache_dtype=FP8): 12,

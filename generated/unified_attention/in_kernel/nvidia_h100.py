@@ -41,38 +41,22 @@ def num_segments(
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
         if keys_per_tile <= 768:
-            if head_size > 128:
-                num_segments = 1
-            else:
-                cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
-                if wide_half_megabytes > 0:
-                    num_segments = 1
-                else:
-                    max_scores = max_query_len * max_seq_len
-                    if max_scores > 131_072:
-                        num_segments = 1
-                    elif keys_per_tile <= 384:
-                        num_segments = 1
-                    else:
-                        num_segments = 4
-        elif max_query_len <= 5:
+            num_segments = 1
+        elif max_query_len <= 2:
             max_scores = max_query_len * max_seq_len
             if max_scores <= 128:
                 num_segments = 1
-            elif max_seq_len <= 512:
-                if queries_per_kv <= 16:
-                    num_segments = 8
-                else:
-                    num_segments = 4
             else:
-                avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
-                if avg_seq_len <= 8192:
-                    if keys_per_tile <= 3072:
-                        num_segments = 4
+                decode_programs = num_seqs * num_kv_heads
+                if decode_programs <= 32:
+                    if max_seq_len <= 512:
+                        if queries_per_kv <= 16:
+                            num_segments = 8
+                        else:
+                            num_segments = 4
                     elif queries_per_kv <= 3:
-                        num_segments = 8
-                    elif max_scores <= 6144:
+                        num_segments = 4
+                    elif max_seq_len <= 6144:
                         if queries_per_kv <= 16:
                             num_segments = 32
                         else:
@@ -81,49 +65,47 @@ def num_segments(
                         num_segments = 32
                     else:
                         num_segments = 16
+                elif keys_per_tile <= 6144:
+                    num_segments = 4
                 else:
                     cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
                     wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
-                    if wide_half_megabytes > 96:
+                    if wide_half_megabytes > 512:
                         num_segments = 16
                     elif queries_per_kv <= 16:
                         num_segments = 32
                     else:
                         num_segments = 16
         elif head_size <= 192:
-            if keys_per_tile <= 1536:
-                avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
-                if avg_seq_len <= 6144:
-                    num_segments = 4
-                else:
-                    head_bytes = head_size * kv_element_size
-                    tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
-                    if tma_rest > 0:
+            avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
+            head_bytes = head_size * kv_element_size
+            tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
+            head_in_flight = head_size * (6 + kv_element_size) // 8
+            if avg_query_len <= 768:
+                if keys_per_tile <= 1536:
+                    avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
+                    if avg_seq_len <= 6144:
                         num_segments = 4
+                    elif tma_rest > 0:
+                        num_segments = 4
+                    elif head_in_flight <= 128:
+                        num_segments = 1
+                    elif head_in_flight <= 180:
+                        num_segments = 1
                     else:
-                        head_in_flight = head_size * (6 + kv_element_size) // 8
-                        if head_in_flight <= 128:
-                            num_segments = 1
-                        else:
-                            num_segments = 4
+                        num_segments = 4
+                elif keys_per_tile <= 6144:
+                    num_segments = 8
+                else:
+                    num_segments = 16
+            elif tma_rest > 0:
+                num_segments = 4
+            elif head_in_flight <= 128:
+                num_segments = 1
+            elif head_in_flight <= 180:
+                num_segments = 1
             else:
-                avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                if avg_query_len <= 768:
-                    if keys_per_tile <= 6144:
-                        num_segments = 8
-                    else:
-                        num_segments = 16
-                else:
-                    head_bytes = head_size * kv_element_size
-                    tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
-                    if tma_rest > 0:
-                        num_segments = 4
-                    else:
-                        head_in_flight = head_size * (6 + kv_element_size) // 8
-                        if head_in_flight <= 128:
-                            num_segments = 1
-                        else:
-                            num_segments = 4
+                num_segments = 4
         elif max_query_len <= 512:
             num_segments = 4
         else:

@@ -40,97 +40,121 @@ def num_segments(
         queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-        if keys_per_tile <= 768:
+        if keys_per_tile <= 1024:
             num_segments = 1
-        elif max_query_len <= 4:
+        else:
             cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
             wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
-            if wide_half_megabytes <= 192:
-                if cache_half_megabytes <= 0:
-                    num_segments = 1
-                elif keys_per_tile <= 6144:
-                    decode_programs = num_seqs * num_kv_heads
-                    if decode_programs > 192:
-                        num_segments = 1
+            head_bytes = head_size * kv_element_size
+            tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
+            head_in_flight = head_size * (6 + kv_element_size) // 8
+            if wide_half_megabytes <= 128:
+                if head_size <= 128:
+                    if max_seq_len <= 512:
+                        avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
+                        if avg_seq_len <= 128:
+                            num_segments = 1
+                        else:
+                            num_segments = 8
+                    elif keys_per_tile <= 131_072:
+                        if keys_per_tile <= 6144:
+                            if max_query_len <= 6:
+                                if cache_half_megabytes <= 16:
+                                    if queries_per_kv <= 16:
+                                        num_segments = 32
+                                    else:
+                                        num_segments = 8
+                                elif queries_per_kv <= 16:
+                                    num_segments = 8
+                                else:
+                                    num_segments = 4
+                            elif max_query_len <= 384:
+                                num_segments = 8
+                            elif tma_rest > 0:
+                                num_segments = 4
+                            elif head_in_flight <= 128:
+                                num_segments = 1
+                            else:
+                                num_segments = 4
+                        elif max_query_len > 5:
+                            num_segments = 16
+                        elif queries_per_kv <= 16:
+                            num_segments = 32
+                        else:
+                            num_segments = 16
                     elif queries_per_kv <= 16:
-                        num_segments = 8
-                    else:
-                        num_segments = 4
-                elif keys_per_tile <= 262_144:
-                    if queries_per_kv <= 16:
                         num_segments = 32
                     else:
                         num_segments = 16
-                elif head_size > 128:
-                    num_segments = 16
-                elif queries_per_kv <= 16:
-                    num_segments = 32
+                elif wide_half_megabytes <= 4:
+                    if max_seq_len <= 24_576:
+                        if max_seq_len <= 192:
+                            num_segments = 1
+                        else:
+                            num_segments = 8
+                    elif queries_per_kv <= 16:
+                        num_segments = 32
+                    elif queries_per_kv <= 32:
+                        num_segments = 32
+                    else:
+                        num_segments = 1
+                elif keys_per_tile <= 6144:
+                    num_segments = 4
                 else:
                     num_segments = 16
-            elif head_size <= 192:
+            else:
                 fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
                 idle_programs = 132 - 132 // tl.maximum(num_kv_heads, 1) * num_kv_heads
-                head_bytes = head_size * kv_element_size
-                tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
                 decode_rest = tma_rest + fp8_rest + tl.maximum(idle_programs - 16, 0)
-                if decode_rest > 0:
-                    num_segments = 8
-                else:
-                    decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - tl.minimum(head_size - head_size // 64 * 64, 1)
-                    if decode_slots > 8:
-                        num_segments = 8
+                decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - tl.minimum(head_size - head_size // 64 * 64, 1)
+                max_scores = max_query_len * max_seq_len
+                if head_size <= 192:
+                    if max_query_len <= 4:
+                        if decode_rest > 0:
+                            num_segments = 8
+                        elif decode_slots > 8:
+                            num_segments = 8
+                        elif queries_per_kv <= 16:
+                            num_segments = 1
+                        else:
+                            num_segments = 8
+                    elif keys_per_tile > 6144:
+                        num_segments = 16
+                    elif max_scores <= 25_165_824:
+                        avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
+                        if avg_query_len <= 128:
+                            num_segments = 8
+                        elif tma_rest > 0:
+                            num_segments = 4
+                        elif head_in_flight <= 128:
+                            num_segments = 1
+                        elif head_in_flight <= 225:
+                            num_segments = 1
+                        else:
+                            num_segments = 4
+                    elif tma_rest > 0:
+                        num_segments = 4
+                    elif head_in_flight <= 128:
+                        num_segments = 1
+                    elif head_in_flight <= 225:
+                        num_segments = 1
+                    elif head_in_flight <= 300:
+                        num_segments = 1
+                    else:
+                        num_segments = 4
+                elif max_scores <= 49_152:
+                    if decode_rest > 0:
+                        num_segments = 4
+                    elif decode_slots > 16:
+                        num_segments = 4
                     elif queries_per_kv <= 16:
                         num_segments = 1
                     else:
-                        num_segments = 8
-            elif max_seq_len <= 6144:
-                if queries_per_kv <= 16:
+                        num_segments = 4
+                elif tma_rest > 0:
                     num_segments = 8
+                elif head_in_flight <= 300:
+                    num_segments = 1
                 else:
-                    num_segments = 4
-            elif queries_per_kv <= 16:
-                num_segments = 32
-            else:
-                num_segments = 16
-        elif keys_per_tile > 6144:
-            num_segments = 16
-        else:
-            query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-            if query_tiles <= 1024:
-                avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                if avg_query_len <= 96:
                     num_segments = 8
-                elif head_size <= 128:
-                    head_bytes = head_size * kv_element_size
-                    tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
-                    if tma_rest > 0:
-                        num_segments = 4
-                    else:
-                        head_in_flight = head_size * (6 + kv_element_size) // 8
-                        if head_in_flight <= 128:
-                            num_segments = 1
-                        else:
-                            num_segments = 4
-                else:
-                    head_bytes = head_size * kv_element_size
-                    tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
-                    if tma_rest > 0:
-                        num_segments = 4
-                    else:
-                        head_in_flight = head_size * (6 + kv_element_size) // 8
-                        if head_in_flight <= 300:
-                            num_segments = 1
-                        else:
-                            num_segments = 4
-            else:
-                head_bytes = head_size * kv_element_size
-                tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
-                if tma_rest > 0:
-                    num_segments = 4
-                else:
-                    head_in_flight = head_size * (6 + kv_element_size) // 8
-                    if head_in_flight <= 128:
-                        num_segments = 1
-                    else:
-                        num_segments = 4
     return num_segments

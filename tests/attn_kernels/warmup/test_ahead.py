@@ -196,7 +196,9 @@ def test_graphs_launch_only_what_was_compiled(device_key, hopper, monkeypatch, m
             attn_kernels.run(plan, *layer(mixed, memory, chance))
     met = keys(launches, "nvidia")
     assert met <= ready, sorted(met - ready, key=str)[:1]
-    expected = {"count_segments_kernel", "segmented_kernel", "stream_k_kernel", "divide_kernel"}
+    expected = {"segmented_kernel", "stream_k_kernel", "divide_kernel"}
+    if device_key is None:  # the H200's tree needs no segments that the GPU counts
+        expected.add("count_segments_kernel")
     assert expected <= {name for name, *_ in met}
 
 

@@ -258,7 +258,8 @@ def test_a_constraint_that_no_guard_can_express_is_named_with_its_line(tmp_path:
 
 # What CONFIGS[0], with 3 warps, meets for any heads, and the others up to 300, 150, 100 and 75 heads.
 FEW_WARPS = "heads * (warps - 3) <= 300"
-COSTS = {"first": [9, 4, 0, 5, 5, 5], "second": [9, 6, 5, 5, 5, 0]}  # of FALLBACK and CONFIGS
+# Of FALLBACK and CONFIGS, in tenths.
+COSTS = {"first": [9, 4, 0, 5, 5, 5], "second": [9, 6, 5, 5, 5, 0], "third": [9, 6, 4, 5, 5, 0]}
 
 
 def _timed(parts: tuple[DeviceSpec, KernelSpec], scenarios: list[tuple[int, str]], text: str) -> Problem:
@@ -273,7 +274,7 @@ def _timed(parts: tuple[DeviceSpec, KernelSpec], scenarios: list[tuple[int, str]
     )
 
 
-def test_beyond_a_bound_a_leaf_launches_its_best_config_without_bounds(
+def test_beyond_a_bound_a_leaf_launches_its_next_config(
     spec: tuple[DeviceSpec, KernelSpec],
 ) -> None:
     made = _timed(spec, [(1, "first"), (2, "first"), (9, "second")], FEW_WARPS)
@@ -285,7 +286,18 @@ def test_beyond_a_bound_a_leaf_launches_its_best_config_without_bounds(
     assert strip_guards(guarded, made) == Split("rows", 5, of_16, of_128, (2, 9))
 
 
-def test_the_fallback_is_the_second_config_if_no_other_is_allowed_everywhere_or_better(
+def test_the_next_config_is_guarded_too_if_it_is_faster_by_a_tenth(
+    spec: tuple[DeviceSpec, KernelSpec],
+) -> None:
+    made = _timed(spec, [(1, "third")], FEW_WARPS)
+    free, of_16, of_128 = (Leaf(CONFIGS[i]) for i in (0, 1, 4))
+    guarded = guard_leaves(of_128, made)
+    assert guarded == Split("heads", 75, of_128, Split("heads", 300, of_16, free))
+    assert guard_leaves(guarded, made) == guarded
+    assert strip_guards(guarded, made) == of_128
+
+
+def test_the_fallback_is_the_next_config_if_no_other_is_allowed_everywhere_or_better(
     spec: tuple[DeviceSpec, KernelSpec],
 ) -> None:
     wide = Leaf(CONFIGS[4])
@@ -295,17 +307,18 @@ def test_the_fallback_is_the_second_config_if_no_other_is_allowed_everywhere_or_
         assert guard_leaves(wide, made) == Split("heads", end, wide, Leaf(FALLBACK))
 
 
-def test_one_split_at_the_root_serves_leaves_whose_second_config_is_the_fallback(
+def test_one_split_at_the_root_serves_leaves_whose_next_config_is_the_fallback(
     spec: tuple[DeviceSpec, KernelSpec],
 ) -> None:
     made = _timed(spec, [(1, "first"), (9, "second")], "heads * warps <= 700")
+    made = dataclasses.replace(made, cost=made.cost * [0, 1, 1, 1, 1, 1])
     tree = Split("rows", 5, Leaf(CONFIGS[1]), Leaf(CONFIGS[4]))
     assert guard_leaves(tree, made) == Split("heads", 100, tree, Leaf(FALLBACK))
 
 
 @examples(150)
 @given(st.data(), trees(st.integers(-5, 130)), constraints, st.integers(0, 99))
-def test_with_second_configs_every_point_meets_every_constraint(
+def test_with_next_configs_every_point_meets_every_constraint(
     spec: tuple[DeviceSpec, KernelSpec], data: st.DataObject, tree: Tree, texts: list[str], seed: int
 ) -> None:
     device, kernel = spec[0], _with(spec[1], texts)

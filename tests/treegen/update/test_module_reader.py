@@ -103,11 +103,11 @@ def test_a_module_is_read_as_the_tree_that_it_was_printed_from(
 ) -> None:
     kernel = data.draw(kernels(base))
     tree = data.draw(trees(kernel))
-    printer = data.draw(st.sampled_from([expr.to_python, expr.to_python_in_calls]))
-    text = device_module(kernel, DEVICE, {LIMIT: limit}, tree, printer)
+    once = data.draw(st.booleans())
+    text = device_module(kernel, DEVICE, {LIMIT: limit}, tree, once=once)
     found = read_module(text, kernel, PATH, {LIMIT: limit})
     assert found == _without_gaps(tree)
-    assert device_module(kernel, DEVICE, {LIMIT: limit}, found, printer) == text
+    assert device_module(kernel, DEVICE, {LIMIT: limit}, found, once=once) == text
     assert read_module(text, kernel, PATH) == found  # the limit is read from the module
     for _ in range(3):
         values = {name: data.draw(st.sampled_from(near_thresholds(tree, name))) for name in FEATURES}
@@ -118,15 +118,19 @@ def test_a_module_is_read_as_the_tree_that_it_was_printed_from(
 
 
 def test_a_module_of_before_is_read_and_one_of_both_is_refused(base: KernelSpec) -> None:
-    """Modules once had `max(1, heads)`; nothing was ever printed half so, half as now."""
+    """Modules once computed a derived feature on each side; nothing was ever printed half so, half as now."""
     kernel = _with_derived(base, share="area // max(1, heads)", padded="columns // max(1, heads)")
-    tree = read_module(MODULE, base, PATH)
-    now = device_module(kernel, DEVICE, LIMITS, tree)
-    before = device_module(kernel, DEVICE, LIMITS, tree, expr.to_python_in_calls)
-    assert "share = area // max(1, heads)" in before and "max(1, heads)" not in now
-    assert read_module(before, kernel, PATH, LIMITS) == read_module(now, kernel, PATH, LIMITS)
-    with pytest.raises(UnreadableModule, match=r"stands where treegen prints|is not what"):
-        read_module(before.replace("max(1, heads)", "(heads if heads > 1 else 1)", 1), kernel, PATH, LIMITS)
+    leaf = Leaf(Config("plain", (("block", 16), ("parts", 1), ("warps", 4))))
+    other = Leaf(Config("plain", (("block", 32), ("parts", 1), ("warps", 4))))
+    share, padded = Split("share", 3, leaf, other), Split("padded", 5, leaf, other)
+    tree = Split("rows", 9, Split("rows", 2, share, padded), Split("columns", 2, share, padded))
+    now, before = (device_module(kernel, DEVICE, LIMITS, tree, once=once) for once in (True, False))
+    assert (now.count("share = "), before.count("share = ")) == (1, 2)
+    assert now.index("share = ") < now.index("if rows")
+    assert read_module(before, kernel, PATH, LIMITS) == read_module(now, kernel, PATH, LIMITS) == tree
+    line = next(line for line in now.splitlines(True) if "padded = " in line)
+    with pytest.raises(UnreadableModule, match="stands where treegen prints"):
+        read_module(before.replace("    if rows <= 9", line + "    if rows <= 9"), kernel, PATH, LIMITS)
 
 
 def test_a_long_chain_of_questions(base: KernelSpec) -> None:

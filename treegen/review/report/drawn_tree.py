@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from treegen.core.problem import Problem
 from treegen.core.spec import Config
-from treegen.core.tree import Leaf, Split, Tree, depth, halves, size
+from treegen.core.tree import Leaf, Split, Tree, depth, halves, leaves, size
 from treegen.passes.guards import outside_of
 from treegen.review.words import bounds_words, region_words
 
@@ -60,7 +60,7 @@ def drawn_tree(tree: Tree, problem: Problem, cost: Ints) -> DrawnTree:
 
 
 def _node(tree: Tree, words: str, problem: Problem, rows: Ints, cost: Ints) -> DrawnNode:
-    bounds: dict[str, dict[str, list[str]]] = {}  # by the config that is launched beyond, and by feature
+    bounds: dict[str, dict[str, list[str]]] = {}  # by the configs that are launched beyond, and by feature
     while isinstance(tree, Split):
         low, high = _sides(tree, problem, rows)
         outside = outside_of(tree, len(low[2]) > 0, len(high[2]) > 0, problem)
@@ -70,10 +70,11 @@ def _node(tree: Tree, words: str, problem: Problem, rows: Ints, cost: Ints) -> D
         least, greatest = (None, tree.threshold) if is_low else (tree.threshold + 1, None)
         bound = bounds_words(tree.feature, least, greatest, problem.kernel)
         word = problem.kernel.words.get(tree.feature, tree.feature)
-        of_config = bounds.setdefault(problem.kernel.constant_name(outside.config), {})
-        of_config.setdefault(word, []).append(bound)
+        configs = dict.fromkeys(problem.kernel.constant_name(leaf.config) for leaf, _ in leaves(outside))
+        of_configs = bounds.setdefault(" or ".join(configs), {})
+        of_configs.setdefault(word, []).append(bound)
         tree, _, rows = high if is_low else low
-    guards = tuple(f"{_guarded(of_config)}: {name}" for name, of_config in bounds.items())
+    guards = tuple(f"{_guarded(of_configs)}: {names}" for names, of_configs in bounds.items())
     if isinstance(tree, Leaf):
         return DrawnNode(words, guards, DrawnLeaf(tree.config, cost[rows]))
     sides = (_node(side, text, problem, at, cost) for side, text, at in _sides(tree, problem, rows))

@@ -21,6 +21,7 @@ def choose(
     N: int,
     K: int,
 ) -> Config:
+    outputs = M * N
     if M <= 48:
         if N <= 3072:
             return BLOCK_FP8_M16_N32_K128_G64_W4_S5
@@ -36,14 +37,12 @@ def choose(
                     return BLOCK_FP8_M16_N32_K128_G64_W4_S5
                 return BLOCK_FP8_M16_N64_K128_G16_W4_S4
         else:
-            outputs = M * N
             if outputs <= 131_072:
                 return BLOCK_FP8_M16_N256_K128_G1_W8_S3
             if outputs <= 1_048_576:
                 return BLOCK_FP8_M16_N128_K128_G32_W4_S3
             return BLOCK_FP8_M16_N64_K128_G16_W4_S4
     else:
-        outputs = M * N
         if outputs <= 1_048_576:
             if outputs <= 262_144:
                 if outputs <= 65_536:

@@ -22,6 +22,7 @@ def choose(
     K: int,
 ) -> Config:
     outputs = M * N
+    last_64 = (M + 63) % 64 + 1
     if outputs <= 262_144:
         if outputs <= 131_072:
             if M <= 8:
@@ -39,7 +40,6 @@ def choose(
                     return MATMUL_M16_N32_K256_W4_S5
                 return MATMUL_M16_N64_K256_W4_S5
         else:
-            last_64 = (M + 63) % 64 + 1
             if last_64 <= 32:
                 if N <= 2560:
                     return MATMUL_M32_N64_K256_W4_S3
@@ -60,7 +60,6 @@ def choose(
             else:
                 if outputs > 524_288:
                     return MATMUL_M64_N256_K64_W8_S4
-                last_64 = (M + 63) % 64 + 1
                 if last_64 <= 32:
                     if M <= 16:
                         return MATMUL_M16_N256_K64_W4_S3
