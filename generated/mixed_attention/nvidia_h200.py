@@ -26,15 +26,7 @@ def choose(
     block_size: int,
     kv_element_size: int,
 ) -> Config:
-    if kv_element_size <= 1:
-        return SERIES_M0_T0_W0_S0
-    if kv_element_size > 2:
-        return SERIES_M0_T0_W0_S0
-    if head_size <= 63:
-        return SERIES_M0_T0_W0_S0
-    if head_size > 128:
-        return SERIES_M0_T0_W0_S0
-    if num_prompt_tokens > 8192:
+    if kv_element_size <= 1 or kv_element_size > 2 or head_size <= 63 or head_size > 128 or num_prompt_tokens > 8192:
         return SERIES_M0_T0_W0_S0
     queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
     if queries_per_kv > 32:
@@ -58,11 +50,9 @@ def choose(
         if decode_programs <= 384:
             if max_decode_seq_len <= 768:
                 return WHOLE_M0_T0_W0_S0
-            if decode_programs <= 5:
+            if decode_programs <= 5 or prompt_keys_per_tile > 65_536:
                 return SERIES_M0_T0_W0_S0
-            if prompt_keys_per_tile <= 65_536:
-                return POD_M128_T64_W4_S3_K128
-            return SERIES_M0_T0_W0_S0
+            return POD_M128_T64_W4_S3_K128
         else:
             if head_size <= 96:
                 if prompt_keys_per_tile <= 65_536:
@@ -81,8 +71,6 @@ def choose(
             return SERIES_M0_T0_W0_S0
         else:
             prompts_per_decodes = prompt_scores // max(1, 8 * decode_keys)
-            if prompts_per_decodes > 384:
+            if prompts_per_decodes > 384 or prompt_keys_per_tile > 65_536:
                 return SERIES_M0_T0_W0_S0
-            if prompt_keys_per_tile <= 65_536:
-                return POD_M128_T64_W4_S3_K128
-            return SERIES_M0_T0_W0_S0
+            return POD_M128_T64_W4_S3_K128

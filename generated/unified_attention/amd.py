@@ -21,13 +21,7 @@ def choose(
     block_size: int,
     kv_element_size: int,
 ) -> Config:
-    if kv_element_size <= 1:
-        return QBLOCK_M64_T32_W4_S2
-    if kv_element_size > 2:
-        return QBLOCK_M64_T32_W4_S2
-    if head_size <= 127:
-        return QBLOCK_M64_T32_W4_S2
-    if head_size > 128:
+    if kv_element_size <= 1 or kv_element_size > 2 or head_size <= 127 or head_size > 128:
         return QBLOCK_M64_T32_W4_S2
     max_scores = max_query_len * max_seq_len
     if max_scores > 98_304:

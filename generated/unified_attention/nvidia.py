@@ -2,7 +2,6 @@
 
 from .config import Config
 
-PREFIX_PREFILL_M16_T64_W4_S2 = Config("prefix_prefill", block_m=16, tile_size=64, num_warps=4, num_stages=2)
 QBLOCK_M16_T32_W4_S3 = Config("qblock", block_m=16, tile_size=32, num_warps=4, num_stages=3)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T64_W4_S2 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=2)
@@ -11,7 +10,6 @@ SEGMENTED_M16_T32_N8_W4_S3 = Config("segmented", block_m=16, tile_size=32, num_s
 SEGMENTED_M16_T32_N32_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=32, num_warps=2, num_stages=3)
 SEGMENTED_M16_T64_N4_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
 SEGMENTED_M16_T64_N32_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=32, num_warps=4, num_stages=3)
-SEGMENTED_M32_T32_N16_W4_S3 = Config("segmented", block_m=32, tile_size=32, num_segments=16, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N4_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N8_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N16_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
@@ -33,13 +31,7 @@ def choose(
     block_size: int,
     kv_element_size: int,
 ) -> Config:
-    if kv_element_size <= 0:
-        return QBLOCK_M64_T32_W4_S2
-    if kv_element_size > 2:
-        return QBLOCK_M64_T32_W4_S2
-    if head_size <= 63:
-        return QBLOCK_M64_T32_W4_S2
-    if head_size > 256:
+    if kv_element_size <= 0 or kv_element_size > 2 or head_size <= 63 or head_size > 256:
         return QBLOCK_M64_T32_W4_S2
     queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
     small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
@@ -76,11 +68,9 @@ def choose(
                             return SEGMENTED_M16_T32_N32_W2_S3
                         return SEGMENTED_M64_T64_N8_W4_S3
                     else:
-                        if wide_half_megabytes > 192:
+                        if wide_half_megabytes > 192 or queries_per_kv > 16:
                             return SEGMENTED_M64_T64_N16_W4_S3
-                        if queries_per_kv <= 16:
-                            return SEGMENTED_M16_T64_N32_W4_S3
-                        return SEGMENTED_M64_T64_N16_W4_S3
+                        return SEGMENTED_M16_T64_N32_W4_S3
         else:
             if keys_per_tile <= 512:
                 if kv_element_size <= 1:
@@ -108,6 +98,4 @@ def choose(
         else:
             if queries_per_kv <= 16:
                 return SEGMENTED_M16_T32_N8_W4_S3
-            if queries_per_kv <= 32:
-                return SEGMENTED_M32_T32_N16_W4_S3
-            return PREFIX_PREFILL_M16_T64_W4_S2
+            return QBLOCK_M64_T32_W4_S2

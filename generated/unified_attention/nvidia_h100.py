@@ -36,13 +36,7 @@ def choose(
     block_size: int,
     kv_element_size: int,
 ) -> Config:
-    if kv_element_size <= 0:
-        return QBLOCK_M64_T32_W4_S2
-    if kv_element_size > 2:
-        return QBLOCK_M64_T32_W4_S2
-    if head_size <= 63:
-        return QBLOCK_M64_T32_W4_S2
-    if head_size > 256:
+    if kv_element_size <= 0 or kv_element_size > 2 or head_size <= 63 or head_size > 256:
         return QBLOCK_M64_T32_W4_S2
     queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
     small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
@@ -60,21 +54,17 @@ def choose(
                 if keys_per_tile <= 48:
                     return SPLIT_M64_T32_W4_S3
                 if max_seq_len <= 1536:
-                    if cache_half_megabytes > 1:
+                    if cache_half_megabytes > 1 or head_size > 128:
                         return SPLIT_M64_T64_W4_S3
-                    if head_size <= 128:
-                        return SPLIT_M64_T128_W4_S2
-                    return SPLIT_M64_T64_W4_S3
+                    return SPLIT_M64_T128_W4_S2
                 else:
                     if queries_per_kv <= 16:
                         return QBLOCK_M16_T64_W4_S3
                     return SPLIT_M64_T64_W4_S3
             else:
-                if queries_per_kv > 6:
+                if queries_per_kv > 6 or avg_query_len > 4:
                     return QBLOCK_M64_T64_W4_S3
-                if avg_query_len <= 4:
-                    return QBLOCK_M16_T64_W4_S3
-                return QBLOCK_M64_T64_W4_S3
+                return QBLOCK_M16_T64_W4_S3
         else:
             if head_size <= 128:
                 if wide_half_megabytes <= 1:
@@ -93,9 +83,7 @@ def choose(
                     if avg_query_len <= 96:
                         if keys_per_tile <= 9:
                             return QBLOCK_M64_T64_W4_S2
-                        if max_scores <= 393_216:
-                            return QBLOCK_M64_T64_W4_S3
-                        if tma_rest > 0:
+                        if max_scores <= 393_216 or tma_rest > 0:
                             return QBLOCK_M64_T64_W4_S3
                         if head_in_flight <= 128:
                             return QBLOCK_M128_T128_W8_S3_D1
@@ -104,13 +92,9 @@ def choose(
                         return QBLOCK_M64_T64_W4_S3
                     else:
                         if max_seq_len <= 1024:
-                            if head_size <= 96:
+                            if head_size <= 96 or tma_rest > 0 or head_in_flight > 300:
                                 return QBLOCK_M64_T64_W4_S3
-                            if tma_rest > 0:
-                                return QBLOCK_M64_T64_W4_S3
-                            if head_in_flight <= 300:
-                                return QBLOCK_M128_T64_W8_S2_D1
-                            return QBLOCK_M64_T64_W4_S3
+                            return QBLOCK_M128_T64_W8_S2_D1
                         else:
                             if tma_rest > 0:
                                 return QBLOCK_M64_T64_W4_S3
@@ -122,11 +106,9 @@ def choose(
                                 return QBLOCK_M128_T64_W8_S2_D1
                             return QBLOCK_M64_T64_W4_S3
             else:
-                if tma_rest > 0:
+                if tma_rest > 0 or head_in_flight > 300:
                     return QBLOCK_M64_T32_W4_S2
-                if head_in_flight <= 300:
-                    return QBLOCK_M128_T64_W8_S2_D1
-                return QBLOCK_M64_T32_W4_S2
+                return QBLOCK_M128_T64_W8_S2_D1
     else:
         if max_query_len <= 2:
             if max_scores <= 128:
@@ -162,19 +144,15 @@ def choose(
                             return SEGMENTED_M16_T64_N4_W4_S3
                         return SEGMENTED_M64_T64_N4_W4_S3
                     else:
-                        if wide_half_megabytes > 512:
+                        if wide_half_megabytes > 512 or queries_per_kv > 16:
                             return SEGMENTED_M64_T64_N16_W4_S3
-                        if queries_per_kv <= 16:
-                            return SEGMENTED_M16_T64_N32_W4_S3
-                        return SEGMENTED_M64_T64_N16_W4_S3
+                        return SEGMENTED_M16_T64_N32_W4_S3
         else:
             if head_size <= 192:
                 if avg_query_len <= 768:
                     if keys_per_tile <= 1536:
                         avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
-                        if avg_seq_len <= 6144:
-                            return SEGMENTED_M64_T64_N4_W4_S3
-                        if tma_rest > 0:
+                        if avg_seq_len <= 6144 or tma_rest > 0:
                             return SEGMENTED_M64_T64_N4_W4_S3
                         if head_in_flight <= 128:
                             return QBLOCK_M128_T128_W8_S3_D1
@@ -196,8 +174,6 @@ def choose(
             else:
                 if max_query_len <= 512:
                     return SEGMENTED_M64_T64_N4_W4_S3
-                if tma_rest > 0:
+                if tma_rest > 0 or head_in_flight > 300:
                     return SPLIT_M64_T64_W4_S3
-                if head_in_flight <= 300:
-                    return QBLOCK_M128_T64_W8_S2_D1
-                return SPLIT_M64_T64_W4_S3
+                return QBLOCK_M128_T64_W8_S2_D1

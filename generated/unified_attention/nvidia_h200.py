@@ -2,7 +2,6 @@
 
 from .config import Config
 
-NAIVE_M1_T128_W4_S2 = Config("naive", block_m=1, tile_size=128, num_warps=4, num_stages=2)
 QBLOCK_M16_T64_W4_S2 = Config("qblock", block_m=16, tile_size=64, num_warps=4, num_stages=2)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T32_W4_S3 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=3)
@@ -14,7 +13,8 @@ SEGMENTED_M16_T32_N32_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_
 SEGMENTED_M16_T64_N8_W2_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=2, num_stages=3)
 SEGMENTED_M16_T64_N8_W4_S2 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=4, num_stages=2)
 SEGMENTED_M16_T128_N32_W4_S2 = Config("segmented", block_m=16, tile_size=128, num_segments=32, num_warps=4, num_stages=2)
-SEGMENTED_M32_T64_N32_W4_S3 = Config("segmented", block_m=32, tile_size=64, num_segments=32, num_warps=4, num_stages=3)
+SEGMENTED_M32_T64_N16_W4_S3 = Config("segmented", block_m=32, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
+SEGMENTED_M64_T32_N16_W4_S3 = Config("segmented", block_m=64, tile_size=32, num_segments=16, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N4_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N8_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N16_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
@@ -42,13 +42,7 @@ def choose(
     block_size: int,
     kv_element_size: int,
 ) -> Config:
-    if kv_element_size <= 0:
-        return QBLOCK_M64_T32_W4_S2
-    if kv_element_size > 2:
-        return QBLOCK_M64_T32_W4_S2
-    if head_size <= 63:
-        return QBLOCK_M64_T32_W4_S2
-    if head_size > 256:
+    if kv_element_size <= 0 or kv_element_size > 2 or head_size <= 63 or head_size > 256:
         return QBLOCK_M64_T32_W4_S2
     queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
     small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
@@ -84,25 +78,17 @@ def choose(
                     else:
                         if max_seq_len <= 768:
                             return SPLIT_M64_T64_W4_S3
-                        if decode_rest > 0:
+                        if decode_rest > 0 or decode_slots > 6 or queries_per_kv > 16:
                             return QBLOCK_M64_T64_W4_S3
-                        if decode_slots > 6:
-                            return QBLOCK_M64_T64_W4_S3
-                        if queries_per_kv <= 16:
-                            return STREAM_K_M16_T128_W4_S2_P2_D1
-                        return QBLOCK_M64_T64_W4_S3
+                        return STREAM_K_M16_T128_W4_S2_P2_D1
             else:
                 if query_tiles <= 256:
                     return SPLIT_M64_T64_W4_S3
                 if max_seq_len <= 512:
                     return SPLIT_M64_T32_W4_S3
-                if decode_rest > 0:
+                if decode_rest > 0 or decode_slots > 12 or queries_per_kv > 16:
                     return SPLIT_M64_T64_W4_S3
-                if decode_slots > 12:
-                    return SPLIT_M64_T64_W4_S3
-                if queries_per_kv <= 16:
-                    return STREAM_K_M16_T64_W4_S2_P2_D1
-                return SPLIT_M64_T64_W4_S3
+                return STREAM_K_M16_T64_W4_S2_P2_D1
         else:
             if head_size <= 192:
                 if max_scores <= 49_152:
@@ -118,11 +104,9 @@ def choose(
                         if max_seq_len <= 512:
                             if query_tiles <= 512:
                                 return QBLOCK_M64_T64_W4_S3
-                            if tma_rest > 0:
+                            if tma_rest > 0 or head_in_flight > 225:
                                 return QBLOCK_M64_T32_W4_S3
-                            if head_in_flight <= 225:
-                                return QBLOCK_M128_T64_W8_S3_D1
-                            return QBLOCK_M64_T32_W4_S3
+                            return QBLOCK_M128_T64_W8_S3_D1
                         else:
                             if tma_rest > 0:
                                 return QBLOCK_M64_T64_W4_S3
@@ -147,11 +131,9 @@ def choose(
                         return QBLOCK_M16_T64_W4_S2
                     return QBLOCK_M64_T32_W4_S2
                 else:
-                    if tma_rest > 0:
+                    if tma_rest > 0 or head_in_flight > 300:
                         return QBLOCK_M64_T64_W4_S3
-                    if head_in_flight <= 300:
-                        return QBLOCK_M128_T64_W8_S2_D1
-                    return QBLOCK_M64_T64_W4_S3
+                    return QBLOCK_M128_T64_W8_S2_D1
     else:
         if wide_half_megabytes <= 128:
             if head_size <= 128:
@@ -180,17 +162,13 @@ def choose(
                             else:
                                 if max_query_len <= 384:
                                     return SEGMENTED_M64_T64_N8_W4_S3
-                                if tma_rest > 0:
+                                if tma_rest > 0 or head_in_flight > 128:
                                     return SEGMENTED_M64_T64_N4_W4_S3
-                                if head_in_flight <= 128:
-                                    return QBLOCK_M128_T128_W8_S3_D1
-                                return SEGMENTED_M64_T64_N4_W4_S3
+                                return QBLOCK_M128_T128_W8_S3_D1
                         else:
-                            if max_query_len > 5:
+                            if max_query_len > 5 or queries_per_kv > 16:
                                 return SEGMENTED_M64_T64_N16_W4_S3
-                            if queries_per_kv <= 16:
-                                return SEGMENTED_M16_T32_N32_W2_S3
-                            return SEGMENTED_M64_T64_N16_W4_S3
+                            return SEGMENTED_M16_T32_N32_W2_S3
                     else:
                         if queries_per_kv <= 16:
                             return SEGMENTED_M16_T128_N32_W4_S2
@@ -207,8 +185,8 @@ def choose(
                         if queries_per_kv <= 16:
                             return SEGMENTED_M16_T32_N32_W2_S3
                         if queries_per_kv <= 32:
-                            return SEGMENTED_M32_T64_N32_W4_S3
-                        return NAIVE_M1_T128_W4_S2
+                            return SEGMENTED_M32_T64_N16_W4_S3
+                        return SEGMENTED_M64_T32_N16_W4_S3
                 else:
                     if keys_per_tile <= 6144:
                         return SEGMENTED_M64_T64_N4_W4_S3
@@ -216,13 +194,9 @@ def choose(
         else:
             if head_size <= 192:
                 if max_query_len <= 4:
-                    if decode_rest > 0:
+                    if decode_rest > 0 or decode_slots > 8 or queries_per_kv > 16:
                         return SEGMENTED_M64_T64_N8_W4_S3
-                    if decode_slots > 8:
-                        return SEGMENTED_M64_T64_N8_W4_S3
-                    if queries_per_kv <= 16:
-                        return STREAM_K_M16_T128_W4_S2_D1
-                    return SEGMENTED_M64_T64_N8_W4_S3
+                    return STREAM_K_M16_T128_W4_S2_D1
                 else:
                     if keys_per_tile > 6144:
                         return SEGMENTED_M64_T64_N16_W4_S3
@@ -249,16 +223,10 @@ def choose(
                         return SEGMENTED_M64_T64_N4_W4_S3
             else:
                 if max_scores <= 49_152:
-                    if decode_rest > 0:
+                    if decode_rest > 0 or decode_slots > 16 or queries_per_kv > 16:
                         return SEGMENTED_M64_T64_N4_W4_S3
-                    if decode_slots > 16:
-                        return SEGMENTED_M64_T64_N4_W4_S3
-                    if queries_per_kv <= 16:
-                        return STREAM_K_M16_T64_W4_S2_D1
-                    return SEGMENTED_M64_T64_N4_W4_S3
+                    return STREAM_K_M16_T64_W4_S2_D1
                 else:
-                    if tma_rest > 0:
+                    if tma_rest > 0 or head_in_flight > 300:
                         return SEGMENTED_M64_T64_N8_W4_S3
-                    if head_in_flight <= 300:
-                        return QBLOCK_M128_T64_W8_S2_D1
-                    return SEGMENTED_M64_T64_N8_W4_S3
+                    return QBLOCK_M128_T64_W8_S2_D1

@@ -12,9 +12,9 @@ from treegen.emit.statements import Dialect, statements
 
 
 def device_module(
-    kernel: KernelSpec, device_key: str, limits: Mapping[str, int], tree: Tree, *, once: bool = True
+    kernel: KernelSpec, device_key: str, limits: Mapping[str, int], tree: Tree, *, compact: bool = True
 ) -> str:
-    """The module of one device: config constants and `choose`. once: as in `Dialect`."""
+    """The module of one device: config constants and `choose`. compact: as in `Dialect`."""
     configs = sorted({leaf.config for leaf, _ in leaves(tree)})
     derived = {name: expr.substitute(known, limits) for name, known in kernel.derived.items()}
 
@@ -28,7 +28,7 @@ def device_module(
             kernel=kernel,
             device=device_key,
             constants=[(kernel.constant_name(config), config) for config in configs],
-            lines=statements(tree, derived, Dialect(leaf, once=once)),
+            lines=statements(tree, derived, Dialect(leaf, compact=compact)),
         )
     )
 

@@ -23,15 +23,15 @@ class Dialect:
     leaf: Callable[[Config], str]  # the statement of a leaf
     expression: Callable[[expr.Expression], str] = expr.to_python  # the expression of a derived feature
     returns: bool = True  # whether a leaf's statement leaves the function
-    once: bool = True  # whether what both sides of a split need is computed before it, not on each side
+    compact: bool = True  # whether equal leaves share an `if`, and sides of a split what they compute
 
 
 def statements(tree: Tree, derived: Mapping[str, expr.Expression], dialect: Dialect) -> list[Line]:
     """If-else statements, each way through which ends with the statement of the leaf that it reaches.
 
     A derived feature is computed before the first split that needs it, or before one whose both sides do.
-    Of a split, a side that is a leaf is printed first. If leaves return, no else follows it; otherwise an
-    elif follows where possible.
+    Of a split, a side that is a leaf is printed first. If leaves return, no else follows it, and splits in a
+    row that lead to equal leaves are one `if` with `or`. Otherwise an elif follows where possible.
     """
 
     def emit(node: Tree, indent: int, in_scope: frozenset[str], keyword: str = "if") -> Iterator[Line]:
@@ -41,10 +41,15 @@ def statements(tree: Tree, derived: Mapping[str, expr.Expression], dialect: Dial
         for name in _needed(node, derived, in_scope, dialect):
             yield Line(indent, f"{name} = {dialect.expression(derived[name])}")
             in_scope |= {name}
-        low_first = isinstance(node.low, Leaf) or not isinstance(node.high, Leaf)
-        first, second = (node.low, node.high) if low_first else (node.high, node.low)
-        sign = "<=" if low_first else ">"
-        yield Line(indent, f"{keyword} {node.feature} {sign} {expr.number(node.threshold)}:")
+        first, second = _leaf_first(node)
+        tests = [_test(node, first)]
+        while dialect.compact and dialect.returns and _is_split_alone(second, derived, in_scope, dialect):
+            rest = _beside(second, first)
+            if rest is None:
+                break
+            tests.append(_test(second, first))
+            second = rest
+        yield Line(indent, f"{keyword} {' or '.join(tests)}:")
         yield from emit(first, indent + 1, in_scope)
         if isinstance(first, Leaf) and dialect.returns:
             yield from emit(second, indent, in_scope)
@@ -55,6 +60,28 @@ def statements(tree: Tree, derived: Mapping[str, expr.Expression], dialect: Dial
             yield from emit(second, indent + 1, in_scope)
 
     return list(emit(tree, 0, frozenset()))
+
+
+def _leaf_first(split: Split) -> tuple[Tree, Tree]:
+    """Both sides; a leaf comes first, or else the low side."""
+    low_first = isinstance(split.low, Leaf) or not isinstance(split.high, Leaf)
+    return (split.low, split.high) if low_first else (split.high, split.low)
+
+
+def _beside(tree: Tree, leaf: Tree) -> Tree | None:
+    """The other side of a split of which one side is this leaf; None if there is none."""
+    if isinstance(tree, Split) and isinstance(leaf, Leaf):
+        for side, other in ((tree.low, tree.high), (tree.high, tree.low)):
+            if side == leaf:
+                return other
+    return None
+
+
+def _test(split: Tree, side: Tree) -> str:
+    """The comparison that leads to a side of a split."""
+    assert isinstance(split, Split)
+    sign = "<=" if split.low == side else ">"
+    return f"{split.feature} {sign} {expr.number(split.threshold)}"
 
 
 def _is_split_alone(
@@ -77,7 +104,7 @@ def _needed(
             order[part] = None
 
     visit(split.feature)
-    if dialect.once:
+    if dialect.compact:
         low, high = (_uses(side, derived) for side in (split.low, split.high))
         for name in low:
             if name in high:

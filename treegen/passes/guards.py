@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treegen.core.expr import names
-from treegen.core.problem import UNIT, Problem, with_untimed_penalty
+from treegen.core.problem import UNIT, UNTIMED, Problem, with_untimed_penalty
 from treegen.core.spec import Config, Constraint
 from treegen.core.tree import Leaf, Region, Split, Tree, halves, leaves, map_leaves
 from treegen.passes.bounds import (
@@ -125,16 +125,19 @@ class _LeafGuards:
     def _next(self, region: Region, rows: Rows) -> tuple[Config, list[Bound]]:
         """The best config in some scenarios of those that a region allows somewhere, and its bounds.
 
-        A fallback that is not in the table counts as e times slower than the best, or as never a winner.
+        It is timed in half of them or more. A fallback that is not in the table counts as e times slower than
+        the best, or as never a winner.
         """
         problem = self._problem
         cost = with_untimed_penalty(problem.cost[rows]).sum(axis=0)
+        timed = 2 * (problem.cost[rows] != UNTIMED).sum(axis=0) >= len(rows)
         fallback = problem.kernel.fallback
         known = fallback in problem.configs
         least = float(cost[problem.configs.index(fallback)] if known else UNIT * len(rows))
         best: tuple[Config, list[Bound]] = fallback, []
-        for config, bounds, own in zip(problem.configs, self._bounds, cost.tolist(), strict=True):
-            if bounds is None or any(excludes(region, bound) for bound in bounds):
+        candidates = zip(problem.configs, self._bounds, cost.tolist(), timed.tolist(), strict=True)
+        for config, bounds, own, is_timed in candidates:
+            if not is_timed or bounds is None or any(excludes(region, bound) for bound in bounds):
                 continue
             open_bounds = [bound for bound in bounds if not implies(region, bound)]
             priced = own + _PRICE * UNIT * len(open_bounds) * len(rows)

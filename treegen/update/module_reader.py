@@ -173,11 +173,12 @@ class _ModuleReader:
                         self.refuse(node, f"{shown(name)} is no config of this module")
                     tree: Tree = Leaf(self.configs[name])
                 case ast.If(test=test):
-                    feature, at_most, threshold = self._comparison(test)
+                    comparisons = [self._comparison(part) for part in _alternatives(test)]
                     first = self.tree(iter(node.body), node)
-                    second = self.tree(iter(node.orelse) if node.orelse else statements, node)
-                    low, high = (first, second) if at_most else (second, first)
-                    tree = Split(feature, threshold, low, high)
+                    tree = self.tree(iter(node.orelse) if node.orelse else statements, node)
+                    for feature, at_most, threshold in reversed(comparisons):
+                        low, high = (first, tree) if at_most else (tree, first)
+                        tree = Split(feature, threshold, low, high)
                 case _:
                     self.refuse(node, f"{self.shown(node)} has no place in a tree")
             for unreached in statements:
@@ -217,12 +218,12 @@ class _ModuleReader:
     def compare(self, device: str, tree: Tree) -> None:
         """Refuse the text at the first line that differs from the tree's printed text.
 
-        Older modules, which compute a derived feature on each side that needs it, are still read.
+        Older modules are still read: they have no `or`, and derived features on each side that needs them.
         """
         derived = {name: expr.replace(expression, self.numbers) for name, expression in self.derived.items()}
         kernel = dataclasses.replace(self.kernel, derived=derived)
         printed = device_module(kernel, device, {}, tree)
-        if self.text == device_module(kernel, device, {}, tree, once=False):
+        if self.text == device_module(kernel, device, {}, tree, compact=False):
             return
         for line, (actual, expected) in enumerate(
             zip_longest(self.text.splitlines(), printed.splitlines()), 1
@@ -240,6 +241,11 @@ class _ModuleReader:
             return False
         known = {f"{number}: {word}" for number, word in self.kernel.values[feature].items()}
         return set(words.split(", ")) <= known
+
+
+def _alternatives(test: ast.expr) -> list[ast.expr]:
+    """The comparisons of `a or b`; else the test alone."""
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) else [test]
 
 
 def _quoted(line: str | None) -> str:

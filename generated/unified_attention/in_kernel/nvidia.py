@@ -95,8 +95,6 @@ def num_segments(
             num_segments = 1
         elif queries_per_kv <= 16:
             num_segments = 8
-        elif queries_per_kv <= 32:
-            num_segments = 16
         else:
             num_segments = 1
     return num_segments

@@ -94,10 +94,8 @@ def num_segments(
                             num_segments = 8
                     elif queries_per_kv <= 16:
                         num_segments = 32
-                    elif queries_per_kv <= 32:
-                        num_segments = 32
                     else:
-                        num_segments = 1
+                        num_segments = 16
                 elif keys_per_tile <= 6144:
                     num_segments = 4
                 else:

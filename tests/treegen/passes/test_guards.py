@@ -15,7 +15,7 @@ from treegen_strategies import CONFIGS, FALLBACK, FEATURES, examples, near_thres
 
 from treegen.build import build
 from treegen.core.expr import parse_comparison
-from treegen.core.problem import Problem, holds
+from treegen.core.problem import UNTIMED, Problem, holds
 from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree, choose
 from treegen.emit.statements import Dialect, statements
@@ -131,9 +131,7 @@ def test_how_both_ends_of_trust_are_printed(spec: tuple[DeviceSpec, KernelSpec])
         guarded, kernel.derived, Dialect(lambda config: f"return {kernel.constant_name(config)}")
     )
     assert ["    " * line.indent + line.text for line in lines] == [
-        "if heads <= 63:",
-        "    return PLAIN_B64_W1",
-        "if heads > 256:",
+        "if heads <= 63 or heads > 256:",
         "    return PLAIN_B64_W1",
         "if rows <= 3:",
         "    return PLAIN_B16_W4",
@@ -295,6 +293,13 @@ def test_the_next_config_is_guarded_too_if_it_is_faster_by_a_tenth(
     assert guarded == Split("heads", 75, of_128, Split("heads", 300, of_16, free))
     assert guard_leaves(guarded, made) == guarded
     assert strip_guards(guarded, made) == of_128
+
+
+def test_a_config_that_is_mostly_untimed_is_not_the_next_one(spec: tuple[DeviceSpec, KernelSpec]) -> None:
+    made = _timed(spec, [(1, "third"), (2, "third"), (3, "third")], FEW_WARPS)
+    made.cost[1:, 2] = UNTIMED
+    free, of_128 = Leaf(CONFIGS[0]), Leaf(CONFIGS[4])
+    assert guard_leaves(of_128, made) == Split("heads", 75, of_128, free)
 
 
 def test_the_fallback_is_the_next_config_if_no_other_is_allowed_everywhere_or_better(

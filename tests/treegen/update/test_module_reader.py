@@ -103,11 +103,11 @@ def test_a_module_is_read_as_the_tree_that_it_was_printed_from(
 ) -> None:
     kernel = data.draw(kernels(base))
     tree = data.draw(trees(kernel))
-    once = data.draw(st.booleans())
-    text = device_module(kernel, DEVICE, {LIMIT: limit}, tree, once=once)
+    compact = data.draw(st.booleans())
+    text = device_module(kernel, DEVICE, {LIMIT: limit}, tree, compact=compact)
     found = read_module(text, kernel, PATH, {LIMIT: limit})
     assert found == _without_gaps(tree)
-    assert device_module(kernel, DEVICE, {LIMIT: limit}, found, once=once) == text
+    assert device_module(kernel, DEVICE, {LIMIT: limit}, found, compact=compact) == text
     assert read_module(text, kernel, PATH) == found  # the limit is read from the module
     for _ in range(3):
         values = {name: data.draw(st.sampled_from(near_thresholds(tree, name))) for name in FEATURES}
@@ -124,7 +124,7 @@ def test_a_module_of_before_is_read_and_one_of_both_is_refused(base: KernelSpec)
     other = Leaf(Config("plain", (("block", 32), ("parts", 1), ("warps", 4))))
     share, padded = Split("share", 3, leaf, other), Split("padded", 5, leaf, other)
     tree = Split("rows", 9, Split("rows", 2, share, padded), Split("columns", 2, share, padded))
-    now, before = (device_module(kernel, DEVICE, LIMITS, tree, once=once) for once in (True, False))
+    now, before = (device_module(kernel, DEVICE, LIMITS, tree, compact=compact) for compact in (True, False))
     assert (now.count("share = "), before.count("share = ")) == (1, 2)
     assert now.index("share = ") < now.index("if rows")
     assert read_module(before, kernel, PATH, LIMITS) == read_module(now, kernel, PATH, LIMITS) == tree

@@ -34,18 +34,14 @@ def choose(
             else:
                 if N > 4608:
                     return MATMUL_M16_N64_K128_W4_S5
-                if outputs <= 49_152:
-                    return MATMUL_M16_N32_K256_W4_S5
-                if M <= 14:
+                if outputs <= 49_152 or M <= 14:
                     return MATMUL_M16_N32_K256_W4_S5
                 return MATMUL_M16_N64_K256_W4_S5
         else:
             if last_64 <= 32:
-                if N <= 2560:
+                if N <= 2560 or last_64 > 24:
                     return MATMUL_M32_N64_K256_W4_S3
-                if last_64 <= 24:
-                    return MATMUL_M16_N128_K256_W4_S3
-                return MATMUL_M32_N64_K256_W4_S3
+                return MATMUL_M16_N128_K256_W4_S3
             else:
                 if M <= 48:
                     return MATMUL_M16_N128_K256_W4_S3
@@ -86,8 +82,6 @@ def choose(
             else:
                 if M <= 512:
                     return MATMUL_M64_N256_K64_W8_S4
-                if K <= 3584:
+                if K <= 3584 or N > 12_288:
                     return MATMUL_M128_N256_K64_W8_S4
-                if N <= 12_288:
-                    return MATMUL_M64_N256_K64_W8_S4
-                return MATMUL_M128_N256_K64_W8_S4
+                return MATMUL_M64_N256_K64_W8_S4
