@@ -96,7 +96,7 @@ def _configs(tree: Tree) -> list[object]:
 ALLOWED = (
     "FunctionDef arguments arg Name Load Store If Return Assign Compare IfExp LtE Lt Gt Constant BinOp Add"
 )
-ALLOWED += " Sub Mult FloorDiv LShift UnaryOp USub Call Attribute"
+ALLOWED += " Sub Mult FloorDiv LShift UnaryOp USub Call Attribute BoolOp Or"
 
 
 @examples(100)
