@@ -58,10 +58,15 @@ def leaves(tree: Tree, region: Region | None = None) -> Iterator[tuple[Leaf, Reg
 
 def halves(split: Split, region: Region) -> tuple[Region, Region]:
     """The regions of a split's low and high side."""
-    least, greatest = region.get(split.feature, (None, None))
-    low_top = split.threshold if greatest is None else min(greatest, split.threshold)
-    high_bottom = split.threshold + 1 if least is None else max(least, split.threshold + 1)
-    return {**region, split.feature: (least, low_top)}, {**region, split.feature: (high_bottom, greatest)}
+    return cut(region, split.feature, split.threshold)
+
+
+def cut(region: Region, feature: str, threshold: int) -> tuple[Region, Region]:
+    """The parts of a region up to a threshold of a feature, and above it."""
+    least, greatest = region.get(feature, (None, None))
+    low_top = threshold if greatest is None else min(greatest, threshold)
+    high_bottom = threshold + 1 if least is None else max(least, threshold + 1)
+    return {**region, feature: (least, low_top)}, {**region, feature: (high_bottom, greatest)}
 
 
 def map_leaves(tree: Tree, change: Callable[[Leaf], Tree]) -> Tree:

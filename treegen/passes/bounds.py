@@ -11,7 +11,7 @@ from treegen.core import expr
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem, holds
 from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec
-from treegen.core.tree import Region
+from treegen.core.tree import Region, cut
 
 _FAR = 1 << 200  # beyond any feature value
 
@@ -144,14 +144,9 @@ def excludes(region: Region, bound: Bound) -> bool:
 
 def divided(region: Region, bound: Bound) -> tuple[Region | None, Region, Region | None]:
     """The parts of a region below, within and above a bound; None for an end that the bound does not have."""
-    least, greatest = region.get(bound.feature, (None, None))
     below = above = None
     if bound.least is not None:
-        top = bound.least - 1 if greatest is None else min(greatest, bound.least - 1)
-        below = {**region, bound.feature: (least, top)}
-        least = bound.least if least is None else max(least, bound.least)
+        below, region = cut(region, bound.feature, bound.least - 1)
     if bound.greatest is not None:
-        bottom = bound.greatest + 1 if least is None else max(least, bound.greatest + 1)
-        above = {**region, bound.feature: (bottom, greatest)}
-        greatest = bound.greatest if greatest is None else min(greatest, bound.greatest)
-    return below, {**region, bound.feature: (least, greatest)}, above
+        region, above = cut(region, bound.feature, bound.greatest)
+    return below, region, above

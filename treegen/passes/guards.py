@@ -37,7 +37,7 @@ class Guard:
     above: Tree | None
 
     def around(self, tree: Tree) -> Tree:
-        """The tree within the bound."""
+        """The tree within the bound, whose lower end is tested before the upper one."""
         if self.above is not None and self.bound.greatest is not None:
             tree = Split(self.bound.feature, self.bound.greatest, tree, self.above)
         if self.below is not None and self.bound.least is not None:
@@ -209,10 +209,5 @@ def measured_ranges(problem: Problem, features: Iterable[str]) -> dict[str, tupl
 
 
 def _fence(tree: Tree, bounds: Iterable[Bound], outside: Leaf) -> Tree:
-    """The tree within the bounds and `outside` beyond them; a lower bound is tested before an upper one."""
-    for bound in bounds:
-        if bound.greatest is not None:
-            tree = Split(bound.feature, bound.greatest, tree, outside)
-        if bound.least is not None:
-            tree = Split(bound.feature, bound.least - 1, outside, tree)
-    return tree
+    """The tree within the bounds, and `outside` beyond them."""
+    return _around(tree, (Guard(bound, outside, outside) for bound in bounds))

@@ -223,7 +223,7 @@ class _ModuleReader:
         derived = {name: expr.replace(expression, self.numbers) for name, expression in self.derived.items()}
         kernel = dataclasses.replace(self.kernel, derived=derived)
         printed = device_module(kernel, device, {}, tree)
-        if self.text == device_module(kernel, device, {}, tree, compact=False):
+        if self.text == printed or self.text == device_module(kernel, device, {}, tree, compact=False):
             return
         for line, (actual, expected) in enumerate(
             zip_longest(self.text.splitlines(), printed.splitlines()), 1
