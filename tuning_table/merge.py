@@ -53,9 +53,14 @@ def read_sources(folders: Sequence[Path]) -> list[Source]:
 
 def why_separate(first: Source, other: Source) -> str | None:
     """Name the difference because of which two tables cannot become one; None if they can."""
-    if found := difference(first.run.header.provenance, other.run.header.provenance, COURSE):
+    if found := difference(first.run.header.provenance, other.run.header.provenance, (*COURSE, "configs")):
         place, theirs, ours = found
         return f"{place} {theirs}, but this one has {ours}"
+    configs = _configs([first])
+    for id, fields in _configs([other]).items():
+        if found := difference(configs.get(id, fields), fields, ()):
+            place, theirs, ours = found
+            return f"config {id} with {place} {theirs}, but this one has {ours}"
     for scenario, features in other.run.scenarios.items():
         known = first.run.scenarios.get(scenario, features)
         if known != features:
@@ -78,9 +83,10 @@ def merge(sources: Sequence[Source], folder: Path) -> Merged:
     done = Merged(folder)
     logs = _with_slowdowns(sources)
     provenance = dict(_joined(sources))
-    configs, features, device = (provenance.pop(key) for key in ("configs", "features", "device"))
+    features, device = provenance.pop("features"), provenance.pop("device")
+    configs = list(_configs(sources).values())
     scenarios = {name: row for source in sources for name, row in source.run.scenarios.items()}
-    for key in ("format", "summary"):
+    for key in ("format", "configs", "summary"):
         provenance.pop(key, None)
     with create(
         folder, device=device, configs=configs, features=features, scenarios=scenarios, **provenance
@@ -148,6 +154,11 @@ def _whole_log(
         )
         for visit in visits
     }
+
+
+def _configs(sources: Sequence[Source]) -> dict[str, Mapping[str, Any]]:
+    """All configs of tables by their ids, as run.yaml holds them. A table lists those that it may time."""
+    return {config["id"]: config for source in sources for config in source.run.header.provenance["configs"]}
 
 
 def _with_slowdowns(sources: Sequence[Source]) -> list[dict[tuple[str, int], MeasuredBy]]:

@@ -84,7 +84,7 @@ def test_equal_rows_of_other_workers_and_of_other_runs_are_repeats(tmp_path: Pat
         ({"source_hash": "1"}, "source_hash '000"),
         (
             {"configs": (config("M16"), config("M32", block_m=64), config("M64"))},
-            "configs[1].block_m 32, but",
+            "config M32 with block_m 32, but",
         ),
         ({"timing": "by hand"}, "timing 'graph replay"),
         (
@@ -130,6 +130,17 @@ def test_other_scenario_sets_of_one_stack_become_one(tmp_path: Path) -> None:
     }
     assert found.header.provenance["scenario_set"] == "serving (digest 12ab); mine"
     assert "seed" not in found.header.provenance
+
+
+def test_configs_that_one_table_lacks_are_not_measured_in_its_scenarios(tmp_path: Path) -> None:
+    one = table(tmp_path / "1", [Visit("decode-0", 1, {"M16": 1.0, "M32": 2.0})], "a/0", 10.0)
+    configs = (config("M8", block_m=8), config("M16"))
+    two = table(tmp_path / "2", [Visit("decode-0", 1, {"M8": 3.0})], "a/0", 10.0, configs=configs)
+    assert merged(tmp_path / "all", one, two).rows == 2
+    found = read_run(tmp_path / "all")
+    known = [config.id for config in read_run(one).header.configs]
+    assert [config.id for config in found.header.configs] == [*known, "M8"]
+    assert [dict(row.cells) for row in found.visits] == [{"M16": 1.0, "M32": 2.0}, {"M8": 3.0}]
 
 
 def test_rows_of_a_slow_worker_are_marked_and_those_of_a_throttled_one_left_out(tmp_path: Path) -> None:

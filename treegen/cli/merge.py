@@ -28,7 +28,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--separate",
         action="store_true",
-        help="write tables that differ in GPU, driver, versions, kernel or configs to folders of their own "
+        help="write tables that differ in GPU, driver, versions or kernel to folders of their own "
         "below DIR, instead of refusing them",
     )
     parser.set_defaults(run=run)
