@@ -11,7 +11,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -21,6 +21,7 @@ from benchmarks.engines.random_weights import LOAD_FORMAT
 from benchmarks.engines.request_mix import draw_requests, tokens_of
 
 WARM_UP_TOKENS = 2
+LIKELIEST = 5  # first tokens of a prompt that are compared
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,15 @@ class Engine:
             **job.engine,
         )
 
-    def generate(self, prompts: Sequence[list[int]], outputs: Sequence[int]) -> tuple[float, list[Any]]:
-        """Generate so many tokens for each prompt; returns the seconds and vLLM's outputs."""
+    def generate(
+        self, prompts: Sequence[list[int]], outputs: Sequence[int], logprobs: int | None = None
+    ) -> tuple[float, list[Any]]:
+        """Generate so many tokens for each prompt; returns the seconds and vLLM's outputs.
+
+        logprobs: of how many of the likeliest tokens the outputs have the logarithms of probabilities.
+        """
         params = [
-            self.params(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False)
+            self.params(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False, logprobs=logprobs)
             for count in outputs
         ]
         asked = [{"prompt_token_ids": prompt} for prompt in prompts]
@@ -79,16 +85,26 @@ class Engine:
 
 
 def latency(engine: Any, batch: int, prompt: int, output: int) -> dict[str, Any]:
-    """Time a batch of equal prompts from the call to the last token; its first run warms the engine up."""
+    """Time a batch of equal prompts from the call to the last token.
+
+    Two earlier runs of a batch warm the engine up, and give the likeliest first tokens of each prompt, with
+    the logarithms of their probabilities.
+    """
     prompts = tokens_of([prompt] * batch, f"latency/{batch}/{prompt}")
+    answer: dict[str, Any] = {}
     if (batch, prompt) not in engine.warm:
         engine.warm.add((batch, prompt))
         engine.generate(prompts, [WARM_UP_TOKENS] * batch)
+        scored = engine.generate(prompts, [1] * batch, logprobs=LIKELIEST)[1]
+        answer["likeliest"] = [likeliest(one.outputs[0].logprobs[0]) for one in scored]
     cpu = main_threads_s(os.getpid())
-    seconds, found = engine.generate(prompts, [output] * batch)
-    cpu_seconds = main_threads_s(os.getpid()) - cpu
-    first = [one.outputs[0].token_ids[0] for one in found]
-    return {"seconds": seconds, "cpu_seconds": cpu_seconds, "first_tokens": first}
+    seconds, _ = engine.generate(prompts, [output] * batch)
+    return {**answer, "seconds": seconds, "cpu_seconds": main_threads_s(os.getpid()) - cpu}
+
+
+def likeliest(known: Mapping[int, Any]) -> list[tuple[int, float]]:
+    """The tokens of which vLLM gave logarithms of probabilities, the likeliest first."""
+    return sorted(((token, found.logprob) for token, found in known.items()), key=lambda pair: -pair[1])
 
 
 def throughput(engine: Any, requests: int, seed: int) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Tables and the plot of latencies by output length."""
 
 import itertools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -136,16 +137,24 @@ def mean_rows(
 def token_lines(
     found: Mapping[Any, Row], places: Sequence[tuple[Any, ...]], backends: Sequence[str]
 ) -> list[str]:
-    """Return how many first tokens equal those of the first backend; correct backends differ in few."""
+    """Return how many prompts' likeliest first token is that of the first backend, and how far others are.
+
+    Two tokens may be equally likely, so correct backends differ in few, and by little.
+    """
     first, lines = backends[0], []
     for name in backends[1:]:
-        same = total = 0
+        below: list[float] = []
         for place in places:
-            mine, theirs = found.get((name, *place)), found.get((first, *place))
-            if mine and theirs:
-                pairs = list(zip(mine["first_tokens"], theirs["first_tokens"], strict=True))
-                same, total = same + sum(a == b for a, b in pairs), total + len(pairs)
-        lines.append(f"{same} of {total} first tokens of {name} are those of {first}.")
+            rows = [found.get((backend, *place), {}).get("likeliest", []) for backend in (name, first)]
+            for mine, theirs in zip(*rows, strict=False):
+                token, known = mine[0][0], dict(map(tuple, theirs))
+                below.append(theirs[0][1] - known.get(token, -math.inf))
+        if below:
+            same = sum(difference == 0 for difference in below)
+            lines.append(
+                f"{same} of {len(below)} first tokens of {name} are the likeliest of {first}; "
+                f"the others are at most {max(below):.2f} below it (natural logarithm of the probability)."
+            )
     return lines
 
 

@@ -51,7 +51,11 @@ class Output:
     """What vLLM returns for a request."""
 
     def __init__(self, tokens: list[int], start: float) -> None:
-        self.outputs = [type("Completion", (), {"token_ids": tokens})]
+        logprobs = [
+            {token + 1: SimpleNamespace(logprob=-2.5), token: SimpleNamespace(logprob=-2.0)}
+            for token in tokens
+        ]
+        self.outputs = [type("Completion", (), {"token_ids": tokens, "logprobs": logprobs})]
         self.metrics = type(
             "Stats",
             (),
@@ -70,7 +74,9 @@ class StandIn:
         self.calls: list[tuple[list[int], list[int]]] = []
         self.warm: set[tuple[int, ...]] = set()
 
-    def generate(self, prompts: list[list[int]], outputs: list[int]) -> tuple[float, list[Output]]:
+    def generate(
+        self, prompts: list[list[int]], outputs: list[int], logprobs: int | None = None
+    ) -> tuple[float, list[Output]]:
         self.calls.append(([len(prompt) for prompt in prompts], list(outputs)))
         made = [
             Output([prompt[0]] * count, 0.1 * i)
@@ -82,9 +88,12 @@ class StandIn:
 def test_a_latency() -> None:
     engine = StandIn()
     first, second = (measure_latency(engine, 2, 5, output) for output in (1, 128))
-    assert engine.calls == [([5, 5], [2, 2]), ([5, 5], [1, 1]), ([5, 5], [128, 128])]  # warmed up once
+    once = [([5, 5], [2, 2]), ([5, 5], [1, 1])]
+    assert engine.calls == [*once, ([5, 5], [1, 1]), ([5, 5], [128, 128])]
     assert (first["seconds"], second["seconds"]) == (0.502, 0.756)
-    assert first["first_tokens"] == [prompt[0] for prompt in tokens_of([5, 5], "latency/2/5")]
+    tokens = [prompt[0] for prompt in tokens_of([5, 5], "latency/2/5")]
+    assert first["likeliest"] == [[(token, -2.0), (token + 1, -2.5)] for token in tokens]
+    assert "likeliest" not in second
 
 
 def test_a_throughput() -> None:
@@ -102,8 +111,8 @@ def test_a_throughput() -> None:
 def test_a_row_gathers_figures_of_all_repeats() -> None:
     row: dict[str, Any] = {}
     for figure in (1.0, 2.0):
-        gather(row, {"seconds": figure, "first_tokens": [int(figure)], "prompt_tokens": 5})
-    assert row == {"seconds": [1.0, 2.0], "first_tokens": [2], "prompt_tokens": 5}
+        gather(row, {"seconds": figure, "likeliest": [int(figure)], "prompt_tokens": 5})
+    assert row == {"seconds": [1.0, 2.0], "likeliest": [2], "prompt_tokens": 5}
 
 
 def test_percentiles() -> None:
@@ -127,6 +136,12 @@ def test_cpu_time_is_that_of_the_main_threads_of_all_descendants() -> None:
             processes.stop_all(process)
 
 
+def likeliest_of(backend: str) -> list[list[list[float]]]:
+    """The likeliest first tokens of two prompts, of which CUSTOM's second differs."""
+    second = [[2, -1.0], [3, -1.0]] if backend == "CUSTOM" else [[3, -1.0], [2, -1.25]]
+    return [[[1, -0.5], [4, -2.0]], second]
+
+
 def rows_of(backend: str, mode: str, factor: float) -> list[dict[str, Any]]:
     return [
         {
@@ -138,7 +153,7 @@ def rows_of(backend: str, mode: str, factor: float) -> list[dict[str, Any]]:
             "output": output,
             "seconds": [factor * (0.1 + 0.005 * output), factor * (0.2 + 0.005 * output), 99.0],
             "cpu_seconds": [factor * 0.004 * output] * 3,
-            "first_tokens": [1, 2 if backend == "CUSTOM" else 3][:batch],
+            **({"likeliest": likeliest_of(backend)[:batch]} if output == 1 else {}),
         }
         for batch in (1, 2)
         for prompt in (500, 8000)
@@ -173,7 +188,10 @@ def test_the_latency_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], m
     assert "| eager | 1 x 500 | - | 4.00 | - |" in text
     for row in ("all rows", "prompts of 8000", "the worst row", "decode steps"):
         assert f"| graphs, {row} | 1.500 |" in text
-    assert "12 of 18 first tokens of CUSTOM are those of FLASH_ATTN." in text
+    assert (
+        "4 of 6 first tokens of CUSTOM are the likeliest of FLASH_ATTN; the others are at most 0.25 below"
+        in text
+    )
     assert (merged / "latency.png").stat().st_size > 1000
     assert read([merged])[0] == host
 
@@ -274,9 +292,12 @@ def test_plugins_are_entry_points(tmp_path: Path) -> None:
 
 FAKE_VLLM = """
 import json, os, time
+class Logprob:
+    logprob = -1.0
 class SamplingParams:
     def __init__(self, **options):
         self.count = options["max_tokens"]
+        self.logprobs = options["logprobs"]
 class LLM:
     def __init__(self, **options):
         if options["attention_config"] == {"backend": "BROKEN"}:
@@ -301,6 +322,7 @@ class LLM:
         made = []
         for prompt, param in zip(prompts, params):
             tokens = type("Completion", (), {"token_ids": prompt["prompt_token_ids"][:1] * param.count})
+            tokens.logprobs = [{7: Logprob}] * param.count if param.logprobs else None
             made.append(type("Output", (), {"outputs": [tokens]}))
         line = json.dumps({"backend": self.backend, "start": start, "end": time.time()})
         with open("calls.jsonl", "a") as file:
