@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tuning_table.visit_log import TOO_SLOW, MeasuredBy, log_visits, read_visit_
 from tuning_table.writer import create, difference
 
 # Tables may differ in these keys of run.yaml. What follows from them is joined.
-COURSE = ("date", "scenario_set", "seed", "strategy", "summary")
+COURSE = ("date", "scenario_set", "seed", "strategy", "configs", "summary")
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,13 @@ def read_sources(folders: Sequence[Path]) -> list[Source]:
 
 def why_separate(first: Source, other: Source) -> str | None:
     """Name the difference because of which two tables cannot become one; None if they can."""
-    if found := difference(first.run.header.provenance, other.run.header.provenance, (*COURSE, "configs")):
+    if found := difference(first.run.header.provenance, other.run.header.provenance, COURSE):
         place, theirs, ours = found
         return f"{place} {theirs}, but this one has {ours}"
     configs = _configs([first])
     for id, fields in _configs([other]).items():
-        if found := difference(configs.get(id, fields), fields, ()):
+        listed = configs.get(id, fields)
+        if listed != fields and (found := difference(listed, fields, ())):
             place, theirs, ours = found
             return f"config {id} with {place} {theirs}, but this one has {ours}"
     for scenario, features in other.run.scenarios.items():
@@ -76,8 +78,7 @@ def merge(sources: Sequence[Source], folder: Path) -> Merged:
 
     Raises TableError if the tables differ, and names the difference; nothing is changed then.
     """
-    first = sources[0]
-    for other in sources[1:]:
+    for first, other in combinations(sources, 2):
         if what := why_separate(first, other):
             raise TableError(other.folder, f"cannot be merged: {first.folder} has {what}")
     done = Merged(folder)
@@ -128,7 +129,8 @@ def separate(sources: Sequence[Source]) -> dict[str, list[Source]]:
     """Group tables that can become one, by a folder's name: the device's key, and a number if it is taken."""
     groups: dict[str, list[Source]] = {}
     for source in sources:
-        group = next((group for group in groups.values() if not why_separate(group[0], source)), None)
+        fitting = (g for g in groups.values() if not any(why_separate(other, source) for other in g))
+        group = next(fitting, None)
         if group is None:
             key = device_key(source.run.header.device_name)
             taken = sum(name == key or name.startswith(f"{key}-") for name in groups)

@@ -87,15 +87,14 @@ class Engine:
 def latency(engine: Any, batch: int, prompt: int, output: int) -> dict[str, Any]:
     """Time a batch of equal prompts from the call to the last token.
 
-    Two earlier runs of a batch warm the engine up, and give the likeliest first tokens of each prompt, with
+    The first run of a batch warms the engine up, and gives the likeliest first tokens of each prompt, with
     the logarithms of their probabilities.
     """
     prompts = tokens_of([prompt] * batch, f"latency/{batch}/{prompt}")
     answer: dict[str, Any] = {}
     if (batch, prompt) not in engine.warm:
         engine.warm.add((batch, prompt))
-        engine.generate(prompts, [WARM_UP_TOKENS] * batch)
-        scored = engine.generate(prompts, [1] * batch, logprobs=LIKELIEST)[1]
+        _, scored = engine.generate(prompts, [WARM_UP_TOKENS] * batch, logprobs=LIKELIEST)
         answer["likeliest"] = [likeliest(one.outputs[0].logprobs[0]) for one in scored]
     cpu = main_threads_s(os.getpid())
     seconds, _ = engine.generate(prompts, [output] * batch)

@@ -147,7 +147,7 @@ def token_lines(
         for place in places:
             rows = [found.get((backend, *place), {}).get("likeliest", []) for backend in (name, first)]
             for mine, theirs in zip(*rows, strict=False):
-                token, known = mine[0][0], dict(map(tuple, theirs))
+                token, known = mine[0][0], dict(theirs)
                 below.append(theirs[0][1] - known.get(token, -math.inf))
         if below:
             same = sum(difference == 0 for difference in below)

@@ -143,6 +143,20 @@ def test_configs_that_one_table_lacks_are_not_measured_in_its_scenarios(tmp_path
     assert [dict(row.cells) for row in found.visits] == [{"M16": 1.0, "M32": 2.0}, {"M8": 3.0}]
 
 
+def test_every_table_is_compared_with_every_other(tmp_path: Path) -> None:
+    visit = Visit("decode-0", 1, {"M16": 1.0})
+    one = table(tmp_path / "1", [visit], "a/0", 10.0)
+    two, three = (
+        table(tmp_path / name, [visit], name, 10.0, configs=(config("M16"), config("M8", block_m=block_m)))
+        for name, block_m in (("2", 8), ("3", 9))
+    )
+    with pytest.raises(TableError) as caught:
+        merged(tmp_path / "all", one, two, three)
+    what = f"{three}: cannot be merged: {two} has config M8 with block_m 8, but this one has 9"
+    assert str(caught.value) == what and not (tmp_path / "all").exists()
+    assert [len(group) for group in separate(read_sources([one, two, three])).values()] == [2, 1]
+
+
 def test_rows_of_a_slow_worker_are_marked_and_those_of_a_throttled_one_left_out(tmp_path: Path) -> None:
     times = {"a/0": 10.0, "b/0": 10.2, "c/0": 10.9, "d/0": 15.0, "e/0": 10.1}
     folders = [
