@@ -120,7 +120,8 @@ def merge(sources: Sequence[Source], folder: Path) -> Merged:
                 lines.append(replace(line, repeat=last[visit.scenario]))
         log_visits(folder, lines)
         table.append_all(added)
-        table.summarise(_summary(sources, [*table.visits, *added]))
+        if "origin" not in provenance:  # only runs have a summary
+            table.summarise(_summary(sources, [*table.visits, *added]))
     done.rows = len(added)
     return done
 

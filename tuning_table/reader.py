@@ -36,7 +36,7 @@ _MAX_RUN_BYTES = 1 << 20  # PyYAML takes up to 20 microseconds a byte
 _LARGEST = 1 << 62
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _REPEAT = re.compile(r"[1-9][0-9]{0,5}")
-_CELL = re.compile(r"(?:[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE][+-]?[0-9]{1,2})?|inf)")
+_CELL = re.compile(r"(?:[0-9]{1,15}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?|inf)")
 _CELLS = re.compile(f"{_CELL.pattern}(?:,{_CELL.pattern})*")
 
 
@@ -141,7 +141,8 @@ def _wrong_cell(path: Path, line: int, ids: Sequence[str], cells: Sequence[str])
         for config, cell in zip(ids, cells, strict=True)
         if cell not in ("", "inf") and not (_CELL.fullmatch(cell) and SHORTEST_US <= float(cell) < LONGEST_US)
     )
-    what = f"{config} must be microseconds above 0, inf or empty, not {shown(cell)}"
+    times = f"microseconds from {SHORTEST_US:g} to below {LONGEST_US:g}"
+    what = f"{config} must be {times}, inf or empty, not {shown(cell)}"
     return TableError(path, what, line)
 
 

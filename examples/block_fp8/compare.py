@@ -37,7 +37,7 @@ def by_tree(shape: Shape) -> dict[str, int]:
 def by_nearest_file(folder: Path) -> Choose:
     """The choice of the tuned file whose N and K are nearest; of its M the nearest, as vLLM takes it."""
     files = {}
-    for path in folder.iterdir():
+    for path in folder.glob("*.json"):
         if match := FILE.fullmatch(path.name):
             files[int(match[1]), int(match[2])] = {int(m): c for m, c in json.loads(path.read_text()).items()}
     if not files:

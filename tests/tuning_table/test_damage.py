@@ -79,7 +79,9 @@ NO_TIMES += "|Inf|-inf|infinity|None|\uff15|\u0663|½|²"
 @pytest.mark.parametrize("cell", [*NO_TIMES.split("|"), '"1,2"'])
 def test_what_is_no_time(tmp_path: Path, cell: str) -> None:
     message, path = _damage(tmp_path / "t", TIMES, _swap("s005,1,10.0", f"s005,1,{cell}"))
-    assert message.startswith(f"{path}:6: narrow must be microseconds above 0, inf or empty, not ")
+    assert message.startswith(
+        f"{path}:6: narrow must be microseconds from 0.001 to below 1e+12, inf or empty, not "
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from table_builders import VISITS, append, config, contents, filled, read_back, start
+from table_builders import RUN, VISITS, append, config, contents, filled, read_back, start
 
+import tuning_table
 from tuning_table import TableError, read_run
 from tuning_table.merge import Merged, merge, read_sources, separate
 from tuning_table.table import Visit
@@ -219,3 +220,15 @@ def test_a_line_that_was_cut_off_does_not_count_and_the_last_of_two_does(tmp_pat
     log_visits(folder, [second])
     assert read_visit_log(folder)[second.key].worker == "c, \\n0"
     assert read_visit_log(folder)[second.key].slowdown == 1.25
+
+
+def test_imported_tables_have_no_summary(tmp_path: Path) -> None:
+    given = ("kernel", "device", "timing", "features", "configs", "scenarios")
+    imported = {**{key: RUN[key] for key in given}, "origin": {"tool": "CSV"}}
+    folders = [tmp_path / "1", tmp_path / "2"]
+    for folder, visits in zip(folders, (VISITS[:1], VISITS[1:]), strict=True):
+        with tuning_table.create(folder, **imported) as writer:
+            for visit in visits:
+                append(writer, visit)
+    assert merged(tmp_path / "all", *folders).rows == 3
+    assert read_run(tmp_path / "all").header.provenance["origin"] == {"tool": "CSV"}

@@ -66,13 +66,13 @@ def held_out(problem: Problem, fold_trees: Sequence[FoldTree]) -> npt.NDArray[np
 
 
 def evaluate(problem: Problem, fold_trees: Sequence[FoldTree]) -> Evaluation | None:
-    """Held-out figures of our trees and of a classifier; None for a table of fewer than ten scenarios.
+    """Held-out figures of our trees and of a classifier; None for fewer than ten scenarios, or copies of one.
 
     The classifier is scikit-learn's DecisionTreeClassifier, trained on the winners. It has the same features,
     the same depth limit and as many leaves as our tree of that fold. It breaks ties at random, so its figures
     are means over seeds.
     """
-    if len(problem.cost) < 2 * FOLDS:
+    if not fold_trees or len(problem.cost) < 2 * FOLDS:
         return None
     theirs = []
     for fold_tree in fold_trees:

@@ -96,7 +96,8 @@ def _logarithms(features: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
 
 
 def _targets(known: Problem) -> npt.NDArray[np.int64]:
-    return np.minimum(with_untimed_penalty(known.cost), _CAP)
+    targets = np.minimum(with_untimed_penalty(known.cost), _CAP)
+    return targets[:, 0] if targets.shape[1] == 1 else targets  # scikit-learn warns of a single column
 
 
 def _cheapest(known: Problem, model: Any, features: npt.NDArray[Any]) -> Decisions:

@@ -68,8 +68,9 @@ def _time(source: Path, line: int, text: str, unit: str) -> float:
         time = float(text)
     except ValueError:
         time = math.nan
-    if math.isnan(time):
-        raise InputError(source, f"the time {shown(text)} is no number; a failure is inf", line=line)
+    if not time > 0:
+        what = f"the time {shown(text)} is no number above 0; a failure is inf"
+        raise InputError(source, what, line=line)
     return microseconds(source, time, unit, line)
 
 

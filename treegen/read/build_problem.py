@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +36,7 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
     configs = _configs(kernel, table, translation)
     split_on = tuple(name for name in kernel.split_on if name in values)
     if not split_on:
-        raise InputError(table.folder, f"holds none of the features that {kernel.name} may split on")
+        raise InputError(table.folder, f"has no column of `split_on` of {kernel.name}")
     for name in kernel.trusted_as_measured:
         if name not in values:
             raise InputError(table.folder, f"does not hold {name}, which the spec trusts only as measured")
@@ -113,11 +113,23 @@ def _columns(kernel: KernelSpec, table: Table, translation: Translation | None) 
         numbers = _spec_integers(kernel, table, column, name)
         found = table.features[:, place]
         columns[name] = found if numbers is None else np.array([numbers(v) for v in found.tolist()], np.int64)
+    if translation is None:
+        _refuse_other_names(kernel, table.folder, list(columns))
     for name, value in (translation.constants if translation else {}).items():
         if name in columns:
             raise InputError(table.folder, f"has a column {name}, which the spec says it leaves out")
         columns[name] = np.full(len(table.scenarios), value, dtype=np.int64)
     return columns
+
+
+def _refuse_other_names(kernel: KernelSpec, folder: Path, columns: Sequence[str]) -> None:
+    """Raise InputError if the table lacks a feature and has a column that the spec lacks: one is misspelt."""
+    unknown = [name for name in columns if name not in kernel.features and name not in kernel.derived]
+    parts = [expr.names(kernel.derived[name]) for name in columns if name in kernel.derived]
+    missing = [name for name in kernel.features if name not in {*columns, *frozenset().union(*parts)}]
+    if unknown and missing:
+        what = f"has a column {unknown[0]}, which is no feature of {kernel.name}, and none for {missing[0]}"
+        raise InputError(folder, what)
 
 
 def _spec_integers(kernel: KernelSpec, table: Table, column: str, name: str) -> Callable[[int], int] | None:
@@ -171,7 +183,7 @@ def _configs(kernel: KernelSpec, table: Table, translation: Translation | None) 
             raise InputError(table.folder, what)
         config = Config(variant, tuple((name, parameters[name]) for name in kernel.parameters))
         if config in configs:
-            what = f"configs {configs[config]} and {entry.id} differ only in parameters unknown to the spec"
+            what = f"configs {configs[config]} and {entry.id} are equal in all parameters of the spec"
             raise InputError(table.folder, what)
         configs[config] = entry.id
     return tuple(configs)

@@ -76,6 +76,8 @@ def _device(devices: Fields, key: str) -> DeviceSpec:
         device = replace(device, names=tuple(fields.names("names", optional=True)))
     with mistakes.collect():
         device = replace(device, arch=fields.get_as("arch", str, None))
+        if device.arch == "":
+            raise fields.error("arch", "is empty; leave it out where it is unknown")
     with mistakes.collect():
         device = replace(device, vendor=fields.get_as("vendor", str))
     mistakes.refuse()

@@ -77,9 +77,11 @@ def device_section(gpu: Gpu) -> list[str]:
     lines = [
         f"  {gpu.key}:",
         f"    names: [{_quoted(gpu.name)}]  # as the driver reports it; also longer names that begin so",
-        f"    arch: {_quoted(gpu.arch)}  # the first device of an architecture serves its other GPUs",
-        f"    vendor: {gpu.vendor}",
     ]
+    if gpu.arch:
+        arch = f"    arch: {_quoted(gpu.arch)}  # the first device of an architecture serves its other GPUs"
+        lines.append(arch)
+    lines.append(f"    vendor: {gpu.vendor}")
     shared = gpu.shared_memory or SHARED_MEMORY.get(gpu.arch)
     if shared is None:
         return [

@@ -71,7 +71,9 @@ def _kernel_lines(kernel: str, tables: dict[str, tuple[Path, RecordedTable]], sp
         if isinstance(values, list)
     }
     plain = [name for name in features if name not in words]
-    fallback = _steadiest([table for _, table in tables.values()]) or configs[0]
+    steadiest = _steadiest([table for _, table in tables.values()])
+    fallback = steadiest or configs[0]
+    source = "This is the fastest of those that never failed." if steadiest else "Nothing was timed yet."
     lines = [
         f"  {kernel}:",
         f"    features: [{', '.join(features)}]  # what a launch knows: the arguments of `choose`",
@@ -86,10 +88,9 @@ def _kernel_lines(kernel: str, tables: dict[str, tuple[Path, RecordedTable]], sp
     lines.append("      parameters:  # with the letters that stand for each in names of configs")
     lines += [f"        {name}: {letters}" for name, letters in letters_for(parameters).items()]
     lines += [
-        "    # What must hold for every shape that launches a config, beside what was measured:",
-        f"    # constraints: [{parameters[0]} <= 2 * {plain[0] if plain else 'size'}]",
+        "    # constraints: []  # what a config needs of a shape or GPU, as `2 * BLOCK <= shared_memory`",
         "    # The config for unknown devices, and where constraints leave no other. The kernel must accept",
-        "    # it for every shape on every GPU. This is the fastest of those that never failed.",
+        f"    # it for every shape on every GPU. {source}",
         f"    fallback: {_mapping(fallback, with_variant=bool(variants))}",
         "    tree: {max_depth: 6, max_leaves: 16}  # `treegen eval` shows what a larger tree would gain",
         "    tables:",

@@ -164,10 +164,10 @@ def suggest(
         gone = {name: _without(name, chosen, search.texts) for name in chosen}
         wins = {name: difference(search.held_out(gone[name]), now) for name in chosen}
         found = [Suggestion(name, search.texts[name], *wins[name]) for name in chosen]
-        least = min(chosen, key=lambda name: wins[name][0])
-        if _is_enough(*wins[least]):
+        weak = [name for name in chosen if not _is_enough(*wins[name])]
+        if not weak:
             break
-        chosen, found = gone[least], []
+        chosen, found = gone[min(weak, key=lambda name: wins[name][0])], []
     before, after = search.held_out([]), search.held_out(chosen)
     return Suggestions(tuple(search.split_on), _geomean(before), _geomean(after), tuple(found))
 

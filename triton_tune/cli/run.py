@@ -25,6 +25,8 @@ from triton_tune.run.progress import check_rich
 from tuning_table import TableWriter, create
 from tuning_table.names import device_key
 
+WITHOUT_GPU = "--dry-run describes the run, and TRITON_INTERPRET=1 with --gpus cpu runs it on the CPU"
+
 
 def run(options: argparse.Namespace) -> int:
     """Do what the command's arguments ask for. Returns its exit code. Raises TuningError and TableError."""
@@ -38,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     file = KernelFile(options.file.resolve(), name)
     if options.ray is not None:
         return _run_on_ray(options, name, tuning, file)
-    devices = devices_from(options.gpus, "--dry-run describes the run")
+    devices = devices_from(options.gpus, WITHOUT_GPU)
     scenarios = find_scenarios(kernel, tuning, devices[0])
     print("\n".join(_described(name, scenarios)), flush=True)
     if options.empty:

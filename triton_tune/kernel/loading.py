@@ -21,7 +21,8 @@ def load_tunings(path: Path) -> dict[str, Tuning]:
 
     path = path.resolve()
     if not path.is_file() or path.suffix != ".py":
-        raise TuningError(f"{path}: expected a Python file that defines a Tuning")
+        what = "expected a Python file that defines a Tuning" if path.exists() else "no such file"
+        raise TuningError(f"{path}: {what}")
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(MODULE, path)

@@ -48,10 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 2 for wrong input (one line on stderr), or 130 if it is interrupted."""
     options = parser().parse_args(arguments)
     kernel = KERNELS[options.kernel]
+    named = options.scenarios is None or options.scenarios in kernel.sets
     options.scenarios = options.scenarios or kernel.default_set
     options.strategy = options.strategy or kernel.strategy
     try:
         if options.outside is not None:
+            if named:
+                raise TuningError("--outside needs --scenarios FILE, a file of recorded batches")
             print("\n".join(outside(_recorded(options), options.outside, kernel.features_of)))
             return 0
         scenarios = _scenarios(options)

@@ -51,3 +51,8 @@ def test_one_config_always_wins(tmp_path: Path) -> None:
 def test_a_small_table_has_no_figures(tmp_path: Path) -> None:
     made = problem(tmp_path)
     assert evaluate(made, cross_validate(made, fit_tree)) is None
+
+
+def test_copies_of_one_scenario_have_no_figures(tmp_path: Path) -> None:
+    made = problem(tmp_path, shapes=[(1, 8, 2)] * 12)
+    assert evaluate(made, cross_validate(made, fit_tree)) is None

@@ -64,6 +64,13 @@ def test_what_the_features_tell_apart_is_learned(tmp_path: Path, method: Callabl
     assert score_decisions(rule.choose(made), made).cost.max() == 0
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("method", [*TREES.values(), forest], ids=[*TREES, FOREST])
+def test_a_table_of_one_config(tmp_path: Path, method: Callable[..., Any]) -> None:
+    made = problem(tmp_path, configs=[NARROW], shapes=SHAPES, times=lambda s: [5.0])
+    assert len(set(method(made, ROOMY).choose(made))) == 1
+
+
 @pytest.mark.parametrize("method", TREES.values(), ids=TREES)
 @pytest.mark.parametrize("leaves", [1, 2, 3])
 def test_peers_keep_to_the_leaves(tmp_path: Path, method: Callable[..., Any], leaves: int) -> None:

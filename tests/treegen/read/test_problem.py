@@ -205,7 +205,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"shapes": [(1, 8, 500), (64, 64, 501)]}, "leave no scenario with a config to choose"),
     ({}, {"shapes": [(2**40, 2**40, 2)]}, "derived feature area grows beyond 62 bits"),
     ({}, {"kernel": "softmax"}, "measured the kernel 'softmax', which the spec does not translate for scale"),
-    ({}, {"configs": TWINS}, "configs narrow and other differ only in parameters unknown to the spec"),
+    ({}, {"configs": TWINS}, "configs narrow and other are equal in all parameters of the spec"),
     ({}, _configs(warps=None), "config narrow lacks the parameter warps of scale"),
     ({}, _configs(variant="fast"), "config narrow has variant 'fast'; known: plain"),
     (
@@ -214,7 +214,12 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         "config narrow has variant None; known: plain, split",
     ),
     ({"features": ["rows", "columns"], "derived": {"heads": "columns // 4"}}, {}, "column heads is not what"),
-    ({**DEEP, "split_on": ["depth"]}, {}, "holds none of the features that scale may split on"),
+    ({**DEEP, "split_on": ["depth"]}, {}, "has no column of `split_on` of scale"),
+    (
+        {"features": ["rows", "Columns"], "derived": {}},
+        {},
+        "has a column columns, which is no feature of scale, and none for Columns",
+    ),
     ({**DEEP, "trusted_as_measured": ["depth"]}, {}, "does not hold depth, which the spec trusts only as"),
     (
         {**DEEP, "objective": {"weight": "depth"}},

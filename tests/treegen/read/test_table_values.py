@@ -119,7 +119,7 @@ def test_a_damaged_table_is_an_input_error_with_its_line(tmp_path: Path) -> None
     folder = write_table(tmp_path / "t", shapes=SHAPES)
     path = folder / "times.csv"
     path.write_text(path.read_text().replace("40.0", "fast", 1))
-    what = "narrow must be microseconds above 0, inf or empty, not 'fast'"
+    what = "narrow must be microseconds from 0.001 to below 1e+12, inf or empty, not 'fast'"
     assert error_of(read_table, folder) == f"{path}:4: {what}"
 
 

@@ -82,6 +82,13 @@ def test_a_table_without_rows_and_one_with_variants(
     assert kernel.variants == ("qblock", "split") and kernel.fallback.variant == "split"
 
 
+def test_an_unknown_architecture_serves_no_other_gpu(tmp_path: Path) -> None:
+    table(tmp_path / "data/a", device={"name": "NVIDIA B200"})
+    assert main(["init", "data/a"]) == 0
+    assert "arch" not in Path("treegen.yaml").read_text()
+    assert read_spec(Path("treegen.yaml")).devices["nvidia_b200"].arch is None
+
+
 def test_what_init_refuses(tmp_path: Path, refusal: Refusal) -> None:
     folder = table(tmp_path / "data/a")
     assert "no such table folder" in refusal(tmp_path, "init", "data/none")

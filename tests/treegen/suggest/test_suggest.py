@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import ClassVar
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from treegen_builders import DEVICE, Row, build, problem, spec, write_project
 
 from treegen.cli.main import main
 from treegen.read.spec_file import read_spec
+from treegen.suggest import selection
 from treegen.suggest.selection import Suggestion, suggest
 from treegen.suggest.spec_text import UnknownLayout, with_features
 
@@ -33,6 +37,32 @@ def test_the_product_is_found_and_pays(tmp_path: Path) -> None:
     assert [(one.name, one.text) for one in found.found] == [("rows_x_columns", "rows * columns")]
     assert found.after < 1.01 < found.before and found.found[0].wins > 0.02
     assert found.features == ("rows", "columns", "heads")
+
+
+class _TwoFeatures:
+    """A search that takes `noisy`, which wins much in one scenario of 50, and `steady`, 0.3% in all."""
+
+    split_on = ("rows",)
+    texts: ClassVar = {"noisy": "rows * columns", "steady": "rows + columns"}
+
+    def __init__(self, problems: object) -> None:
+        pass
+
+    def step(self, chosen: Sequence[str]) -> str | None:
+        return next((name for name in self.texts if name not in chosen), None)
+
+    def held_out(self, chosen: Sequence[str]) -> npt.NDArray[np.float64]:
+        lost = np.full(50, 0.0 if "steady" in chosen else 0.003)
+        lost[:2] += 0.0 if "noisy" in chosen else [0.5, -0.2]
+        return lost
+
+
+def test_a_feature_must_win_its_error_beside_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "_Search", _TwoFeatures)
+    found = suggest([problem(tmp_path)], 4).found
+    assert [one.name for one in found] == ["steady"] and found[0].wins == pytest.approx(0.003)
 
 
 def test_nothing_is_suggested_where_nothing_helps(tmp_path: Path, capsys: Capture) -> None:

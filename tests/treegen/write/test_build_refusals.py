@@ -40,7 +40,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "scenario twice": (_append(f"{TABLE}/scenarios.csv", "s001,1,1,1\n"), "already in line 2"),
     "no times": (lambda f: (f / TABLE / "times.csv").unlink(), "no such file"),
     "run is a list": (lambda f: (f / TABLE / "run.yaml").write_text("[]\n"), "must hold a mapping"),
-    "other features": (lambda f: write_table(f / TABLE, features=["a", "b", "c"]), "may split on"),
+    "other features": (
+        lambda f: write_table(f / TABLE, features=["a", "b", "c"]),
+        "has a column a, which is no feature of scale, and none for rows",
+    ),
     "other parameters": (
         lambda f: write_table(
             f / TABLE, configs=[{"id": "a", "variant": "plain", "warps": 1}], times=lambda shape: [1]

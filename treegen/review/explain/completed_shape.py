@@ -106,10 +106,12 @@ def _nearest_possible(
             where = f" with the features taken from {problem.scenarios[row]}"
             values = _with_implied({**values, **taken}, kernel, device, where)
             assumed += added
-        if broken_invariant(kernel, device, values) is None:
+        broken = broken_invariant(kernel, device, values)
+        if broken is None:
             return values, tuple(assumed), row
     shape = " ".join(f"{name}={value}" for name, value in known.items() if name not in kernel.derived)
-    what = "no scenario completes this to a shape that breaks no invariant; give more features"
+    assert broken is not None  # a problem has a row
+    what = f"breaks an invariant with every scenario's other features, such as {shown(broken.text)}"
     raise InputError(shape, what)
 
 

@@ -222,7 +222,9 @@ def test_a_recorded_file_is_drawn_from_and_compared_with_a_table(capsys: pytest.
 
 
 def test_only_a_recorded_file_can_be_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "neither a file nor" in refused(capsys, "--scenarios", "quick", "--outside", "nope")
+    for scenarios in ([], ["--scenarios", "quick"]):
+        message = refused(capsys, *scenarios, "--outside", "nope")
+        assert message == "--outside needs --scenarios FILE, a file of recorded batches\n"
     assert refused(capsys, "--scenarios", "batches.jsonl", "--outside", "nope").startswith("nope: ")
 
 
