@@ -117,7 +117,9 @@ def build(name: str, tiny: bool, device: torch.device, layers: int | None = None
     if layers is not None:
         sizes = sizes | {"num_hidden_layers": layers}
     if tiny:
-        sizes = sizes | TINY | ({"sliding_window": 20} if "sliding_window" in sizes else {})
+        # All experts serve each token: rounding would change which of a few do, and so the logits.
+        changed = {"sliding_window": 20, "num_experts_per_tok": sizes.get("num_local_experts")}
+        sizes = sizes | TINY | {key: value for key, value in changed.items() if key in sizes}
     if "sliding_window" in sizes:
         kinds = [LAYER_TYPES[i % 2] for i in range(sizes["num_hidden_layers"])]
         sizes = sizes | {"layer_types": kinds}

@@ -13,11 +13,11 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.engines import transformers_paged as transformers_paged  # registers itself
+from attn_kernels.engines.transformers_cache import NAME
 from attn_kernels.engines.transformers_mask import Step, step_mask, step_of
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
 
-NAME = "attn_kernels"
 PAGE_SIZE = 16  # kernels compile for it, so it must not depend on the number of keys
 
 

@@ -1,8 +1,8 @@
-"""Attention for transformers' continuous batching: importing this module registers ``paged|attn_kernels``.
+"""Attention for transformers' continuous batching: models with ``attn_kernels`` take it there.
 
-Transformers keeps a layer's keys in a tensor [slots, num_kv_heads, head_size], and tells each token's slot.
 Layers without a window have whole blocks of slots, which are the pages of the kernels. Layers with a window
-write over the slots of old tokens, so their keys are copied into pages at each step.
+write over the slots of old tokens, so their keys are copied into pages at each step. ``transformers_cache``
+has what differs between versions of transformers.
 """
 
 from collections.abc import Mapping, MutableMapping
@@ -17,10 +17,17 @@ from transformers import AttentionInterface
 
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
+from attn_kernels.engines.transformers_cache import (
+    PAGED,
+    admit_attention,
+    longest,
+    paged_layer,
+    store_and_read,
+)
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
 
-NAME = "paged|attn_kernels"
+PREFIXED = "paged|attn_kernels"  # a name of its own up to transformers 5.18
 PAGE_SIZE = 16  # of copies
 
 
@@ -68,7 +75,7 @@ def paged_attention(
         dropout: must be 0.
         scaling, softcap, s_aux: ``softmax_scale``, ``softcap`` and ``sinks`` of ``run``.
         kwargs: what continuous batching passes: ``cache``, ``cu_seq_lens_q``, ``cu_seq_lens_k``,
-            ``max_seqlen_q``, ``max_seqlen_k``, ``read_index`` and ``write_index``.
+            ``max_length_q``, ``max_length_k``, ``read_index`` and ``write_index``.
 
     Returns:
         The output [1, tokens, num_query_heads, head_size], and None in place of weights.
@@ -79,18 +86,14 @@ def paged_attention(
     """
     cache = kwargs.get("cache")
     if cache is None:
-        raise NotImplementedError(
-            f"{NAME} needs the cache of continuous batching; use 'attn_kernels' elsewhere"
-        )
+        raise NotImplementedError("the cache of continuous batching is needed; use 'attn_kernels' elsewhere")
     if dropout or attention_mask is not None:
         what = f"dropout is {dropout}" if dropout else "attention_mask is given"
-        raise NotImplementedError(f"{what}, but {NAME} supports neither dropout nor masks")
+        raise NotImplementedError(f"{what}, but continuous batching supports neither dropout nor masks")
     layer = int(module.layer_idx)  # type: ignore[arg-type]
-    group, place = cache.layer_index_to_group_indices[layer]
-    window = cache.sliding_windows[layer]
-    window = None if window == 1 else window  # 1 stands for no window there
+    group, window, page_size, tensors = paged_layer(cache, layer)
     _, num_heads, tokens, head_size = query.shape
-    page_size = PAGE_SIZE if window else cache.block_size
+    page_size = PAGE_SIZE if window else page_size
     model = Model(num_heads, key.shape[1], head_size, page_size, query.dtype, None, window)
 
     capturing = query.is_cuda and torch.cuda.is_current_stream_capturing()
@@ -102,14 +105,13 @@ def paged_attention(
             _captured.setdefault(cache, []).append(step.groups[at])
     shared = step.groups[at]
 
-    k_cache, v_cache = cache.key_cache[place], cache.value_cache[place]
-    if shared.copied is None:
+    if tensors is not None and shared.copied is None:
+        k_cache, v_cache = tensors
         slots = kwargs["write_index"][group]
         k_cache.index_copy_(0, slots, key[0].transpose(0, 1))
         v_cache.index_copy_(0, slots, value[0].transpose(0, 1))
     else:
-        index = {name: kwargs[name] for name in ("read_index", "write_index")}
-        all_keys, all_values = cache.update(key_states=key, value_states=value, layer_idx=layer, **index)
+        all_keys, all_values = store_and_read(cache, layer, group, key, value, kwargs)
         k_cache, v_cache = all_keys[shared.copied], all_values[shared.copied]
     rows = query[0].transpose(0, 1).contiguous()
     # Rows that pad a step are in no sequence, so nothing is written there.
@@ -130,16 +132,17 @@ def paged_attention(
 
 def _group(kwargs: Mapping[str, Any], group: int, windowed: bool, model: Model, tokens: int) -> LayerGroup:
     """Plan a step for the layers of a group; never synchronises with a GPU."""
-    starts_q, starts_k, longest = kwargs["cu_seq_lens_q"], kwargs["cu_seq_lens_k"], kwargs["max_seqlen_k"]
+    starts_q, starts_k = kwargs["cu_seq_lens_q"], kwargs["cu_seq_lens_k"]
+    max_query_len, max_seq_len = longest(kwargs, "q"), longest(kwargs, "k")
     if isinstance(starts_k, dict):
         kind = "sliding_attention" if windowed else "full_attention"
-        starts_k, longest = starts_k[kind], longest[kind]
+        starts_k, max_seq_len = starts_k[kind], max_seq_len[kind]
     slots = kwargs["read_index"][group]
     if not slots.numel():  # no sequence has tokens in the cache, so all keys are new
         slots = kwargs["write_index"][group]
     num_kv_tokens = slots.shape[0]
     first, lens = starts_k[:-1].long(), starts_k.diff()
-    pages = -(-longest // model.block_size)
+    pages = -(-max_seq_len // model.block_size)
     copied = None
     if windowed:
         table, copied = _pages_of_copies(first, lens, pages, num_kv_tokens, model.block_size)
@@ -152,12 +155,12 @@ def _group(kwargs: Mapping[str, Any], group: int, windowed: bool, model: Model, 
         table,
         model,
         num_query_tokens=tokens,
-        max_query_len=kwargs["max_seqlen_q"],
-        max_seq_len=longest,
+        max_query_len=max_query_len,
+        max_seq_len=max_seq_len,
         num_kv_tokens=num_kv_tokens,
         # Steps for graphs are padded, so that any sequence may have all tokens; also before the capture, when
         # what a graph launches is compiled.
-        for_capture=kwargs["max_seqlen_q"] == tokens > 1,
+        for_capture=max_query_len == tokens > 1,
     )
     return LayerGroup(made, copied)
 
@@ -186,4 +189,6 @@ def _pages_of_copies(
     return table.clamp(max=count - 1).to(torch.int32), tokens
 
 
-AttentionInterface.register(NAME, paged_attention)
+AttentionInterface.register(PREFIXED, paged_attention)
+AttentionInterface.register(PAGED, paged_attention)
+admit_attention()
