@@ -36,10 +36,6 @@ class ConfigJob:
     def cost(self) -> int:
         return self.config.block_m * self.config.tile_size * self.case.batch.layout.head_size
 
-    @property
-    def group(self) -> None:
-        return None
-
     def run(self, device: torch.device) -> None:
         """Launch on at most three tokens, because no length is compiled into a kernel."""
         batch = self.case.batch

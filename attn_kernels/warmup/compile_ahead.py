@@ -126,9 +126,8 @@ def _compile_and_load(
     loaded = len(launches) - len(waiting)
     with CompileAhead(device, workers) as processes:
         done = processes.compile(waiting, progress=lambda count, _: advance(loaded + count))
-    broken = [launch for group in done.broken for launch in group]
-    failures += run_jobs([launch for launch in waiting if launch not in broken], device)
-    lines = [*map(_line, failures), *(f"{launch}: compiling it ended its process" for launch in broken)]
+    failures += run_jobs([launch for launch in waiting if launch not in done.broken], device)
+    lines = [*map(_line, failures), *(f"{launch}: compiling it ended its process" for launch in done.broken)]
     return lines, min(workers, done.jobs)
 
 

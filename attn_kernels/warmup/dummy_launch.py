@@ -61,10 +61,6 @@ class DummyLaunch:
     def cost(self) -> int:
         return self.config.block_m * self.config.tile_size * self.model.head_size
 
-    @property
-    def group(self) -> None:
-        return None
-
     def __str__(self) -> str:
         """``qblock_M64_T64_W4_S3 heads 32/8/128 page 16 bfloat16 window``."""
         model = self.model

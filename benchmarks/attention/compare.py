@@ -23,7 +23,7 @@ from benchmarks.attention.batch_sets import BATCH_SETS, select
 from benchmarks.attention.ceilings import measure_ceilings
 from benchmarks.attention.compare_batch import ComparisonSettings, compare_batch
 from benchmarks.attention.records import FASTEST_RIVAL, RIVALS, Records, ours_failed, write_records
-from benchmarks.attention.vllm_job import TRITON_PEERS, VllmJob
+from benchmarks.attention.vllm_job import TRITON_PEERS, vllm_jobs
 from benchmarks.common import configs, environment
 from benchmarks.common.implementations import PEERS, PEERS_FOLDER, Implementation, Ours, Sdpa, load_peers
 from benchmarks.common.more_rivals import MORE_PEERS_FOLDER, MORE_RIVALS, load_more_peers
@@ -117,8 +117,7 @@ def compile_jobs(
     for batch in batches:
         tried = [config for space in sweep.space(batch).values() for config in space.configs]
         jobs += [plain_job(batch, config) for config in (configs.chosen(batch, sweep.device), *tried)]
-        jobs += [VllmJob(batch, *peer) for peer in triton_peers]
-    return jobs
+    return [*jobs, *(job for peer in triton_peers for job in vllm_jobs(batches, *peer))]
 
 
 def compare_batches(

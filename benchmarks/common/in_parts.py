@@ -105,9 +105,5 @@ class PartsJob:
     def cost(self) -> int:
         return 1 << 59
 
-    @property
-    def group(self) -> None:
-        return None
-
     def run(self, device: torch.device) -> None:
         OursInParts().prepare(stand_in(self.batch, device)).launches[0]()

@@ -118,10 +118,6 @@ class CompileJob:
         _, kernel = _loaded(self.file)
         return math.prod(max(1, value) for value in kernel.configs[self.config].parameters.values())
 
-    @property
-    def group(self) -> None:
-        return None
-
     def run(self, device: torch.device) -> None:
         tuning, kernel = _loaded(self.file)
         launch = first_launch(kernel, tuning, make(tuning, tuning.shapes[self.shape.position], device))

@@ -21,7 +21,7 @@ from typing import Self
 import torch
 
 from triton_tune.core.device import exceeds_device
-from triton_tune.processes.jobs import Job, grouped, minimal
+from triton_tune.processes.jobs import Job, minimal
 
 MAX_WORKERS = 30
 
@@ -59,9 +59,9 @@ def run_jobs(jobs: Iterable[Job], device: torch.device) -> list[JobFailure]:
     return failures
 
 
-def _compile(jobs: list[Job], device: str) -> int:
-    """Run jobs in a worker and count failures; the caller's own launch shows their messages."""
-    failures = run_jobs(jobs, torch.device(device))
+def _compile(job: Job, device: str) -> int:
+    """Run a job in a worker and count failures; the caller's own launch shows their messages."""
+    failures = run_jobs([job], torch.device(device))
     return sum(not exceeds_device(failure.error) for failure in failures)
 
 
@@ -120,8 +120,7 @@ class CompileCounts:
 
     jobs: int = 0  # that ran
     failed: int = 0  # of these
-    broken: list[list[Job]] = field(default_factory=list)  # groups that killed their process
-    left_out: int = 0  # jobs that did not start before the deadline
+    broken: list[Job] = field(default_factory=list)  # jobs that killed their process
 
 
 class CompileAhead:
@@ -175,10 +174,10 @@ class CompileAhead:
         done = CompileCounts()
         if self._idle:
             return done
-        waiting = deque(grouped(minimal(jobs, self._known)))
-        total = sum(map(len, waiting))
-        suspects: deque[list[Job]] = deque()  # a process died while these ran; each runs again alone
-        running: dict[Future[int], list[Job]] = {}
+        waiting = deque(minimal(jobs, self._known))
+        total = len(waiting)
+        suspects: deque[Job] = deque()  # a process died while these ran; each runs again alone
+        running: dict[Future[int], Job] = {}
 
         def in_time() -> bool:
             return deadline is None or time.monotonic() < deadline
@@ -188,18 +187,18 @@ class CompileAhead:
             alone = bool(suspects)
             queue, limit = (suspects, 1) if alone else (waiting, self.workers)
             while queue and len(running) < limit and in_time():
-                group = queue.popleft()
-                running[self._submit(group)] = group
+                job = queue.popleft()
+                running[self._submit(job)] = job
             ended, _ = wait(running, return_when=FIRST_COMPLETED)
             died = []
             for future in ended:
-                group = running.pop(future)
+                job = running.pop(future)
                 try:
                     done.failed += future.result()
                 except BrokenExecutor:
-                    died.append(group)
+                    died.append(job)
                 else:
-                    self._finish(group, done, total, progress)
+                    self._finish(job, done, total, progress)
             if died:
                 died += running.values()
                 running.clear()
@@ -209,23 +208,22 @@ class CompileAhead:
                     self._finish(died[0], done, total, progress)
                 else:
                     suspects.extend(died)
-        done.left_out = total - done.jobs
         return done
 
     def _finish(
-        self, group: list[Job], done: CompileCounts, total: int, progress: Callable[[int, int], None]
+        self, job: Job, done: CompileCounts, total: int, progress: Callable[[int, int], None]
     ) -> None:
-        done.jobs += len(group)
-        self._known |= frozenset().union(*(job.needs for job in group))
+        done.jobs += 1
+        self._known |= job.needs
         progress(done.jobs, total)
 
-    def _submit(self, group: list[Job]) -> Future[int]:
+    def _submit(self, job: Job) -> Future[int]:
         with without_interrupts(), without_main():  # processes are started as jobs come in
             try:
-                return self._start().submit(_compile, group, str(self._device))
+                return self._start().submit(_compile, job, str(self._device))
             except BrokenExecutor:  # a process died since the last call
                 self.close()
-                return self._start().submit(_compile, group, str(self._device))
+                return self._start().submit(_compile, job, str(self._device))
 
     def _start(self) -> ProcessPoolExecutor:
         if self._pool is None:

@@ -1,6 +1,6 @@
 """Jobs: launches to compile ahead, and which of them compile something new."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from typing import Protocol, TypeVar
 
 import torch
@@ -17,10 +17,6 @@ class Job(Protocol):
     def cost(self) -> int:
         """A number that is larger for kernels that compile longer."""
 
-    @property
-    def group(self) -> Hashable:
-        """Jobs of one group run in one process; a job of the group None runs alone."""
-
     def run(self, device: torch.device) -> None: ...
 
 
@@ -36,10 +32,3 @@ def minimal(jobs: Iterable[AnyJob], known: frozenset[Hashable] = frozenset()) ->
             seen |= job.needs
             kept.append(job)
     return sorted(kept, key=lambda job: job.cost, reverse=True)
-
-
-def grouped(jobs: Sequence[Job]) -> list[list[Job]]:
-    groups: dict[Hashable, list[Job]] = {}
-    for index, job in enumerate(jobs):
-        groups.setdefault(index if job.group is None else (job.group,), []).append(job)
-    return list(groups.values())

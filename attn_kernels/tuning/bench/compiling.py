@@ -34,10 +34,6 @@ class CompileJob:
     def cost(self) -> int:
         return self.config.block_m * self.config.tile_size * self.shape.layout.head_size
 
-    @property
-    def group(self) -> None:
-        return None
-
     def run(self, device: torch.device) -> None:
         shape, lengths = self.shape, LENGTHS_OF_PARTS if needs_parts(self.config) else LENGTHS
         tensors = materialise(scenario_of("small", lengths, lengths, shape).batch, device)
@@ -60,10 +56,6 @@ class ChosenJob:
     @property
     def cost(self) -> int:
         return sum(CompileJob(shape_of(self.batch), config).cost for config in self.configs)
-
-    @property
-    def group(self) -> None:
-        return None
 
     def run(self, device: torch.device) -> None:
         tensors = stand_in(self.batch, device)

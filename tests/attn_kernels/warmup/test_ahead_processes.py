@@ -58,7 +58,7 @@ def ran(monkeypatch):
 
 @pytest.fixture
 def pool(monkeypatch):
-    """Groups that were handed to processes; one job kills its process."""
+    """Launches that were handed to processes; one job kills its process."""
     handed = []
 
     class Pool(ThreadPoolExecutor):
@@ -68,15 +68,15 @@ def pool(monkeypatch):
         def __init__(self, workers, *_, initializer):
             super().__init__(workers)
 
-        def submit(self, compiling, group, *rest):
+        def submit(self, compiling, job, *rest):
             if self.broken:
                 raise BrokenProcessPool("a process died")
             future: Future[int] = Future()
-            if any(str(job.config) == DEADLY for job in group):
+            if str(job.config) == DEADLY:
                 self.broken = True
                 future.set_exception(BrokenProcessPool("a process died"))
             else:
-                handed.extend(group)
+                handed.append(job)
                 future.set_result(0)
             return future
 

@@ -22,7 +22,6 @@ class Sum:
 
     needs: frozenset[Hashable] = frozenset({"a sum"})
     cost: int = 1
-    group: Hashable = None
 
     def run(self, device: torch.device) -> None:
         pass
@@ -54,15 +53,15 @@ class Mortal(Threads):
 
     broken = False
 
-    def submit(self, compiling: Any, group: list[Sum], *rest: object) -> Future[int]:  # type: ignore[override]
+    def submit(self, compiling: Any, job: Sum, *rest: object) -> Future[int]:  # type: ignore[override]
         if self.broken:
             raise BrokenProcessPool("a process died")
-        if any(isinstance(job, Deadly) for job in group):
+        if isinstance(job, Deadly):
             self.broken = True
             future: Future[int] = Future()
             future.set_exception(BrokenProcessPool("a process died"))
             return future
-        return super().submit(compiling, group, *rest)
+        return super().submit(compiling, job, *rest)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -75,7 +74,7 @@ def test_one_deadly_job_costs_only_itself(workers: int, monkeypatch: pytest.Monk
     jobs[3] = Deadly(frozenset({3}), cost=-3)
     with CompileAhead(CPU, workers) as processes:
         done = processes.compile(jobs)
-        assert (done.jobs, done.broken, done.failed, done.left_out) == (8, [[jobs[3]]], 0, 0)
+        assert (done.jobs, done.broken, done.failed) == (8, [jobs[3]], 0)
         assert set(ran) == {job.needs for job in jobs} - {jobs[3].needs}
         assert all(map(processes.has, jobs))  # its cell is to say that it failed
         assert processes.compile(jobs).jobs == 0
@@ -90,7 +89,7 @@ def test_what_was_not_compiled_in_time_is_not_known(monkeypatch: pytest.MonkeyPa
     with CompileAhead(CPU, 2) as processes:
         done = processes.compile(jobs, deadline=20)
         known = sum(map(processes.has, jobs))
-        assert 0 < known == done.jobs < 50 and done.left_out == 50 - known
+        assert 0 < known == done.jobs < 50
         assert processes.compile(jobs).jobs == 50 - known
 
 
