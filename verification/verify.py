@@ -14,10 +14,11 @@ from attn_kernels import Config, Lengths
 from attn_kernels.choose.heuristic import choose_for_device
 from attn_kernels.choose.mixed import SERIES, WHOLE, choose_mixed
 from attn_kernels.core.config import complete
-from attn_kernels.core.errors import brief, exceeds_device
+from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import ScoreOptions
 from attn_kernels.planning.make import chosen
 from benchmarks.common import configs, environment
+from triton_tune.core.device import exceeds_device
 from triton_tune.processes.compile_ahead import compile_in_parallel
 from verification.cases import CASE_SETS, PartConfigs, VerifyCase
 from verification.compile_jobs import ConfigJob

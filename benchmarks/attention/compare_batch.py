@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from attn_kernels import Config
-from attn_kernels.core.errors import brief, exceeds_device
+from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.checking import Expected, check, expect
 from attn_kernels.measure.roofline import Ceilings
@@ -23,6 +23,7 @@ from benchmarks.attention.records import (
 from benchmarks.common.environment import raise_if_lost
 from benchmarks.common.implementations import Implementation, NotApplicable, Ours, PreparedLaunches
 from benchmarks.common.space import Candidates
+from triton_tune.core.device import exceeds_device
 
 TOO_LARGE = "too large for this device"
 GIVE_UP = 1.3  # a config this many times slower than the fastest so far is timed only once

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from triton_tune.bench.failures import DISAGREES, failure_of
 from triton_tune.bench.timing import GIVE_UP, LONG_US, time_launches
-from triton_tune.core.device import cache_bytes, exceeds_device
+from triton_tune.core.device import cache_bytes
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.batches import agrees, first_launch, launches_of, make, result_of
 from triton_tune.kernel.loading import load_tuning
@@ -29,10 +30,7 @@ MAX_SETS = 32
 SHORT_US = 100.0  # up to here, the time of a launch between two events is mostly the host's
 SHORTEST_US = 0.1
 
-TOO_LARGE = "needs more shared memory or registers than the device has"
-DISAGREES = "disagrees with the reference"
 EXCLUDED = "is left out by early_config_prune"
-OUT_OF_MEMORY = "needs more device memory than is free"
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class KernelFile:
             arguments = make(tuning, values, device)
             expected = arguments.pass_to(tuning.reference)
         except Exception as error:
-            yield from ((config, _failure(error, device)) for config in order)
+            yield from ((config, failure_of(error, device, with_text=True)) for config in order)
             return
         sets: list[tuple[Launch, ...]] = []
         best = math.inf
@@ -89,7 +87,7 @@ class KernelFile:
                     sets = _sets(kernel, tuning, values, config, device)
                 taken = _time(kernel, sets, config, device, best)
             except Exception as error:
-                yield name, _failure(error, device)
+                yield name, failure_of(error, device, with_text=True)
                 continue
             best = min(best, taken)
             yield name, taken
@@ -199,14 +197,3 @@ def _between_events(launch: Callable[[], None]) -> float:
     end.record()
     end.synchronize()
     return 1e3 * float(start.elapsed_time(end))
-
-
-def _failure(error: Exception, device: torch.device) -> Failure:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)  # raises again if the device is lost
-    if exceeds_device(error):
-        return Failure(TOO_LARGE)
-    if isinstance(error, torch.OutOfMemoryError):
-        torch.cuda.empty_cache()
-        return Failure(OUT_OF_MEMORY)
-    return Failure(f"raised {type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:120]}")

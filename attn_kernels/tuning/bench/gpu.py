@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from attn_kernels.core.config import Config
-from attn_kernels.core.errors import exceeds_device
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.checking import Expected, Limits, check, expect
 from attn_kernels.measure.roofline import work
@@ -15,6 +14,7 @@ from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise,
 from attn_kernels.measure.timing import Launch, WallClockTimed
 from attn_kernels.testing.poisoned import poison_workspace
 from attn_kernels.tuning.scenarios.scenario import Scenario
+from triton_tune.bench.failures import DISAGREES, failure_of
 from triton_tune.bench.timing import time_launches
 from tuning_table.table import Cell, Failure
 
@@ -29,10 +29,6 @@ COMPUTE_BOUND = 10  # computing takes this many times longer than reading the KV
 # A large GPU's rates, to estimate how many launches make a graph long enough.
 BYTES_PER_US, FLOPS_PER_US = 3e6, 5e8
 REFERENCE = Limits(cache_elements=1 << 26, scores=1 << 27, windows_per_seq=4)
-
-TOO_LARGE = "needs more shared memory or registers than the device has"
-DISAGREES = "disagrees with the reference"
-OUT_OF_MEMORY = "needs more device memory than is free"
 
 
 def measure(
@@ -56,7 +52,7 @@ def measure(
         tensors = materialise(scenario.batch, device, num_sets=num_sets, seed=seed.getrandbits(31))
         expected = expect(tensors, REFERENCE)
     except Exception as error:
-        yield from ((config, _failure(error, device)) for config in order)
+        yield from ((config, failure_of(error, device, with_text=False)) for config in order)
         return
     best = math.inf
     for config in order:
@@ -89,18 +85,7 @@ def _measure_one(tensors: BatchTensors, expected: Expected, config: Config, best
             return Failure(DISAGREES)
         return _time(launches, tensors, best_us)
     except Exception as error:
-        return _failure(error, tensors.device)
-
-
-def _failure(error: Exception, device: torch.device) -> Failure:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)  # raises again if the device is lost
-    if exceeds_device(error):
-        return Failure(TOO_LARGE)
-    if isinstance(error, torch.OutOfMemoryError):
-        torch.cuda.empty_cache()
-        return Failure(OUT_OF_MEMORY)
-    return Failure(f"raised {type(error).__name__}")
+        return failure_of(error, tensors.device, with_text=False)
 
 
 def _time(launches: Sequence[Launch], tensors: BatchTensors, best_us: float) -> float:

@@ -14,6 +14,7 @@ from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.tuning.bench import gpu
 from attn_kernels.tuning.kernels import MIXED
 from attn_kernels.tuning.scenarios.scenario import Shape, scenario_of
+from triton_tune.bench.failures import OUT_OF_MEMORY, TOO_LARGE
 from tuning_table.table import Cell, Failure
 
 CPU = torch.device("cpu")
@@ -118,8 +119,8 @@ def test_what_an_earlier_config_left_does_not_pass_as_a_result(monkeypatch: pyte
 @pytest.mark.parametrize(("error", "reason"), [
     (RuntimeError("no"), "raised RuntimeError"),
     (KeyError("no"), "raised KeyError"),
-    (OutOfResources(300000, 232448, "shared memory"), gpu.TOO_LARGE),
-    (torch.OutOfMemoryError("no"), gpu.OUT_OF_MEMORY),
+    (OutOfResources(300000, 232448, "shared memory"), TOO_LARGE),
+    (torch.OutOfMemoryError("no"), OUT_OF_MEMORY),
 ])  # fmt: skip
 def test_a_launch_that_raises_fails_alone(
     monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
@@ -153,7 +154,7 @@ def test_a_scenario_that_does_not_fit_fails_in_every_config(monkeypatch: pytest.
         raise torch.OutOfMemoryError("no")
 
     monkeypatch.setattr(gpu, "materialise", full)
-    assert measured(*CONFIGS) == dict.fromkeys(CONFIGS, Failure(gpu.OUT_OF_MEMORY))
+    assert measured(*CONFIGS) == dict.fromkeys(CONFIGS, Failure(OUT_OF_MEMORY))
 
 
 def test_the_repeat_and_the_scenario_shuffle_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
