@@ -1,10 +1,10 @@
 """The arguments of `triton-tune`."""
 
 import argparse
-import contextlib
 import os
 from pathlib import Path
 
+from triton_tune.core.arguments import count, seconds
 from triton_tune.fleet.options import add_fleet_arguments
 from triton_tune.search.search import STRATEGIES
 
@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--budget",
-        type=_seconds,
+        type=seconds,
         default=300.0,
         help="seconds, summed over all runs of the table (default: 300)",
     )
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--compile-workers",
-        type=_count,
+        type=count,
         help="number of processes that compile kernels before they are timed; 0 for none (default: one fewer "
         "than there are processors, at most 30)",
     )
@@ -61,17 +61,3 @@ def parser() -> argparse.ArgumentParser:
         help="write the table without times, so that `treegen init` can read it, and stop",
     )
     return arguments
-
-
-def _seconds(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        if 1.0 <= float(text) <= 1e7:
-            return float(text)
-    raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number of seconds from 1 to 10000000")
-
-
-def _count(text: str) -> int:
-    with contextlib.suppress(ValueError):
-        if 0 <= int(text) <= 1024:
-            return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r:.40} is not an integer from 0 to 1024")

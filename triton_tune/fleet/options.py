@@ -1,8 +1,9 @@
 """The arguments with which a tuning command measures on many hosts."""
 
 import argparse
-import contextlib
+from functools import partial
 
+from triton_tune.core.arguments import count
 from triton_tune.fleet.shards import Shard, shard_from
 
 
@@ -25,7 +26,7 @@ def add_fleet_arguments(arguments: argparse.ArgumentParser) -> None:
     )
     arguments.add_argument(
         "--ray-workers",
-        type=_count,
+        type=partial(count, least=1, most=100_000),
         metavar="N",
         help="ask Ray for N GPUs, also if there are fewer yet (default: all that the cluster has)",
     )
@@ -36,10 +37,3 @@ def _shard(text: str) -> Shard:
         return shard_from(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _count(text: str) -> int:
-    with contextlib.suppress(ValueError):
-        if 1 <= int(text) <= 100_000:
-            return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r:.40} is not an integer from 1 to 100000")

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 from pathlib import Path
 
+from triton_tune.core.arguments import count, seconds
 from triton_tune.fleet.options import add_fleet_arguments
 from triton_tune.search.search import STRATEGIES
 
@@ -56,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--budget",
-        type=_seconds,
+        type=seconds,
         default=600.0,
         help="seconds, summed over all runs of the table (default: 600)",
     )
@@ -79,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--compile-workers",
-        type=_count,
+        type=count,
         help="number of processes that compile kernels before they are timed; 0 for none (default: one less "
         "than there are processors, at most 30)",
     )
@@ -101,13 +102,6 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
-def _seconds(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        if 1.0 <= float(text) <= 1e7:
-            return float(text)
-    raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number of seconds from 1 to 10000000")
-
-
 def _seed(text: str) -> int:
     with contextlib.suppress(ValueError):
         if abs(int(text)) < 1 << 62:
@@ -116,13 +110,6 @@ def _seed(text: str) -> int:
 
 
 def _positive(text: str) -> int:
-    if (count := _count(text, 1 << 20)) > 0:
-        return count
+    if (number := count(text, most=1 << 20)) > 0:
+        return number
     raise argparse.ArgumentTypeError("0 is too few")
-
-
-def _count(text: str, most: int = 1024) -> int:
-    with contextlib.suppress(ValueError):
-        if 0 <= int(text) <= most:
-            return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r:.40} is not an integer from 0 to {most}")
