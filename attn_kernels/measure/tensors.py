@@ -17,6 +17,7 @@ from triton_tune.core.device import cache_bytes
 
 L2_MULTIPLE = 4
 MAX_SETS = 512
+MEMORY_SHARE = 0.3  # of the free memory, at most, for all sets
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,7 @@ def set_bytes(batch: Batch) -> int:
     return 2 * batch.layout.head_size * (slots * batch.kv_element_size + rows * batch.dtype.itemsize)
 
 
-def rotation(
-    batch: Batch, device: torch.device, *, l2_multiple: int = L2_MULTIPLE, memory_share: float = 0.3
-) -> int:
+def rotation(batch: Batch, device: torch.device, *, l2_multiple: int = L2_MULTIPLE) -> int:
     """The number of KV sets that keep the last-level cache cold, as far as memory allows.
 
     Together they are `l2_multiple` times its size, and at least two.
@@ -76,7 +75,7 @@ def rotation(
     cold = max(2, math.ceil(l2_multiple * cache_bytes(device) / batch.kv_bytes))
     free, _ = torch.cuda.mem_get_info(device)
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return max(1, min(cold, MAX_SETS, int(memory_share * free / set_bytes(batch))))
+    return max(1, min(cold, MAX_SETS, int(MEMORY_SHARE * free / set_bytes(batch))))
 
 
 def block_table(batch: Batch, seed: int) -> torch.Tensor:

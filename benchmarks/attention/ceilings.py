@@ -6,7 +6,7 @@ from attn_kernels.measure.roofline import Ceilings
 from attn_kernels.measure.timing import Launch, Timing, prepare
 
 
-def measure_ceilings(device: torch.device, repeats: int = 10) -> Ceilings:
+def measure_ceilings(device: torch.device) -> Ceilings:
     """Measure an elementwise kernel (1 GiB read and written each) and a bf16 product of 8192 x 8192."""
     on_gpu = device.type == "cuda"
 
@@ -14,7 +14,7 @@ def measure_ceilings(device: torch.device, repeats: int = 10) -> Ceilings:
         return torch.empty(shape, dtype=torch.bfloat16, device=device).normal_()
 
     def median_us(launch: Launch) -> float:
-        return Timing.of(prepare([launch], device).sample(repeats)).median_us
+        return Timing.of(prepare([launch], device).sample(10)).median_us
 
     source = normal(1 << (29 if on_gpu else 16))
     target = torch.empty_like(source)

@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable
 
 
-def figure(value: float | None, spec: str, missing: str = "-") -> str:
-    """Format a value by a format spec, or return `missing` for None."""
-    return missing if value is None else format(value, spec)
+def figure(value: float | None, spec: str) -> str:
+    """Format a value by a format spec, or return "-" for None."""
+    return "-" if value is None else format(value, spec)
 
 
 def geomean(values: Iterable[float]) -> float | None:

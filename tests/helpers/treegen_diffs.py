@@ -64,13 +64,12 @@ def compared(
     old: Path | str,
     new: Path | str,
     spec: Path | None = None,
-    threshold: float = 1.01,
     *,
     expect_jump: bool = False,
 ) -> Diff:
     with ExitStack() as stack:
         snapshots = [read_snapshot(str(name), spec, stack) for name in (old, new)]
-        return compare(*snapshots, threshold, expect_jump=expect_jump)
+        return compare(*snapshots, 1.01, expect_jump=expect_jump)
 
 
 def of_device(diff: Diff, device: str = DEVICE) -> ModuleComparison:

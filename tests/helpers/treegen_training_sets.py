@@ -24,7 +24,7 @@ def training_set(
 
 
 @st.composite
-def training_sets(draw: st.DrawFn, rows: int = 10, splits: int = 5, min_rows: int = 3) -> TrainingSet:
+def training_sets(draw: st.DrawFn, rows: int = 10, splits: int = 5) -> TrainingSet:
     """Splits may repeat or have an empty side, rows may be on the same sides, losses may tie."""
     count, configs = draw(st.integers(1, rows)), draw(st.integers(1, 4))
     sides = st.lists(st.lists(st.booleans(), min_size=count, max_size=count), min_size=1, max_size=splits)
@@ -32,7 +32,7 @@ def training_sets(draw: st.DrawFn, rows: int = 10, splits: int = 5, min_rows: in
     return training_set(
         draw(sides),
         draw(st.lists(row, min_size=count, max_size=count)),
-        min_rows=draw(st.integers(1, min_rows)),
+        min_rows=draw(st.integers(1, 3)),
         depth=draw(st.integers(0, 3)),
         leaves=draw(st.integers(1, 6)),
         price=draw(st.sampled_from([0, 0, 1, 3])),

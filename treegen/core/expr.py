@@ -237,20 +237,17 @@ def is_nondecreasing(expression: Expression) -> bool:
     return False
 
 
-def to_text(expression: Expression, outer: int = 0) -> str:
-    """The expression in this language, with no more parentheses than it needs.
-
-    outer: the precedence of what surrounds the text; 0 where nothing does.
-    """
-    return _printed(expression, outer, _call_text)
+def to_text(expression: Expression) -> str:
+    """The expression in this language, with no more parentheses than it needs."""
+    return _printed(expression, 0, _call_text)
 
 
-def to_python(expression: Expression, outer: int = 0) -> str:
+def to_python(expression: Expression) -> str:
     """Python text that computes the expression.
 
     The max or min of two names or literals is a conditional: a call takes as long as a whole small tree.
     """
-    return _printed(expression, outer, _python_text)
+    return _printed(expression, 0, _python_text)
 
 
 _Printer = Callable[[Expression, int], str]
@@ -258,6 +255,8 @@ _CallPrinter = Callable[[str, tuple[Expression, ...], _Printer], str]
 
 
 def _printed(expression: Expression, outer: int, print_call: _CallPrinter) -> str:
+    """outer: the precedence of what surrounds the text; 0 where nothing does."""
+
     def text(inner: Expression, outer: int) -> str:
         return _printed(inner, outer, print_call)
 

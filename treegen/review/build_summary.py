@@ -22,9 +22,9 @@ _COLUMNS = ("device", "scenarios", "configs", "depth", "leaves", "tree", "fitted
 _WIDTH = 128
 
 
-def show_heuristics(heuristics: Sequence[DeviceHeuristic], console: Console | None = None) -> None:
+def show_heuristics(heuristics: Sequence[DeviceHeuristic]) -> None:
     """Print a table per kernel with a row per device, and below it what the figures mean."""
-    console = console or Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
+    console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
     for kernel in dict.fromkeys(heuristic.problem.kernel.name for heuristic in heuristics):
         grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for column in _COLUMNS:

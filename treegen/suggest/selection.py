@@ -8,7 +8,7 @@ would take hours. All configs of their leaves are of the shortlist, and all thre
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -146,18 +146,12 @@ class _Search:
         self._splits |= {name: _splits(candidate.values) for name, candidate in more.items()}
 
 
-def suggest(
-    problems: Sequence[Problem], most: int, report: Callable[[str], None] = lambda line: None
-) -> Suggestions:
-    """Search derived features that help the trees of all these problems, which are of one kernel.
-
-    most: the most features to suggest. report: gets a line about each step.
-    """
+def suggest(problems: Sequence[Problem], most: int) -> Suggestions:
+    """Search at most so many derived features that help the trees of all these problems, of one kernel."""
     search = _Search([_thinned(problem) for problem in problems])
     chosen: list[str] = []
     while len(chosen) < most and (name := search.step(chosen)) is not None:
         chosen.append(name)
-        report(f"{name}: {search.texts[name]}")
     found: list[Suggestion] = []
     while chosen:
         now = search.held_out(chosen)

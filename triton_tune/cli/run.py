@@ -30,7 +30,7 @@ WITHOUT_GPU = "--dry-run describes the run, and TRITON_INTERPRET=1 with --gpus c
 
 def run(options: argparse.Namespace) -> int:
     """Do what the command's arguments ask for. Returns its exit code. Raises TuningError and TableError."""
-    check_rich("triton-tune", "tune")
+    check_rich("triton-tune")
     name, tuning = _tuning(options)
     kernel = AutotunedKernel(tuning.kernel)
     if options.dry_run:

@@ -1,7 +1,7 @@
 """A kernel's shapes as scenarios of a table: their features, and the configs that may be measured."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,12 +30,7 @@ class KernelScenarios:
     excluded: int  # cells that `early_config_prune` leaves out; they count as failed
 
 
-def find_scenarios(
-    kernel: AutotunedKernel,
-    tuning: Tuning,
-    device: torch.device,
-    advance: Callable[[int], None] = lambda done: None,
-) -> KernelScenarios:
+def find_scenarios(kernel: AutotunedKernel, tuning: Tuning, device: torch.device) -> KernelScenarios:
     """Make each shape's arguments once, and read what the first launch of its call tells.
 
     Raises TuningError, which names the shape, for whatever the user's functions raise.
@@ -58,7 +53,6 @@ def find_scenarios(
             raise TuningError(f"shape {dict(shape)}: {what}"[:400].splitlines()[0]) from error
         candidates[name] = (*kept, *(config for config in kernel.configs if config in excluded))
         shapes[name] = Shape(name, position, kernel.specialisation(launch), excluded)
-        advance(position + 1)
     if device.type == "cuda":
         torch.cuda.empty_cache()  # for the processes that measure
     values = _without_constant_types(values)

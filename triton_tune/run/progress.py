@@ -62,10 +62,10 @@ class Progress:
         return f"{max(0.0, self._end - time.monotonic()):.0f} s left of the budget"
 
 
-def check_rich(command: str, extra: str) -> None:
+def check_rich(command: str) -> None:
     """Raise TuningError where rich is missing."""
     if importlib.util.find_spec("rich") is None:
-        raise TuningError(f"{command} needs rich: pip install 'attn-kernels[{extra}]'")
+        raise TuningError(f"{command} needs rich: pip install 'attn-kernels[tune]'")
 
 
 class Silent:

@@ -172,7 +172,7 @@ def _job_for(scenario: Scenario, config: Config, device: torch.device) -> Job:
 
 
 def _run(options: argparse.Namespace, scenarios: Sequence[Scenario], variants: list[str] | None) -> int:
-    check_rich("attn-tune", "tune")
+    check_rich("attn-tune")
 
     def prepare(facts: WorkerFacts) -> Prepared:
         possible, configs = _possible(options, dict(facts.device), scenarios, variants)

@@ -282,7 +282,7 @@ def _id(record: Mapping[str, Any], line: int) -> str:
     return text
 
 
-def _shown(value: object, limit: int = 60) -> str:
-    """Quote a value in a message: one line, at most `limit` characters."""
+def _shown(value: object) -> str:
+    """Quote a value in a message: one line, at most 60 characters."""
     text = ascii(value)
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    return text if len(text) <= 60 else text[:57] + "..."

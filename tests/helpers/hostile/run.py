@@ -219,7 +219,7 @@ def check_source(name: str, text: str) -> None:
             assert {alias.name for alias in node.names} <= _MODULES, f"{name}: {ast.unparse(node)}"
 
 
-def check_modules(spec: Spec, random: Random, points: int = 40) -> None:
+def check_modules(spec: Spec, random: Random) -> None:
     """Fail unless the output folder holds plain modules that choose valid configs for any integers."""
     for kernel in spec.kernels:
         for path in (spec.output / kernel).rglob("*.py"):
@@ -229,7 +229,7 @@ def check_modules(spec: Spec, random: Random, points: int = 40) -> None:
         for name, kernel in spec.kernels.items():
             for key, module in getattr(package, name).MODULES.items():
                 device = spec.devices.get(key, NO_DEVICE)
-                for point in total.points(module, random, points):
+                for point in total.points(module, random, 40):
                     wrong = total.wrong_choice(module, kernel, device, point)
                     assert not wrong, f"{name}/{key}: {wrong}"[:400]
 
