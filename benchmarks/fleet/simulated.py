@@ -148,7 +148,7 @@ class SimulatedCrew:
             state.alive = True
             state.orders.append(None)
             self._begin(number, at)
-            return [Joined(number, worker.name, worker.name.partition("/")[0])]
+            return [Joined(number, worker.name)]
         if what == "die":
             state.alive = False
             self._at(at + NOTICED_S, number, "lost")

@@ -109,7 +109,7 @@ class FleetBench:
         end = self.clock() + CONFIRM_S
         withdrawn = self.counts.withdrawn
         for number, worker in self._orders.workers.items():
-            if self._paces[number].unsure and not any(task is None for task, _ in worker.orders):
+            if self._paces[number].unsure and None not in worker.orders:
                 self._hand(worker, None)
         while any(self._paces[n].unsure for n in self._orders.workers) and self.clock() < end:
             list(self._listen(again=False))  # no visit is open, so none counts
@@ -168,7 +168,7 @@ class FleetBench:
         """The visits that an event adds to the table, and in `doubtful` those that it takes away."""
         workers = self._orders.workers
         if isinstance(event, Joined):
-            worker = Worker(event.worker, event.name, event.host)
+            worker = Worker(event.worker, event.name)
             self._orders.join(worker)
             self._orders.handed(worker, None, self.clock())
             self._paces[event.worker] = _Pace()

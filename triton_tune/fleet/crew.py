@@ -14,7 +14,6 @@ class Joined:
 
     worker: int  # a number of its own, also if it was there before
     name: str  # the host's and the GPU's
-    host: str
 
 
 @dataclass(frozen=True)

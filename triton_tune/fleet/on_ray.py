@@ -170,7 +170,7 @@ class RaySource:
                 self._handles.remove(handle)
                 self._unready.append(_cause(error))
                 continue
-            found.append(Arrival(facts, facts.name.partition("/")[0], handle))
+            found.append(Arrival(facts, handle))
         return found
 
     def crew(self, work: Work) -> RayCrew:
@@ -243,7 +243,7 @@ class RayCrew:
         assert isinstance(arrival.handle, _Handle)
         self._handles[worker] = arrival.handle
         self._orders[arrival.handle.actor.prepare.remote(self._work)] = (worker, None)
-        return Joined(worker, arrival.facts.name, arrival.host)
+        return Joined(worker, arrival.facts.name)
 
     def _ended(self, reference: Any) -> Event:
         worker, task = self._orders.pop(reference)

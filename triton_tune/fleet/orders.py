@@ -19,12 +19,15 @@ class Worker:
     """A worker as orders see it."""
 
     number: int
-    name: str
-    host: str
-    orders: deque[tuple[PlannedVisit | None, float]] = field(default_factory=deque)  # with when it was handed
+    name: str  # the host's and the GPU's
+    orders: deque[PlannedVisit | None] = field(default_factory=deque)
     free_since: float = 0.0  # when the order under way could begin
     rate: float | None = None  # seconds for an estimated second; None: not known
     shapes: set[ShapeKey] = field(default_factory=set)  # that it has compiled for
+
+    @property
+    def host(self) -> str:
+        return self.name.partition("/")[0]
 
 
 class Orders:
@@ -59,13 +62,13 @@ class Orders:
 
     @property
     def under_way(self) -> bool:
-        return any(task in self._open for worker in self.workers.values() for task, _ in worker.orders)
+        return any(task in self._open for worker in self.workers.values() for task in worker.orders)
 
     def begin(self, tasks: Iterable[PlannedVisit]) -> None:
         """Begin a round. What is left of the last one no longer counts."""
         self._waiting, self._lost, self._num_waiting = {}, Counter(), 0
         self._open, self._put_back = set(), set()
-        self._holders = Counter(task for w in self.workers.values() for task, _ in w.orders if task)
+        self._holders = Counter(task for w in self.workers.values() for task in w.orders if task)
         for task in tasks:
             self.put(task)
 
@@ -109,7 +112,7 @@ class Orders:
     def handed(self, worker: Worker, task: PlannedVisit | None, now: float) -> None:
         if not worker.orders:
             worker.free_since = now
-        worker.orders.append((task, now))
+        worker.orders.append(task)
         if task is not None:
             self._holders[task] += 1
             shape = self._problem.shape(task.scenario)
@@ -120,10 +123,8 @@ class Orders:
 
     def ended(self, worker: Worker, task: PlannedVisit | None, seconds: float, now: float) -> bool:
         """Take note that a worker ended an order. Returns whether the visit counts."""
-        for held in worker.orders:
-            if held[0] == task:
-                worker.orders.remove(held)
-                break
+        if task in worker.orders:
+            worker.orders.remove(task)
         worker.free_since = now
         if task is None:
             return False
@@ -139,7 +140,7 @@ class Orders:
         del self.workers[worker.number]
         self._knowing.subtract(worker.shapes)
         given_up = []
-        for position, (task, _) in enumerate(worker.orders):
+        for position, task in enumerate(worker.orders):
             if task is None:
                 continue
             self._holders[task] -= 1
@@ -171,7 +172,7 @@ class Orders:
         """When each visit that one worker holds would end."""
         for worker in self.workers.values():
             end = worker.free_since
-            for task, _ in worker.orders:
+            for task in worker.orders:
                 if task is not None:
                     end += self._expected(worker, task, typical)
                     if end < now:  # it is late already, so it may take as long again

@@ -38,7 +38,6 @@ class Arrival:
     """A worker that is ready."""
 
     facts: WorkerFacts
-    host: str
     handle: object  # of the source
 
 

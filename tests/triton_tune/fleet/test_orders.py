@@ -8,7 +8,7 @@ from triton_tune.fleet.orders import Orders, Worker
 
 def test_a_visit_that_was_withdrawn_is_done_once_if_a_copy_of_it_ends() -> None:
     orders = Orders(surface().problem)
-    one, other = Worker(0, "a/0", "a"), Worker(1, "b/0", "b")
+    one, other = Worker(0, "a/0"), Worker(1, "b/0")
     orders.join(one)
     orders.join(other)
     task = PlannedVisit("s0", 1, ("c0",))
@@ -25,7 +25,7 @@ def test_a_visit_that_was_withdrawn_is_done_once_if_a_copy_of_it_ends() -> None:
 def test_workers_of_a_host_that_has_compiled_for_a_shape_get_more_of_it() -> None:
     problem = surface().problem
     orders = Orders(problem)
-    workers = [Worker(0, "a/0", "a"), Worker(1, "a/1", "a"), Worker(2, "b/0", "b")]
+    workers = [Worker(0, "a/0"), Worker(1, "a/1"), Worker(2, "b/0")]
     for worker in workers:
         orders.join(worker)
     by_shape = {problem.shape(s): s for s in problem.scenarios}
