@@ -92,10 +92,6 @@ class Fields(dict[str, Any]):
             names.append(value)
         return names
 
-    def plain(self) -> dict[str, Any]:
-        """The mapping as ordinary dicts and lists."""
-        return {key: _plain(value) for key, value in self.items()}
-
 
 class Items(list[Any]):
     """A list of a YAML file."""
@@ -107,12 +103,6 @@ class Items(list[Any]):
 
 _KIND_NAMES = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
 _KIND_NAMES |= {list: "a list", Fields: "a mapping"}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Fields):
-        return value.plain()
-    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def load(path: Path) -> Fields:

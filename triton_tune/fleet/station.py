@@ -107,6 +107,3 @@ class GpuStation:
         visits = [self._measure(self._calibration.task) for _ in range(TIMES)]
         self._calibrated = time.monotonic()
         return self._calibration.microseconds(visits)
-
-    def close(self) -> None:
-        self._bench.close()

@@ -54,7 +54,7 @@ def test_plain_data_keeps_its_kinds_and_lines(tmp_path: Path) -> None:
     )
     fields = load(path)
     inner = {"d": "2026-01-31 10:00:00", "e": "7"}  # a date is the text that the author wrote
-    assert fields.plain() == {"a": 1, "b": ["x", 2, 0.5, True, None], "c": inner}
+    assert fields == {"a": 1, "b": ["x", 2, 0.5, True, None], "c": inner}
     assert (fields.line_of("a"), fields.line_of("c"), fields["c"].line_of("e")) == (1, 3, 5)
 
 
