@@ -10,16 +10,13 @@ from collections.abc import Mapping, Sequence
 
 from treegen.core.spec import Config, DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree, leaves
-from treegen.passes.bounds import Bound, UnprovableConstraint, bounds_of
+from treegen.passes.bounds import Bound, bounds_of
 
 
 def align(tree: Tree, kernel: KernelSpec, device: DeviceSpec) -> Tree:
     """A tree with the same choice in every measured scenario."""
     configs = dict.fromkeys(leaf.config for leaf, _ in leaves(tree))
-    try:
-        return _aligned(tree, {config: bounds_of(config, kernel, device) or () for config in configs})
-    except UnprovableConstraint:  # `guard_leaves` raises it again
-        return tree
+    return _aligned(tree, {config: bounds_of(config, kernel, device) or () for config in configs})
 
 
 def _aligned(tree: Tree, bounds: Mapping[Config, Sequence[Bound]]) -> Tree:

@@ -90,10 +90,3 @@ def test_measured_points_keep_their_choice(spec: tuple[DeviceSpec, KernelSpec], 
     )
     point = {name: data.draw(st.sampled_from(values[name])) for name in FEATURES}
     assert choose(moved, point) == choose(tree, point)
-
-
-def test_constraints_that_nobody_can_turn_into_bounds_move_nothing(
-    spec: tuple[DeviceSpec, KernelSpec],
-) -> None:
-    tree = _split(NARROW, WIDE, (12, 64), 32)
-    assert align(tree, _with(spec[1], "block >= heads * rows"), spec[0]) == tree
