@@ -3,7 +3,6 @@
 import importlib.util
 import sys
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
 from triton_tune.core.errors import TuningError
@@ -45,12 +44,6 @@ def load_tunings(path: Path) -> dict[str, Tuning]:
     if not found:
         raise TuningError(f"{path}: defines no Tuning at its top level")
     return found
-
-
-@cache
-def load_tuning(path: Path, name: str) -> Tuning:
-    """One `Tuning` of a file, which is run once a process. Raises TuningError."""
-    return named(load_tunings(path), name, path)
 
 
 def named(found: Mapping[str, Tuning], name: str, path: Path) -> Tuning:

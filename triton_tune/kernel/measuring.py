@@ -16,7 +16,7 @@ from triton_tune.bench.timing import GIVE_UP, LONG_US, time_launches
 from triton_tune.core.device import cache_bytes
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.batches import agrees, first_launch, launches_of, make, result_of
-from triton_tune.kernel.loading import load_tuning
+from triton_tune.kernel.loading import load_tunings, named
 from tuning_table.table import Cell, Failure
 
 TIMING = (
@@ -125,7 +125,7 @@ class CompileJob:
 
 @cache
 def _loaded(file: KernelFile) -> tuple[Any, AutotunedKernel]:
-    tuning = load_tuning(file.path, file.name)
+    tuning = named(load_tunings(file.path), file.name, file.path)
     return tuning, AutotunedKernel(tuning.kernel)
 
 
