@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from treegen.core.errors import InputError, shown
 from treegen.core.names import device_key, problem_with_name
 from treegen.core.table import Cells
 from treegen.importers import ImportedTable
-from treegen.importers.measurements import Measurement, Measurements, Value
+from treegen.importers.measurements import Measurements, Value
 from tuning_table.names import is_id, is_word
 from tuning_table.table import FORMAT
 from tuning_table.writer import table_texts
@@ -197,19 +197,8 @@ def merged(parts: Iterable[Measurements]) -> list[Measurements]:
 
 def _joined(group: Sequence[Measurements]) -> Measurements:
     first = group[0]
-    rows: tuple[Measurement, ...] = tuple(row for part in group for row in part.rows)
+    rows = tuple(row for part in group for row in part.rows)
     origin = {
         key: value for key, value in first.origin.items() if all(p.origin.get(key) == value for p in group)
     }
-    return Measurements(
-        first.tool,
-        first.source,
-        first.kernel,
-        first.device,
-        first.cells,
-        rows,
-        first.timing,
-        first.notes,
-        origin,
-        first.device_key,
-    )
+    return replace(first, rows=rows, origin=origin)
