@@ -6,7 +6,7 @@ has what differs between versions of transformers.
 """
 
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -39,15 +39,9 @@ class LayerGroup:
     copied: Tensor | None  # of each slot in the pages of copies, the token; None without copies
 
 
-@dataclass(slots=True)
-class PagedStep:
-    """What the layers of a step share, by group, heads, type and whether a graph is captured."""
-
-    groups: dict[tuple[object, ...], LayerGroup] = field(default_factory=dict)
-
-
+# What the layers of a step share, by group, heads, type and whether a graph is captured.
 # A step ends when transformers drops its tensor of sequence starts.
-_steps: MutableMapping[Tensor, PagedStep] = WeakTensorKeyDictionary()
+_steps: MutableMapping[Tensor, dict[tuple[object, ...], LayerGroup]] = WeakTensorKeyDictionary()
 # A captured graph reads what its plan holds, so that lives as long as the cache.
 _captured: MutableMapping[Any, list[LayerGroup]] = WeakKeyDictionary()
 
@@ -97,13 +91,13 @@ def paged_attention(
     model = Model(num_heads, key.shape[1], head_size, page_size, query.dtype, None, window)
 
     capturing = query.is_cuda and torch.cuda.is_current_stream_capturing()
-    step = _steps.setdefault(kwargs["cu_seq_lens_q"], PagedStep())
+    step = _steps.setdefault(kwargs["cu_seq_lens_q"], {})
     at = (group, model, capturing)
-    if at not in step.groups:
-        step.groups[at] = _group(kwargs, group, window is not None, model, tokens)
+    if at not in step:
+        step[at] = _group(kwargs, group, window is not None, model, tokens)
         if capturing:
-            _captured.setdefault(cache, []).append(step.groups[at])
-    shared = step.groups[at]
+            _captured.setdefault(cache, []).append(step[at])
+    shared = step[at]
 
     if tensors is not None and shared.copied is None:
         k_cache, v_cache = tensors
