@@ -47,7 +47,6 @@ def choose(
     max_scores = max_query_len * max_seq_len
     head_bytes = head_size * kv_element_size
     tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + max(0, queries_per_kv - 128)
-    head_in_flight = head_size * (6 + kv_element_size) // 8
     if keys_per_tile <= 768:
         if max_query_len <= 7:
             if max_query_len <= 1:
@@ -85,30 +84,20 @@ def choose(
                             return QBLOCK_M64_T64_W4_S2
                         if max_scores <= 393_216 or tma_rest > 0:
                             return QBLOCK_M64_T64_W4_S3
-                        if head_in_flight <= 128:
-                            return QBLOCK_M128_T128_W8_S3_D1
-                        if head_in_flight <= 180:
-                            return QBLOCK_M128_T128_W8_S2_D1
-                        return QBLOCK_M64_T64_W4_S3
+                        return QBLOCK_M128_T128_W8_S3_D1
                     else:
                         if max_seq_len <= 1024:
-                            if head_size <= 96 or tma_rest > 0 or head_in_flight > 300:
+                            if head_size <= 96 or tma_rest > 0:
                                 return QBLOCK_M64_T64_W4_S3
                             return QBLOCK_M128_T64_W8_S2_D1
                         else:
-                            if tma_rest > 0:
-                                return QBLOCK_M64_T64_W4_S3
-                            if head_in_flight <= 128:
+                            if tma_rest <= 0:
                                 return QBLOCK_M128_T128_W8_S3_D1
-                            if head_in_flight <= 180:
-                                return QBLOCK_M128_T128_W8_S2_D1
-                            if head_in_flight <= 300:
-                                return QBLOCK_M128_T64_W8_S2_D1
                             return QBLOCK_M64_T64_W4_S3
             else:
-                if tma_rest > 0 or head_in_flight > 300:
-                    return QBLOCK_M64_T32_W4_S2
-                return QBLOCK_M128_T64_W8_S2_D1
+                if tma_rest <= 0:
+                    return QBLOCK_M128_T64_W8_S2_D1
+                return QBLOCK_M64_T32_W4_S2
     else:
         if max_query_len <= 2:
             if max_scores <= 128:
@@ -149,6 +138,7 @@ def choose(
                         return SEGMENTED_M16_T64_N32_W4_S3
         else:
             if head_size <= 192:
+                head_in_flight = head_size * (6 + kv_element_size) // 8
                 if avg_query_len <= 768:
                     if keys_per_tile <= 1536:
                         avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
@@ -170,10 +160,10 @@ def choose(
                         return QBLOCK_M128_T128_W8_S3_D1
                     if head_in_flight <= 180:
                         return QBLOCK_M128_T128_W8_S2_D1
-                    return SEGMENTED_M64_T64_N4_W4_S3
+                    return QBLOCK_M128_T64_W8_S2_D1
             else:
                 if max_query_len <= 512:
                     return SEGMENTED_M64_T64_N4_W4_S3
-                if tma_rest > 0 or head_in_flight > 300:
-                    return SPLIT_M64_T64_W4_S3
-                return QBLOCK_M128_T64_W8_S2_D1
+                if tma_rest <= 0:
+                    return QBLOCK_M128_T64_W8_S2_D1
+                return SPLIT_M64_T64_W4_S3

@@ -54,7 +54,6 @@ def choose(
     head_bytes = head_size * kv_element_size
     tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + max(0, queries_per_kv - 128)
     decode_rest = tma_rest + fp8_rest + max(0, idle_programs - 16)
-    decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
     max_scores = max_query_len * max_seq_len
     head_in_flight = head_size * (6 + kv_element_size) // 8
     if keys_per_tile <= 1024:
@@ -78,7 +77,7 @@ def choose(
                     else:
                         if max_seq_len <= 768:
                             return SPLIT_M64_T64_W4_S3
-                        if decode_rest > 0 or decode_slots > 6 or queries_per_kv > 16:
+                        if decode_rest > 0 or queries_per_kv > 16:
                             return QBLOCK_M64_T64_W4_S3
                         return STREAM_K_M16_T128_W4_S2_P2_D1
             else:
@@ -86,7 +85,7 @@ def choose(
                     return SPLIT_M64_T64_W4_S3
                 if max_seq_len <= 512:
                     return SPLIT_M64_T32_W4_S3
-                if decode_rest > 0 or decode_slots > 12 or queries_per_kv > 16:
+                if decode_rest > 0 or queries_per_kv > 16:
                     return SPLIT_M64_T64_W4_S3
                 return STREAM_K_M16_T64_W4_S2_P2_D1
         else:
@@ -104,36 +103,28 @@ def choose(
                         if max_seq_len <= 512:
                             if query_tiles <= 512:
                                 return QBLOCK_M64_T64_W4_S3
-                            if tma_rest > 0 or head_in_flight > 225:
-                                return QBLOCK_M64_T32_W4_S3
-                            return QBLOCK_M128_T64_W8_S3_D1
-                        else:
-                            if tma_rest > 0:
-                                return QBLOCK_M64_T64_W4_S3
-                            if head_in_flight <= 225:
+                            if tma_rest <= 0:
                                 return QBLOCK_M128_T64_W8_S3_D1
-                            if head_in_flight <= 300:
-                                return QBLOCK_M128_T64_W8_S2_D1
+                            return QBLOCK_M64_T32_W4_S3
+                        else:
+                            if tma_rest <= 0:
+                                return QBLOCK_M128_T64_W8_S3_D1
                             return QBLOCK_M64_T64_W4_S3
                     else:
                         if tma_rest > 0:
                             return QBLOCK_M64_T64_W4_S3
                         if head_in_flight <= 128:
                             return QBLOCK_M128_T128_W8_S3_D1
-                        if head_in_flight <= 225:
-                            return QBLOCK_M128_T64_W8_S3_D1
-                        if head_in_flight <= 300:
-                            return QBLOCK_M128_T64_W8_S2_D1
-                        return QBLOCK_M64_T64_W4_S3
+                        return QBLOCK_M128_T64_W8_S3_D1
             else:
                 if max_scores <= 49_152:
                     if queries_per_kv <= 16:
                         return QBLOCK_M16_T64_W4_S2
                     return QBLOCK_M64_T32_W4_S2
                 else:
-                    if tma_rest > 0 or head_in_flight > 300:
-                        return QBLOCK_M64_T64_W4_S3
-                    return QBLOCK_M128_T64_W8_S2_D1
+                    if tma_rest <= 0:
+                        return QBLOCK_M128_T64_W8_S2_D1
+                    return QBLOCK_M64_T64_W4_S3
     else:
         if wide_half_megabytes <= 128:
             if head_size <= 128:
@@ -162,9 +153,9 @@ def choose(
                             else:
                                 if max_query_len <= 384:
                                     return SEGMENTED_M64_T64_N8_W4_S3
-                                if tma_rest > 0 or head_in_flight > 128:
-                                    return SEGMENTED_M64_T64_N4_W4_S3
-                                return QBLOCK_M128_T128_W8_S3_D1
+                                if tma_rest <= 0:
+                                    return QBLOCK_M128_T128_W8_S3_D1
+                                return SEGMENTED_M64_T64_N4_W4_S3
                         else:
                             if max_query_len > 5 or queries_per_kv > 16:
                                 return SEGMENTED_M64_T64_N16_W4_S3
@@ -194,7 +185,7 @@ def choose(
         else:
             if head_size <= 192:
                 if max_query_len <= 4:
-                    if decode_rest > 0 or decode_slots > 8 or queries_per_kv > 16:
+                    if decode_rest > 0 or queries_per_kv > 16:
                         return SEGMENTED_M64_T64_N8_W4_S3
                     return STREAM_K_M16_T128_W4_S2_D1
                 else:
@@ -208,25 +199,19 @@ def choose(
                             return SEGMENTED_M64_T64_N4_W4_S3
                         if head_in_flight <= 128:
                             return QBLOCK_M128_T128_W8_S3_D1
-                        if head_in_flight <= 225:
-                            return QBLOCK_M128_T64_W8_S3_D1
-                        return SEGMENTED_M64_T64_N4_W4_S3
+                        return QBLOCK_M128_T64_W8_S3_D1
                     else:
                         if tma_rest > 0:
                             return SEGMENTED_M64_T64_N4_W4_S3
                         if head_in_flight <= 128:
                             return QBLOCK_M128_T128_W8_S3_D1
-                        if head_in_flight <= 225:
-                            return QBLOCK_M128_T64_W8_S3_D1
-                        if head_in_flight <= 300:
-                            return QBLOCK_M128_T64_W8_S2_D1
-                        return SEGMENTED_M64_T64_N4_W4_S3
+                        return QBLOCK_M128_T64_W8_S3_D1
             else:
                 if max_scores <= 49_152:
-                    if decode_rest > 0 or decode_slots > 16 or queries_per_kv > 16:
+                    if decode_rest > 0 or queries_per_kv > 16:
                         return SEGMENTED_M64_T64_N4_W4_S3
                     return STREAM_K_M16_T64_W4_S2_D1
                 else:
-                    if tma_rest > 0 or head_in_flight > 300:
-                        return SEGMENTED_M64_T64_N8_W4_S3
-                    return QBLOCK_M128_T64_W8_S2_D1
+                    if tma_rest <= 0:
+                        return QBLOCK_M128_T64_W8_S2_D1
+                    return SEGMENTED_M64_T64_N8_W4_S3

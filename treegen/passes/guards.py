@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from treegen.core.expr import names
+from treegen.core.feature_intervals import feature_intervals
+from treegen.core.interval import End, is_empty
 from treegen.core.problem import UNIT, UNTIMED, Problem, with_untimed_penalty
 from treegen.core.spec import Config, Constraint
 from treegen.core.tree import Leaf, Region, Split, Tree, halves, leaves, map_leaves
@@ -110,12 +112,21 @@ class _LeafGuards:
         return [bound for bound in strictest(bounds) if self._known is None or bound.feature in self._known]
 
     def _guards(self, bounds: Sequence[Bound], region: Region, rows: Rows) -> list[Guard]:
-        guards = []
+        guards, region = [], self._narrowed(region)
         for bound in reversed([bound for bound in bounds if not implies(region, bound)]):
             below, region, above = divided(region, bound)
             beyond = [None if side is None else self._beyond(side, rows) for side in (below, above)]
             guards.append(Guard(bound, *beyond))
         return guards[::-1]
+
+    def _narrowed(self, region: Region) -> Region:
+        """A region with the ends that the others give to derived features; itself if it holds no shape."""
+        problem = self._problem
+        box = feature_intervals(region, problem.kernel, problem.device.limits)
+        if any(map(is_empty, box.values())):
+            return region
+        derived = {name: box[name] for name in problem.kernel.derived if name in box}
+        return {**region, **{name: (_end(low), _end(high)) for name, (low, high) in derived.items()}}
 
     def _beyond(self, region: Region, rows: Rows) -> Tree:
         """What a leaf with these scenarios launches in a region without any."""
@@ -128,7 +139,7 @@ class _LeafGuards:
         It is timed in half of them or more. A fallback that is not in the table counts as e times slower than
         the best, or as never a winner.
         """
-        problem = self._problem
+        problem, region = self._problem, self._narrowed(region)
         cost = with_untimed_penalty(problem.cost[rows]).sum(axis=0)
         timed = 2 * (problem.cost[rows] != UNTIMED).sum(axis=0) >= len(rows)
         fallback = problem.kernel.fallback
@@ -144,6 +155,10 @@ class _LeafGuards:
             if priced < least:
                 best, least = (config, bounds), priced
         return best
+
+
+def _end(end: End) -> int | None:
+    return end if isinstance(end, int) else None
 
 
 def _around(tree: Tree, guards: Iterable[Guard]) -> Tree:

@@ -80,7 +80,6 @@ def num_segments(
             avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
             head_bytes = head_size * kv_element_size
             tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
-            head_in_flight = head_size * (6 + kv_element_size) // 8
             if avg_query_len <= 768:
                 if keys_per_tile <= 1536:
                     avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
@@ -88,21 +87,19 @@ def num_segments(
                         num_segments = 4
                     elif tma_rest > 0:
                         num_segments = 4
-                    elif head_in_flight <= 128:
-                        num_segments = 1
-                    elif head_in_flight <= 180:
-                        num_segments = 1
                     else:
-                        num_segments = 4
+                        head_in_flight = head_size * (6 + kv_element_size) // 8
+                        if head_in_flight <= 128:
+                            num_segments = 1
+                        elif head_in_flight <= 180:
+                            num_segments = 1
+                        else:
+                            num_segments = 4
                 elif keys_per_tile <= 6144:
                     num_segments = 8
                 else:
                     num_segments = 16
-            elif tma_rest > 0:
-                num_segments = 4
-            elif head_in_flight <= 128:
-                num_segments = 1
-            elif head_in_flight <= 180:
+            elif tma_rest <= 0:
                 num_segments = 1
             else:
                 num_segments = 4

@@ -47,7 +47,6 @@ def num_segments(
             wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
             head_bytes = head_size * kv_element_size
             tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
-            head_in_flight = head_size * (6 + kv_element_size) // 8
             if wide_half_megabytes <= 128:
                 if head_size <= 128:
                     if max_seq_len <= 512:
@@ -70,9 +69,7 @@ def num_segments(
                                     num_segments = 4
                             elif max_query_len <= 384:
                                 num_segments = 8
-                            elif tma_rest > 0:
-                                num_segments = 4
-                            elif head_in_flight <= 128:
+                            elif tma_rest <= 0:
                                 num_segments = 1
                             else:
                                 num_segments = 4
@@ -104,13 +101,10 @@ def num_segments(
                 fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
                 idle_programs = 132 - 132 // tl.maximum(num_kv_heads, 1) * num_kv_heads
                 decode_rest = tma_rest + fp8_rest + tl.maximum(idle_programs - 16, 0)
-                decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - tl.minimum(head_size - head_size // 64 * 64, 1)
                 max_scores = max_query_len * max_seq_len
                 if head_size <= 192:
                     if max_query_len <= 4:
                         if decode_rest > 0:
-                            num_segments = 8
-                        elif decode_slots > 8:
                             num_segments = 8
                         elif queries_per_kv <= 16:
                             num_segments = 1
@@ -122,36 +116,22 @@ def num_segments(
                         avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
                         if avg_query_len <= 128:
                             num_segments = 8
-                        elif tma_rest > 0:
-                            num_segments = 4
-                        elif head_in_flight <= 128:
-                            num_segments = 1
-                        elif head_in_flight <= 225:
+                        elif tma_rest <= 0:
                             num_segments = 1
                         else:
                             num_segments = 4
-                    elif tma_rest > 0:
-                        num_segments = 4
-                    elif head_in_flight <= 128:
-                        num_segments = 1
-                    elif head_in_flight <= 225:
-                        num_segments = 1
-                    elif head_in_flight <= 300:
+                    elif tma_rest <= 0:
                         num_segments = 1
                     else:
                         num_segments = 4
                 elif max_scores <= 49_152:
                     if decode_rest > 0:
                         num_segments = 4
-                    elif decode_slots > 16:
-                        num_segments = 4
                     elif queries_per_kv <= 16:
                         num_segments = 1
                     else:
                         num_segments = 4
-                elif tma_rest > 0:
-                    num_segments = 8
-                elif head_in_flight <= 300:
+                elif tma_rest <= 0:
                     num_segments = 1
                 else:
                     num_segments = 8

@@ -17,7 +17,7 @@ from treegen.build import build
 from treegen.core.expr import parse_comparison
 from treegen.core.problem import UNTIMED, Problem, holds
 from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec
-from treegen.core.tree import Leaf, Split, Tree, choose
+from treegen.core.tree import Leaf, Split, Tree, choose, split_features
 from treegen.emit.statements import Dialect, statements
 from treegen.passes.bounds import UnprovableConstraint, bound_of
 from treegen.passes.guards import guard_leaves
@@ -152,6 +152,14 @@ def test_a_split_that_trust_decides_is_dropped(spec: tuple[DeviceSpec, KernelSpe
     assert simplify(guard(leaf, kernel, device, {"heads": (6, 30)})) == Split(
         "heads", 5, Leaf(FALLBACK), Split("heads", 30, leaf, Leaf(FALLBACK))
     )
+
+
+def test_a_bound_that_follows_from_raw_features_needs_no_guard(spec: tuple[DeviceSpec, KernelSpec]) -> None:
+    device = spec[0]
+    kernel = dataclasses.replace(_with(spec[1], ["area <= block"]), trusted_as_measured=("rows", "columns"))
+    for columns, guarded in ((16, False), (17, True)):  # CONFIGS[4] has a block of 8 * 16
+        found = guard(Leaf(CONFIGS[4]), kernel, device, {"rows": (1, 8), "columns": (1, columns)})
+        assert ("area" in split_features(found)) is guarded
 
 
 def test_a_trusted_feature_that_was_not_measured(tmp_path: Path) -> None:

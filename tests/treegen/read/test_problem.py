@@ -216,7 +216,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"features": ["rows", "columns"], "derived": {"heads": "columns // 4"}}, {}, "column heads is not what"),
     ({**DEEP, "split_on": ["depth"]}, {}, "has no column of `split_on` of scale"),
     (
-        {"features": ["rows", "Columns"], "derived": {}},
+        {"features": ["rows", "Columns"], "derived": {}, "constraints": []},
         {},
         "has a column columns, which is no feature of scale, and none for Columns",
     ),

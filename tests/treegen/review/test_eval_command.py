@@ -253,7 +253,7 @@ def test_copies_of_a_scenario_are_one_to_fold(tmp_path: Path, refusal: Refuse) -
 
 def test_a_table_that_does_not_fit_the_spec(tmp_path: Path, refusal: Refuse) -> None:
     path = write_project(tmp_path, features=["a", "b", "c"])
-    assert "holds none of the features" in refusal(tmp_path, "eval", "--spec", path)
+    assert "has a column a, which is no feature of scale" in refusal(tmp_path, "eval", "--spec", path)
 
 
 def test_devices_without_tables(tmp_path: Path, refusal: Refuse) -> None:

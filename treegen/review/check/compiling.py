@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from treegen.core.feature_intervals import feature_intervals
 from treegen.core.interval import is_empty
 from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec, Spec
 from treegen.core.tree import leaves, size
 from treegen.review.check.hook import CompileCase, CompileOutcome, HookDescription
-from treegen.review.check.proof import feature_intervals
 from treegen.review.check.report import CheckReport
 from treegen.review.compiled_trees import Module
 from treegen.review.words import counted

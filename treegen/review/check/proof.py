@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from treegen.core import expr
-from treegen.core.interval import Interval, enclosure, intersection, interval, is_empty
+from treegen.core.feature_intervals import feature_intervals
+from treegen.core.interval import Interval, enclosure, is_empty
 from treegen.core.problem import holds
 from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec
 from treegen.core.tree import Region
@@ -48,23 +49,6 @@ def prove(region: Region, config: Config, kernel: KernelSpec, device: DeviceSpec
             yield Unproved(constraint, unknown=tuple(unknown))
         elif not _surely_holds(constraint, box, known):
             yield Unproved(constraint, _counterexample(region, constraint, kernel, known))
-
-
-def feature_intervals(region: Region, kernel: KernelSpec, known: Mapping[str, int]) -> dict[str, Interval]:
-    """The values of every feature in a region; an empty interval if the region holds no shape.
-
-    A derived feature is narrowed to what its definition gives. It is left out if that needs a limit that is
-    not in `known`.
-    """
-    box = {name: interval(*region.get(name, (None, None))) for name in kernel.features}
-    for name, expression in kernel.derived.items():
-        definition = expr.substitute(expression, known)
-        bounds = interval(*region.get(name, (None, None)))
-        if any(map(is_empty, box.values())):
-            box[name] = bounds
-        elif expr.names(definition) <= box.keys():
-            box[name] = intersection(bounds, enclosure(definition, box))
-    return box
 
 
 def _surely_holds(constraint: Constraint, box: Mapping[str, Interval], known: Mapping[str, int]) -> bool:
