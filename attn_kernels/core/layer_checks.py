@@ -20,6 +20,8 @@ def check_run(
     v_new: Tensor | None,
 ) -> None:
     """Check the tensors of a layer: shapes, dtypes, devices, strides, page ids against the caches' size."""
+    if not isinstance(plan, Plan):
+        raise TypeError(f"plan is a {type(plan).__name__}, but what attn_kernels.plan returns is needed")
     query_shape = (plan.num_query_tokens, plan.model.num_query_heads, plan.model.head_size)
     dtype = plan.model.dtype
     for name, tensor in (("q", q),) if out is None else (("q", q), ("out", out)):
@@ -28,6 +30,10 @@ def check_run(
         rows = max(part.config.block_m for part in plan.parts or (plan,))
         heads = plan.model.queries_per_kv
         _check_offset(name, tensor, (rows - 1) * token + (heads - 1) * head)
+    if out is not None and any(
+        size > 1 and step == 0 for size, step in zip(out.shape, out.stride(), strict=True)
+    ):
+        raise ValueError(f"out has strides {out.stride()}, but elements of its own are needed for each row")
     _check_tensor("k_cache", k_cache)
     num_blocks = k_cache.shape[0] if k_cache.ndim else 0
     cache_shape = (num_blocks, plan.model.block_size, plan.model.num_kv_heads, plan.model.head_size)

@@ -1,5 +1,6 @@
 """The constants of a model's attention layers."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -48,3 +49,14 @@ class Model:
     def kv_element_size(self) -> int:
         """Bytes of an element of the caches."""
         return (self.cache_dtype or self.dtype).itemsize
+
+
+def models_of(models: Model | Iterable[Model]) -> list[Model]:
+    """The models of a server: one, or one for each kind of layer. Raises TypeError and ValueError."""
+    found = [models] if isinstance(models, Model) else list(models)
+    for model in found:
+        if not isinstance(model, Model):
+            raise TypeError(f"models holds {model!r:.80}, but an attn_kernels.Model is needed")
+    if not found:
+        raise ValueError("models is empty, but a model is needed")
+    return found

@@ -104,11 +104,13 @@ def plan(
         if parts is not None and not for_capture:
             check_part_contents(cu_seqlens_q, seqused_k, parts)
 
+    if workspace is not None and not isinstance(workspace, Workspace):
+        raise TypeError(f"workspace is a {type(workspace).__name__}, but an attn_kernels.Workspace is needed")
     if workspace is not None and workspace.device != device:
         raise ValueError(f"workspace is on {workspace.device}, but cu_seqlens_q is on {device}")
     scratch = workspace or Fresh(device)
     step = Step(cu_seqlens_q, seqused_k, block_table, model, scratch, device_key, for_capture, max_page_id)
-    for_parts = config is not None and needs_parts(config)
+    for_parts = config is not None and needs_parts(complete(config))
     if for_parts and parts is None:
         raise ValueError(f"config is {config}, but it needs parts")
     if config is not None and not for_parts:

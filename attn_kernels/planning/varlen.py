@@ -46,8 +46,15 @@ def flash_attn_varlen_func(
     """
     if not causal:
         raise NotImplementedError("causal is False, but only causal attention is implemented")
-    if not (isinstance(window_size, tuple) and len(window_size) == 2 and window_size[0] >= -1):
-        raise ValueError(f"window_size is {window_size}, but (left, right) is needed, -1 for all keys")
+    if not (
+        isinstance(window_size, tuple)
+        and [type(keys) for keys in window_size] == [int, int]
+        and window_size[0] >= -1
+    ):
+        raise ValueError(f"window_size is {window_size!r}, but a tuple of two integers is needed, -1 for all")
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} is a {type(tensor).__name__}, but a torch.Tensor is needed")
     for name, scale in (("k_descale", k_descale), ("v_descale", v_descale)):
         if isinstance(scale, Tensor) and scale.numel() != 1:
             needed = "one element is needed: a scale for all sequences and heads"

@@ -11,7 +11,7 @@ from attn_kernels.choose.capture import configs_for_capture
 from attn_kernels.choose.mixed import configs_for_mixed
 from attn_kernels.core import checks
 from attn_kernels.core.config import LaunchConfig, complete
-from attn_kernels.core.model import Model
+from attn_kernels.core.model import Model, models_of
 from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.registry import VARIANTS
@@ -89,7 +89,7 @@ class Workspace:
         checks.check_int("max_query_tokens", max_query_tokens, 1)
         checks.check_int("max_num_seqs", max_num_seqs, 1)
         checks.check_int("max_segments", max_segments, 0)
-        models = [models] if isinstance(models, Model) else list(models)
+        models = models_of(models)
         num_query_heads = max(model.num_query_heads for model in models)
         head_size = max(model.head_size for model in models)
         sizes = ScratchSizes(

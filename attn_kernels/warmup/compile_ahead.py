@@ -12,7 +12,7 @@ from attn_kernels.choose.heuristic import heuristic_for
 from attn_kernels.choose.mixed import configs_for_mixed
 from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.errors import brief
-from attn_kernels.core.model import Model
+from attn_kernels.core.model import Model, models_of
 from attn_kernels.warmup.dummy_launch import LARGE, DummyLaunch
 from attn_kernels.warmup.enumerate_launches import enumerate_launches
 from triton_tune.processes.compile_ahead import CompileAhead, JobFailure, default_workers, run_jobs
@@ -43,7 +43,7 @@ class CompiledAhead:
 
 def compile_ahead(
     device: torch.device | str,
-    models: Iterable[Model],
+    models: Model | Iterable[Model],
     *,
     features: Iterable[Iterable[str]] = ((),),
     device_key: str | None = None,
@@ -62,7 +62,7 @@ def compile_ahead(
 
     Args:
         device: the GPU. A process that uses several GPUs calls this once for each.
-        models: as ``plan`` is given them.
+        models: the model, or one for each kind of layer, as ``plan`` is given them.
         features: for each kind of layer, the features of its launches, words of
             ``attn_kernels.warmup.dummy_launch.FEATURES``. Every other layer of Gemma 2 has a window:
             ``[("softcap",), ("softcap", "window")]``.
@@ -86,7 +86,7 @@ def compile_ahead(
     launches = minimal(
         enumerate_launches(
             chooses,
-            models,
+            models_of(models),
             features=features,
             configs=[*configs, *configs_for_mixed(device, device_key)],
             sizes=(False, True) if torch.version.hip else (False,),

@@ -33,8 +33,6 @@ def enumerate_launches(
         check_config(config)
     launches = []
     for model in models:
-        if not isinstance(model, Model):
-            raise TypeError(f"models holds {model!r}, but an attn_kernels.Model is needed")
         known = {name: getattr(model, name) for name in MODEL_FEATURES}
         chosen = [complete(config) for choose in chooses for config in reachable(choose, **known)]
         for config, words, large in product(dict.fromkeys(chosen + given), kinds, sizes):

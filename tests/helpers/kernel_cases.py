@@ -43,7 +43,7 @@ def forget_choices() -> None:
     recording.recorder_of_process.cache_clear()
 
 
-def scores(heads: int, names: str) -> dict[str, Any]:
+def scores(heads: int, names: str, dtype: torch.dtype = torch.float16) -> dict[str, Any]:
     """Options of ``run`` from words such as ``"window=5 softcap alibi sinks=half scales=tensor"``."""
     options: dict[str, Any] = {}
     for name, _, value in (word.partition("=") for word in names.split()):
@@ -55,7 +55,7 @@ def scores(heads: int, names: str) -> dict[str, Any]:
             options["alibi_slopes"] = 0.5 ** torch.arange(1, heads + 1).float()
         elif name == "sinks":
             options["sinks"] = torch.linspace(-1.0, 3.0, heads).to(
-                torch.float16 if value == "half" else torch.float32
+                dtype if value == "half" else torch.float32
             )
         elif name == "scales":
             k_scale, v_scale = torch.tensor([0.4]), torch.tensor(3.0)

@@ -102,6 +102,8 @@ def int32(*values):
             ValueError,
             "config.variant is 'magic', but the variants are",
         ),
+        ({"config": "qblock_M64_T32_W4_S2"}, TypeError, "an object with variant, block_m and tile_size"),
+        ({"workspace": 5}, TypeError, "workspace is a int, but an attn_kernels.Workspace is needed"),
         ({"config": CONFIG._replace(block_m=48)}, ValueError, "config.block_m is 48, but a power of two"),
         ({"config": CONFIG._replace(block_m=8)}, ValueError, "config.block_m is 8, but a power of two"),
         ({"config": CONFIG._replace(tile_size=0)}, ValueError, "config.tile_size is 0, but a power of two"),
@@ -224,6 +226,7 @@ def test_page_ids_outside_the_cache_are_refused_at_launch(batch):
             "k_cache has dtype torch.float8_e5m2, but torch.float16 is needed",
         ),
         ("out", lambda out: out.mT.contiguous().mT, ValueError, "out has stride 4 in its last dimension"),
+        ("out", lambda out: out[:1].expand(out.shape), ValueError, "out has strides .*, but elements of its"),
     ],
 )
 def test_run_arguments(batch, name, change, error, match):
@@ -367,7 +370,11 @@ def test_varlen_arguments(batch):
 @pytest.mark.parametrize(
     "changes, error, match",
     [
-        ({"window_size": 5}, ValueError, r"window_size is 5, but \(left, right\) is needed"),
+        ({"window_size": 5}, ValueError, "window_size is 5, but a tuple of two integers is needed"),
+        ({"window_size": ("a", 0)}, ValueError, r"window_size is \('a', 0\), but a tuple of two integers"),
+        ({"window_size": (3.5, 0)}, ValueError, r"window_size is \(3.5, 0\), but a tuple of two integers"),
+        ({"q": [1]}, TypeError, "q is a list, but a torch.Tensor is needed"),
+        ({"k": None}, TypeError, "k is a NoneType, but a torch.Tensor is needed"),
         ({"window_size": (-2, -1)}, ValueError, r"window_size is \(-2, -1\), but"),
         ({"window_size": (3, 2)}, NotImplementedError, "causal attention sees no later keys"),
         ({"k_descale": torch.ones(2, 2)}, ValueError, r"k_descale has shape \(2, 2\), but one element"),
@@ -384,6 +391,20 @@ def test_what_is_no_tensor(batch, name):
     arguments = {"q": batch.q, "k_cache": batch.k_cache, "v_cache": batch.v_cache, name: [1.0]}
     with pytest.raises(TypeError, match=f"^{name} is a list, but a torch.Tensor is needed$"):
         attn_kernels.run(plan(batch), **arguments)
+
+
+@pytest.mark.parametrize("wrong", [None, 5])
+def test_what_is_no_plan(batch, wrong):
+    with pytest.raises(TypeError, match=f"^plan is a {type(wrong).__name__}, but what attn_kernels.plan ret"):
+        attn_kernels.run(wrong, batch.q, batch.k_cache, batch.v_cache)
+
+
+@pytest.mark.parametrize("wrong, error", [([], ValueError), ("m", TypeError), ([5], TypeError)])
+def test_what_is_no_model(wrong, error):
+    with pytest.raises(error, match=r"^models "):
+        attn_kernels.Workspace.for_maxima("cpu", wrong, max_query_tokens=1, max_num_seqs=1, configs=[CONFIG])
+    with pytest.raises(error, match=r"^models "):
+        attn_kernels.compile_ahead("cpu", wrong)
 
 
 def test_a_refused_config_is_not_remembered(batch):
