@@ -75,7 +75,7 @@ def test_the_same_says_little(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", "main", "main", "--format", "markdown"]) == 0
     assert capsys.readouterr().out == (
         "### treegen diff: `main` to `main`\n\n"
-        "**All modules launch the same; nothing regresses by more than noise and 1.0%.**\n\n"
+        "**All modules launch the same. Nothing regresses by more than noise and 1.0%.**\n\n"
         "The same before and after: `scale/nvidia_h100`, `scale/default`.\n"
     )
 
@@ -88,12 +88,12 @@ def test_text_only_and_another_fallback(tmp_path: Path) -> None:
     assert Leaf(Config("plain", (("block", 128), ("warps", 8)))) == BEST.high
     assert markdown(compared(old, new)) == (
         "### treegen diff: `old` to `new`\n\n"
-        "**1 of 2 modules changed; nothing regresses by more than noise and 1.0%; "
-        "no table prices scale on default.**\n\n"
+        "**1 of 2 modules changed. Nothing regresses by more than noise and 1.0%. "
+        "No table prices scale on default.**\n\n"
         "#### scale on nvidia_h100 changed in text only: it launches the same for all integers\n\n"
         "Leaves, guards included: 2 before, 4 now.\n\n"
         "#### scale on default launches differently\n\n"
         "| launches | where | measured there | scenarios |\n"
         "| --- | --- | --- | --- |\n"
-        "| 64 -> 128 block, 4 -> 8 warps | all shapes |  |  |\n"
+        "| 64 -> 128 block, 4 -> 8 warps (PLAIN_B64_W4 -> PLAIN_B128_W8) | all shapes |  |  |\n"
     )

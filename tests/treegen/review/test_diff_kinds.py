@@ -42,7 +42,7 @@ def test_changed(tmp_path: Path) -> None:
     assert change.prices[0].ratio == pytest.approx(1.25)
     assert found.overall[0].ratio == pytest.approx(1.25 ** (3 / 9))
     assert summary(diff).startswith(
-        "1 of 2 modules changed; scale on nvidia_h100 regresses by more than noise"
+        "1 of 2 modules changed. scale on nvidia_h100 regresses by more than noise"
     )
 
 
@@ -110,7 +110,7 @@ def test_a_kernel_that_comes_or_goes_was_served_by_nothing(tmp_path: Path) -> No
     ):
         found = [c for c in diff.comparisons if c.kernel == "shift"]
         assert found == [ModuleComparison("shift", device, kind) for device in (DEVICE, "default")]
-        assert summary(diff).endswith("; no table prices shift on nvidia_h100, shift on default.")
+        assert summary(diff).endswith(". No table prices shift on nvidia_h100, shift on default.")
         assert not diff.regresses
     one, other = (f"generated/{kernel}/{DEVICE}.py" for kernel in (KERNEL, "shift"))
     message = error_of(compared, tmp_path / "new" / one, tmp_path / "new" / other, spec_path)
@@ -129,9 +129,9 @@ def test_unreadable(tmp_path: Path) -> None:
     assert (new.regresses, old.regresses) == (True, False)
     assert (of_device(new).note or "").startswith(f"the new module cannot be read: {bad / MODULE}:")
     assert (of_device(old).note or "").startswith(f"the old module cannot be read: {bad / MODULE}:")
-    rest = "nothing regresses by more than noise and 1.0%"
-    assert summary(new) == f"1 of 2 modules changed; scale on nvidia_h100 cannot be read; {rest}."
-    assert summary(old) == f"1 of 2 modules changed; {rest}; no table prices scale on nvidia_h100."
+    rest = "Nothing regresses by more than noise and 1.0%"
+    assert summary(new) == f"1 of 2 modules changed. scale on nvidia_h100 cannot be read. {rest}."
+    assert summary(old) == f"1 of 2 modules changed. {rest}. No table prices scale on nvidia_h100."
     assert of_device(compared(bad, bad)).kind is ComparisonKind.UNREADABLE
 
 

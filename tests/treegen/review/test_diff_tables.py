@@ -133,7 +133,7 @@ def test_the_old_table_informs_where_the_software_changed(tmp_path: Path, key: s
     assert [price.verdict for price in found.overall] == [Verdict.FASTER, Verdict.SLOWER]
     assert found.judges == ("by the new table",) and not diff.regresses
     assert found.note is not None and found.note.endswith("changed, so the old table only informs")
-    assert "nothing regresses" in summary(diff) and "contradict" not in summary(diff)
+    assert "Nothing regresses" in summary(diff) and "contradict" not in summary(diff)
     assert regressions(found) == [] and contradiction(found) == ""
 
 
@@ -142,7 +142,7 @@ def test_the_old_table_judges_where_nothing_changed(tmp_path: Path) -> None:
     after = project(tmp_path / "new", WORSE, shapes=SHAPES, times=_slow_wide, date="2026-02-01")
     diff = compared(before, after)
     assert diff.regresses and of_device(diff).judges == ("by the new table", "by the old table")
-    assert "the tables contradict each other about scale on nvidia_h100" in summary(diff)
+    assert "The tables contradict each other about scale on nvidia_h100" in summary(diff)
     assert "regresses" not in summary(diff), "by the new table it is faster"
 
 

@@ -71,7 +71,8 @@ def _comparison_lines(comparison: ModuleComparison) -> Iterator[str]:
     if comparison.leaves is not None and comparison.leaves[0] != comparison.leaves[1]:
         yield f"Leaves, guards included: {comparison.leaves[0]} before, {comparison.leaves[1]} now.\n"
     if comparison.table is not None:
-        yield "The table was measured anew. " + text(" ".join(wording.table_lines(comparison.table))) + "\n"
+        lines = [wording.table_title(comparison.table), *wording.table_lines(comparison.table)]
+        yield f"{text(' '.join(lines))}\n"
         for key, (before, after) in comparison.table.run.items():
             yield f"- {text(key)}: {code(before)} before, {code(after)} now"
         yield ""
@@ -93,7 +94,7 @@ def _overall_table(comparison: ModuleComparison) -> Iterator[str]:
 def _changes_table(comparison: ModuleComparison) -> Iterator[str]:
     rows = (
         (
-            text(change.what),
+            f"{text(change.what)} ({text(wording.launches_words(change))})",
             text(wording.where_words(change)),
             text(change.measured),
             f"{change.prices[0].scenarios:,}" if change.prices else "",

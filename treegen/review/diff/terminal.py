@@ -55,7 +55,7 @@ def _show_comparison(comparison: ModuleComparison, console: Console) -> None:
     if comparison.table is not None:
         if comparison.changes:
             console.print()
-        _print(console, "the table was measured anew")
+        _print(console, wording.table_title(comparison.table))
         values = comparison.table.run.items()
         run = [f"{key}: {before} -> {after}" for key, (before, after) in values]
         for line in [*wording.table_lines(comparison.table), *run]:
@@ -66,6 +66,7 @@ def _show_comparison(comparison: ModuleComparison, console: Console) -> None:
 
 def _show_change(change: ConfigChange, labels: tuple[str, ...], console: Console) -> None:
     _print(console, change.what, style="bold")
+    _print(console, wording.launches_words(change), 4, "dim")
     _print(console, wording.where_words(change), 4)
     if change.measured:
         count = counted(change.prices[0].scenarios, "measured scenario")

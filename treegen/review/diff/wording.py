@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from treegen.review.diff.price import Price, Verdict
 from treegen.review.diff.results import ComparisonKind, ConfigChange, Diff, ModuleComparison
@@ -24,7 +24,7 @@ _LEGEND = (
 
 
 def summary(diff: Diff) -> str:
-    """One sentence about all modules."""
+    """A few sentences about all modules."""
     comparisons = diff.comparisons
     changed = sum(not comparison.launches_the_same for comparison in comparisons)
     unreadable = [module for module in comparisons if module.kind is ComparisonKind.UNREADABLE]
@@ -38,18 +38,26 @@ def summary(diff: Diff) -> str:
         parts.append(f"{_names(unreadable)} cannot be read")
     worse = [module for module in slower if module not in contradicted]
     if contradicted:
-        parts.append(f"the tables contradict each other about {_names(contradicted)}")
+        parts.append(f"The tables contradict each other about {_names(contradicted)}")
     if worse or not contradicted:
         subject = (
-            f"{_names(worse)} regress{'es' if len(worse) == 1 else ''}" if worse else "nothing regresses"
+            f"{_names(worse)} regress{'es' if len(worse) == 1 else ''}" if worse else "Nothing regresses"
         )
-        parts.append(f"{subject} by more than noise and {_size(diff.threshold)}")
+        parts.append(f"{subject} by more than noise and {_size(diff.threshold)}{_share(worse)}")
     figures = [f"{_names([module])} {_overall_words(module)}" for module in comparisons if module.has_price]
     if figures:
-        parts.append(f"time over all scenarios: {', '.join(figures[:SHOWN_IN_SUMMARY])}")
+        parts.append(f"Time over all scenarios: {', '.join(figures[:SHOWN_IN_SUMMARY])}")
     if unpriced:
-        parts.append(f"no table prices {_names(unpriced)}")
-    return "; ".join(parts) + "."
+        parts.append(f"No table prices {_names(unpriced)}")
+    return ". ".join(parts) + "."
+
+
+def _share(worse: Sequence[ModuleComparison]) -> str:
+    """` in 3 of 40 changes`, if that is how modules regress; empty if one is slower over all scenarios."""
+    if not worse or any(price.verdict is Verdict.SLOWER for module in worse for price in module.judged):
+        return ""
+    changes = [change for module in worse for change in module.changes]
+    return f" in {sum(change.regresses for change in changes)} of {counted(len(changes), 'change')}"
 
 
 def _overall_words(comparison: ModuleComparison) -> str:
@@ -91,10 +99,14 @@ def regressions(comparison: ModuleComparison) -> list[str]:
         if price.verdict is Verdict.SLOWER and label in comparison.judges:
             lines.append(f"{price_words(price)} over all scenarios {label}")
     for change in comparison.changes:
-        for label, price in zip(comparison.priced_by, change.prices, strict=True):
-            if price.verdict is Verdict.SLOWER and label in comparison.judges:
-                where = counted(price.scenarios, "scenario")
-                lines.append(f"{price_words(price)} in {where} {label}: {change.what}")
+        slower = [
+            f"{price_words(price)} {label}"
+            for label, price in zip(comparison.priced_by, change.prices, strict=True)
+            if price.verdict is Verdict.SLOWER and label in comparison.judges
+        ]
+        if slower:
+            where = counted(change.prices[0].scenarios, "scenario")
+            lines.append(f"{' and '.join(slower)} in {where}: {change.what}")
     more = len(lines) - _MOST_REGRESSIONS
     return lines[:_MOST_REGRESSIONS] + ([f"and {more} more"] if more > 0 else [])
 
@@ -118,8 +130,15 @@ def hidden(comparison: ModuleComparison) -> str:
     rest = comparison.changes[SHOWN:]
     if not rest:
         return ""
-    scenarios = counted(sum(change.prices[0].scenarios for change in rest if change.prices), "scenario")
-    return f"{counted(len(rest), 'more change')} of {scenarios}: see the JSON output."
+    counts = [change.prices[0].scenarios for change in rest if change.prices]
+    unmeasured = f", {counts.count(0)} only where nothing was measured" if 0 in counts else ""
+    scenarios = counted(sum(counts), "scenario")
+    return f"{counted(len(rest), 'more change')} of {scenarios}{unmeasured}: see --format json."
+
+
+def launches_words(change: ConfigChange) -> str:
+    """The constants of both configs, as the module's text has them."""
+    return f"{change.old} -> {change.new}"
 
 
 def price_words(price: Price) -> str:
@@ -143,6 +162,13 @@ def price_words(price: Price) -> str:
 def scenario_words(end: tuple[str, float] | None) -> str:
     """`+22% in SCENARIO`; empty for None."""
     return "" if end is None else f"{_percent(end[1])} in {end[0]}"
+
+
+def table_title(change: TableChange) -> str:
+    """Say why a table differs; only a run of its own changes what run.yaml tells of it."""
+    if change.run:
+        return "The table was measured anew."
+    return "The table differs, but run.yaml tells of the same run: was it edited?"
 
 
 def table_lines(change: TableChange) -> list[str]:
