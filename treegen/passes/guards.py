@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from treegen.core.expr import names
 from treegen.core.feature_intervals import feature_intervals
 from treegen.core.interval import End, is_empty
 from treegen.core.problem import UNIT, UNTIMED, Problem, with_untimed_penalty
-from treegen.core.spec import Config, Constraint
+from treegen.core.spec import Config, Constraint, KernelSpec
 from treegen.core.tree import Leaf, Region, Split, Tree, halves, leaves, map_leaves
 from treegen.passes.bounds import (
     Bound,
@@ -87,6 +87,9 @@ class _LeafGuards:
         self._problem = problem
         self._known = set(problem.names) if measured_only else None
         self._bounds = [self._bounds_of(config) for config in problem.configs]
+        self._kernel = _with_derived(
+            problem.kernel, {b.feature for bounds in self._bounds for b in bounds or ()}
+        )
 
     def of_leaves(self, tree: Tree) -> Iterator[tuple[Config, list[Guard]]]:
         """The config of every leaf and its guards, the innermost first; low sides first."""
@@ -121,11 +124,10 @@ class _LeafGuards:
 
     def _narrowed(self, region: Region) -> Region:
         """A region with the ends that the others give to derived features; itself if it holds no shape."""
-        problem = self._problem
-        box = feature_intervals(region, problem.kernel, problem.device.limits)
+        box = feature_intervals(region, self._kernel, self._problem.device.limits)
         if any(map(is_empty, box.values())):
             return region
-        derived = {name: box[name] for name in problem.kernel.derived if name in box}
+        derived = {name: box[name] for name in self._kernel.derived if name in box}
         return {**region, **{name: (_end(low), _end(high)) for name, (low, high) in derived.items()}}
 
     def _beyond(self, region: Region, rows: Rows) -> Tree:
@@ -155,6 +157,14 @@ class _LeafGuards:
             if priced < least:
                 best, least = (config, bounds), priced
         return best
+
+
+def _with_derived(kernel: KernelSpec, needed: Iterable[str]) -> KernelSpec:
+    """The kernel with those derived features alone that are needed, or from which these are computed."""
+    kept = set(needed)
+    for name, expression in reversed(kernel.derived.items()):
+        kept |= names(expression) if name in kept else set()
+    return replace(kernel, derived={name: e for name, e in kernel.derived.items() if name in kept})
 
 
 def _end(end: End) -> int | None:
