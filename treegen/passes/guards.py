@@ -87,9 +87,7 @@ class _LeafGuards:
         self._problem = problem
         self._known = set(problem.names) if measured_only else None
         self._bounds = [self._bounds_of(config) for config in problem.configs]
-        self._kernel = _with_derived(
-            problem.kernel, {b.feature for bounds in self._bounds for b in bounds or ()}
-        )
+        self._kernel = _constrained(problem.kernel)
 
     def of_leaves(self, tree: Tree) -> Iterator[tuple[Config, list[Guard]]]:
         """The config of every leaf and its guards, the innermost first; low sides first."""
@@ -159,10 +157,10 @@ class _LeafGuards:
         return best
 
 
-def _with_derived(kernel: KernelSpec, needed: Iterable[str]) -> KernelSpec:
-    """The kernel with those derived features alone that are needed, or from which these are computed."""
-    kept = set(needed)
-    for name, expression in reversed(kernel.derived.items()):
+def _constrained(kernel: KernelSpec) -> KernelSpec:
+    """The kernel with only those derived features that constraints name, and what these are computed from."""
+    kept = {name for c in kernel.constraints for side in (c.left, c.right) for name in names(side)}
+    for name, expression in reversed(list(kernel.derived.items())):
         kept |= names(expression) if name in kept else set()
     return replace(kernel, derived={name: e for name, e in kernel.derived.items() if name in kept})
 
