@@ -13,7 +13,7 @@ from treegen_diffs import BEST, MEDIUM, NARROW, compared, of_device, project
 from treegen.core.tree import Split, Tree
 from treegen.review.diff.price import Verdict
 from treegen.review.diff.table_change import TableChange
-from treegen.review.diff.wording import contradiction, regressions, summary
+from treegen.review.diff.wording import contradiction, regressions, summary, table_title
 
 SHAPES: list[Row] = [(rows, columns, 2) for rows in (1, 8, 64) for columns in (1, 8, 64)]
 
@@ -39,6 +39,7 @@ def test_drift_of_all_cells(tmp_path: Path) -> None:
     assert (drift.cells, found.common) == (27, 9)
     assert [drift.ratio, drift.low, drift.high] == pytest.approx([1.03] * 3)
     assert found.configs == {} and found.run == {} and found.spread == 1
+    assert table_title(found).endswith("run.yaml tells of the same run: was it edited?")
 
 
 def test_the_config_that_drifted_is_named_among_columns_in_another_order(tmp_path: Path) -> None:
