@@ -40,6 +40,10 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("--output", "must be a folder that Python can import, such as heuristics")
     to_stdout = str(options.spec) == "-"
     path = Path("treegen.yaml") if to_stdout else options.spec
+    built = path.parent / options.output
+    # A build removes modules that its spec does not name.
+    if path.name != "treegen.yaml" and (built / "treegen.lock").exists():
+        raise InputError(built, "holds the modules of another spec; choose another folder with --output")
     text = spec_text(options.tables, path, options.output)
     if to_stdout:
         sys.stdout.write(text)

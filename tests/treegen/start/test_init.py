@@ -98,6 +98,12 @@ def test_what_init_refuses(tmp_path: Path, refusal: Refusal) -> None:
     assert "lies outside the folder of sub/t.yaml" in refusal(
         tmp_path, "init", "data/a", "--spec", "sub/t.yaml"
     )
+    (tmp_path / "heuristics").mkdir()
+    (tmp_path / "heuristics/treegen.lock").write_text("{}")
+    assert "heuristics: holds the modules of another spec; choose another folder with --output" in refusal(
+        tmp_path, "init", "data/a", "--spec", "other.yaml"
+    )
+    (tmp_path / "heuristics/treegen.lock").unlink()
     (tmp_path / "treegen.yaml").write_text("mine")
     assert "exists already; choose another with --spec" in refusal(tmp_path, "init", folder)
     table(tmp_path / "data/upper", kernel="MatMul")
