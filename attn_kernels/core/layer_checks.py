@@ -34,7 +34,7 @@ def check_run(
         size > 1 and step == 0 for size, step in zip(out.shape, out.stride(), strict=True)
     ):
         raise ValueError(f"out has strides {out.stride()}, but elements of its own are needed for each row")
-    _check_tensor("k_cache", k_cache)
+    check_tensor("k_cache", k_cache)
     num_blocks = k_cache.shape[0] if k_cache.ndim else 0
     cache_shape = (num_blocks, plan.model.block_size, plan.model.num_kv_heads, plan.model.head_size)
     cache_dtype = FP8 if k_cache.dtype == FP8 else dtype
@@ -55,7 +55,7 @@ def check_run(
 
 
 def _check_data(plan: Plan, name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    _check_tensor(name, tensor)
+    check_tensor(name, tensor)
     if tensor.shape != shape:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {shape} is needed")
     if tensor.dtype != dtype:
@@ -116,7 +116,7 @@ def _check_positive(name: str, value: float) -> None:
         raise ValueError(f"{name} is {value}, but a positive finite number is needed")
 
 
-def _check_tensor(name: str, tensor: object) -> None:
+def check_tensor(name: str, tensor: object) -> None:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}, but a torch.Tensor is needed")
 
@@ -124,7 +124,7 @@ def _check_tensor(name: str, tensor: object) -> None:
 def _check_vector(
     plan: Plan, name: str, tensor: Tensor, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...]
 ) -> None:
-    _check_tensor(name, tensor)
+    check_tensor(name, tensor)
     if tensor.shape != shape:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {shape} is needed")
     if tensor.dtype not in dtypes:

@@ -29,8 +29,10 @@ def paged_layer(cache: Any, layer: int) -> PagedLayer:
     if not hasattr(cache, "layer_to_allocator"):
         group, place = cache.layer_index_to_group_indices[layer]
         window = cache.sliding_windows[layer]
-        window = None if window == 1 else window  # 1 stands for no window there
-        return PagedLayer(group, window, cache.block_size, (cache.key_cache[place], cache.value_cache[place]))
+        if window != 1:  # which stands for no window there
+            return PagedLayer(group, window, cache.block_size, None)
+        tensors = cache.key_cache[place], cache.value_cache[place]
+        return PagedLayer(group, None, cache.block_size, tensors)
     allocator = cache.layer_to_allocator[layer]
     if window := getattr(allocator, "sliding_window", None):
         return PagedLayer(allocator.index, window, allocator.tokens_per_page, None)
@@ -40,7 +42,7 @@ def paged_layer(cache: Any, layer: int) -> PagedLayer:
 
 
 def store_and_read(
-    cache: Any, layer: int, group: int, key: Tensor, value: Tensor, kwargs: Mapping[str, Any]
+    cache: Any, layer: int, key: Tensor, value: Tensor, kwargs: Mapping[str, Any]
 ) -> tuple[Tensor, Tensor]:
     """Store new keys and values [1, num_kv_heads, tokens, head_size] of a layer with a window.
 
@@ -52,8 +54,8 @@ def store_and_read(
         return keys, values
     if "max_length_k" in kwargs:  # since 5.19
         key, value = key[0].transpose(0, 1), value[0].transpose(0, 1)
-    index = {name: indices[group] for name, indices in index.items()}
     allocator = cache.layer_to_allocator[layer]
+    index = {name: indices[allocator.index] for name, indices in index.items()}
     keys, values = allocator.update(key, value, layer, **index)
     return keys, values
 

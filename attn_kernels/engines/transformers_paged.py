@@ -99,13 +99,13 @@ def paged_attention(
             _captured.setdefault(cache, []).append(step[at])
     shared = step[at]
 
-    if tensors is not None and shared.copied is None:
+    if tensors is not None:
         k_cache, v_cache = tensors
         slots = kwargs["write_index"][group]
         k_cache.index_copy_(0, slots, key[0].transpose(0, 1))
         v_cache.index_copy_(0, slots, value[0].transpose(0, 1))
     else:
-        all_keys, all_values = store_and_read(cache, layer, group, key, value, kwargs)
+        all_keys, all_values = store_and_read(cache, layer, key, value, kwargs)
         k_cache, v_cache = all_keys[shared.copied], all_values[shared.copied]
     rows = query[0].transpose(0, 1).contiguous()
     # Rows that pad a step are in no sequence, so nothing is written there.

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from attn_kernels.core.checks import FP8
+from attn_kernels.core.layer_checks import check_tensor
 from attn_kernels.core.model import Model
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
@@ -53,8 +54,7 @@ def flash_attn_varlen_func(
     ):
         raise ValueError(f"window_size is {window_size!r}, but a tuple of two integers is needed, -1 for all")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} is a {type(tensor).__name__}, but a torch.Tensor is needed")
+        check_tensor(name, tensor)
     for name, scale in (("k_descale", k_descale), ("v_descale", v_descale)):
         if isinstance(scale, Tensor) and scale.numel() != 1:
             needed = "one element is needed: a scale for all sequences and heads"
