@@ -1,8 +1,8 @@
 """What a reviewer reads, letter by letter: one leaf of a small tree and its table changed.
 
-After an intended change of the output, write the new files with
+After an intended change of the output, write the new files:
     UPDATE_GOLDEN=1 python -m pytest tests/treegen/review/test_diff_golden.py
-and read the difference in git before committing it.
+Read the difference in git before committing it.
 """
 
 from __future__ import annotations
