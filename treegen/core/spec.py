@@ -74,7 +74,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Regime:
-    """A name's half of the shapes: least <= feature <= greatest, where None is unbounded."""
+    """The shapes that a name stands for: least <= feature <= greatest, where None is unbounded."""
 
     feature: str
     least: int | None
@@ -93,7 +93,7 @@ class DeviceSpec:
 
 
 def is_model(name: str, model: str) -> bool:
-    """Return whether a driver's name of a GPU is of a model, such as `NVIDIA H100 PCIe` of `NVIDIA H100`."""
+    """Return whether a GPU, by its driver's name, is of a model: `NVIDIA H100 PCIe` is of `NVIDIA H100`."""
     return name == model or name.startswith((f"{model} ", f"{model}-"))
 
 

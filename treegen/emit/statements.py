@@ -27,11 +27,11 @@ class Dialect:
 
 
 def statements(tree: Tree, derived: Mapping[str, expr.Expression], dialect: Dialect) -> list[Line]:
-    """If-else statements, each way through which ends with the statement of the leaf that it reaches.
+    """If-else statements; each way through them ends with the statement of its leaf.
 
-    A derived feature is computed before the first split that needs it, or before one whose both sides do.
-    Of a split, a side that is a leaf is printed first. If leaves return, no else follows it, and splits in a
-    row that lead to equal leaves are one `if` with `or`. Otherwise an elif follows where possible.
+    A derived feature is computed before the first split that needs it, or whose sides both need it. A side
+    that is a leaf is printed first. If leaves return, no else follows such a side, and splits in a row that
+    lead to equal leaves are one `if` with `or`. If leaves do not return, an elif follows where possible.
     """
 
     def emit(node: Tree, indent: int, in_scope: frozenset[str], keyword: str = "if") -> Iterator[Line]:
@@ -69,7 +69,7 @@ def _leaf_first(split: Split) -> tuple[Tree, Tree]:
 
 
 def _beside(tree: Tree, leaf: Tree) -> Tree | None:
-    """The other side of a split of which one side is this leaf; None if there is none."""
+    """The other side of a split with this leaf on one side; None for another tree."""
     if isinstance(tree, Split) and isinstance(leaf, Leaf):
         for side, other in ((tree.low, tree.high), (tree.high, tree.low)):
             if side == leaf:

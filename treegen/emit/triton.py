@@ -68,7 +68,7 @@ def in_kernel_module(kernel: KernelSpec, device_key: str, limits: Mapping[str, i
 
 
 def _derived(kernel: KernelSpec, limits: Mapping[str, int]) -> dict[str, expr.Expression]:
-    """The derived features with limits put in, and with those that are then constants put into others.
+    """The derived features with limits inserted; those that become constants are inserted into the others.
 
     No constant expression may remain, as Triton computes these in 32 bits.
     """
@@ -104,13 +104,13 @@ def _function(
 
 
 def _region(kernel: KernelSpec) -> Region:
-    """All values that a feature may have: a split that the width of integers decides is not printed."""
+    """The int64 values that each feature may have; a split that this range decides is not printed."""
     raw: Region = dict.fromkeys(kernel.features, (0, _GREATEST))
     return {**raw, **dict.fromkeys(kernel.derived, (_LEAST, _GREATEST))}
 
 
 def _values(kernel: KernelSpec, derived: Mapping[str, expr.Expression]) -> dict[str, Interval]:
-    """The range of every feature and derived feature, for features of 0 or more without an upper bound."""
+    """The range of every feature and derived feature, for raw features from 0 on without an upper bound."""
     box: dict[str, Interval] = dict.fromkeys(kernel.features, (0, float("inf")))
     for name, expression in derived.items():
         if expr.names(expression) <= box.keys():  # false if the device does not state a limit

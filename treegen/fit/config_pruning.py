@@ -9,7 +9,7 @@ from treegen.fit.training_set import TrainingSet
 
 
 def prune_configs(training: TrainingSet, tree: IndexTree, price: int) -> IndexTree:
-    """The tree with its leaves' best configs out of a set from which every config saves its price.
+    """The tree whose leaves hold the best configs of a set in which every config saves its price.
 
     The set starts as each leaf's best config. The config whose removal costs least is removed, again and
     again, while that costs at most `price`, in steps of `training.loss`.

@@ -35,7 +35,7 @@ def isolate_failures(training: TrainingSet, tree: IndexTree) -> IndexTree:
 
 
 def _isolating(training: TrainingSet, rows: Rows, failing: int) -> list[IndexTree]:
-    """The best subtree of two splits for some rows, with a leaf where both keep to the failing row's side.
+    """The best subtree of two splits for some rows; one leaf holds what both keep with the failing row.
 
     Empty if no two splits leave rows in all three leaves.
     """

@@ -86,8 +86,8 @@ def copies(features: Ints) -> Ints:
 def is_significant(drop: CostDrop, z: float, least: int = 0) -> bool:
     """Return whether costs drop by over `least` steps on average, and losses by more than chance explains.
 
-    The latter is a paired one-sided t-test over groups. Its error holds the noise of the repeats, as every
-    scenario was measured on its own.
+    Losses are tested by a paired one-sided t-test over groups. Its error holds the noise of the repeats, as
+    every scenario was measured on its own.
 
     The test requires z standard deviations of a normal variable. Let d be the drops of n independent groups,
     and r^2 = sum(d)^2 / (n sum(d^2)). Then Student's t corresponds to the normal variable

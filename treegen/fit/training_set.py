@@ -67,7 +67,7 @@ class TrainingSet:
 
     @staticmethod
     def key(rows: Rows) -> bytes:
-        """What stands for some rows in `memo`."""
+        """The key of some rows in `memo`."""
         return hashlib.blake2b(rows.tobytes(), digest_size=16).digest()
 
     @property

@@ -70,7 +70,7 @@ def _check_imported(folder: Path) -> None:
 
 
 def _check_readable(table: ImportedTable) -> None:
-    """Refuse a table that fails the checks of every other table."""
+    """Refuse a table that fails the checks that every table must pass."""
     try:
         with tempfile.TemporaryDirectory() as name:
             for file, text in table.files.items():

@@ -106,7 +106,7 @@ def flattened(name: str, value: Any) -> dict[str, Value]:
 
 
 def check_nesting(content: Any, most: int = _DEEPEST) -> None:
-    """Raise ValueError for lists and mappings in each other, more than `most` deep."""
+    """Raise ValueError for lists and mappings that are nested more than `most` deep."""
     if most < 0:
         raise ValueError(f"it is nested more than {_DEEPEST} deep")
     for item in (

@@ -1,7 +1,7 @@
-"""Pass: move thresholds, within their gaps, to where a constraint ends what a side may launch.
+"""Pass: move thresholds, within their gaps, to where a constraint begins to exclude a config of one side.
 
 No measured scenario changes its side. Shapes between the two thresholds get the other side's config, which
-was tuned there, instead of the fallback behind a guard.
+was tuned there, instead of a next config beyond a guard.
 """
 
 from __future__ import annotations

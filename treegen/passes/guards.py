@@ -51,9 +51,9 @@ def guard_leaves(tree: Tree, problem: Problem, *, measured_only: bool = False) -
     """Launch each leaf's config where it meets every constraint, and the leaf's next config elsewhere.
 
     The next config is the best in the leaf's scenarios among those that may be launched beyond the bound. If
-    it has bounds there, it is guarded, too. The fallback has none: kernels must accept it for every shape.
-    One split at the root serves all leaves that launch the fallback beyond a bound, if it excludes no
-    measured value. It also covers leaves that the constraint does not bind.
+    it has bounds there, it is guarded, too, and must be faster by `_PRICE` for each. The fallback has none:
+    kernels must accept it for every shape. One split at the root serves all leaves that launch the fallback
+    beyond a bound, if it excludes no measured value. It also covers leaves that the constraint does not bind.
 
     Args:
         tree: any tree. problem: its table. measured_only: leave out bounds on features that the table lacks.
@@ -121,7 +121,7 @@ class _LeafGuards:
         return guards[::-1]
 
     def _narrowed(self, region: Region) -> Region:
-        """A region with the ends that the others give to derived features; itself if it holds no shape."""
+        """The region with derived features narrowed by the others; unchanged if it holds no shape."""
         box = feature_intervals(region, self._kernel, self._problem.device.limits)
         if any(map(is_empty, box.values())):
             return region
@@ -134,10 +134,10 @@ class _LeafGuards:
         return _around(Leaf(config), self._guards(bounds, region, rows))
 
     def _next(self, region: Region, rows: Rows) -> tuple[Config, list[Bound]]:
-        """The best config in some scenarios of those that a region allows somewhere, and its bounds.
+        """The config that is best in some scenarios, of those allowed somewhere in a region, and its bounds.
 
-        It is timed in half of them or more. A fallback that is not in the table counts as e times slower than
-        the best, or as never a winner.
+        It is timed in at least half of the scenarios. A fallback that is not in the table counts as e times
+        slower than the best, or as never a winner.
         """
         problem, region = self._problem, self._narrowed(region)
         cost = with_untimed_penalty(problem.cost[rows]).sum(axis=0)

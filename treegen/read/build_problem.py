@@ -210,7 +210,7 @@ def _feature_values(kernel: KernelSpec, device: DeviceSpec, columns: Columns, fo
 
 
 def _check_invariants(kernel: KernelSpec, device: DeviceSpec, table: Table, values: Columns) -> None:
-    """Refuse a table with a shape that no shape can be by the spec: one of them is wrong."""
+    """Refuse a table with a shape that breaks an invariant: the table or the spec is wrong."""
     columns = {name: column.tolist() for name, column in values.items()}
     for row, scenario in enumerate(table.scenarios if kernel.invariants else ()):
         broken = broken_invariant(kernel, device, {name: column[row] for name, column in columns.items()})

@@ -18,7 +18,7 @@ _LARGEST_PARAMETER = (1 << 31) - 1
 def variants_and_parameters(
     kernel: Fields, name: str, taken: Collection[str]
 ) -> tuple[tuple[str, ...], dict[str, Parameter]]:
-    """The section `config` of the kernel `name`, whose only variant it is if the section names none.
+    """The section `config` of a kernel; its `name` is the only variant if the section names none.
 
     taken: names that no parameter may have. Raises InputError.
     """
@@ -75,7 +75,7 @@ def _refuse_ambiguous_constants(
 def refuse_names_of_constants(
     kernel: Fields, names: Collection[str], variants: Collection[str], parameters: Mapping[str, Parameter]
 ) -> None:
-    """Refuse features that may be called as a config's constant is: it would be shadowed in `choose`."""
+    """Refuse features whose names may be those of configs' constants, which they would shadow in `choose`."""
     letters = "|".join(parameter.letters for parameter in parameters.values())
     constant = re.compile(f"({'|'.join(map(str.upper, variants))})(_({letters})[0-9]+)*")
     for name in (*names, *parameters):

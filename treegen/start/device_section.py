@@ -97,7 +97,7 @@ def device_section(gpu: Gpu) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """A YAML scalar of plain text. Raises InputError for what is none."""
+    """A YAML scalar of plain text. Raises InputError for other text."""
     if not text.isascii() or not text.isprintable() or len(text) > 200:
         raise InputError("device", f"{shown(text)} is not a plain name")
     plain = all(c.isalnum() or c in " _.()/-" for c in text) and text[:1].isalpha() and text == text.strip()

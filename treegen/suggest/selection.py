@@ -2,7 +2,7 @@
 
 Forward: the candidate that wins most is taken, again and again, while it wins more than its error. Then
 backward: what wins too little beside the others is dropped. Greedy trees stand in for the whole fit, which
-would take hours. All configs of their leaves are of the shortlist, and all thresholds of the fit's grid.
+would take hours. Their leaves hold configs of the shortlist; their thresholds are those of the fit's grid.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class _Search:
 
 
 def suggest(problems: Sequence[Problem], most: int) -> Suggestions:
-    """Search at most so many derived features that help the trees of all these problems, of one kernel."""
+    """Search derived features, at most `most`, that help the trees of all these problems of one kernel."""
     search = _Search([_thinned(problem) for problem in problems])
     chosen: list[str] = []
     while len(chosen) < most and (name := search.step(chosen)) is not None:

@@ -69,7 +69,7 @@ class Lock:
         return digest is not None and digest != digests(problem.table.folder)[SCENARIOS]
 
     def basis(self, problem: Problem) -> Basis | None:
-        """What the previous tree was fitted by; None if a lock before did not say it."""
+        """What the previous tree was fitted by; None if the lock does not say."""
         recorded = self.entry(problem.kernel.name, problem.device.key).get("fitted_by")
         return recorded if isinstance(recorded, dict) else None
 

@@ -53,7 +53,7 @@ def summary(diff: Diff) -> str:
 
 
 def _share(worse: Sequence[ModuleComparison]) -> str:
-    """` in 3 of 40 changes`, if that is how modules regress; empty if one is slower over all scenarios."""
+    """` in 3 of 40 changes`; empty if a module is slower over all scenarios."""
     if not worse or any(price.verdict is Verdict.SLOWER for module in worse for price in module.judged):
         return ""
     changes = [change for module in worse for change in module.changes]
@@ -112,7 +112,7 @@ def regressions(comparison: ModuleComparison) -> list[str]:
 
 
 def contradiction(comparison: ModuleComparison) -> str:
-    """A warning if of the tables that judge one says faster and the other one slower; empty otherwise."""
+    """A warning if one judging table says faster and the other says slower; empty otherwise."""
     if not {Verdict.FASTER, Verdict.SLOWER} <= {price.verdict for price in comparison.judged}:
         return ""
     return "The tables contradict each other: one of them is wrong, or what runs the kernel has changed."
@@ -165,7 +165,7 @@ def scenario_words(end: tuple[str, float] | None) -> str:
 
 
 def table_title(change: TableChange) -> str:
-    """Say why a table differs; only a run of its own changes what run.yaml tells of it."""
+    """Say why a table differs: it was measured anew if its run.yaml differs, else perhaps edited."""
     if change.run:
         return "The table was measured anew."
     return "The table differs, but run.yaml tells of the same run: was it edited?"

@@ -115,7 +115,7 @@ def fit_law(points: Sequence[tuple[float, float]]) -> PowerLaw | None:
 
 
 def extrapolate(points: Sequence[tuple[float, float]], target: float) -> Extrapolation:
-    """At about which n the loss reaches `target`, by the law through the points (n, loss), ascending by n.
+    """The n at which the loss reaches `target`, by the law through the points (n, loss), ascending by n.
 
     The law ignores noise, and differences that the features do not describe.
     """

@@ -135,7 +135,7 @@ def difference(first: Decisions, second: Decisions, problem: Problem) -> ChoiceD
 
 
 def common_rows(problem: Problem, other: Problem) -> tuple[Rows, Rows]:
-    """The rows of each, in the same order, of the scenarios with the same id and features in both."""
+    """The rows in each problem of the scenarios with the same id and features in both, in the same order."""
     shared = [name for name in problem.names if name in other.names]
     if not shared:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)

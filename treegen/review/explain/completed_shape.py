@@ -92,7 +92,7 @@ def complete(given: Mapping[str, int], problem: Problem) -> CompletedShape:
 def _nearest_possible(
     known: Mapping[str, int], problem: Problem
 ) -> tuple[dict[str, int], tuple[str, ...], int]:
-    """The shape with the features of the nearest scenario that breaks no invariant with the known ones.
+    """The shape completed from the nearest scenario whose features break no invariant beside the known ones.
 
     Returns all features, the names of those that were taken, and the scenario's row.
     """

@@ -129,7 +129,7 @@ def stands_in(study: ModuleStudy) -> bool:
 
 
 def origin(table: Table) -> list[tuple[str, str]]:
-    """Names and texts of where and when a table was made. All texts are the table's own."""
+    """Where and when a table was made, as names and the table's own texts."""
     run = table.provenance
     rows = [("date", run["date"])] if "date" in run else []
     rows += [(word, run[key]) for key, word in _PROVENANCE.items() if key in run]
