@@ -1,10 +1,10 @@
 """`@tuned`: a kernel whose launch parameters a generated module chooses, in place of `@triton.autotune`."""
 
 import importlib
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -13,11 +13,11 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import KernelInterface
 
 from triton_tune.launch.device import current_device, device_number
+from triton_tune.launch.known_configs import ConfigLaunch, KnownConfigs
 from triton_tune.launch.overrides import AUTOTUNE, CONFIG, DEVICE, Overrides, read_overrides
 from triton_tune.launch.words import OF_DTYPE, integer_of
 
 Feature = Callable[[Mapping[str, Any]], Any]  # from a launch's arguments by name to a value
-_UNSET = {"maxnreg": 0, "num_ctas": 0}  # values of parameters that a config does not set
 
 
 def tuned(
@@ -33,30 +33,27 @@ def tuned(
     A launch reads its features from its arguments, calls `choose` of the device's module, and launches. It
     allocates no device memory, times nothing and waits for nothing, so it can be captured as a CUDA graph.
     Each feature of the package is an argument of the kernel by the same name, the element type of one
-    (`a_ptr_dtype`), or in `features`.
+    (`a_ptr_dtype`), or in `features`. A word that was not tuned launches the fallback, with a warning.
+
+    From `@triton.autotune` come a config's `pre_hook` and the rule `early_config_prune`, as the autotuner
+    takes them. The rule runs once for each set of features. `best_config` is that of the last launch.
 
     Args:
         package: of the kernel, as `treegen build` writes it; by name, it is imported at the first launch.
         features: functions from the arguments by name to an integer, boolean, element type or word.
 
     Raises:
-        TypeError: what is decorated is no Triton kernel, or `@triton.autotune` lies deeper below it.
-        ValueError: at a launch: a feature is no argument, or an environment variable has no valid value
-            (docs/your_kernel.md).
+        TypeError: what is decorated is no Triton kernel, or `@triton.autotune` lies deeper below it; at a
+            launch: an argument is missing.
+        ValueError: at a launch: a feature is no argument; an environment variable has no valid value
+            (docs/your_kernel.md); or configs of `@triton.autotune` have a `pre_hook`, and the chosen one is
+            not among them.
     """
 
     def decorate(kernel: Any) -> Tuned:
         return Tuned(kernel, package, features or {})
 
     return decorate
-
-
-@dataclass(frozen=True)
-class _Launch:
-    """What a config adds to a launch."""
-
-    keywords: dict[str, Any]
-    pre_hook: Callable[[dict[str, Any]], object] | None = None
 
 
 class Tuned(KernelInterface):  # type: ignore[misc]
@@ -72,17 +69,24 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             inner = getattr(inner, "fn", None)
         self.fn, self.arg_names, self.features = fn, list(fn.arg_names), features
         self.__name__ = function_of(fn).__name__
+        self.best_config: Any = None  # the triton.Config of the last launch, as the autotuner has it
         self._package = package
         self._autotuner = fn if isinstance(fn, Autotuner) else None
         self._below = fn.fn if isinstance(fn, Autotuner) else fn
+        self._defaults = defaults_of(function_of(fn))
+        self._known = KnownConfigs(self.__name__, self._autotuner, self._defaults)
         self._choosers: dict[int, Callable[..., Any]] = {}
         self._devices = 0  # how many there are; 0 before the first launch
         self._readers: list[tuple[str, int, Any]] = []
         self._values: Mapping[str, Mapping[str, int]] = {}
         self._integers: dict[tuple[str, Any], int] = {}  # of a feature's values that are no integers
-        self._launches: dict[Any, _Launch] = {}
+        self._unknown: set[tuple[str, Any]] = set()  # words that a warning named
+        self._launches: dict[Any, ConfigLaunch] = {}
+        self._prunes = False
+        self._kept: dict[tuple[Any, ...], Any] = {}  # configs by the choice and its features
         self._fallback: Any = None
-        self._missing = False  # the package cannot be imported, so Triton's autotuner chooses
+        self._forced: Any = None  # the config of TRITON_TUNE_CONFIG
+        self._autotunes = False  # the package cannot be imported, or a variable says so
 
     def __getitem__(self, grid: Any) -> Any:
         """What launches on a grid; without the Python frame that Triton's has."""
@@ -92,11 +96,14 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         """Launch, or compile only (`warmup`), with the config that the generated module chooses."""
         if not self._devices:
             self._prepare()
-        if self._missing:
-            return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs)
+        if self._autotunes:
+            result = self.fn.run(*args, grid=grid, warmup=warmup, **kwargs)
+            self.best_config = self.fn.best_config
+            return result
         choose = self._choosers.get(0 if self._devices == 1 else device_number()) or self._chooser()
         config = self._choose(choose, args, kwargs)
         launch = self._launches.get(config) or self._launch(config)
+        self.best_config = launch.config
         if launch.pre_hook is not None:
             launch.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **launch.keywords})
         return self._below.run(*args, grid=grid, warmup=warmup, **kwargs, **launch.keywords)
@@ -105,8 +112,10 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         """The generated `Config` that a launch with these arguments gets."""
         if not self._devices:
             self._prepare()
-        if self._missing:
-            raise ValueError(f"{self._package} does not exist yet: run `treegen build`")
+        if self._autotunes:
+            raise ValueError(
+                f"{self.__name__}: Triton's autotuner chooses, as {self._package} does not exist yet"
+            )
         choose = self._choosers.get(0 if self._devices == 1 else device_number()) or self._chooser()
         return self._choose(choose, args, kwargs)
 
@@ -114,21 +123,52 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         values = {}
         count = len(args)
         for name, position, read in self._readers:
-            if read is None:
-                value = args[position] if position < count else kwargs[self.arg_names[position]]
-            else:
+            if read is not None:
                 value = read(args, kwargs)
+            elif position < count:
+                value = args[position]
+            else:
+                value = kwargs[name] if name in kwargs else self._default(name)
             if type(value) is not int:
                 integer = self._integers.get((name, value))
                 if integer is None:
                     try:
                         integer = integer_of(value, self._values.get(name, {}))
-                    except KeyError:  # a word that was not tuned
-                        return self._fallback
+                    except KeyError:
+                        return self._for_unknown_word(name, value)
                     self._integers[name, value] = integer
                 value = integer
             values[name] = value
-        return choose(**values)
+        config = choose(**values)
+        if self._prunes:
+            config = self._keep(config, tuple(values.values()), args, kwargs)
+        return config
+
+    def _default(self, name: str) -> Any:
+        if name not in self._defaults:
+            raise TypeError(f"{self.__name__} is launched without its argument {name!r}")
+        return self._defaults[name]
+
+    def _for_unknown_word(self, name: str, value: Any) -> Any:
+        """The config for a word that was not tuned."""
+        if self._forced is not None:
+            return self._forced
+        if (name, value) not in self._unknown:
+            self._unknown.add((name, value))
+            known = ", ".join(self._values.get(name, {})) or "none"
+            what = f"{name} is {value}, but was tuned for: {known}"
+            warnings.warn(f"{self.__name__} launches the fallback: {what}", stacklevel=4)
+        return self._fallback
+
+    def _keep(
+        self, chosen: Any, values: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What the autotuner's rule leaves of a choice; asked once for these features."""
+        kept = self._kept.get((chosen, *values))
+        if kept is None:
+            kept = self._known.kept(chosen, self._fallback, args, kwargs)
+            self._kept[chosen, *values] = kept
+        return kept
 
     def _prepare(self) -> None:
         package = self._package
@@ -143,13 +183,13 @@ class Tuned(KernelInterface):  # type: ignore[misc]
                     "measure a table with triton-tune, then run `treegen build`",
                     stacklevel=3,
                 )
-                self._missing, self._devices = True, 1
+                self._autotunes, self._devices = True, 1
                 return
-        self._overrides: Overrides = read_overrides(package.__name__.rpartition(".")[2])
+        self._overrides: Overrides = read_overrides(_name_of(package))
         if self._overrides.autotune:
             if self._autotuner is None:
                 raise ValueError(f"{CONFIG} names {AUTOTUNE}, but {self.__name__} has no @triton.autotune")
-            self._missing, self._devices = True, 1
+            self._autotunes, self._devices = True, 1
             return
         self._generated: Any = package
         default = package.MODULES["default"].choose
@@ -157,6 +197,9 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         self._values = getattr(package, "VALUES", {})
         self._readers = [self._reader(name) for name in names]
         self._fallback = default(**dict.fromkeys(names, 0))
+        if self._overrides.config is not None:
+            self._forced = self._forced_config(self._overrides.config)
+        self._prunes = self._known.prunes and self._forced is None
         torch = sys.modules.get("torch")
         self._devices = max(1, torch.cuda.device_count()) if torch else 2
 
@@ -166,7 +209,8 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             function = self.features[name]
 
             def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-                return function({**dict(zip(self.arg_names, args, strict=False)), **kwargs})
+                given = dict(zip(self.arg_names, args, strict=False))
+                return function({**self._defaults, **given, **kwargs})
 
             return name, -1, read
         if name in self.arg_names:
@@ -176,7 +220,8 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             position = self.arg_names.index(argument)
 
             def read_dtype(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-                return (args[position] if position < len(args) else kwargs[argument]).dtype
+                tensor = args[position] if position < len(args) else kwargs.get(argument)
+                return None if tensor is None else tensor.dtype
 
             return name, -1, read_dtype
         raise ValueError(
@@ -186,10 +231,9 @@ class Tuned(KernelInterface):  # type: ignore[misc]
 
     def _chooser(self) -> Callable[..., Any]:
         """What chooses on the current device; it is kept."""
-        overrides, modules = self._overrides, self._generated.MODULES
+        overrides, modules, forced = self._overrides, self._generated.MODULES, self._forced
         choose: Callable[..., Any]
-        if overrides.config is not None:
-            forced = self._forced(overrides.config)
+        if forced is not None:
             choose = lambda **features: forced  # noqa: E731
         elif overrides.device_key is not None:
             if overrides.device_key not in modules:
@@ -199,26 +243,20 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         else:
             choose = self._generated.for_device(*current_device())
         if overrides.log:
-            choose = _logged(self.__name__, choose)
+            choose = _logged(_name_of(self._generated), choose)
         self._choosers[0 if self._devices == 1 else device_number()] = choose
         return choose
 
-    def _forced(self, parameters: dict[str, int]) -> Any:
+    def _forced_config(self, parameters: dict[str, int]) -> Any:
         known = {name: value for name, value in self._fallback._asdict().items() if name != "variant"}
         for name in parameters:
             if name not in known:
                 raise ValueError(f"{CONFIG} names {name!r}, but the parameters are: {', '.join(known)}")
         return self._fallback._replace(**parameters)
 
-    def _launch(self, config: Any) -> _Launch:
+    def _launch(self, config: Any) -> ConfigLaunch:
         """What a config adds to a launch; it is kept."""
-        wanted = {name: value for name, value in config._asdict().items() if name != "variant"}
-        launch = _Launch({name: value for name, value in wanted.items() if _UNSET.get(name) != value})
-        for known in self._autotuner.configs if self._autotuner is not None else ():
-            keywords = known.all_kwargs()
-            if all(int(keywords.get(name) or 0) == value for name, value in launch.keywords.items()):
-                launch = _Launch(keywords, known.pre_hook)
-                break
+        launch = self._known.launch_of(config)
         self._launches[config] = launch
         return launch
 
@@ -228,6 +266,17 @@ def function_of(kernel: Any) -> Any:
     while hasattr(kernel, "fn"):
         kernel = kernel.fn
     return kernel
+
+
+def defaults_of(function: Any) -> dict[str, Any]:
+    """The defaults of a function's arguments, by name."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
+
+
+def _name_of(package: ModuleType) -> str:
+    """The kernel's name in a generated package, which environment variables use."""
+    return package.__name__.rpartition(".")[2]
 
 
 def _logged(kernel: str, choose: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -114,8 +115,36 @@ def test_words_are_given_their_integers_and_unknown_ones_the_fallback() -> None:
     kernel = tuned(package(by_words))(jitted())
     assert launch(kernel, 9, MODE="none") == 64
     assert launch(kernel, 9, MODE="twice") == 16
-    assert launch(kernel, 9, MODE="thrice") == FALLBACK.BLOCK
-    assert launch(kernel, 9, torch.float64, MODE="none") == FALLBACK.BLOCK
+    with pytest.warns(
+        UserWarning, match="fallback: MODE is thrice, but was tuned for: none, twice"
+    ) as caught:
+        assert launch(kernel, 9, MODE="thrice") == FALLBACK.BLOCK
+    assert caught[0].filename == __file__  # of the line that launches
+    with pytest.warns(UserWarning, match=r"x_ptr_dtype is torch\.float64, but was tuned for: float32"):
+        assert launch(kernel, 9, torch.float64, MODE="none") == FALLBACK.BLOCK
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert launch(kernel, 9, MODE="thrice") == FALLBACK.BLOCK
+
+
+def test_what_a_launch_leaves_out_has_the_kernels_default() -> None:
+    kernel = tuned(package(by_words))(jitted())
+    assert launch(kernel, 9) == 64
+    read = tuned(package(by_words), features={"MODE": lambda args: args["MODE"]})(jitted())
+    assert launch(read, 9) == 64
+    with pytest.raises(TypeError, match="launched without its argument 'N'"):
+        kernel[(1,)](torch.zeros(1), torch.zeros(1), torch.zeros(1))
+
+
+def test_an_optional_tensor_has_a_type_or_none() -> None:
+    def choose(*, seen_ptr_dtype: int) -> Config:
+        return SMALL if seen_ptr_dtype else LARGE
+
+    made = package(choose)
+    made.VALUES = {"seen_ptr_dtype": {"none": 0, "int32": 1}}  # type: ignore[attr-defined]
+    kernel = tuned(made)(jitted())
+    assert kernel.chosen(None, None, None, 5) == LARGE == kernel.chosen(None, N=5)
+    assert kernel.chosen(None, None, torch.zeros(1, dtype=torch.int32), 5) == SMALL
 
 
 def test_features_can_be_functions_of_the_arguments() -> None:
@@ -131,7 +160,51 @@ def test_features_can_be_functions_of_the_arguments() -> None:
 def test_above_an_autotuner_it_decides_and_keeps_the_configs_hook() -> None:
     kernel = tuned(package(by_length))(autotuned())
     assert launch(kernel, 5) == 16 and len(hooked) == 1 and hooked[0]["BLOCK"] == 16
-    assert launch(kernel, 30) == 64 and len(hooked) == 1  # no config of the autotuner
+    assert kernel.best_config is CONFIGS[0]
+    with pytest.raises(ValueError, match=r"BLOCK=64.*is no config of @triton\.autotune, whose.*pre_hook"):
+        launch(kernel, 30)
+
+
+def test_another_config_than_the_autotuners_is_launched_where_none_has_a_hook() -> None:
+    kernel = tuned(package(by_length))(triton.autotune(configs=CONFIGS[1:], key=["N"])(jitted()))
+    assert launch(kernel, 30) == 64
+    assert kernel.best_config.kwargs == {"BLOCK": 64} and kernel.best_config.num_warps == 2
+
+
+PLAIN = [triton.Config({"BLOCK": block}, num_warps=warps) for block, warps in ((16, 1), (64, 2), (32, 4))]
+
+
+@pytest.mark.parametrize(
+    ("most", "launched"),
+    [(64, [16, 64]), (32, [16, 32]), (16, [16, 16]), (0, [16, 64])],
+)
+def test_what_early_config_prune_leaves_out_is_not_launched(most: int, launched: list[int]) -> None:
+    """The fallback is launched instead, or the first that is kept; a rule that keeps none is ignored."""
+    asked = []
+
+    def small(
+        configs: list[triton.Config], given: dict[str, object], **others: object
+    ) -> list[triton.Config]:
+        asked.append(others["N"])
+        return [config for config in configs if config.kwargs["BLOCK"] <= most]
+
+    def made() -> Tuned:
+        rules = {"early_config_prune": small}
+        return tuned(package(by_length))(
+            triton.autotune(configs=PLAIN, key=["N"], prune_configs_by=rules)(jitted())
+        )
+
+    kernel = made()
+    assert [launch(kernel, length) for length in (5, 30)] == launched
+    assert [launch(kernel, length) for length in (5, 30)] == launched and asked == [5, 30]
+
+
+def test_a_forced_config_is_launched_whatever_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CONFIG, "doubled: BLOCK=128")
+    rules = {"early_config_prune": lambda configs, given, **others: configs[:1]}
+    kernel = triton.autotune(configs=PLAIN, key=["N"], prune_configs_by=rules)(jitted())
+    assert launch(tuned(package(by_length))(kernel), 5) == 128
+    assert launch(tuned(package(by_words))(jitted()), 5, MODE="thrice") == 128
 
 
 def test_without_the_package_the_autotuner_decides_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +212,7 @@ def test_without_the_package_the_autotuner_decides_with_a_warning(monkeypatch: p
     kernel.fn._do_bench = lambda call, quantiles: (call(), [1.0])[1]
     with pytest.warns(UserWarning, match=r"no_such_package\.doubled does not exist yet") as caught:
         assert launch(kernel, 5) in (16, 256)
-    assert caught[0].filename == __file__  # of the line that launches
+    assert caught[0].filename == __file__ and kernel.best_config in CONFIGS
     with pytest.raises(ModuleNotFoundError):
         launch(tuned("no_such_package.doubled")(jitted()), 5)
 
@@ -158,7 +231,7 @@ def test_tuned_stands_directly_above_autotune() -> None:
     with pytest.raises(TypeError, match="decorates Triton kernels"):
         tuned("any")(lambda x: x)
     kernel = between(tuned(package(by_length))(autotuned()))
-    assert launch(kernel, 5) == 16 and launch(kernel, 50) == 64
+    assert launch(kernel, 5) == launch(kernel, 20) == 16
     below = tuned(package(by_length))(between(jitted()))
     assert launch(below, 5) == 16
 
@@ -205,6 +278,7 @@ def test_each_choice_is_logged_once(
         launch(kernel, length)
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" for ")[2] for line in lines] == ["N=5", "N=50"]
+    assert lines[0].startswith("triton_tune: doubled launches Config(variant='doubled', BLOCK=16")
 
 
 def test_importing_it_loads_triton_and_no_other_third_party() -> None:

@@ -1,0 +1,81 @@
+"""A kernel's own configs: what a generated config adds to a launch, and which ones a rule leaves out."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from triton.runtime.autotuner import Autotuner, Config
+
+OWN = ("num_warps", "num_stages", "num_ctas", "maxnreg")  # parameters of Triton's
+_UNSET = {"maxnreg": 0, "num_ctas": 0}  # values of parameters that a config does not set
+
+
+@dataclass(frozen=True)
+class ConfigLaunch:
+    """What a config adds to a launch."""
+
+    keywords: dict[str, Any]
+    pre_hook: Callable[[dict[str, Any]], object] | None
+    config: Any  # the same as a triton.Config
+
+
+@dataclass(frozen=True)
+class KnownConfigs:
+    """The configs of a kernel's `@triton.autotune`; none without it."""
+
+    kernel: str
+    autotuner: Autotuner | None
+    defaults: Mapping[str, Any]  # of the kernel's arguments
+
+    def launch_of(self, config: Any) -> ConfigLaunch:
+        """What a generated config adds to a launch, with the hook of the autotuner's equal config.
+
+        Raises ValueError if no config of the autotuner equals it, and some have a hook: without its hook, a
+        launch may compute something else.
+        """
+        keywords = {name: value for name, value in _values(config).items() if _UNSET.get(name) != value}
+        known = self._equal(config)
+        if known is not None:
+            return ConfigLaunch(known.all_kwargs(), known.pre_hook, known)
+        if self.autotuner is not None and any(other.pre_hook for other in self.autotuner.configs):
+            raise ValueError(
+                f"{self.kernel}: {config} is no config of @triton.autotune, whose configs have a pre_hook: "
+                "add it there, or tune the kernel again"
+            )
+        own = {name: keywords[name] for name in OWN if name in keywords}
+        others = {name: value for name, value in keywords.items() if name not in OWN}
+        return ConfigLaunch(keywords, None, Config(others, **own))
+
+    @property
+    def prunes(self) -> bool:
+        """Return whether a rule may leave out configs for a launch."""
+        return self.autotuner is not None and self.autotuner.early_config_prune is not None
+
+    def kept(self, chosen: Any, fallback: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The chosen config if `early_config_prune` keeps it; else the fallback, or the first that is kept.
+
+        The rule decides nothing about a config that is not the autotuner's, nor if it keeps none.
+        """
+        assert self.autotuner is not None
+        given = dict(zip(self.autotuner.arg_names, args, strict=False))
+        kept = self.autotuner.early_config_prune(self.autotuner.configs, given, **kwargs)
+        for config in (chosen, fallback):
+            known = self._equal(config)
+            if known is None or not kept or any(known is other or known == other for other in kept):
+                return config
+        return fallback._replace(**{name: self._value(kept[0], name) for name in _values(fallback)})
+
+    def _equal(self, config: Any) -> Any:
+        """The autotuner's config with the values of a generated one; None if there is none."""
+        values = {name: value for name, value in _values(config).items() if _UNSET.get(name) != value}
+        for known in self.autotuner.configs if self.autotuner is not None else ():
+            if all(self._value(known, name) == value for name, value in values.items()):
+                return known
+        return None
+
+    def _value(self, known: Any, name: str) -> int:
+        return int(known.all_kwargs().get(name, self.defaults.get(name)) or 0)
+
+
+def _values(config: Any) -> dict[str, Any]:
+    return {name: value for name, value in config._asdict().items() if name != "variant"}
