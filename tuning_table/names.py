@@ -27,6 +27,15 @@ def problem_with_name(name: object) -> str | None:
     return None
 
 
+def kernel_name(function: str) -> str:
+    """The name of a kernel's tables and package, from that of its function.
+
+    >>> kernel_name("_Layer_norm_fwd")
+    'layer_norm_fwd'
+    """
+    return function.strip("_").lower()
+
+
 def is_id(text: str) -> bool:
     """Return whether `text` can be the id of a scenario or config, which CSV files hold without quotes."""
     return _ID.fullmatch(text) is not None

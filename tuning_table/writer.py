@@ -67,6 +67,8 @@ def create(
 ) -> "TableWriter":
     """Create a table, or go on in the folder of the same run, whose `date` and rows stay.
 
+    The run may list more scenarios than the folder has, which gets them then.
+
     The arguments are the keys of run.yaml (docs/tables.md).
     configs: `{"id": ..., "variant": ..., <parameter>: <integer>, ...}`.
     scenarios: the values of `features` by scenario id; integers, or words that `values` lists.
@@ -312,10 +314,13 @@ def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str) -> RecordedR
         raise TableError(folder, f"holds a run with {place} {have}, but this run has {need}: {_REMEDY}")
     text = (folder / SCENARIOS).read_text()
     if text != scenarios:
-        pairs = zip_longest(text.split("\n"), scenarios.split("\n"))
-        line, (have, need) = next((i, pair) for i, pair in enumerate(pairs, 1) if pair[0] != pair[1])
-        what = f"holds {shown(have)}, but this run has {shown(need)}: {_REMEDY}"
-        raise TableError(folder / SCENARIOS, what, line)
+        listed = set(scenarios.splitlines())
+        for line, have in enumerate(text.splitlines(), 1):
+            if have not in listed:
+                what = f"holds {shown(have)}, which this run does not list: {_REMEDY}"
+                raise TableError(folder / SCENARIOS, what, line)
+        replace_file(folder / SCENARIOS, scenarios)
+        recorded = read_run(folder)
     for name in (TIMES, FAILURES, VISITS):
         if (folder / name).exists():
             remove_cut_off_line(folder / name)

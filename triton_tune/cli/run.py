@@ -13,6 +13,7 @@ from triton_tune.bench.devices import devices_from
 from triton_tune.bench.pool import GpuBench, Subject
 from triton_tune.core.device import device_facts, driver_version
 from triton_tune.core.errors import TuningError
+from triton_tune.core.problem import SearchProblem
 from triton_tune.fleet.command import folder_name, measure_here, measure_on_ray
 from triton_tune.fleet.plan import Prepared
 from triton_tune.fleet.station import WorkerFacts, facts_here
@@ -102,11 +103,25 @@ def _described(name: str, scenarios: KernelScenarios) -> list[str]:
     problem = scenarios.problem
     words = [f"{feature} ({', '.join(known)})" for feature, known in scenarios.words.items()]
     plain = [feature for feature in scenarios.features if feature not in scenarios.words]
-    return [
+    lines = [
         f"{name}: {len(problem.scenarios)} shapes, {len(problem.configs)} configs, {problem.possible} cells; "
         f"early_config_prune leaves out {scenarios.excluded}",
         f"features: {', '.join([*plain, *words])}",
     ]
+    for first, *others in _alike(problem):
+        what = f"{len(others)} more shapes have" if len(others) > 1 else f"{others[0]} has"
+        lines.append(
+            f"warning: {what} the same features as {first}: a tree cannot tell them apart; add a feature"
+        )
+    return lines
+
+
+def _alike(problem: SearchProblem) -> list[list[str]]:
+    """The scenarios with equal features, together."""
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for scenario, features in problem.features.items():
+        groups.setdefault(tuple(features.values()), []).append(scenario)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def _table(

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +12,9 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from triton_tune.core.errors import TuningError
-from triton_tune.launch.tuned import Tuned, function_of
+from triton_tune.launch.known_configs import OWN
+from triton_tune.launch.tuned import Tuned, defaults_of, function_of
 from tuning_table.names import letters_for
-
-_OWN = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,8 @@ class AutotunedKernel:
         self.function = function_of(kernel)
         self.name: str = self.function.__name__
         self.tuned_features = self._entry.features if isinstance(self._entry, Tuned) else {}
-        self.configs = _configs(tuner.configs)
-        signature = inspect.signature(self.function).parameters
-        self._defaults = {n: p.default for n, p in signature.items() if p.default is not p.empty}
+        self._defaults = defaults_of(self.function)
+        self.configs = _configs(self.name, tuner.configs, self._defaults)
 
     @contextlib.contextmanager
     def launched_by(self, run: Callable[[Launch], Any]) -> Iterator[None]:
@@ -76,7 +75,8 @@ class AutotunedKernel:
         return {**self._defaults, **given, **launch.kwargs}
 
     def run(self, launch: Launch, config: Any, *, compile_only: bool = False) -> None:
-        """Launch with a config, after the config's own hook."""
+        """Launch with a config, after the config's own hook; callers may read `best_config` afterwards."""
+        self.tuner.best_config = self._entry.best_config = config
         if config.pre_hook is not None:
             config.pre_hook({**self.arguments(launch), **config.all_kwargs()})
         self.tuner.fn.run(
@@ -130,9 +130,15 @@ class AutotunedKernel:
         )
 
     def source_hash(self) -> str:
-        """Twelve hex digits of a hash of the kernel's source, and of the functions that it calls."""
+        """Twelve hex digits of a hash of the kernel's source, and of the functions that it calls.
+
+        In Triton's interpreter it is of the source alone. Decorators do not count.
+        """
         jitted = _jitted(self.tuner)
-        text = jitted.cache_key if isinstance(jitted, JITFunction) else inspect.getsource(self.function)
+        if isinstance(jitted, JITFunction):
+            text = jitted.cache_key
+        else:
+            text = re.split(r"^(?=\s*def )", inspect.getsource(self.function), maxsplit=1, flags=re.M)[-1]
         return hashlib.sha256(str(text).encode()).hexdigest()[:12]
 
 
@@ -154,8 +160,11 @@ def _special(value: Any, *, plain: bool) -> object:
     return repr(value) if isinstance(value, str | bool | float | type(None)) else type(value).__name__
 
 
-def _configs(configs: Sequence[Any]) -> dict[str, KernelConfig]:
-    """The different configs by id. Raises TuningError for values that are no integers."""
+def _configs(kernel: str, configs: Sequence[Any], defaults: Mapping[str, Any]) -> dict[str, KernelConfig]:
+    """The different configs by id. What a config leaves out has the kernel's default.
+
+    Raises TuningError for values that are no integers.
+    """
     own = ["num_warps", "num_stages"]
     own += [name for name in ("num_ctas",) if any(getattr(c, name, 1) not in (1, None) for c in configs)]
     own += [name for name in ("maxnreg",) if any(getattr(c, name, None) is not None for c in configs)]
@@ -164,13 +173,14 @@ def _configs(configs: Sequence[Any]) -> dict[str, KernelConfig]:
     found: dict[str, KernelConfig] = {}
     for config in configs:
         if getattr(config, "ir_override", None) is not None:
-            raise TuningError(f"config {config}: ir_override is no launch parameter")
-        values = {name: config.kwargs.get(name, getattr(config, name, None)) for name in names}
+            raise TuningError(f"{kernel}: config {config}: ir_override is no launch parameter")
+        values = {name: config.kwargs.get(name, getattr(config, name, defaults.get(name))) for name in names}
         for name, value in values.items():
-            if value is None and name not in _OWN:
-                raise TuningError(f"config {config}: lacks {name}, which other configs have")
+            if value is None and name not in OWN:
+                raise TuningError(f"{kernel}: config {config}: lacks {name}, which other configs have")
             if not isinstance(value, int | None):
-                raise TuningError(f"config {config}: {name} is {value!r:.40}, but tables hold integers")
+                what = f"{name} is {value!r:.40}, but tables hold integers"
+                raise TuningError(f"{kernel}: config {config}: {what}")
         parameters = {name: int(value or 0) for name, value in values.items()}
         key = "_".join(f"{letters[name]}{value}" for name, value in parameters.items())
         found.setdefault(key, KernelConfig(key, parameters, config))

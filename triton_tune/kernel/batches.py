@@ -1,6 +1,7 @@
 """Make the arguments of a call, record its launches, and compare its result with the reference's."""
 
 import contextlib
+import math
 import random
 import sys
 import warnings
@@ -85,30 +86,34 @@ def result_of(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, con
         return arguments.pass_to(tuning.call)
 
 
-def agrees(result: Any, expected: Any, tolerance: float | None) -> bool:
-    """Return whether results are the same up to a tolerance (``Tuning.tolerance``)."""
+def disagreement(result: Any, expected: Any, tolerance: float | None) -> str | None:
+    """How results differ beyond a tolerance (``Tuning.tolerance``), in words; None if they agree."""
     ours, theirs = _tensors(result), _tensors(expected)
-    return len(ours) == len(theirs) > 0 and all(
-        _tensor_agrees(*pair, tolerance) for pair in zip(ours, theirs, strict=True)
-    )
+    if not ours or len(ours) != len(theirs):
+        return f"{len(ours)} tensors instead of {len(theirs)}"
+    found = (_difference(*pair, tolerance) for pair in zip(ours, theirs, strict=True))
+    return next((what for what in found if what is not None), None)
 
 
-def _tensor_agrees(result: torch.Tensor, expected: torch.Tensor, tolerance: float | None) -> bool:
+def _difference(result: torch.Tensor, expected: torch.Tensor, tolerance: float | None) -> str | None:
     if result.shape != expected.shape:
-        return False
+        return f"shape {list(result.shape)} instead of {list(expected.shape)}"
     if not result.is_floating_point():
-        return bool(torch.equal(result, expected.to(result.dtype)))
+        return None if torch.equal(result, expected.to(result.dtype)) else "integers differ"
     allowed = TOLERANCES.get(result.dtype, NARROW) if tolerance is None else tolerance
     if not expected.numel():
-        return True
+        return None
     wide = torch.float64 if expected.dtype == torch.float64 else torch.float32
     ours, theirs = result.to(wide), expected.to(wide)
     both = torch.isfinite(theirs)
     if not bool(torch.equal(ours[~both].nan_to_num(), theirs[~both].nan_to_num())):
-        return False
-    error = torch.where(both, ours - theirs, 0).abs().max()
-    largest = torch.where(both, theirs, 0).abs().max()
-    return bool(error <= allowed * largest)  # False for NaN
+        return "infinities or NaN differ"
+    error = float(torch.where(both, ours - theirs, 0).abs().max())
+    largest = float(torch.where(both, theirs, 0).abs().max())
+    if error <= allowed * largest:  # not so for NaN
+        return None
+    part = error / largest if largest else math.inf
+    return f"error {part:.0e} of the largest magnitude, allowed {allowed:.0e}"
 
 
 def _tensors(result: Any) -> list[torch.Tensor]:

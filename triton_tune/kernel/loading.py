@@ -7,6 +7,7 @@ from pathlib import Path
 
 from triton_tune.core.errors import TuningError
 from triton_tune.kernel.tuning import Tuning
+from tuning_table.names import kernel_name
 
 MODULE = "__triton_tune_file__"
 
@@ -16,7 +17,7 @@ def load_tunings(path: Path) -> dict[str, Tuning]:
 
     The file is run, with its folder first on sys.path, as `python FILE` does.
     """
-    from triton_tune.kernel.autotuned import AutotunedKernel
+    from triton_tune.launch.tuned import function_of
 
     path = path.resolve()
     if not path.is_file() or path.suffix != ".py":
@@ -38,7 +39,8 @@ def load_tunings(path: Path) -> dict[str, Tuning]:
     found: dict[str, Tuning] = {}
     for value in vars(module).values():
         if isinstance(value, Tuning):
-            name = value.name or AutotunedKernel(value.kernel).name
+            function = getattr(function_of(value.kernel), "__name__", "kernel")
+            name = value.name or kernel_name(function)
             if found.setdefault(name, value) is not value:
                 raise TuningError(f"{path}: two Tunings are called {name}: give one of them another name")
     if not found:

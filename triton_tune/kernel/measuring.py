@@ -15,7 +15,7 @@ from triton_tune.bench.failures import DISAGREES, failure_of
 from triton_tune.bench.timing import GIVE_UP, LONG_US, time_launches
 from triton_tune.core.device import cache_bytes
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
-from triton_tune.kernel.batches import agrees, first_launch, launches_of, make, result_of
+from triton_tune.kernel.batches import disagreement, first_launch, launches_of, make, result_of
 from triton_tune.kernel.loading import load_tunings, named
 from tuning_table.table import Cell, Failure
 
@@ -30,7 +30,7 @@ MAX_SETS = 32
 SHORT_US = 100.0  # up to here, the time of a launch between two events is mostly the host's
 SHORTEST_US = 0.1
 
-EXCLUDED = "is left out by early_config_prune"
+EXCLUDED = "left out by early_config_prune"
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,10 @@ class KernelFile:
             trying(name)
             config = kernel.configs[name].config
             try:
-                if not agrees(result_of(kernel, tuning, arguments, config), expected, tuning.tolerance):
-                    yield name, Failure(DISAGREES)
+                result = result_of(kernel, tuning, arguments, config)
+                wrong = disagreement(result, expected, tuning.tolerance)
+                if wrong is not None:
+                    yield name, Failure(f"{DISAGREES}: {wrong}")
                     continue
                 if not sets:
                     sets = _sets(kernel, tuning, values, config, device)

@@ -1,10 +1,14 @@
 """What a user says about a kernel to tune."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from triton_tune.core.errors import TuningError
+from tuning_table.names import problem_with_name
+
+_NAME = re.compile("[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +24,7 @@ class Tuning:
     shapes: Sequence[Mapping[str, Any]]  # keyword arguments of `arguments`, one mapping a shape
     arguments: Callable[..., Any]  # makes the arguments of `call`: a tuple or a dict; tensors get the device
     reference: Callable[..., Any]  # from the same arguments to what `call` must return
-    name: str | None = None  # of the table; None: the kernel's
+    name: str | None = None  # of the table; None: the function's, without capitals and outer underscores
     # The largest error, as a part of the reference's largest magnitude; None: by the element type.
     tolerance: float | None = None
     # Features beside `key`: from the kernel's arguments by name to an integer, boolean, element type or word.
@@ -28,6 +32,9 @@ class Tuning:
     features: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = field(default=None)
 
     def __post_init__(self) -> None:
+        if self.name is not None and (problem_with_name(self.name) or not _NAME.fullmatch(self.name)):
+            what = f"{self.name!r:.60} must be a name that begins with a letter and has no capitals"
+            raise TuningError(f"name of a Tuning: {what}")
         for name in ("call", "arguments", "reference"):
             if not callable(getattr(self, name)):
                 raise TuningError(f"{name} of a Tuning must be a function")

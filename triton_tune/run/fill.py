@@ -16,6 +16,7 @@ from tuning_table.table import Visit
 
 SUMMARY_EVERY_S = 20.0  # how often run.yaml is written while a run measures
 INTERRUPTED = 130
+ALL_FAILED = 1
 GO_ON = "the same command with a larger --budget goes on"
 
 
@@ -32,7 +33,8 @@ def fill(table: TableWriter, bench: Bench, plan: SearchPlan, begin: Callable[[],
     """Measure until the budget ends or nothing is left, and print the result.
 
     begin: is called before the first visit, if there is one to make.
-    Returns 0, or INTERRUPTED after Ctrl-C. Raises TuningError and TableError; the rows so far are kept.
+    Returns 0; ALL_FAILED if no config has a time; or INTERRUPTED after Ctrl-C.
+    Raises TuningError and TableError; the rows so far are kept.
     """
     problem, budget = plan.problem, plan.budget
     times = Times(table.visits)
@@ -59,7 +61,7 @@ def fill(table: TableWriter, bench: Bench, plan: SearchPlan, begin: Callable[[],
         table.summarise(summary)
         print(f"{table.folder}: nothing is left to measure; an earlier run finished. Its result:")
         print("\n".join(lines_of(summary, problem, times)))
-        return 0
+        return _status(table, problem, times)
     if spent >= budget:
         print(f"{table.folder}: the budget of {budget:.0f} s is used up; {GO_ON}")
         return 0
@@ -79,4 +81,12 @@ def fill(table: TableWriter, bench: Bench, plan: SearchPlan, begin: Callable[[],
     summary = save(finished)
     end = "nothing is left to measure" if finished else f"the budget is used up; {GO_ON}"
     print("\n".join([f"{table.folder}: {end}", *lines_of(summary, problem, times)]))
+    return _status(table, problem, times)
+
+
+def _status(table: TableWriter, problem: SearchProblem, times: Times) -> int:
+    """The exit code at the end of a search; a line says if it found nothing."""
+    if times.num_visits and not any(map(times.medians, problem.scenarios)):
+        print(f"{table.folder}: every config failed in every scenario, so there is nothing to build from")
+        return ALL_FAILED
     return 0

@@ -56,7 +56,8 @@ class Progress:
     def _say(self, done: int) -> None:
         if self._bar.disable:
             self._line = time.monotonic()
-            print(f"{self._what}: {done} of {self._total or '?'}, {self._left()}", flush=True)
+            done_of = f"{done} of {self._total}, " if self._total else ""
+            print(f"{self._what}: {done_of}{self._left()}", flush=True)
 
     def _left(self) -> str:
         return f"{max(0.0, self._end - time.monotonic()):.0f} s left of the budget"

@@ -54,5 +54,5 @@ def lines_of(summary: Mapping[str, object], problem: SearchProblem, times: Times
         lines.append("fastest: " + ", ".join(f"{winner} in {count}" for winner, count in ranked))
     failures = times.failures()
     lines.append(f"failed cells: {sum(failures.values())}")
-    lines += [f"  {count} {reason}" for reason, count in sorted(failures.items(), key=lambda item: -item[1])]
+    lines += [f"  {count}: {reason}" for reason, count in sorted(failures.items(), key=lambda item: -item[1])]
     return lines

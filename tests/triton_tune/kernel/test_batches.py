@@ -11,7 +11,7 @@ from triton.runtime.jit import JITFunction
 
 from triton_tune.core.errors import TuningError
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
-from triton_tune.kernel.batches import Arguments, agrees, first_launch, launches_of, make, result_of
+from triton_tune.kernel.batches import Arguments, disagreement, first_launch, launches_of, make, result_of
 from triton_tune.kernel.loading import load_tunings
 from triton_tune.kernel.tuning import Tuning
 
@@ -52,11 +52,18 @@ ONES = torch.ones(4)
     ],
 )
 def test_results_are_compared_with_the_references_magnitude(result: Any, expected: Any, same: bool) -> None:
-    assert agrees(result, expected, None) is same
+    assert (disagreement(result, expected, None) is None) is same
 
 
 def test_a_tolerance_is_the_users() -> None:
-    assert agrees(ONES * 1.09, ONES, 0.1) and not agrees(ONES * 1.0001, ONES, 0.0)
+    assert disagreement(ONES * 1.09, ONES, 0.1) is None is not disagreement(ONES * 1.0001, ONES, 0.0)
+
+
+def test_a_disagreement_states_its_error() -> None:
+    said = disagreement(ONES * 1.09, ONES, None)
+    assert said == "error 9e-02 of the largest magnitude, allowed 2e-03"
+    assert disagreement(ONES, ONES[:1], None) == "shape [4] instead of [1]"
+    assert disagreement([ONES], [ONES, ONES], None) == "1 tensors instead of 2"
 
 
 def test_arguments_repeat_with_their_seed_and_are_copied(scaled: tuple[AutotunedKernel, Tuning]) -> None:

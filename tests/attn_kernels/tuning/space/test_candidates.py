@@ -151,8 +151,8 @@ def test_the_lines_of_a_summary() -> None:
         "two repeats of a cell differ by 5.0% (median), 17.0% (90%), 19.7% (99%)",
         "fastest: qblock in 1, naive in 1",
         "failed cells: 2",
-        "  1 crashed",
-        "  1 wrong",
+        "  1: crashed",
+        "  1: wrong",
     ]
     nothing = lines_of(summarise(PROBLEM, Times(), 0.0, False), PROBLEM, Times())
     assert nothing[0] == "0 of 3 scenarios, 0 rows, 0 of 7 cells (0%), 0.1 s"
