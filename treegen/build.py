@@ -12,11 +12,9 @@ from treegen.core.problem import Problem
 from treegen.core.spec import Spec
 from treegen.core.tree import Tree
 from treegen.crossval.evaluate import cross_validate, evaluate
-from treegen.crossval.selection import is_better
 from treegen.emit.package import emit_modules, emit_package
 from treegen.fit.choice_costs import choice_costs_of
-from treegen.fit.interpolation import DENSE
-from treegen.fit.search import quick_tree, search_tree
+from treegen.fit.search import search_tree
 from treegen.fit.split_pruning import prune_splits
 from treegen.passes.align import align
 from treegen.passes.bounds import refuse_unprovable
@@ -94,23 +92,9 @@ def compile_heuristic(problem: Problem, previous: Path | None, lock: Lock) -> De
 
 
 def fit_tree(problem: Problem) -> Tree:
-    """The tree that fits a problem within its kernel's budget, with guards on features that its table holds.
-
-    Rows between measured scenarios guide the search, unless greedy trees without them choose better in
-    scenarios that they have not seen.
-    """
-    interpolated = len(problem.cost) <= DENSE and not is_better(problem, _quick, _quick_measured)
-    tree = search_tree(problem, problem.kernel.budget, interpolated=interpolated)
+    """The tree that fits a problem within its kernel's budget, with guards on features that its table holds."""
+    tree = search_tree(problem, problem.kernel.budget)
     tree = prune_splits(choice_costs_of(problem), tree)
     tree = simplify(tree)
     tree = align(tree, problem.kernel, problem.device)
     return simplify(guard_leaves(simplify(tree), problem, measured_only=True))
-
-
-def _quick(problem: Problem) -> Tree:
-    """A stand-in for the fit, which would take too long for folds within folds."""
-    return quick_tree(problem, problem.kernel.budget, interpolated=True)
-
-
-def _quick_measured(problem: Problem) -> Tree:
-    return quick_tree(problem, problem.kernel.budget, interpolated=False)

@@ -15,11 +15,9 @@ from treegen.fit.config_pruning import prune_configs
 from treegen.fit.failure_isolation import isolate_failures
 from treegen.fit.growth import grow
 from treegen.fit.index_tree import IndexTree
-from treegen.fit.interpolation import interpolate
 from treegen.fit.local_search import local_search
 from treegen.fit.objective import FAILED, losses
 from treegen.fit.shortlist import shortlist
-from treegen.fit.significance import CostDrop, is_significant
 from treegen.fit.thresholds import CandidateSplit, candidate_splits, low_sides
 from treegen.fit.training_set import TrainingSet
 
@@ -27,22 +25,20 @@ Ints = npt.NDArray[np.int64]
 
 _MOST_ROWS = 8192  # scenarios that the search reads, evenly spaced in a table that is sorted by features
 _REPAIRS = 3  # further searches, which also read scenarios in which the tree before would fail
-_Z_REFINED = 3.0  # standard deviations that the search without interpolated rows must save
 _SMALLEST_LEAF = 200  # a leaf holds at least one in so many rows: fewer say little about the next scenario
 
 
-def search_tree(problem: Problem, budget: Budget, *, interpolated: bool = True) -> Tree:
+def search_tree(problem: Problem, budget: Budget) -> Tree:
     """The tree of least loss that was found, prices of leaves and configs included; equal on every machine.
 
-    interpolated: whether rows between measured scenarios guide the search. `Split.gap` holds the measured
-    values around each threshold.
+    `Split.gap` holds the measured values around each threshold.
     """
     loss, features = losses(problem), feature_columns(problem)
     splits = candidate_splits(features)
     rows = np.unique(np.linspace(0, len(loss) - 1, _MOST_ROWS).round().astype(np.int64))
     for _ in range(1 + _REPAIRS):
         configs = shortlist(loss[rows], UNIT)
-        searched = _search(splits, features[rows], loss[np.ix_(rows, configs)], budget, interpolated)
+        searched = _search(_training_set(splits, features[rows], loss[np.ix_(rows, configs)], budget))
         table = _training_set(splits, features, loss[:, configs], budget)
         tree = prune_configs(table, searched, round(budget.config_price * UNIT * len(loss)))
         failing = np.flatnonzero(_fails(table, tree) | _fails(table, searched))
@@ -52,42 +48,13 @@ def search_tree(problem: Problem, budget: Budget, *, interpolated: bool = True) 
     return _tree(problem, splits, [problem.configs[column] for column in configs], tree)
 
 
-def quick_tree(problem: Problem, budget: Budget, *, interpolated: bool) -> Tree:
-    """A tree of growth alone, to compare ways of preparing rows."""
-    loss, features = losses(problem), feature_columns(problem)
-    columns, splits = shortlist(loss, UNIT), candidate_splits(features)
-    loss = loss[:, columns]
-    table = dense = _training_set(splits, features, loss, budget)
-    if interpolated:
-        more_features, more_loss = interpolate(features, loss)
-        rows = np.vstack([features, more_features])
-        dense = _training_set(splits, rows, np.vstack([loss, more_loss]), budget)
-    tree = prune_configs(table, grow(dense, dense.best_config(dense.all_rows)), 0)
-    return _tree(problem, splits, [problem.configs[column] for column in columns], tree)
-
-
-def _search(
-    splits: Sequence[CandidateSplit], features: Ints, loss: Ints, budget: Budget, interpolated: bool
-) -> IndexTree:
-    """The best tree that was found for some scenarios. features: [rows, split_on]; loss: [rows, configs]."""
-    measured = _training_set(splits, features, loss, budget)
-    more_features, more_loss = interpolate(features, loss) if interpolated else (features[:0], loss[:0])
-    dense = _training_set(splits, np.vstack([features, more_features]), np.vstack([loss, more_loss]), budget)
-    tree = local_search(dense, dense.best_config(dense.all_rows))
-    if len(more_loss):
-        tree = _refined(measured, tree)
-    if _fails(measured, tree).any():  # a few scenarios may need a leaf for themselves, however small
-        tree = local_search(replace(dense, min_rows=1), tree)
-        tree = isolate_failures(measured, tree)
+def _search(training: TrainingSet) -> IndexTree:
+    """The best tree that was found."""
+    tree = local_search(training, training.best_config(training.all_rows))
+    if _fails(training, tree).any():  # a few scenarios may need a leaf for themselves, however small
+        tree = local_search(replace(training, min_rows=1), tree)
+        tree = isolate_failures(training, tree)
     return tree
-
-
-def _refined(measured: TrainingSet, tree: IndexTree) -> IndexTree:
-    """A search on measured scenarios alone, if its tree saves more there than chance explains."""
-    refined = local_search(measured, tree)
-    saved = measured.row_losses(tree, measured.all_rows) - measured.row_losses(refined, measured.all_rows)
-    drop = CostDrop(saved.astype(np.int64), saved.astype(np.int64), measured.all_rows)
-    return refined if is_significant(drop, _Z_REFINED) else tree
 
 
 def greedy(problem: Problem, budget: Budget) -> Tree:

@@ -109,7 +109,7 @@ def _fitted(problem: Problem, tree: Tree) -> Quality:
 def _forgone(heuristic: DeviceHeuristic) -> list[str]:
     """What a kept or edited tree costs beside the fresh one, by the table."""
     chosen, problem = heuristic.chosen, heuristic.problem
-    if chosen.forgone is None or same_without_gaps(chosen.tree, chosen.fresh):
+    if chosen.forgone is None or same_without_gaps(chosen.tree, chosen.fresh) or chosen.forgone[0] <= 0:
         return []
     fresh = _figure(_fitted(problem, chosen.fresh))
     mean, error = chosen.forgone
