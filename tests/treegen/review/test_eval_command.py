@@ -123,6 +123,21 @@ def test_all_tables_of_the_spec_by_default(two_devices: Path, tmp_path: Path, ca
     assert "won: " in capsys.readouterr().out
 
 
+def test_a_kernel_with_few_scenarios_is_left_out(tmp_path: Path, capsys: Capture, refusal: Refuse) -> None:
+    content = spec()
+    content["kernels"]["few"] = {**content["kernels"]["scale"], "tables": {DEVICE: "tables/few"}}
+    write_table(tmp_path / "tables/few", kernel="few", shapes=[(1, 1, 2)])
+    path = write_project(tmp_path, content)
+    assert _eval(path, "--out", tmp_path / "out") == 0
+    line = f"few on {DEVICE} is left out: it has 1 different scenario, fewer than 2 folds."
+    assert f"\n{line}\n" in capsys.readouterr().out and line in (tmp_path / "out/eval.md").read_text()
+    assert [one["kernel"] for one in _figures(tmp_path / "out")["assessments"]] == ["scale"]
+    assert _figures(tmp_path / "out")["left_out"] == [line]
+    named = refusal(tmp_path, "eval", "--spec", path, "--kernel", "few", "--folds", "2")
+    assert named.endswith("tables/few: has 1 different scenario, fewer than 2 folds")
+    assert "fewer than 10 folds" in refusal(tmp_path, "eval", "--spec", path, "--folds", "10")
+
+
 def test_only_the_selected_device(two_devices: Path, capsys: Capture) -> None:
     assert _eval(two_devices, "--device", "amd_mi300x", "--kernel", "scale") == 0
     out = capsys.readouterr().out

@@ -52,6 +52,7 @@ class EvalReport:
     folds: int
     repeats: int
     assessments: tuple[Assessment, ...]
+    left_out: tuple[str, ...] = ()  # a line for each table with fewer scenarios than folds
 
 
 def assess(table: EvalTable, settings: EvalSettings, fit: Fit, run: ParallelMap) -> Assessment:

@@ -19,7 +19,7 @@ from treegen.review.eval.assess import EvalReport, assess
 from treegen.review.eval.figures import json_text
 from treegen.review.eval.page import TITLE, page
 from treegen.review.eval.progress import progress
-from treegen.review.eval.tables import EvalSettings, read_tables
+from treegen.review.eval.tables import EvalSettings, read_tables, without_small
 from treegen.review.eval.terminal import show_report
 from treegen.write.files import check_writable, write_files
 from treegen.write.overwrite import check_replaceable
@@ -42,13 +42,14 @@ def run(settings: EvalSettings, fit: Fit = fit_tree) -> None:
 
 def evaluate(settings: EvalSettings, fit: Fit) -> EvalReport:
     """The assessments of all selected tables."""
-    tables = read_tables(settings)
+    tables, left_out = without_small(read_tables(settings), settings)
     with progress() as tell, processes(settings.jobs or os.cpu_count() or 1, tell) as spread:
         assessments = tuple(assess(table, settings, fit, spread) for table in tables)
     versions = {"treegen": __version__, "scikit-learn": sklearn.__version__}
     if (version := helion.version()) is not None:
         versions["helion"] = version
-    return EvalReport(command_line(settings), versions, settings.folds, settings.repeats, assessments)
+    command = command_line(settings)
+    return EvalReport(command, versions, settings.folds, settings.repeats, assessments, left_out)
 
 
 def figures_text(report: EvalReport) -> str:

@@ -38,6 +38,7 @@ def _blocks(report: EvalReport) -> Iterator[Block]:
     if len(report.assessments) > 1:
         yield "Geometric mean of held-out slowdowns, or share of winners found:"
         yield summary_grid(report.assessments)
+    yield from report.left_out
     yield Heading(2, "How to read the tables")
     yield _WAYS
     if any(assessment.source.cells is Cells.MEASURED for assessment in report.assessments):

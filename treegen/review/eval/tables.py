@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from treegen.passes.bounds import refuse_unprovable
 from treegen.read.build_problem import build_problem, spec_problem
 from treegen.read.spec_file import find_spec, read_spec
 from treegen.read.table_file import read_table
-from treegen.review.words import left_out_words
+from treegen.review.words import counted, left_out_words
 from treegen.write.lock import digests
 
 
@@ -70,9 +70,6 @@ def read_tables(settings: EvalSettings) -> list[EvalTable]:
     for kernel, device in selected:
         problem = spec_problem(kernel, spec.devices[device], tables[kernel.tables[device]])
         refuse_unprovable(problem, spec.path)
-        if (distinct := int(copies(problem.features).max()) + 1) < settings.folds:
-            what = f"has {distinct} different scenarios, fewer than {settings.folds} folds"
-            raise InputError(problem.table.folder, what)
         others = [f for f in settings.against if len(selected) == 1 or _same_gpu(tables[f], problem.table)]
         used.update(others)
         read = (_other_problem(problem, tables[folder]) for folder in others)
@@ -84,6 +81,27 @@ def read_tables(settings: EvalSettings) -> list[EvalTable]:
             what = f"measured {table.kernel} on {table.device_name}, as no evaluated table did"
             raise InputError(folder, f"{what}; to use it all the same, name one --kernel and --device")
     return eval_tables
+
+
+def without_small(
+    tables: Sequence[EvalTable], settings: EvalSettings
+) -> tuple[list[EvalTable], tuple[str, ...]]:
+    """The tables with a scenario for each fold, and a line on each other table.
+
+    Raises InputError for one of the kernel that the user named, and if no table is left.
+    """
+    large: list[EvalTable] = []
+    small: list[str] = []
+    for table in tables:
+        problem = table.problem
+        if (distinct := int(copies(problem.features).max()) + 1) >= settings.folds:
+            large.append(table)
+            continue
+        what = f"has {counted(distinct, 'different scenario')}, fewer than {settings.folds} folds"
+        if settings.kernel is not None or len(small) + 1 == len(tables):
+            raise InputError(problem.table.folder, what)
+        small.append(f"{problem.kernel.name} on {problem.device.key} is left out: it {what}.")
+    return large, tuple(small)
 
 
 def _selected(spec: Spec, settings: EvalSettings) -> Iterator[tuple[KernelSpec, str]]:

@@ -23,6 +23,8 @@ def show_report(report: EvalReport, console: Console | None = None) -> None:
                 console.print(block.text if isinstance(block, Heading) else block)
             console.print()
     console.print(*(f"{name}: {meaning}." for name, meaning in legend(report)), sep="\n")
+    if report.left_out:
+        console.print(*report.left_out, sep="\n", soft_wrap=True)
     if "helion" not in report.versions:
         console.print(NO_HELION)
 

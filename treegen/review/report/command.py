@@ -72,7 +72,7 @@ def _tasks(
     settings: ReportSettings, spec: Spec, modules: Mapping[ModuleKey, Module], fit: Fit
 ) -> list[StudyTask]:
     tasks = []
-    for table in read_tables(EvalSettings(settings.spec, settings.kernel, settings.device, folds=1)):
+    for table in read_tables(EvalSettings(settings.spec, settings.kernel, settings.device)):
         name, device = table.problem.kernel.name, table.problem.device.key
         if (module := modules.get((name, device))) is None:
             raise InputError(spec.output / name / f"{device}.py", "no such module; run `treegen build`")
