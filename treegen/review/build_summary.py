@@ -72,6 +72,7 @@ def _notes(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
     ]
     notes.append("scikit-learn: its DecisionTreeClassifier with as many leaves, on the same folds.")
     notes += [_left_out(h.problem) for h in heuristics if h.problem.left_out]
+    notes += [line for h in heuristics for line in _ignored(h)]
     notes += [line for h in heuristics for line in _forgone(h)]
     notes += [f"{_title(h)}: {h.chosen}." for h in heuristics if h.chosen.origin is TreeOrigin.EDITED]
     return notes + not_kept(heuristics)
@@ -95,6 +96,16 @@ def _left_out(problem: Problem) -> str:
         f"{problem.device.key}: {problem.left_out} of {len(problem.table.scenarios)} scenarios are left out: "
         f"{left_out_words(problem)}."
     )
+
+
+def _ignored(heuristic: DeviceHeuristic) -> list[str]:
+    """A line for each column that is no feature; none for a table whose columns a translation picks."""
+    problem = heuristic.problem
+    if problem.table.kernel in problem.kernel.translations:
+        return []
+    what = "of scenarios.csv is no feature of the spec, and is ignored; add it to features"
+    names = (name for name in problem.table.feature_names if name not in problem.names)
+    return [f"{_title(heuristic)}: column {name} {what}." for name in names]
 
 
 def _configs(problem: Problem) -> str:

@@ -92,6 +92,19 @@ def test_small_tables_and_left_out_scenarios_are_named(tmp_path: Path, capsys: C
     assert f"{DEVICE}: 1 of 3 scenarios are left out: {why}." in out and "too few scenarios" in _row(out)
 
 
+def test_a_column_that_is_no_feature_is_named(tmp_path: Path, capsys: Capture) -> None:
+    content = spec(features=["rows", "columns"], constraints=[])
+    assert build(write_project(tmp_path, content)) == 0
+    line = (
+        f"scale on {DEVICE}: column heads of scenarios.csv is no feature of the spec, and is ignored; "
+        "add it to features."
+    )
+    assert capsys.readouterr().out.splitlines().count(line) == 1
+    content["kernels"]["scale"]["translate"] = {"scale": {"variant": "plain", "rename": {}}}
+    assert build(write_spec(tmp_path, content)) == 0
+    assert "is ignored" not in capsys.readouterr().out
+
+
 def test_why_scenarios_are_left_out(tmp_path: Path, capsys: Capture) -> None:
     """Blocks of 16 and 64 are for up to 16 and 64 heads; narrow alone was timed in one scenario."""
     shapes: list[Row] = [(1, 8, 2), (64, 64, 2), (64, 65, 20), (2, 2, 200)]
