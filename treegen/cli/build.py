@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from treegen.cli.parsers import FINE, FOUND, Commands, add_spec, path_of
 from treegen.core.errors import InputError, one_line
 from treegen.core.files import short
 from treegen.core.names import problem_with_output
+from treegen.core.output import ignore_closed_pipe
 
 
 def add(commands: Commands) -> None:
@@ -57,11 +57,12 @@ def run(options: argparse.Namespace) -> int:
         return FOUND if changes else FINE
     for path in foreign_files(output, built.files):
         raise InputError(path, "was not written by treegen; move it away, or remove it to have it replaced")
-    show_heuristics(built.heuristics)
-    sys.stdout.flush()  # write no file if standard output fails
+    with ignore_closed_pipe():  # any other failure of standard output ends the command before it writes
+        show_heuristics(built.heuristics)
     stale = stale_files(output, built.files)
     interim = interim_files(output, built.files)
     changed = write_files(output, publish_order(built.files), remove=stale, interim=interim)
     counts = f"{len(built.files)} files, {len(changed)} changed, {len(stale)} removed"
-    print(one_line(f"{output}: {counts}"))
+    with ignore_closed_pipe():
+        print(one_line(f"{output}: {counts}"))
     return FINE

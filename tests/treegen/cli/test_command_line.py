@@ -78,16 +78,28 @@ def test_output_that_cannot_be_printed(tmp_path: Path, option: list[str]) -> Non
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stderr.startswith("treegen: ")
 
 
-# Printed by rich, by print, and by rich after work in several processes.
-@pytest.mark.parametrize("command", [["build"], ["build", "--check"], ["eval", "--no-curves", "--jobs", "2"]])
-def test_a_closed_pipe_ends_the_command_quietly(tmp_path: Path, command: list[str]) -> None:
-    write_project(tmp_path)
+def _into_closed_pipe(folder: Path, *command: str) -> tuple[int, str]:
+    """The command's exit code and its standard error."""
     reader, writer = os.pipe()
     os.close(reader)
-    done = treegen_command(*command, cwd=tmp_path, stdout=writer)
+    done = treegen_command(*command, cwd=folder, stdout=writer)
     os.close(writer)
-    assert (done.returncode, done.stderr) == (141, "")
+    return done.returncode, done.stderr
+
+
+# Printed by print, and by rich after work in several processes.
+@pytest.mark.parametrize("command", [["build", "--check"], ["eval", "--no-curves", "--jobs", "2"]])
+def test_a_closed_pipe_ends_the_command_quietly(tmp_path: Path, command: list[str]) -> None:
+    write_project(tmp_path)
+    assert _into_closed_pipe(tmp_path, *command) == (141, "")
     assert not (tmp_path / "generated").exists()
+
+
+@pytest.mark.parametrize("command", [["build", "--output", "out"], ["eval", "--no-curves", "--out", "out"]])
+def test_a_closed_pipe_does_not_keep_files_from_being_written(tmp_path: Path, command: list[str]) -> None:
+    write_project(tmp_path)
+    assert _into_closed_pipe(tmp_path, *command) == (0, "")
+    assert (tmp_path / "out").is_dir()
 
 
 def test_a_terminal_without_unicode(tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
-import sys
 
 import sklearn
 
 from treegen import __version__
 from treegen.build import fit_tree
 from treegen.core.errors import InputError, one_line
+from treegen.core.output import ignore_closed_pipe
 from treegen.crossval import helion
 from treegen.crossval.choices import Fit
 from treegen.crossval.parallel import processes
@@ -33,10 +33,13 @@ def run(settings: EvalSettings, fit: Fit = fit_tree) -> None:
     """Evaluate and print; write where the settings say so. Raises InputError before anything is fitted."""
     _check(settings)
     report = evaluate(settings, fit)
-    show_report(report)
-    sys.stdout.flush()  # where printing fails, nothing is written
-    if settings.out is not None:
-        changed = write_files(settings.out, {PAGE: page(report), FIGURES: figures_text(report)})
+    if settings.out is None:
+        show_report(report)
+        return
+    with ignore_closed_pipe():  # where printing fails otherwise, nothing is written
+        show_report(report)
+    changed = write_files(settings.out, {PAGE: page(report), FIGURES: figures_text(report)})
+    with ignore_closed_pipe():
         print(f"{settings.out}: {PAGE} and {FIGURES}, {len(changed)} changed")
 
 
