@@ -46,7 +46,7 @@ def priced(
     old: Floats,
     new: Floats,
     *,
-    spread: float = 0.01,
+    spread: float | None = 0.01,
     threshold: float = 1.01,
     same: npt.NDArray[np.bool_] | None = None,
 ) -> Price:

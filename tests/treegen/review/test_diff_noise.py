@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+from treegen_builders import grid, planted, time_rows
+from treegen_diffs import compared, of_device, project
 from treegen_priced import Floats, priced, table
 
 from treegen.core.table import Cells, median_times
 from treegen.review.diff.price import Verdict, spread
+from treegen.review.diff.wording import price_words, table_lines
 
 
 def _noisy(seed: int, sigma: float, shape: tuple[int, int, int], slower: float = 1.0) -> Floats:
@@ -80,6 +84,18 @@ def test_the_order_of_rows_does_not_matter() -> None:
     assert spread(shuffled) == pytest.approx(spread(measured), rel=1e-12)
 
 
-def test_a_single_repeat_has_no_noise() -> None:
-    assert spread(table(_noisy(1, 0.01, (1, 40, 2)))) == 0
-    assert spread(table(_noisy(1, 0.01, (1, 40, 2)), Cells.WINNERS)) == 0
+def test_a_single_repeat_has_no_estimate_of_noise() -> None:
+    assert spread(table(_noisy(1, 0.01, (1, 40, 2)))) is None
+    assert spread(table(_noisy(1, 0.01, (1, 40, 2)), Cells.WINNERS)) is None
+    found = priced(np.array([10.0]), np.array([12.0]), spread=None)
+    assert (found.error, found.verdict, price_words(found)) == (None, Verdict.SLOWER, "+20%")
+
+
+def test_tables_with_a_single_repeat_print_no_noise(tmp_path: Path) -> None:
+    """Of a cell whose time changed."""
+    for name, factor in (("old", 1.0), ("new", 1.5)):
+        rows = time_rows(grid(), lambda row, by=factor: [by * time for time in planted(row)], repeats=1)
+        project(tmp_path / name, rows=rows)
+    change = of_device(compared(tmp_path / "old", tmp_path / "new")).table
+    assert change is not None and change.spread is None
+    assert table_lines(change)[1] == "Times of 27 cells in both: +50% (5% to 95%: +50% to +50%)."

@@ -94,7 +94,7 @@ def test_spread_comes_from_both_tables_repeats(tmp_path: Path) -> None:
     for row in rows[len(SHAPES) :]:
         row[2:] = [float(cell) * 1.02 for cell in row[2:]]
     found = _change(tmp_path, {"rows": rows}, {"rows": [[*row[:2], *reversed(row[2:])] for row in rows]})
-    assert found is not None
+    assert found is not None and found.spread is not None
     assert math.log(found.spread) == pytest.approx(math.log(1.02) / math.sqrt(2))
 
 

@@ -40,7 +40,7 @@ class Price:
     gained: int  # scenarios in which only the new config has a time
     failing: int  # scenarios in which the new config failed or breaks a constraint
     ratio: float | None  # geometric mean of new over old time where timed; None if no scenario is
-    error: float | None  # standard error of the ratio, relative, from the table's repeats
+    error: float | None  # standard error of the ratio, relative, by repeats; None without repeats
     worst: tuple[str, float] | None  # the scenario that loses most, with its ratio
     best: tuple[str, float] | None  # the scenario that gains most, with its ratio
     won: tuple[int, int] | None  # scenarios whose winner is the old and the new config, in a table of winners
@@ -52,23 +52,23 @@ class Tolerance:
     """The differences that a table cannot resolve, and those that a user accepts."""
 
     cells: Cells
-    spread: float  # standard deviation of a scenario's log ratio of two equally fast configs
+    spread: float | None  # standard deviation of a scenario's log ratio of two equally fast configs
     threshold: float  # accepted slowdown, above 1
 
 
-def spread(table: Table) -> float:
+def spread(table: Table) -> float | None:
     """The standard deviation, on the log scale, of the ratio of two configs' median times in one scenario.
 
     It comes from the root mean square of the differences of consecutive repeats of a cell. Outliers are
     included, as it serves for errors of means. The median of two repeats is their mean. The median of more
-    repeats spreads sqrt(pi / 2) times as far as their mean. 0 if no cell was timed twice in a row.
+    repeats spreads sqrt(pi / 2) times as far as their mean. None if no cell was timed twice in a row.
     """
     order = np.lexsort([table.row_repeat, table.row_scenario])
     consecutive = np.diff(table.row_scenario[order]) == 0
     later, earlier = table.times[order[1:][consecutive]], table.times[order[:-1][consecutive]]
     both = np.isfinite(later) & np.isfinite(earlier)
     if not both.any():
-        return 0.0
+        return None
     squares = np.minimum(np.abs(np.log(later[both] / earlier[both])), _MOST) ** 2
     single = math.sqrt(math.fsum(squares.tolist()) / len(squares) / 2)
     counts = np.zeros((len(table.scenarios), table.times.shape[1]), dtype=np.int32)
@@ -95,14 +95,14 @@ def price(scenarios: tuple[str, ...], old: _Ints, new: _Ints, same: _Bools, tole
         rows = np.flatnonzero(old_timed & new_timed & ~same)
         steps = (new - old)[rows] / UNIT
         mean = math.fsum(steps.tolist()) / timed
-        deviation = tolerance.spread * math.sqrt(len(rows)) / timed
-        ratio, error = math.exp(mean), deviation
+        ratio = math.exp(mean)
+        error = None if tolerance.spread is None else tolerance.spread * math.sqrt(len(rows)) / timed
         if len(rows):
             ends = ((scenarios[rows[at]], math.exp(steps[at])) for at in (steps.argmax(), steps.argmin()))
             slowest, fastest = ends
             worst = slowest if slowest[1] > 1 else None
             best = fastest if fastest[1] < 1 else None
-            verdict = _verdict_of_times(mean, deviation, tolerance.threshold)
+            verdict = _verdict_of_times(mean, error or 0.0, tolerance.threshold)
     if failing:
         verdict = Verdict.SLOWER
     elif same.all():

@@ -57,7 +57,7 @@ class PricingTable:
     """A table, seen through the spec of the module that it prices."""
 
     problem: Problem
-    spread: float  # of `price.spread`
+    spread: float | None  # of `price.spread`
     label: str = "by the table"
     judges: bool = True  # whether a regression by this table counts; otherwise it only informs
 

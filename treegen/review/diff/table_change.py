@@ -56,14 +56,15 @@ class TableChange:
     new_scenarios: int
     common: int  # scenarios of the same id and features
     drift: Drift | None  # None if both tables timed no common cell, or one holds only winners
-    spread: float  # one standard deviation of a cell's ratio if only repeats differed, as a factor above 1
+    # One standard deviation of a cell's ratio if only repeats differed, as a factor above 1; None without.
+    spread: float | None
     configs: Mapping[str, Drift]  # the configs that drifted most, by name
     appeared: int  # cells that failed only in the new table
     vanished: int  # cells that failed only in the old table
     run: Mapping[str, tuple[str, str]]  # values of run.yaml that differ, by key: before and after
 
 
-def table_change(old: Problem, new: Problem, spreads: tuple[float, float]) -> TableChange:
+def table_change(old: Problem, new: Problem, spreads: tuple[float | None, float | None]) -> TableChange:
     """Compare two tables that are seen through the same kernel. spreads: each table's `price.spread`."""
     old_rows, new_rows = common_rows(old, new)
     shared = sorted(set(old.configs) & set(new.configs))
@@ -76,12 +77,16 @@ def table_change(old: Problem, new: Problem, spreads: tuple[float, float]) -> Ta
         new_scenarios=len(new.table.scenarios),
         common=len(old_rows),
         drift=None if Cells.WINNERS in (old.table.cells, new.table.cells) else _drift(steps),
-        spread=math.exp(math.hypot(*spreads) / math.sqrt(2)),
+        spread=_joint_spread(*spreads),
         configs=_drifted_configs(new, shared, steps),
         appeared=int((np.isinf(after) & np.isfinite(before)).sum()),
         vanished=int((np.isinf(before) & np.isfinite(after)).sum()),
         run=_circumstances(old.table, new.table),
     )
+
+
+def _joint_spread(old: float | None, new: float | None) -> float | None:
+    return None if old is None or new is None else math.exp(math.hypot(old, new) / math.sqrt(2))
 
 
 def _times(problem: Problem, rows: npt.NDArray[np.int64], configs: Sequence[Config]) -> _Floats:

@@ -150,10 +150,11 @@ def price_words(price: Price) -> str:
         parts.append(f"won {price.won[0]:,} -> {price.won[1]:,}")
     elif price.verdict is Verdict.SAME:
         parts.append("same")
-    elif price.ratio is None or price.error is None or price.verdict is Verdict.UNTIMED:
+    elif price.ratio is None or price.verdict is Verdict.UNTIMED:
         parts.append("not timed")
     else:
-        parts.append(f"{_percent(price.ratio)} +- {_size(1 + 2 * price.error)}")
+        error = "" if price.error is None else f" +- {_size(1 + 2 * price.error)}"
+        parts.append(f"{_percent(price.ratio)}{error}")
         if price.timed < price.scenarios:
             parts.append(f"({price.timed:,} of {price.scenarios:,} timed)")
     return " ".join(parts)
@@ -177,8 +178,10 @@ def table_lines(change: TableChange) -> list[str]:
         f"Scenarios: {change.old_scenarios:,} before, {change.new_scenarios:,} now, {change.common:,} common."
     ]
     if change.drift is not None:
-        noise = _size(change.spread)
-        lines.append(f"Times of {_drift_words(change.drift)}; the repeats' noise alone makes {noise} a cell.")
+        line = f"Times of {_drift_words(change.drift)}"
+        if change.spread is not None:
+            line += f"; the repeats' noise alone makes {_size(change.spread)} a cell"
+        lines.append(f"{line}.")
     lines += [f"{config} moved most: {_drift_words(drift)}." for config, drift in change.configs.items()]
     if change.appeared or change.vanished:
         lines.append(
