@@ -7,17 +7,21 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 from treegen_builders import write_winners
 from treegen_diffs import MEDIUM, NARROW, compared, project
+from treegen_priced import priced
 
 from treegen.cli.main import main
 from treegen.core.spec import Config
 from treegen.core.tree import Leaf, Split, Tree
 from treegen.review.diff.markdown import markdown
+from treegen.review.diff.results import ComparisonKind, ConfigChange, ModuleComparison
+from treegen.review.diff.table_change import Drift, TableChange
 from treegen.review.diff.terminal import show
-from treegen.review.diff.wording import SHOWN
+from treegen.review.diff.wording import SHOWN, hidden, table_lines
 
 ESCAPES = "\x1b[31mred\x1b]0;title\x07\u202e[bold]b[/bold]\r\n\x9b2J"
 
@@ -111,6 +115,30 @@ def test_many_changes_are_counted(tmp_path: Path) -> None:
         chain = Split("area", i, Leaf(Config("plain", (("block", 256 + i), ("warps", 4)))), chain)
     comment = markdown(compared(project(tmp_path / "old", NARROW), project(tmp_path / "new", chain)))
     assert comment.count("\n| 16 -> ") == SHOWN
-    assert (
-        "\n2 more changes of 0 scenarios, 2 only where nothing was measured: see --format json.\n" in comment
-    )
+    assert "\n2 more changes, only where nothing was measured: see --format json.\n" in comment
+
+
+@pytest.mark.parametrize(
+    ("scenarios", "words"),
+    [
+        ([0], "1 more change, only where nothing was measured"),
+        ([1], "1 more change of 1 scenario"),
+        ([0, 7, 0], "3 more changes of 7 scenarios, 2 of them only where nothing was measured"),
+        ([None], "1 more change"),
+    ],
+)
+def test_the_words_for_hidden_changes(scenarios: list[int | None], words: str) -> None:
+    """None: no table prices the change."""
+    prices = [() if n is None else (priced(np.ones(n), np.ones(n)),) for n in [*[1] * SHOWN, *scenarios]]
+    changes = tuple(ConfigChange("A", "B", "", (), 0, "", price, regresses=False) for price in prices)
+    comparison = ModuleComparison("scale", "h100", ComparisonKind.CHANGED, changes=changes)
+    assert hidden(comparison) == f"{words}: see --format json."
+
+
+def test_the_configs_that_moved_most_are_one_line() -> None:
+    moved = {"A": Drift(9, 1.5, 1.4, 1.6), "B": Drift(8, 0.8, 0.7, 0.9)}
+    change = TableChange(9, 9, 9, None, None, moved, appeared=0, vanished=0, run={})
+    assert table_lines(change)[1:] == [
+        "Moved most: A, 9 cells in both: +50% (5% to 95%: +40% to +60%); "
+        "B, 8 cells in both: -20% (5% to 95%: -30% to -10%)."
+    ]

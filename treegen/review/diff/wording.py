@@ -131,9 +131,10 @@ def hidden(comparison: ModuleComparison) -> str:
     if not rest:
         return ""
     counts = [change.prices[0].scenarios for change in rest if change.prices]
-    unmeasured = f", {counts.count(0)} only where nothing was measured" if 0 in counts else ""
-    scenarios = counted(sum(counts), "scenario")
-    return f"{counted(len(rest), 'more change')} of {scenarios}{unmeasured}: see --format json."
+    scenarios = f" of {counted(sum(counts), 'scenario')}" if any(counts) else ""
+    some = f"{counts.count(0)} of them " if any(counts) else ""
+    unmeasured = f", {some}only where nothing was measured" if 0 in counts else ""
+    return f"{counted(len(rest), 'more change')}{scenarios}{unmeasured}: see --format json."
 
 
 def launches_words(change: ConfigChange) -> str:
@@ -182,7 +183,9 @@ def table_lines(change: TableChange) -> list[str]:
         if change.spread is not None:
             line += f"; the repeats' noise alone makes {_size(change.spread)} a cell"
         lines.append(f"{line}.")
-    lines += [f"{config} moved most: {_drift_words(drift)}." for config, drift in change.configs.items()]
+    if change.configs:
+        moved = (f"{config}, {_drift_words(drift)}" for config, drift in change.configs.items())
+        lines.append(f"Moved most: {'; '.join(moved)}.")
     if change.appeared or change.vanished:
         lines.append(
             f"{change.appeared:,} cells that had a time fail now; {change.vanished:,} that failed have one."
