@@ -49,6 +49,13 @@ def test_a_value_that_is_no_integer_within_62_bits_is_refused(text: str) -> None
     assert message.startswith(f"rows={text[:20]}") and "must be an integer" in message and len(message) < 150
 
 
+def test_words_of_values_are_read_and_named_in_a_refusal() -> None:
+    values = {"dtype": {0: "bf16", 2: "fp16"}}
+    assert parse_features(["dtype=fp16", "rows=4"], values) == {"dtype": 2, "rows": 4}
+    message = error_of(parse_features, ["dtype=float16"], values)
+    assert message == "dtype=float16: the value must be one of bf16, fp16"
+
+
 @pytest.mark.parametrize("words", [["rows"], ["=1"], ["rows=1", "rows=1"]])
 def test_words_that_name_no_feature_or_one_twice_are_refused(words: list[str]) -> None:
     assert "feature" in error_of(parse_features, words)

@@ -48,9 +48,11 @@ def parse_features(
         place = word if len(word) <= _QUOTED else word[: _QUOTED - 3] + "..."
         if not equals or not name:
             raise InputError(place or "''", "must be feature=value, such as num_seqs=8")
-        text = next((str(number) for number, known in values.get(name, {}).items() if known == text), text)
+        known = values.get(name, {})
+        text = next((str(number) for number, of_value in known.items() if of_value == text), text)
         if not _INTEGER.fullmatch(text):
-            raise InputError(place, "the value must be an integer, such as 4096 or 4_096")
+            kind = f"one of {', '.join(known.values())}" if known else "an integer, such as 4096 or 4_096"
+            raise InputError(place, f"the value must be {kind}")
         if len(text) > _MOST_CHARACTERS or int(text).bit_length() > BITS:
             raise InputError(place, f"the value must be an integer within {BITS} bits")
         if name in given:
