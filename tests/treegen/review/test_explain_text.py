@@ -76,6 +76,13 @@ def test_the_text_of_a_table_of_winners(tmp_path: Path) -> None:
     assert _explained(path, "rows=8", "columns=32", "heads=2") == (GOLDEN / "explain_winners.txt").read_text()
 
 
+def test_the_fallback_breaks_a_constraint_and_nothing_else_may_run(project: Path) -> None:
+    text = _explained(project, "rows=8", "columns=64", "heads=130")
+    assert "  plain: block 64, waves 4\n  this shape breaks block >= heads; the fallback is exempt\n" in text
+    assert "runners-up" not in text and "\nnearest measured scenarios\n" in text
+    assert "breaks" not in _explained(project, "rows=8", "columns=64", "heads=16")
+
+
 def test_colours_are_for_terminals_only(project: Path) -> None:
     found = explain(read_tuned_module(project, KERNEL, DEVICE), {"rows": 4096}, 2)
     for terminal in (False, True):

@@ -47,6 +47,11 @@ class TimeEstimate:
     runners_up: tuple[RunnerUp, ...]  # fastest first
     not_compared: int  # other configs that were timed too rarely around here
 
+    @property
+    def compares(self) -> bool:
+        """Return whether there is anything to say of other configs."""
+        return bool(self.runners_up) or self.not_compared > 0
+
 
 def estimate(
     tuned: TunedModule,
@@ -129,13 +134,16 @@ def _ranked(runners_up: list[RunnerUp]) -> tuple[RunnerUp, ...]:
 
 
 def _may_run(config: Config, values: Mapping[str, int], tuned: TunedModule) -> bool:
-    """Return whether a config breaks no constraint at a shape, as far as the features are known."""
-    if config == tuned.kernel.fallback:
-        return True
+    return config == tuned.kernel.fallback or not broken_constraints(config, values, tuned)
+
+
+def broken_constraints(config: Config, values: Mapping[str, int], tuned: TunedModule) -> tuple[str, ...]:
+    """The constraints that a config breaks at a shape, of those whose features are known."""
     known = {**tuned.problem.device.limits, **values, **dict(config.parameters)}
-    return all(
-        holds(constraint, known)
+    return tuple(
+        constraint.text
         for constraint in tuned.kernel.constraints
         if constraint.binds(config)
         and expr.names(constraint.left) | expr.names(constraint.right) <= set(known)
+        and not holds(constraint, known)
     )

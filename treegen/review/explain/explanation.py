@@ -10,7 +10,7 @@ import numpy as np
 from treegen.core.problem import UNTIMED
 from treegen.core.spec import Config
 from treegen.review.explain.completed_shape import CompletedShape, complete, independent
-from treegen.review.explain.estimate import TimeEstimate, estimate
+from treegen.review.explain.estimate import TimeEstimate, broken_constraints, estimate
 from treegen.review.explain.feature_space import feature_space
 from treegen.review.explain.kriging import FEWEST, NEAR
 from treegen.review.explain.outside import Outside, outside
@@ -39,6 +39,7 @@ class Explanation:
     tuned: TunedModule
     shape: CompletedShape
     path: TreePath
+    broken: tuple[str, ...]  # constraints that the launched config breaks here; only a fallback may
     outside: tuple[Outside, ...]
     measured_scenario: str | None  # the one that is this shape
     estimate: TimeEstimate | None  # None for a table of winners, and where `no_time` says why
@@ -72,6 +73,7 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
         tuned,
         shape,
         path,
+        broken_constraints(path.config, shape.values, tuned),
         outside(shape.values, problem, float(distances.min()), space.usual()),
         None if measured_row is None else problem.scenarios[measured_row],
         time_estimate,

@@ -42,6 +42,7 @@ def figures_text(explanation: Explanation) -> str:
         },
         "outside": [{"kind": type(one).__name__.lower(), **asdict(one)} for one in explanation.outside],
         "config": _config(explanation.path.config, kernel),
+        "broken": explanation.broken,
         "fallback": explanation.path.fell,
         "path": [
             {

@@ -33,13 +33,15 @@ def show_explanation(explanation: Explanation, console: Console | None = None) -
     _lines(console, wording.shape_lines(explanation))
     _heading(console, f"launches {kernel.constant_name(config)}")
     _lines(console, [wording.config_words(config, kernel)])
+    if explanation.broken:
+        _lines(console, [wording.broken_line(explanation)], _LOUD)
     _heading(console, "time")
     _lines(console, wording.time_lines(explanation))
     _heading(console, "why")
     steps = [wording.path_row(step, kernel) for step in explanation.path.steps]
     _grid(console, ["question", "here", "answer", "kind"], steps, right=[1])
     _lines(console, [wording.region_line(explanation)], _LOUD if explanation.path.fell else "")
-    if explanation.estimate is not None:
+    if explanation.estimate is not None and explanation.estimate.compares:
         _heading(console, "runners-up, by their time over the launched config's")
         rows = [
             wording.runner_up_row(runner_up, kernel)

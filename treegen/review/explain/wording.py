@@ -62,6 +62,12 @@ def config_words(config: Config, kernel: KernelSpec) -> str:
     return f"{config.variant}: {', '.join(parameters)}"
 
 
+def broken_line(explanation: Explanation) -> str:
+    kernel, broken = explanation.tuned.kernel, " and ".join(explanation.broken)
+    exempt = "; the fallback is exempt" if explanation.path.config == kernel.fallback else ""
+    return f"this shape breaks {broken}{exempt}"
+
+
 def path_row(step: PathStep, kernel: KernelSpec) -> list[str]:
     """A split, the shape's value, the answer, and the origin of the split."""
     question = f"{_word(step.feature, kernel)} {bounds_words(step.feature, None, step.threshold, kernel)}?"
