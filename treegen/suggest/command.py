@@ -23,6 +23,7 @@ from treegen.write.files import write_files
 
 _FEWEST = 10  # scenarios with different features of a table
 _NOTE = (
+    "wins: what trees lose without the feature, held out, +- two standard errors; one is enough. "
     "greedy: trees of greedy growth, held out; the figures flatter, as features were selected by them. "
     "`treegen build` prints the held-out figure of the whole fit."
 )
@@ -40,6 +41,9 @@ def run(
     path = find_spec(spec_path)
     text = read_text(path)
     for name, problems in _selected(read_spec(path), kernel, device):
+        if not problems:
+            print(f"{name}: no table of at least {_FEWEST} different scenarios", flush=True)
+            continue
         if raw:
             problems = [without_derived(problem) for problem in problems]
         devices = ", ".join(problem.device.key for problem in problems)
@@ -57,12 +61,12 @@ def run(
     print(_NOTE)
 
 
-def _selected(spec: Spec, kernel: str | None, device: str | None) -> Iterator[tuple[str, list[Problem]]]:
-    """The problems of each kernel, one for each table."""
+def _selected(spec: Spec, kernel: str | None, device: str | None) -> list[tuple[str, list[Problem]]]:
+    """The kernels with a table, and the problems of their tables that have enough scenarios."""
     names = [name for name in spec.kernels if kernel in (None, name)]
     if not names:
         raise InputError(spec.path, f"has no kernel {shown(kernel)}; it has {', '.join(spec.kernels)}")
-    any_table = False
+    selected = []
     for name in names:
         folders: dict[Path, str] = {}
         for key, folder in spec.kernels[name].tables.items():
@@ -72,12 +76,11 @@ def _selected(spec: Spec, kernel: str | None, device: str | None) -> Iterator[tu
             spec_problem(spec.kernels[name], spec.devices[key], read_table(folder))
             for folder, key in folders.items()
         ]
-        problems = [problem for problem in problems if int(copies(problem.features).max()) + 1 >= _FEWEST]
-        any_table = any_table or bool(problems)
         if problems:
-            yield name, problems
-    if not any_table:
+            selected.append((name, [p for p in problems if int(copies(p.features).max()) + 1 >= _FEWEST]))
+    if not any(problems for _, problems in selected):
         raise InputError(spec.path, f"selects no table of at least {_FEWEST} different scenarios")
+    return selected
 
 
 def without_derived(problem: Problem) -> Problem:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from treegen_builders import DEVICE, Row, build, problem, spec, write_project
+from treegen_builders import DEVICE, Row, build, problem, spec, write_project, write_table
 
 from treegen.cli.main import main
 from treegen.read.spec_file import read_spec
@@ -70,6 +70,18 @@ def test_nothing_is_suggested_where_nothing_helps(tmp_path: Path, capsys: Captur
     before = path.read_text()
     assert main(["suggest", "--spec", str(path), "--write"]) == 0
     assert "nothing helps" in capsys.readouterr().out and path.read_text() == before
+
+
+def test_a_kernel_with_few_scenarios_gets_a_line(tmp_path: Path, capsys: Capture) -> None:
+    content = _content()
+    kernels: Any = content["kernels"]
+    kernels["few"] = {**kernels["scale"], "tables": {DEVICE: "tables/few"}}
+    write_table(tmp_path / "tables/few", kernel="few", shapes=SHAPES[:9])
+    assert main(["suggest", "--spec", str(write_project(tmp_path, content, shapes=SHAPES))]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"scale on {DEVICE}"
+    assert lines[-2] == "few: no table of at least 10 different scenarios"
+    assert "+- two standard errors" in lines[-1]
 
 
 @pytest.mark.parametrize("kernel", [{}, {"split_on": ["rows", "columns"]}])
