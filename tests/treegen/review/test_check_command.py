@@ -19,9 +19,9 @@ FINE_LINES = """\
 tables       1 table of the spec, 0 beside them, 9 scenarios
 modules      2 modules, 4 leaves
 constraints  2 constraints proved at 2 leaves; 2 more launch the fallback and are exempt
-code         scale: nothing, as the spec names no hook
+code         nothing, as the spec names no hook
 fresh        generated: 6 files of a build
-compile      scale: nothing, as the spec names no hook
+compile      nothing, as the spec names no hook
 treegen.yaml: no problem
 """
 
@@ -67,6 +67,20 @@ def test_no_problem_and_nothing_written(project: Path, capsys: pytest.CaptureFix
 
 def test_strict_is_fine_without_a_hook(check: Check) -> None:
     assert check(FINE, "--strict") == FINE_LINES
+
+
+def test_kernels_without_a_hook_share_a_line(project: Path, check: Check) -> None:
+    content = spec()
+    first = content["kernels"][KERNEL]
+    content["kernels"] |= {name: {**first, "tables": {DEVICE: f"tables/{name}"}} for name in ("b", "c")}
+    for name in ("b", "c"):
+        write_table(project / "tables" / name, kernel=name)
+    build(write_project(project, content))
+    assert section(check(FINE), "code") == ["code         nothing, as the spec names no hook"]
+    first["hook"] = "nobody_offers_this"
+    build(write_project(project, content))
+    (line,) = section(check(FINE), "code")
+    assert line.startswith("code         b, c: nothing, as the spec names no hook; not run: no installed")
 
 
 def test_strict_requires_all_checks(check: Check) -> None:

@@ -78,14 +78,17 @@ def _checks(spec: Spec, hooks: Mapping[str, HookProcess], jobs: int) -> dict[str
 
     def by_hooks(check: Callable[[KernelSpec, HookProcess, HookDescription], CheckReport]) -> CheckReport:
         """Check every kernel through the hook that the spec names for it."""
-        return joined([by_hook(kernel, check) for kernel in spec.kernels.values()])
+        reports = [by_hook(spec.kernels[name], hook, check) for name, hook in hooks.items()]
+        if without := [name for name in spec.kernels if name not in hooks]:
+            whose = f"{', '.join(without)}: " if hooks else ""
+            reports.append(CheckReport(f"{whose}nothing, as the spec names no hook"))
+        return joined(reports)
 
     def by_hook(
-        kernel: KernelSpec, check: Callable[[KernelSpec, HookProcess, HookDescription], CheckReport]
+        kernel: KernelSpec,
+        hook: HookProcess,
+        check: Callable[[KernelSpec, HookProcess, HookDescription], CheckReport],
     ) -> CheckReport:
-        hook = hooks.get(kernel.name)
-        if hook is None:
-            return CheckReport(f"{kernel.name}: nothing, as the spec names no hook")
         try:
             described = hook.description
             if isinstance(described, MissingHook):
