@@ -87,14 +87,18 @@ def test_the_heuristics_workflow_runs_if_its_inputs_change() -> None:
 
 
 def test_the_heuristics_workflow_installs_treegen_where_it_was_copied(tmp_path: Path) -> None:
-    (script,) = [step["run"] for step in steps(UNTRUSTED) if step.get("id") == "install"]
+    """From an address, as the package is on no index yet."""
+    (step,) = [step for step in steps(UNTRUSTED) if step.get("id") == "install"]
+    assert re.fullmatch(r"attn-kernels\[treegen\] @ git\+https://\S+@TAG", step["env"]["TREEGEN"])
     for folder, wanted in (
-        (tmp_path, "attn-kernels[treegen]"),
-        (REPOSITORY, "--editable .[kernels,treegen]"),
+        (tmp_path, f"<{step['env']['TREEGEN']}>"),
+        (REPOSITORY, "<--editable> <.[kernels,treegen]>"),
     ):
-        command = f"python() {{ echo $@; }}; {script}"
-        done = subprocess.run(["bash", "-e", "-c", command], cwd=folder, capture_output=True, text=True)
-        assert done.stdout == f"-m pip install {wanted}\n"
+        command = f"python() {{ printf ' <%s>' \"$@\"; }}; {step['run']}"
+        done = subprocess.run(
+            ["bash", "-e", "-c", command], cwd=folder, env=step["env"], capture_output=True, text=True
+        )
+        assert done.stdout == f" <-m> <pip> <install> {wanted}"
 
 
 def test_ci_loses_no_check_silently() -> None:
@@ -238,9 +242,12 @@ def test_pre_commit_hooks_are_commands_and_run_for_their_inputs(hook: dict[str, 
         "generated/scale/h100.py",
         "any_name/scale/in_kernel/h100.py",
         "t/scale/h100/times.csv",
+        "src/treegen.yaml",
+        "mykernels/heuristics/swiglu_bwd/cpu.py",
+        "mykernels/heuristics/swiglu_bwd/in_kernel/cpu.py",
     )
     assert all(re.search(hook["files"], path) for path in seen)
-    unseen = ("README.md", "treegen/cli.py", "tests/generated/x.py", "other/treegen.yaml", "treegen_yaml")
+    unseen = ("README.md", "treegen/cli.py", "tests/generated/x.py", "tests/treegen.yaml", "treegen_yaml")
     assert not any(re.search(hook["files"], path) for path in unseen)
 
 
