@@ -58,7 +58,8 @@ def add(commands: Commands) -> None:
         type=_names,
         default=(),
         metavar="A,B",
-        help="csv: columns; triton: the names of `key`; kernel-tuner: the names of the problem's sizes "
+        help="csv: columns; triton: the names of `key`, then X_dtype for each argument X with a data type; "
+        "kernel-tuner: the names of the problem's sizes "
         "(default: from the source)",
     )
     parser.add_argument(
@@ -83,7 +84,7 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     from treegen.importers import write_tables
     from treegen.importers.formats import READERS
-    from treegen.importers.measurements import ImportOptions
+    from treegen.importers.measurements import ImportOptions, plain_name
     from treegen.importers.tables import table_of
 
     for name, formats in _OPTIONS.items():
@@ -95,7 +96,10 @@ def run(options: argparse.Namespace) -> int:
         options.kernel, options.device, options.features, options.parameters, options.time, options.unit
     )
     found = READERS[options.format](options.source, given)
-    tables = [table_of(one, _credit(options)) for one in found if options.kernel in (None, one.kernel)]
+    wanted = [
+        one for one in found if options.kernel is None or plain_name(options.kernel) == plain_name(one.kernel)
+    ]
+    tables = [table_of(one, _credit(options)) for one in wanted]
     if not tables:
         raise InputError(options.source, f"holds no table of kernel {options.kernel}")
     for folder, table in write_tables(tables, options.to, replace=options.replace):

@@ -14,7 +14,7 @@ from typing import Any
 
 from treegen.core.errors import InputError, shown
 from treegen.core.table import Cells
-from treegen.importers.measurements import ImportOptions, Measurement, Measurements, Value
+from treegen.importers.measurements import ImportOptions, Measurement, Measurements, Value, plain_name
 from treegen.importers.sources import files_of, flattened, microseconds, read_json
 from treegen.importers.tables import merged
 
@@ -29,8 +29,17 @@ def read_triton(source: Path, options: ImportOptions) -> list[Measurements]:
     """The times of every *.autotune.json at or below `source`, such as Triton's cache. Raises InputError."""
     paths = files_of(source, f"*{_SUFFIX}", TOOL)
     if options.kernel is not None:
-        paths = [path for path in paths if path.name == options.kernel + _SUFFIX] or paths
+        exact = [path for path in paths if _kernel(path) == options.kernel]
+        paths = exact or [p for p in paths if plain_name(_kernel(p)) == plain_name(options.kernel)] or paths
+    names: dict[str, str] = {}
+    for path in paths:
+        if (other := names.setdefault(plain_name(_kernel(path)), _kernel(path))) != _kernel(path):
+            raise InputError(path, f"would share a table with the kernel {other}; select one with --kernel")
     return merged(_read_file(path, options) for path in paths)
+
+
+def _kernel(path: Path) -> str:
+    return path.name.removesuffix(_SUFFIX)
 
 
 def _read_file(path: Path, options: ImportOptions) -> Measurements:
@@ -43,16 +52,19 @@ def _read_file(path: Path, options: ImportOptions) -> Measurements:
     shape = _shape(path, key, options)
     rows = tuple(_measurement(path, shape, entry) for entry in timings)
     device = options.needed_device(path, TOOL)
-    kernel = path.name.removesuffix(_SUFFIX)
-    timing = "Triton's do_bench, median"
+    kernel, timing = plain_name(_kernel(path)), "Triton's do_bench, median"
     return Measurements(
         TOOL, path, kernel, device, Cells.MEASURED, rows, timing, _NOTES, {"tool": "Triton's autotuner"}
     )
 
 
 def _shape(path: Path, key: list[Any], options: ImportOptions) -> dict[str, Value]:
-    """The key's values in the order of the decorator's `key`, and behind them the arguments' data types."""
+    """The key's values in the order of the decorator's `key`, and behind them the arguments' data types.
+
+    A data type has no `torch.` before it, as `@tuned` looks for `bfloat16`.
+    """
     values = [int(value) if isinstance(value, bool) else value for value in key]
+    values = [value.removeprefix("torch.") if isinstance(value, str) else value for value in values]
     if not all(value is None or isinstance(value, int | float | str) for value in values):
         raise InputError(path, f"key {shown(key)} holds more than numbers and texts")
     names = list(options.features)

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from treegen_builders import REPOSITORY
 from tuned_files import ENTRY, GPU, NAMED
 
 from treegen.cli.main import main
 from treegen.core.table import Cells, Table, median_times
 from treegen.read.table_file import read_table
+from triton_tune.launch.words import word_of
 
 Refuse = Callable[..., str]
 
@@ -45,7 +47,7 @@ def test_all_times_of_a_cache_that_triton_wrote(written: Path, tmp_path: Path) -
     table = _import(written, tmp_path, *NAMED)
     assert (table.kernel, table.device_name, table.cells) == ("scale", GPU, Cells.MEASURED)
     assert table.feature_names == ("n", "causal", "argument_dtype_0")
-    assert dict(table.words) == {"argument_dtype_0": ("torch.float16", "torch.float32")}
+    assert dict(table.words) == {"argument_dtype_0": ("float16", "float32")}
     by_n = dict(zip(table.features[:, 0].tolist(), median_times(table).tolist(), strict=True))
     assert by_n == {1000: [4, 6, math.inf], 1 << 20: [90, 30, 50]}
     assert sorted(map(tuple, table.features.tolist())) == [(1000, 0, 1), (1 << 20, 1, 0)]
@@ -64,7 +66,7 @@ def test_the_words_for_the_spec_are_printed(
     _import(written, tmp_path, *NAMED)
     out = capsys.readouterr().out
     assert out.startswith(f"{tmp_path}/scale/nvidia_h100: 2 scenarios, 3 configs, measured times\n")
-    assert "      argument_dtype_0: ['torch.float16', 'torch.float32']\n" in out
+    assert "      argument_dtype_0: ['float16', 'float32']\n" in out
 
 
 def _write(folder: Path, key: Any, entries: str, name: str = "scale.autotune.json") -> Path:
@@ -72,6 +74,28 @@ def _write(folder: Path, key: Any, entries: str, name: str = "scale.autotune.jso
     path = folder / name
     path.write_text(f'{{"key": {json.dumps(key)}, "configs_timings": {entries}}}')
     return path
+
+
+def test_words_are_those_that_tuned_looks_for_under_the_names_that_it_reads(tmp_path: Path) -> None:
+    for n, x in enumerate((torch.bfloat16, torch.float32)):
+        _write(tmp_path / str(n), [8, str(x), str(torch.float16), str(x)], f"[{ENTRY}]")
+    table = _import(tmp_path, tmp_path / "to", "--device", GPU, "--features", "n,x_ptr_dtype")
+    assert dict(table.words) == dict.fromkeys(("x_ptr_dtype", "argument_dtype_1"), ("bfloat16", "float32"))
+    assert word_of(torch.bfloat16) == table.words["x_ptr_dtype"][0]
+
+
+def test_a_name_that_no_package_can_have_is_made_plain(tmp_path: Path, refusal: Refuse) -> None:
+    _write(tmp_path / "a", [8], f"[{ENTRY}]", "_Scale.autotune.json")
+    options = ("--device", GPU, "--features", "n")
+    for kernel in ([], ["--kernel", "_Scale"], ["--kernel", "scale"]):
+        assert _import(tmp_path, tmp_path / "to", *options, *kernel).kernel == "scale"
+    path = _write(tmp_path / "b", [9], f"[{ENTRY}]")
+    line = refusal(tmp_path, "import", "triton", tmp_path, "--to", tmp_path / "to", *options)
+    assert line == f"{path}: would share a table with the kernel _Scale; select one with --kernel"
+    table = _import(tmp_path, tmp_path / "to", *options, "--kernel", "_Scale")
+    assert table.features.tolist() == [[8]]
+    spec = tmp_path / "treegen.yaml"
+    assert main(["init", str(tmp_path / "to/scale/nvidia_h100"), "--spec", str(spec)]) == 0
 
 
 def test_the_same_key_in_two_files_is_two_repeats(tmp_path: Path) -> None:
