@@ -56,7 +56,7 @@ def read(folder: Path | str, *, running: bool = False) -> RecordedTable:
     scenarios = read_scenarios(folder / SCENARIOS, texts[SCENARIOS], header.features)
     rows = tuple(_read_times(folder / TIMES, texts[TIMES], header, scenarios))
     if not rows and not running:
-        raise TableError(folder / TIMES, "holds no row")
+        raise TableError(folder / TIMES, "holds no row; measure the table, or take it out of the spec")
     return RecordedTable(header, scenarios, rows)
 
 

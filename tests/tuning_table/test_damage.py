@@ -147,7 +147,7 @@ def test_no_folder(tmp_path: Path) -> None:
 
 def test_header_only(tmp_path: Path) -> None:
     message, path = _damage(tmp_path / "a", TIMES, lambda text: text.splitlines()[0] + "\n")
-    assert message == f"{path}: holds no row"
+    assert message == f"{path}: holds no row; measure the table, or take it out of the spec"
     message, path = _damage(tmp_path / "b", SCENARIOS, lambda text: text.splitlines()[0] + "\n")
     assert message == f"{path}: holds no scenario"
 
