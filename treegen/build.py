@@ -92,7 +92,7 @@ def compile_heuristic(problem: Problem, previous: Path | None, lock: Lock) -> De
 
 
 def fit_tree(problem: Problem) -> Tree:
-    """The tree that fits a problem within its kernel's budget, with guards on features that its table holds."""
+    """The tree that fits a problem within its kernel's budget, with guards on what its table measures."""
     tree = search_tree(problem, problem.kernel.budget)
     tree = prune_splits(choice_costs_of(problem), tree)
     tree = simplify(tree)

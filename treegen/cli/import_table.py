@@ -84,8 +84,9 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     from treegen.importers import write_tables
     from treegen.importers.formats import READERS
-    from treegen.importers.measurements import ImportOptions, plain_name
+    from treegen.importers.measurements import ImportOptions
     from treegen.importers.tables import table_of
+    from tuning_table.names import kernel_name
 
     for name, formats in _OPTIONS.items():
         if getattr(options, name) and options.format not in formats:
@@ -97,7 +98,9 @@ def run(options: argparse.Namespace) -> int:
     )
     found = READERS[options.format](options.source, given)
     wanted = [
-        one for one in found if options.kernel is None or plain_name(options.kernel) == plain_name(one.kernel)
+        one
+        for one in found
+        if options.kernel is None or kernel_name(options.kernel) == kernel_name(one.kernel)
     ]
     tables = [table_of(one, _credit(options)) for one in wanted]
     if not tables:

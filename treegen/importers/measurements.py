@@ -18,11 +18,6 @@ NO_TIME = 1.0
 """Stands for the time of a winner of which the source has none; no tree depends on it."""
 
 
-def plain_name(kernel: str) -> str:
-    """A kernel's name as a package can have it: it begins with a letter and has no capitals."""
-    return kernel.lstrip("_").lower()
-
-
 @dataclass(frozen=True)
 class Measurement:
     """The time of one config in one shape."""

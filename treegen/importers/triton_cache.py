@@ -14,9 +14,10 @@ from typing import Any
 
 from treegen.core.errors import InputError, shown
 from treegen.core.table import Cells
-from treegen.importers.measurements import ImportOptions, Measurement, Measurements, Value, plain_name
+from treegen.importers.measurements import ImportOptions, Measurement, Measurements, Value
 from treegen.importers.sources import files_of, flattened, microseconds, read_json
 from treegen.importers.tables import merged
+from tuning_table.names import kernel_name
 
 TOOL = "Triton's autotuner"
 _SUFFIX = ".autotune.json"
@@ -30,10 +31,10 @@ def read_triton(source: Path, options: ImportOptions) -> list[Measurements]:
     paths = files_of(source, f"*{_SUFFIX}", TOOL)
     if options.kernel is not None:
         exact = [path for path in paths if _kernel(path) == options.kernel]
-        paths = exact or [p for p in paths if plain_name(_kernel(p)) == plain_name(options.kernel)] or paths
+        paths = exact or [p for p in paths if kernel_name(_kernel(p)) == kernel_name(options.kernel)] or paths
     names: dict[str, str] = {}
     for path in paths:
-        if (other := names.setdefault(plain_name(_kernel(path)), _kernel(path))) != _kernel(path):
+        if (other := names.setdefault(kernel_name(_kernel(path)), _kernel(path))) != _kernel(path):
             raise InputError(path, f"would share a table with the kernel {other}; select one with --kernel")
     return merged(_read_file(path, options) for path in paths)
 
@@ -52,7 +53,7 @@ def _read_file(path: Path, options: ImportOptions) -> Measurements:
     shape = _shape(path, key, options)
     rows = tuple(_measurement(path, shape, entry) for entry in timings)
     device = options.needed_device(path, TOOL)
-    kernel, timing = plain_name(_kernel(path)), "Triton's do_bench, median"
+    kernel, timing = kernel_name(_kernel(path)), "Triton's do_bench, median"
     return Measurements(
         TOOL, path, kernel, device, Cells.MEASURED, rows, timing, _NOTES, {"tool": "Triton's autotuner"}
     )
