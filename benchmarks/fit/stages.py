@@ -14,7 +14,9 @@ from treegen.fit.growth import grow
 _SEARCH = "treegen.fit.search"
 
 WITHOUT: dict[str, dict[str, Callable[..., Any]]] = {
+    "interpolation": {f"{_SEARCH}.interpolate": lambda features, loss: (features[:0], loss[:0])},
     "local search": {f"{_SEARCH}.local_search": grow},
+    "search on measured scenarios": {f"{_SEARCH}._refined": lambda measured, tree: tree},
     "isolation of failures": {f"{_SEARCH}.isolate_failures": lambda training, tree: tree},
     "shortlist": {f"{_SEARCH}.shortlist": lambda loss, unit: np.arange(loss.shape[1])},
     "config pruning": {f"{_SEARCH}.prune_configs": lambda training, tree, price: tree},

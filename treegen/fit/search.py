@@ -15,9 +15,11 @@ from treegen.fit.config_pruning import prune_configs
 from treegen.fit.failure_isolation import isolate_failures
 from treegen.fit.growth import grow
 from treegen.fit.index_tree import IndexTree
+from treegen.fit.interpolation import interpolate
 from treegen.fit.local_search import local_search
 from treegen.fit.objective import FAILED, losses
 from treegen.fit.shortlist import shortlist
+from treegen.fit.significance import CostDrop, is_significant
 from treegen.fit.thresholds import CandidateSplit, candidate_splits, low_sides
 from treegen.fit.training_set import TrainingSet
 
@@ -25,6 +27,7 @@ Ints = npt.NDArray[np.int64]
 
 _MOST_ROWS = 8192  # scenarios that the search reads, evenly spaced in a table that is sorted by features
 _REPAIRS = 3  # further searches, which also read scenarios in which the tree before would fail
+_Z_REFINED = 3.0  # standard deviations that the search without interpolated rows must save
 _SMALLEST_LEAF = 200  # a leaf holds at least one in so many rows: fewer say little about the next scenario
 
 
@@ -38,7 +41,7 @@ def search_tree(problem: Problem, budget: Budget) -> Tree:
     rows = np.unique(np.linspace(0, len(loss) - 1, _MOST_ROWS).round().astype(np.int64))
     for _ in range(1 + _REPAIRS):
         configs = shortlist(loss[rows], UNIT)
-        searched = _search(_training_set(splits, features[rows], loss[np.ix_(rows, configs)], budget))
+        searched = _search(splits, features[rows], loss[np.ix_(rows, configs)], budget)
         table = _training_set(splits, features, loss[:, configs], budget)
         tree = prune_configs(table, searched, round(budget.config_price * UNIT * len(loss)))
         failing = np.flatnonzero(_fails(table, tree) | _fails(table, searched))
@@ -48,13 +51,26 @@ def search_tree(problem: Problem, budget: Budget) -> Tree:
     return _tree(problem, splits, [problem.configs[column] for column in configs], tree)
 
 
-def _search(training: TrainingSet) -> IndexTree:
-    """The best tree that was found."""
-    tree = local_search(training, training.best_config(training.all_rows))
-    if _fails(training, tree).any():  # a few scenarios may need a leaf for themselves, however small
-        tree = local_search(replace(training, min_rows=1), tree)
-        tree = isolate_failures(training, tree)
+def _search(splits: Sequence[CandidateSplit], features: Ints, loss: Ints, budget: Budget) -> IndexTree:
+    """The best tree that was found for some scenarios. features: [rows, split_on]; loss: [rows, configs]."""
+    measured = _training_set(splits, features, loss, budget)
+    more_features, more_loss = interpolate(features, loss)
+    dense = _training_set(splits, np.vstack([features, more_features]), np.vstack([loss, more_loss]), budget)
+    tree = local_search(dense, dense.best_config(dense.all_rows))
+    if len(more_loss):
+        tree = _refined(measured, tree)
+    if _fails(measured, tree).any():  # a few scenarios may need a leaf for themselves, however small
+        tree = local_search(replace(dense, min_rows=1), tree)
+        tree = isolate_failures(measured, tree)
     return tree
+
+
+def _refined(measured: TrainingSet, tree: IndexTree) -> IndexTree:
+    """A search on measured scenarios alone, if its tree saves more there than chance explains."""
+    refined = local_search(measured, tree)
+    saved = measured.row_losses(tree, measured.all_rows) - measured.row_losses(refined, measured.all_rows)
+    drop = CostDrop(saved.astype(np.int64), saved.astype(np.int64), measured.all_rows)
+    return refined if is_significant(drop, _Z_REFINED) else tree
 
 
 def greedy(problem: Problem, budget: Budget) -> Tree:
