@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import operator
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from treegen.core.errors import shown
@@ -152,6 +152,18 @@ def names(expression: Expression) -> frozenset[str]:
         case Call(_, arguments):
             return frozenset().union(*(names(argument) for argument in arguments))
     return frozenset()
+
+
+def with_parts(wanted: Iterable[str], derived: Mapping[str, Expression]) -> dict[str, None]:
+    """The wanted names and all that they are computed from, each before its own parts."""
+    found: dict[str, None] = {}
+    pending = [*wanted][::-1]
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found[name] = None
+            pending += sorted(names(derived[name])) if name in derived else []
+    return found
 
 
 def degree(expression: Expression, known: Mapping[str, int]) -> int:

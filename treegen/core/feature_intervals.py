@@ -24,27 +24,23 @@ def feature_intervals(region: Region, kernel: KernelSpec, known: Mapping[str, in
     not in `known`.
     """
     box = {name: interval(*region.get(name, (None, None))) for name in kernel.features}
-    behind: dict[str, dict[str, expr.Expression]] = {name: {} for name in box}  # definitions, in order
+    definitions: dict[str, expr.Expression] = {}
     for name, expression in kernel.derived.items():
         definition = expr.substitute(expression, known)
         bounds = interval(*region.get(name, (None, None)))
         if any(map(is_empty, box.values())):
             box[name] = bounds
         elif expr.names(definition) <= box.keys():
-            behind[name] = {part: d for n in sorted(expr.names(definition)) for part, d in behind[n].items()}
-            behind[name][name] = definition
+            definitions[name] = definition
+            parts = expr.with_parts([name], definitions)
             values = enclosure(definition, box)
-            if exact := _values(tuple(behind[name].items()), _raw_box(behind[name], kernel, box)):
+            if exact := _values(
+                tuple((n, d) for n, d in definitions.items() if n in parts),
+                tuple((n, box[n]) for n in kernel.features if n in parts),
+            ):
                 values = intersection(values, exact)
             box[name] = intersection(bounds, values)
     return box
-
-
-def _raw_box(
-    definitions: Mapping[str, expr.Expression], kernel: KernelSpec, box: Mapping[str, Interval]
-) -> tuple[tuple[str, Interval], ...]:
-    names = frozenset().union(*map(expr.names, definitions.values()))
-    return tuple((name, box[name]) for name in kernel.features if name in names)
 
 
 @lru_cache(maxsize=4096)  # leaves that differ in other features ask for the same

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from treegen.core.expr import Expression, Number
+from treegen.core.expr import Expression, Number, with_parts
 
 FALLBACK_DEVICE = "default"
 _ONE = Number(1)
@@ -120,6 +120,11 @@ class KernelSpec:
     hook: str | None = None  # the entry point through which `treegen check` calls the kernel's code
     in_kernel: tuple[str, ...] = ()  # the parameters that Triton kernels choose themselves
     measured_on: Mapping[str, str] = field(default_factory=dict)  # other GPUs' tables: their GPU, by device
+
+    def raw_parts(self, wanted: Iterable[str]) -> tuple[str, ...]:
+        """The raw features among the wanted names and their parts, in the spec's order."""
+        parts = with_parts(wanted, self.derived)
+        return tuple(name for name in self.features if name in parts)
 
     def non_defaults(self, config: Config) -> tuple[tuple[str, int], ...]:
         """The config's parameters without those at their default, in the spec's order."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from treegen.core import expr
 from treegen.core.spec import Config
-from treegen.core.tree import Leaf, Split, Tree
+from treegen.core.tree import Leaf, Split, Tree, split_features
 
 
 @dataclass(frozen=True)
@@ -105,22 +105,8 @@ def _needed(
 
     visit(split.feature)
     if dialect.compact:
-        low, high = (_uses(side, derived) for side in (split.low, split.high))
+        low, high = (expr.with_parts(split_features(side), derived) for side in (split.low, split.high))
         for name in low:
             if name in high:
                 visit(name)
     return list(order)
-
-
-def _uses(tree: Tree, derived: Mapping[str, expr.Expression]) -> dict[str, None]:
-    """The derived features on which a tree's splits depend, those of the low side first."""
-    found: dict[str, None] = {}
-    if isinstance(tree, Split):
-        pending = [tree.feature]
-        while pending:
-            name = pending.pop()
-            if name in derived and name not in found:
-                found[name] = None
-                pending += sorted(expr.names(derived[name]))
-        found |= _uses(tree.low, derived) | _uses(tree.high, derived)
-    return found

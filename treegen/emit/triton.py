@@ -85,7 +85,7 @@ def _function(
     kernel: KernelSpec, derived: Mapping[str, expr.Expression], tree: Tree, parameter: str
 ) -> _Function:
     projected = project(tree, parameter, _region(kernel))
-    needed = _all_needed(projected, derived)
+    needed = expr.with_parts(split_features(projected), derived)
     for name in needed:
         if name in derived and any(not _LEAST <= n <= _GREATEST for n in _numbers(derived[name])):
             raise Unprintable(f"{parameter} depends on {name}, which holds a number beyond 64 bits")
@@ -116,15 +116,6 @@ def _values(kernel: KernelSpec, derived: Mapping[str, expr.Expression]) -> dict[
         if expr.names(expression) <= box.keys():  # false if the device does not state a limit
             box[name] = enclosure(expression, box)
     return box
-
-
-def _all_needed(tree: Tree, derived: Mapping[str, expr.Expression]) -> set[str]:
-    """The features that the tree splits on, and those that these are computed from."""
-    needed = set(split_features(tree))
-    for name in reversed(list(derived)):
-        if name in needed:
-            needed |= expr.names(derived[name])
-    return needed
 
 
 def _numbers(expression: expr.Expression) -> Iterator[int]:

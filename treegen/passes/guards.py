@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.expr import names
+from treegen.core.expr import names, with_parts
 from treegen.core.feature_intervals import feature_intervals
 from treegen.core.interval import End, is_empty
 from treegen.core.problem import UNIT, UNTIMED, Problem, with_untimed_penalty
@@ -159,9 +159,8 @@ class _LeafGuards:
 
 def _constrained(kernel: KernelSpec) -> KernelSpec:
     """The kernel with only those derived features that constraints name, and what these are computed from."""
-    kept = {name for c in kernel.constraints for side in (c.left, c.right) for name in names(side)}
-    for name, expression in reversed(list(kernel.derived.items())):
-        kept |= names(expression) if name in kept else set()
+    named = (name for c in kernel.constraints for side in (c.left, c.right) for name in names(side))
+    kept = with_parts(named, kernel.derived)
     return replace(kernel, derived={name: e for name, e in kernel.derived.items() if name in kept})
 
 

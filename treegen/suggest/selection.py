@@ -186,12 +186,9 @@ def with_suggestions(problem: Problem, found: Sequence[Suggestion]) -> Problem:
 
 
 def _without(name: str, chosen: Sequence[str], texts: Mapping[str, str]) -> list[str]:
-    """The chosen features, in order of need, without one of them and all that are computed from it."""
-    gone = {name}
-    for other in chosen:
-        if expr.names(expr.parse(texts[other])) & gone:
-            gone.add(other)
-    return [other for other in chosen if other not in gone]
+    """The chosen features without one of them and all that are computed from it."""
+    derived = {other: expr.parse(texts[other]) for other in chosen}
+    return [other for other in chosen if name not in expr.with_parts([other], derived)]
 
 
 def _is_enough(gain: float, error: float) -> bool:

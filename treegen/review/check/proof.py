@@ -68,7 +68,7 @@ def _counterexample(
     region: Region, constraint: Constraint, kernel: KernelSpec, known: Mapping[str, int]
 ) -> dict[str, int] | None:
     """Search for a shape in the region that breaks the constraint. The search is deterministic."""
-    names = _raw_features({*region, *expr.names(constraint.left), *expr.names(constraint.right)}, kernel)
+    names = kernel.raw_parts([*region, *expr.names(constraint.left), *expr.names(constraint.right)])
     candidates = {name: _candidates(*region.get(name, (None, None))) for name in names}
 
     def breaks(point: Mapping[str, int]) -> bool:
@@ -100,14 +100,6 @@ def _simplest(
         for name, values in candidates.items():
             after[name] = next(value for value in values if breaks({**after, name: value}))
     return result
-
-
-def _raw_features(names: set[str], kernel: KernelSpec) -> list[str]:
-    """The raw features that these names depend on, in the spec's order."""
-    for name, expression in reversed(list(kernel.derived.items())):
-        if name in names:
-            names = names | expr.names(expression)
-    return [name for name in kernel.features if name in names]
 
 
 def _candidates(least: int | None, greatest: int | None) -> list[int]:

@@ -123,17 +123,6 @@ def independent(problem: Problem) -> tuple[str, ...]:
     return tuple(n for n in problem.names if n not in kernel.derived or not _parts(n, kernel, device) <= held)
 
 
-def raw_parts(name: str, kernel: KernelSpec) -> tuple[str, ...]:
-    """The raw features that a feature comes from, in the spec's order; a raw one comes from itself."""
-    parts: set[str] = set()
-    waiting = {name}
-    while waiting:
-        part = waiting.pop()
-        waiting |= expr.names(kernel.derived[part]) if part in kernel.derived else set()
-        parts.add(part)
-    return tuple(feature for feature in kernel.features if feature in parts)
-
-
 def _parts(name: str, kernel: KernelSpec, device: DeviceSpec) -> frozenset[str]:
     return expr.names(kernel.derived[name]) - set(device.limits)
 
@@ -146,7 +135,7 @@ def _check_name(name: str, value: int, problem: Problem) -> None:
         known = [*kernel.features, *(n for n in allowed if n in kernel.derived)]
         raise InputError(shown(name), f"unknown feature; known: {', '.join(known)}")
     formula = expr.to_text(kernel.derived[name])
-    parts = ", ".join(raw_parts(name, kernel))
+    parts = ", ".join(kernel.raw_parts([name]))
     raise InputError(f"{name}={value}", f"follows from {formula}; give {parts or 'other features'} instead")
 
 

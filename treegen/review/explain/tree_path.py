@@ -12,7 +12,6 @@ from treegen.core.problem import Problem
 from treegen.core.spec import Config
 from treegen.core.tree import Region, Split, Tree, halves
 from treegen.passes.guards import ending, outside_of
-from treegen.review.explain.completed_shape import raw_parts
 
 TRUSTED = "only as measured"
 
@@ -53,7 +52,7 @@ def trace(tree: Tree, values: Mapping[str, int], problem: Problem) -> TreePath:
     rows = np.arange(len(problem.cost))
     while isinstance(tree, Split):
         if tree.feature not in values:
-            raw = ", ".join(raw_parts(tree.feature, problem.kernel)) or tree.feature
+            raw = ", ".join(problem.kernel.raw_parts([tree.feature])) or tree.feature
             what = f"the committed tree splits on {tree.feature}, which the table of {problem.device.key}"
             raise InputError(tree.feature, f"{what} does not hold; give {raw}")
         value = values[tree.feature]
