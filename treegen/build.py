@@ -12,7 +12,7 @@ from treegen.core.problem import Problem
 from treegen.core.spec import Spec
 from treegen.core.tree import Tree
 from treegen.crossval.evaluate import cross_validate, evaluate
-from treegen.emit.package import emit_modules, emit_package
+from treegen.emit.package import emit_package
 from treegen.fit.choice_costs import choice_costs_of
 from treegen.fit.search import search_tree
 from treegen.fit.split_pruning import prune_splits
@@ -48,9 +48,8 @@ def build(
             _refuse_jump(problem, lock)
     trees = None if fresh else previous
     heuristics = tuple(compile_heuristic(problem, trees, lock) for problem in problems)
-    modules = emit_modules(heuristics)
-    files = emit_package(spec, heuristics, modules)
-    return Build(heuristics, {**files, LOCK: lock_text(spec, heuristics, modules, lock)})
+    files = emit_package(spec, ((heuristic.problem, heuristic.tree) for heuristic in heuristics))
+    return Build(heuristics, {**files, LOCK: lock_text(spec, heuristics, files, lock)})
 
 
 def _refuse_jump(problem: Problem, lock: Lock) -> None:

@@ -123,9 +123,9 @@ def interim_lock(text: str, previous: Lock) -> str:
 
 
 def lock_text(
-    spec: Spec, heuristics: Sequence[DeviceHeuristic], modules: Mapping[tuple[str, str], str], previous: Lock
+    spec: Spec, heuristics: Sequence[DeviceHeuristic], files: Mapping[str, str], previous: Lock
 ) -> str:
-    """The lock of a build. modules: texts by kernel and device.
+    """The lock of a build. files: its other texts, by their path.
 
     previous: the previous lock, which alone knows the origin of a tree that is kept for an unchanged table.
     Its entry stays, so a second build in a row changes nothing.
@@ -135,7 +135,7 @@ def lock_text(
     for heuristic in heuristics:
         kernel, device = heuristic.problem.kernel.name, heuristic.problem.device.key
         entry = _entry(heuristic, root, previous.entry(kernel, device))
-        entry["module"] = digest(modules[kernel, device])
+        entry["module"] = digest(files[f"{kernel}/{device}.py"])
         content["heuristics"].setdefault(kernel, {})[device] = entry
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
