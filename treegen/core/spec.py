@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from treegen.core.expr import Expression, Number, with_parts
 
@@ -149,3 +150,26 @@ class Spec:
     output: Path  # the folder of the generated packages
     devices: Mapping[str, DeviceSpec]
     kernels: Mapping[str, KernelSpec]
+
+
+class Serving(NamedTuple):
+    """The keys of the devices whose modules serve GPUs: by name, else by architecture, else by vendor."""
+
+    by_name: list[tuple[str, str]]  # the longest name first, which wins
+    by_arch: dict[str, str]
+    by_vendor: dict[str, str]
+
+
+def serving(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> Serving:
+    """The devices with a table of the kernel. Of an architecture, the first device serves its other GPUs."""
+    served = Serving([], {}, {})
+    for device in devices.values():
+        if device.key not in kernel.tables:
+            continue
+        served.by_name.extend((name, device.key) for name in device.names)
+        if device.arch is not None:
+            served.by_arch.setdefault(device.arch, device.key)
+        elif not device.names:
+            served.by_vendor.setdefault(device.vendor, device.key)
+    served.by_name.sort(key=lambda pair: -len(pair[0]))
+    return served

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from treegen.core import expr
-from treegen.core.spec import FALLBACK_DEVICE, Config, DeviceSpec, KernelSpec
+from treegen.core.spec import FALLBACK_DEVICE, Config, DeviceSpec, KernelSpec, serving
 from treegen.core.tree import Tree, leaves
 from treegen.emit.environment import environment
 from treegen.emit.statements import Dialect, statements
@@ -34,19 +34,7 @@ def device_module(
 
 
 def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dict[str, str]:
-    """The files of a kernel's package that all devices share, by file name.
-
-    GPUs of an architecture that no device names get the first device of that architecture with a table.
-    """
-    served = [device for device in devices.values() if device.key in kernel.tables]
-    by_name = [(name, device.key) for device in served for name in device.names]
-    by_arch: dict[str, str] = {}
-    by_vendor: dict[str, str] = {}
-    for device in served:
-        if device.arch is not None:
-            by_arch.setdefault(device.arch, device.key)
-        elif not device.names:
-            by_vendor.setdefault(device.vendor, device.key)
+    """The files of a kernel's package that all devices share, by file name."""
     templates = environment()
     return {
         "config.py": templates.get_template("config.py.j2").render(kernel=kernel),
@@ -54,10 +42,8 @@ def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dic
             kernel=kernel,
             words={name: kernel.values[name] for name in kernel.features if name in kernel.values},
             modules=sorted([*kernel.tables, FALLBACK_DEVICE]),
-            by_name=sorted(by_name, key=lambda pair: -len(pair[0])),  # the longest name wins
-            by_arch=by_arch,
-            by_vendor=by_vendor,
             default=FALLBACK_DEVICE,
+            **serving(kernel, devices)._asdict(),
         ),
     }
 

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from treegen.core.errors import InputError, shown
-from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, Spec, is_model
+from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, Spec, is_model, serving
 from treegen.core.table import Table
 from treegen.core.tree import size
 from treegen.read.table_file import read_table
@@ -115,24 +115,12 @@ def serving_module(
 
 def _serving_devices(spec: Spec, kernel: str, device: DeviceSpec) -> list[str]:
     """Keys of the devices whose module may serve a GPU, the closest first."""
-    tables = spec.kernels[kernel].tables if kernel in spec.kernels else {}
-    known = [candidate for candidate in spec.devices.values() if candidate.key in tables]
-    names = sorted(
-        ((name, candidate.key) for candidate in known for name in candidate.names),
-        key=lambda pair: -len(pair[0]),
-    )
-    by_model = [
-        key for name, key in names if any(is_model(device_name, name) for device_name in device.names)
-    ]
-    by_architecture = [
-        candidate.key for candidate in known if candidate.arch is not None and candidate.arch == device.arch
-    ]
-    by_vendor = [
-        candidate.key
-        for candidate in known
-        if not candidate.names and candidate.arch is None and candidate.vendor == device.vendor
-    ]
-    return [*by_model, *by_architecture[:1], *by_vendor[:1], FALLBACK_DEVICE]
+    if kernel not in spec.kernels:
+        return [FALLBACK_DEVICE]
+    by_name, by_arch, by_vendor = serving(spec.kernels[kernel], spec.devices)
+    by_model = [key for name, key in by_name if any(is_model(given, name) for given in device.names)]
+    others = (by_arch.get(device.arch or ""), by_vendor.get(device.vendor), FALLBACK_DEVICE)
+    return [*by_model, *filter(None, others)]
 
 
 def _other_files(old: Snapshot, new: Snapshot) -> dict[str, str]:
