@@ -17,17 +17,11 @@ def add(commands: Commands) -> None:
         "--most", type=int, default=8, metavar="N", help="the most features a kernel gets (default: 8)"
     )
     parser.add_argument("--raw", action="store_true", help="ignore the derived features of the spec")
-    parser.add_argument(
-        "--write", action="store_true", help="add the features to the spec, to keep or delete"
-    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    from treegen.core.errors import InputError
     from treegen.suggest.command import run as search
 
-    if options.raw and options.write:
-        raise InputError("--raw", "cannot go with --write: the spec would keep its own derived features, too")
-    search(options.spec, options.kernel, options.device, options.most, raw=options.raw, write=options.write)
+    search(options.spec, options.kernel, options.device, options.most, raw=options.raw)
     return FINE

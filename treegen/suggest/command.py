@@ -1,8 +1,8 @@
-"""treegen suggest: search derived features, print them, and write them into the spec on demand."""
+"""treegen suggest: search derived features, and print them for the spec."""
 
 from __future__ import annotations
 
-import tempfile
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from treegen.core.errors import InputError, one_line, shown
-from treegen.core.files import read_text
 from treegen.core.problem import Problem
 from treegen.core.spec import Spec
 from treegen.fit.significance import copies
@@ -18,29 +17,24 @@ from treegen.read.build_problem import spec_problem
 from treegen.read.spec_file import find_spec, read_spec
 from treegen.read.table_file import read_table
 from treegen.suggest.selection import Suggestions, suggest
-from treegen.suggest.spec_text import UnknownLayout, feature_lines, with_features
-from treegen.write.files import write_files
 
 _FEWEST = 10  # scenarios with different features of a table
 _NOTE = (
     "wins: what trees lose without the feature, held out, +- two standard errors; one is enough. "
+    "Lines to keep go into the spec, and their names into `split_on` if the kernel has it. "
     "greedy: trees of greedy growth, held out; the figures flatter, as features were selected by them. "
     "`treegen build` prints the held-out figure of the whole fit."
 )
 
 
-def run(
-    spec_path: Path | None, kernel: str | None, device: str | None, most: int, *, raw: bool, write: bool
-) -> None:
-    """Print suggestions for each selected kernel; with `write`, add them to the spec. Raises InputError.
+def run(spec_path: Path | None, kernel: str | None, device: str | None, most: int, *, raw: bool) -> None:
+    """Print suggestions for each selected kernel. Raises InputError.
 
     raw: ignore the derived features of the spec.
     """
     if not 1 <= most <= 32:
         raise InputError(f"--most {most}", "must be from 1 to 32")
-    path = find_spec(spec_path)
-    text = read_text(path)
-    for name, problems in _selected(read_spec(path), kernel, device):
+    for name, problems in _selected(read_spec(find_spec(spec_path)), kernel, device):
         if not problems:
             print(f"{name}: no table of at least {_FEWEST} different scenarios", flush=True)
             continue
@@ -48,16 +42,8 @@ def run(
             problems = [without_derived(problem) for problem in problems]
         devices = ", ".join(problem.device.key for problem in problems)
         print(one_line(f"{name} on {devices}"), flush=True)
-        found = suggest(problems, most)
-        for line in _lines(found):
+        for line in _lines(suggest(problems, most)):
             print(one_line(line), flush=True)
-        if write and found.found:
-            try:
-                text = with_features(text, name, found.found)
-            except UnknownLayout as error:
-                raise InputError(path, f"{error}; add the lines above yourself") from None
-            _replace(path, text)
-            print(one_line(f"{path}: {len(found.found)} features added; keep or delete them"))
     print(_NOTE)
 
 
@@ -98,14 +84,6 @@ def _lines(found: Suggestions) -> Iterator[str]:
         return
     count = len(found.features)
     yield f"  greedy {found.before:.4f} on {count} features, {found.after:.4f} with {len(found.found)} more:"
-    yield "  derived:"
-    yield from (f"    {line}" for line in feature_lines(found.found))
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write the spec if it still reads; otherwise it stays as it was. Raises InputError."""
-    with tempfile.TemporaryDirectory(prefix="treegen-") as folder:
-        trial = Path(folder, path.name)
-        trial.write_text(text)
-        read_spec(trial)
-    write_files(path.resolve().parent, {path.resolve().name: text})
+    yield "    derived:"
+    for one in found.found:
+        yield f"      {one.name}: {one.text}  # wins {math.expm1(one.wins):.2%} +- {2 * one.error:.2%}"
