@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from treegen_strategies import examples
 
-from treegen.review.report.log_axis import label, octaves, positions, ticks, value_at
+from treegen.review.report.log_axis import label, positions, ticks, value_at
 
 
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=2))
@@ -25,12 +25,6 @@ def test_whole_places_are_zero_and_powers_of_two(place: int) -> None:
     value = value_at(place)
     assert positions(np.array([value]))[0] == place
     assert abs(value) == (2 ** (abs(place) - 1) if place else 0)
-
-
-@given(st.integers(1, 2**40))
-@examples(50)
-def test_an_octave_holds_the_values_of_its_power_of_two(value: int) -> None:
-    assert octaves(np.array([value]))[0] == value.bit_length()
 
 
 @given(st.floats(-20, 20), st.floats(0, 40), st.integers(2, 9))

@@ -14,7 +14,7 @@ from treegen.core.problem import UNIT, UNTIMED
 from treegen.core.spec import Config
 from treegen.review.report import colours
 from treegen.review.report.colours import ConfigStyle
-from treegen.review.report.log_axis import label, octaves, positions, ticks, value_at
+from treegen.review.report.log_axis import label, positions, ticks, value_at
 from treegen.review.report.planes import FeaturePlane
 from treegen.review.report.study import ModuleStudy, ScoredChoices
 
@@ -29,6 +29,7 @@ LISTED = ("slow", "untimed", "missed")  # kinds of points that say which scenari
 _TICKS = (1, 1.1, 1.25, 1.5, 2, 2.5, 3, 4)
 _SIZES = ((SLOW, 14.0), (1.5, 50.0), (math.inf, 110.0))  # up to this slowdown, this area
 _MOST_POINTS = 250  # of a curve
+_MARGIN = 0.4  # of a map, in doublings
 
 
 @dataclass(frozen=True)
@@ -141,30 +142,15 @@ def draw_map(
     x, y = (positions(study.problem.column(name)) for name in (plane.x, plane.y))
     for group in point_groups(study, plane, styles):
         axes.scatter(x[group.rows], y[group.rows], gid=group.name, **group.style)
-    _frame(axes, study, plane, 0.4)
+    _frame(axes, study, plane)
 
 
-def draw_counts(axes: Axes, study: ModuleStudy, plane: FeaturePlane) -> None:
-    """Draw how many scenarios lie in each cell of one octave by one octave; empty cells stay empty."""
-    x, y = (octaves(study.problem.column(name)[plane.rows]) for name in (plane.x, plane.y))
-    cells, counts = np.unique(np.stack([x, y], axis=1), axis=0, return_counts=True)
-    for (left, bottom), count in zip(cells.tolist(), counts.tolist(), strict=True):
-        strength = 0.12 + 0.6 * math.log1p(count) / math.log1p(int(counts.max()))
-        box = (left + 0.03, left + 0.97, left + 0.97, left + 0.03)
-        side = (bottom + 0.03, bottom + 0.03, bottom + 0.97, bottom + 0.97)
-        axes.fill(box, side, color=colours.COUNT, alpha=strength, linewidth=0)
-        centred: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9, "color": colours.INK}
-        axes.text(left + 0.5, bottom + 0.46, str(count), **centred)
-    _frame(axes, study, plane, 0)
-    axes.set(xlim=(x.min(), x.max() + 1), ylim=(y.min(), y.max() + 1))
-
-
-def _frame(axes: Axes, study: ModuleStudy, plane: FeaturePlane, margin: float) -> None:
+def _frame(axes: Axes, study: ModuleStudy, plane: FeaturePlane) -> None:
     words = study.problem.kernel.words
     for axis, name in ((axes.xaxis, plane.x), (axes.yaxis, plane.y)):
         at = positions(study.problem.column(name)[plane.rows])
-        low, high = float(at.min()) - margin, float(at.max()) + margin
-        marks = ticks(low, high if margin else math.floor(high) + 1)
+        low, high = float(at.min()) - _MARGIN, float(at.max()) + _MARGIN
+        marks = ticks(low, high)
         axis.set_ticks(marks, [label(value_at(mark)) for mark in marks])
         axis.set_label_text(words.get(name, name))
         (axes.set_xlim if axis is axes.xaxis else axes.set_ylim)(low, high)

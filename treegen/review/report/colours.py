@@ -10,7 +10,7 @@ from types import MappingProxyType
 from treegen.core.spec import Config, KernelSpec
 
 INK, MUTED, GRID, PAPER = "#1d2329", "#5e6873", "#dfe3e8", "#fffffe"
-OURS, UNSEEN, SINGLE, FIXED, COUNT = "#3d8fe8", "#0b2a52", "#b56a00", "#8a8f98", "#0a63c3"
+OURS, UNSEEN, SINGLE, FIXED = "#3d8fe8", "#0b2a52", "#b56a00", "#8a8f98"
 
 VARIABLES = MappingProxyType(
     {
@@ -23,7 +23,6 @@ VARIABLES = MappingProxyType(
         "--unseen": (UNSEEN, "#e3f0ff"),
         "--single": (SINGLE, "#e8a33d"),
         "--fixed": (FIXED, "#7d848e"),
-        "--count": (COUNT, "#6cb2fe"),
     }
 )
 """CSS variable -> its colour on a light and on a dark page. Pictures are recoloured by the light ones."""

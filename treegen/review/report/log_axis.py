@@ -22,11 +22,6 @@ def value_at(position: int) -> int:
     return size if position >= 0 else -size
 
 
-def octaves(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The whole position at or below each value: octave k + 1 holds 2^k to 2^(k + 1) - 1."""
-    return np.floor(positions(values)).astype(np.int64)
-
-
 def ticks(low: float, high: float, most: int = 7) -> list[int]:
     """At most `most` whole positions from low to high, equally far apart."""
     first, last = math.ceil(low), math.floor(high)

@@ -17,7 +17,6 @@ from treegen.review.report.charts import (
     LISTED,
     SLOW,
     curves,
-    draw_counts,
     draw_curves,
     draw_map,
     point_groups,
@@ -77,15 +76,6 @@ class WorstChoice:
 
 
 @dataclass(frozen=True)
-class PlanePictures:
-    """Two pictures over the same features: the launched configs, and the number of scenarios."""
-
-    title: str
-    picture: Markup
-    counts: Markup
-
-
-@dataclass(frozen=True)
 class PageSection:
     """Everything that the template shows of one kernel on one device."""
 
@@ -96,7 +86,7 @@ class PageSection:
     launched: tuple[LeafRow, ...]
     comparisons: tuple[ComparisonRow, ...]
     curves: Markup | None
-    maps: tuple[PlanePictures, ...]
+    maps: Mapping[str, Markup]  # by what they show
     worst: tuple[WorstChoice, ...]
     untimed: tuple[str, ...]
 
@@ -118,10 +108,10 @@ def section(study: ModuleStudy, styles: Styles, place: int) -> PageSection:
         launched=_launched(study, styles),
         comparisons=_comparisons(study),
         curves=curve_picture,
-        maps=tuple(
-            _pictures(study, plane, styles, f"s{place}p{number}", variables)
+        maps={
+            plane.title: _map(study, plane, styles, f"s{place}p{number}map", variables)
             for number, plane in enumerate(study.planes)
-        ),
+        },
         worst=_worst(study, styles),
         untimed=tuple(problem.scenarios[row] for row in np.flatnonzero(untimed)),
     )
@@ -191,19 +181,15 @@ def _comparisons(study: ModuleStudy) -> tuple[ComparisonRow, ...]:
     return tuple(rows)
 
 
-def _pictures(
+def _map(
     study: ModuleStudy, plane: FeaturePlane, styles: Styles, name: str, variables: Mapping[str, str]
-) -> PlanePictures:
+) -> Markup:
     titles = {
         group.name: [_point_title(study, row) for row in group.rows]
         for group in point_groups(study, plane, styles)
         if group.kind in LISTED
     }
-    return PlanePictures(
-        plane.title,
-        picture(lambda axes: draw_map(axes, study, plane, styles), f"{name}map", variables, titles),
-        picture(lambda axes: draw_counts(axes, study, plane), f"{name}count", variables),
-    )
+    return picture(lambda axes: draw_map(axes, study, plane, styles), name, variables, titles)
 
 
 def _point_title(study: ModuleStudy, row: int) -> str:
