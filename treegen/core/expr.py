@@ -251,7 +251,7 @@ def is_nondecreasing(expression: Expression) -> bool:
 
 def to_text(expression: Expression) -> str:
     """The expression in this language, with no more parentheses than it needs."""
-    return _printed(expression, 0, _call_text)
+    return printed(expression, lambda call, outer, text: None)
 
 
 def to_python(expression: Expression) -> str:
@@ -259,45 +259,45 @@ def to_python(expression: Expression) -> str:
 
     The max or min of two names or literals is a conditional: a call takes as long as a whole small tree.
     """
-    return _printed(expression, 0, _python_text)
+
+    def own_form(call: Call, outer: int, text: Printer) -> str | None:
+        match call:
+            case Call("max" | "min", (Number() | Name() as first, Number() | Name() as second)):
+                one, other, sign = text(first, 0), text(second, 0), ">" if call.function == "max" else "<"
+                return f"({other} if {other} {sign} {one} else {one})"
+            case Call("next_power_of_2", (only,)):
+                return f"(1 << max(0, {text(only, 1)} - 1).bit_length())"
+        return None
+
+    return printed(expression, own_form)
 
 
-_Printer = Callable[[Expression, int], str]
-_CallPrinter = Callable[[str, tuple[Expression, ...], _Printer], str]
+Printer = Callable[[Expression, int], str]
+"""Prints a part of an expression, given the precedence of what surrounds it; 0 where nothing does."""
 
 
-def _printed(expression: Expression, outer: int, print_call: _CallPrinter) -> str:
-    """outer: the precedence of what surrounds the text; 0 where nothing does."""
+def printed(
+    expression: Expression, own_form: Callable[[Call, int, Printer], str | None], outer: int = 0
+) -> str:
+    """The expression with calls as `own_form` prints them, which gives None for all usual ones."""
 
     def text(inner: Expression, outer: int) -> str:
-        return _printed(inner, outer, print_call)
+        return printed(inner, own_form, outer)
 
     match expression:
         case Number(value):
             return f"({value})" if value < 0 and outer else number(value)
         case Name(name):
             return name
-        case Call(function, (left, right)) if function in PRECEDENCE:
-            precedence = PRECEDENCE[function]
+        case Call(function, arguments):
+            if (own := own_form(expression, outer, text)) is not None:
+                return own
+            if function not in PRECEDENCE:
+                return f"{function}({', '.join(text(argument, 0) for argument in arguments)})"
+            precedence, (left, right) = PRECEDENCE[function], arguments
             infix = f"{text(left, precedence)} {function} {text(right, precedence + 1)}"
             return f"({infix})" if precedence < outer else infix
-        case Call(function, arguments):
-            return print_call(function, arguments, text)
     raise AssertionError(expression)
-
-
-def _call_text(function: str, arguments: tuple[Expression, ...], text: _Printer) -> str:
-    return f"{function}({', '.join(text(argument, 0) for argument in arguments)})"
-
-
-def _python_text(function: str, arguments: tuple[Expression, ...], text: _Printer) -> str:
-    match function, arguments:
-        case "max" | "min", (Number() | Name() as first, Number() | Name() as second):
-            one, other = text(first, 0), text(second, 0)
-            return f"({other} if {other} {'>' if function == 'max' else '<'} {one} else {one})"
-        case "next_power_of_2", (only,):
-            return f"(1 << max(0, {text(only, 1)} - 1).bit_length())"
-    return _call_text(function, arguments, text)
 
 
 def number(value: int) -> str:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from treegen.core import expr
+from treegen.core.feature_intervals import feature_intervals
 from treegen.core.interval import Interval, enclosure
 from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec
 from treegen.core.tree import Region, Tree, split_features
@@ -89,15 +90,13 @@ def _function(
     for name in needed:
         if name in derived and any(not _LEAST <= n <= _GREATEST for n in _numbers(derived[name])):
             raise Unprintable(f"{parameter} depends on {name}, which holds a number beyond 64 bits")
-    box = _values(kernel, derived)
+    # Raw features are 0 or more. Where the device states no limit, a derived feature has no range.
+    box = feature_intervals(dict.fromkeys(kernel.features, (0, None)), replace(kernel, derived=derived), {})
 
     def leaf(config: Config) -> str:
         return f"{parameter} = {dict(config.parameters)[parameter]}"
 
-    def printed(expression: expr.Expression) -> str:
-        return _text(expression, box)
-
-    lines = statements(projected, derived, Dialect(leaf, printed, returns=False))
+    lines = statements(projected, derived, Dialect(leaf, lambda part: _text(part, box), returns=False))
     if max(line.indent for line in lines) > _MOST_INDENTS:
         raise Unprintable(f"the tree of {parameter} nests splits more than {_MOST_INDENTS} deep")
     return _Function(parameter, tuple(name for name in kernel.features if name in needed), tuple(lines))
@@ -109,15 +108,6 @@ def _region(kernel: KernelSpec) -> Region:
     return {**raw, **dict.fromkeys(kernel.derived, (_LEAST, _GREATEST))}
 
 
-def _values(kernel: KernelSpec, derived: Mapping[str, expr.Expression]) -> dict[str, Interval]:
-    """The range of every feature and derived feature, for raw features from 0 on without an upper bound."""
-    box: dict[str, Interval] = dict.fromkeys(kernel.features, (0, float("inf")))
-    for name, expression in derived.items():
-        if expr.names(expression) <= box.keys():  # false if the device does not state a limit
-            box[name] = enclosure(expression, box)
-    return box
-
-
 def _numbers(expression: expr.Expression) -> Iterator[int]:
     match expression:
         case expr.Number(value):
@@ -127,30 +117,23 @@ def _numbers(expression: expr.Expression) -> Iterator[int]:
                 yield from _numbers(argument)
 
 
-def _text(expression: expr.Expression, box: Mapping[str, Interval], outer: int = 0) -> str:
-    """Triton source of an expression of int64 names, without needless parentheses.
+def _text(expression: expr.Expression, box: Mapping[str, Interval]) -> str:
+    """Triton source of an expression of int64 names. box: the range of each name."""
 
-    box: the range of each name. outer: how closely the operator around the expression binds.
-    """
-    match expression:
-        case expr.Number(value):
-            return f"({value})" if value < 0 and outer else expr.number(value)
-        case expr.Name(name):
-            return name
-        case expr.Call("//", (dividend, divisor)) if enclosure(dividend, box)[0] < 0:
-            return f"_floor_division({_text(dividend, box)}, {_text(divisor, box)})"
-        case expr.Call("%", (dividend, divisor)) if enclosure(dividend, box)[0] < 0:
-            whole = expr.Call("*", (expr.Call("//", (dividend, divisor)), divisor))
-            return _text(expr.Call("-", (dividend, whole)), box, outer)
-        case expr.Call(function, (left, right)) if function in expr.PRECEDENCE:
-            precedence = expr.PRECEDENCE[function]
-            text = f"{_text(left, box, precedence)} {function} {_text(right, box, precedence + 1)}"
-            return f"({text})" if precedence < outer else text
-        case expr.Call("next_power_of_2", (argument,)):
-            return f"_next_power_of_2({_text(argument, box)})"
-        case expr.Call("min" | "max" as function, arguments):
-            # Numbers last: Triton would compute with two of them in 32 bits.
-            ordered = sorted(arguments, key=lambda argument: isinstance(argument, expr.Number))
-            texts = [_text(argument, box) for argument in ordered]
-            return functools.reduce(lambda one, other: f"tl.{function}imum({one}, {other})", texts)
-    raise AssertionError(expression)
+    def own_form(call: expr.Call, outer: int, text: expr.Printer) -> str | None:
+        match call:
+            case expr.Call("//", (dividend, divisor)) if enclosure(dividend, box)[0] < 0:
+                return f"_floor_division({text(dividend, 0)}, {text(divisor, 0)})"
+            case expr.Call("%", (dividend, divisor)) if enclosure(dividend, box)[0] < 0:
+                whole = expr.Call("*", (expr.Call("//", (dividend, divisor)), divisor))
+                return text(expr.Call("-", (dividend, whole)), outer)
+            case expr.Call("next_power_of_2", (argument,)):
+                return f"_next_power_of_2({text(argument, 0)})"
+            case expr.Call("min" | "max" as function, arguments):
+                # Numbers last: Triton would compute with two of them in 32 bits.
+                ordered = sorted(arguments, key=lambda argument: isinstance(argument, expr.Number))
+                texts = [text(argument, 0) for argument in ordered]
+                return functools.reduce(lambda one, other: f"tl.{function}imum({one}, {other})", texts)
+        return None
+
+    return expr.printed(expression, own_form)
