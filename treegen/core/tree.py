@@ -38,6 +38,11 @@ Region = Mapping[str, tuple[int | None, int | None]]
 """Bounds (least, greatest) by feature; None is unbounded, and so is a feature that is not there."""
 
 
+def within(value: int, least: int | None, greatest: int | None) -> bool:
+    """Return whether a value lies between bounds, where None is unbounded."""
+    return (least is None or least <= value) and (greatest is None or value <= greatest)
+
+
 def choose(tree: Tree, values: Mapping[str, int]) -> Config:
     """The config of the leaf that the feature values lead to."""
     while isinstance(tree, Split):

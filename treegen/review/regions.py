@@ -8,7 +8,7 @@ from itertools import combinations
 
 from treegen.core.interval import Interval, intersection, interval, is_empty
 from treegen.core.spec import Config
-from treegen.core.tree import Region, Tree, leaves
+from treegen.core.tree import Region, Tree, leaves, within
 
 _Bounds = tuple[int | None, int | None]
 _UNBOUNDED: _Bounds = (None, None)
@@ -40,10 +40,7 @@ def tree_differences(old: Tree, new: Tree) -> tuple[TreeDifference, ...]:
 
 def holds(region: Region, values: Mapping[str, int]) -> bool:
     """Return whether a region holds a shape."""
-    return all(
-        (least is None or least <= values[name]) and (greatest is None or values[name] <= greatest)
-        for name, (least, greatest) in region.items()
-    )
+    return all(within(values[name], *bounds) for name, bounds in region.items())
 
 
 def hull(trees: Iterable[Tree], without: Config) -> Region:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from treegen.core.problem import Problem
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
-from treegen.core.tree import Region
+from treegen.core.tree import Region, within
 
 EVERYTHING = "all shapes"
 
@@ -35,7 +35,7 @@ def bounds_words(feature: str, least: int | None, greatest: int | None, kernel: 
     words = [
         word
         for value, word in sorted(kernel.values.get(feature, {}).items())
-        if (least is None or least <= value) and (greatest is None or value <= greatest)
+        if within(value, least, greatest)
     ]
     return " or ".join(words) if words and (least, greatest) != (None, None) else range_words(least, greatest)
 

@@ -15,7 +15,7 @@ from treegen.core.feature_intervals import feature_intervals
 from treegen.core.interval import Interval, enclosure, is_empty
 from treegen.core.problem import holds
 from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec
-from treegen.core.tree import Region
+from treegen.core.tree import Region, within
 from treegen.review import regions
 
 _TRIES = 4000
@@ -106,4 +106,4 @@ def _candidates(least: int | None, greatest: int | None) -> list[int]:
     """Values within bounds, the simplest first: usual sizes, the bounds and their neighbours, 0 and -1."""
     ends = [end + step for end in (least, greatest) if end is not None for step in (0, 1, -1)]
     values = dict.fromkeys([*_SIZES, *ends, 0, -1])
-    return [v for v in values if (least is None or least <= v) and (greatest is None or v <= greatest)]
+    return [value for value in values if within(value, least, greatest)]

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treegen.core.problem import Problem
+from treegen.core.tree import within
 from treegen.crossval.choices import Decisions
 from treegen.review.report.log_axis import positions
 from treegen.review.words import EVERYTHING
@@ -57,12 +58,8 @@ def _regimes(problem: Problem) -> Iterator[tuple[str, Rows]]:
     first = next((regime.feature for regime in regimes.values()), None)
     for name, regime in regimes.items():
         if regime.feature == first:
-            values = problem.column(regime.feature)
-            inside = np.ones(len(values), dtype=bool)
-            if regime.least is not None:
-                inside &= values >= regime.least
-            if regime.greatest is not None:
-                inside &= values <= regime.greatest
+            values = problem.column(regime.feature).tolist()
+            inside = np.array([within(value, regime.least, regime.greatest) for value in values])
             rest &= ~inside
             yield name, np.flatnonzero(inside)
     yield EVERYTHING if rest.all() else OTHERS, np.flatnonzero(rest)

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from treegen.core.problem import UNIT, Problem
-from treegen.core.spec import Config, KernelSpec, Regime, is_model
+from treegen.core.spec import Config, KernelSpec, is_model
 from treegen.core.table import Table
+from treegen.core.tree import within
 from treegen.crossval.heldout import Quality
 from treegen.review.report.study import ModuleStudy
-from treegen.review.words import value_words
+from treegen.review.words import counted, value_words
 
 NOTHING = "-"
 _TIMES = "\N{MULTIPLICATION SIGN}"
@@ -49,18 +50,12 @@ def config_words(config: Config, kernel: KernelSpec) -> str:
 def scenario_words(problem: Problem, row: int) -> str:
     """The regimes that a scenario is in, then its raw features, without those that never vary."""
     kernel, values = problem.kernel, dict(zip(problem.names, problem.features[row].tolist(), strict=True))
-    parts = [name for name, regime in kernel.regimes.items() if _holds(regime, values)]
+    regimes = ((name, r) for name, r in kernel.regimes.items() if r.feature in values)
+    parts = [name for name, r in regimes if within(values[r.feature], r.least, r.greatest)]
     for name in kernel.features:
         if name in values and int(problem.column(name).min()) != int(problem.column(name).max()):
             parts.append(f"{kernel.words.get(name, name)} {value_words(name, values[name], kernel)}")
     return ", ".join(parts)
-
-
-def _holds(regime: Regime, values: Mapping[str, int]) -> bool:
-    value = values.get(regime.feature)
-    if value is None or (regime.least is not None and value < regime.least):
-        return False
-    return regime.greatest is None or value <= regime.greatest
 
 
 def headline(study: ModuleStudy) -> str:
@@ -100,13 +95,9 @@ def noise_sentence(study: ModuleStudy) -> str:
 
 def tree_sentence(study: ModuleStudy, launched: int) -> str:
     """Return how large the tree is."""
-    leaves = _counted(study.tree.leaves, "leaf", "leaves")
+    leaves = counted(study.tree.leaves, "leaf", "leaves")
     size = f"{leaves} and a depth of {study.tree.depth}, guards included"
-    return f"The tree has {size}; it launches {_counted(launched, 'config', 'configs')}."
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
+    return f"The tree has {size}; it launches {counted(launched, 'config')}."
 
 
 def table_sentence(study: ModuleStudy) -> str:
