@@ -7,8 +7,6 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing.reduction import ForkingPickler
-from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 Argument = TypeVar("Argument")
@@ -69,16 +67,6 @@ def _reporting(report: ReportProgress, mapped: Callable[..., Iterable[Any]]) -> 
 def _leave_interrupts_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-
-def _proxy(content: dict[Any, Any]) -> MappingProxyType[Any, Any]:
-    return MappingProxyType(content)
-
-
-def _reduced_proxy(proxy: MappingProxyType[Any, Any]) -> tuple[Any, ...]:
-    return _proxy, (dict(proxy),)
-
-
-ForkingPickler.register(MappingProxyType, _reduced_proxy)  # specs hold mapping proxies, which pickle refuses
 
 in_order = _reporting(_no_report, map)
 """A `ParallelMap` that runs one task after the other in this process."""

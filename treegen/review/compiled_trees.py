@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from treegen.core.errors import InputError
 from treegen.core.files import read_text, try_path
@@ -13,7 +12,7 @@ from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.core.tree import Tree
 from treegen.update.module_reader import UnreadableModule, read_module
 
-NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", MappingProxyType({}))
+NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
 """The device of the `default` module, which serves GPUs that the spec does not name."""
 
 ModuleKey = tuple[str, str]
