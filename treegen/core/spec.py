@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from treegen.core.expr import Expression, Number, with_parts
+from treegen.core.errors import InputError, shown
+from treegen.core.expr import Expression, Number, evaluate, names, with_parts
 
 FALLBACK_DEVICE = "default"
 _ONE = Number(1)
@@ -127,6 +128,14 @@ class KernelSpec:
         parts = with_parts(wanted, self.derived)
         return tuple(name for name in self.features if name in parts)
 
+    def with_derived(self, known: Mapping[str, int]) -> dict[str, int]:
+        """The known values, and those of derived features that follow from them."""
+        values = dict(known)
+        for name, expression in self.derived.items():
+            if name not in values and names(expression) <= values.keys():
+                values[name] = evaluate(expression, values)
+        return values
+
     def non_defaults(self, config: Config) -> tuple[tuple[str, int], ...]:
         """The config's parameters without those at their default, in the spec's order."""
         return tuple(
@@ -150,6 +159,12 @@ class Spec:
     output: Path  # the folder of the generated packages
     devices: Mapping[str, DeviceSpec]
     kernels: Mapping[str, KernelSpec]
+
+    def selected(self, kernel: str | None) -> list[KernelSpec]:
+        """The kernel of this name, or all. Raises InputError for an unknown name."""
+        if kernel is not None and kernel not in self.kernels:
+            raise InputError(self.path, f"has no kernel {shown(kernel)}; it has {', '.join(self.kernels)}")
+        return [known for name, known in self.kernels.items() if kernel in (None, name)]
 
 
 class Serving(NamedTuple):

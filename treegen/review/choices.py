@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treegen.core import expr
-from treegen.core.errors import InputError, shown
+from treegen.core.errors import InputError
 from treegen.core.spec import Spec
 from treegen.core.tree import choose
 from treegen.review.compiled_trees import read_trees
@@ -27,9 +26,7 @@ def choices(
         along: a feature.
         values: of that feature.
     """
-    if kernel_name not in spec.kernels:
-        raise InputError(spec.path, f"has no kernel {shown(kernel_name)}; it has {', '.join(spec.kernels)}")
-    kernel, modules = spec.kernels[kernel_name], read_trees(spec)
+    (kernel,), modules = spec.selected(kernel_name), read_trees(spec)
     keys = [key for key in kernel.tables if (kernel_name, key) in modules]
     if device is None and keys:
         device = keys[0]
@@ -46,10 +43,7 @@ def choices(
                 raise InputError(name, what)
         if missing := [name for name in kernel.features if name not in given]:
             raise InputError("choices", f"give {' '.join(f'{name}=...' for name in missing)}")
-        known = {**module.device.limits, **given}
-        for name, expression in kernel.derived.items():
-            known[name] = expr.evaluate(expression, known)
-        config = choose(module.tree, known)
+        config = choose(module.tree, kernel.with_derived({**module.device.limits, **given}))
         variant: dict[str, str | int] = {"variant": config.variant} if len(kernel.variants) > 1 else {}
         found[value] = {**variant, **dict(config.parameters)}
     return found

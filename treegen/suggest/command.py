@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from treegen.core.errors import InputError, one_line, shown
+from treegen.core.errors import InputError, one_line
 from treegen.core.problem import Problem
 from treegen.core.spec import Spec
 from treegen.fit.significance import copies
@@ -49,21 +49,18 @@ def run(spec_path: Path | None, kernel: str | None, device: str | None, most: in
 
 def _selected(spec: Spec, kernel: str | None, device: str | None) -> list[tuple[str, list[Problem]]]:
     """The kernels with a table, and the problems of their tables that have enough scenarios."""
-    names = [name for name in spec.kernels if kernel in (None, name)]
-    if not names:
-        raise InputError(spec.path, f"has no kernel {shown(kernel)}; it has {', '.join(spec.kernels)}")
     selected = []
-    for name in names:
+    for known in spec.selected(kernel):
         folders: dict[Path, str] = {}
-        for key, folder in spec.kernels[name].tables.items():
+        for key, folder in known.tables.items():
             if device in (None, key):
                 folders.setdefault(folder, key)
         problems = [
-            spec_problem(spec.kernels[name], spec.devices[key], read_table(folder))
-            for folder, key in folders.items()
+            spec_problem(known, spec.devices[key], read_table(folder)) for folder, key in folders.items()
         ]
         if problems:
-            selected.append((name, [p for p in problems if int(copies(p.features).max()) + 1 >= _FEWEST]))
+            enough = [p for p in problems if int(copies(p.features).max()) + 1 >= _FEWEST]
+            selected.append((known.name, enough))
     if not any(problems for _, problems in selected):
         raise InputError(spec.path, f"selects no table of at least {_FEWEST} different scenarios")
     return selected

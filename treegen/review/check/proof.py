@@ -72,10 +72,7 @@ def _counterexample(
     candidates = {name: _candidates(*region.get(name, (None, None))) for name in names}
 
     def breaks(point: Mapping[str, int]) -> bool:
-        values = {**known, **dict.fromkeys(kernel.features, 1), **point}
-        for name, expression in kernel.derived.items():
-            if expr.names(expression) <= values.keys():
-                values[name] = expr.evaluate(expression, values)
+        values = kernel.with_derived({**known, **dict.fromkeys(kernel.features, 1), **point})
         inside = region.keys() <= values.keys() and regions.holds(region, values)
         return inside and not holds(constraint, values)
 

@@ -31,11 +31,7 @@ def known_decisions(module: Module, problem: Problem) -> KnownDecisions:
     result: list[Config | None] = []
     for row in problem.features.tolist():
         measured = dict(zip(problem.names, row, strict=True))
-        values = {name: measured[name] for name in known}
-        for name, expression in module.kernel.derived.items():
-            operands = {**module.device.limits, **values}
-            if name not in values and expr.names(expression) <= operands.keys():
-                values[name] = expr.evaluate(expression, operands)
+        values = module.kernel.with_derived({**module.device.limits, **{n: measured[n] for n in known}})
         result.append(choose(tree, values) if split_on <= values.keys() else None)
     return tuple(result)
 

@@ -106,10 +106,7 @@ def without_small(
 
 def _selected(spec: Spec, settings: EvalSettings) -> Iterator[tuple[KernelSpec, str]]:
     """The selected kernels and devices, in the spec's order."""
-    if settings.kernel is not None and settings.kernel not in spec.kernels:
-        what = f"has no kernel {shown(settings.kernel)}; it has {', '.join(spec.kernels)}"
-        raise InputError(spec.path, what)
-    kernels = [kernel for name, kernel in spec.kernels.items() if settings.kernel in (None, name)]
+    kernels = spec.selected(settings.kernel)
     known = dict.fromkeys(device for kernel in kernels for device in kernel.tables)
     if settings.device is not None and settings.device not in known:
         of = f"kernel {settings.kernel}" if settings.kernel else "any kernel"

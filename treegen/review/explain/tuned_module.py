@@ -51,9 +51,7 @@ class TunedModule:
 def read_tuned_module(spec_path: Path | None, kernel_name: str, device: str | None) -> TunedModule:
     """Read a kernel's module and table; without a device, of the first that has both. Raises InputError."""
     spec = read_spec(find_spec(spec_path))
-    if kernel_name not in spec.kernels:
-        raise InputError(spec.path, f"has no kernel {shown(kernel_name)}; it has {', '.join(spec.kernels)}")
-    kernel = spec.kernels[kernel_name]
+    (kernel,) = spec.selected(kernel_name)
     if device is not None and device not in kernel.tables:
         what = f"names no table of {kernel.name} for the device {shown(device)}"
         raise InputError(spec.path, f"{what}; there are: {', '.join(kernel.tables)}")
