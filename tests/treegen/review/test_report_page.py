@@ -29,7 +29,8 @@ from treegen_builders import (
 )
 
 from treegen.cli.main import main
-from treegen.review.report.command import ReportSettings, run
+from treegen.review.eval.tables import EvalSettings
+from treegen.review.report.command import run
 
 Refuse = Callable[..., str]
 HOSTILE = """<script>alert("1")</script>&amp;'$\\frac{1}{2}$ {{ 7 * 7 }}"""
@@ -66,10 +67,9 @@ def copy(project: Path, tmp_path: Path) -> Path:
     return tmp_path / "copy" / project.name
 
 
-def _page(path: Path, **options: Any) -> str:
+def _page(path: Path, images: Path | None = None, **options: Any) -> str:
     out = path.parent / "out" / "report.html"
-    defaults = {"kernel": None, "device": None, "out": out, "images": None, "jobs": 1}
-    run(ReportSettings(path, **{**defaults, **options}))
+    run(EvalSettings(path, **{"jobs": 1, **options}), out, images)
     return out.read_text()
 
 

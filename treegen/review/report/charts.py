@@ -20,7 +20,6 @@ from treegen.review.report.study import ModuleStudy, ScoredChoices
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
 
 CUT = 4.0  # slowdown at which curves leave the picture
 SLOW = 1.2  # slowdown from which a point is drawn larger
@@ -157,16 +156,3 @@ def _frame(axes: Axes, study: ModuleStudy, plane: FeaturePlane) -> None:
     axes.set_title(f"{plane.title}: {len(plane.rows):,} scenarios")
     axes.grid(linewidth=0.8)
     axes.set_axisbelow(True)
-
-
-def legend(study: ModuleStudy, styles: Mapping[Config, ConfigStyle]) -> list[Line2D]:
-    """A handle for each launched config, the most often launched first."""
-    from matplotlib.lines import Line2D
-
-    counts = {config: study.launched.count(config) for config in sorted(set(study.launched))}
-    handles = []
-    for config in sorted(counts, key=lambda config: -counts[config]):
-        text = f"{study.problem.kernel.constant_name(config)}  {counts[config]}"
-        look: dict[str, Any] = {"marker": styles[config].marker, "color": styles[config].light}
-        handles.append(Line2D([], [], linestyle="", markersize=8, label=text, **look))
-    return handles

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
@@ -27,52 +26,43 @@ from treegen.write.files import check_writable, write_files
 from treegen.write.overwrite import check_replaceable
 
 
-@dataclass(frozen=True)
-class ReportSettings:
-    """The options of `treegen report`."""
+def run(select: EvalSettings, out: Path, images: Path | None = None, fit: Fit = fit_tree) -> None:
+    """Write the page about the selected tables, and images into a folder.
 
-    spec: Path | None  # None: treegen.yaml in this folder
-    kernel: str | None  # None: all
-    device: str | None  # None: all
-    out: Path
-    images: Path | None  # a folder; None: write none
-    jobs: int | None = None  # None: one process per processor
-
-
-def run(settings: ReportSettings, fit: Fit = fit_tree) -> None:
-    """Write the page, and images into `images`. Raises InputError before anything is written."""
+    Raises InputError before anything is written.
+    """
     import_module("matplotlib")  # a missing package is reported before the work begins
-    check_writable(settings.out.parent, [settings.out.name])
-    check_replaceable(settings.out, "treegen report", MARK.encode())
-    spec = read_spec(find_spec(settings.spec))
+    check_writable(out.parent, [out.name])
+    check_replaceable(out, "treegen report", MARK.encode())
+    spec = read_spec(find_spec(select.spec))
     modules = read_trees(spec)
-    tasks = _tasks(settings, spec, modules, fit)
+    tasks = _tasks(select, spec, modules, fit)
     names = _image_names(tasks)
-    if settings.images is not None:
-        check_writable(settings.images, names)
+    if images is not None:
+        check_writable(images, names)
         for name in names:
-            check_replaceable(settings.images / name, "treegen report", figures.MARK)
-    with progress() as tell, processes(min(settings.jobs or os.cpu_count() or 1, len(tasks)), tell) as spread:
+            check_replaceable(images / name, "treegen report", figures.MARK)
+    with progress() as tell, processes(min(select.jobs or os.cpu_count() or 1, len(tasks)), tell) as spread:
         studies = spread("studying", study, tasks)
     styles = _styles(spec, modules)
     sections = [
         section(module, styles[module.problem.kernel.name], place) for place, module in enumerate(studies)
     ]
     text = page(sections, [style for of_kernel in styles.values() for style in of_kernel.values()])
-    if settings.images is not None:
-        images = [figures.image(module, styles[module.problem.kernel.name]) for module in studies]
-        write_files(settings.images, dict(zip(names, images, strict=True)))
+    if images is not None:
+        drawn = (figures.image(module, styles[module.problem.kernel.name]) for module in studies)
+        write_files(images, dict(zip(names, drawn, strict=True)))
         for name in names:
-            print(settings.images / name)
-    write_files(settings.out.parent, {settings.out.name: text})
-    print(f"{settings.out}: {len(sections)} sections, {len(text.encode()):,} bytes")
+            print(images / name)
+    write_files(out.parent, {out.name: text})
+    print(f"{out}: {len(sections)} sections, {len(text.encode()):,} bytes")
 
 
 def _tasks(
-    settings: ReportSettings, spec: Spec, modules: Mapping[ModuleKey, Module], fit: Fit
+    select: EvalSettings, spec: Spec, modules: Mapping[ModuleKey, Module], fit: Fit
 ) -> list[StudyTask]:
     tasks = []
-    for table in read_tables(EvalSettings(settings.spec, settings.kernel, settings.device)):
+    for table in read_tables(select):
         name, device = table.problem.kernel.name, table.problem.device.key
         if (module := modules.get((name, device))) is None:
             raise InputError(spec.output / name / f"{device}.py", "no such module; run `treegen build`")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from markupsafe import Markup
 
 from treegen.core.spec import Config
 from treegen.review.report import colours
-from treegen.review.report.charts import SLOW, curves, draw_curves, draw_map, legend
+from treegen.review.report.charts import SLOW, curves, draw_curves, draw_map
 from treegen.review.report.colours import ConfigStyle
 from treegen.review.report.study import ModuleStudy
 from treegen.review.report.svg import inline
@@ -104,19 +105,25 @@ def _title(study: ModuleStudy) -> str:
 
 
 def _legend(axes: Axes, study: ModuleStudy, styles: Mapping[Config, ConfigStyle]) -> None:
+    """Draw a handle for each launched config, the most often launched first, and for what points show."""
     from matplotlib.lines import Line2D
 
-    def handle(text: str, marker: str = "o", colour: str = colours.MUTED) -> Line2D:
-        look: dict[str, Any] = {"linestyle": "", "markersize": 7, "markeredgecolor": colours.INK}
+    def handle(
+        text: str, marker: str, colour: str, size: float = 7, edge: str | None = colours.INK
+    ) -> Line2D:
+        look: dict[str, Any] = {"linestyle": "", "markersize": size, "markeredgecolor": edge}
         return Line2D([], [], marker=marker, color=colour, label=text, **look)
 
-    handles = legend(study, styles)
+    handles = []
+    for config, count in Counter(sorted(study.launched)).most_common():
+        name = study.problem.kernel.constant_name(config)
+        handles.append(handle(f"{name}  {count}", styles[config].marker, styles[config].light, 8, None))
     if not study.knows_times:
-        handles.append(handle("hollow: another config won", colour=colours.PAPER))
+        handles.append(handle("hollow: another config won", "o", colours.PAPER))
     else:
-        handles.append(handle(f"larger, edged: {SLOW:g}x the best or slower"))
+        handles.append(handle(f"larger, edged: {SLOW:g}x the best or slower", "o", colours.MUTED))
         if study.ours.quality.unmeasured + study.ours.quality.failed:
-            handles.append(handle("cross: not timed there", marker="x"))
+            handles.append(handle("cross: not timed there", "x", colours.MUTED))
     axes.set_axis_off()
     axes.set_title("What is launched (scenarios)")
     style: dict[str, Any] = {"fontsize": 10.5, "labelspacing": 0.45, "borderaxespad": 0}
