@@ -88,8 +88,7 @@ def broken_invariant(kernel: KernelSpec, device: DeviceSpec, values: Mapping[str
     """The first invariant that a shape breaks, of those whose features are known; None if it breaks none."""
     known = {**device.limits, **values}
     for invariant in kernel.invariants:
-        names = expr.names(invariant.left) | expr.names(invariant.right)
-        if names <= set(known) and not holds(invariant, known):
+        if invariant.names <= known.keys() and not holds(invariant, known):
             return invariant
     return None
 

@@ -39,6 +39,10 @@ class Constraint:
     line: int = 1  # in the spec
     variants: tuple[str, ...] | None = None  # binds only configs of these variants; None binds all
 
+    @property
+    def names(self) -> frozenset[str]:
+        return names(self.left) | names(self.right)
+
     def binds(self, config: Config) -> bool:
         return self.variants is None or config.variant in self.variants
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.expr import names, with_parts
+from treegen.core.expr import with_parts
 from treegen.core.feature_intervals import feature_intervals
 from treegen.core.interval import End, is_empty
 from treegen.core.problem import UNIT, UNTIMED, Problem, with_untimed_penalty
@@ -159,8 +159,7 @@ class _LeafGuards:
 
 def _constrained(kernel: KernelSpec) -> KernelSpec:
     """The kernel with only those derived features that constraints name, and what these are computed from."""
-    named = (name for c in kernel.constraints for side in (c.left, c.right) for name in names(side))
-    kept = with_parts(named, kernel.derived)
+    kept = with_parts((name for rule in kernel.constraints for name in rule.names), kernel.derived)
     return replace(kernel, derived={name: e for name, e in kernel.derived.items() if name in kept})
 
 
@@ -206,7 +205,7 @@ def ending(split: Split, inside: Tree, is_upper: bool, problem: Problem) -> list
 def _ends(constraint: Constraint, config: Config, split: Split, is_upper: bool, problem: Problem) -> bool:
     if config == problem.kernel.fallback or not constraint.binds(config):
         return False
-    if split.feature not in names(constraint.left) | names(constraint.right):
+    if split.feature not in constraint.names:
         return False
     try:
         bound = bound_of(constraint, config, problem.device)

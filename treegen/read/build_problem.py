@@ -247,8 +247,7 @@ def _allowed(
     """[scenarios, configs] whether all constraints hold that the table's features decide."""
     allowed = np.ones((scenarios, len(configs)), dtype=bool)
     for constraint in kernel.constraints:
-        names = expr.names(constraint.left) | expr.names(constraint.right)
-        features = sorted(names & {*kernel.features, *kernel.derived})
+        features = sorted(constraint.names & {*kernel.features, *kernel.derived})
         if not set(features) <= set(values):
             continue
         # Many scenarios share a point, and a constraint without features has one point for all of them.

@@ -43,8 +43,7 @@ def prove(region: Region, config: Config, kernel: KernelSpec, device: DeviceSpec
     for constraint in kernel.constraints:
         if not constraint.binds(config):
             continue
-        names = expr.names(constraint.left) | expr.names(constraint.right)
-        unknown = sorted(names - box.keys() - known.keys())
+        unknown = sorted(constraint.names - box.keys() - known.keys())
         if unknown:
             yield Unproved(constraint, unknown=tuple(unknown))
         elif not _surely_holds(constraint, box, known):
@@ -68,7 +67,7 @@ def _counterexample(
     region: Region, constraint: Constraint, kernel: KernelSpec, known: Mapping[str, int]
 ) -> dict[str, int] | None:
     """Search for a shape in the region that breaks the constraint. The search is deterministic."""
-    names = kernel.raw_parts([*region, *expr.names(constraint.left), *expr.names(constraint.right)])
+    names = kernel.raw_parts([*region, *constraint.names])
     candidates = {name: _candidates(*region.get(name, (None, None))) for name in names}
 
     def breaks(point: Mapping[str, int]) -> bool:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from treegen.core import expr
 from treegen.core.problem import holds
 from treegen.core.spec import Config
 from treegen.review.explain.feature_space import Floats
@@ -143,7 +142,5 @@ def broken_constraints(config: Config, values: Mapping[str, int], tuned: TunedMo
     return tuple(
         constraint.text
         for constraint in tuned.kernel.constraints
-        if constraint.binds(config)
-        and expr.names(constraint.left) | expr.names(constraint.right) <= set(known)
-        and not holds(constraint, known)
+        if constraint.binds(config) and constraint.names <= known.keys() and not holds(constraint, known)
     )
