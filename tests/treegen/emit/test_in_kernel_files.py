@@ -202,7 +202,6 @@ def test_check_finds_a_module_that_was_edited(
     status, out = _check(capsys)
     assert status == 1
     assert f"    {FOLDER}/{name}.py: is not what treegen prints; `treegen build` rewrites it\n" in out
-    assert f"    {FOLDER}/{name}.py:{len(path.read_text().splitlines())}: imports os\n" in out
     assert f"    {FOLDER}/{name}.py is stale: line " in out
     assert build(project / "treegen.yaml", "--check") == 1
     assert build(project / "treegen.yaml") == 0

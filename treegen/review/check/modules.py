@@ -1,8 +1,7 @@
-"""Check: the committed modules are texts that treegen prints for this spec, and import next to nothing."""
+"""Check: the committed modules are the texts that treegen prints for this spec, and there are no others."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +16,6 @@ from treegen.emit.triton import Unprintable, in_kernel_module, in_kernel_package
 from treegen.review.check.report import CheckReport
 from treegen.review.compiled_trees import Module, ModuleKey, expected_modules, read_committed
 from treegen.review.words import counted
-
-STANDARD = {"typing", "collections.abc"}
-"""Modules outside the package that generated packages may import."""
-
-TRITON = {"triton", "triton.language"}
-"""Modules that the modules imported by kernels may import."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +43,14 @@ def read_modules(spec: Spec) -> CommittedModules:
 
 
 def check_modules(spec: Spec, committed: CommittedModules) -> CheckReport:
-    """Find modules that cannot be read back, foreign files and forbidden imports."""
+    """Find modules that cannot be read back, files that were edited, and files that belong to no table."""
     problems = list(committed.problems)
     for kernel in spec.kernels.values():
         folder = short(spec.output) / kernel.name
         names = {f"{key}.py" for key in (*kernel.tables, FALLBACK_DEVICE)}
-        problems += _package_problems(folder, kernel_package(kernel, spec.devices), names, STANDARD)
+        problems += _package_problems(folder, kernel_package(kernel, spec.devices), names)
         inner = in_kernel_package(kernel)
-        problems += _package_problems(folder / IN_KERNEL, inner, names if inner else set(), TRITON)
+        problems += _package_problems(folder / IN_KERNEL, inner, names if inner else set())
         if kernel.in_kernel:
             modules = [module for module in committed.modules.values() if module.kernel is kernel]
             problems += _in_kernel_problems(folder / IN_KERNEL, modules)
@@ -69,9 +62,7 @@ def check_modules(spec: Spec, committed: CommittedModules) -> CheckReport:
     return CheckReport(", ".join(seen), tuple(problems))
 
 
-def _package_problems(
-    folder: Path, package: Mapping[str, str], devices: Collection[str], importable: Collection[str]
-) -> Iterator[str]:
+def _package_problems(folder: Path, package: Mapping[str, str], devices: Collection[str]) -> Iterator[str]:
     """Yield the problems of the files in one folder.
 
     Args:
@@ -85,9 +76,6 @@ def _package_problems(
         for path in try_path(folder, lambda place: sorted(place.glob("*.py"))):
             if path.name not in package and path.name not in devices:
                 yield f"{path}: no table of the spec has such a module"
-            for line, name in _imports(path):
-                if name not in importable:
-                    yield f"{path}:{line}: imports {name}"
     except InputError as error:
         yield str(error)
 
@@ -109,23 +97,3 @@ def _in_kernel_problems(folder: Path, modules: Collection[Module]) -> Iterator[s
 
 def _not_printed(path: Path) -> str:
     return f"{path}: is not what treegen prints; `treegen build` rewrites it"
-
-
-def _imports(path: Path) -> list[tuple[int, str]]:
-    """The line and name of every absolute import.
-
-    Empty for a text that is not Python, which is reported elsewhere.
-    """
-    try:
-        nodes = list(ast.walk(ast.parse(read_text(path))))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    imports = [
-        (node.lineno, alias.name) for node in nodes if isinstance(node, ast.Import) for alias in node.names
-    ]
-    imports += [
-        (node.lineno, node.module or "")
-        for node in nodes
-        if isinstance(node, ast.ImportFrom) and not node.level
-    ]
-    return sorted(imports)
