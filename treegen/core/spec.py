@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -131,6 +131,11 @@ class KernelSpec:
         """The raw features among the wanted names and their parts, in the spec's order."""
         parts = with_parts(wanted, self.derived)
         return tuple(name for name in self.features if name in parts)
+
+    def only(self, wanted: Iterable[str]) -> KernelSpec:
+        """The kernel with only those derived features that are among the wanted names and their parts."""
+        parts = with_parts(wanted, self.derived)
+        return replace(self, derived={name: known for name, known in self.derived.items() if name in parts})
 
     def with_derived(self, known: Mapping[str, int]) -> dict[str, int]:
         """The known values, and those of derived features that follow from them."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.expr import with_parts
 from treegen.core.feature_intervals import feature_intervals
 from treegen.core.interval import End, is_empty
 from treegen.core.problem import UNIT, UNTIMED, Problem, with_untimed_penalty
-from treegen.core.spec import Config, Constraint, KernelSpec
+from treegen.core.spec import Config, Constraint
 from treegen.core.tree import Leaf, Region, Split, Tree, halves, leaves, map_leaves
 from treegen.passes.bounds import (
     Bound,
@@ -87,7 +86,8 @@ class _LeafGuards:
         self._problem = problem
         self._known = set(problem.names) if measured_only else None
         self._bounds = [self._bounds_of(config) for config in problem.configs]
-        self._kernel = _constrained(problem.kernel)
+        rules = problem.kernel.constraints
+        self._kernel = problem.kernel.only(name for rule in rules for name in rule.names)
 
     def of_leaves(self, tree: Tree) -> Iterator[tuple[Config, list[Guard]]]:
         """The config of every leaf and its guards, the innermost first; low sides first."""
@@ -155,12 +155,6 @@ class _LeafGuards:
             if priced < least:
                 best, least = (config, bounds), priced
         return best
-
-
-def _constrained(kernel: KernelSpec) -> KernelSpec:
-    """The kernel with only those derived features that constraints name, and what these are computed from."""
-    kept = with_parts((name for rule in kernel.constraints for name in rule.names), kernel.derived)
-    return replace(kernel, derived={name: e for name, e in kernel.derived.items() if name in kept})
 
 
 def _end(end: End) -> int | None:

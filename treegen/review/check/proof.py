@@ -67,11 +67,12 @@ def _counterexample(
     region: Region, constraint: Constraint, kernel: KernelSpec, known: Mapping[str, int]
 ) -> dict[str, int] | None:
     """Search for a shape in the region that breaks the constraint. The search is deterministic."""
-    names = kernel.raw_parts([*region, *constraint.names])
+    wanted = {*region, *constraint.names}
+    needed, names = kernel.only(wanted), kernel.raw_parts(wanted)
     candidates = {name: _candidates(*region.get(name, (None, None))) for name in names}
 
     def breaks(point: Mapping[str, int]) -> bool:
-        values = kernel.with_derived({**known, **dict.fromkeys(kernel.features, 1), **point})
+        values = needed.with_derived({**known, **point})
         inside = region.keys() <= values.keys() and regions.holds(region, values)
         return inside and not holds(constraint, values)
 
