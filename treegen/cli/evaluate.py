@@ -31,7 +31,9 @@ def add(commands: Commands) -> None:
         metavar="FOLDER",
         help="another table on which to score the tree of the whole table; may be repeated (default: none)",
     )
-    parser.add_argument("--no-curves", action="store_true", help="leave out the learning curves")
+    parser.add_argument(
+        "--curves", action="store_true", help="learning curves, too; they take most of the time"
+    )
     parser.add_argument(
         "--out",
         type=path_of,
@@ -53,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
             options.device,
             options.folds,
             options.repeats,
-            not options.no_curves,
+            options.curves,
             tuple(dict.fromkeys(options.against)),
             options.out,
             options.jobs,

@@ -88,14 +88,14 @@ def _into_closed_pipe(folder: Path, *command: str) -> tuple[int, str]:
 
 
 # Printed by print, and by rich after work in several processes.
-@pytest.mark.parametrize("command", [["build", "--check"], ["eval", "--no-curves", "--jobs", "2"]])
+@pytest.mark.parametrize("command", [["build", "--check"], ["eval", "--jobs", "2"]])
 def test_a_closed_pipe_ends_the_command_quietly(tmp_path: Path, command: list[str]) -> None:
     write_project(tmp_path)
     assert _into_closed_pipe(tmp_path, *command) == (141, "")
     assert not (tmp_path / "generated").exists()
 
 
-@pytest.mark.parametrize("command", [["build", "--output", "out"], ["eval", "--no-curves", "--out", "out"]])
+@pytest.mark.parametrize("command", [["build", "--output", "out"], ["eval", "--out", "out"]])
 def test_a_closed_pipe_does_not_keep_files_from_being_written(tmp_path: Path, command: list[str]) -> None:
     write_project(tmp_path)
     assert _into_closed_pipe(tmp_path, *command) == (0, "")

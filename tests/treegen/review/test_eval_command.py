@@ -33,7 +33,7 @@ from treegen.review.eval.tables import EvalSettings, read_tables
 
 Capture = pytest.CaptureFixture[str]
 Refuse = Callable[..., str]
-FAST = ("--folds", "2", "--repeats", "1", "--no-curves", "--jobs", "1")
+FAST = ("--folds", "2", "--repeats", "1", "--jobs", "1")
 SHAPES: list[Row] = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
 
 
@@ -42,7 +42,7 @@ def _eval(path: Path, *options: object) -> int:
 
 
 def _settings(path: Path, *against: Path, **options: Any) -> EvalSettings:
-    return EvalSettings(path, folds=2, repeats=1, curves=False, against=against, jobs=1, **options)
+    return EvalSettings(path, folds=2, repeats=1, against=against, jobs=1, **options)
 
 
 def _figures(out: Path) -> Any:
@@ -83,7 +83,7 @@ def test_it_writes_both_files_and_the_command_that_writes_the_same(
     first = contents(out)
     assert sorted(first) == ["eval.json", "eval.md"]
     figures = _figures(out)
-    options = f"--device {DEVICE} --folds 2 --repeats 1 --no-curves --out {out}"
+    options = f"--device {DEVICE} --folds 2 --repeats 1 --out {out}"
     assert figures["command"] == f"treegen eval --spec {project} {options}"
     assert f"\n    {figures['command']}\n" in (out / "eval.md").read_text()
     (assessment,) = figures["assessments"]
@@ -107,11 +107,12 @@ def test_two_runs_are_identical_in_any_number_of_processes(
     runs = []
     for name, jobs in (("a", "1"), ("b", "2")):
         monkeypatch.chdir(tmp_path / name)
-        assert main(["eval", "--folds", "2", "--repeats", "1", "--jobs", jobs, "--out", "results"]) == 0
+        assert main([*"eval --folds 2 --repeats 1 --curves --out results --jobs".split(), jobs]) == 0
         content = _figures(Path("results"))
         del content["assessments"][0]["source"]["sha256"]
         runs.append(content)
-    assert runs[0] == runs[1]
+    assert runs[0] == runs[1] and len(runs[0]["assessments"][0]["curves"]) == 2
+    assert " --curves " in runs[0]["command"]
 
 
 def test_all_tables_of_the_spec_by_default(two_devices: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -157,7 +158,7 @@ def test_failed_and_unmeasured_choices_are_counted(tmp_path: Path) -> None:
         shapes=[(rows, columns, 2) for rows in (1, 8, 64, 512) for columns in SIDES],
     )
     out = tmp_path / "out"
-    run(EvalSettings(path, folds=4, curves=False, out=out, jobs=1), _always_wide)
+    run(EvalSettings(path, folds=4, out=out, jobs=1), _always_wide)
     ours = _figures(out)["assessments"][0]["rows"][0]["quality"]
     assert (ours["choices"], ours["failed"], ours["unmeasured"]) == (16, 4, 4)
     assert ours["slowdown"] == pytest.approx(2**0.5, abs=1e-5)

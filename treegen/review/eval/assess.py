@@ -34,7 +34,7 @@ class Assessment:
     source: TableSource
     rows: tuple[WayScore, ...]
     noise: NoiseFloor | None
-    curves: tuple[LearningCurve, ...]  # empty with --no-curves
+    curves: tuple[LearningCurve, ...]  # empty without --curves
     bootstrap: BootstrapDifferences
     against: tuple[OtherTable, ...]
 

@@ -67,7 +67,7 @@ def command_line(settings: EvalSettings) -> str:
     words += [word for name, value in options if value is not None for word in (name, str(value))]
     words += ["--folds", str(settings.folds), "--repeats", str(settings.repeats)]
     words += [word for folder in settings.against for word in ("--against", str(folder))]
-    words += [] if settings.curves else ["--no-curves"]
+    words += ["--curves"] if settings.curves else []
     words += ["--out", str(settings.out)] if settings.out is not None else []
     return one_line(shlex.join(words))
 

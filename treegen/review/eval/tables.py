@@ -30,7 +30,7 @@ class EvalSettings:
     device: str | None = None  # None: all
     folds: int = FOLDS  # at least 2, and no more than a table has different scenarios
     repeats: int = REPEATS  # shuffles
-    curves: bool = True  # whether to compute learning curves
+    curves: bool = False  # whether to compute learning curves
     against: tuple[Path, ...] = ()  # folders of further tables
     out: Path | None = None  # None: write nothing
     jobs: int | None = None  # None: one process per processor
