@@ -82,10 +82,10 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from treegen.importers import write_tables
     from treegen.importers.formats import READERS
     from treegen.importers.measurements import ImportOptions
     from treegen.importers.tables import table_of
+    from treegen.importers.write_tables import write_tables
     from tuning_table.names import kernel_name
 
     for name, formats in _OPTIONS.items():

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from treegen.core.errors import InputError, shown
 from treegen.core.names import device_key, problem_with_name
 from treegen.core.table import Cells
-from treegen.importers import ImportedTable
 from treegen.importers.measurements import Measurements, Value
+from treegen.importers.write_tables import ImportedTable
 from tuning_table.names import is_id, is_word
 from tuning_table.table import FORMAT
 from tuning_table.writer import table_texts

@@ -8,7 +8,7 @@ from treegen.core.errors import InputError
 from treegen.core.spec import Spec
 from treegen.core.tree import choose
 from treegen.review.compiled_trees import read_trees
-from treegen.review.explain.completed_shape import parse_features
+from treegen.review.parsed_features import parse_features
 
 
 def choices(

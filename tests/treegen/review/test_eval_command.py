@@ -29,7 +29,7 @@ from treegen.core.problem import Problem
 from treegen.core.tree import Leaf, Tree
 from treegen.crossval.parallel import processes
 from treegen.review.eval.command import command_line, run
-from treegen.review.eval.tables import EvalSettings, read_tables
+from treegen.review.selected_tables import EvalSettings, read_tables
 
 Capture = pytest.CaptureFixture[str]
 Refuse = Callable[..., str]
@@ -107,7 +107,8 @@ def test_two_runs_are_identical_in_any_number_of_processes(
     runs = []
     for name, jobs in (("a", "1"), ("b", "2")):
         monkeypatch.chdir(tmp_path / name)
-        assert main([*"eval --folds 2 --repeats 1 --curves --out results --jobs".split(), jobs]) == 0
+        options = ["--folds", "2", "--repeats", "1", "--curves", "--out", "results"]
+        assert main(["eval", *options, "--jobs", jobs]) == 0
         content = _figures(Path("results"))
         del content["assessments"][0]["source"]["sha256"]
         runs.append(content)

@@ -15,7 +15,6 @@ from treegen.crossval.heldout import Quality
 from treegen.review.eval.assess import Assessment, EvalReport, OtherTable
 from treegen.review.eval.command import figures_text
 from treegen.review.eval.curves import CurvePoint, Extrapolation, LearningCurve, PowerLaw, TargetStatus
-from treegen.review.eval.noise import NoiseFloor
 from treegen.review.eval.page import page
 from treegen.review.eval.stability import (
     BootstrapDifferences,
@@ -23,10 +22,11 @@ from treegen.review.eval.stability import (
     RefitDifference,
     RefitDifferences,
 )
-from treegen.review.eval.tables import TableSource
 from treegen.review.eval.terminal import show_report
 from treegen.review.eval.ways import FOREST, OURS, SINGLE, WayScore
 from treegen.review.eval.wording import curves_grid
+from treegen.review.noise_floor import NoiseFloor
+from treegen.review.selected_tables import TableSource
 
 DIGESTS = {"run.yaml": "aa", "scenarios.csv": "bb", "times.csv": "cc"}
 TIMES = TableSource("tables/h100", DIGESTS, Cells.MEASURED, 16, 2, 3, "in 2 constraints forbid every config")

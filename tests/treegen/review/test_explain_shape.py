@@ -27,11 +27,12 @@ from treegen_strategies import examples
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.tree import Leaf, Split, choose
-from treegen.review.explain.completed_shape import complete, parse_features
+from treegen.review.explain.completed_shape import complete
 from treegen.review.explain.feature_space import feature_space
 from treegen.review.explain.outside import Between, Beyond, Far, outside
 from treegen.review.explain.tree_path import TRUSTED, trace
 from treegen.review.explain.tuned_module import TunedModule, read_tuned_module
+from treegen.review.parsed_features import parse_features
 from treegen.review.regions import holds
 
 

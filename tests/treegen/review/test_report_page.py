@@ -29,8 +29,8 @@ from treegen_builders import (
 )
 
 from treegen.cli.main import main
-from treegen.review.eval.tables import EvalSettings
 from treegen.review.report.command import run
+from treegen.review.selected_tables import EvalSettings
 
 Refuse = Callable[..., str]
 HOSTILE = """<script>alert("1")</script>&amp;'$\\frac{1}{2}$ {{ 7 * 7 }}"""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from treegen.core.problem import Problem
 from treegen.core.table import Cells
@@ -15,10 +14,10 @@ from treegen.crossval.choices import Decisions, Fit, decisions_of, penalise_unti
 from treegen.crossval.folds import resampled
 from treegen.crossval.heldout import geomean
 from treegen.crossval.parallel import ParallelMap
+from treegen.review.common_rows import common_rows
 from treegen.update.rebuild import rebuild
 
 SAMPLES = 10
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -132,17 +131,3 @@ def difference(first: Decisions, second: Decisions, problem: Problem) -> ChoiceD
     )
     more = after - before
     return ChoiceDifference(len(first), changed, geomean(more), geomean(np.abs(more)))
-
-
-def common_rows(problem: Problem, other: Problem) -> tuple[Rows, Rows]:
-    """The rows in each problem of the scenarios with the same id and features in both, in the same order."""
-    shared = [name for name in problem.names if name in other.names]
-    if not shared:
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    places = {scenario: row for row, scenario in enumerate(other.scenarios)}
-    pairs = [(row, places[s]) for row, s in enumerate(problem.scenarios) if s in places]
-    here, there = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
-    same = np.ones(len(pairs), dtype=bool)
-    for name in shared:
-        same &= problem.column(name)[here] == other.column(name)[there]
-    return here[same], there[same]

@@ -10,10 +10,10 @@ from pathlib import PurePosixPath
 from treegen.core.table import Cells
 from treegen.review.eval.assess import Assessment, EvalReport, OtherTable
 from treegen.review.eval.curves import TARGET, Extrapolation, LearningCurve, TargetStatus
-from treegen.review.eval.noise import NoiseFloor
 from treegen.review.eval.stability import ChoiceDifference
-from treegen.review.eval.tables import TableSource
 from treegen.review.eval.ways import FOREST, OURS, SINGLE, WayScore
+from treegen.review.noise_floor import NoiseFloor
+from treegen.review.selected_tables import TableSource
 
 LABELS = {
     OURS: "treegen",

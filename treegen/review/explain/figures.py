@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from treegen.core.spec import Config, KernelSpec
-from treegen.review.eval.figures import json_text
 from treegen.review.explain.explanation import Explanation, Neighbour
+from treegen.review.json_text import json_text
 
 FORMAT = 1
 
