@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from triton_tune.core.errors import TuningError
-from tuning_table.names import problem_with_name
 
 _NAME = re.compile("[a-z][a-z0-9_]*")
 
@@ -32,7 +31,7 @@ class Tuning:
     features: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = field(default=None)
 
     def __post_init__(self) -> None:
-        if self.name is not None and (problem_with_name(self.name) or not _NAME.fullmatch(self.name)):
+        if self.name is not None and not _NAME.fullmatch(self.name):
             what = f"{self.name!r:.60} must be a name that begins with a letter and has no capitals"
             raise TuningError(f"name of a Tuning: {what}")
         for name in ("call", "arguments", "reference"):
