@@ -78,10 +78,15 @@ class AutotunedKernel:
         """Launch with a config, after the config's own hook; callers may read `best_config` afterwards."""
         self.tuner.best_config = self._entry.best_config = config
         if config.pre_hook is not None:
-            config.pre_hook({**self.arguments(launch), **config.all_kwargs()})
+            config.pre_hook(self._given(launch, config))
         self.tuner.fn.run(
             *launch.args, grid=launch.grid, warmup=compile_only, **launch.kwargs, **config.all_kwargs()
         )
+
+    def _given(self, launch: Launch, config: Any) -> dict[str, Any]:
+        """What Triton gives to hooks: the arguments without defaults, and the config's values."""
+        given = dict(zip(self.tuner.arg_names, launch.args, strict=False))
+        return {**given, **launch.kwargs, **config.all_kwargs()}
 
     @property
     def has_hooks(self) -> bool:
@@ -92,7 +97,7 @@ class AutotunedKernel:
 
     def hooks(self, launch: Launch, config: Any, between: Callable[[], None]) -> None:
         """Call `between` as the autotuner times a launch: after resetting, before restoring."""
-        arguments = {**self.arguments(launch), **config.all_kwargs()}
+        arguments = self._given(launch, config)
         self.tuner.pre_hook(arguments)
         between()
         self.tuner.post_hook(arguments, exception=None)
@@ -103,21 +108,26 @@ class AutotunedKernel:
         A performance model excludes nothing: it only leaves configs untimed.
         """
         tuner, kwargs = self.tuner, dict(launch.kwargs)
+        configs, tuner.configs = tuner.configs, list(tuner.configs)  # a rule may change its list
         tuner.nargs = dict(zip(tuner.arg_names, launch.args, strict=False))
         try:
             kept = self._ids(tuner.prune_configs(kwargs))
             early = tuner.early_config_prune
             possible = (
-                self._ids(early(tuner.configs, tuner.nargs, **kwargs)) if early else tuple(self.configs)
+                self._ids(early(list(configs), tuner.nargs, **kwargs)) if early else tuple(self.configs)
             )
         finally:
             tuner.nargs = None
+            tuner.configs = configs
         return kept, frozenset(self.configs) - frozenset(possible)
 
     def _ids(self, configs: Sequence[Any]) -> tuple[str, ...]:
         known = {id(config.config): config.id for config in self.configs.values()}
         twins = {config.config: config.id for config in self.configs.values()}
-        return tuple(dict.fromkeys(known.get(id(config)) or twins[config] for config in configs))
+        ids = [known.get(id(config)) or twins.get(config) for config in configs]
+        if None in ids:
+            raise TuningError("prune_configs_by returns a config that @triton.autotune does not list")
+        return tuple(dict.fromkeys(filter(None, ids)))
 
     def specialisation(self, launch: Launch) -> tuple[object, ...]:
         """What a launch's arguments add to the key of a compiled kernel; finer than Triton's own."""
@@ -183,5 +193,6 @@ def _configs(kernel: str, configs: Sequence[Any], defaults: Mapping[str, Any]) -
                 raise TuningError(f"{kernel}: config {config}: {what}")
         parameters = {name: int(value or 0) for name, value in values.items()}
         key = "_".join(f"{letters[name]}{value}" for name, value in parameters.items())
-        found.setdefault(key, KernelConfig(key, parameters, config))
+        if found.setdefault(key, KernelConfig(key, parameters, config)).config.pre_hook != config.pre_hook:
+            raise TuningError(f"{kernel}: two configs {config} have different pre_hooks")
     return found

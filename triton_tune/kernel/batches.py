@@ -99,14 +99,15 @@ def _difference(result: torch.Tensor, expected: torch.Tensor, tolerance: float |
     if result.shape != expected.shape:
         return f"shape {list(result.shape)} instead of {list(expected.shape)}"
     if not result.is_floating_point():
-        return None if torch.equal(result, expected.to(result.dtype)) else "integers differ"
+        exact = torch.float64 if expected.is_floating_point() else torch.int64
+        return None if torch.equal(result.to(exact), expected.to(exact)) else "integers differ"
     allowed = TOLERANCES.get(result.dtype, NARROW) if tolerance is None else tolerance
     if not expected.numel():
         return None
     wide = torch.float64 if expected.dtype == torch.float64 else torch.float32
     ours, theirs = result.to(wide), expected.to(wide)
     both = torch.isfinite(theirs)
-    if not bool(torch.equal(ours[~both].nan_to_num(), theirs[~both].nan_to_num())):
+    if not torch.allclose(ours[~both], theirs[~both], rtol=0, atol=0, equal_nan=True):
         return "infinities or NaN differ"
     error = float(torch.where(both, ours - theirs, 0).abs().max())
     largest = float(torch.where(both, theirs, 0).abs().max())

@@ -13,7 +13,7 @@ from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import first_launch, make
 from triton_tune.kernel.measuring import Shape
 from triton_tune.kernel.tuning import Tuning
-from triton_tune.launch.words import DTYPES, OF_DTYPE, NotAFeature, integer_of, word_of
+from triton_tune.launch.words import DTYPES, OF_DTYPE, NotAFeature, integer_of, plain, word_of
 
 _WORD_WEIGHT = 4.0  # the distance between scenarios that differ in a word
 _MOST_CHARACTERS = 100  # of a scenario's id
@@ -88,6 +88,7 @@ def _values(kernel: AutotunedKernel, tuning: Tuning, arguments: Mapping[str, Any
     for name, argument in arguments.items():
         if isinstance(argument, torch.Tensor):
             found.setdefault(f"{name}{OF_DTYPE}", argument.dtype)
+    found = {name: plain(value) for name, value in found.items()}
     for name, value in found.items():
         try:
             word_of(value)

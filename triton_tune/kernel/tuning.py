@@ -37,10 +37,16 @@ class Tuning:
         for name in ("call", "arguments", "reference"):
             if not callable(getattr(self, name)):
                 raise TuningError(f"{name} of a Tuning must be a function")
-        if not self.shapes:
-            raise TuningError("a Tuning needs at least one shape")
+        if not isinstance(self.shapes, Sequence) or not self.shapes:
+            raise TuningError("a Tuning needs a list of at least one shape")
         for shape in self.shapes:
             if not isinstance(shape, Mapping):
                 raise TuningError(f"a shape is a mapping such as dict(M=16, N=32), not {shape!r:.60}")
-        if self.tolerance is not None and not 0 <= self.tolerance < 1:
-            raise TuningError(f"tolerance is {self.tolerance}, but must be at least 0 and below 1")
+        if self.tolerance is not None and not (
+            isinstance(self.tolerance, int | float) and 0 <= self.tolerance < 1
+        ):
+            raise TuningError(f"tolerance is {self.tolerance!r:.60}, but must be a number from 0 to below 1")
+        if self.features is not None and not (
+            isinstance(self.features, Mapping) and all(map(callable, self.features.values()))
+        ):
+            raise TuningError("features of a Tuning must be functions by name")

@@ -58,7 +58,7 @@ class KnownConfigs:
         """
         assert self.autotuner is not None
         given = dict(zip(self.autotuner.arg_names, args, strict=False))
-        kept = self.autotuner.early_config_prune(self.autotuner.configs, given, **kwargs)
+        kept = list(self.autotuner.early_config_prune(list(self.autotuner.configs), given, **kwargs))
         for config in (chosen, fallback):
             known = self._equal(config)
             if known is None or not kept or any(known is other or known == other for other in kept):

@@ -15,8 +15,9 @@ from triton.runtime.jit import KernelInterface
 from triton_tune.launch.device import current_device, device_number
 from triton_tune.launch.known_configs import ConfigLaunch, KnownConfigs
 from triton_tune.launch.overrides import AUTOTUNE, CONFIG, DEVICE, Overrides, read_overrides
-from triton_tune.launch.words import OF_DTYPE, integer_of
+from triton_tune.launch.words import OF_DTYPE, integer_of, plain
 
+_MOST_KEPT = 4096  # answers of a rule that a kernel remembers
 Feature = Callable[[Mapping[str, Any]], Any]  # from a launch's arguments by name to a value
 
 
@@ -104,7 +105,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         config = self._choose(choose, args, kwargs)
         launch = self._launches.get(config) or self._launch(config)
         self.best_config = launch.config
-        if launch.pre_hook is not None:
+        if launch.pre_hook is not None and not warmup:
             launch.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **launch.keywords})
         return self._below.run(*args, grid=grid, warmup=warmup, **kwargs, **launch.keywords)
 
@@ -120,7 +121,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         return self._choose(choose, args, kwargs)
 
     def _choose(self, choose: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        values = {}
+        values: dict[str, Any] = {}
         count = len(args)
         for name, position, read in self._readers:
             if read is not None:
@@ -130,16 +131,20 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             else:
                 value = kwargs[name] if name in kwargs else self._default(name)
             if type(value) is not int:
+                value = plain(value)
                 integer = self._integers.get((name, value))
                 if integer is None:
+                    values[name] = value
                     try:
                         integer = integer_of(value, self._values.get(name, {}))
                     except KeyError:
-                        return self._for_unknown_word(name, value)
+                        config = self._for_unknown_word(name, value)
+                        break
                     self._integers[name, value] = integer
                 value = integer
             values[name] = value
-        config = choose(**values)
+        else:
+            config = choose(**values)
         if self._prunes:
             config = self._keep(config, tuple(values.values()), args, kwargs)
         return config
@@ -161,13 +166,17 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         return self._fallback
 
     def _keep(
-        self, chosen: Any, values: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, chosen: Any, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """What the autotuner's rule leaves of a choice; asked once for these features."""
-        kept = self._kept.get((chosen, *values))
+        """What the autotuner's rule leaves of a choice; asked once for these features and element types."""
+        types = (getattr(value, "dtype", None) for value in (*args, *kwargs.values()))
+        key = (chosen, values, *types)
+        kept = self._kept.get(key)
         if kept is None:
             kept = self._known.kept(chosen, self._fallback, args, kwargs)
-            self._kept[chosen, *values] = kept
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            self._kept[key] = kept
         return kept
 
     def _prepare(self) -> None:

@@ -1,6 +1,7 @@
 """Values of features: integers, and words for which a table and a generated package have integers."""
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 NONE = "none"  # the word of None and of an empty text
@@ -16,9 +17,14 @@ class NotAFeature(TypeError):
     """The value is neither an integer nor a word."""
 
 
+def plain(value: Any) -> Any:
+    """The value that a `tl.constexpr` holds; any other value as it is."""
+    return value.value if type(value).__name__ == "constexpr" else value
+
+
 def word_of(value: Any) -> str | None:
     """The word that a value is; None for an integer or a boolean. Raises NotAFeature."""
-    if isinstance(value, int):
+    if isinstance(value, Integral):
         return None
     if value is None or value == "":
         return NONE

@@ -39,7 +39,9 @@ def test_drift_of_all_cells(tmp_path: Path) -> None:
     assert (drift.cells, found.common) == (27, 9)
     assert [drift.ratio, drift.low, drift.high] == pytest.approx([1.03] * 3)
     assert found.configs == {} and found.run == {} and found.spread == 1
-    assert table_title(found).endswith("run.yaml tells of the same run: was it edited?")
+    assert table_title(found).endswith(
+        "run.yaml tells of the same run: it went on, or somebody edited the table."
+    )
 
 
 def test_the_config_that_drifted_is_named_among_columns_in_another_order(tmp_path: Path) -> None:

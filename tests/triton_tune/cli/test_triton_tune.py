@@ -179,10 +179,6 @@ WRONG = {
     "defines no Tuning called 'other'": (lambda text: text, ("--kernel", "other")),
     "kernel.py:3: NameError: name 'missing'": (lambda text: "\n\nmissing()\n", ()),
     "defines no Tuning at its top level": (lambda text: "import torch\n", ()),
-    "a Tuning needs at least one shape": (
-        lambda text: text.replace('[{"size": 10}, {"size": 50}]', "[]"),
-        (),
-    ),
     "two Tunings are called sums": (lambda text: text + "\nSECOND = Tuning(**vars(ADDED))\n", ()),
     "shape {'size': 10}: ValueError: no such size": (
         lambda text: text.replace("[torch.randn(size)]", "exec('raise ValueError(\"no such size\")')"),
@@ -195,6 +191,31 @@ WRONG = {
     "has no @triton.autotune, which states the configs": (
         lambda text: text.replace("kernel=added", "kernel=added.fn"),
         ("--kernel", "sums"),
+    ),
+    "two configs BLOCK: 16, MODE: 0, num_warps: 1": (
+        lambda text: text.replace(
+            "configs=[_config(16), _config(32)], key",
+            "configs=[_config(16), triton.Config({'BLOCK': 16, 'MODE': 0}, 1, 1, pre_hook=print)], key",
+        ),
+        ("--kernel", "sums"),
+    ),
+    "a Tuning needs a list of at least one shape": (
+        lambda text: text.replace('[{"size": 10}, {"size": 50}]', 'iter([{"size": 10}])'),
+        (),
+    ),
+    "tolerance is 'x', but must be a number": (
+        lambda text: text.replace('name="sums"', 'name="sums", tolerance="x"'),
+        (),
+    ),
+    "features of a Tuning must be functions by name": (
+        lambda text: text.replace('name="sums"', 'name="sums", features=["n"]'),
+        (),
+    ),
+    "prune_configs_by returns a config that @triton.autotune does not list": (
+        lambda text: text.replace(
+            "return [config for config in configs if", "return [_config(8) for config in configs if"
+        ),
+        ("--kernel", "scaled"),
     ),
     "name of a Tuning: 'Sums' must be a name that begins with a letter": (
         lambda text: text.replace('name="sums"', 'name="Sums"'),

@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
+from triton_tune.launch import tuned as module
 from triton_tune.launch.overrides import CONFIG, DEVICE, LOG
 from triton_tune.launch.tuned import Tuned, tuned
 
@@ -197,6 +198,61 @@ def test_what_early_config_prune_leaves_out_is_not_launched(most: int, launched:
     kernel = made()
     assert [launch(kernel, length) for length in (5, 30)] == launched
     assert [launch(kernel, length) for length in (5, 30)] == launched and asked == [5, 30]
+
+
+def test_a_rule_is_asked_again_for_another_element_type_and_for_unknown_words() -> None:
+    def by_type(
+        configs: list[triton.Config], given: dict[str, object], **others: object
+    ) -> list[triton.Config]:
+        small = given["x_ptr"].dtype == torch.float64 or others.get("MODE") == "thrice"
+        return [config for config in configs if (config.kwargs["BLOCK"] == 16) == small]
+
+    rules = {"early_config_prune": by_type}
+
+    def above(choose: Callable[..., Config]) -> Tuned:
+        return tuned(package(choose))(
+            triton.autotune(configs=PLAIN, key=["N"], prune_configs_by=rules)(jitted())
+        )
+
+    kernel = above(by_length)
+    assert [launch(kernel, 30, dtype) for dtype in (torch.float32, torch.float64)] == [64, 16]
+    with pytest.warns(UserWarning, match="MODE is thrice"):
+        assert launch(above(by_words), 30, MODE="thrice") == 16
+
+
+def test_a_rule_that_changes_its_list_changes_no_other_launch() -> None:
+    def popping(
+        configs: list[triton.Config], given: dict[str, object], **others: object
+    ) -> list[triton.Config]:
+        del configs[1:]
+        return configs
+
+    kernel = tuned(package(by_length))(
+        triton.autotune(configs=[*PLAIN], key=["N"], prune_configs_by={"early_config_prune": popping})(
+            jitted()
+        )
+    )
+    assert [launch(kernel, length) for length in (30, 31)] == [16, 16] and len(kernel.fn.configs) == 3
+
+
+def test_a_rule_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_KEPT", 2)
+    rules = {"early_config_prune": lambda configs, given, **others: configs}
+    kernel = tuned(package(by_length))(
+        triton.autotune(configs=PLAIN, key=["N"], prune_configs_by=rules)(jitted())
+    )
+    for length in range(1, 6):
+        launch(kernel, length)
+    assert len(kernel._kept) <= 2
+
+
+def test_compiling_alone_calls_no_hook_and_constants_are_read() -> None:
+    kernel = tuned(package(by_length))(autotuned())
+    kernel._below = types.SimpleNamespace(run=lambda *args, **keywords: None)
+    kernel.run(None, None, None, 5, grid=(1,), warmup=True)
+    assert not hooked
+    kernel.run(None, None, None, tl.constexpr(5), grid=(1,))
+    assert len(hooked) == 1
 
 
 def test_a_forced_config_is_launched_whatever_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,10 +167,10 @@ def scenario_words(end: tuple[str, float] | None) -> str:
 
 
 def table_title(change: TableChange) -> str:
-    """Say why a table differs: it was measured anew if its run.yaml differs, else perhaps edited."""
+    """Say why a table differs: it was measured anew if its run.yaml differs."""
     if change.run:
         return "The table was measured anew."
-    return "The table differs, but run.yaml tells of the same run: was it edited?"
+    return "The table differs, but run.yaml tells of the same run: it went on, or somebody edited the table."
 
 
 def table_lines(change: TableChange) -> list[str]:
