@@ -131,10 +131,9 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             else:
                 value = kwargs[name] if name in kwargs else self._default(name)
             if type(value) is not int:
-                value = plain(value)
                 integer = self._integers.get((name, value))
                 if integer is None:
-                    values[name] = value
+                    values[name] = value = plain(value)
                     try:
                         integer = integer_of(value, self._values.get(name, {}))
                     except KeyError:
