@@ -1,8 +1,8 @@
 """The command line.
 
 Exit codes: 0 fine, 1 a check found something, 2 wrong use or bad input, 130 interrupted (SIGINT),
-141 standard output is a closed pipe (SIGPIPE). Commands that write
-files at their end write them all the same, and exit with 0.
+141 standard output is a closed pipe (SIGPIPE). Commands that write files at their end write them all the
+same, and exit with 0.
 """
 
 from __future__ import annotations

@@ -71,22 +71,20 @@ class AutotunedKernel:
 
     def arguments(self, launch: Launch) -> dict[str, Any]:
         """The launch's arguments by name, with the kernel's defaults."""
-        given = dict(zip(self.tuner.arg_names, launch.args, strict=False))
-        return {**self._defaults, **given, **launch.kwargs}
+        return {**self._defaults, **self._given(launch)}
+
+    def _given(self, launch: Launch) -> dict[str, Any]:
+        """The arguments without defaults, which is what Triton gives to hooks."""
+        return {**dict(zip(self.tuner.arg_names, launch.args, strict=False)), **launch.kwargs}
 
     def run(self, launch: Launch, config: Any, *, compile_only: bool = False) -> None:
         """Launch with a config, after the config's own hook; callers may read `best_config` afterwards."""
         self.tuner.best_config = self._entry.best_config = config
         if config.pre_hook is not None:
-            config.pre_hook(self._given(launch, config))
+            config.pre_hook({**self._given(launch), **config.all_kwargs()})
         self.tuner.fn.run(
             *launch.args, grid=launch.grid, warmup=compile_only, **launch.kwargs, **config.all_kwargs()
         )
-
-    def _given(self, launch: Launch, config: Any) -> dict[str, Any]:
-        """What Triton gives to hooks: the arguments without defaults, and the config's values."""
-        given = dict(zip(self.tuner.arg_names, launch.args, strict=False))
-        return {**given, **launch.kwargs, **config.all_kwargs()}
 
     @property
     def has_hooks(self) -> bool:
@@ -97,7 +95,7 @@ class AutotunedKernel:
 
     def hooks(self, launch: Launch, config: Any, between: Callable[[], None]) -> None:
         """Call `between` as the autotuner times a launch: after resetting, before restoring."""
-        arguments = self._given(launch, config)
+        arguments = {**self._given(launch), **config.all_kwargs()}
         self.tuner.pre_hook(arguments)
         between()
         self.tuner.post_hook(arguments, exception=None)

@@ -33,8 +33,8 @@ class KnownConfigs:
         Raises ValueError if no config of the autotuner equals it, and some have a hook: without its hook, a
         launch may compute something else.
         """
-        keywords = {name: value for name, value in _values(config).items() if _UNSET.get(name) != value}
-        known = self._equal(config)
+        keywords = _keywords(config)
+        known = self._equal(keywords)
         if known is not None:
             return ConfigLaunch(known.all_kwargs(), known.pre_hook, known)
         if self.autotuner is not None and any(other.pre_hook for other in self.autotuner.configs):
@@ -60,16 +60,16 @@ class KnownConfigs:
         given = dict(zip(self.autotuner.arg_names, args, strict=False))
         kept = list(self.autotuner.early_config_prune(list(self.autotuner.configs), given, **kwargs))
         for config in (chosen, fallback):
-            known = self._equal(config)
-            if known is None or not kept or any(known is other or known == other for other in kept):
+            known = self._equal(_keywords(config))
+            if known is None or not kept or known in kept:
                 return config
-        return fallback._replace(**{name: self._value(kept[0], name) for name in _values(fallback)})
+        names = (name for name in fallback._fields if name != "variant")
+        return fallback._replace(**{name: self._value(kept[0], name) for name in names})
 
-    def _equal(self, config: Any) -> Any:
-        """The autotuner's config with the values of a generated one; None if there is none."""
-        values = {name: value for name, value in _values(config).items() if _UNSET.get(name) != value}
+    def _equal(self, keywords: Mapping[str, Any]) -> Any:
+        """The autotuner's config with these values; None if there is none."""
         for known in self.autotuner.configs if self.autotuner is not None else ():
-            if all(self._value(known, name) == value for name, value in values.items()):
+            if all(self._value(known, name) == value for name, value in keywords.items()):
                 return known
         return None
 
@@ -77,5 +77,7 @@ class KnownConfigs:
         return int(known.all_kwargs().get(name, self.defaults.get(name)) or 0)
 
 
-def _values(config: Any) -> dict[str, Any]:
-    return {name: value for name, value in config._asdict().items() if name != "variant"}
+def _keywords(config: Any) -> dict[str, Any]:
+    """The parameters that a generated config sets."""
+    values = config._asdict().items()
+    return {name: value for name, value in values if name != "variant" and _UNSET.get(name) != value}
