@@ -1,8 +1,7 @@
 """The decodes' role of the Hopper kernel: one computing warpgroup and a copying warp.
 
 The copying warp (``hopper_shares``) knows what comes next, and sends what the computing warpgroup must know
-of it. Where several groups of programs share a sequence, the last program to finish joins their fragments
-without waiting, as in ``stream_k_fragments``.
+of it. Where several groups of programs share a sequence, ``hopper_fragments`` joins what they computed.
 
 The products are transposed: scores are keys times queries, and the output is values times weights. So keys
 and values fill the 64 rows of a wgmma, and the few queries of a decode are its columns.
@@ -30,10 +29,10 @@ from attn_kernels.kernels.hopper_device import (
     powers_of,
     receive,
     row_offsets,
-    thread_barrier,
     view_memory,
     zero_rows,
 )
+from attn_kernels.kernels.hopper_fragments import join_others
 
 
 @gluon.jit
@@ -234,73 +233,6 @@ def hide_values(smem, slot, tile, num_keys, first_limit, window):
 
 
 @gluon.jit
-def store_fragment(fragments, fragment, offsets, accs, row_max, row_sum, rows, ROWS: gl.constexpr):
-    """Write a softmax state: [fragments, parts, COLUMNS, rows] and twice [fragments, rows]."""
-    _, partial_ptr, max_ptr, sum_ptr = fragments
-    PARTS: gl.constexpr = len(accs)
-    for part in gl.static_range(PARTS):
-        first = (fragment * PARTS + part).to(gl.int64) * (COLUMNS * ROWS)
-        gl.store(partial_ptr + first + offsets, accs[part])
-    gl.store(max_ptr + fragment * ROWS + rows, row_max)
-    gl.store(sum_ptr + fragment * ROWS + rows, row_sum)
-
-
-@gluon.jit
-def join_fragments(
-    fragments, first, last, num_kv_heads, offsets, rows, PARTS: gl.constexpr, ROWS: gl.constexpr
-):
-    """The softmax state of a Q-Block from the fragments of the programs ``first .. last`` of its head.
-
-    They are joined in the order of the programs, whichever finished last, so every launch gives the same
-    sums. The first program began the Q-Block; all others continued it. A few fragments are loaded at a time,
-    because a load takes as long as the products of a tile.
-    """
-    layout: gl.constexpr = offsets.type.layout
-    partial_ptr, max_ptr, sum_ptr = fragments[1], fragments[2], fragments[3]
-    TOGETHER: gl.constexpr = max(1, 128 // (PARTS * ROWS))
-    largest = gl.full([ROWS], -1e30, gl.float32, rows.type.layout)
-    row_sum = largest * 0.0
-    accs = ()
-    for _ in gl.static_range(PARTS):
-        accs = accs + (gl.zeros([COLUMNS, ROWS], gl.float32, layout),)  # type: ignore[assignment]  # noqa: RUF005
-    for start in range(first, last + 1, TOGETHER * num_kv_heads):
-        maxima = ()
-        sums = ()
-        partials = ()
-        for i in gl.static_range(TOGETHER):
-            program = gl.minimum(start + i * num_kv_heads, last)
-            fragment = gl.where(program == first, first + gl.num_programs(0), program)
-            maxima = maxima + (gl.load(max_ptr + fragment * ROWS + rows, cache_modifier=".cg"),)  # type: ignore[assignment]  # noqa: RUF005
-            sums = sums + (gl.load(sum_ptr + fragment * ROWS + rows, cache_modifier=".cg"),)  # type: ignore[assignment]  # noqa: RUF005
-            for part in gl.static_range(PARTS):
-                place = (fragment * PARTS + part).to(gl.int64) * (COLUMNS * ROWS)
-                partials = partials + (gl.load(partial_ptr + place + offsets, cache_modifier=".cg"),)  # type: ignore[assignment]  # noqa: RUF005
-        before = largest
-        for i in gl.static_range(TOGETHER):
-            largest = gl.maximum(largest, maxima[i])
-        rescale = exp2(before - largest)
-        row_sum *= rescale
-        accs = rescale_columns(accs, rescale)
-        for i in gl.static_range(TOGETHER):
-            weight = gl.where(start + i * num_kv_heads <= last, exp2(maxima[i] - largest), 0.0)
-            row_sum += weight * sums[i]
-            joined = ()
-            for part in gl.static_range(PARTS):
-                joined = joined + (accs[part] + partials[i * PARTS + part] * weight[None, :],)  # type: ignore[assignment]  # noqa: RUF005
-            accs = joined
-    return accs, largest, row_sum
-
-
-@gluon.jit
-def rescale_columns(accs, factor):
-    """Multiply each column of all parts by its factor."""
-    rescaled = ()
-    for part in gl.static_range(len(accs)):
-        rescaled = rescaled + (accs[part] * factor[None, :],)  # type: ignore[assignment]  # noqa: RUF005
-    return rescaled
-
-
-@gluon.jit
 def first_column(part: gl.constexpr, FP8: gl.constexpr):
     """The first column of a part; the others follow it, of an fp8 cache at every second column."""
     return part // 2 * (2 * COLUMNS) + part % 2 if FP8 else part * COLUMNS
@@ -359,8 +291,7 @@ def consume_decodes(
     rows = gl.arange(0, ROWS, gl.SliceLayout(0, layout))
     columns = gl.arange(0, COLUMNS, gl.SliceLayout(1, layout))
     offsets = columns[:, None] * ROWS + rows[None, :]
-    program = gl.program_id(0)
-    kv_head = program % num_kv_heads
+    kv_head = gl.program_id(0) % num_kv_heads
     q_ptr += kv_head * HEADS * stride_q_head * UNIT
     out_ptr += kv_head * HEADS * stride_out_head * UNIT
     slopes = None
@@ -392,24 +323,17 @@ def consume_decodes(
         )
         finished = (start == 0) & (stop == tiles)
         if (start > 0) | (stop < tiles):
-            fragment = gl.where(start == 0, program + gl.num_programs(0), program)
-            store_fragment(fragments, fragment, offsets, accs, row_max, row_sum, rows, ROWS)
-            counter_ptr = fragments[0] + (first * num_kv_heads + kv_head)
-            thread_barrier()  # all threads write the fragment, one adds to the counter
-            arrived = gl.atomic_add(counter_ptr, 1, sem="acq_rel", scope="gpu")
-            finished = arrived == last - first
-            if finished:
-                gl.store(counter_ptr, 0)  # for the next launch
-                accs, row_max, row_sum = join_fragments(
-                    fragments,
-                    first * num_kv_heads + kv_head,
-                    last * num_kv_heads + kv_head,
-                    num_kv_heads,
-                    offsets,
-                    rows,
-                    PARTS,
-                    ROWS,
-                )
+            finished, accs, row_max, row_sum = join_others(
+                fragments,
+                (accs, row_max, row_sum),
+                first,
+                last,
+                num_kv_heads,
+                offsets,
+                rows,
+                PARTS,
+                ROWS,
+            )
         if finished:
             out_offsets = row_offsets(rows, stride_out_token, stride_out_head, HEADS)[None, :]
             out_token_ptr = out_ptr + token.to(gl.int64) * stride_out_token * UNIT

@@ -14,6 +14,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from attn_kernels.kernels.hopper_device import COLUMNS, UNIT, copy_tile, load_pages, send, view_memory
 
 LENGTH = gl.constexpr(128)  # sequences that are searched at a time
+FAR = gl.constexpr(2**31 - 1)  # behind all tiles
 
 
 @gluon.jit
@@ -40,7 +41,7 @@ def share_of_program(cu_tiles_ptr, num_seqs, num_kv_heads):
     seq = start * 0 - 1
     for first in range(0, num_seqs, LENGTH):
         seqs = first + gl.arange(0, LENGTH, layout)
-        first_tiles = gl.load(cu_tiles_ptr + seqs, mask=seqs < num_seqs, other=total + 1)
+        first_tiles = gl.load(cu_tiles_ptr + seqs, mask=seqs < num_seqs, other=FAR)
         seq += gl.sum((first_tiles <= start).to(gl.int32), 0)
     return gl.program_id(0) % num_kv_heads, start, end, share, seq
 

@@ -64,7 +64,7 @@ class Scratch(Protocol):
     def fragments(self, programs: int, sizes: ScratchSizes) -> Fragments:
         """Counters and softmax states of fragments.
 
-        The counters: int32, at least [programs], zeros. The weighted sums of values: float32, at least
+        The counters: int32, at least [2, programs], zeros. The weighted sums of values: float32, at least
         [2, programs, block_m, head_padded]. The maxima of scores and the sums of weights: float32, at least
         [2, programs, block_m] each.
         """
@@ -94,7 +94,7 @@ class Fresh:
         return self._int32(1)
 
     def fragments(self, programs: int, sizes: ScratchSizes) -> Fragments:
-        counters = torch.zeros(programs, dtype=torch.int32, device=self.device)
+        counters = torch.zeros((2, programs), dtype=torch.int32, device=self.device)
         return counters, *self._softmax_states((2, programs, sizes.block_m), sizes.head_padded)
 
     def _int32(self, length: int) -> Tensor:

@@ -207,7 +207,7 @@ MOST_SPILLS = {
     "stream_k_M16_T128_W4_S2_D1": 8,
     "stream_k_M16_T128_W4_S2_P2_D1": 16,
     "pod_M128_T64_W4_S3_K128": 112,
-    "pod_M128_T128_W4_S2_K64": 160,
+    "pod_M128_T128_W4_S2_K64": 176,
 }
 
 
