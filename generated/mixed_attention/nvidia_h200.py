@@ -2,7 +2,6 @@
 
 from .config import Config
 
-POD_M128_T64_W4_S3_K64 = Config("pod", block_m=128, tile_size=64, num_warps=4, num_stages=3, decode_tile=64)
 POD_M128_T64_W4_S3_K128 = Config("pod", block_m=128, tile_size=64, num_warps=4, num_stages=3, decode_tile=128)
 SERIES_M0_T0_W0_S0 = Config("series", block_m=0, tile_size=0, num_warps=0, num_stages=0)
 WHOLE_M0_T0_W0_S0 = Config("whole", block_m=0, tile_size=0, num_warps=0, num_stages=0)
@@ -26,51 +25,35 @@ def choose(
     block_size: int,
     kv_element_size: int,
 ) -> Config:
-    if kv_element_size <= 1 or kv_element_size > 2 or head_size <= 63 or head_size > 128 or num_prompt_tokens > 8192:
-        return SERIES_M0_T0_W0_S0
-    queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
-    if queries_per_kv > 32:
-        return SERIES_M0_T0_W0_S0
-    idle_programs = 132 - 132 // (num_kv_heads if num_kv_heads > 1 else 1) * num_kv_heads
-    if idle_programs > 16:
-        return SERIES_M0_T0_W0_S0
-    tma_rest = head_size - head_size // 16 * 16 + block_size - block_size // 16 * 16
-    if tma_rest > 0:
+    if kv_element_size <= 1 or kv_element_size > 2 or head_size <= 63 or head_size > 128:
         return SERIES_M0_T0_W0_S0
     prompt_context = max(0, 2 * num_prompt_kv_tokens - num_prompt_tokens) // max(1, 2 * num_prompts)
     prompt_scores = num_prompt_tokens * prompt_context * num_query_heads
     decode_keys = num_decode_kv_tokens * num_kv_heads
+    queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
     prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
     prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
+    idle_programs = 132 - 132 // (num_kv_heads if num_kv_heads > 1 else 1) * num_kv_heads
+    tma_rest = head_size - head_size // 16 * 16 + block_size - block_size // 16 * 16
+    decodes_per_prompts = 2048 * decode_keys // (prompt_scores if prompt_scores > 1 else 1)
     if prompt_scores <= 134_217_728:
-        decodes_per_prompts = 2048 * decode_keys // (prompt_scores if prompt_scores > 1 else 1)
-        if decodes_per_prompts <= 1:
-            return WHOLE_M0_T0_W0_S0
-        decode_programs = num_decodes * num_kv_heads
-        if decode_programs <= 384:
-            if max_decode_seq_len <= 768:
+        if decode_keys <= 6144:
+            mean_decode_context = num_decode_kv_tokens // (num_decodes if num_decodes > 1 else 1)
+            if mean_decode_context <= 1536 or prompt_keys_per_tile > 65_536 or num_prompt_tokens > 8192 or queries_per_kv > 32 or idle_programs > 16 or tma_rest > 0:
                 return WHOLE_M0_T0_W0_S0
-            if decode_programs <= 5 or prompt_keys_per_tile > 65_536:
+            return POD_M128_T64_W4_S3_K128
+        else:
+            if decodes_per_prompts <= 1:
+                return WHOLE_M0_T0_W0_S0
+            if prompt_keys_per_tile > 65_536 or num_prompt_tokens > 8192 or queries_per_kv > 32 or idle_programs > 16 or tma_rest > 0:
+                return SERIES_M0_T0_W0_S0
+            return POD_M128_T64_W4_S3_K128
+    else:
+        if decodes_per_prompts <= 0:
+            if prompt_tiles > 192 or prompt_keys_per_tile > 65_536 or num_prompt_tokens > 8192 or queries_per_kv > 32 or idle_programs > 16 or tma_rest > 0:
                 return SERIES_M0_T0_W0_S0
             return POD_M128_T64_W4_S3_K128
         else:
-            if head_size <= 96:
-                if prompt_keys_per_tile <= 65_536:
-                    return POD_M128_T64_W4_S3_K128
-                return SERIES_M0_T0_W0_S0
-            else:
-                if prompt_tiles <= 192:
-                    return WHOLE_M0_T0_W0_S0
-                if prompt_keys_per_tile <= 65_536:
-                    return POD_M128_T64_W4_S3_K64
-                return SERIES_M0_T0_W0_S0
-    else:
-        if prompt_tiles <= 384:
-            if prompt_keys_per_tile <= 65_536:
-                return POD_M128_T64_W4_S3_K64
-            return SERIES_M0_T0_W0_S0
-        else:
-            prompts_per_decodes = prompt_scores // max(1, 8 * decode_keys)
-            if prompts_per_decodes > 384 or prompt_keys_per_tile > 65_536:
+            if prompt_keys_per_tile > 65_536 or num_prompt_tokens > 8192 or queries_per_kv > 32 or idle_programs > 16 or tma_rest > 0:
                 return SERIES_M0_T0_W0_S0
             return POD_M128_T64_W4_S3_K128

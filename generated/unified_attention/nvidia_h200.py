@@ -2,28 +2,25 @@
 
 from .config import Config
 
-QBLOCK_M16_T64_W4_S2 = Config("qblock", block_m=16, tile_size=64, num_warps=4, num_stages=2)
+QBLOCK_M16_T32_W2_S3 = Config("qblock", block_m=16, tile_size=32, num_warps=2, num_stages=3)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
-QBLOCK_M64_T32_W4_S3 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=3)
+QBLOCK_M64_T32_W4_S4 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=4)
 QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=3)
 QBLOCK_M128_T64_W8_S2_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=2, descriptors=1)
 QBLOCK_M128_T64_W8_S3_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=3, descriptors=1)
 QBLOCK_M128_T128_W8_S3_D1 = Config("qblock", block_m=128, tile_size=128, num_warps=8, num_stages=3, descriptors=1)
+SEGMENTED_M16_T32_N8_W4_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M16_T32_N32_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=32, num_warps=2, num_stages=3)
 SEGMENTED_M16_T64_N8_W2_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=2, num_stages=3)
-SEGMENTED_M16_T64_N8_W4_S2 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=4, num_stages=2)
-SEGMENTED_M16_T128_N32_W4_S2 = Config("segmented", block_m=16, tile_size=128, num_segments=32, num_warps=4, num_stages=2)
-SEGMENTED_M32_T64_N16_W4_S3 = Config("segmented", block_m=32, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
-SEGMENTED_M64_T32_N16_W4_S3 = Config("segmented", block_m=64, tile_size=32, num_segments=16, num_warps=4, num_stages=3)
+SEGMENTED_M16_T64_N8_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
+SEGMENTED_M16_T64_N16_W4_S2 = Config("segmented", block_m=16, tile_size=64, num_segments=16, num_warps=4, num_stages=2)
 SEGMENTED_M64_T64_N4_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N8_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N16_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
 SPLIT_M64_T32_W4_S3 = Config("split", block_m=64, tile_size=32, num_warps=4, num_stages=3)
-SPLIT_M64_T64_W4_S2 = Config("split", block_m=64, tile_size=64, num_warps=4, num_stages=2)
 SPLIT_M64_T64_W4_S3 = Config("split", block_m=64, tile_size=64, num_warps=4, num_stages=3)
 SPLIT_M64_T128_W4_S2 = Config("split", block_m=64, tile_size=128, num_warps=4, num_stages=2)
 SPLIT_M64_T128_W4_S3 = Config("split", block_m=64, tile_size=128, num_warps=4, num_stages=3)
-STREAM_K_M16_T64_W4_S2_D1 = Config("stream_k", block_m=16, tile_size=64, num_warps=4, num_stages=2, descriptors=1)
 STREAM_K_M16_T64_W4_S2_P2_D1 = Config("stream_k", block_m=16, tile_size=64, num_warps=4, num_stages=2, programs_per_sm=2, descriptors=1)
 STREAM_K_M16_T128_W4_S2_D1 = Config("stream_k", block_m=16, tile_size=128, num_warps=4, num_stages=2, descriptors=1)
 STREAM_K_M16_T128_W4_S2_P2_D1 = Config("stream_k", block_m=16, tile_size=128, num_warps=4, num_stages=2, programs_per_sm=2, descriptors=1)
@@ -44,6 +41,7 @@ def choose(
 ) -> Config:
     if kv_element_size <= 0 or kv_element_size > 2 or head_size <= 63 or head_size > 256:
         return QBLOCK_M64_T32_W4_S2
+    decode_programs = num_seqs * num_kv_heads
     queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
     small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
     keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
@@ -54,164 +52,198 @@ def choose(
     head_bytes = head_size * kv_element_size
     tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + max(0, queries_per_kv - 128)
     decode_rest = tma_rest + fp8_rest + max(0, idle_programs - 16)
-    max_scores = max_query_len * max_seq_len
-    head_in_flight = head_size * (6 + kv_element_size) // 8
-    if keys_per_tile <= 1024:
-        query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-        if max_query_len <= 1:
-            if head_size <= 160:
-                if max_seq_len <= 384:
-                    decode_programs = num_seqs * num_kv_heads
-                    if decode_programs > 384:
-                        return SPLIT_M64_T32_W4_S3
-                    if max_seq_len > 128:
+    query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+    if max_query_len <= 1:
+        if max_seq_len <= 128:
+            if head_size > 128 or decode_programs > 256:
+                return SPLIT_M64_T32_W4_S3
+            return SPLIT_M64_T128_W4_S2
+        else:
+            if max_seq_len <= 768:
+                if keys_per_tile <= 768:
+                    if keys_per_tile > 64:
                         return SPLIT_M64_T64_W4_S3
-                    if head_size <= 128:
-                        return SPLIT_M64_T128_W4_S2
-                    return SPLIT_M64_T64_W4_S2
+                    if queries_per_kv <= 16:
+                        return QBLOCK_M16_T32_W2_S3
+                    return SPLIT_M64_T32_W4_S3
                 else:
-                    if wide_half_megabytes <= 32:
-                        if head_size <= 128:
-                            return SPLIT_M64_T128_W4_S3
+                    if max_seq_len <= 256:
+                        if queries_per_kv <= 16:
+                            return SEGMENTED_M16_T32_N8_W4_S3
                         return SPLIT_M64_T64_W4_S3
                     else:
-                        if max_seq_len <= 768:
-                            return SPLIT_M64_T64_W4_S3
-                        if decode_rest > 0 or queries_per_kv > 16:
-                            return QBLOCK_M64_T64_W4_S3
-                        return STREAM_K_M16_T128_W4_S2_P2_D1
+                        if queries_per_kv <= 16:
+                            return SEGMENTED_M16_T64_N8_W4_S3
+                        return SEGMENTED_M64_T64_N8_W4_S3
             else:
-                if query_tiles <= 256:
-                    return SPLIT_M64_T64_W4_S3
-                if max_seq_len <= 512:
-                    return SPLIT_M64_T32_W4_S3
-                if decode_rest > 0 or queries_per_kv > 16:
-                    return SPLIT_M64_T64_W4_S3
-                return STREAM_K_M16_T64_W4_S2_P2_D1
+                if head_size <= 160:
+                    if wide_half_megabytes <= 16:
+                        if keys_per_tile <= 1536:
+                            if head_size <= 128:
+                                return SPLIT_M64_T128_W4_S3
+                            return SPLIT_M64_T64_W4_S3
+                        else:
+                            if queries_per_kv <= 6:
+                                if decode_programs <= 32:
+                                    return SEGMENTED_M16_T32_N32_W2_S3
+                                if decode_rest <= 0:
+                                    return STREAM_K_M16_T128_W4_S2_P2_D1
+                                return SEGMENTED_M16_T64_N8_W2_S3
+                            else:
+                                if queries_per_kv <= 16:
+                                    return SEGMENTED_M16_T32_N32_W2_S3
+                                return SEGMENTED_M64_T64_N16_W4_S3
+                    else:
+                        if decode_programs <= 24:
+                            if max_seq_len <= 16_384:
+                                if queries_per_kv <= 16:
+                                    return SEGMENTED_M16_T32_N32_W2_S3
+                                return SEGMENTED_M64_T64_N16_W4_S3
+                            else:
+                                if decode_rest > 0 or queries_per_kv > 16:
+                                    return SEGMENTED_M64_T64_N16_W4_S3
+                                return STREAM_K_M16_T128_W4_S2_D1
+                        else:
+                            avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
+                            if avg_seq_len <= 768:
+                                if decode_rest > 0 or queries_per_kv > 16:
+                                    return SPLIT_M64_T64_W4_S3
+                                return STREAM_K_M16_T128_W4_S2_P2_D1
+                            else:
+                                if query_tiles <= 384:
+                                    if decode_rest > 0 or queries_per_kv > 16:
+                                        return SEGMENTED_M64_T64_N8_W4_S3
+                                    return STREAM_K_M16_T128_W4_S2_D1
+                                else:
+                                    if decode_rest > 0 or queries_per_kv > 16:
+                                        return QBLOCK_M64_T64_W4_S3
+                                    return STREAM_K_M16_T128_W4_S2_P2_D1
+                else:
+                    if queries_per_kv <= 3:
+                        if max_seq_len <= 12_288:
+                            if decode_programs <= 96:
+                                if keys_per_tile <= 65_536:
+                                    return SEGMENTED_M16_T64_N16_W4_S2
+                                return SEGMENTED_M16_T32_N32_W2_S3
+                            else:
+                                if decode_rest <= 0:
+                                    return STREAM_K_M16_T64_W4_S2_P2_D1
+                                return SEGMENTED_M16_T32_N8_W4_S3
+                        else:
+                            if decode_rest <= 0:
+                                return STREAM_K_M16_T64_W4_S2_P2_D1
+                            return SEGMENTED_M16_T32_N32_W2_S3
+                    else:
+                        if wide_half_megabytes <= 9:
+                            if keys_per_tile <= 12_288:
+                                if queries_per_kv <= 16:
+                                    return SEGMENTED_M16_T64_N8_W4_S3
+                                return SPLIT_M64_T64_W4_S3
+                            else:
+                                if queries_per_kv <= 16:
+                                    return SEGMENTED_M16_T64_N16_W4_S2
+                                return SEGMENTED_M64_T64_N16_W4_S3
+                        else:
+                            if decode_rest > 0:
+                                return SEGMENTED_M64_T64_N16_W4_S3
+                            decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
+                            if decode_slots <= 8:
+                                if queries_per_kv <= 16:
+                                    return STREAM_K_M16_T128_W4_S2_D1
+                                return SEGMENTED_M64_T64_N16_W4_S3
+                            else:
+                                if queries_per_kv <= 16:
+                                    return STREAM_K_M16_T64_W4_S2_P2_D1
+                                return SEGMENTED_M64_T64_N16_W4_S3
+    else:
+        max_scores = max_query_len * max_seq_len
+        if max_scores <= 32_768:
+            if keys_per_tile <= 384:
+                if kv_element_size <= 1:
+                    if queries_per_kv <= 16:
+                        return QBLOCK_M16_T32_W2_S3
+                    return QBLOCK_M64_T32_W4_S4
+                else:
+                    if max_scores <= 1536:
+                        if decode_programs <= 128:
+                            return QBLOCK_M64_T64_W4_S3
+                        if queries_per_kv <= 16:
+                            return QBLOCK_M16_T32_W2_S3
+                        return QBLOCK_M64_T32_W4_S4
+                    else:
+                        if keys_per_tile <= 15 or max_seq_len <= 128:
+                            return QBLOCK_M64_T32_W4_S4
+                        return QBLOCK_M64_T64_W4_S3
+            else:
+                if max_scores <= 3072:
+                    if queries_per_kv <= 16:
+                        return SEGMENTED_M16_T32_N8_W4_S3
+                    return SEGMENTED_M64_T64_N4_W4_S3
+                else:
+                    if wide_half_megabytes <= 7:
+                        if queries_per_kv <= 16:
+                            return SEGMENTED_M16_T64_N16_W4_S2
+                        return SEGMENTED_M64_T64_N16_W4_S3
+                    else:
+                        if keys_per_tile <= 768:
+                            return QBLOCK_M64_T64_W4_S3
+                        return SEGMENTED_M64_T64_N8_W4_S3
         else:
             if head_size <= 192:
-                if max_scores <= 49_152:
-                    if keys_per_tile <= 48:
-                        return QBLOCK_M64_T32_W4_S3
-                    if wide_half_megabytes > 0:
-                        return QBLOCK_M64_T64_W4_S3
-                    if queries_per_kv <= 16:
-                        return QBLOCK_M16_T64_W4_S2
-                    return QBLOCK_M64_T32_W4_S3
-                else:
-                    if max_scores <= 33_554_432:
-                        if max_seq_len <= 512:
-                            if query_tiles <= 512:
-                                return QBLOCK_M64_T64_W4_S3
-                            if tma_rest <= 0:
-                                return QBLOCK_M128_T64_W8_S3_D1
-                            return QBLOCK_M64_T32_W4_S3
-                        else:
-                            if tma_rest <= 0:
-                                return QBLOCK_M128_T64_W8_S3_D1
+                head_in_flight = head_size * (6 + kv_element_size) // 8
+                if keys_per_tile <= 768:
+                    if max_scores <= 262_144:
+                        if query_tiles <= 512 or tma_rest > 0:
                             return QBLOCK_M64_T64_W4_S3
-                    else:
-                        if tma_rest > 0:
-                            return QBLOCK_M64_T64_W4_S3
-                        if head_in_flight <= 128:
-                            return QBLOCK_M128_T128_W8_S3_D1
                         return QBLOCK_M128_T64_W8_S3_D1
+                    else:
+                        if max_scores <= 25_165_824:
+                            if tma_rest <= 0:
+                                return QBLOCK_M128_T64_W8_S3_D1
+                            return QBLOCK_M64_T64_W4_S3
+                        else:
+                            if tma_rest > 0:
+                                return QBLOCK_M64_T64_W4_S3
+                            if head_in_flight <= 128:
+                                return QBLOCK_M128_T128_W8_S3_D1
+                            return QBLOCK_M128_T64_W8_S3_D1
+                else:
+                    if keys_per_tile <= 4096:
+                        if cache_half_megabytes <= 96:
+                            if max_scores <= 1_572_864:
+                                return SEGMENTED_M64_T64_N8_W4_S3
+                            if tma_rest <= 0:
+                                return QBLOCK_M128_T64_W8_S3_D1
+                            return SEGMENTED_M64_T64_N4_W4_S3
+                        else:
+                            avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
+                            if avg_query_len <= 64:
+                                return SEGMENTED_M64_T64_N8_W4_S3
+                            if tma_rest > 0:
+                                return SEGMENTED_M64_T64_N4_W4_S3
+                            if head_in_flight <= 128:
+                                return QBLOCK_M128_T128_W8_S3_D1
+                            return QBLOCK_M128_T64_W8_S3_D1
+                    else:
+                        if keys_per_tile <= 131_072:
+                            if keys_per_tile <= 6144:
+                                return SEGMENTED_M64_T64_N8_W4_S3
+                            return SEGMENTED_M64_T64_N16_W4_S3
+                        else:
+                            if decode_rest > 0 or queries_per_kv > 16:
+                                return SEGMENTED_M64_T64_N16_W4_S3
+                            return STREAM_K_M16_T128_W4_S2_D1
             else:
-                if max_scores <= 49_152:
-                    if queries_per_kv <= 16:
-                        return QBLOCK_M16_T64_W4_S2
-                    return QBLOCK_M64_T32_W4_S2
+                if max_query_len <= 96:
+                    if decode_rest <= 0:
+                        if queries_per_kv <= 16:
+                            return STREAM_K_M16_T64_W4_S2_P2_D1
+                        return SEGMENTED_M64_T64_N16_W4_S3
+                    else:
+                        if queries_per_kv <= 16:
+                            return SEGMENTED_M16_T64_N16_W4_S2
+                        return SEGMENTED_M64_T64_N16_W4_S3
                 else:
                     if tma_rest <= 0:
                         return QBLOCK_M128_T64_W8_S2_D1
                     return QBLOCK_M64_T64_W4_S3
-    else:
-        if wide_half_megabytes <= 128:
-            if head_size <= 128:
-                if max_seq_len <= 512:
-                    avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
-                    if avg_seq_len <= 128:
-                        if queries_per_kv <= 16:
-                            return QBLOCK_M16_T64_W4_S2
-                        return SPLIT_M64_T128_W4_S2
-                    else:
-                        if queries_per_kv <= 16:
-                            return SEGMENTED_M16_T64_N8_W4_S2
-                        return SEGMENTED_M64_T64_N8_W4_S3
-                else:
-                    if keys_per_tile <= 131_072:
-                        if keys_per_tile <= 6144:
-                            if max_query_len <= 6:
-                                if cache_half_megabytes <= 16:
-                                    if queries_per_kv <= 16:
-                                        return SEGMENTED_M16_T32_N32_W2_S3
-                                    return SEGMENTED_M64_T64_N8_W4_S3
-                                else:
-                                    if queries_per_kv <= 16:
-                                        return SEGMENTED_M16_T64_N8_W2_S3
-                                    return SEGMENTED_M64_T64_N4_W4_S3
-                            else:
-                                if max_query_len <= 384:
-                                    return SEGMENTED_M64_T64_N8_W4_S3
-                                if tma_rest <= 0:
-                                    return QBLOCK_M128_T128_W8_S3_D1
-                                return SEGMENTED_M64_T64_N4_W4_S3
-                        else:
-                            if max_query_len > 5 or queries_per_kv > 16:
-                                return SEGMENTED_M64_T64_N16_W4_S3
-                            return SEGMENTED_M16_T32_N32_W2_S3
-                    else:
-                        if queries_per_kv <= 16:
-                            return SEGMENTED_M16_T128_N32_W4_S2
-                        return SEGMENTED_M64_T64_N16_W4_S3
-            else:
-                if wide_half_megabytes <= 4:
-                    if max_seq_len <= 24_576:
-                        if max_seq_len <= 192:
-                            return SPLIT_M64_T64_W4_S3
-                        if queries_per_kv <= 16:
-                            return SEGMENTED_M16_T64_N8_W4_S2
-                        return SEGMENTED_M64_T64_N8_W4_S3
-                    else:
-                        if queries_per_kv <= 16:
-                            return SEGMENTED_M16_T32_N32_W2_S3
-                        if queries_per_kv <= 32:
-                            return SEGMENTED_M32_T64_N16_W4_S3
-                        return SEGMENTED_M64_T32_N16_W4_S3
-                else:
-                    if keys_per_tile <= 6144:
-                        return SEGMENTED_M64_T64_N4_W4_S3
-                    return SEGMENTED_M64_T64_N16_W4_S3
-        else:
-            if head_size <= 192:
-                if max_query_len <= 4:
-                    if decode_rest > 0 or queries_per_kv > 16:
-                        return SEGMENTED_M64_T64_N8_W4_S3
-                    return STREAM_K_M16_T128_W4_S2_D1
-                else:
-                    if keys_per_tile > 6144:
-                        return SEGMENTED_M64_T64_N16_W4_S3
-                    if max_scores <= 25_165_824:
-                        avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
-                        if avg_query_len <= 128:
-                            return SEGMENTED_M64_T64_N8_W4_S3
-                        if tma_rest > 0:
-                            return SEGMENTED_M64_T64_N4_W4_S3
-                        if head_in_flight <= 128:
-                            return QBLOCK_M128_T128_W8_S3_D1
-                        return QBLOCK_M128_T64_W8_S3_D1
-                    else:
-                        if tma_rest > 0:
-                            return SEGMENTED_M64_T64_N4_W4_S3
-                        if head_in_flight <= 128:
-                            return QBLOCK_M128_T128_W8_S3_D1
-                        return QBLOCK_M128_T64_W8_S3_D1
-            else:
-                if max_scores <= 49_152:
-                    if decode_rest > 0 or queries_per_kv > 16:
-                        return SEGMENTED_M64_T64_N4_W4_S3
-                    return STREAM_K_M16_T64_W4_S2_D1
-                else:
-                    if tma_rest <= 0:
-                        return QBLOCK_M128_T64_W8_S2_D1
-                    return SEGMENTED_M64_T64_N8_W4_S3

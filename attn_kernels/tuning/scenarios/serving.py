@@ -69,11 +69,19 @@ OPTION_SHAPES: dict[Shape, int] = {
 # Shapes of one KV head, of which `serving` has further decodes. Few programs share the GPU there, so the
 # number of segments matters most, and the best depends on two lengths.
 ONE_KV_HEAD_SHAPES: dict[Shape, int] = {
-    Shape(HeadLayout(16, 1, 192)): 36,
+    Shape(HeadLayout(16, 1, 192)): 72,
+    Shape(HeadLayout(2, 1, 256)): 28,
     Shape(HeadLayout(16, 1, 192), cache_dtype=FP8): 12,
     Shape(HeadLayout(8, 1, 128), cache_dtype=FP8): 12,
 }
 DECODING = {"decode": 0.4, "decode_even": 0.4, "spec": 0.2}  # shares of their kinds
+# Of these, `serving` has further decodes of few sequences, where the best config changes with small steps.
+FEW_DECODES_SHAPES: dict[Shape, int] = {
+    Shape(HeadLayout(16, 1, 192)): 32,
+    Shape(HeadLayout(8, 1, 128)): 24,
+    Shape(HeadLayout(2, 1, 256)): 16,
+}
+FEW_DECODING = {"decode_few": 0.5, "decode_few_even": 0.5}
 # Shapes that only judge: pages that TMA cannot read, and heads that do not suit 16 rows or 132 programs.
 JUDGING_SHAPES: dict[Shape, int] = {
     Shape(HeadLayout(32, 8, 128), block_size=1): 32,  # SGLang's default
@@ -98,7 +106,9 @@ SHARES = {
 
 CONTEXTS = Range(64, 64 * K)
 SPREADS = (2, 8, 64)  # the longest sequence of a batch over its shortest, at most
-DECODES = Range(1, 256)  # the number of sequences, as in the next four
+FEW_CONTEXTS = Range(1 * K, 16 * K)
+DECODES = Range(1, 256)  # the number of sequences, as in the next five
+FEW_DECODES = Range(1, 48)
 SPECULATING = Range(1, 128)
 PROMPTS = Range(1, 16)
 CHUNKS = Range(1, 8)
@@ -144,6 +154,15 @@ def _decode(u: float, v: float, rng: random.Random) -> Lengths:
 
 def _decode_even(u: float, v: float, rng: random.Random) -> Lengths:
     return [(1, CONTEXTS.at(v))] * DECODES.at(u)
+
+
+def _decode_few(u: float, v: float, rng: random.Random) -> Lengths:
+    count = Range(2, FEW_DECODES.high).at(u)
+    return [(1, context) for context in uneven(FEW_CONTEXTS.at(v), count, rng)]
+
+
+def _decode_few_even(u: float, v: float, rng: random.Random) -> Lengths:
+    return [(1, FEW_CONTEXTS.at(v))] * FEW_DECODES.at(u)
 
 
 def _prefill(u: float, v: float, rng: random.Random) -> Lengths:
@@ -192,6 +211,8 @@ def _prompt_part(u: float, v: float, rng: random.Random) -> Lengths:
 _KINDS: dict[str, Kind] = {
     "decode": _decode,
     "decode_even": _decode_even,
+    "decode_few": _decode_few,
+    "decode_few_even": _decode_few_even,
     "mixed": _mixed,
     "decode_part": _decode_part,
     "prompt_part": _prompt_part,
@@ -302,13 +323,18 @@ def _options(seed: int) -> tuple[Scenario, ...]:
 
 
 def one_kv_head(seed: int) -> tuple[Scenario, ...]:
-    """60 scenarios of few programs, the last part of `serving`."""
+    """124 scenarios of few programs, the third part of `serving`."""
     return draw("one_kv_head", seed, sum(ONE_KV_HEAD_SHAPES.values()), ONE_KV_HEAD_SHAPES, DECODING)
 
 
+def few_decodes(seed: int) -> tuple[Scenario, ...]:
+    """72 decodes of few programs and middle contexts, the last part of `serving`."""
+    return draw("few_decodes", seed, sum(FEW_DECODES_SHAPES.values()), FEW_DECODES_SHAPES, FEW_DECODING)
+
+
 def serving(seed: int) -> tuple[Scenario, ...]:
-    """1,376 scenarios of 24 shapes; the shipped tables measure those of seed 0."""
-    return (*common(seed), *options(seed), *one_kv_head(seed))
+    """1,512 scenarios of 25 shapes; the shipped tables measure those of seed 0."""
+    return (*common(seed), *options(seed), *one_kv_head(seed), *few_decodes(seed))
 
 
 def untuned(seed: int) -> tuple[Scenario, ...]:

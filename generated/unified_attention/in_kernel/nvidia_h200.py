@@ -40,99 +40,148 @@ def num_segments(
         queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-        if keys_per_tile <= 1024:
-            num_segments = 1
-        else:
-            cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-            wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
-            head_bytes = head_size * kv_element_size
-            tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
-            if wide_half_megabytes <= 128:
-                if head_size <= 128:
-                    if max_seq_len <= 512:
-                        avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
-                        if avg_seq_len <= 128:
+        cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+        wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
+        fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
+        idle_programs = 132 - 132 // tl.maximum(num_kv_heads, 1) * num_kv_heads
+        head_bytes = head_size * kv_element_size
+        tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
+        decode_rest = tma_rest + fp8_rest + tl.maximum(idle_programs - 16, 0)
+        if max_query_len <= 1:
+            if max_seq_len <= 128:
+                num_segments = 1
+            elif max_seq_len <= 768:
+                if keys_per_tile <= 768:
+                    num_segments = 1
+                elif max_seq_len > 256:
+                    num_segments = 8
+                elif queries_per_kv <= 16:
+                    num_segments = 8
+                else:
+                    num_segments = 1
+            else:
+                decode_programs = num_seqs * num_kv_heads
+                if head_size <= 160:
+                    if wide_half_megabytes <= 16:
+                        if keys_per_tile <= 1536:
                             num_segments = 1
-                        else:
-                            num_segments = 8
-                    elif keys_per_tile <= 131_072:
-                        if keys_per_tile <= 6144:
-                            if max_query_len <= 6:
-                                if cache_half_megabytes <= 16:
-                                    if queries_per_kv <= 16:
-                                        num_segments = 32
-                                    else:
-                                        num_segments = 8
-                                elif queries_per_kv <= 16:
-                                    num_segments = 8
-                                else:
-                                    num_segments = 4
-                            elif max_query_len <= 384:
-                                num_segments = 8
-                            elif tma_rest <= 0:
+                        elif queries_per_kv <= 6:
+                            if decode_programs <= 32:
+                                num_segments = 32
+                            elif decode_rest <= 0:
                                 num_segments = 1
                             else:
-                                num_segments = 4
-                        elif max_query_len > 5:
-                            num_segments = 16
+                                num_segments = 8
                         elif queries_per_kv <= 16:
                             num_segments = 32
                         else:
                             num_segments = 16
-                    elif queries_per_kv <= 16:
-                        num_segments = 32
-                    else:
-                        num_segments = 16
-                elif wide_half_megabytes <= 4:
-                    if max_seq_len <= 24_576:
-                        if max_seq_len <= 192:
-                            num_segments = 1
-                        else:
-                            num_segments = 8
-                    elif queries_per_kv <= 16:
-                        num_segments = 32
-                    else:
-                        num_segments = 16
-                elif keys_per_tile <= 6144:
-                    num_segments = 4
-                else:
-                    num_segments = 16
-            else:
-                fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
-                idle_programs = 132 - 132 // tl.maximum(num_kv_heads, 1) * num_kv_heads
-                decode_rest = tma_rest + fp8_rest + tl.maximum(idle_programs - 16, 0)
-                max_scores = max_query_len * max_seq_len
-                if head_size <= 192:
-                    if max_query_len <= 4:
-                        if decode_rest > 0:
-                            num_segments = 8
+                    elif decode_programs <= 24:
+                        if max_seq_len <= 16_384:
+                            if queries_per_kv <= 16:
+                                num_segments = 32
+                            else:
+                                num_segments = 16
+                        elif decode_rest > 0:
+                            num_segments = 16
                         elif queries_per_kv <= 16:
                             num_segments = 1
                         else:
+                            num_segments = 16
+                    else:
+                        avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
+                        if avg_seq_len <= 768:
+                            num_segments = 1
+                        else:
+                            query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+                            if query_tiles > 384:
+                                num_segments = 1
+                            elif decode_rest > 0:
+                                num_segments = 8
+                            elif queries_per_kv <= 16:
+                                num_segments = 1
+                            else:
+                                num_segments = 8
+                elif queries_per_kv <= 3:
+                    if max_seq_len <= 12_288:
+                        if decode_programs <= 96:
+                            if keys_per_tile <= 65_536:
+                                num_segments = 16
+                            else:
+                                num_segments = 32
+                        elif decode_rest <= 0:
+                            num_segments = 1
+                        else:
                             num_segments = 8
-                    elif keys_per_tile > 6144:
+                    elif decode_rest <= 0:
+                        num_segments = 1
+                    else:
+                        num_segments = 32
+                elif wide_half_megabytes <= 9:
+                    if keys_per_tile > 12_288:
                         num_segments = 16
-                    elif max_scores <= 25_165_824:
-                        avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                        if avg_query_len <= 128:
+                    elif queries_per_kv <= 16:
+                        num_segments = 8
+                    else:
+                        num_segments = 1
+                elif decode_rest > 0:
+                    num_segments = 16
+                elif queries_per_kv <= 16:
+                    num_segments = 1
+                else:
+                    num_segments = 16
+        else:
+            max_scores = max_query_len * max_seq_len
+            if max_scores <= 32_768:
+                if keys_per_tile <= 384:
+                    num_segments = 1
+                elif max_scores <= 3072:
+                    if queries_per_kv <= 16:
+                        num_segments = 8
+                    else:
+                        num_segments = 4
+                elif wide_half_megabytes <= 7:
+                    num_segments = 16
+                elif keys_per_tile <= 768:
+                    num_segments = 1
+                else:
+                    num_segments = 8
+            elif head_size <= 192:
+                if keys_per_tile <= 768:
+                    num_segments = 1
+                elif keys_per_tile <= 4096:
+                    if cache_half_megabytes <= 96:
+                        if max_scores <= 1_572_864:
                             num_segments = 8
                         elif tma_rest <= 0:
                             num_segments = 1
                         else:
                             num_segments = 4
-                    elif tma_rest <= 0:
-                        num_segments = 1
                     else:
-                        num_segments = 4
-                elif max_scores <= 49_152:
-                    if decode_rest > 0:
-                        num_segments = 4
-                    elif queries_per_kv <= 16:
-                        num_segments = 1
+                        avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
+                        if avg_query_len <= 64:
+                            num_segments = 8
+                        elif tma_rest <= 0:
+                            num_segments = 1
+                        else:
+                            num_segments = 4
+                elif keys_per_tile <= 131_072:
+                    if keys_per_tile <= 6144:
+                        num_segments = 8
                     else:
-                        num_segments = 4
-                elif tma_rest <= 0:
+                        num_segments = 16
+                elif decode_rest > 0:
+                    num_segments = 16
+                elif queries_per_kv <= 16:
                     num_segments = 1
                 else:
-                    num_segments = 8
+                    num_segments = 16
+            elif max_query_len > 96:
+                num_segments = 1
+            elif decode_rest > 0:
+                num_segments = 16
+            elif queries_per_kv <= 16:
+                num_segments = 1
+            else:
+                num_segments = 16
     return num_segments

@@ -1,4 +1,4 @@
-"""The committed tables of our own: whole runs, within their ten minutes, of the named scenario sets.
+"""The committed tables of our own: whole runs, within a quarter of an hour each, of the named scenario sets.
 
 A set's definition may have changed since a table was measured. The digest in run.yaml tells; then the table's
 scenarios cannot be drawn again, and only what the table itself holds is checked.
@@ -67,8 +67,8 @@ def test_it_holds_the_scenarios_of_its_named_set(recorded: RecordedRun) -> None:
         assert dict(recorded.scenarios) == expected
 
 
-def test_it_took_ten_minutes_at_most(recorded: RecordedRun) -> None:
-    assert 0 < recorded.header.seconds <= 600
+def test_it_took_a_quarter_of_an_hour_at_most(recorded: RecordedRun) -> None:
+    assert 0 < recorded.header.seconds <= 900
 
 
 def test_it_is_a_whole_run(recorded: RecordedRun) -> None:

@@ -55,7 +55,7 @@ def test_the_models_features_exclude_leaves():
     choose = MODULES["nvidia_h200"].choose
     plain, large = (names(reachable(choose, **MODEL | {"head_size": size})) for size in (128, 256))
     assert "qblock_M128_T128_W8_S3_D1" in plain - large
-    assert "qblock_M16_T64_W4_S2" in plain & large
+    assert "qblock_M64_T64_W4_S3" in plain & large
 
 
 def nested(*, num_seqs, num_query_tokens, num_kv_tokens, max_query_len, max_seq_len, head_size):

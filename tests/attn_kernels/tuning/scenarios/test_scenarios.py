@@ -24,6 +24,9 @@ from attn_kernels.tuning.scenarios.scenario import (
 )
 from attn_kernels.tuning.scenarios.serving import (
     DENSITY,
+    FEW_CONTEXTS,
+    FEW_DECODES,
+    FEW_DECODES_SHAPES,
     JUDGING_SHAPES,
     ONE_KV_HEAD_SHAPES,
     OPTION_SHAPES,
@@ -34,6 +37,7 @@ from attn_kernels.tuning.scenarios.serving import (
     affordable,
     apportioned,
     common,
+    few_decodes,
     is_held_out,
     one_kv_head,
     options,
@@ -123,7 +127,7 @@ def test_digest_sees_every_change_but_order() -> None:
 @pytest.mark.parametrize(
     ("name", "golden"),
     [
-        ("serving", "9c180c74e957"),
+        ("serving", "52f74dd5d4f8"),
         ("untuned", "7fd10fc197b4"),
         ("untuned_options", "2a1c18a0b46a"),
         ("other_heads", "1bc9cb10e144"),
@@ -181,7 +185,7 @@ def test_bounds_are_kept(seed: int) -> None:
         batch = scenario.batch
         assert batch.kv_bytes <= 4 << 30 and work(batch).flops <= 4e12 and batch.num_query_tokens <= 16384
         assert batch.max_seq_len <= 65536 and batch.num_seqs <= 256
-        assert batch.kind == scenario.id.split("-")[1].removesuffix("_even")
+        assert batch.kind == scenario.id.split("-")[1].removesuffix("_even").removesuffix("_few")
         if "part" in scenario.id.split("-"):
             check_part(batch)
         else:
@@ -234,7 +238,7 @@ def test_serving_covers_every_kind_in_every_shape(seed: int) -> None:
 @few_seeds
 def test_options_cover_head_sizes_fp8_caches_and_windows(seed: int) -> None:
     scenarios = options(seed)
-    assert SETS["serving"](seed) == (*common(seed), *scenarios, *one_kv_head(seed))
+    assert SETS["serving"](seed) == (*common(seed), *scenarios, *one_kv_head(seed), *few_decodes(seed))
     shapes = Counter(shape_of(scenario.batch) for scenario in scenarios)
     assert shapes == OPTION_SHAPES and not OPTION_SHAPES.keys() & SHAPES.keys()
     assert len(scenarios) == 236
@@ -256,6 +260,18 @@ def test_one_kv_head_adds_decodes_and_drafts(seed: int) -> None:
     assert {scenario.batch.layout.num_kv_heads for scenario in scenarios} == {1}
     kinds = Counter(scenario.batch.kind for scenario in scenarios)
     assert kinds["decode"] > 3 * kinds["spec"] > 0 == kinds["prefill"] + kinds["chunk"] + kinds["mixed"]
+
+
+@given(seed=st.integers(0, 10**6))
+@few_seeds
+def test_few_decodes_are_decodes_of_few_sequences_and_middle_contexts(seed: int) -> None:
+    batches = [scenario.batch for scenario in few_decodes(seed)]
+    assert Counter(map(shape_of, batches)) == FEW_DECODES_SHAPES
+    assert {batch.kind for batch in batches} == {"decode"}
+    assert all(1 <= batch.num_seqs <= FEW_DECODES.high for batch in batches)
+    assert all(FEW_CONTEXTS.low <= batch.max_seq_len <= FEW_CONTEXTS.high for batch in batches)
+    even = sum(len(set(batch.context_lens)) == 1 for batch in batches)
+    assert abs(even - len(batches) / 2) <= 2  # a batch of one or two sequences may be even by chance
 
 
 def drawn_kind(scenario: Scenario) -> str:
