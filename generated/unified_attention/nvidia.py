@@ -9,6 +9,7 @@ QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, n
 SEGMENTED_M16_T32_N8_W4_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M16_T32_N32_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=32, num_warps=2, num_stages=3)
 SEGMENTED_M16_T64_N4_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
+SEGMENTED_M16_T64_N16_W4_S2 = Config("segmented", block_m=16, tile_size=64, num_segments=16, num_warps=4, num_stages=2)
 SEGMENTED_M16_T64_N32_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=32, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N4_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N8_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
@@ -37,65 +38,95 @@ def choose(
     small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
     keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
     avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
+    max_scores = max_query_len * max_seq_len
     if head_size <= 128:
-        if max_query_len <= 1:
-            if keys_per_tile <= 48:
-                return SPLIT_M64_T32_W4_S3
-            if max_seq_len <= 128:
-                return SPLIT_M64_T128_W4_S2
-            avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
-            if avg_seq_len <= 384:
-                if keys_per_tile <= 768:
-                    return SPLIT_M64_T64_W4_S3
-                if queries_per_kv <= 16:
-                    return SEGMENTED_M16_T32_N8_W4_S3
-                return SEGMENTED_M64_T64_N4_W4_S3
-            else:
-                cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
-                if keys_per_tile <= 4096:
+        cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+        wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
+        if keys_per_tile <= 1536:
+            if max_query_len <= 1:
+                if keys_per_tile <= 32:
+                    return SPLIT_M64_T32_W4_S3
+                if max_seq_len <= 128:
+                    return SPLIT_M64_T128_W4_S2
+                if wide_half_megabytes <= 0:
+                    if keys_per_tile <= 384:
+                        return SPLIT_M64_T64_W4_S3
+                    if queries_per_kv <= 16:
+                        return SEGMENTED_M16_T32_N8_W4_S3
+                    return SEGMENTED_M64_T64_N4_W4_S3
+                else:
                     if keys_per_tile <= 1024:
-                        if wide_half_megabytes <= 192:
+                        if max_seq_len <= 1024:
                             return SPLIT_M64_T64_W4_S3
                         return QBLOCK_M64_T64_W4_S3
                     else:
                         if queries_per_kv <= 16:
-                            return SEGMENTED_M16_T64_N4_W4_S3
+                            return SEGMENTED_M16_T32_N8_W4_S3
                         return SEGMENTED_M64_T64_N4_W4_S3
-                else:
-                    if max_seq_len <= 6144:
-                        if queries_per_kv <= 16:
-                            return SEGMENTED_M16_T32_N32_W2_S3
-                        return SEGMENTED_M64_T64_N8_W4_S3
-                    else:
-                        if wide_half_megabytes > 192 or queries_per_kv > 16:
-                            return SEGMENTED_M64_T64_N16_W4_S3
-                        return SEGMENTED_M16_T64_N32_W4_S3
-        else:
-            if keys_per_tile <= 512:
-                if kv_element_size <= 1:
-                    return QBLOCK_M64_T64_W4_S2
-                return QBLOCK_M64_T64_W4_S3
             else:
-                if avg_query_len <= 384:
-                    if keys_per_tile > 6144:
-                        return SEGMENTED_M64_T64_N16_W4_S3
-                    if keys_per_tile <= 1536:
-                        return SEGMENTED_M64_T64_N4_W4_S3
-                    return SEGMENTED_M64_T64_N8_W4_S3
+                if keys_per_tile <= 384:
+                    if cache_half_megabytes <= 4:
+                        if keys_per_tile <= 9:
+                            return QBLOCK_M64_T32_W4_S2
+                        return QBLOCK_M64_T64_W4_S3
+                    else:
+                        if kv_element_size <= 1:
+                            return QBLOCK_M64_T64_W4_S2
+                        return QBLOCK_M64_T64_W4_S3
                 else:
+                    if avg_query_len > 512:
+                        return QBLOCK_M64_T64_W4_S3
                     query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-                    if query_tiles <= 1024:
+                    if query_tiles <= 3072:
                         return SEGMENTED_M64_T64_N4_W4_S3
                     return QBLOCK_M64_T64_W4_S3
-    else:
-        if avg_query_len > 32:
-            return QBLOCK_M64_T32_W4_S2
-        if keys_per_tile <= 384:
-            if queries_per_kv <= 16:
-                return QBLOCK_M16_T32_W4_S3
-            return QBLOCK_M64_T32_W4_S2
         else:
-            if queries_per_kv <= 16:
-                return SEGMENTED_M16_T32_N8_W4_S3
-            return QBLOCK_M64_T32_W4_S2
+            if max_scores <= 256:
+                return SPLIT_M64_T128_W4_S2
+            if keys_per_tile <= 6144:
+                if avg_query_len <= 1:
+                    if cache_half_megabytes <= 24:
+                        if max_seq_len <= 512:
+                            return SEGMENTED_M64_T64_N8_W4_S3
+                        if queries_per_kv <= 16:
+                            return SEGMENTED_M16_T32_N32_W2_S3
+                        return SEGMENTED_M64_T64_N4_W4_S3
+                    else:
+                        if wide_half_megabytes > 384 or queries_per_kv > 16:
+                            return SEGMENTED_M64_T64_N4_W4_S3
+                        return SEGMENTED_M16_T64_N4_W4_S3
+                else:
+                    if cache_half_megabytes <= 1024:
+                        return SEGMENTED_M64_T64_N8_W4_S3
+                    return SEGMENTED_M64_T64_N4_W4_S3
+            else:
+                if max_query_len > 5:
+                    return SEGMENTED_M64_T64_N16_W4_S3
+                if wide_half_megabytes <= 48:
+                    if max_scores <= 6144:
+                        if queries_per_kv <= 16:
+                            return SEGMENTED_M16_T32_N32_W2_S3
+                        return SEGMENTED_M64_T64_N16_W4_S3
+                    else:
+                        if queries_per_kv <= 16:
+                            return SEGMENTED_M16_T64_N32_W4_S3
+                        return SEGMENTED_M64_T64_N16_W4_S3
+                else:
+                    avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
+                    if avg_seq_len > 6144 or queries_per_kv > 16:
+                        return SEGMENTED_M64_T64_N16_W4_S3
+                    return SEGMENTED_M16_T64_N32_W4_S3
+    else:
+        if max_scores <= 12_288:
+            if keys_per_tile <= 384:
+                if queries_per_kv <= 16:
+                    return QBLOCK_M16_T32_W4_S3
+                return QBLOCK_M64_T32_W4_S2
+            else:
+                if queries_per_kv <= 16:
+                    return SEGMENTED_M16_T32_N8_W4_S3
+                return QBLOCK_M64_T32_W4_S2
+        else:
+            if avg_query_len > 24 or queries_per_kv > 16:
+                return QBLOCK_M64_T32_W4_S2
+            return SEGMENTED_M16_T64_N16_W4_S2

@@ -41,43 +41,44 @@ def choose(
     queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
     small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
     keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
-    cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
     avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
-    wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
     max_scores = max_query_len * max_seq_len
+    avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
+    cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+    wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
+    query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
     head_bytes = head_size * kv_element_size
     tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + max(0, queries_per_kv - 128)
     if keys_per_tile <= 768:
         if max_query_len <= 7:
-            if max_query_len <= 1:
-                if keys_per_tile <= 48:
+            if queries_per_kv <= 6:
+                if avg_query_len > 4:
+                    return QBLOCK_M64_T64_W4_S3
+                if max_query_len > 1:
+                    return QBLOCK_M16_T64_W4_S3
+                if keys_per_tile <= 32:
                     return SPLIT_M64_T32_W4_S3
                 if max_seq_len <= 1536:
-                    if cache_half_megabytes > 1 or head_size > 128:
-                        return SPLIT_M64_T64_W4_S3
-                    return SPLIT_M64_T128_W4_S2
-                else:
-                    if queries_per_kv <= 16:
-                        return QBLOCK_M16_T64_W4_S3
                     return SPLIT_M64_T64_W4_S3
-            else:
-                if queries_per_kv > 6 or avg_query_len > 4:
-                    return QBLOCK_M64_T64_W4_S3
                 return QBLOCK_M16_T64_W4_S3
+            else:
+                if max_scores > 384:
+                    return QBLOCK_M64_T64_W4_S3
+                if keys_per_tile <= 24:
+                    return SPLIT_M64_T32_W4_S3
+                if avg_seq_len > 128 or head_size > 128:
+                    return SPLIT_M64_T64_W4_S3
+                return SPLIT_M64_T128_W4_S2
         else:
             if head_size <= 128:
-                if wide_half_megabytes <= 1:
-                    query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-                    if query_tiles <= 384:
-                        if query_tiles > 48:
-                            return QBLOCK_M64_T64_W4_S3
-                        if queries_per_kv <= 16:
-                            return QBLOCK_M16_T64_W4_S3
-                        return PREFIX_PREFILL_M64_T64_W4_S3
-                    else:
-                        if max_scores <= 1_048_576:
-                            return QBLOCK_M64_T64_W4_S2
+                if wide_half_megabytes <= 0:
+                    if max_scores > 131_072:
                         return QBLOCK_M128_T128_W8_S3
+                    if query_tiles > 96:
+                        return QBLOCK_M64_T64_W4_S2
+                    if queries_per_kv <= 16:
+                        return QBLOCK_M16_T64_W4_S3
+                    return PREFIX_PREFILL_M64_T64_W4_S3
                 else:
                     if avg_query_len <= 96:
                         if keys_per_tile <= 9:
@@ -86,27 +87,31 @@ def choose(
                             return QBLOCK_M64_T64_W4_S3
                         return QBLOCK_M128_T128_W8_S3_D1
                     else:
-                        if max_seq_len <= 1024:
-                            if head_size <= 96 or tma_rest > 0:
+                        if head_size <= 96:
+                            if avg_seq_len <= 768 or tma_rest > 0:
                                 return QBLOCK_M64_T64_W4_S3
-                            return QBLOCK_M128_T64_W8_S2_D1
+                            return QBLOCK_M128_T128_W8_S3_D1
                         else:
-                            if tma_rest <= 0:
-                                return QBLOCK_M128_T128_W8_S3_D1
-                            return QBLOCK_M64_T64_W4_S3
+                            if max_seq_len <= 1024:
+                                if tma_rest <= 0:
+                                    return QBLOCK_M128_T64_W8_S2_D1
+                                return QBLOCK_M64_T64_W4_S3
+                            else:
+                                if tma_rest <= 0:
+                                    return QBLOCK_M128_T128_W8_S3_D1
+                                return QBLOCK_M64_T64_W4_S3
             else:
                 if tma_rest <= 0:
                     return QBLOCK_M128_T64_W8_S2_D1
                 return QBLOCK_M64_T32_W4_S2
     else:
-        if max_query_len <= 2:
+        if max_query_len <= 5:
             if max_scores <= 128:
                 if head_size <= 128:
                     return SPLIT_M64_T128_W4_S2
                 return SPLIT_M64_T64_W4_S3
             else:
-                decode_programs = num_seqs * num_kv_heads
-                if decode_programs <= 32:
+                if query_tiles <= 32:
                     if max_seq_len <= 512:
                         if queries_per_kv <= 16:
                             return SEGMENTED_M16_T32_N8_W4_S3
@@ -114,12 +119,9 @@ def choose(
                     else:
                         if queries_per_kv <= 3:
                             return SEGMENTED_M16_T64_N4_W4_S3
-                        if max_seq_len <= 6144:
-                            if queries_per_kv <= 16:
-                                return SEGMENTED_M16_T32_N32_W2_S3
-                            return SEGMENTED_M64_T64_N8_W4_S3
-                        else:
-                            if wide_half_megabytes <= 96:
+                        decode_programs = num_seqs * num_kv_heads
+                        if cache_half_megabytes <= 48:
+                            if decode_programs <= 6:
                                 if queries_per_kv <= 16:
                                     return SEGMENTED_M16_T64_N32_W4_S3
                                 return SEGMENTED_M64_T64_N16_W4_S3
@@ -127,40 +129,72 @@ def choose(
                                 if queries_per_kv <= 16:
                                     return SEGMENTED_M16_T32_N32_W2_S3
                                 return SEGMENTED_M64_T64_N16_W4_S3
+                        else:
+                            if decode_programs <= 16:
+                                if queries_per_kv <= 16:
+                                    return SEGMENTED_M16_T32_N32_W2_S3
+                                return SEGMENTED_M64_T64_N16_W4_S3
+                            else:
+                                if queries_per_kv <= 16:
+                                    return SEGMENTED_M16_T64_N32_W4_S3
+                                return SEGMENTED_M64_T64_N16_W4_S3
                 else:
-                    if keys_per_tile <= 6144:
-                        if queries_per_kv <= 16:
-                            return SEGMENTED_M16_T64_N4_W4_S3
-                        return SEGMENTED_M64_T64_N4_W4_S3
+                    if keys_per_tile <= 4096:
+                        if wide_half_megabytes > 384:
+                            return SEGMENTED_M64_T64_N4_W4_S3
+                        if cache_half_megabytes <= 32:
+                            if queries_per_kv <= 16:
+                                return SEGMENTED_M16_T32_N8_W4_S3
+                            return SEGMENTED_M64_T64_N4_W4_S3
+                        else:
+                            if queries_per_kv <= 16:
+                                return SEGMENTED_M16_T64_N4_W4_S3
+                            return SEGMENTED_M64_T64_N4_W4_S3
                     else:
-                        if wide_half_megabytes > 512 or queries_per_kv > 16:
+                        if keys_per_tile <= 24_576:
+                            if wide_half_megabytes > 256:
+                                return SEGMENTED_M64_T64_N8_W4_S3
+                            if keys_per_tile <= 6144:
+                                if queries_per_kv <= 16:
+                                    return SEGMENTED_M16_T32_N8_W4_S3
+                                return SEGMENTED_M64_T64_N8_W4_S3
+                            else:
+                                if queries_per_kv <= 16:
+                                    return SEGMENTED_M16_T64_N32_W4_S3
+                                return SEGMENTED_M64_T64_N16_W4_S3
+                        else:
+                            if queries_per_kv <= 16:
+                                return SEGMENTED_M16_T64_N32_W4_S3
                             return SEGMENTED_M64_T64_N16_W4_S3
-                        return SEGMENTED_M16_T64_N32_W4_S3
         else:
             if head_size <= 192:
-                head_in_flight = head_size * (6 + kv_element_size) // 8
-                if avg_query_len <= 768:
+                if avg_query_len <= 96:
                     if keys_per_tile <= 1536:
-                        avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
-                        if avg_seq_len <= 6144 or tma_rest > 0:
-                            return SEGMENTED_M64_T64_N4_W4_S3
-                        if head_in_flight <= 128:
-                            return QBLOCK_M128_T128_W8_S3_D1
-                        if head_in_flight <= 180:
-                            return QBLOCK_M128_T128_W8_S2_D1
                         return SEGMENTED_M64_T64_N4_W4_S3
-                    else:
-                        if keys_per_tile <= 6144:
-                            return SEGMENTED_M64_T64_N8_W4_S3
-                        return SEGMENTED_M64_T64_N16_W4_S3
+                    if keys_per_tile <= 6144:
+                        return SEGMENTED_M64_T64_N8_W4_S3
+                    return SEGMENTED_M64_T64_N16_W4_S3
                 else:
-                    if tma_rest > 0:
-                        return SEGMENTED_M64_T64_N4_W4_S3
-                    if head_in_flight <= 128:
+                    head_in_flight = head_size * (6 + kv_element_size) // 8
+                    if avg_seq_len <= 12_288:
+                        if wide_half_megabytes <= 48 or tma_rest > 0 or head_in_flight > 128:
+                            return SEGMENTED_M64_T64_N4_W4_S3
                         return QBLOCK_M128_T128_W8_S3_D1
-                    if head_in_flight <= 180:
-                        return QBLOCK_M128_T128_W8_S2_D1
-                    return QBLOCK_M128_T64_W8_S2_D1
+                    else:
+                        if avg_query_len <= 768:
+                            if keys_per_tile > 2048:
+                                return SEGMENTED_M64_T64_N8_W4_S3
+                            if tma_rest > 0 or head_in_flight > 128:
+                                return SEGMENTED_M64_T64_N4_W4_S3
+                            return QBLOCK_M128_T128_W8_S3_D1
+                        else:
+                            if tma_rest > 0:
+                                return SEGMENTED_M64_T64_N4_W4_S3
+                            if head_in_flight <= 128:
+                                return QBLOCK_M128_T128_W8_S3_D1
+                            if head_in_flight <= 180:
+                                return QBLOCK_M128_T128_W8_S2_D1
+                            return QBLOCK_M128_T64_W8_S2_D1
             else:
                 if max_query_len <= 512:
                     return SEGMENTED_M64_T64_N4_W4_S3

@@ -2,6 +2,7 @@
 
 from .config import Config
 
+PREFIX_PREFILL_M16_T64_W4_S3 = Config("prefix_prefill", block_m=16, tile_size=64, num_warps=4, num_stages=3)
 QBLOCK_M16_T32_W2_S3 = Config("qblock", block_m=16, tile_size=32, num_warps=2, num_stages=3)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T32_W4_S4 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=4)
@@ -41,7 +42,6 @@ def choose(
 ) -> Config:
     if kv_element_size <= 0 or kv_element_size > 2 or head_size <= 63 or head_size > 256:
         return QBLOCK_M64_T32_W4_S2
-    decode_programs = num_seqs * num_kv_heads
     queries_per_kv = num_query_heads // (num_kv_heads if num_kv_heads > 1 else 1)
     small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
     keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
@@ -52,121 +52,56 @@ def choose(
     head_bytes = head_size * kv_element_size
     tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + max(0, queries_per_kv - 128)
     decode_rest = tma_rest + fp8_rest + max(0, idle_programs - 16)
+    max_scores = max_query_len * max_seq_len
+    decode_programs = num_seqs * num_kv_heads
     query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-    if max_query_len <= 1:
-        if max_seq_len <= 128:
-            if head_size > 128 or decode_programs > 256:
-                return SPLIT_M64_T32_W4_S3
-            return SPLIT_M64_T128_W4_S2
-        else:
+    head_in_flight = head_size * (6 + kv_element_size) // 8
+    if keys_per_tile <= 1536:
+        if max_query_len <= 1:
             if max_seq_len <= 768:
-                if keys_per_tile <= 768:
-                    if keys_per_tile > 64:
+                if max_seq_len <= 192:
+                    if keys_per_tile <= 48:
+                        return SPLIT_M64_T32_W4_S3
+                    if head_size > 128 or max_seq_len > 128:
                         return SPLIT_M64_T64_W4_S3
-                    if queries_per_kv <= 16:
-                        return QBLOCK_M16_T32_W2_S3
-                    return SPLIT_M64_T32_W4_S3
+                    return SPLIT_M64_T128_W4_S2
                 else:
-                    if max_seq_len <= 256:
-                        if queries_per_kv <= 16:
-                            return SEGMENTED_M16_T32_N8_W4_S3
-                        return SPLIT_M64_T64_W4_S3
-                    else:
+                    if wide_half_megabytes <= 96:
+                        if keys_per_tile <= 768:
+                            return SPLIT_M64_T64_W4_S3
                         if queries_per_kv <= 16:
                             return SEGMENTED_M16_T64_N8_W4_S3
-                        return SEGMENTED_M64_T64_N8_W4_S3
+                        return SEGMENTED_M64_T64_N4_W4_S3
+                    else:
+                        if queries_per_kv <= 16:
+                            return QBLOCK_M16_T32_W2_S3
+                        return SPLIT_M64_T32_W4_S3
             else:
                 if head_size <= 160:
-                    if wide_half_megabytes <= 16:
-                        if keys_per_tile <= 1536:
-                            if head_size <= 128:
-                                return SPLIT_M64_T128_W4_S3
+                    if wide_half_megabytes <= 0:
+                        if head_size <= 128:
+                            return SPLIT_M64_T128_W4_S3
+                        return SPLIT_M64_T64_W4_S3
+                    else:
+                        if decode_rest > 0 or queries_per_kv > 16:
                             return SPLIT_M64_T64_W4_S3
-                        else:
-                            if queries_per_kv <= 6:
-                                if decode_programs <= 32:
-                                    return SEGMENTED_M16_T32_N32_W2_S3
-                                if decode_rest <= 0:
-                                    return STREAM_K_M16_T128_W4_S2_P2_D1
-                                return SEGMENTED_M16_T64_N8_W2_S3
-                            else:
-                                if queries_per_kv <= 16:
-                                    return SEGMENTED_M16_T32_N32_W2_S3
-                                return SEGMENTED_M64_T64_N16_W4_S3
-                    else:
-                        if decode_programs <= 24:
-                            if max_seq_len <= 16_384:
-                                if queries_per_kv <= 16:
-                                    return SEGMENTED_M16_T32_N32_W2_S3
-                                return SEGMENTED_M64_T64_N16_W4_S3
-                            else:
-                                if decode_rest > 0 or queries_per_kv > 16:
-                                    return SEGMENTED_M64_T64_N16_W4_S3
-                                return STREAM_K_M16_T128_W4_S2_D1
-                        else:
-                            avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
-                            if avg_seq_len <= 768:
-                                if decode_rest > 0 or queries_per_kv > 16:
-                                    return SPLIT_M64_T64_W4_S3
-                                return STREAM_K_M16_T128_W4_S2_P2_D1
-                            else:
-                                if query_tiles <= 384:
-                                    if decode_rest > 0 or queries_per_kv > 16:
-                                        return SEGMENTED_M64_T64_N8_W4_S3
-                                    return STREAM_K_M16_T128_W4_S2_D1
-                                else:
-                                    if decode_rest > 0 or queries_per_kv > 16:
-                                        return QBLOCK_M64_T64_W4_S3
-                                    return STREAM_K_M16_T128_W4_S2_P2_D1
+                        return STREAM_K_M16_T128_W4_S2_P2_D1
                 else:
-                    if queries_per_kv <= 3:
-                        if max_seq_len <= 12_288:
-                            if decode_programs <= 96:
-                                if keys_per_tile <= 65_536:
-                                    return SEGMENTED_M16_T64_N16_W4_S2
-                                return SEGMENTED_M16_T32_N32_W2_S3
-                            else:
-                                if decode_rest <= 0:
-                                    return STREAM_K_M16_T64_W4_S2_P2_D1
-                                return SEGMENTED_M16_T32_N8_W4_S3
-                        else:
-                            if decode_rest <= 0:
-                                return STREAM_K_M16_T64_W4_S2_P2_D1
-                            return SEGMENTED_M16_T32_N32_W2_S3
-                    else:
-                        if wide_half_megabytes <= 9:
-                            if keys_per_tile <= 12_288:
-                                if queries_per_kv <= 16:
-                                    return SEGMENTED_M16_T64_N8_W4_S3
-                                return SPLIT_M64_T64_W4_S3
-                            else:
-                                if queries_per_kv <= 16:
-                                    return SEGMENTED_M16_T64_N16_W4_S2
-                                return SEGMENTED_M64_T64_N16_W4_S3
-                        else:
-                            if decode_rest > 0:
-                                return SEGMENTED_M64_T64_N16_W4_S3
-                            decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
-                            if decode_slots <= 8:
-                                if queries_per_kv <= 16:
-                                    return STREAM_K_M16_T128_W4_S2_D1
-                                return SEGMENTED_M64_T64_N16_W4_S3
-                            else:
-                                if queries_per_kv <= 16:
-                                    return STREAM_K_M16_T64_W4_S2_P2_D1
-                                return SEGMENTED_M64_T64_N16_W4_S3
-    else:
-        max_scores = max_query_len * max_seq_len
-        if max_scores <= 32_768:
-            if keys_per_tile <= 384:
-                if kv_element_size <= 1:
+                    if wide_half_megabytes <= 256 or decode_rest > 0 or queries_per_kv > 16:
+                        return SPLIT_M64_T64_W4_S3
+                    return STREAM_K_M16_T64_W4_S2_P2_D1
+        else:
+            if max_scores <= 49_152:
+                if keys_per_tile > 384:
+                    return SEGMENTED_M64_T64_N4_W4_S3
+                if max_scores <= 1536:
+                    if decode_programs <= 128:
+                        return QBLOCK_M64_T64_W4_S3
                     if queries_per_kv <= 16:
                         return QBLOCK_M16_T32_W2_S3
                     return QBLOCK_M64_T32_W4_S4
                 else:
-                    if max_scores <= 1536:
-                        if decode_programs <= 128:
-                            return QBLOCK_M64_T64_W4_S3
+                    if kv_element_size <= 1:
                         if queries_per_kv <= 16:
                             return QBLOCK_M16_T32_W2_S3
                         return QBLOCK_M64_T32_W4_S4
@@ -175,75 +110,143 @@ def choose(
                             return QBLOCK_M64_T32_W4_S4
                         return QBLOCK_M64_T64_W4_S3
             else:
-                if max_scores <= 3072:
-                    if queries_per_kv <= 16:
-                        return SEGMENTED_M16_T32_N8_W4_S3
-                    return SEGMENTED_M64_T64_N4_W4_S3
-                else:
-                    if wide_half_megabytes <= 7:
-                        if queries_per_kv <= 16:
-                            return SEGMENTED_M16_T64_N16_W4_S2
-                        return SEGMENTED_M64_T64_N16_W4_S3
-                    else:
-                        if keys_per_tile <= 768:
-                            return QBLOCK_M64_T64_W4_S3
-                        return SEGMENTED_M64_T64_N8_W4_S3
-        else:
-            if head_size <= 192:
-                head_in_flight = head_size * (6 + kv_element_size) // 8
-                if keys_per_tile <= 768:
-                    if max_scores <= 262_144:
-                        if query_tiles <= 512 or tma_rest > 0:
-                            return QBLOCK_M64_T64_W4_S3
-                        return QBLOCK_M128_T64_W8_S3_D1
-                    else:
-                        if max_scores <= 25_165_824:
-                            if tma_rest <= 0:
-                                return QBLOCK_M128_T64_W8_S3_D1
-                            return QBLOCK_M64_T64_W4_S3
-                        else:
-                            if tma_rest > 0:
+                if head_size <= 192:
+                    if max_scores <= 33_554_432:
+                        if query_tiles <= 512:
+                            if max_seq_len <= 512 or tma_rest > 0:
                                 return QBLOCK_M64_T64_W4_S3
-                            if head_in_flight <= 128:
-                                return QBLOCK_M128_T128_W8_S3_D1
                             return QBLOCK_M128_T64_W8_S3_D1
-                else:
-                    if keys_per_tile <= 4096:
-                        if cache_half_megabytes <= 96:
-                            if max_scores <= 1_572_864:
-                                return SEGMENTED_M64_T64_N8_W4_S3
+                        else:
                             if tma_rest <= 0:
                                 return QBLOCK_M128_T64_W8_S3_D1
-                            return SEGMENTED_M64_T64_N4_W4_S3
-                        else:
-                            avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
-                            if avg_query_len <= 64:
-                                return SEGMENTED_M64_T64_N8_W4_S3
-                            if tma_rest > 0:
-                                return SEGMENTED_M64_T64_N4_W4_S3
-                            if head_in_flight <= 128:
-                                return QBLOCK_M128_T128_W8_S3_D1
-                            return QBLOCK_M128_T64_W8_S3_D1
+                            return QBLOCK_M64_T64_W4_S3
                     else:
-                        if keys_per_tile <= 131_072:
-                            if keys_per_tile <= 6144:
-                                return SEGMENTED_M64_T64_N8_W4_S3
-                            return SEGMENTED_M64_T64_N16_W4_S3
-                        else:
-                            if decode_rest > 0 or queries_per_kv > 16:
-                                return SEGMENTED_M64_T64_N16_W4_S3
-                            return STREAM_K_M16_T128_W4_S2_D1
-            else:
-                if max_query_len <= 96:
-                    if decode_rest <= 0:
-                        if queries_per_kv <= 16:
-                            return STREAM_K_M16_T64_W4_S2_P2_D1
-                        return SEGMENTED_M64_T64_N16_W4_S3
-                    else:
-                        if queries_per_kv <= 16:
-                            return SEGMENTED_M16_T64_N16_W4_S2
-                        return SEGMENTED_M64_T64_N16_W4_S3
+                        if tma_rest > 0:
+                            return QBLOCK_M64_T64_W4_S3
+                        if head_in_flight <= 128:
+                            return QBLOCK_M128_T128_W8_S3_D1
+                        return QBLOCK_M128_T64_W8_S3_D1
                 else:
                     if tma_rest <= 0:
                         return QBLOCK_M128_T64_W8_S2_D1
                     return QBLOCK_M64_T64_W4_S3
+    else:
+        if keys_per_tile <= 131_072:
+            avg_query_len = num_query_tokens // (num_seqs if num_seqs > 1 else 1)
+            if wide_half_megabytes <= 7:
+                if max_seq_len <= 256:
+                    if max_scores <= 128:
+                        return SPLIT_M64_T64_W4_S3
+                    if queries_per_kv <= 16:
+                        return SEGMENTED_M16_T32_N8_W4_S3
+                    return PREFIX_PREFILL_M16_T64_W4_S3
+                else:
+                    if keys_per_tile <= 12_288:
+                        if avg_query_len > 12:
+                            return SEGMENTED_M64_T64_N8_W4_S3
+                        if queries_per_kv <= 6:
+                            if decode_programs <= 192:
+                                return SEGMENTED_M16_T64_N8_W4_S3
+                            if decode_rest <= 0:
+                                return STREAM_K_M16_T64_W4_S2_P2_D1
+                            return SEGMENTED_M16_T64_N8_W2_S3
+                        else:
+                            if queries_per_kv <= 16:
+                                return SEGMENTED_M16_T64_N8_W4_S3
+                            return SEGMENTED_M64_T64_N8_W4_S3
+                    else:
+                        if head_size <= 128:
+                            if max_seq_len <= 16_384:
+                                if queries_per_kv <= 16:
+                                    return SEGMENTED_M16_T32_N32_W2_S3
+                                return SEGMENTED_M64_T64_N16_W4_S3
+                            else:
+                                if decode_rest <= 0:
+                                    if queries_per_kv <= 16:
+                                        return STREAM_K_M16_T128_W4_S2_P2_D1
+                                    return SEGMENTED_M64_T64_N16_W4_S3
+                                else:
+                                    if queries_per_kv <= 16:
+                                        return SEGMENTED_M16_T32_N32_W2_S3
+                                    return SEGMENTED_M64_T64_N16_W4_S3
+                        else:
+                            if queries_per_kv <= 16:
+                                return SEGMENTED_M16_T64_N16_W4_S2
+                            return SEGMENTED_M64_T64_N16_W4_S3
+            else:
+                if keys_per_tile <= 6144:
+                    if avg_query_len <= 128:
+                        if max_query_len > 2:
+                            return SEGMENTED_M64_T64_N8_W4_S3
+                        if head_size <= 192:
+                            if cache_half_megabytes <= 48:
+                                if queries_per_kv <= 16:
+                                    return SEGMENTED_M16_T64_N8_W4_S3
+                                return SEGMENTED_M64_T64_N8_W4_S3
+                            else:
+                                if decode_rest > 0 or queries_per_kv > 16:
+                                    return SEGMENTED_M64_T64_N8_W4_S3
+                                return STREAM_K_M16_T128_W4_S2_D1
+                        else:
+                            if queries_per_kv <= 16:
+                                return SEGMENTED_M16_T32_N8_W4_S3
+                            return SEGMENTED_M64_T64_N4_W4_S3
+                    else:
+                        avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
+                        if avg_seq_len <= 16_384:
+                            if tma_rest <= 0:
+                                return QBLOCK_M128_T64_W8_S2_D1
+                            return SEGMENTED_M64_T64_N4_W4_S3
+                        else:
+                            if tma_rest > 0:
+                                return SEGMENTED_M64_T64_N4_W4_S3
+                            if head_in_flight <= 128:
+                                return QBLOCK_M128_T128_W8_S3_D1
+                            if head_in_flight <= 225:
+                                return QBLOCK_M128_T64_W8_S3_D1
+                            return SEGMENTED_M64_T64_N4_W4_S3
+                else:
+                    if max_query_len > 4:
+                        return SEGMENTED_M64_T64_N16_W4_S3
+                    if query_tiles <= 24:
+                        if head_size <= 128:
+                            if queries_per_kv <= 16:
+                                return SEGMENTED_M16_T32_N32_W2_S3
+                            return SEGMENTED_M64_T64_N16_W4_S3
+                        else:
+                            if decode_programs <= 9:
+                                return SEGMENTED_M64_T64_N16_W4_S3
+                            if queries_per_kv <= 16:
+                                return SEGMENTED_M16_T64_N8_W4_S3
+                            return SEGMENTED_M64_T64_N8_W4_S3
+                    else:
+                        if head_size <= 192:
+                            if decode_rest > 0 or queries_per_kv > 16:
+                                return SEGMENTED_M64_T64_N8_W4_S3
+                            return STREAM_K_M16_T128_W4_S2_D1
+                        else:
+                            if decode_rest > 0 or queries_per_kv > 16:
+                                return SEGMENTED_M64_T64_N8_W4_S3
+                            return STREAM_K_M16_T64_W4_S2_P2_D1
+        else:
+            if max_scores <= 12_288:
+                if queries_per_kv <= 16:
+                    return SEGMENTED_M16_T32_N32_W2_S3
+                return SEGMENTED_M64_T64_N16_W4_S3
+            else:
+                if queries_per_kv <= 3:
+                    if decode_rest <= 0:
+                        return STREAM_K_M16_T64_W4_S2_P2_D1
+                    return SEGMENTED_M16_T32_N32_W2_S3
+                else:
+                    if decode_rest > 0:
+                        return SEGMENTED_M64_T64_N16_W4_S3
+                    decode_slots = 2 * ((head_bytes + 127) // 128) + 1 - min(1, head_size - head_size // 64 * 64)
+                    if decode_slots <= 8:
+                        if queries_per_kv <= 16:
+                            return STREAM_K_M16_T128_W4_S2_D1
+                        return SEGMENTED_M64_T64_N16_W4_S3
+                    else:
+                        if queries_per_kv <= 16:
+                            return STREAM_K_M16_T64_W4_S2_P2_D1
+                        return SEGMENTED_M64_T64_N16_W4_S3

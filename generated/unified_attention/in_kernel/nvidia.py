@@ -40,61 +40,81 @@ def num_segments(
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
         avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
+        max_scores = max_query_len * max_seq_len
         if head_size <= 128:
-            if max_query_len <= 1:
-                if keys_per_tile <= 48:
-                    num_segments = 1
-                elif max_seq_len <= 128:
-                    num_segments = 1
-                else:
-                    avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
-                    if avg_seq_len <= 384:
-                        if keys_per_tile <= 768:
+            cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+            wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
+            if keys_per_tile <= 1536:
+                if max_query_len <= 1:
+                    if keys_per_tile <= 32:
+                        num_segments = 1
+                    elif max_seq_len <= 128:
+                        num_segments = 1
+                    elif wide_half_megabytes <= 0:
+                        if keys_per_tile <= 384:
                             num_segments = 1
                         elif queries_per_kv <= 16:
                             num_segments = 8
                         else:
                             num_segments = 4
-                    elif keys_per_tile <= 4096:
-                        if keys_per_tile <= 1024:
-                            num_segments = 1
-                        else:
-                            num_segments = 4
-                    elif max_seq_len <= 6144:
-                        if queries_per_kv <= 16:
-                            num_segments = 32
-                        else:
-                            num_segments = 8
+                    elif keys_per_tile <= 1024:
+                        num_segments = 1
+                    elif queries_per_kv <= 16:
+                        num_segments = 8
                     else:
-                        cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                        wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
-                        if wide_half_megabytes > 192:
-                            num_segments = 16
-                        elif queries_per_kv <= 16:
-                            num_segments = 32
-                        else:
-                            num_segments = 16
-            elif keys_per_tile <= 512:
-                num_segments = 1
-            elif avg_query_len <= 384:
-                if keys_per_tile > 6144:
-                    num_segments = 16
-                elif keys_per_tile <= 1536:
-                    num_segments = 4
-                else:
-                    num_segments = 8
-            else:
-                query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-                if query_tiles <= 1024:
-                    num_segments = 4
-                else:
+                        num_segments = 4
+                elif keys_per_tile <= 384:
                     num_segments = 1
-        elif avg_query_len > 32:
-            num_segments = 1
-        elif keys_per_tile <= 384:
+                elif avg_query_len > 512:
+                    num_segments = 1
+                else:
+                    query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+                    if query_tiles <= 3072:
+                        num_segments = 4
+                    else:
+                        num_segments = 1
+            elif max_scores <= 256:
+                num_segments = 1
+            elif keys_per_tile <= 6144:
+                if avg_query_len <= 1:
+                    if cache_half_megabytes > 24:
+                        num_segments = 4
+                    elif max_seq_len <= 512:
+                        num_segments = 8
+                    elif queries_per_kv <= 16:
+                        num_segments = 32
+                    else:
+                        num_segments = 4
+                elif cache_half_megabytes <= 1024:
+                    num_segments = 8
+                else:
+                    num_segments = 4
+            elif max_query_len > 5:
+                num_segments = 16
+            elif wide_half_megabytes <= 48:
+                if queries_per_kv <= 16:
+                    num_segments = 32
+                else:
+                    num_segments = 16
+            else:
+                avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
+                if avg_seq_len > 6144:
+                    num_segments = 16
+                elif queries_per_kv <= 16:
+                    num_segments = 32
+                else:
+                    num_segments = 16
+        elif max_scores <= 12_288:
+            if keys_per_tile <= 384:
+                num_segments = 1
+            elif queries_per_kv <= 16:
+                num_segments = 8
+            else:
+                num_segments = 1
+        elif avg_query_len > 24:
             num_segments = 1
         elif queries_per_kv <= 16:
-            num_segments = 8
+            num_segments = 16
         else:
             num_segments = 1
     return num_segments

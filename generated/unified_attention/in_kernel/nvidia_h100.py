@@ -42,69 +42,87 @@ def num_segments(
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
         if keys_per_tile <= 768:
             num_segments = 1
-        elif max_query_len <= 2:
-            max_scores = max_query_len * max_seq_len
-            if max_scores <= 128:
-                num_segments = 1
-            else:
-                decode_programs = num_seqs * num_kv_heads
-                if decode_programs <= 32:
-                    if max_seq_len <= 512:
-                        if queries_per_kv <= 16:
-                            num_segments = 8
-                        else:
+        else:
+            cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
+            wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
+            if max_query_len <= 5:
+                max_scores = max_query_len * max_seq_len
+                if max_scores <= 128:
+                    num_segments = 1
+                else:
+                    query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+                    if query_tiles <= 32:
+                        if max_seq_len <= 512:
+                            if queries_per_kv <= 16:
+                                num_segments = 8
+                            else:
+                                num_segments = 4
+                        elif queries_per_kv <= 3:
                             num_segments = 4
-                    elif queries_per_kv <= 3:
-                        num_segments = 4
-                    elif max_seq_len <= 6144:
-                        if queries_per_kv <= 16:
+                        elif queries_per_kv <= 16:
                             num_segments = 32
                         else:
+                            num_segments = 16
+                    elif keys_per_tile <= 4096:
+                        if wide_half_megabytes > 384:
+                            num_segments = 4
+                        elif cache_half_megabytes > 32:
+                            num_segments = 4
+                        elif queries_per_kv <= 16:
                             num_segments = 8
+                        else:
+                            num_segments = 4
+                    elif keys_per_tile <= 24_576:
+                        if wide_half_megabytes > 256:
+                            num_segments = 8
+                        elif keys_per_tile <= 6144:
+                            num_segments = 8
+                        elif queries_per_kv <= 16:
+                            num_segments = 32
+                        else:
+                            num_segments = 16
                     elif queries_per_kv <= 16:
                         num_segments = 32
                     else:
                         num_segments = 16
-                elif keys_per_tile <= 6144:
-                    num_segments = 4
+            elif head_size <= 192:
+                avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
+                if avg_query_len <= 96:
+                    if keys_per_tile <= 1536:
+                        num_segments = 4
+                    elif keys_per_tile <= 6144:
+                        num_segments = 8
+                    else:
+                        num_segments = 16
                 else:
-                    cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
-                    wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
-                    if wide_half_megabytes > 512:
-                        num_segments = 16
-                    elif queries_per_kv <= 16:
-                        num_segments = 32
-                    else:
-                        num_segments = 16
-        elif head_size <= 192:
-            avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-            head_bytes = head_size * kv_element_size
-            tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
-            if avg_query_len <= 768:
-                if keys_per_tile <= 1536:
                     avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
-                    if avg_seq_len <= 6144:
-                        num_segments = 4
-                    elif tma_rest > 0:
-                        num_segments = 4
-                    else:
-                        head_in_flight = head_size * (6 + kv_element_size) // 8
-                        if head_in_flight <= 128:
-                            num_segments = 1
-                        elif head_in_flight <= 180:
+                    head_bytes = head_size * kv_element_size
+                    tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
+                    head_in_flight = head_size * (6 + kv_element_size) // 8
+                    if avg_seq_len <= 12_288:
+                        if wide_half_megabytes <= 48:
+                            num_segments = 4
+                        elif tma_rest > 0:
+                            num_segments = 4
+                        elif head_in_flight <= 128:
                             num_segments = 1
                         else:
                             num_segments = 4
-                elif keys_per_tile <= 6144:
-                    num_segments = 8
-                else:
-                    num_segments = 16
-            elif tma_rest <= 0:
-                num_segments = 1
-            else:
+                    elif avg_query_len <= 768:
+                        if keys_per_tile > 2048:
+                            num_segments = 8
+                        elif tma_rest > 0:
+                            num_segments = 4
+                        elif head_in_flight <= 128:
+                            num_segments = 1
+                        else:
+                            num_segments = 4
+                    elif tma_rest <= 0:
+                        num_segments = 1
+                    else:
+                        num_segments = 4
+            elif max_query_len <= 512:
                 num_segments = 4
-        elif max_query_len <= 512:
-            num_segments = 4
-        else:
-            num_segments = 1
+            else:
+                num_segments = 1
     return num_segments

@@ -42,142 +42,135 @@ def num_segments(
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
         cache_half_megabytes = num_kv_tokens * num_kv_heads * head_size * kv_element_size // 262_144
         wide_half_megabytes = cache_half_megabytes * (kv_element_size - 1)
-        fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
-        idle_programs = 132 - 132 // tl.maximum(num_kv_heads, 1) * num_kv_heads
-        head_bytes = head_size * kv_element_size
-        tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
-        decode_rest = tma_rest + fp8_rest + tl.maximum(idle_programs - 16, 0)
-        if max_query_len <= 1:
-            if max_seq_len <= 128:
-                num_segments = 1
-            elif max_seq_len <= 768:
-                if keys_per_tile <= 768:
+        max_scores = max_query_len * max_seq_len
+        if keys_per_tile <= 1536:
+            if max_query_len <= 1:
+                if max_seq_len > 768:
                     num_segments = 1
-                elif max_seq_len > 256:
-                    num_segments = 8
+                elif max_seq_len <= 192:
+                    num_segments = 1
+                elif wide_half_megabytes > 96:
+                    num_segments = 1
+                elif keys_per_tile <= 768:
+                    num_segments = 1
                 elif queries_per_kv <= 16:
                     num_segments = 8
                 else:
-                    num_segments = 1
+                    num_segments = 4
+            elif max_scores > 49_152:
+                num_segments = 1
+            elif keys_per_tile <= 384:
+                num_segments = 1
             else:
+                num_segments = 4
+        else:
+            fp8_rest = (2 - kv_element_size) * (head_size - head_size // 128 * 128)
+            idle_programs = 132 - 132 // tl.maximum(num_kv_heads, 1) * num_kv_heads
+            head_bytes = head_size * kv_element_size
+            tma_rest = head_bytes - head_bytes // 32 * 32 + block_size - block_size // 16 * 16 + tl.maximum(queries_per_kv - 128, 0)
+            decode_rest = tma_rest + fp8_rest + tl.maximum(idle_programs - 16, 0)
+            if keys_per_tile <= 131_072:
+                avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
                 decode_programs = num_seqs * num_kv_heads
-                if head_size <= 160:
-                    if wide_half_megabytes <= 16:
-                        if keys_per_tile <= 1536:
+                if wide_half_megabytes <= 7:
+                    if max_seq_len <= 256:
+                        if max_scores <= 128:
                             num_segments = 1
-                        elif queries_per_kv <= 6:
-                            if decode_programs <= 32:
-                                num_segments = 32
-                            elif decode_rest <= 0:
-                                num_segments = 1
-                            else:
-                                num_segments = 8
                         elif queries_per_kv <= 16:
+                            num_segments = 8
+                        else:
+                            num_segments = 1
+                    elif keys_per_tile <= 12_288:
+                        if avg_query_len > 12:
+                            num_segments = 8
+                        elif queries_per_kv > 6:
+                            num_segments = 8
+                        elif decode_programs <= 192:
+                            num_segments = 8
+                        elif decode_rest <= 0:
+                            num_segments = 1
+                        else:
+                            num_segments = 8
+                    elif head_size > 128:
+                        num_segments = 16
+                    elif max_seq_len <= 16_384:
+                        if queries_per_kv <= 16:
                             num_segments = 32
                         else:
                             num_segments = 16
-                    elif decode_programs <= 24:
-                        if max_seq_len <= 16_384:
-                            if queries_per_kv <= 16:
-                                num_segments = 32
-                            else:
-                                num_segments = 16
-                        elif decode_rest > 0:
-                            num_segments = 16
-                        elif queries_per_kv <= 16:
+                    elif decode_rest <= 0:
+                        if queries_per_kv <= 16:
                             num_segments = 1
                         else:
                             num_segments = 16
+                    elif queries_per_kv <= 16:
+                        num_segments = 32
                     else:
-                        avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
-                        if avg_seq_len <= 768:
-                            num_segments = 1
-                        else:
-                            query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-                            if query_tiles > 384:
-                                num_segments = 1
+                        num_segments = 16
+                elif keys_per_tile <= 6144:
+                    if avg_query_len <= 128:
+                        if max_query_len > 2:
+                            num_segments = 8
+                        elif head_size <= 192:
+                            if cache_half_megabytes <= 48:
+                                num_segments = 8
                             elif decode_rest > 0:
                                 num_segments = 8
                             elif queries_per_kv <= 16:
                                 num_segments = 1
                             else:
                                 num_segments = 8
-                elif queries_per_kv <= 3:
-                    if max_seq_len <= 12_288:
-                        if decode_programs <= 96:
-                            if keys_per_tile <= 65_536:
-                                num_segments = 16
+                        elif queries_per_kv <= 16:
+                            num_segments = 8
+                        else:
+                            num_segments = 4
+                    else:
+                        avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
+                        if avg_seq_len <= 16_384:
+                            if tma_rest <= 0:
+                                num_segments = 1
                             else:
+                                num_segments = 4
+                        elif tma_rest > 0:
+                            num_segments = 4
+                        else:
+                            head_in_flight = head_size * (6 + kv_element_size) // 8
+                            if head_in_flight <= 128:
+                                num_segments = 1
+                            elif head_in_flight <= 225:
+                                num_segments = 1
+                            else:
+                                num_segments = 4
+                elif max_query_len > 4:
+                    num_segments = 16
+                else:
+                    query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
+                    if query_tiles <= 24:
+                        if head_size <= 128:
+                            if queries_per_kv <= 16:
                                 num_segments = 32
-                        elif decode_rest <= 0:
-                            num_segments = 1
+                            else:
+                                num_segments = 16
+                        elif decode_programs <= 9:
+                            num_segments = 16
                         else:
                             num_segments = 8
-                    elif decode_rest <= 0:
-                        num_segments = 1
-                    else:
-                        num_segments = 32
-                elif wide_half_megabytes <= 9:
-                    if keys_per_tile > 12_288:
-                        num_segments = 16
+                    elif decode_rest > 0:
+                        num_segments = 8
                     elif queries_per_kv <= 16:
-                        num_segments = 8
-                    else:
                         num_segments = 1
-                elif decode_rest > 0:
-                    num_segments = 16
-                elif queries_per_kv <= 16:
-                    num_segments = 1
-                else:
-                    num_segments = 16
-        else:
-            max_scores = max_query_len * max_seq_len
-            if max_scores <= 32_768:
-                if keys_per_tile <= 384:
-                    num_segments = 1
-                elif max_scores <= 3072:
-                    if queries_per_kv <= 16:
+                    else:
                         num_segments = 8
-                    else:
-                        num_segments = 4
-                elif wide_half_megabytes <= 7:
-                    num_segments = 16
-                elif keys_per_tile <= 768:
-                    num_segments = 1
-                else:
-                    num_segments = 8
-            elif head_size <= 192:
-                if keys_per_tile <= 768:
-                    num_segments = 1
-                elif keys_per_tile <= 4096:
-                    if cache_half_megabytes <= 96:
-                        if max_scores <= 1_572_864:
-                            num_segments = 8
-                        elif tma_rest <= 0:
-                            num_segments = 1
-                        else:
-                            num_segments = 4
-                    else:
-                        avg_query_len = num_query_tokens // tl.maximum(num_seqs, 1)
-                        if avg_query_len <= 64:
-                            num_segments = 8
-                        elif tma_rest <= 0:
-                            num_segments = 1
-                        else:
-                            num_segments = 4
-                elif keys_per_tile <= 131_072:
-                    if keys_per_tile <= 6144:
-                        num_segments = 8
-                    else:
-                        num_segments = 16
-                elif decode_rest > 0:
-                    num_segments = 16
-                elif queries_per_kv <= 16:
-                    num_segments = 1
+            elif max_scores <= 12_288:
+                if queries_per_kv <= 16:
+                    num_segments = 32
                 else:
                     num_segments = 16
-            elif max_query_len > 96:
-                num_segments = 1
+            elif queries_per_kv <= 3:
+                if decode_rest <= 0:
+                    num_segments = 1
+                else:
+                    num_segments = 32
             elif decode_rest > 0:
                 num_segments = 16
             elif queries_per_kv <= 16:
