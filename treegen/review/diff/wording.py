@@ -44,9 +44,8 @@ def summary(diff: Diff) -> str:
             f"{_names(worse)} regress{'es' if len(worse) == 1 else ''}" if worse else "Nothing regresses"
         )
         parts.append(f"{subject} by more than noise and {_size(diff.threshold)}{_share(worse)}")
-    figures = [f"{_names([module])} {_overall_words(module)}" for module in comparisons if module.has_price]
-    if figures:
-        parts.append(f"Time over all scenarios: {', '.join(figures[:SHOWN_IN_SUMMARY])}")
+    priced = [module for module in comparisons if module.has_price][:SHOWN_IN_SUMMARY]
+    parts += [f"Over all scenarios, {_names([module])}: {_overall_words(module)}" for module in priced]
     if unpriced:
         parts.append(f"No table prices {_names(unpriced)}")
     return ". ".join(parts) + "."
