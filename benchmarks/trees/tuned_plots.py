@@ -70,7 +70,7 @@ def draw_device(plt: Any, tables: Sequence[Entry]) -> Any:
                 axes.axvline(start - 0.5, color="black", linewidth=0.7, alpha=0.35)
         at = (start + (len(best) - 1) / 2, 1.015)
         centred = {"xycoords": ("data", "axes fraction"), "ha": "center", "fontsize": 10}
-        above.annotate(f"{kind} ({len(best)})", at, **centred)
+        above.annotate(f"{kind}\n({len(best)})", at, **centred)
         start += len(best)
     times = [(entry["choices"][name][1], entry["best"][1]) for entry in entries for name in STYLES]
     most = max((time / best for time, best in times if time), default=1.0)
@@ -89,9 +89,9 @@ def draw_device(plt: Any, tables: Sequence[Entry]) -> Any:
     above.set_xlim(-2, len(entries) + 1)
     below.set_xticks([])
     figure.align_ylabels((above, below))
-    above.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.045), ncols=3, fontsize=9.5, frameon=False)
+    above.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.085), ncols=3, fontsize=9.5, frameon=False)
     figure.suptitle(title(tables), x=0.07, y=0.985, ha="left", fontsize=11)
-    figure.subplots_adjust(left=0.068, right=0.985, top=0.865, bottom=0.045)
+    figure.subplots_adjust(left=0.068, right=0.985, top=0.845, bottom=0.045)
     return figure
 
 
