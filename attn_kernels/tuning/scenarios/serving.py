@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -147,22 +148,17 @@ def shared(tokens: int, count: int, rng: random.Random, shortest: int) -> list[i
     return [shortest + end - start for start, end in itertools.pairwise([0, *cuts, used])]
 
 
-def _decode(u: float, v: float, rng: random.Random) -> Lengths:
-    count = Range(2, DECODES.high).at(u)  # a batch of one sequence is not uneven
-    return [(1, context) for context in uneven(CONTEXTS.at(v), count, rng)]
+def _decode(
+    u: float, v: float, rng: random.Random, counts: Range = DECODES, contexts: Range = CONTEXTS
+) -> Lengths:
+    count = Range(2, counts.high).at(u)  # a batch of one sequence is not uneven
+    return [(1, context) for context in uneven(contexts.at(v), count, rng)]
 
 
-def _decode_even(u: float, v: float, rng: random.Random) -> Lengths:
-    return [(1, CONTEXTS.at(v))] * DECODES.at(u)
-
-
-def _decode_few(u: float, v: float, rng: random.Random) -> Lengths:
-    count = Range(2, FEW_DECODES.high).at(u)
-    return [(1, context) for context in uneven(FEW_CONTEXTS.at(v), count, rng)]
-
-
-def _decode_few_even(u: float, v: float, rng: random.Random) -> Lengths:
-    return [(1, FEW_CONTEXTS.at(v))] * FEW_DECODES.at(u)
+def _decode_even(
+    u: float, v: float, rng: random.Random, counts: Range = DECODES, contexts: Range = CONTEXTS
+) -> Lengths:
+    return [(1, contexts.at(v))] * counts.at(u)
 
 
 def _prefill(u: float, v: float, rng: random.Random) -> Lengths:
@@ -211,8 +207,8 @@ def _prompt_part(u: float, v: float, rng: random.Random) -> Lengths:
 _KINDS: dict[str, Kind] = {
     "decode": _decode,
     "decode_even": _decode_even,
-    "decode_few": _decode_few,
-    "decode_few_even": _decode_few_even,
+    "decode_few": partial(_decode, counts=FEW_DECODES, contexts=FEW_CONTEXTS),
+    "decode_few_even": partial(_decode_even, counts=FEW_DECODES, contexts=FEW_CONTEXTS),
     "mixed": _mixed,
     "decode_part": _decode_part,
     "prompt_part": _prompt_part,
