@@ -2,12 +2,12 @@
 
 python -m verification.vllm_tokens [--site FOLDER] [--path FOLDER] [--cases llama,window] [--planted]
 
-Needs one GPU and vLLM, installed or unpacked in a folder that --site names. Models are small, with random
-weights; each case has other heads, options or caches. All requests are served twice, so the second time
-finds prefixes cached. A token is wrong if the scorer finds it much less likely than its likeliest. Also
-printed: how many first tokens are the scorer's, and which kernels compiled while serving. With --planted, the
-backend has a fault, which the check must find: no query sees its own key. Exits with 1 if anything is wrong,
-or if the planted fault is not found.
+Needs one GPU, two for the case `two_gpus`, and vLLM, installed or unpacked in a folder that --site names.
+Models are small, with random weights; each case has other heads, options or caches. All requests are served
+twice, so the second time finds prefixes cached. A token is wrong if the scorer finds it much less likely than
+its likeliest. Also printed: how many first tokens are the scorer's, and which kernels compiled while serving.
+With --planted, the backend has a fault, which the check must find: no query sees its own key. Exits with 1 if
+anything is wrong, or if the planted fault is not found.
 """
 
 import argparse
@@ -21,6 +21,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from verification.vllm_process import LOADER, MODEL, PLUGIN, VOCABULARY, environment
 
@@ -41,6 +43,7 @@ class Case:
     margin: float = MARGIN
     graphs: bool = False
     repetitive: bool = False  # prompts repeat themselves, so that drafts are made of them
+    gpus: int = 1  # that share the heads (tensor parallelism)
 
 
 GEMMA_2 = {
@@ -70,7 +73,8 @@ CASES = {
     "fp8": Case(engine={"kv_cache_dtype": "fp8"}, margin=FP8_MARGIN, graphs=True),
     "window": Case({"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 256}),
     "gemma2": Case(GEMMA_2, graphs=True),
-    "tensor_parallel": Case({"num_attention_heads": 4, "num_key_value_heads": 1}),
+    "one_of_two_gpus": Case({"num_attention_heads": 4, "num_key_value_heads": 1}),
+    "two_gpus": Case(gpus=2, graphs=True),
     "head64": Case({"num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64}),
     "pages": Case(engine={"block_size": 64}),
     "drafts": Case(
@@ -118,6 +122,8 @@ def start(case: Case, model: Path, backend: str, **options: Any) -> Any:
         max_num_batched_tokens=512,  # so that long prompts are served in parts, beside decodes
         gpu_memory_utilization=0.02,
         kv_cache_memory_bytes=2 << 30,  # no memory is measured, as other processes may share the GPU
+        tensor_parallel_size=case.gpus,
+        disable_custom_all_reduce=case.gpus > 1,  # NCCL's is on every machine
         **options,
     )
 
@@ -208,7 +214,8 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--site", action="append", default=[], help="a folder that holds an unpacked vLLM")
     parser.add_argument("--path", action="append", default=[], help="a folder that holds attn_kernels")
-    parser.add_argument("--cases", default=",".join(CASES), help="default: %(default)s")
+    here = [name for name, case in CASES.items() if case.gpus <= max(1, torch.cuda.device_count())]
+    parser.add_argument("--cases", default=",".join(here), help="default: %(default)s")
     parser.add_argument("--planted", action="store_true", help="expect each case to be found wrong")
     parser.add_argument("--timeout", type=float, default=900, help="seconds of all cases")
     parser.add_argument("--out", type=Path, help="folder for a log and the figures")

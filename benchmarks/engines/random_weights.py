@@ -1,7 +1,7 @@
 """A plugin of vLLM: weights with which tokens depend on attention.
 
 vLLM's own dummy weights are so small that attention changes no token. Here matrices are normal, and norms are
-1. They depend on a tensor's name, so all runs have the same.
+1. They depend on a tensor's name and the GPU's rank, so all runs have the same.
 """
 
 import zlib
@@ -19,6 +19,7 @@ def register() -> None:
 def register_loader(load_format: str, deviation: float) -> None:
     """Give vLLM a loader of weights with this standard deviation."""
     import torch
+    from vllm.distributed import get_tensor_model_parallel_rank
     from vllm.model_executor.model_loader import register_model_loader
     from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
@@ -31,7 +32,7 @@ def register_loader(load_format: str, deviation: float) -> None:
                 if tensor.ndim < 2:
                     tensor.fill_(1)
                 elif tensor.is_floating_point():
-                    seed = zlib.crc32(name.encode())
+                    seed = zlib.crc32(name.encode()) + get_tensor_model_parallel_rank()
                     tensor.normal_(0, deviation, generator=torch.Generator(tensor.device).manual_seed(seed))
 
     register_model_loader(load_format)(RandomWeights)
