@@ -32,12 +32,14 @@ class CompiledAhead:
     launches: int  # launches that differ in their compiled kernels
     failures: tuple[str, ...]  # a line with the reason for each that fails, as will batches that need it
     processes: int  # that compiled; 0 if Triton's cache held nearly all, or none could be started
+    processes_seconds: float  # from the start of the first of them to the end of the last
     seconds: float
 
     def __str__(self) -> str:
         ready = self.launches - len(self.failures)
-        compiled = f"compiled in {self.processes} processes" if self.processes else "no process started"
-        summary = f"{ready} of {self.launches} launches ready in {self.seconds:.1f} s, {compiled}"
+        compiled = f"{self.processes} processes compiled for {self.processes_seconds:.1f} s of them"
+        summary = f"{ready} of {self.launches} launches ready in {self.seconds:.1f} s, "
+        summary += compiled if self.processes else "no process started"
         return "\n".join([summary, *(f"failed: {failure}" for failure in self.failures)])
 
 
@@ -98,10 +100,11 @@ def compile_ahead(
         logger.info("compile_ahead: %d of %d launches", done, len(launches))
         progress(done, len(launches))
 
-    failures, processes = _compile_and_load(launches, device, workers, advance)
+    failures, processes, processes_s = _compile_and_load(launches, device, workers, advance)
     for failure in failures:
         logger.warning("compile_ahead: %s", failure)
-    return CompiledAhead(len(launches), tuple(failures), processes, time.monotonic() - began)
+    seconds = time.monotonic() - began
+    return CompiledAhead(len(launches), tuple(failures), processes, processes_s, seconds)
 
 
 def _indexed(device: torch.device) -> torch.device:
@@ -112,8 +115,8 @@ def _indexed(device: torch.device) -> torch.device:
 
 def _compile_and_load(
     launches: list[DummyLaunch], device: torch.device, workers: int | None, advance: Callable[[int], None]
-) -> tuple[list[str], int]:
-    """Compile and load; return a line for each failure, and how many processes compiled."""
+) -> tuple[list[str], int, float]:
+    """Compile and load; return a line for each failure, how many processes compiled, and their seconds."""
     failures: list[JobFailure] = []
     waiting, slow, workers = list(launches), 0, _workers(device, workers)
     while waiting and (slow < MAX_SLOW or not workers):
@@ -122,13 +125,14 @@ def _compile_and_load(
         slow += time.monotonic() - began > QUICK_S
         advance(len(launches) - len(waiting))
     if not waiting:
-        return list(map(_line, failures)), 0
-    loaded = len(launches) - len(waiting)
+        return list(map(_line, failures)), 0, 0.0
+    loaded, began = len(launches) - len(waiting), time.monotonic()
     with CompileAhead(device, workers) as processes:
         done = processes.compile(waiting, progress=lambda count, _: advance(loaded + count))
+    processes_s = time.monotonic() - began
     failures += run_jobs([launch for launch in waiting if launch not in done.broken], device)
     lines = [*map(_line, failures), *(f"{launch}: compiling it ended its process" for launch in done.broken)]
-    return lines, min(workers, done.jobs)
+    return lines, min(workers, done.jobs), processes_s
 
 
 def _line(failure: JobFailure) -> str:
