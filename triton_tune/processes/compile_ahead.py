@@ -15,12 +15,14 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 from typing import Self
 
 import torch
 
 from triton_tune.core.device import exceeds_device
+from triton_tune.processes import ptxas
 from triton_tune.processes.jobs import Job, minimal
 
 MAX_WORKERS = 30
@@ -101,9 +103,14 @@ def without_main() -> Iterator[None]:
             facts["daemon"] = daemon
 
 
-def follow_parent() -> None:
-    """End this process when its parent ends, and keep a terminal's interrupts from it and its compilers."""
+def follow_parent(own_ptxas: bool = False) -> None:
+    """End this process when its parent ends, and keep a terminal's interrupts from it and its compilers.
+
+    own_ptxas: Triton takes its own ptxas here.
+    """
     os.setsid()
+    if own_ptxas:
+        os.environ.pop(ptxas.VARIABLE, None)
     parent = multiprocessing.parent_process()
 
     def follow() -> None:
@@ -228,7 +235,8 @@ class CompileAhead:
     def _start(self) -> ProcessPoolExecutor:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.workers, context, initializer=follow_parent)
+            begin = partial(follow_parent, ptxas.differs_from_keys(self._device))
+            self._pool = ProcessPoolExecutor(self.workers, context, initializer=begin)
         return self._pool
 
 
