@@ -57,12 +57,12 @@ def check_heads(num_query_heads: int, num_kv_heads: int, head_size: int) -> None
 
 def check_dtype(dtype: torch.dtype) -> None:
     if dtype not in DTYPES:
-        raise TypeError(f"dtype is {dtype}, but torch.float16 or torch.bfloat16 is needed")
+        raise TypeError(f"dtype is {dtype!r}, but torch.float16 or torch.bfloat16 is needed")
 
 
 def check_cache_dtype(cache_dtype: torch.dtype | None, dtype: torch.dtype) -> None:
     if cache_dtype not in (None, dtype, FP8):
-        raise TypeError(f"cache_dtype is {cache_dtype}, but {dtype} or {FP8} is needed")
+        raise TypeError(f"cache_dtype is {cache_dtype!r}, but {dtype} or {FP8} is needed")
 
 
 def check_lengths(

@@ -53,7 +53,7 @@ class Model:
 
 def models_of(models: Model | Iterable[Model]) -> list[Model]:
     """The models of a server: one, or one for each kind of layer. Raises TypeError and ValueError."""
-    found = [models] if isinstance(models, Model) else list(models)
+    found = list(models) if isinstance(models, Iterable) else [models]
     for model in found:
         if not isinstance(model, Model):
             raise TypeError(f"models holds {model!r:.80}, but an attn_kernels.Model is needed")

@@ -75,7 +75,8 @@ class Workspace:
             configs = [*(configs or ()), *configs_for_capture(device)]
         if (configs is None) == (max_segments is None):
             raise ValueError(
-                "one of configs and max_segments is needed, to know how large partial results are"
+                "exactly one of configs and max_segments is needed, to know how large partial results are "
+                "(for_capture=True counts as configs)"
             )
         device = torch.device(device)
         needed = [ScratchMaxima()]

@@ -96,6 +96,8 @@ def int32(*values):
             "cache_dtype is torch.int8, but torch.float16 or torch.float8",
         ),
         ({"model": (4, 2, 32)}, TypeError, "model is a tuple, but an attn_kernels.Model is needed"),
+        ({"dtype": "float16"}, TypeError, "dtype is 'float16', but torch.float16 or torch.bfloat16"),
+        ({"cache_dtype": "fp8"}, TypeError, "cache_dtype is 'fp8', but torch.float16 or torch.float8_e4m3fn"),
         ({"dtype": torch.float32}, TypeError, "dtype is torch.float32, but torch.float16 or torch.bfloat16"),
         (
             {"config": CONFIG._replace(variant="magic")},

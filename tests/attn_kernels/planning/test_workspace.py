@@ -154,7 +154,7 @@ def test_a_graph_captures_kernels_and_nothing_else(variant, recorder):
     [
         ({"max_query_tokens": 0}, ValueError, "max_query_tokens is 0, but at least 1"),
         ({"max_num_seqs": True}, TypeError, "max_num_seqs is a bool, but a plain int"),
-        ({"max_segments": 3}, ValueError, "one of configs and max_segments is needed"),
+        ({"max_segments": 3}, ValueError, "exactly one of configs and max_segments is needed"),
         ({"configs": None}, ValueError, "one of configs and max_segments is needed"),
         ({"configs": None, "max_segments": -1}, ValueError, "max_segments is -1, but at least 0"),
     ],

@@ -217,6 +217,7 @@ def test_a_handler_of_interrupts_that_is_not_python_s_stays(monkeypatch):
 @pytest.mark.parametrize(
     "changed, error, message",
     [
+        ({"models": None}, TypeError, "models holds None, but an attn_kernels.Model is needed"),
         ({"models": [(32, 8)]}, TypeError, r"models holds \(32, 8\), but an attn_kernels.Model is needed"),
         ({"features": ["window"]}, TypeError, r"features holds 'window', .* such as \('window',\)"),
         ({"features": [("windows",)]}, ValueError, "features holds 'windows', but the features are: window"),
