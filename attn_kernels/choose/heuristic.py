@@ -11,7 +11,7 @@ import torch
 
 from attn_kernels.choose.choice_log import logged
 from attn_kernels.choose.overrides import CONFIG, DEVICE, overrides
-from attn_kernels.choose.packages import kernel_package
+from attn_kernels.choose.packages import heuristics_package, kernel_package, named_by
 from attn_kernels.choose.untuned import warn_if_untuned
 from attn_kernels.core.config import Config, LaunchConfig, complete
 from attn_kernels.kernels.registry import VARIANTS
@@ -46,13 +46,24 @@ def _module_for_device(device: torch.device) -> Heuristic:
     forced = overrides().device_key
     if forced is not None:
         return heuristic_for_key(forced, DEVICE)
-    unified_attention = kernel_package(KERNEL)
+    unified_attention = _package()
     described = describe_device(device)
     choose: Choose = unified_attention.for_device(*described)
     key = key_of(unified_attention, choose)
     if described[2] != "cpu":
         warn_if_untuned(described, key, unified_attention.for_device)
     return Heuristic(key, choose)
+
+
+def _package() -> ModuleType:
+    """Return this kernel's generated package. Raises ValueError where the package that is named has none."""
+    try:
+        return kernel_package(KERNEL)
+    except ModuleNotFoundError as error:
+        name = heuristics_package()
+        if name is None or error.name != f"{name}.{KERNEL}":
+            raise
+        raise ValueError(f"package {named_by(name)}, has no modules of {KERNEL}, which are needed") from None
 
 
 def key_of(package: ModuleType, choose: Choose) -> str:
@@ -63,7 +74,7 @@ def key_of(package: ModuleType, choose: Choose) -> str:
 
 def heuristic_for_key(device_key: str, named: str = "device_key") -> Heuristic:
     """Return the generated module of this name, whatever the device. Raises ValueError about ``named``."""
-    unified_attention = kernel_package(KERNEL)
+    unified_attention = _package()
     try:
         return Heuristic(device_key, unified_attention.MODULES[device_key].choose)
     except KeyError:

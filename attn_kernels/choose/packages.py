@@ -24,8 +24,13 @@ def use_heuristics(package: str) -> None:
     Without a call, the environment variable ``ATTN_KERNELS_HEURISTICS`` names it, or else the only entry
     point of the group ``attn_kernels.heuristics``. Without these, it is the one installed with this package.
 
-    Raises RuntimeError after the first choice of this process, as layers could then launch by two packages.
+    Raises RuntimeError after the first choice of this process, as layers could then launch by two packages,
+    and TypeError if ``package`` is no name.
     """
+    if not isinstance(package, str):
+        raise TypeError(
+            f"package is a {type(package).__name__}, but its name is needed, such as 'my_project.heuristics'"
+        )
     if heuristics_package.cache_info().currsize:
         raise RuntimeError("use_heuristics must be called before the first plan")
     _named[:] = [package]
@@ -44,6 +49,12 @@ def heuristics_package() -> str | None:
     return points[0] if points else None
 
 
+def named_by(name: str) -> str:
+    """Return the package's name, and what names it."""
+    source = "use_heuristics" if _named else VARIABLE if os.environ.get(VARIABLE) else f"group {GROUP}"
+    return f"{name!r}, which {source} names"
+
+
 def kernel_package(kernel: str) -> ModuleType:
     """The generated package of a kernel, such as ``generated.unified_attention``.
 
@@ -58,7 +69,7 @@ def kernel_package(kernel: str) -> ModuleType:
         except ModuleNotFoundError as error:
             if error.name is None or not name.startswith(error.name):
                 raise
-            raise ValueError(f"there is no package {name!r}, which {VARIABLE} or {GROUP} names") from None
+            raise ValueError(f"there is no package {named_by(name)}") from None
         return import_module(f"{name}.{kernel}")
     try:
         return import_module(f"{USUAL}.{kernel}")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from attn_kernels import use_heuristics
+
 ROOT = Path(__file__).parents[3]
 # An editable install has a finder that knows the modules of this repository below any package.
 PLAIN = "import sys; sys.meta_path[:] = [f for f in sys.meta_path if 'ditable' not in repr(f)]\n"
@@ -99,6 +101,20 @@ def test_a_package_that_does_not_exist(show: Show) -> None:
     assert "ValueError: there is no package 'mine', which ATTN_KERNELS_HEURISTICS" in show(
         ATTN_KERNELS_HEURISTICS="mine"
     )
+
+
+def test_a_package_without_the_kernel_that_chooses(show: Show, tmp_path: Path) -> None:
+    package(tmp_path / "mine", "matmul")
+    lacks = "has no modules of unified_attention, which are needed"
+    expected = f"ValueError: package 'mine', which ATTN_KERNELS_HEURISTICS names, {lacks}"
+    assert show(ATTN_KERNELS_HEURISTICS="mine") == expected
+    by_call = show(USE.replace("their.trees", "mine") + SHOW)
+    assert by_call == f"ValueError: package 'mine', which use_heuristics names, {lacks}"
+
+
+def test_a_module_in_place_of_its_name() -> None:
+    with pytest.raises(TypeError, match="package is a module, but its name is needed, such as 'my_project"):
+        use_heuristics(os)  # type: ignore[arg-type]
 
 
 def test_a_projects_generated_package_of_other_kernels_does_not_hide_ours(show: Show, tmp_path: Path) -> None:
