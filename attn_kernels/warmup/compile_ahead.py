@@ -10,6 +10,7 @@ import torch
 from attn_kernels.choose.capture import heuristic_for_capture
 from attn_kernels.choose.heuristic import heuristic_for
 from attn_kernels.choose.mixed import configs_for_mixed
+from attn_kernels.core.checks import check_int
 from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.errors import brief
 from attn_kernels.core.model import Model, models_of
@@ -81,6 +82,8 @@ def compile_ahead(
         TypeError, ValueError: as ``plan``; an unknown feature; a wrong environment variable.
     """
     began = time.monotonic()
+    if workers is not None:
+        check_int("workers", workers, 0)
     device = _indexed(torch.device(device))
     chooses = [heuristic_for(device, device_key).choose]
     if for_capture:

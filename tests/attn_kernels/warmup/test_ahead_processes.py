@@ -222,6 +222,8 @@ def test_a_handler_of_interrupts_that_is_not_python_s_stays(monkeypatch):
         ({"features": ["window"]}, TypeError, r"features holds 'window', .* such as \('window',\)"),
         ({"features": [("windows",)]}, ValueError, "features holds 'windows', but the features are: window"),
         ({"device_key": "h100"}, ValueError, "device_key is 'h100', but the generated modules are: amd"),
+        ({"workers": -1}, ValueError, "workers is -1, but at least 0 is needed"),
+        ({"workers": 4.0}, TypeError, "workers is a float, but a plain int is needed"),
         ({"configs": [Config("qblock", 17, 16)]}, ValueError, "config.block_m is 17"),
     ],
 )
