@@ -44,9 +44,10 @@ def main() -> None:
     """Print a line for each device and kind of scenario."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--devices", nargs="+", default=DEVICES)
+    devices = parser.parse_args().devices
     print("error: |log(predicted / measured)|; held: measured ones within the range that should hold 80%")
     print(f"{'':46}     of  missing  median     90%    held  median range")
-    for device in parser.parse_args().devices:
+    for device in devices:
         tuned = read_tuned_module(None, KERNEL, device)
         left_out = [scenario for row in range(len(tuned.times)) for scenario in _left_out(tuned, row)]
         _print_lines(f"{device}, left out", left_out)
