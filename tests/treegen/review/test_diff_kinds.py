@@ -129,9 +129,10 @@ def test_unreadable(tmp_path: Path) -> None:
     assert (new.regresses, old.regresses) == (True, False)
     assert (of_device(new).note or "").startswith(f"the new module cannot be read: {bad / MODULE}:")
     assert (of_device(old).note or "").startswith(f"the old module cannot be read: {bad / MODULE}:")
-    rest = "Nothing regresses by more than noise and 1.0%"
-    assert summary(new) == f"1 of 2 modules changed. scale on nvidia_h100 cannot be read. {rest}."
-    assert summary(old) == f"1 of 2 modules changed. {rest}. No table prices scale on nvidia_h100."
+    rest = "regresses by more than noise and 1.0%"
+    unknown = "scale on nvidia_h100 cannot be read"
+    assert summary(new) == f"1 of 2 modules changed. {unknown}. No other module {rest}."
+    assert summary(old) == f"1 of 2 modules changed. Nothing {rest}. No table prices scale on nvidia_h100."
     assert of_device(compared(bad, bad)).kind is ComparisonKind.UNREADABLE
 
 

@@ -40,9 +40,8 @@ def summary(diff: Diff) -> str:
     if contradicted:
         parts.append(f"The tables contradict each other about {_names(contradicted)}")
     if worse or not contradicted:
-        subject = (
-            f"{_names(worse)} regress{'es' if len(worse) == 1 else ''}" if worse else "Nothing regresses"
-        )
+        nothing = "No other module regresses" if unreadable else "Nothing regresses"
+        subject = f"{_names(worse)} regress{'es' if len(worse) == 1 else ''}" if worse else nothing
         parts.append(f"{subject} by more than noise and {_size(diff.threshold)}{_share(worse)}")
     priced = [module for module in comparisons if module.has_price][:SHOWN_IN_SUMMARY]
     parts += [f"Over all scenarios, {_names([module])}: {_overall_words(module)}" for module in priced]
