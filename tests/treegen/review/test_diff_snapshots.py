@@ -160,7 +160,7 @@ def test_bad_revisions_are_one_line(
         ("a\nb\x1b[31m",): f"'a\\nb\\x1b[31m': {nothing}",
         ("HEAD",): "HEAD:treegen.yaml: no such spec in this revision",
         ("HEAD~1",): "HEAD~1:treegen.yaml:2: output: '../out' must be a folder below",
-        ("HEAD~2",): "HEAD~2:generated: no such output folder; `treegen build` writes it",
+        ("HEAD~2",): "HEAD~2:generated: no such output folder; this revision does not hold it",
         ("HEAD~4", "HEAD~3"): "HEAD~3:tables/h100/times.csv:1: ",
     }.items():
         assert refusal(repository, "diff", *arguments).startswith(start)

@@ -79,7 +79,8 @@ def naming_revision(name: str, temporary: Path | None) -> Iterator[None]:
 
 def _read_folder(name: str, spec: Spec, output: Path, temporary: Path | None = None) -> Snapshot:
     if not try_path(output, Path.is_dir):
-        raise InputError(output, "no such output folder; `treegen build` writes it")
+        missing = "`treegen build` writes it" if temporary is None else "this revision does not hold it"
+        raise InputError(output, f"no such output folder; {missing}")
     folders = (output, *map(output.joinpath, spec.kernels))
     paths = [path for folder in folders for path in sorted(folder.glob("*.py"))]
     texts = {path.relative_to(output).as_posix(): read_text(path) for path in paths if path.is_file()}
