@@ -4,14 +4,14 @@ import argparse
 import os
 from pathlib import Path
 
-from triton_tune.core.arguments import count, seconds
+from triton_tune.core.arguments import CommandParser, count, seconds
 from triton_tune.fleet.options import add_fleet_arguments
 from triton_tune.search.search import STRATEGIES
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
-    arguments = argparse.ArgumentParser(
+    arguments = CommandParser(
         prog="triton-tune",
         description="Time the configs of a @triton.autotune kernel for many shapes and write a tuning table "
         "for treegen to compile. After an interruption the same command goes on where it stopped.",

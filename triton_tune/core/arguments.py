@@ -1,7 +1,15 @@
-"""Numbers among the arguments of commands."""
+"""The parser that tuning commands share, and numbers among their arguments."""
 
 import argparse
 import contextlib
+from typing import NoReturn
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that reports wrong use in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see '{self.prog} --help')\n")
 
 
 def seconds(text: str) -> float:

@@ -31,11 +31,9 @@ def load_tunings(path: Path) -> dict[str, Tuning]:
     sys.modules[MODULE] = module
     try:
         spec.loader.exec_module(module)
-    except TuningError:
-        raise
     except Exception as error:
-        place = _place(error, path)
-        raise TuningError(f"{place}: {type(error).__name__}: {_first_line(error)}") from error
+        kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
+        raise TuningError(f"{_place(error, path)}: {kind}{_first_line(error)}") from error
     found: dict[str, Tuning] = {}
     for value in vars(module).values():
         if isinstance(value, Tuning):

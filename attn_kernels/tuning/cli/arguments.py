@@ -4,7 +4,7 @@ import argparse
 import contextlib
 from pathlib import Path
 
-from triton_tune.core.arguments import count, seconds
+from triton_tune.core.arguments import CommandParser, count, seconds
 from triton_tune.fleet.options import add_fleet_arguments
 from triton_tune.search.search import STRATEGIES
 
@@ -20,7 +20,7 @@ _DEFAULT_KERNEL = "unified_attention"
 
 def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
-    arguments = argparse.ArgumentParser(
+    arguments = CommandParser(
         prog="attn-tune",
         description="Time many configs in many scenarios on this machine's GPUs and write a tuning "
         "table for treegen to compile. After an interruption the same command goes on where it stopped.",

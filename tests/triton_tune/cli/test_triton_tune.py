@@ -199,7 +199,7 @@ WRONG = {
         ),
         ("--kernel", "sums"),
     ),
-    "a Tuning needs a list of at least one shape": (
+    "kernel.py:86: a Tuning needs a list of at least one shape": (
         lambda text: text.replace('[{"size": 10}, {"size": 50}]', 'iter([{"size": 10}])'),
         (),
     ),
@@ -259,6 +259,12 @@ def test_help_needs_no_torch_and_a_run_says_what_it_needs() -> None:
     assert (refused.returncode, refused.stderr.splitlines()) == (
         2,
         ["triton-tune: needs torch: pip install 'attn-kernels[tune]'"],
+    )
+    refused = without_torch("kernel.py", "--budget", "0")
+    message = "argument --budget: '0' is not a number of seconds from 1 to 10000000"
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        f"triton-tune: {message} (see 'triton-tune --help')\n",
     )
 
 
