@@ -12,7 +12,7 @@ from treegen.core.output import ignore_closed_pipe
 
 
 def add(commands: Commands) -> None:
-    parser = commands.add_parser("build", help="compile every table of the spec into generated/")
+    parser = commands.add_parser("build", help="compile every table of the spec into Python modules")
     add_spec(parser)
     parser.add_argument(
         "--output",

@@ -50,17 +50,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _lines(done: object, tables: int) -> list[str]:
+    from treegen.review.words import counted
     from tuning_table.merge import Merged
     from tuning_table.visit_log import SLOW
 
     assert isinstance(done, Merged)
     twice = f", {done.repeated} were there already" if done.repeated else ""
-    lines = [f"{done.folder}: {done.rows} rows of {tables} tables{twice}"]
+    lines = [f"{done.folder}: {counted(done.rows, 'row')} added from {counted(tables, 'table')}{twice}"]
     for worker, slowdown in sorted(done.slowdowns.items()):
         if left_out := done.slow_rows[worker]:
             lines.append(
-                f"  {worker} was {slowdown:.2f}x slower than the others: {left_out} rows left out; "
-                "a tuning run with this --out measures them again"
+                f"  {worker} was {slowdown:.2f}x slower than the others: {counted(left_out, 'row')} "
+                "left out; a tuning run with this --out measures them again"
             )
         elif slowdown >= SLOW:
             lines.append(f"  {worker} was {slowdown:.2f}x slower than the others: its rows are marked")

@@ -28,8 +28,8 @@ def test_other_tables_are_refused_unless_separate(
     )
     assert main(["merge", str(one), str(two), "--out", str(tmp_path / "all"), "--separate"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        f"{tmp_path / 'all' / 'nvidia_h100'}: 3 rows of 1 tables",
-        f"{tmp_path / 'all' / 'nvidia_h200'}: 1 rows of 1 tables",
+        f"{tmp_path / 'all' / 'nvidia_h100'}: 3 rows added from 1 table",
+        f"{tmp_path / 'all' / 'nvidia_h200'}: 1 row added from 1 table",
     ]
     assert len(read(tmp_path / "all" / "nvidia_h200").rows) == 1
 
@@ -52,8 +52,8 @@ def test_slow_workers_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
         folders.append(str(tmp_path / name))
     assert main(["merge", *folders, "--out", str(tmp_path / "all")]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        f"{tmp_path / 'all'}: 3 rows of 4 tables",
+        f"{tmp_path / 'all'}: 3 rows added from 4 tables",
         "  b/0 was 1.08x slower than the others: its rows are marked",
-        "  c/0 was 1.20x slower than the others: 1 rows left out; "
+        "  c/0 was 1.20x slower than the others: 1 row left out; "
         "a tuning run with this --out measures them again",
     ]

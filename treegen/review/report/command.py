@@ -22,6 +22,7 @@ from treegen.review.report.page import MARK, page
 from treegen.review.report.section import section
 from treegen.review.report.study import StudyTask, study
 from treegen.review.selected_tables import EvalSettings, read_tables
+from treegen.review.words import counted
 from treegen.write.files import check_writable, write_files
 from treegen.write.overwrite import check_replaceable
 
@@ -55,7 +56,7 @@ def run(select: EvalSettings, out: Path, images: Path | None = None, fit: Fit = 
         for name in names:
             print(images / name)
     write_files(out.parent, {out.name: text})
-    print(f"{out}: {len(sections)} sections, {len(text.encode()):,} bytes")
+    print(f"{out}: {counted(len(sections), 'section')}, {len(text.encode()):,} bytes")
 
 
 def _tasks(

@@ -41,7 +41,7 @@ def test_the_merged_table_is_that_of_one_run(
     run("--shard", "2/2", "--out", "part2", worker="host-2/cpu")
     run("--out", "whole")
     assert treegen(["merge", "part1", "part2", "--out", "merged"]) == 0
-    assert capsys.readouterr().out.splitlines() == ["merged: 6 rows of 2 tables"]
+    assert capsys.readouterr().out.splitlines() == ["merged: 6 rows added from 2 tables"]
     merged, whole = read_run(Path("merged")), read_run(Path("whole"))
     assert sorted(map(repr, merged.visits)) == sorted(map(repr, whole.visits))
     assert merged.scenarios == whole.scenarios
