@@ -137,7 +137,7 @@ def test_the_words_for_hidden_changes(scenarios: list[int | None], words: str) -
 
 def test_the_configs_that_moved_most_are_one_line() -> None:
     moved = {"A": Drift(9, 1.5, 1.4, 1.6), "B": Drift(8, 0.8, 0.7, 0.9)}
-    change = TableChange(9, 9, 9, None, None, moved, appeared=0, vanished=0, run={})
+    change = TableChange(9, 9, 9, None, None, moved, lost=0, gained=0, appeared=0, vanished=0, run={})
     assert table_lines(change)[1:] == [
         "Moved most: A, 9 cells in both: +50% (5% to 95%: +40% to +60%); "
         "B, 8 cells in both: -20% (5% to 95%: -30% to -10%)."

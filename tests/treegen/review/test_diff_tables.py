@@ -13,7 +13,7 @@ from treegen_diffs import BEST, MEDIUM, NARROW, compared, of_device, project
 from treegen.core.tree import Split, Tree
 from treegen.review.diff.price import Verdict
 from treegen.review.diff.table_change import TableChange
-from treegen.review.diff.wording import contradiction, regressions, summary, table_title
+from treegen.review.diff.wording import contradiction, regressions, summary, table_lines, table_title
 
 SHAPES: list[Row] = [(rows, columns, 2) for rows in (1, 8, 64) for columns in (1, 8, 64)]
 
@@ -72,6 +72,18 @@ def test_cells_that_fail_now_or_failed_before(tmp_path: Path) -> None:
     found = _change(tmp_path, {"rows": old}, {"rows": new})
     assert found is not None and found.drift is not None
     assert (found.appeared, found.vanished, found.drift.cells) == (2, 1, 23)
+
+
+def test_cells_that_only_one_table_measured(tmp_path: Path) -> None:
+    def without(*numbers: int) -> list[list[Cell]]:
+        rows = time_rows(SHAPES)
+        for number in numbers:
+            rows[number][3] = rows[number + len(SHAPES)][3] = ""
+        return rows
+
+    found = _change(tmp_path, {"rows": without(1)}, {"rows": without(2, 3)})
+    assert found is not None and (found.lost, found.gained) == (2, 1)
+    assert table_lines(found)[-1] == "2 cells that had a time are not measured now; 1 are new."
 
 
 def test_circumstances_that_differ(tmp_path: Path) -> None:

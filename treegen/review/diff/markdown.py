@@ -68,8 +68,8 @@ def _comparison_lines(comparison: ModuleComparison) -> Iterator[str]:
         yield from _changes_table(comparison)
         if wording.hidden(comparison):
             yield f"{text(wording.hidden(comparison))}\n"
-    if comparison.leaves is not None and comparison.leaves[0] != comparison.leaves[1]:
-        yield f"Leaves, guards included: {comparison.leaves[0]} before, {comparison.leaves[1]} now.\n"
+    if leaves := wording.leaves_words(comparison):
+        yield f"{leaves}\n"
     if comparison.table is not None:
         lines = [wording.table_title(comparison.table), *wording.table_lines(comparison.table)]
         yield f"{text(' '.join(lines))}\n"

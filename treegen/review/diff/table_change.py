@@ -59,6 +59,8 @@ class TableChange:
     # One standard deviation of a cell's ratio if only repeats differed, as a factor above 1; None without.
     spread: float | None
     configs: Mapping[str, Drift]  # the configs that drifted most, by name
+    lost: int  # cells that only the old table measured, of common scenarios and configs; 0 with winners
+    gained: int  # cells that only the new table measured
     appeared: int  # cells that failed only in the new table
     vanished: int  # cells that failed only in the old table
     run: Mapping[str, tuple[str, str]]  # values of run.yaml that differ, by key: before and after
@@ -70,15 +72,18 @@ def table_change(old: Problem, new: Problem, spreads: tuple[float | None, float 
     shared = sorted(set(old.configs) & set(new.configs))
     before, after = _times(old, old_rows, shared), _times(new, new_rows, shared)
     timed = np.isfinite(before) & np.isfinite(after)
+    measured = Cells.WINNERS not in (old.table.cells, new.table.cells)
     steps = np.full(before.shape, np.nan)
     steps[timed] = np.log(after[timed] / before[timed])
     return TableChange(
         old_scenarios=len(old.table.scenarios),
         new_scenarios=len(new.table.scenarios),
         common=len(old_rows),
-        drift=None if Cells.WINNERS in (old.table.cells, new.table.cells) else _drift(steps),
+        drift=_drift(steps) if measured else None,
         spread=_joint_spread(*spreads),
         configs=_drifted_configs(new, shared, steps),
+        lost=int((np.isfinite(before) & np.isnan(after)).sum()) * measured,
+        gained=int((np.isnan(before) & np.isfinite(after)).sum()) * measured,
         appeared=int((np.isinf(after) & np.isfinite(before)).sum()),
         vanished=int((np.isinf(before) & np.isfinite(after)).sum()),
         run=_circumstances(old.table, new.table),

@@ -109,6 +109,12 @@ def regressions(comparison: ModuleComparison) -> list[str]:
     return lines[:_MOST_REGRESSIONS] + ([f"and {more} more"] if more > 0 else [])
 
 
+def leaves_words(comparison: ModuleComparison) -> str:
+    """How many leaves a tree had and has; empty if as many."""
+    before, now = comparison.leaves or (0, 0)
+    return "" if before == now else f"Leaves, guards included: {before} before, {now} now."
+
+
 def contradiction(comparison: ModuleComparison) -> str:
     """A warning if one judging table says faster and the other says slower; empty otherwise."""
     if not {Verdict.FASTER, Verdict.SLOWER} <= {price.verdict for price in comparison.judged}:
@@ -184,6 +190,10 @@ def table_lines(change: TableChange) -> list[str]:
     if change.configs:
         moved = (f"{config}, {_drift_words(drift)}" for config, drift in change.configs.items())
         lines.append(f"Moved most: {'; '.join(moved)}.")
+    if change.lost or change.gained:
+        lines.append(
+            f"{change.lost:,} cells that had a time are not measured now; {change.gained:,} are new."
+        )
     if change.appeared or change.vanished:
         lines.append(
             f"{change.appeared:,} cells that had a time fail now; {change.vanished:,} that failed have one."
