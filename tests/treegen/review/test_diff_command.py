@@ -113,9 +113,13 @@ def test_many_changes_are_counted(tmp_path: Path) -> None:
     chain: Tree = NARROW
     for i in reversed(range(SHOWN + 2)):
         chain = Split("area", i, Leaf(Config("plain", (("block", 256 + i), ("warps", 4)))), chain)
-    comment = markdown(compared(project(tmp_path / "old", NARROW), project(tmp_path / "new", chain)))
+    diff = compared(project(tmp_path / "old", NARROW), project(tmp_path / "new", chain))
+    comment, out = markdown(diff), io.StringIO()
     assert comment.count("\n| 16 -> ") == SHOWN
     assert "\n2 more changes, only where nothing was measured: see --format json.\n" in comment
+    show(diff, Console(file=out, width=120))
+    assert out.getvalue().count("\n    no measured scenario\n") == SHOWN - 2
+    assert "none there" not in out.getvalue()
 
 
 @pytest.mark.parametrize(

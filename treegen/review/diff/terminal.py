@@ -73,7 +73,9 @@ def _show_change(change: ConfigChange, labels: tuple[str, ...], console: Console
     if change.measured:
         count = counted(change.prices[0].scenarios, "measured scenario")
         _print(console, f"{count}: {change.measured}", 4, "dim")
-    if change.prices:
+    if change.prices and not any(price.scenarios for price in change.prices):
+        _print(console, "no measured scenario", 4, "dim")
+    elif change.prices:
         _print(console, Text("; ").join(map(_priced, labels, change.prices)), 4)
 
 
