@@ -12,7 +12,7 @@ from treegen_diffs import BEST, MEDIUM, NARROW, WIDE, compared, of_device, proje
 from treegen.core.tree import Split, Tree
 from treegen.review.diff.price import Verdict
 from treegen.review.diff.results import ComparisonKind, Diff, ModuleComparison
-from treegen.review.diff.wording import summary, title
+from treegen.review.diff.wording import size_words, summary, title
 
 MODULE = Path("generated/scale/nvidia_h100.py")
 
@@ -115,6 +115,16 @@ def test_a_kernel_that_comes_or_goes_was_served_by_nothing(tmp_path: Path) -> No
     one, other = (f"generated/{kernel}/{DEVICE}.py" for kernel in (KERNEL, "shift"))
     message = error_of(compared, tmp_path / "new" / one, tmp_path / "new" / other, spec_path)
     assert message.endswith("is a module of scale; it cannot be compared with one of shift")
+
+
+def test_a_change_of_the_budget_is_named(tmp_path: Path) -> None:
+    content = spec(tree={"max_depth": 4, "max_leaves": 2, "leaf_price": 0.002})
+    found = of_device(compared(project(tmp_path / "old"), project(tmp_path / "new", NARROW, content)))
+    assert found.budget == {"max_leaves": (8, 2), "leaf_price": (0.0, 0.002)}
+    assert size_words(found) == (
+        "Leaves, guards included: 2 before, 1 now. "
+        "The spec's budget changed: max_leaves 8 -> 2, leaf_price 0 -> 0.002."
+    )
 
 
 def test_unreadable(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
 from treegen.core.errors import InputError, shown
-from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, Spec, is_model, serving
+from treegen.core.spec import FALLBACK_DEVICE, Budget, DeviceSpec, Spec, is_model, serving
 from treegen.core.table import Table
 from treegen.core.tree import size
 from treegen.read.table_file import read_table
@@ -84,8 +85,14 @@ def _compare_module(
         overall=tuple(priced.overall() for priced in choices),
         changes=changes,
         leaves=(size(before.tree), size(after.tree)),
+        budget=_budget_change(before.kernel.budget, after.kernel.budget),
         table=tables.change,
     )
+
+
+def _budget_change(old: Budget, new: Budget) -> dict[str, tuple[float, float]]:
+    before, now = asdict(old), asdict(new)
+    return {limit: (before[limit], now[limit]) for limit in now if before[limit] != now[limit]}
 
 
 def serving_module(

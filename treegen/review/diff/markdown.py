@@ -68,8 +68,8 @@ def _comparison_lines(comparison: ModuleComparison) -> Iterator[str]:
         yield from _changes_table(comparison)
         if wording.hidden(comparison):
             yield f"{text(wording.hidden(comparison))}\n"
-    if leaves := wording.leaves_words(comparison):
-        yield f"{leaves}\n"
+    if sizes := wording.size_words(comparison):
+        yield f"{text(sizes)}\n"
     if comparison.table is not None:
         lines = [wording.table_title(comparison.table), *wording.table_lines(comparison.table)]
         yield f"{text(' '.join(lines))}\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -55,6 +55,7 @@ class ModuleComparison:
     overall: tuple[Price, ...] = ()  # of all scenarios, one for each pricing table
     changes: tuple[ConfigChange, ...] = ()
     leaves: tuple[int, int] | None = None  # before and after, guards included
+    budget: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # limits of the spec that differ
     table: TableChange | None = None
 
     @property

@@ -39,8 +39,8 @@ def _show_comparison(comparison: ModuleComparison, console: Console) -> None:
     )
     if comparison.note is not None:
         _print(console, comparison.note)
-    if leaves := wording.leaves_words(comparison):
-        _print(console, leaves)
+    if sizes := wording.size_words(comparison):
+        _print(console, sizes)
     if comparison.changes and comparison.overall:
         _print(console, "all scenarios")
         for label, price in zip(comparison.priced_by, comparison.overall, strict=True):

@@ -109,10 +109,14 @@ def regressions(comparison: ModuleComparison) -> list[str]:
     return lines[:_MOST_REGRESSIONS] + ([f"and {more} more"] if more > 0 else [])
 
 
-def leaves_words(comparison: ModuleComparison) -> str:
-    """How many leaves a tree had and has; empty if as many."""
+def size_words(comparison: ModuleComparison) -> str:
+    """What changed of a tree's size and of its limits in the spec; empty if nothing did."""
     before, now = comparison.leaves or (0, 0)
-    return "" if before == now else f"Leaves, guards included: {before} before, {now} now."
+    parts = [] if before == now else [f"Leaves, guards included: {before} before, {now} now."]
+    limits = [f"{limit} {old:g} -> {new:g}" for limit, (old, new) in comparison.budget.items()]
+    if limits:
+        parts.append(f"The spec's budget changed: {', '.join(limits)}.")
+    return " ".join(parts)
 
 
 def contradiction(comparison: ModuleComparison) -> str:
