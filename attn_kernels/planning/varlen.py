@@ -1,5 +1,6 @@
 """Paged attention in one call, with the argument names of FlashAttention's ``flash_attn_varlen_func``."""
 
+import torch
 from torch import Tensor
 
 from attn_kernels.core.checks import FP8
@@ -42,7 +43,7 @@ def flash_attn_varlen_func(
         softcap, alibi_slopes: as ``run``. s_aux: its ``sinks``. k_descale, v_descale: its scales.
 
     Raises:
-        NotImplementedError: ``causal=False``, or a window that looks ahead.
+        NotImplementedError: ``causal=False``, a window that looks ahead, or a gradient that is required.
         TypeError, ValueError: as ``plan`` and ``run``.
     """
     if not causal:
@@ -55,6 +56,8 @@ def flash_attn_varlen_func(
         raise ValueError(f"window_size is {window_size!r}, but a tuple of two integers is needed, -1 for all")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_tensor(name, tensor)
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise NotImplementedError(f"{name} requires a gradient, but torch.no_grad() is needed")
     for name, scale in (("k_descale", k_descale), ("v_descale", v_descale)):
         if isinstance(scale, Tensor) and scale.numel() != 1:
             needed = "one element is needed: a scale for all sequences and heads"

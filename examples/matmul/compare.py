@@ -81,6 +81,8 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="only what the table says; needs no GPU")
     parser.add_argument("--autotuned", type=int, default=2, help="shapes to autotune here (default: 2)")
     options = parser.parse_args()
+    if not options.table and not torch.cuda.is_available():
+        parser.exit(2, "compare.py: measuring needs a GPU; --table needs none\n")
     warnings.simplefilter("ignore")
 
     found, untimed = slowdowns(Path("untuned_data/matmul") / KEY)

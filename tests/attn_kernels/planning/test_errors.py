@@ -369,6 +369,14 @@ def test_varlen_arguments(batch):
         varlen(batch, k=batch.k_cache.flatten(0, 1))
 
 
+def test_varlen_computes_no_gradient(batch):
+    q = batch.q.clone().requires_grad_()
+    with pytest.raises(NotImplementedError, match="q requires a gradient"):
+        varlen(batch, q=q)
+    with torch.no_grad():
+        varlen(batch, q=q)
+
+
 @pytest.mark.parametrize(
     "changes, error, match",
     [
