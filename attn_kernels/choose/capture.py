@@ -22,7 +22,6 @@ from attn_kernels.choose.heuristic import (
     choose_of,
     configs_of,
     heuristic_for,
-    heuristic_for_device,
     segments_function_of,
 )
 from attn_kernels.choose.overrides import CONFIG
@@ -80,13 +79,13 @@ def heuristic_for_capture(device: torch.device, device_key: str | None = None) -
     return Heuristic(f"{heuristic.key} for capture", _for_device(heuristic, device))
 
 
-def configs_for_capture(device: torch.device | str) -> list[Config]:
+def configs_for_capture(device: torch.device | str, device_key: str | None = None) -> list[Config]:
     """List the configs that plans ``for_capture`` can choose on a device, for any model.
 
     Raises ValueError as ``choose_for_capture``.
     """
     device = torch.device(device)
-    heuristic = heuristic_for_device(device)
+    heuristic = heuristic_for(device, device_key)
     if heuristic.key == CONFIG:
         return [complete(heuristic.choose())]
     configs = configs_of(kernel_package(KERNEL).MODULES[heuristic.key])

@@ -53,6 +53,7 @@ class Workspace:
         configs: Iterable[LaunchConfig] | None = None,
         max_segments: int | None = None,
         for_capture: bool = False,
+        device_key: str | None = None,
     ) -> Self:
         """Allocate for every plan up to these sizes.
 
@@ -66,13 +67,14 @@ class Workspace:
             max_segments: in place of ``configs``, where none is of ``stream_k``.
             for_capture: add the configs that plans ``for_capture`` can choose on this device; ``configs``
                 may be left out.
+            device_key: the generated module that chooses, if ``plan`` is given one.
 
         Raises:
-            TypeError, ValueError: a wrong size or device, or not exactly one of ``configs`` and
+            TypeError, ValueError: a wrong size, device or key, or not exactly one of ``configs`` and
             ``max_segments``.
         """
         if for_capture:
-            configs = [*(configs or ()), *configs_for_capture(device)]
+            configs = [*(configs or ()), *configs_for_capture(device, device_key)]
         if (configs is None) == (max_segments is None):
             raise ValueError(
                 "exactly one of configs and max_segments is needed, to know how large partial results are "
@@ -80,7 +82,7 @@ class Workspace:
             )
         device = torch.device(device)
         needed = [ScratchMaxima()]
-        for config in (*map(complete, configs or ()), *configs_for_mixed(device)):
+        for config in (*map(complete, configs or ()), *configs_for_mixed(device, device_key)):
             check_config(config)
             needed.append(VARIANTS[config.variant].scratch_maxima(config, device))
         fragments = max(maxima.fragment_rows for maxima in needed)

@@ -218,6 +218,18 @@ def test_a_workspace_holds_what_every_capture_size_needs(gpu):
     assert workspace.max_fragment_rows == 3 * STREAM_K.programs_per_sm * STREAM_K.block_m
 
 
+def test_a_workspace_holds_what_a_named_module_needs():
+    sizes = {"max_query_tokens": 16, "max_num_seqs": 16, "for_capture": True}
+    key = "nvidia_h100"
+    workspace = Workspace.for_maxima(CPU, MODEL, device_key=key, **sizes)
+    made = planned(1, workspace=workspace, device_key=key, check=False)
+    assert made.config.variant == "segmented"
+    with pytest.raises(ValueError, match="never grows"):
+        planned(1, workspace=Workspace.for_maxima(CPU, MODEL, **sizes), device_key=key, check=False)
+    with pytest.raises(ValueError, match="device_key is 'h100', but the generated modules are: amd"):
+        Workspace.for_maxima(CPU, MODEL, device_key="h100", **sizes)
+
+
 @pytest.mark.parametrize("variant", NAMES)
 @pytest.mark.parametrize("query_len", [1, 2, None])
 def test_every_variant_replays_for_smaller_batches(variant, query_len):
