@@ -11,7 +11,8 @@ from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.spec import Spec
 from treegen.core.tree import Tree
-from treegen.crossval.evaluate import cross_validate, evaluate
+from treegen.crossval.evaluate import FoldTree, evaluate, folds_of
+from treegen.crossval.parallel import ParallelMap, ReportProgress, no_report, processes
 from treegen.emit.package import emit_package
 from treegen.fit.choice_costs import choice_costs_of
 from treegen.fit.search import search_tree
@@ -29,9 +30,17 @@ from treegen.update.previous_tree import read_previous_tree
 from treegen.update.rebuild import rebuild
 from treegen.write.lock import LOCK, MOST_JUMP, Lock, best_time, lock_text, read_lock
 
+SCENARIOS_A_PROCESS = 500  # fewer are fitted in the time that a process takes to start
+
 
 def build(
-    spec: Spec, previous: Path | None = None, *, fresh: bool = False, expect_jump: bool = False
+    spec: Spec,
+    previous: Path | None = None,
+    *,
+    fresh: bool = False,
+    expect_jump: bool = False,
+    jobs: int = 1,
+    report: ReportProgress = no_report,
 ) -> Build:
     """Compile every table that the spec names. Raises InputError.
 
@@ -40,6 +49,8 @@ def build(
         previous: the output folder of an earlier build; None if there is none
         fresh: fit every tree anew; otherwise the previous trees stay unless fresh ones are better
         expect_jump: accept times that all changed by 10x or more since the earlier build
+        jobs: processes that fit at most; small tables get one
+        report: called with the progress
     """
     problems = read_problems(spec)  # all input is checked before the first tree is fitted
     lock = Lock() if previous is None else read_lock(previous)
@@ -47,7 +58,9 @@ def build(
         for problem in problems:
             _refuse_jump(problem, lock)
     trees = None if fresh else previous
-    heuristics = tuple(compile_heuristic(problem, trees, lock) for problem in problems)
+    large = sum(len(problem.cost) for problem in problems) // SCENARIOS_A_PROCESS
+    with processes(max(1, min(jobs, large)), report) as spread:
+        heuristics = tuple(compile_heuristic(problem, trees, lock, spread) for problem in problems)
     files = emit_package(spec, ((heuristic.problem, heuristic.tree) for heuristic in heuristics))
     return Build(heuristics, {**files, LOCK: lock_text(spec, heuristics, files, lock)})
 
@@ -74,15 +87,20 @@ def read_problems(spec: Spec) -> list[Problem]:
     return problems
 
 
-def compile_heuristic(problem: Problem, previous: Path | None, lock: Lock) -> DeviceHeuristic:
+def compile_heuristic(
+    problem: Problem, previous: Path | None, lock: Lock, spread: ParallelMap
+) -> DeviceHeuristic:
     """The tree of one problem: fitted, cross-validated, compared with the previous tree, guarded."""
-    fold_trees = cross_validate(problem, fit_tree)
+    folds = folds_of(problem)
+    what = f"trees of {problem.kernel.name} on {problem.device.key}"
+    fitted, *others = spread(what, fit_tree, [problem, *(problem.rows(fold.train) for fold in folds)])
+    fold_trees = tuple(map(FoldTree, folds, others))
     old = None if previous is None else read_previous_tree(previous, problem, lock.written(problem))
     chosen = rebuild(
         problem,
         old,
-        fit_tree,
-        fold_trees,
+        fitted,
+        lambda: fold_trees,
         other_scenarios=lock.has_other_scenarios(problem),
         changed=changed_basis(lock.basis(problem), basis_of(problem)),
     )

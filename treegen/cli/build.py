@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 
-from treegen.cli.parsers import FINE, FOUND, Commands, add_spec, path_of
+from treegen.cli.parsers import FINE, FOUND, Commands, add_spec, at_least_1, path_of
 from treegen.core.errors import InputError, one_line
 from treegen.core.files import short
 from treegen.core.names import problem_with_output
@@ -33,6 +34,12 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="accept times that all changed by 10x or more since the last build",
     )
+    parser.add_argument(
+        "--jobs",
+        type=at_least_1,
+        metavar="N",
+        help="processes that fit (default: one per processor; small tables get one)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -40,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
     from treegen.build import build
     from treegen.read.spec_file import find_spec, read_spec
     from treegen.review.build_summary import not_kept, show_heuristics
+    from treegen.review.progress import progress
     from treegen.write.files import differences, foreign_files, stale_files, write_files
     from treegen.write.publish_order import interim_files, publish_order
 
@@ -47,7 +55,15 @@ def run(options: argparse.Namespace) -> int:
     output = short(spec.output) if options.output is None else options.output
     if (problem := problem_with_output(output)) is not None:
         raise InputError(f"--output {str(output)!r}", problem)
-    built = build(spec, output, fresh=options.fresh, expect_jump=options.expect_jump)
+    with progress() as report:
+        built = build(
+            spec,
+            output,
+            fresh=options.fresh,
+            expect_jump=options.expect_jump,
+            jobs=options.jobs or os.cpu_count() or 1,
+            report=report,
+        )
     if options.check:
         changes = list(differences(output, built.files))
         for line in [*changes, *(not_kept(built.heuristics) if changes else [])]:

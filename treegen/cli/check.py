@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from treegen.cli.parsers import FINE, FOUND, Commands, add_spec
+from treegen.cli.parsers import FINE, FOUND, Commands, add_spec, at_least_1
 from treegen.core.files import short
 
 CHECKS = {
@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
     )
     add_spec(parser)
     parser.add_argument(
-        "--jobs", type=_at_least_1, metavar="N", help="processes that compile (default: one per processor)"
+        "--jobs", type=at_least_1, metavar="N", help="processes that compile (default: one per processor)"
     )
     parser.add_argument(
         "--skip",
@@ -58,9 +58,3 @@ def run(options: argparse.Namespace) -> int:
     print(f"{short(spec.path)}: {verdict(reports, options.skip)}")
     failed = any(report.problems or (options.strict and report.not_run) for report in reports.values())
     return FOUND if failed else FINE
-
-
-def _at_least_1(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text[:9]) < 1 or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes")
-    return int(text)

@@ -11,6 +11,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from concurrent.futures import BrokenExecutor
 
 from treegen import __version__
 from treegen.cli import (
@@ -77,6 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         extra = "report" if error.name == "matplotlib" else "treegen"
         return _wrong(f"needs {error.name}: pip install 'attn-kernels[{extra}]'")
+    except BrokenExecutor:
+        return _wrong(
+            "a process of this command was killed, as when memory runs out; --jobs 1 takes least memory"
+        )
     except KeyboardInterrupt:
         print("treegen: interrupted; nothing half-written is left", file=sys.stderr)
         return INTERRUPTED

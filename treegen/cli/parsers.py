@@ -25,6 +25,13 @@ def path_of(text: str) -> Path:
     return Path(text)
 
 
+def at_least_1(text: str) -> int:
+    """A number of processes on the command line."""
+    if not text.isascii() or not text.isdecimal() or int(text[:9]) < 1 or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes")
+    return int(text)
+
+
 Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 """The object to which a command adds its parser."""
 

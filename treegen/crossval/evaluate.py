@@ -41,16 +41,20 @@ class FoldTree:
     tree: Tree
 
 
-def cross_validate(problem: Problem, fit: Fit) -> tuple[FoldTree, ...]:
-    """The trees of a 5-fold cross-validation; none for a table whose scenarios all have the same features.
+def folds_of(problem: Problem) -> tuple[Fold, ...]:
+    """The folds of a 5-fold cross-validation; none for a table whose scenarios all have the same features.
 
     Copies of a scenario are held out together. Of fewer than five scenarios each is held out alone.
     """
     copy = copies(problem.features)
     if copy.max() == 0:
         return ()
-    folds = split_copies(copy, min(FOLDS, int(copy.max()) + 1), REPEATS)
-    return tuple(FoldTree(fold, fit(problem.rows(fold.train))) for fold in folds)
+    return split_copies(copy, min(FOLDS, int(copy.max()) + 1), REPEATS)
+
+
+def cross_validate(problem: Problem, fit: Fit) -> tuple[FoldTree, ...]:
+    """The trees of a cross-validation, one for each fold."""
+    return tuple(FoldTree(fold, fit(problem.rows(fold.train))) for fold in folds_of(problem))
 
 
 def held_out(problem: Problem, fold_trees: Sequence[FoldTree]) -> npt.NDArray[np.int64]:

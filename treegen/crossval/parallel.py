@@ -26,12 +26,12 @@ class ParallelMap(Protocol):
     ) -> list[Result]: ...
 
 
-def _no_report(what: str, done: int, total: int) -> None:
+def no_report(what: str, done: int, total: int) -> None:
     pass
 
 
 @contextlib.contextmanager
-def processes(jobs: int, report: ReportProgress = _no_report) -> Iterator[ParallelMap]:
+def processes(jobs: int, report: ReportProgress = no_report) -> Iterator[ParallelMap]:
     """A `ParallelMap` over up to `jobs` processes; with one job, tasks run in this process.
 
     If an error or Ctrl-C ends the block early, the processes end, too.
@@ -68,5 +68,5 @@ def _leave_interrupts_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-in_order = _reporting(_no_report, map)
+in_order = _reporting(no_report, map)
 """A `ParallelMap` that runs one task after the other in this process."""

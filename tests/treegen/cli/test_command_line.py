@@ -47,6 +47,7 @@ WRONG = [
     ["report", "--out", ""],
     ["report", "--png", ""],
     ["eval", "--out", ""],
+    ["build", "--jobs", "0"],
 ]
 
 

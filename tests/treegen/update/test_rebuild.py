@@ -10,9 +10,10 @@ from treegen_builders import SIDES, Row, problem
 
 from treegen.core.problem import UNTIMED, Problem
 from treegen.core.tree import Leaf, Split, Tree
+from treegen.crossval.choices import Fit
 from treegen.crossval.evaluate import REPEATS, cross_validate, held_out
+from treegen.update import rebuild as rebuilding
 from treegen.update.keep import ChosenTree, TreeOrigin
-from treegen.update.rebuild import rebuild
 
 SHAPES: list[Row] = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
 
@@ -21,6 +22,15 @@ SHAPES: list[Row] = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
 def made(tmp_path: Path) -> Problem:
     """Narrow is best everywhere; medium is the fallback."""
     return problem(tmp_path, shapes=SHAPES, times=lambda row: [10.0, 20.0, 40.0])
+
+
+def rebuild(
+    problem: Problem, previous: Tree | str | None, fit: Fit, other_scenarios: bool = False
+) -> ChosenTree:
+    fitted = fit(problem)
+    return rebuilding.rebuild(
+        problem, previous, fitted, lambda: cross_validate(problem, fit), other_scenarios=other_scenarios
+    )
 
 
 def _best(known: Problem) -> Tree:

@@ -31,6 +31,7 @@ from treegen_builders import (
     write_table,
 )
 
+from treegen import build as compiler
 from treegen.core.errors import InputError
 from treegen.write.files import write_files
 
@@ -53,6 +54,22 @@ def _after(calls: int, real: Callable[..., Any], error: BaseException) -> Callab
         return real(*arguments, **options)
 
     return stand_in
+
+
+def _dies(problem: object) -> None:
+    """Stands in for a fit whose process is killed."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_is_killed(tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "SCENARIOS_A_PROCESS", 1)
+    monkeypatch.setattr(compiler, "fit_tree", _dies)
+    message = refusal(tmp_path, "build", "--spec", write_project(tmp_path), "--jobs", "2")
+    assert (
+        message
+        == "a process of this command was killed, as when memory runs out; --jobs 1 takes least memory"
+    )
+    assert not (tmp_path / "generated").exists()
 
 
 def _stale(folder: Path) -> Path:

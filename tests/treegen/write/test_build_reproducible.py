@@ -1,12 +1,16 @@
-"""The same input gives the same bytes: twice, in another folder, in another process with other hash seeds."""
+"""The same input gives the same bytes: twice, in another folder, in other processes with other hash seeds."""
 
 from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from treegen_builders import DEVICE, Row, build, contents, spec, treegen_command, write_project
+
+from treegen import build as compiler
+from treegen.crossval import parallel
 
 RNG = random.Random(7)
 SHAPES: list[Row] = [
@@ -37,6 +41,25 @@ def test_again_from_nothing(tmp_path: Path, expected: dict[str, bytes | None]) -
     path = _project(tmp_path)
     assert build(path, "--output", tmp_path / "one") == build(path, "--output", tmp_path / "two") == 0
     assert contents(tmp_path / "one") == contents(tmp_path / "two") == expected
+
+
+def test_with_fits_in_two_processes(
+    tmp_path: Path, expected: dict[str, bytes | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "SCENARIOS_A_PROCESS", 11)  # of twice 11 scenarios
+    started: list[int] = []
+    pool = parallel.ProcessPoolExecutor
+
+    def start(jobs: int, **options: Any) -> Any:
+        started.append(jobs)
+        return pool(jobs, **options)
+
+    monkeypatch.setattr(parallel, "ProcessPoolExecutor", start)
+    path = _project(tmp_path)
+    assert build(path, "--jobs", "3") == 0
+    assert contents(tmp_path / "generated") == expected
+    assert build(path, "--jobs", "1", "--check") == 0
+    assert started == [2]
 
 
 def test_in_a_process_of_its_own(tmp_path: Path, expected: dict[str, bytes | None]) -> None:
