@@ -27,7 +27,10 @@ def add(commands: Commands) -> None:
     )
     add_spec(parser)
     parser.add_argument(
-        "--jobs", type=at_least_1, metavar="N", help="processes that compile (default: one per processor)"
+        "--jobs",
+        type=at_least_1,
+        metavar="N",
+        help="processes that compile and fit (default: one per processor)",
     )
     parser.add_argument(
         "--skip",

@@ -12,11 +12,11 @@ from treegen.review.words import counted
 from treegen.write.files import differences, foreign_files
 
 
-def check_fresh(spec: Spec) -> CheckReport:
-    """Build without writing and compare with the files."""
+def check_fresh(spec: Spec, jobs: int) -> CheckReport:
+    """Build without writing, in up to `jobs` processes, and compare with the files."""
     output = short(spec.output)
     try:
-        built = build(spec, output)
+        built = build(spec, output, jobs=jobs)
         foreign = [f"{path} was not written by treegen" for path in foreign_files(output, built.files)]
         problems = [*foreign, *differences(output, built.files)]
     except InputError as error:

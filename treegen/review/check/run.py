@@ -51,7 +51,7 @@ def _checks(spec: Spec, hooks: Mapping[str, HookProcess], jobs: int) -> dict[str
     def fresh() -> CheckReport:
         if not tables().usable:
             return CheckReport(not_run=("a table of the spec cannot be used",))
-        return check_fresh(spec)
+        return check_fresh(spec, jobs)
 
     def constraints() -> CheckReport:
         if committed().problems:
