@@ -4,12 +4,14 @@ import argparse
 import contextlib
 from typing import NoReturn
 
+from tuning_table.errors import one_line
+
 
 class CommandParser(argparse.ArgumentParser):
     """A parser that reports wrong use in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see '{self.prog} --help')\n")
+        self.exit(2, one_line(f"{self.prog}: {message} (see '{self.prog} --help')") + "\n")
 
 
 def seconds(text: str) -> float:

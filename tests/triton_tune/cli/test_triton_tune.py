@@ -261,6 +261,8 @@ def test_help_needs_no_torch_and_a_run_says_what_it_needs() -> None:
         ["triton-tune: needs torch: pip install 'attn-kernels[tune]'"],
     )
     refused = without_torch("kernel.py", "--budget", "0")
+    torn = without_torch("kernel.py", "--two\nlines")
+    assert (torn.returncode, len(torn.stderr.splitlines())) == (2, 1)
     message = "argument --budget: '0' is not a number of seconds from 1 to 10000000"
     assert (refused.returncode, refused.stderr) == (
         2,
