@@ -58,8 +58,8 @@ def build(
         for problem in problems:
             _refuse_jump(problem, lock)
     trees = None if fresh else previous
-    large = sum(len(problem.cost) for problem in problems) // SCENARIOS_A_PROCESS
-    with processes(max(1, min(jobs, large)), report) as spread:
+    worth = sum(len(problem.cost) for problem in problems) // SCENARIOS_A_PROCESS
+    with processes(max(1, min(jobs, worth)), report) as spread:
         heuristics = tuple(compile_heuristic(problem, trees, lock, spread) for problem in problems)
     files = emit_package(spec, ((heuristic.problem, heuristic.tree) for heuristic in heuristics))
     return Build(heuristics, {**files, LOCK: lock_text(spec, heuristics, files, lock)})

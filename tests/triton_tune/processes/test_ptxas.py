@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = """
-import multiprocessing, os, sys
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+import os, sys
 
 import torch
 from triton.backends.compiler import GPUTarget

@@ -1,7 +1,6 @@
 """Runs of attn-tune that end, fail, are stopped or killed, and go on: with stubs, and in the interpreter."""
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -259,10 +258,11 @@ MIXED_RUN = ("--kernel", "mixed_attention", "--gpus", "cpu", "--out", "table")
 def test_mixed_attention_is_measured_in_series_and_as_a_whole_where_no_kernel_works() -> None:
     with command(Path(), [*MIXED_RUN, "--scenarios", "tiny"]) as process:
         message = ended(process, 0)
-    # Further rows hold those near the best, of which noise may find one later than the other.
-    counts = re.search("3 of 3 scenarios, [3-9] rows, 6 of 6 cells", message["stdout"])
-    assert message["stderr"] == "" and counts is not None
     recorded = read_run(Path("table"))
+    # At least one row a scenario; how many more depends on noise, as those near the best are timed again.
+    rows = len(recorded.visits)
+    assert 3 <= rows <= 9
+    assert message["stderr"] == "" and f"3 of 3 scenarios, {rows} rows, 6 of 6 cells" in message["stdout"]
     assert recorded.header.kernel == "mixed_attention" and recorded.header.features == MIXED.features
     assert [config.id for config in recorded.header.configs] == [str(way) for way in WITHOUT_KERNEL]
     for config in recorded.header.configs:
