@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.trees.score_choices import Floats, Slowdowns, TimedTable, summary
 from treegen.crossval.choices import Decisions
-from treegen.review.common_rows import common_rows
+from treegen.review.tables import common_rows
 
 NEAR = 1.15  # times the best: configs that compete for the choice
 

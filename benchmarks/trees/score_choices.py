@@ -21,7 +21,7 @@ from treegen.crossval.choices import Decisions, decisions_of
 from treegen.crossval.heldout import gap_closed
 from treegen.read.build_problem import build_problem
 from treegen.read.table_file import read_table
-from treegen.review.compiled_trees import Module, ModuleKey
+from treegen.review.modules import Module, ModuleKey
 
 KERNEL = "unified_attention"
 CHOICES = {"chosen": "chosen", "vllm": "vLLM's fixed choice", "single": "single best", "fallback": "fallback"}

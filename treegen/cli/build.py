@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     from treegen.build import build
     from treegen.read.spec_file import find_spec, read_spec
     from treegen.review.build_summary import not_kept, show_heuristics
-    from treegen.review.progress import progress
+    from treegen.review.printing import progress
     from treegen.write.files import differences, foreign_files, stale_files, write_files
     from treegen.write.publish_order import interim_files, publish_order
 

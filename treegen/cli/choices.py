@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from treegen.read.spec_file import find_spec, read_spec
-    from treegen.review.choices import choices
+    from treegen.review.modules import choices
 
     name, equals, values = options.along.partition("=")
     if not name or not equals or not values:

@@ -46,7 +46,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from treegen.review.eval.command import run as evaluate
-    from treegen.review.selected_tables import EvalSettings
+    from treegen.review.tables import EvalSettings
 
     evaluate(
         EvalSettings(

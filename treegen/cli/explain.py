@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from treegen.review.explain.figures import figures_text
     from treegen.review.explain.terminal import show_explanation
     from treegen.review.explain.tuned_module import read_tuned_module
-    from treegen.review.parsed_features import parse_features
+    from treegen.review.modules import parse_features
 
     if options.top < 1:
         raise InputError(f"--top {options.top}", "must be at least 1")

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _lines(done: object, tables: int) -> list[str]:
-    from treegen.review.words import counted
+    from treegen.review.printing import counted
     from tuning_table.merge import Merged
     from tuning_table.visit_log import SLOW
 

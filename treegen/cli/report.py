@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from treegen.review.report.command import run as report
-    from treegen.review.selected_tables import EvalSettings
+    from treegen.review.tables import EvalSettings
 
     report(EvalSettings(options.spec, options.kernel, options.device), options.out, options.png)
     return FINE

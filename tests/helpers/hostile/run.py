@@ -29,7 +29,7 @@ from treegen.core.errors import InputError
 from treegen.core.spec import Spec
 from treegen.emit.environment import MARK
 from treegen.read.spec_file import read_spec
-from treegen.review.compiled_trees import NO_DEVICE
+from treegen.review.modules import NO_DEVICE
 
 OUTPUT_FOLDER = "the output folder"
 _TABLE_FILES = ("run.yaml", "scenarios.csv", "times.csv")

@@ -26,7 +26,7 @@ from treegen.core.tree import Leaf, Split, Tree
 from treegen.emit.python import device_module, kernel_package
 from treegen.passes.bounds import UnprovableConstraint
 from treegen.read.spec_file import read_spec
-from treegen.review.compiled_trees import NO_DEVICE
+from treegen.review.modules import NO_DEVICE
 
 NAMES = ("rows", "columns", "heads")
 LARGEST = 2**62

@@ -15,7 +15,7 @@ from treegen.core.spec import Config, DeviceSpec, Spec
 from treegen.core.tree import Leaf, Split, Tree
 from treegen.review.check.compiling import CompileTask, check_compile, compile_tasks, uncovered
 from treegen.review.check.hook import CompileCase, CompileOutcome, HookDescription, KernelNeeds
-from treegen.review.compiled_trees import NO_DEVICE, Module
+from treegen.review.modules import NO_DEVICE, Module
 
 CODE = HookDescription(
     frozenset({"rows", "columns", "heads"}),

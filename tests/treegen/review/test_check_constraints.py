@@ -22,7 +22,7 @@ from treegen.review import regions
 from treegen.review.check.constraints import check_constraints
 from treegen.review.check.modules import CommittedModules
 from treegen.review.check.proof import prove
-from treegen.review.compiled_trees import NO_DEVICE, Module, read_trees
+from treegen.review.modules import NO_DEVICE, Module, read_trees
 
 SPEC = read_spec(REPOSITORY / "treegen.yaml")
 MODULES = read_trees(SPEC)

@@ -18,8 +18,8 @@ from treegen.core.problem import Problem
 from treegen.core.spec import Config, DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree
 from treegen.emit.python import device_module
-from treegen.review.compiled_trees import Module
 from treegen.review.diff.decisions import known_decisions, with_new_names
+from treegen.review.modules import Module
 from treegen.review.regions import tree_differences
 
 HERE = {"area": "rows * columns", "volume": "area * heads"}

@@ -13,9 +13,9 @@ from treegen_builders import KERNEL, as_h100, imported, spec, write_project, wri
 from treegen_diffs import NARROW, write_modules
 
 from treegen.read.spec_file import read_spec
-from treegen.review.compiled_trees import Module
 from treegen.review.diff.compare import serving_module
 from treegen.review.diff.snapshots import Snapshot, read_snapshot
+from treegen.review.modules import Module
 
 SERVING: dict[str, dict[str, Any]] = {
     "second": {"names": ["GPU X"], "arch": "a2", "vendor": "v1"},

@@ -29,7 +29,7 @@ from treegen.core.problem import Problem
 from treegen.core.tree import Leaf, Tree
 from treegen.crossval.parallel import processes
 from treegen.review.eval.command import command_line, run
-from treegen.review.selected_tables import EvalSettings, read_tables
+from treegen.review.tables import EvalSettings, read_tables
 
 Capture = pytest.CaptureFixture[str]
 Refuse = Callable[..., str]

@@ -25,8 +25,7 @@ from treegen.review.eval.stability import (
 from treegen.review.eval.terminal import show_report
 from treegen.review.eval.ways import FOREST, OURS, SINGLE, WayScore
 from treegen.review.eval.wording import curves_grid
-from treegen.review.noise_floor import NoiseFloor
-from treegen.review.selected_tables import TableSource
+from treegen.review.tables import NoiseFloor, TableSource
 
 DIGESTS = {"run.yaml": "aa", "scenarios.csv": "bb", "times.csv": "cc"}
 TIMES = TableSource("tables/h100", DIGESTS, Cells.MEASURED, 16, 2, 3, "in 2 constraints forbid every config")

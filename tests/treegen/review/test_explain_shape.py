@@ -32,7 +32,7 @@ from treegen.review.explain.feature_space import feature_space
 from treegen.review.explain.outside import Between, Beyond, Far, outside
 from treegen.review.explain.tree_path import TRUSTED, trace
 from treegen.review.explain.tuned_module import TunedModule, read_tuned_module
-from treegen.review.parsed_features import parse_features
+from treegen.review.modules import parse_features
 from treegen.review.regions import holds
 
 

@@ -8,7 +8,7 @@ import pytest
 from treegen_builders import Cell, write_table, write_winners
 
 from treegen.read.table_file import read_table
-from treegen.review.noise_floor import NoiseFloor, noise_floor
+from treegen.review.tables import NoiseFloor, noise_floor
 
 SHAPES = [(1, 1, 2), (8, 8, 2)]
 

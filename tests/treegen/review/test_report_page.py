@@ -30,7 +30,7 @@ from treegen_builders import (
 
 from treegen.cli.main import main
 from treegen.review.report.command import run
-from treegen.review.selected_tables import EvalSettings
+from treegen.review.tables import EvalSettings
 
 Refuse = Callable[..., str]
 HOSTILE = """<script>alert("1")</script>&amp;'$\\frac{1}{2}$ {{ 7 * 7 }}"""

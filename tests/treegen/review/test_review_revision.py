@@ -11,7 +11,7 @@ import pytest
 from treegen_builders import contents, error_of, spec, yaml_text
 from treegen_diffs import commit, git, project
 
-from treegen.review.git_revision import find_revision, lay_out
+from treegen.review.diff.snapshots import find_revision, lay_out
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

@@ -10,7 +10,7 @@ from treegen_builders import device_and_kernel
 
 from treegen.core.spec import Config, KernelSpec, Regime
 from treegen.core.tree import Region
-from treegen.review.words import change_words, range_words, region_words
+from treegen.review.printing import change_words, range_words, region_words
 
 REGIMES = {
     "decode": Regime("rows", None, 1),

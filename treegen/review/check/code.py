@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from treegen.core.spec import KernelSpec
 from treegen.review.check.hook import HookDescription
 from treegen.review.check.report import CheckReport
-from treegen.review.words import counted
+from treegen.review.printing import counted
 
 
 def check_code(kernel: KernelSpec, code: HookDescription) -> CheckReport:

@@ -11,8 +11,8 @@ from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec, Spec
 from treegen.core.tree import leaves, size
 from treegen.review.check.hook import CompileCase, CompileOutcome, HookDescription
 from treegen.review.check.report import CheckReport
-from treegen.review.compiled_trees import Module
-from treegen.review.words import counted
+from treegen.review.modules import Module
+from treegen.review.printing import counted
 
 _RESOURCES = {
     "shared_memory": "bytes of shared memory",

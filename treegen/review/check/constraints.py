@@ -8,8 +8,8 @@ from treegen.core.tree import Region, leaves
 from treegen.review.check.modules import CommittedModules
 from treegen.review.check.proof import Unproved, prove
 from treegen.review.check.report import CheckReport
-from treegen.review.compiled_trees import Module
-from treegen.review.words import counted, region_words
+from treegen.review.modules import Module
+from treegen.review.printing import counted, region_words
 
 
 def check_constraints(spec: Spec, committed: CommittedModules) -> CheckReport:

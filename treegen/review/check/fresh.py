@@ -8,7 +8,7 @@ from treegen.core.files import short
 from treegen.core.spec import Spec
 from treegen.review.build_summary import not_kept
 from treegen.review.check.report import CheckReport
-from treegen.review.words import counted
+from treegen.review.printing import counted
 from treegen.write.files import differences, foreign_files
 
 

@@ -14,8 +14,8 @@ from treegen.core.tree import size
 from treegen.emit.python import device_module, kernel_package
 from treegen.emit.triton import Unprintable, in_kernel_module, in_kernel_package
 from treegen.review.check.report import CheckReport
-from treegen.review.compiled_trees import Module, ModuleKey, expected_modules, read_committed
-from treegen.review.words import counted
+from treegen.review.modules import Module, ModuleKey, expected_modules, read_committed
+from treegen.review.printing import counted
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from treegen.core.errors import one_line
-from treegen.review.words import counted
+from treegen.review.printing import counted
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from treegen.core.table import Table
 from treegen.read.build_problem import spec_problem
 from treegen.read.table_file import read_table
 from treegen.review.check.report import CheckReport
-from treegen.review.words import counted
+from treegen.review.printing import counted
 from tuning_table.table import RUN
 
 

@@ -13,8 +13,8 @@ from treegen.core.tree import Region, Tree
 from treegen.review.diff.price import Verdict
 from treegen.review.diff.pricing_tables import PricedChoices
 from treegen.review.diff.results import ConfigChange
+from treegen.review.printing import change_words, region_words
 from treegen.review.regions import TreeDifference, holds, hull, tree_differences, without_bounds_of
-from treegen.review.words import change_words, region_words
 
 _MOST_FEATURES = 3  # that say where measured scenarios lie
 _LEAST_EXCLUDED = 0.1  # of the table's scenarios: a range that excludes fewer is not worth a word

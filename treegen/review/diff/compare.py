@@ -12,12 +12,12 @@ from treegen.core.spec import FALLBACK_DEVICE, Budget, DeviceSpec, Spec, is_mode
 from treegen.core.table import Table
 from treegen.core.tree import size
 from treegen.read.table_file import read_table
-from treegen.review.compiled_trees import Module, ModuleKey
 from treegen.review.diff.changes import config_changes
 from treegen.review.diff.decisions import with_new_names
 from treegen.review.diff.pricing_tables import find_pricing_tables
 from treegen.review.diff.results import ComparisonKind, Diff, ModuleComparison
 from treegen.review.diff.snapshots import Snapshot
+from treegen.review.modules import Module, ModuleKey
 
 _MEANINGS = {"config.py": "the launch config's type", "__init__.py": "which module serves which GPU"}
 

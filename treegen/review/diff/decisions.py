@@ -9,7 +9,7 @@ from treegen.core import expr
 from treegen.core.problem import Problem
 from treegen.core.spec import Config, DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree, choose, map_leaves, split_features
-from treegen.review.compiled_trees import Module
+from treegen.review.modules import Module
 
 _Numbers = dict[Hashable, int]
 KnownDecisions = tuple[Config | None, ...]

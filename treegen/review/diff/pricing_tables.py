@@ -15,11 +15,11 @@ from treegen.core.spec import Config, DeviceSpec, KernelSpec
 from treegen.core.table import Cells, Table
 from treegen.crossval.choices import score_decisions
 from treegen.read.build_problem import build_problem, refuse_other_gpu
-from treegen.review.compiled_trees import Module, ModuleKey
 from treegen.review.diff.decisions import KnownDecisions, known_decisions
 from treegen.review.diff.price import Price, Tolerance, price, spread
 from treegen.review.diff.snapshots import Snapshot, naming_revision
 from treegen.review.diff.table_change import TableChange, table_change
+from treegen.review.modules import Module, ModuleKey
 from treegen.update.basis import STACK, stack_word
 from treegen.write.lock import digests
 

@@ -13,7 +13,7 @@ from treegen.core.errors import one_line
 from treegen.core.problem import Problem
 from treegen.core.spec import Config
 from treegen.core.table import Cells, Table
-from treegen.review.common_rows import common_rows
+from treegen.review.tables import common_rows
 from treegen.write.lock import MOST_JUMP
 
 _FEWEST_CELLS = 5  # that a config needs to be named

@@ -9,7 +9,7 @@ from treegen.core.errors import one_line
 from treegen.review.diff import wording
 from treegen.review.diff.price import Price, Verdict
 from treegen.review.diff.results import ConfigChange, Diff, ModuleComparison
-from treegen.review.words import counted
+from treegen.review.printing import counted
 
 _WIDTH = 120
 _STYLES = {

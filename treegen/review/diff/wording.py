@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from treegen.review.diff.price import Price, Verdict
 from treegen.review.diff.results import ComparisonKind, ConfigChange, Diff, ModuleComparison
 from treegen.review.diff.table_change import Drift, TableChange
-from treegen.review.words import counted
+from treegen.review.printing import counted
 
 SHOWN = 12
 """The most changes of a module that are shown; the others are counted."""

@@ -12,8 +12,7 @@ from treegen.fit.significance import copies
 from treegen.review.eval.curves import LearningCurve, learning_curves
 from treegen.review.eval.stability import BootstrapDifferences, RefitDifferences, bootstrap, refits
 from treegen.review.eval.ways import WayScore, held_out, on_others
-from treegen.review.noise_floor import NoiseFloor, noise_floor
-from treegen.review.selected_tables import EvalSettings, EvalTable, TableSource
+from treegen.review.tables import EvalSettings, EvalTable, NoiseFloor, TableSource, noise_floor
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from treegen.crossval.parallel import processes
 from treegen.review.eval.assess import EvalReport, assess
 from treegen.review.eval.page import TITLE, page
 from treegen.review.eval.terminal import show_report
-from treegen.review.json_text import json_text
-from treegen.review.progress import progress
-from treegen.review.selected_tables import EvalSettings, read_tables, without_small
+from treegen.review.printing import json_text, progress
+from treegen.review.tables import EvalSettings, read_tables, without_small
 from treegen.write.files import check_writable, write_files
 from treegen.write.overwrite import check_replaceable
 

@@ -15,7 +15,7 @@ from treegen.crossval.evaluate import cross_validate
 from treegen.crossval.folds import resampled
 from treegen.crossval.heldout import geomean
 from treegen.crossval.parallel import ParallelMap
-from treegen.review.common_rows import common_rows
+from treegen.review.tables import common_rows
 from treegen.update.rebuild import rebuild
 
 SAMPLES = 10

@@ -12,8 +12,7 @@ from treegen.review.eval.assess import Assessment, EvalReport, OtherTable
 from treegen.review.eval.curves import TARGET, Extrapolation, LearningCurve, TargetStatus
 from treegen.review.eval.stability import ChoiceDifference
 from treegen.review.eval.ways import FOREST, OURS, SINGLE, WayScore
-from treegen.review.noise_floor import NoiseFloor
-from treegen.review.selected_tables import TableSource
+from treegen.review.tables import NoiseFloor, TableSource
 
 LABELS = {
     OURS: "treegen",

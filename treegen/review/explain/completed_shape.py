@@ -12,7 +12,7 @@ from treegen.core.errors import InputError, shown
 from treegen.core.problem import Problem, broken_invariant
 from treegen.core.spec import DeviceSpec, KernelSpec
 from treegen.review.explain.feature_space import feature_space
-from treegen.review.parsed_features import BITS
+from treegen.review.modules import BITS
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from treegen.core.spec import Config, KernelSpec
 from treegen.review.explain.explanation import Explanation, Neighbour
-from treegen.review.json_text import json_text
+from treegen.review.printing import json_text
 
 FORMAT = 1
 

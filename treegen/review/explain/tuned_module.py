@@ -16,7 +16,7 @@ from treegen.core.table import Cells
 from treegen.read.build_problem import spec_problem
 from treegen.read.spec_file import find_spec, read_spec
 from treegen.read.table_file import read_table
-from treegen.review.compiled_trees import Module, read_trees
+from treegen.review.modules import Module, read_trees
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from treegen.review.explain.estimate import RangedValue, RunnerUp
 from treegen.review.explain.explanation import Explanation, Neighbour
 from treegen.review.explain.outside import Between, Beyond, Outside
 from treegen.review.explain.tree_path import PathStep
-from treegen.review.words import bounds_words, region_words, value_words
+from treegen.review.printing import bounds_words, region_words, value_words
 
 _CONSTRAINT = 40  # characters of a constraint that are shown
 

@@ -14,15 +14,14 @@ from treegen.core.tree import leaves
 from treegen.crossval.choices import Fit
 from treegen.crossval.parallel import processes
 from treegen.read.spec_file import find_spec, read_spec
-from treegen.review.compiled_trees import Module, ModuleKey, read_trees
-from treegen.review.progress import progress
+from treegen.review.modules import Module, ModuleKey, read_trees
+from treegen.review.printing import counted, progress
 from treegen.review.report import figures
 from treegen.review.report.colours import ConfigStyle, config_styles
 from treegen.review.report.page import MARK, page
 from treegen.review.report.section import section
 from treegen.review.report.study import StudyTask, study
-from treegen.review.selected_tables import EvalSettings, read_tables
-from treegen.review.words import counted
+from treegen.review.tables import EvalSettings, read_tables
 from treegen.write.files import check_writable, write_files
 from treegen.write.overwrite import check_replaceable
 

@@ -12,7 +12,7 @@ from treegen.core.problem import Problem
 from treegen.core.spec import Config
 from treegen.core.tree import Leaf, Split, Tree, depth, halves, leaves, size
 from treegen.passes.guards import outside_of
-from treegen.review.words import bounds_words, region_words
+from treegen.review.printing import bounds_words, region_words
 
 Ints = npt.NDArray[np.int64]
 

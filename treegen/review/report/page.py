@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import jinja2
 
 from treegen import __version__
+from treegen.review.printing import value_words
 from treegen.review.report import colours, wording
 from treegen.review.report.charts import CUT, SLOW
 from treegen.review.report.colours import ConfigStyle
 from treegen.review.report.section import PageSection
-from treegen.review.words import value_words
 
 MARK = "Made by <code>treegen report</code>"
 """A text of every page, by which one may be replaced."""

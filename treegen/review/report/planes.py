@@ -16,8 +16,8 @@ import numpy.typing as npt
 from treegen.core.problem import Problem
 from treegen.core.tree import within
 from treegen.crossval.choices import Decisions
+from treegen.review.printing import EVERYTHING
 from treegen.review.report.log_axis import positions
-from treegen.review.words import EVERYTHING
 
 OTHERS = "other shapes"
 _FEWEST = 8  # values: a feature with fewer makes stripes, no area

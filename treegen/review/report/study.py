@@ -16,11 +16,10 @@ from treegen.crossval.evaluate import FOLDS, cross_validate, held_out
 from treegen.crossval.heldout import Quality, quality
 from treegen.crossval.peers import single_best
 from treegen.fit.significance import TableNoise, table_noise
-from treegen.review.compiled_trees import Module
-from treegen.review.noise_floor import NoiseFloor, noise_floor
+from treegen.review.modules import Module
 from treegen.review.report.drawn_tree import DrawnTree, drawn_tree
 from treegen.review.report.planes import FeaturePlane, planes
-from treegen.review.selected_tables import TableSource
+from treegen.review.tables import NoiseFloor, TableSource, noise_floor
 
 
 @dataclass(frozen=True)

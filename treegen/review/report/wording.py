@@ -12,8 +12,8 @@ from treegen.core.spec import Config, KernelSpec, is_model
 from treegen.core.table import Table
 from treegen.core.tree import within
 from treegen.crossval.heldout import Quality
+from treegen.review.printing import counted, value_words
 from treegen.review.report.study import ModuleStudy
-from treegen.review.words import counted, value_words
 
 NOTHING = "-"
 _TIMES = "\N{MULTIPLICATION SIGN}"

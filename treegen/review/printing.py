@@ -1,11 +1,19 @@
-"""Regions of the feature space and changes of configs in words."""
+"""How review commands print: regions and configs in the spec's words, counts, JSON and progress."""
 
 from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
 
 from treegen.core.problem import Problem
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
 from treegen.core.tree import Region, within
+from treegen.crossval.parallel import ReportProgress
 
 EVERYTHING = "all shapes"
 
@@ -92,3 +100,30 @@ def left_out_words(problem: Problem) -> str:
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """`1 leaf`, `1,080 scenarios`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+_DIGITS = 6
+
+
+def json_text(content: Mapping[str, Any]) -> str:
+    """The content as indented JSON; floats get six decimals, as a logarithm's last bits differ by library."""
+    return json.dumps(_rounded(content), indent=1, allow_nan=False) + "\n"
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, _DIGITS)
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[ReportProgress]:
+    """A function that shows progress while the block runs; the line is gone afterwards."""
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        yield lambda what, done, total: None
+        return
+    with console.status("reading") as status:
+        yield lambda what, done, total: status.update(f"{what}: {done} of {total}")

@@ -1,11 +1,15 @@
-"""The options of `treegen eval`, and the tables that they select."""
+"""The tables that `treegen eval` and `report` read, and facts about tables: noise, common scenarios."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from treegen.core.errors import InputError, shown
 from treegen.core.problem import Problem
@@ -17,7 +21,7 @@ from treegen.passes.bounds import refuse_unprovable
 from treegen.read.build_problem import build_problem, spec_problem
 from treegen.read.spec_file import find_spec, read_spec
 from treegen.read.table_file import read_table
-from treegen.review.words import counted, left_out_words
+from treegen.review.printing import counted, left_out_words
 from treegen.write.lock import digests
 
 
@@ -143,3 +147,62 @@ def _source(problem: Problem, root: Path) -> TableSource:
         configs,
         left_out_words(problem),
     )
+
+
+@dataclass(frozen=True)
+class NoiseFloor:
+    """The loss of choosing by one repeat, in the others. No way of choosing can do better."""
+
+    scenarios: int  # with two repeats that have two configs in common
+    slowdown: float  # geometric mean: time of one repeat's fastest config in the others over the best there
+    changed: float  # share in which that config is not the fastest in the others
+
+
+def noise_floor(table: Table) -> NoiseFloor | None:
+    """Choose by each repeat and score by the median of the others, among the configs that both timed.
+
+    Each scenario counts once, however many repeats it has. None for a table of winners, and where no
+    scenario has enough repeats and configs.
+    """
+    if table.cells is Cells.WINNERS:
+        return None
+    figures = []
+    for scenario in range(len(table.scenarios)):
+        losses = _losses(table.times[table.row_scenario == scenario])
+        if losses:
+            figures.append((sum(losses) / len(losses), sum(loss > 0 for loss in losses) / len(losses)))
+    if not figures:
+        return None
+    slowdown = math.exp(math.fsum(loss for loss, _ in figures) / len(figures))
+    return NoiseFloor(len(figures), slowdown, math.fsum(changed for _, changed in figures) / len(figures))
+
+
+def _losses(times: npt.NDArray[np.float64]) -> list[float]:
+    """The log slowdown of each comparable repeat's winner in the other repeats. times: [repeats, configs]."""
+    times = np.where(np.isinf(times).any(axis=0), np.nan, times)
+    losses = []
+    for repeat in range(len(times)):
+        others = np.delete(times, repeat, axis=0)
+        both = ~np.isnan(times[repeat]) & ~np.isnan(others).all(axis=0)
+        if both.sum() < 2:
+            continue
+        medians = np.nanmedian(others[:, both], axis=0)
+        losses.append(math.log(medians[times[repeat, both].argmin()] / medians.min()))
+    return losses
+
+
+Rows = npt.NDArray[np.int64]
+
+
+def common_rows(problem: Problem, other: Problem) -> tuple[Rows, Rows]:
+    """The rows in each problem of the scenarios with the same id and features in both, in the same order."""
+    shared = [name for name in problem.names if name in other.names]
+    if not shared:
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    places = {scenario: row for row, scenario in enumerate(other.scenarios)}
+    pairs = [(row, places[s]) for row, s in enumerate(problem.scenarios) if s in places]
+    here, there = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
+    same = np.ones(len(pairs), dtype=bool)
+    for name in shared:
+        same &= problem.column(name)[here] == other.column(name)[there]
+    return here[same], there[same]
