@@ -11,7 +11,7 @@ from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.spec import Spec
 from treegen.core.tree import Tree
-from treegen.crossval.evaluate import FoldTree, evaluate, folds_of
+from treegen.crossval.folds import FoldTree, evaluate, folds_of
 from treegen.crossval.parallel import ParallelMap, ReportProgress, no_report, processes
 from treegen.emit.package import emit_package
 from treegen.fit.choice_costs import choice_costs_of

@@ -20,8 +20,7 @@ from benchmarks.fit.tables import OURS, Case, cases, held_out, ways
 from treegen.core.problem import Problem
 from treegen.core.spec import Budget
 from treegen.core.table import Cells
-from treegen.crossval.choices import Choices
-from treegen.crossval.heldout import quality
+from treegen.crossval.choices import Choices, quality
 from treegen.fit.local_search import local_search
 
 FEW, MANY = Budget(6, 16), Budget(8, 32)

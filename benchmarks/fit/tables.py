@@ -28,15 +28,13 @@ from treegen.core.problem import UNIT, Problem
 from treegen.core.spec import Budget, Spec
 from treegen.core.table import Cells, Table
 from treegen.core.tree import size
-from treegen.crossval.choices import Choices, decisions_of, penalise_untimed, score_decisions
+from treegen.crossval.choices import Choices, decisions_of, penalise_untimed, quality, score_decisions
 from treegen.crossval.folds import split_copies
-from treegen.crossval.heldout import quality
-from treegen.crossval.peers import Rule, tree_rule
+from treegen.crossval.peers import SINGLE, Rule, peers, tree_rule
 from treegen.fit.significance import copies
 from treegen.read.build_problem import build_problem
 from treegen.read.spec_file import read_spec
 from treegen.read.table_file import read_table
-from treegen.review.eval.ways import SINGLE, peers
 from treegen.suggest.command import without_derived
 from treegen.suggest.selection import suggest, with_suggestions
 from treegen.write.lock import digests

@@ -18,7 +18,6 @@ from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec, Spec
 from treegen.core.table import Cells, median_times
 from treegen.crossval.choices import Decisions, decisions_of
-from treegen.crossval.heldout import gap_closed
 from treegen.read.build_problem import build_problem
 from treegen.read.table_file import read_table
 from treegen.review.modules import Module, ModuleKey
@@ -150,7 +149,9 @@ def share_of_gap(chosen: Floats, single: Floats) -> float | None:
     chosen, single: [scenarios] slowdowns; NaN is untimed.
     """
     both = ~np.isnan(chosen) & ~np.isnan(single)
-    return gap_closed(_geomean(chosen[both]), _geomean(single[both])) if both.any() else None
+    if not both.any() or (fixed := _geomean(single[both])) <= 1:
+        return None
+    return 1 - math.log(_geomean(chosen[both])) / math.log(fixed)
 
 
 def entries(table: TimedTable, chosen: Mapping[str, Decisions]) -> list[dict[str, Any]]:

@@ -31,34 +31,23 @@ def add(commands: Commands) -> None:
         metavar="FOLDER",
         help="another table on which to score the tree of the whole table; may be repeated (default: none)",
     )
-    parser.add_argument(
-        "--curves", action="store_true", help="learning curves, too; they take most of the time"
-    )
-    parser.add_argument(
-        "--out",
-        type=path_of,
-        metavar="DIR",
-        help="the folder for eval.md and eval.json (default: write none)",
-    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one per processor)")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    from treegen.review.eval.command import run as evaluate
-    from treegen.review.tables import EvalSettings
+    from treegen.review.evaluate import EvalSettings
+    from treegen.review.evaluate import run as evaluate
 
-    evaluate(
-        EvalSettings(
-            options.spec,
-            options.kernel,
-            options.device,
-            options.folds,
-            options.repeats,
-            options.curves,
-            tuple(dict.fromkeys(options.against)),
-            options.out,
-            options.jobs,
-        )
+    settings = EvalSettings(
+        options.spec,
+        options.kernel,
+        options.device,
+        options.folds,
+        options.repeats,
+        tuple(dict.fromkeys(options.against)),
+        options.jobs,
     )
+    evaluate(settings, as_json=options.json)
     return FINE

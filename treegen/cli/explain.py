@@ -10,7 +10,8 @@ from treegen.core.errors import InputError
 
 def add(commands: Commands) -> None:
     parser = commands.add_parser(
-        "explain", help="show which config a shape launches, why, how long it takes, and the alternatives"
+        "explain",
+        help="show which config a shape launches, why, what would change it, and what was measured near it",
     )
     parser.add_argument("kernel", metavar="KERNEL", help="a kernel of the spec")
     parser.add_argument(
@@ -31,25 +32,23 @@ def add(commands: Commands) -> None:
         type=int,
         default=5,
         metavar="N",
-        help="how many runners-up and nearest scenarios to show (default: 5)",
+        help="how many other configs and nearest scenarios to show (default: 5)",
     )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    from treegen.review.explain.explanation import explain
-    from treegen.review.explain.figures import figures_text
-    from treegen.review.explain.terminal import show_explanation
-    from treegen.review.explain.tuned_module import read_tuned_module
+    from treegen.review.explain import explain, explanation_json, read_module_and_table, show
     from treegen.review.modules import parse_features
 
     if options.top < 1:
         raise InputError(f"--top {options.top}", "must be at least 1")
     parse_features([word for word in options.features if "=" not in word])  # before anything is read
-    tuned = read_tuned_module(options.spec, options.kernel, options.device)
-    explanation = explain(tuned, parse_features(options.features, tuned.kernel.values), options.top)
+    tuned = read_module_and_table(options.spec, options.kernel, options.device)
+    given = parse_features(options.features, tuned.problem.kernel.values)
+    explanation = explain(tuned, given, options.top)
     if options.json:
-        print(figures_text(explanation), end="")
+        print(explanation_json(explanation), end="")
     else:
-        show_explanation(explanation)
+        show(explanation, tuned.problem.kernel)
     return FINE

@@ -19,18 +19,11 @@ def add(commands: Commands) -> None:
         metavar="FILE",
         help="the page to write (default: report.html)",
     )
-    parser.add_argument(
-        "--png",
-        type=path_of,
-        metavar="DIR",
-        help="the folder for one image per kernel and device, for a README (default: no images)",
-    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    from treegen.review.report.command import run as report
-    from treegen.review.tables import EvalSettings
+    from treegen.review.report import run as report
 
-    report(EvalSettings(options.spec, options.kernel, options.device), options.out, options.png)
+    report(options.spec, options.kernel, options.device, options.out)
     return FINE

@@ -7,23 +7,16 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-Argument = TypeVar("Argument")
-Result = TypeVar("Result")
 ReportProgress = Callable[[str, int, int], None]
 """Gets the name of the work, the number of tasks done and the number of all tasks."""
 
+ParallelMap = Callable[[str, Callable[[Any], Any], Sequence[Any]], list[Any]]
+"""`run(what, function, tasks)`: the results of `function` for all tasks, in their order.
 
-class ParallelMap(Protocol):
-    """`run(what, function, tasks)`: the results of `function` for all tasks, in their order.
-
-    `what` names the work in progress reports. The function belongs to a module, and tasks can be pickled.
-    """
-
-    def __call__(
-        self, what: str, function: Callable[[Argument], Result], tasks: Sequence[Argument]
-    ) -> list[Result]: ...
+`what` names the work in progress reports. The function belongs to a module, and tasks can be pickled.
+"""
 
 
 def no_report(what: str, done: int, total: int) -> None:
@@ -40,8 +33,9 @@ def processes(jobs: int, report: ReportProgress = no_report) -> Iterator[Paralle
         yield _reporting(report, map)
         return
     before = set(multiprocessing.active_children())
+    ignore = (signal.SIGINT, signal.SIG_IGN)  # the parent ends them
     spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_leave_interrupts_to_the_parent)
+    pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=signal.signal, initargs=ignore)
     try:
         yield _reporting(report, pool.map)
     except BaseException:
@@ -53,8 +47,8 @@ def processes(jobs: int, report: ReportProgress = no_report) -> Iterator[Paralle
 
 
 def _reporting(report: ReportProgress, mapped: Callable[..., Iterable[Any]]) -> ParallelMap:
-    def run(what: str, function: Callable[[Argument], Result], tasks: Sequence[Argument]) -> list[Result]:
-        results: list[Result] = []
+    def run(what: str, function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+        results: list[Any] = []
         report(what, 0, len(tasks))
         for result in mapped(function, tasks):
             results.append(result)
@@ -62,11 +56,3 @@ def _reporting(report: ReportProgress, mapped: Callable[..., Iterable[Any]]) -> 
         return results
 
     return run
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-in_order = _reporting(no_report, map)
-"""A `ParallelMap` that runs one task after the other in this process."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,28 +14,28 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from treegen.core.problem import UNIT, Problem, with_untimed_penalty
 from treegen.core.spec import Budget
 from treegen.core.tree import Tree, size
-from treegen.crossval.choices import Decisions, decisions_of
+from treegen.crossval import helion
+from treegen.crossval.choices import Decisions, Method, Rule, features_of, tree_rule
 from treegen.fit.search import greedy as greedy_tree
 
-FOREST_TREES = 200
+OURS, SINGLE, FOREST = "ours", "single_best", "forest"
 _SEED = 0
 _CAP = 4 * UNIT  # else a single failure would outweigh all times in a mean of costs
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A rule that a method has fitted."""
-
-    choose: Callable[[Problem], Decisions]
-    leaves: int | None  # of its tree; None if it is not a single tree
-
-
-Method = Callable[[Problem, Budget], Rule]
-"""Learns a rule from a problem, within the depth and the leaves of a budget."""
+@cache
+def peers() -> Mapping[str, Method]:
+    """The ways of choosing beside our tree, in order of presentation; Helion's only where it is installed."""
+    trees: dict[str, Method] = {"greedy": greedy, "classifier": classifier, "regressor": regressor}
+    if helion.version():
+        trees["helion"] = helion.helion
+    return {SINGLE: single_best, **trees, FOREST: forest}
 
 
-def tree_rule(tree: Tree) -> Rule:
-    return Rule(lambda unseen: decisions_of(tree, unseen), size(tree))
+def learn(known: Problem, tree: Tree) -> dict[str, Rule]:
+    """Our tree's rule, then the peers' rules, with at most as many leaves and the same maximum depth."""
+    budget = Budget(known.kernel.budget.max_depth, size(tree))
+    return {OURS: tree_rule(tree), **{name: method(known, budget) for name, method in peers().items()}}
 
 
 def single_best(known: Problem, budget: Budget) -> Rule:
@@ -51,28 +51,18 @@ def greedy(known: Problem, budget: Budget) -> Rule:
 
 def classifier(known: Problem, budget: Budget, seed: int = _SEED) -> Rule:
     """scikit-learn's DecisionTreeClassifier on the winners, as in PyTorch's AutoHeuristic."""
-    winners = known.cost.argmin(axis=1)
-    if budget.max_leaves < 2:
-        config = known.configs[int(np.bincount(winners).argmax())]
-        return Rule(lambda unseen: (config,) * len(unseen.cost), 1)
-    model = DecisionTreeClassifier(
-        max_leaf_nodes=budget.max_leaves, max_depth=budget.max_depth, random_state=seed
-    )
-    model.fit(_features(known, known), winners)
+    model = DecisionTreeClassifier(**_limits(budget), random_state=seed)
+    model.fit(features_of(known, known), known.cost.argmin(axis=1))
     return Rule(
-        lambda unseen: _named(known, model.predict(_features(unseen, known))), int(model.get_n_leaves())
+        lambda unseen: _named(known, model.predict(features_of(unseen, known))), int(model.get_n_leaves())
     )
 
 
 def regressor(known: Problem, budget: Budget) -> Rule:
     """scikit-learn's DecisionTreeRegressor on the costs of all configs; the cheapest config is chosen."""
-    if budget.max_leaves < 2:
-        return single_best(known, budget)
-    model = DecisionTreeRegressor(
-        max_leaf_nodes=budget.max_leaves, max_depth=budget.max_depth, random_state=_SEED
-    )
-    model.fit(_features(known, known), _targets(known))
-    return Rule(lambda unseen: _cheapest(known, model, _features(unseen, known)), int(model.get_n_leaves()))
+    model = DecisionTreeRegressor(**_limits(budget), random_state=_SEED)
+    model.fit(features_of(known, known), _targets(known))
+    return Rule(lambda unseen: _cheapest(known, model, features_of(unseen, known)), int(model.get_n_leaves()))
 
 
 def forest(known: Problem, budget: Budget) -> Rule:
@@ -80,14 +70,16 @@ def forest(known: Problem, budget: Budget) -> Rule:
 
     They see logarithms of the features, as their random thresholds are uniform between two values.
     """
-    model = ExtraTreesRegressor(n_estimators=FOREST_TREES, random_state=_SEED)
-    model.fit(_logarithms(_features(known, known)), _targets(known))
-    return Rule(lambda unseen: _cheapest(known, model, _logarithms(_features(unseen, known))), None)
+    model = ExtraTreesRegressor(n_estimators=200, random_state=_SEED)
+    model.fit(_logarithms(features_of(known, known)), _targets(known))
+    return Rule(lambda unseen: _cheapest(known, model, _logarithms(features_of(unseen, known))), None)
 
 
-def _features(problem: Problem, known: Problem) -> npt.NDArray[np.int64]:
-    """[scenarios, split_on] of a problem, in the column order of `known`."""
-    return np.stack([problem.column(name) for name in known.split_on], axis=1)
+def _limits(budget: Budget) -> dict[str, Any]:
+    """A budget as options of scikit-learn's trees, which take no limit of one leaf."""
+    never = 1e300 if budget.max_leaves < 2 else 0.0
+    limits = {"max_leaf_nodes": max(2, budget.max_leaves), "max_depth": budget.max_depth}
+    return {**limits, "min_impurity_decrease": never}
 
 
 def _logarithms(features: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

@@ -12,8 +12,7 @@ from rich.table import Table as Grid
 from treegen.core.problem import Problem
 from treegen.core.table import Cells
 from treegen.core.tree import Tree, depth, same_without_gaps, size
-from treegen.crossval.choices import decisions_of, score_decisions
-from treegen.crossval.heldout import Quality, quality
+from treegen.crossval.choices import Quality, decisions_of, quality, score_decisions
 from treegen.review.printing import left_out_words
 from treegen.update.heuristic import DeviceHeuristic
 from treegen.update.keep import TreeOrigin

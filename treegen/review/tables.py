@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,109 +14,52 @@ from treegen.core.errors import InputError, shown
 from treegen.core.problem import Problem
 from treegen.core.spec import KernelSpec, Spec
 from treegen.core.table import Cells, Table
-from treegen.crossval.evaluate import FOLDS, REPEATS
-from treegen.fit.significance import copies
 from treegen.passes.bounds import refuse_unprovable
 from treegen.read.build_problem import build_problem, spec_problem
-from treegen.read.spec_file import find_spec, read_spec
 from treegen.read.table_file import read_table
-from treegen.review.printing import counted, left_out_words
-from treegen.write.lock import digests
 
 
 @dataclass(frozen=True)
-class EvalSettings:
-    """The options of `treegen eval`."""
-
-    spec: Path | None = None  # None: treegen.yaml in this folder
-    kernel: str | None = None  # None: all
-    device: str | None = None  # None: all
-    folds: int = FOLDS  # at least 2, and no more than a table has different scenarios
-    repeats: int = REPEATS  # shuffles
-    curves: bool = False  # whether to compute learning curves
-    against: tuple[Path, ...] = ()  # folders of further tables
-    out: Path | None = None  # None: write nothing
-    jobs: int | None = None  # None: one process per processor
-
-
-@dataclass(frozen=True)
-class TableSource:
-    """The table that was evaluated."""
-
-    path: str  # relative to the spec's folder
-    sha256: Mapping[str, str]  # of each file
-    cells: Cells
-    scenarios: int  # those with a config that may be launched
-    left_out: int  # the others
-    configs: int
-    why_left_out: str = ""  # in words; empty if there are none
-
-
-@dataclass(frozen=True)
-class EvalTable:
-    """A table to evaluate, and other tables for the same kernel and device with the same `split_on`."""
+class SelectedTable:
+    """A table, and other tables for the same kernel and device with the same `split_on`."""
 
     problem: Problem
-    source: TableSource
-    others: tuple[EvalTable, ...] = ()
+    others: tuple[Problem, ...] = ()
 
 
-def read_tables(settings: EvalSettings) -> list[EvalTable]:
-    """Read every table that the settings select. Raises InputError."""
-    spec = read_spec(find_spec(settings.spec))
-    selected = list(_selected(spec, settings))
-    folders = sorted({kernel.tables[device] for kernel, device in selected} | set(settings.against))
+def read_tables(
+    spec: Spec, kernel: str | None, device: str | None, against: Sequence[Path] = ()
+) -> list[SelectedTable]:
+    """Read the tables of a kernel and a device (None selects all), and the others. Raises InputError."""
+    selected = list(_selected(spec, kernel, device))
+    folders = sorted({of.tables[key] for of, key in selected} | set(against))
     tables = {folder: read_table(folder) for folder in folders}
-    root = spec.path.resolve().parent
     used: set[Path] = set()
-    eval_tables = []
-    for kernel, device in selected:
-        problem = spec_problem(kernel, spec.devices[device], tables[kernel.tables[device]])
+    found = []
+    for of, key in selected:
+        problem = spec_problem(of, spec.devices[key], tables[of.tables[key]])
         refuse_unprovable(problem, spec.path)
-        others = [f for f in settings.against if len(selected) == 1 or _same_gpu(tables[f], problem.table)]
+        others = [f for f in against if len(selected) == 1 or _same_gpu(tables[f], problem.table)]
         used.update(others)
-        read = (_other_problem(problem, tables[folder]) for folder in others)
-        evaluated = tuple(EvalTable(other, _source(other, root)) for other in read)
-        eval_tables.append(EvalTable(problem, _source(problem, root), evaluated))
-    for folder in settings.against:
+        found.append(SelectedTable(problem, tuple(_other_problem(problem, tables[f]) for f in others)))
+    for folder in against:
         if folder not in used:
             table = tables[folder]
             what = f"measured {table.kernel} on {table.device_name}, as no evaluated table did"
             raise InputError(folder, f"{what}; to use it all the same, name one --kernel and --device")
-    return eval_tables
+    return found
 
 
-def without_small(
-    tables: Sequence[EvalTable], settings: EvalSettings
-) -> tuple[list[EvalTable], tuple[str, ...]]:
-    """The tables with a scenario for each fold, and a line on each other table.
-
-    Raises InputError for one of the kernel that the user named, and if no table is left.
-    """
-    large: list[EvalTable] = []
-    small: list[str] = []
-    for table in tables:
-        problem = table.problem
-        if (distinct := int(copies(problem.features).max()) + 1) >= settings.folds:
-            large.append(table)
-            continue
-        what = f"has {counted(distinct, 'different scenario')}, fewer than {settings.folds} folds"
-        if settings.kernel is not None or len(small) + 1 == len(tables):
-            raise InputError(problem.table.folder, what)
-        small.append(f"{problem.kernel.name} on {problem.device.key} is left out: it {what}.")
-    return large, tuple(small)
-
-
-def _selected(spec: Spec, settings: EvalSettings) -> Iterator[tuple[KernelSpec, str]]:
+def _selected(spec: Spec, kernel: str | None, device: str | None) -> Iterator[tuple[KernelSpec, str]]:
     """The selected kernels and devices, in the spec's order."""
-    kernels = spec.selected(settings.kernel)
-    known = dict.fromkeys(device for kernel in kernels for device in kernel.tables)
-    if settings.device is not None and settings.device not in known:
-        of = f"kernel {settings.kernel}" if settings.kernel else "any kernel"
-        what = f"names no table of {of} for the device {shown(settings.device)}"
+    kernels = spec.selected(kernel)
+    known = dict.fromkeys(key for of in kernels for key in of.tables)
+    if device is not None and device not in known:
+        of = f"kernel {kernel}" if kernel else "any kernel"
+        what = f"names no table of {of} for the device {shown(device)}"
         raise InputError(spec.path, f"{what}; there are: {', '.join(known)}")
-    for kernel in kernels:
-        yield from ((kernel, device) for device in kernel.tables if settings.device in (None, device))
+    for of_kernel in kernels:
+        yield from ((of_kernel, key) for key in of_kernel.tables if device in (None, key))
 
 
 def _same_gpu(other: Table, table: Table) -> bool:
@@ -132,21 +74,6 @@ def _other_problem(problem: Problem, table: Table) -> Problem:
             what = f"does not hold {name}, on which trees of {problem.table.folder} may split"
             raise InputError(table.folder, what)
     return replace(other, split_on=problem.split_on)
-
-
-def _source(problem: Problem, root: Path) -> TableSource:
-    table = problem.table
-    path = Path(os.path.relpath(table.folder, root)).as_posix()
-    configs = len(problem.configs)
-    return TableSource(
-        path,
-        digests(table.folder),
-        table.cells,
-        len(problem.cost),
-        problem.left_out,
-        configs,
-        left_out_words(problem),
-    )
 
 
 @dataclass(frozen=True)

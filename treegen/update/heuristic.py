@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from treegen.core.problem import Problem
 from treegen.core.tree import Tree
-from treegen.crossval.evaluate import Evaluation
+from treegen.crossval.folds import Evaluation
 from treegen.update.keep import ChosenTree
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from treegen.core.problem import Problem
 from treegen.core.tree import Tree
-from treegen.crossval.evaluate import FoldTree, held_out
+from treegen.crossval.folds import FoldTree, held_out
 from treegen.fit.choice_costs import Ints
 from treegen.passes.strip_guards import strip_guards
 from treegen.update.keep import ChosenTree, TreeOrigin, keep

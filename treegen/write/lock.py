@@ -24,7 +24,7 @@ from treegen.core.problem import Problem
 from treegen.core.spec import Spec
 from treegen.core.table import Cells
 from treegen.core.tree import depth, size
-from treegen.crossval.heldout import Quality
+from treegen.crossval.choices import Quality
 from treegen.update.basis import Basis, basis_of
 from treegen.update.heuristic import DeviceHeuristic
 from treegen.update.keep import TreeOrigin

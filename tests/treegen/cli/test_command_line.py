@@ -45,8 +45,7 @@ WRONG = [
     ["build", "--output", ""],
     ["build", "--spec", ""],
     ["report", "--out", ""],
-    ["report", "--png", ""],
-    ["eval", "--out", ""],
+    ["eval", "--against", ""],
     ["build", "--jobs", "0"],
 ]
 
@@ -96,10 +95,9 @@ def test_a_closed_pipe_ends_the_command_quietly(tmp_path: Path, command: list[st
     assert not (tmp_path / "generated").exists()
 
 
-@pytest.mark.parametrize("command", [["build", "--output", "out"], ["eval", "--out", "out"]])
-def test_a_closed_pipe_does_not_keep_files_from_being_written(tmp_path: Path, command: list[str]) -> None:
+def test_a_closed_pipe_does_not_keep_files_from_being_written(tmp_path: Path) -> None:
     write_project(tmp_path)
-    assert _into_closed_pipe(tmp_path, *command) == (0, "")
+    assert _into_closed_pipe(tmp_path, "build", "--output", "out") == (0, "")
     assert (tmp_path / "out").is_dir()
 
 

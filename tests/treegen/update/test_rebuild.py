@@ -11,7 +11,7 @@ from treegen_builders import SIDES, Row, problem
 from treegen.core.problem import UNTIMED, Problem
 from treegen.core.tree import Leaf, Split, Tree
 from treegen.crossval.choices import Fit
-from treegen.crossval.evaluate import REPEATS, cross_validate, held_out
+from treegen.crossval.folds import cross_validate, held_out
 from treegen.update import rebuild as rebuilding
 from treegen.update.keep import ChosenTree, TreeOrigin
 
@@ -46,19 +46,17 @@ def test_every_scenario_is_held_out_once_a_repeat(made: Problem) -> None:
         return Leaf(known.configs[(len(calls) - 1) % 3])
 
     found = held_out(made, cross_validate(made, fit))
-    assert found.shape == (REPEATS, 16) and len(calls) == 5 * REPEATS
-    for repeat, costs in enumerate(found):
-        for row, scenario in enumerate(made.scenarios):
-            (number,) = [n for n in range(5) if scenario not in calls[5 * repeat + n]]
-            assert costs[row] == made.cost[row, (5 * repeat + number) % 3]
+    assert found.shape == (1, 16) and len(calls) == 5
+    for row, scenario in enumerate(made.scenarios):
+        (number,) = [n for n in range(5) if scenario not in calls[n]]
+        assert found[0, row] == made.cost[row, number % 3]
 
 
 def test_copies_and_few_scenarios(tmp_path: Path) -> None:
     two = problem(tmp_path / "a", shapes=[(1, 1, 2)] * 3 + [(64, 64, 2)])
     fold_trees = cross_validate(two, _best)
-    assert [sorted(len(side) for side in (one.fold.train, one.fold.test)) for one in fold_trees] == [
-        [1, 3]
-    ] * (2 * REPEATS)
+    sizes = [sorted(len(side) for side in (one.fold.train, one.fold.test)) for one in fold_trees]
+    assert sizes == [[1, 3]] * 2
     one = problem(tmp_path / "b", shapes=[(1, 1, 2)] * 3)
     assert cross_validate(one, _best) == () and held_out(one, ()).shape == (0, 3)
 

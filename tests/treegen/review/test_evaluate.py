@@ -1,0 +1,272 @@
+"""`treegen eval`: who is compared, on which scenarios, what it prints and what it refuses."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from treegen_builders import (
+    DEVICE,
+    SIDES,
+    Row,
+    contents,
+    planted,
+    problem,
+    spec,
+    write_project,
+    write_table,
+    write_winners,
+)
+
+from treegen.build import fit_tree
+from treegen.cli.main import main
+from treegen.core.errors import InputError
+from treegen.core.problem import Problem
+from treegen.core.spec import Budget
+from treegen.core.tree import Leaf, Tree
+from treegen.crossval import peers
+from treegen.crossval.choices import Decisions, Quality, Rule
+from treegen.crossval.folds import split_copies
+from treegen.crossval.parallel import processes
+from treegen.fit.significance import copies
+from treegen.read.spec_file import read_spec
+from treegen.review.evaluate import (
+    Assessment,
+    EvalReport,
+    EvalSettings,
+    Score,
+    ScoredTable,
+    evaluate,
+    score_fold,
+    show,
+)
+from treegen.review.tables import NoiseFloor, read_tables
+
+Capture = pytest.CaptureFixture[str]
+Refuse = Callable[..., str]
+MI300X = "amd_mi300x"
+SHAPES: list[Row] = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
+
+
+def _settings(path: Path, *against: Path, **options: Any) -> EvalSettings:
+    return EvalSettings(path, **{"folds": 2, "jobs": 1, "against": against, **options})
+
+
+def _figures(path: Path, capsys: Capture, *options: object) -> Any:
+    capsys.readouterr()
+    words = ["eval", "--spec", str(path), "--folds", "2", "--jobs", "1", "--json", *map(str, options)]
+    assert main(words) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return write_project(tmp_path)
+
+
+@pytest.fixture
+def two_devices(tmp_path: Path) -> Path:
+    """A measured H100 and a MI300X of which only the winners are known."""
+    content = spec(tables={DEVICE: "tables/h100", MI300X: "tables/mi300x"})
+    mi300x = {"names": ["AMD Instinct MI300X"], "vendor": "amd", "limits": {"shared_memory": 65536}}
+    content["devices"][MI300X] = mi300x
+    write_winners(tmp_path / "tables/mi300x", device={"name": "AMD Instinct MI300X"})
+    return write_project(tmp_path, content)
+
+
+def test_all_ways_are_scored_on_every_scenario_and_nothing_is_written(
+    project: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    before = contents(tmp_path)
+    figures = _figures(project, capsys)
+    assert contents(tmp_path) == before
+    (found,) = figures["assessments"]
+    scores = {score["way"]: score for score in found["held_out"]["scores"] if score["way"] != "helion"}
+    assert list(scores) == ["ours", "single_best", "greedy", "classifier", "regressor", "forest"]
+    assert {score["quality"]["choices"] for score in scores.values()} == {9}
+    assert scores["single_best"]["configs"] == 1 and scores["forest"]["leaves"] is None
+    assert found["noise"] == {"scenarios": 9, "slowdown": 1.0, "changed": 0.0}
+
+
+def test_every_way_learns_and_chooses_in_the_same_scenarios(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = problem(tmp_path, shapes=SHAPES)
+    seen: dict[str, list[tuple[object, ...]]] = {}
+
+    def spy(name: str) -> Callable[[Problem, Budget], Rule]:
+        def method(known: Problem, budget: Budget) -> Rule:
+            def choose(unseen: Problem) -> Decisions:
+                if len(unseen.cost) < len(made.cost):
+                    seen.setdefault(name, []).append((known.scenarios, unseen.scenarios, budget.max_leaves))
+                return (known.configs[0],) * len(unseen.cost)
+
+            return Rule(choose, 1)
+
+        return method
+
+    monkeypatch.setattr(peers, "peers", lambda: {name: spy(name) for name in ("one", "other")})
+    for fold in split_copies(copies(made.features), 4, 2):
+        score_fold(made, lambda known: Leaf(known.configs[0]), fold)
+    assert seen["one"] == seen["other"] and len(seen["one"]) == 8
+    for known, unseen, leaves in seen["one"]:
+        assert isinstance(known, tuple) and isinstance(unseen, tuple) and leaves == 1
+        assert not set(known) & set(unseen) and len(known) + len(unseen) == len(made.cost)
+
+
+def test_figures_do_not_depend_on_the_order_of_rows(tmp_path: Path, capsys: Capture) -> None:
+    rows = [[f"s{i + 1:03}", repeat, *planted(s)] for repeat in (1, 2) for i, s in enumerate(SHAPES)]
+    one, other = (
+        _figures(write_project(tmp_path / name, shapes=SHAPES, rows=order), capsys)
+        for name, order in (("a", rows), ("b", rows[::-1]))
+    )
+    assert one == other
+
+
+def test_failed_and_unmeasured_choices_are_counted(tmp_path: Path) -> None:
+    """The config wide is best, but fails at rows = 8 and was not measured at rows = 64."""
+    cells = {8: [10.0, 20.0, "inf"], 64: [10.0, 20.0, ""]}
+    path = write_project(tmp_path, times=lambda s: cells.get(s[0], [90.0, 90.0, 1.0]), shapes=SHAPES)
+    (found,) = evaluate(_settings(path, folds=4), _always_wide).assessments
+    ours = found.held_out.scores[0].quality
+    assert (ours.choices, ours.failed, ours.unmeasured) == (16, 4, 4)
+    assert ours.slowdown == pytest.approx(2**0.5, abs=1e-5)
+    assert (ours.timed_slowdown, ours.worst) == (1.0, 1.0)
+
+
+def _always_wide(known: Problem) -> Tree:
+    return Leaf(known.configs[-1])
+
+
+def test_a_table_of_winners_has_no_slowdown(two_devices: Path, capsys: Capture) -> None:
+    measured, won = _figures(two_devices, capsys)["assessments"]
+    assert (measured["device"], won["device"]) == (DEVICE, MI300X)
+    assert won["noise"] is None
+    assert {score["quality"]["slowdown"] for score in won["held_out"]["scores"]} == {None}
+    (only,) = _figures(two_devices, capsys, "--device", MI300X, "--kernel", "scale")["assessments"]
+    assert only == won
+
+
+def test_a_kernel_with_fewer_scenarios_than_folds_is_left_out(
+    tmp_path: Path, capsys: Capture, refusal: Refuse
+) -> None:
+    content = spec()
+    content["kernels"]["few"] = {**content["kernels"]["scale"], "tables": {DEVICE: "tables/few"}}
+    write_table(tmp_path / "tables/few", kernel="few", shapes=[(1, 1, 2)])
+    path = write_project(tmp_path, content)
+    figures = _figures(path, capsys)
+    assert [one["kernel"] for one in figures["assessments"]] == ["scale"]
+    assert len(figures["left_out"]) == 1 and figures["left_out"][0].startswith(f"few on {DEVICE}")
+    assert "tables/few" in refusal(tmp_path, "eval", "--spec", path, "--kernel", "few", "--folds", "2")
+    assert "folds" in refusal(tmp_path, "eval", "--spec", path, "--folds", "10")
+
+
+def test_copies_of_a_scenario_are_one_to_fold(tmp_path: Path, capsys: Capture, refusal: Refuse) -> None:
+    path = write_project(tmp_path, shapes=[(1, 1, 2)] * 3 + [(64, 64, 2)])
+    assert _figures(path, capsys)["assessments"]
+    assert "folds" in refusal(tmp_path, "eval", "--spec", path, "--folds", "3")
+
+
+def test_another_table_scores_what_was_trained_on_the_whole_table(
+    project: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    other = write_table(tmp_path / "other", shapes=SHAPES)
+    (found,) = _figures(project, capsys, "--against", other, "--against", other)["assessments"]
+    (against,) = found["against"]
+    assert (against["table"], against["scenarios"]) == ("other", 16) and 0 < against["known"] < 9
+    assert {score["quality"]["choices"] for score in against["scores"]} == {16}
+
+
+def test_a_table_scores_the_trees_of_its_own_gpu_or_a_single_one(
+    two_devices: Path, tmp_path: Path, refusal: Refuse
+) -> None:
+    again = write_table(tmp_path / "again")
+    won = write_winners(tmp_path / "won", device={"name": "AMD Instinct MI300X"})
+    foreign = write_table(tmp_path / "foreign", device={"name": "NVIDIA B200"})
+    read = read_spec(two_devices)
+    h100, mi300x = read_tables(read, None, None, [again, won])
+    assert [other.table.folder for other in h100.others] == [again]
+    assert [other.table.folder for other in mi300x.others] == [won]
+    (single,) = read_tables(read, None, DEVICE, [foreign])
+    assert [other.table.folder for other in single.others] == [foreign]
+    assert str(foreign) in refusal(tmp_path, "eval", "--spec", two_devices, "--against", foreign)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (["--kernel", "gemm"], "gemm"),
+        (["--device", "b200"], "b200"),
+        (["--kernel", "scale", "--device", "x\n"], "x\\n"),
+        (["--folds", "1"], "--folds 1"),
+        (["--repeats", "0"], "--repeats 0"),
+        (["--jobs", "0"], "--jobs 0"),
+        (["--against", "none"], "none"),
+        (["--against", "lacks_heads"], "heads"),
+        (["--against", "of_gemm"], "gemm"),
+        (["--spec", "none.yaml"], "none.yaml"),
+    ],
+)
+def test_wrong_use_is_one_line(
+    tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch, options: list[str], names: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_project(tmp_path, spec(constraints=[]))
+    write_table(tmp_path / "lacks_heads", features=["rows", "columns"], shapes=[(1, 2)])  # type: ignore[list-item]
+    write_table(tmp_path / "of_gemm", kernel="gemm")
+    assert names in refusal(tmp_path, "eval", *options)
+
+
+def test_nothing_is_fitted_before_all_input_is_read(two_devices: Path, tmp_path: Path) -> None:
+    (tmp_path / "tables/mi300x/times.csv").write_text("")
+
+    def fit(known: Problem) -> Tree:
+        raise AssertionError("was fitted")
+
+    with pytest.raises(InputError):
+        evaluate(_settings(two_devices), fit)
+
+
+def _refuse(task: int) -> int:
+    raise InputError(f"table {task}", "is not to anyone's liking")
+
+
+def test_results_keep_their_order_and_problems_travel_to_other_processes(tmp_path: Path) -> None:
+    made = problem(tmp_path)
+    progress: list[tuple[str, int, int]] = []
+    with processes(2, lambda what, done, total: progress.append((what, done, total))) as spread:
+        assert spread("squares", abs, range(-20, 0)) == list(range(20, 0, -1))
+        assert spread("fits", fit_tree, [made] * 2) == [fit_tree(made)] * 2
+        assert progress[:2] == [("squares", 0, 20), ("squares", 1, 20)] and progress[-1] == ("fits", 2, 2)
+        with pytest.raises(InputError, match=r"^table 3: "):
+            spread("", _refuse, [3])
+
+
+def _quality(slowdown: float) -> Quality:
+    return Quality(32, 0.5, slowdown, slowdown - 0.01, 1.5, 2.25, "s7", 3, 1)
+
+
+def test_the_printed_page() -> None:
+    """Of a measured table, of a second one that scores the same trees, and of winners."""
+    ours, single = Score("ours", _quality(1.0625), 7.5, 3), Score("single_best", _quality(1.5), 1, 1)
+    forest = Score("forest", _quality(1.03125), None, 3.0)
+    won = Score("ours", Quality(18, 0.9444, None, None, None, None, None, 0, 0), 4.0, 4.0)
+    left_out = "2 more left out: in 2 constraints forbid every config"
+    measured = Assessment(
+        "scale",
+        DEVICE,
+        NoiseFloor(16, 1.00234, 0.125),
+        ScoredTable("tables/h100", 16, left_out, 3, 0, (ours, single, forest)),
+        (ScoredTable("tables/again", 16, "", 3, 4, (ours,)),),
+    )
+    winners = Assessment("scale", MI300X, None, ScoredTable("tables/mi300x", 9, "", 6, 0, (won,)), ())
+    report = EvalReport({"treegen": "0.1.0"}, 4, 2, ("few is left out.",), (measured, winners))
+    out = io.StringIO()
+    show(report, Console(file=out, width=110, highlight=False, markup=False, emoji=False))
+    printed = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+    assert printed == (Path(__file__).parent / "golden/evaluate.md.txt").read_text()

@@ -1,0 +1,260 @@
+"""`treegen eval`: our trees beside other ways of choosing, on scenarios that none of them has seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import sklearn
+from rich import box
+from rich.console import Console
+from rich.table import Table as Grid
+
+from treegen import __version__
+from treegen.build import fit_tree
+from treegen.core.errors import InputError, one_line
+from treegen.core.problem import Problem
+from treegen.crossval import helion
+from treegen.crossval.choices import Choices, Fit, Quality, Rule, joined, quality, score_decisions
+from treegen.crossval.folds import FOLDS, Fold, split_copies
+from treegen.crossval.parallel import ParallelMap, processes
+from treegen.crossval.peers import FOREST, OURS, SINGLE, learn
+from treegen.fit.significance import copies
+from treegen.read.spec_file import find_spec, read_spec
+from treegen.review.printing import counted, json_text, left_out_words, progress
+from treegen.review.tables import NoiseFloor, SelectedTable, common_rows, noise_floor, read_tables
+
+_WIDTH = 130
+_LABELS = {
+    OURS: "treegen",
+    SINGLE: "single best config",
+    "greedy": "greedy tree",
+    "classifier": "scikit-learn classifier",
+    "regressor": "scikit-learn regressor",
+    "helion": "Helion",
+    FOREST: "forest (no tree: a ceiling)",
+}
+_LEGEND = """\
+- geomean: geometric mean of time over the best time; an untimed choice scores as 2x slower than the best
+- timed: the same over the choices that have a time
+- 95%: 95% of the choices are no slower, scored as in geomean
+- worst: the slowest choice that has a time
+- won: share of choices that are the winner, where the table holds no other times
+- leaves, configs: how many a way has and launches, mean over the folds
+- unmeasured, failed: choices without a time; failed ones may also break a constraint"""
+
+
+@dataclass(frozen=True)
+class EvalSettings:
+    """The options of `treegen eval`."""
+
+    spec: Path | None = None  # None: treegen.yaml in this folder
+    kernel: str | None = None  # None: all
+    device: str | None = None  # None: all
+    folds: int = FOLDS  # at least 2, and no more than a table has different scenarios
+    repeats: int = 1  # shuffles
+    against: tuple[Path, ...] = ()  # folders of further tables
+    jobs: int | None = None  # None: one process per processor
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good one way of choosing is. Counts are means over the folds."""
+
+    way: str
+    quality: Quality
+    leaves: float | None  # None where the way makes no single tree
+    configs: float  # distinct configs that it launches anywhere in the table
+
+
+@dataclass(frozen=True)
+class ScoredTable:
+    """All ways of choosing, scored by one table."""
+
+    table: str  # its folder
+    scenarios: int  # those with a config that may be launched
+    left_out: str  # how many are not, and why; empty if there are none
+    configs: int
+    known: int  # scenarios that all ways were trained on; those are not held out
+    scores: tuple[Score, ...]
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """Everything about one kernel on one device."""
+
+    kernel: str
+    device: str
+    noise: NoiseFloor | None
+    held_out: ScoredTable
+    against: tuple[ScoredTable, ...]  # other tables, which score what was trained on the whole table
+
+
+@dataclass(frozen=True)
+class EvalReport:
+    """All assessments, and how they were made."""
+
+    versions: Mapping[str, str]  # of packages that move figures; helion only where it is installed
+    folds: int
+    repeats: int
+    left_out: tuple[str, ...]  # a line for each table with fewer scenarios than folds
+    assessments: tuple[Assessment, ...]
+
+
+FoldScores = Mapping[str, tuple[Choices, int | None, int]]
+"""By way: its choices, its leaves, and how many configs it launches in all scenarios of the table."""
+
+
+def run(settings: EvalSettings, *, as_json: bool = False) -> None:
+    """Evaluate and print Markdown or JSON. Raises InputError before anything is fitted."""
+    report = evaluate(settings)
+    if as_json:
+        print(json_text({"format": 2, **dataclasses.asdict(report)}), end="")
+    else:
+        show(report)
+
+
+def evaluate(settings: EvalSettings, fit: Fit = fit_tree) -> EvalReport:
+    """The assessments of all selected tables."""
+    limits = (("folds", settings.folds, 2), ("repeats", settings.repeats, 1), ("jobs", settings.jobs, 1))
+    for option, value, least in limits:
+        if value is not None and value < least:
+            raise InputError(f"--{option} {value}", f"must be at least {least}")
+    spec = read_spec(find_spec(settings.spec))
+    tables = read_tables(spec, settings.kernel, settings.device, settings.against)
+    tables, left_out = _without_small(tables, settings)
+    root = spec.path.resolve().parent
+    with progress() as tell, processes(settings.jobs or os.cpu_count() or 1, tell) as spread:
+        assessments = tuple(_assess(table, settings, fit, spread, root) for table in tables)
+    versions = {"treegen": __version__, "scikit-learn": sklearn.__version__}
+    if (version := helion.version()) is not None:
+        versions["helion"] = version
+    return EvalReport(versions, settings.folds, settings.repeats, left_out, assessments)
+
+
+def _without_small(
+    tables: Sequence[SelectedTable], settings: EvalSettings
+) -> tuple[list[SelectedTable], tuple[str, ...]]:
+    """The tables with a scenario for each fold, and a line on each other table.
+
+    Raises InputError for one of the kernel that the user named, and if no table is left.
+    """
+    large: list[SelectedTable] = []
+    small: list[str] = []
+    for table in tables:
+        problem = table.problem
+        if (distinct := int(copies(problem.features).max()) + 1) >= settings.folds:
+            large.append(table)
+            continue
+        what = f"has {counted(distinct, 'different scenario')}, fewer than {settings.folds} folds"
+        if settings.kernel is not None or len(small) + 1 == len(tables):
+            raise InputError(problem.table.folder, what)
+        small.append(f"{problem.kernel.name} on {problem.device.key} is left out: it {what}.")
+    return large, tuple(small)
+
+
+def _assess(
+    table: SelectedTable, settings: EvalSettings, fit: Fit, run: ParallelMap, root: Path
+) -> Assessment:
+    """Score the trees that `fit` makes of a table and of parts of it."""
+    problem = table.problem
+    kernel, device = problem.kernel.name, problem.device.key
+    folds = split_copies(copies(problem.features), settings.folds, settings.repeats)
+    held_out = run(f"{kernel} on {device}", partial(score_fold, problem, fit), folds)
+    against = []
+    if table.others:
+        rules = learn(problem, fit(problem))
+        for other in table.others:
+            known = len(common_rows(problem, other)[0])
+            against.append(_scored(other, [_scores(rules, other, other)], known, root))
+    noise = noise_floor(problem.table)
+    return Assessment(kernel, device, noise, _scored(problem, held_out, 0, root), tuple(against))
+
+
+def score_fold(problem: Problem, fit: Fit, fold: Fold) -> FoldScores:
+    """Train on the fold's training scenarios, and choose in its held-out ones."""
+    known, unseen = problem.rows(fold.train), problem.rows(fold.test)
+    return _scores(learn(known, fit(known)), unseen, problem)
+
+
+def _scores(rules: Mapping[str, Rule], unseen: Problem, whole: Problem) -> FoldScores:
+    return {
+        way: (score_decisions(rule.choose(unseen), unseen), rule.leaves, len(set(rule.choose(whole))))
+        for way, rule in rules.items()
+    }
+
+
+def _scored(problem: Problem, folds: Sequence[FoldScores], known: int, root: Path) -> ScoredTable:
+    """One score per way from its choices in all folds."""
+    table, scores = problem.table, []
+    for way in folds[0]:
+        choices, leaves, configs = zip(*(fold[way] for fold in folds), strict=True)
+        mean_leaves = None if None in leaves else sum(leaves) / len(folds)
+        scores.append(
+            Score(way, quality(joined(choices), table.cells), mean_leaves, sum(configs) / len(folds))
+        )
+    path = Path(os.path.relpath(table.folder, root)).as_posix()
+    left_out = f"{problem.left_out} more left out: {left_out_words(problem)}" if problem.left_out else ""
+    return ScoredTable(path, len(problem.cost), left_out, len(problem.configs), known, tuple(scores))
+
+
+def show(report: EvalReport, console: Console | None = None) -> None:
+    """Print a report as Markdown."""
+    console = console or Console(width=_WIDTH, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    shuffles = counted(report.repeats, "shuffle")
+    for one in report.assessments:
+        console.print(f"## {one.kernel} on {one.device}\n")
+        console.print(f"{_size(one.held_out)}, held out in {report.folds} folds, {shuffles}.\n")
+        _show_scores(one.held_out, console)
+        if one.noise is not None:
+            of = f"{one.noise.scenarios} scenarios; {one.noise.changed:.0%} change"
+            what = f"one repeat's fastest config, scored by the other repeats ({of})"
+            console.print(f"Noise floor {one.noise.slowdown:.4f}: {what}.\n")
+        for other in one.against:
+            console.print(f"### Trained on the whole table, scored by {one_line(other.table)}\n")
+            console.print(f"{_size(other)}, {other.known or 'none'} of them trained on.\n")
+            _show_scores(other, console)
+    console.print(_LEGEND, "", sep="\n")
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    without = "" if "helion" in report.versions else " Helion is not installed here, so its tree is left out."
+    console.print(*report.left_out, f"Made by {versions}.{without}", sep="\n")
+
+
+def _size(table: ScoredTable) -> str:
+    left_out = f" ({table.left_out})" if table.left_out else ""
+    return f"`{one_line(table.table)}`: {table.scenarios} scenarios{left_out} x {table.configs} configs"
+
+
+def _show_scores(table: ScoredTable, console: Console) -> None:
+    rows = [_row(score) for score in table.scores]
+    grid = Grid(box=box.MARKDOWN)
+    for name in rows[0]:
+        grid.add_column(name, justify="left" if name == "chosen by" else "right", no_wrap=True)
+    for row in rows:
+        grid.add_row(*row.values())
+    console.print(grid)
+    ours = next(score.quality for score in table.scores if score.way == OURS)
+    if ours.worst_scenario is not None:
+        console.print(f"treegen's worst: {ours.worst:.2f} in {one_line(ours.worst_scenario)}.\n")
+
+
+def _row(score: Score) -> dict[str, str]:
+    """The cells of a way's row, by column."""
+    quality = score.quality
+    row = {"chosen by": _LABELS[score.way]}
+    if quality.slowdown is None:
+        row["won"] = f"{quality.agreement:.1%}"
+    else:
+        row |= {"geomean": _ratio(quality.slowdown), "timed": _ratio(quality.timed_slowdown)}
+        row |= {"95%": _ratio(quality.percentile95, 2), "worst": _ratio(quality.worst, 2)}
+    leaves = "-" if score.leaves is None else f"{score.leaves:.0f}"
+    row |= {"leaves": leaves, "configs": f"{score.configs:.0f}"}
+    return {**row, "unmeasured": str(quality.unmeasured), "failed": str(quality.failed)}
+
+
+def _ratio(value: float | None, digits: int = 3) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
