@@ -86,7 +86,6 @@ class Section:
     tree: Sequence[TreeLine]
     map: str | None  # a PNG as a data URI
     slowest: Sequence[SlowChoice]
-    features: Sequence[tuple[str, str, str, int]]  # name in words, least, greatest, distinct values
 
 
 def run(spec_path: Path | None, kernel: str | None, device: str | None, out: Path) -> None:
@@ -116,7 +115,7 @@ def run(spec_path: Path | None, kernel: str | None, device: str | None, out: Pat
 def page(sections: Sequence[Section]) -> str:
     """One self-contained HTML page. Everything is escaped, and nothing is loaded."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("treegen.review"),
+        loader=jinja2.PackageLoader("treegen.review", ""),
         undefined=jinja2.StrictUndefined,
         autoescape=True,
         trim_blocks=True,
@@ -163,7 +162,6 @@ def section(problem: Problem, module: Module, held_out: Quality | None) -> Secti
         tree=list(tree_lines(module.tree, EVERYTHING, 0, problem, np.arange(len(cost)), cost)),
         map=_map(problem, launched, cost, colours),
         slowest=list(_slowest(problem, launched, cost)),
-        features=[_range(problem, name) for name in problem.names],
     )
 
 
@@ -254,12 +252,6 @@ def _scenario_words(problem: Problem, row: int) -> str:
         if name in values and np.ptp(problem.column(name)):
             parts.append(f"{kernel.words.get(name, name)} {value_words(name, values[name], kernel)}")
     return ", ".join(parts)
-
-
-def _range(problem: Problem, name: str) -> tuple[str, str, str, int]:
-    kernel, values = problem.kernel, np.unique(problem.column(name))
-    ends = (value_words(name, int(value), kernel) for value in (values[0], values[-1]))
-    return kernel.words.get(name, name), *ends, len(values)
 
 
 def _map(problem: Problem, launched: Decisions, cost: Ints, colours: Mapping[Config, str]) -> str | None:
