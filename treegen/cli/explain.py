@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 
 from treegen.cli.parsers import FINE, Commands, add_spec
 from treegen.core.errors import InputError
@@ -38,8 +39,9 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from treegen.review.explain import explain, explanation_json, read_module_and_table, show
+    from treegen.review.explain import explain, read_module_and_table, show
     from treegen.review.modules import parse_features
+    from treegen.review.printing import json_text
 
     if options.top < 1:
         raise InputError(f"--top {options.top}", "must be at least 1")
@@ -48,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     given = parse_features(options.features, tuned.problem.kernel.values)
     explanation = explain(tuned, given, options.top)
     if options.json:
-        print(explanation_json(explanation), end="")
+        print(json_text({"format": 2, **asdict(explanation)}), end="")
     else:
         show(explanation, tuned.problem.kernel)
     return FINE

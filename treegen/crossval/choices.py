@@ -109,13 +109,12 @@ def quality(choices: Choices, cells: Cells) -> Quality:
         return Quality(count, agreement, None, None, None, None, None, unmeasured, failed)
     scored = np.sort(penalise_untimed(cost))
     percentile95 = math.exp(int(scored[(95 * count + 99) // 100 - 1]) / UNIT)
-    timed = [(int(c), name) for c, name in zip(cost, choices.scenarios, strict=True) if c < UNTIMED]
-    if not timed:
-        return Quality(count, agreement, geomean(scored), None, percentile95, None, None, unmeasured, failed)
-    slowdown, timed_slowdown = geomean(scored), geomean(cost[cost < UNTIMED])
-    worst, where = min(timed, key=lambda one: (-one[0], one[1]))
-    of_worst = (math.exp(worst / UNIT), where)
-    return Quality(count, agreement, slowdown, timed_slowdown, percentile95, *of_worst, unmeasured, failed)
+    timed_slowdown, worst, where = None, None, None
+    if (timed := cost[cost < UNTIMED]).size:
+        timed_slowdown, worst = geomean(timed), math.exp(int(timed.max()) / UNIT)
+        where = min(name for name, c in zip(choices.scenarios, cost, strict=True) if c == timed.max())
+    mean = geomean(scored)
+    return Quality(count, agreement, mean, timed_slowdown, percentile95, worst, where, unmeasured, failed)
 
 
 def geomean(cost: npt.NDArray[np.int64]) -> float:

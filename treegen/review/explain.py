@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from rich import box
 from rich.console import Console
 from rich.padding import Padding
@@ -27,8 +27,8 @@ from treegen.read.build_problem import spec_problem
 from treegen.read.spec_file import find_spec, read_spec
 from treegen.read.table_file import read_table
 from treegen.review.modules import Module, read_trees
-from treegen.review.printing import bounds_words, json_text, region_words, value_words
-from treegen.review.shapes import FeatureSpace, complete, doublings, independent, outside
+from treegen.review.printing import bounds_words, region_words, value_words
+from treegen.review.shapes import FeatureSpace, Shape, complete, doublings, independent, outside
 
 _WIDTH = 100
 _LOUD = "bold red"
@@ -96,12 +96,9 @@ class TunedModule:
 
     module: Module
     problem: Problem
+    times: npt.NDArray[np.float64]  # [scenarios, configs] microseconds, as `Problem.times` returns them
     other_devices: tuple[str, ...]  # of the kernel, with a module and a table
     root: Path  # the spec's folder
-
-    def short(self, path: Path) -> str:
-        """A path relative to the spec's folder, the same on every machine."""
-        return Path(os.path.relpath(path, self.root)).as_posix()
 
 
 def read_module_and_table(spec_path: Path | None, kernel_name: str, device: str | None) -> TunedModule:
@@ -119,7 +116,8 @@ def read_module_and_table(spec_path: Path | None, kernel_name: str, device: str 
         raise InputError(missing, "no such module; `treegen build` writes it")
     others = tuple(other for other in ready if other != key)
     problem = spec_problem(kernel, spec.devices[key], read_table(kernel.tables[key]))
-    return TunedModule(modules[kernel.name, key], problem, others, spec.path.resolve().parent)
+    root = spec.path.resolve().parent
+    return TunedModule(modules[kernel.name, key], problem, problem.times(), others, root)
 
 
 def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanation:
@@ -138,8 +136,8 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
         kernel=kernel.name,
         device=problem.device.key,
         other_devices=tuned.other_devices,
-        module=tuned.short(tuned.module.path),
-        table=tuned.short(problem.table.folder),
+        module=os.path.relpath(tuned.module.path, tuned.root),
+        table=os.path.relpath(problem.table.folder, tuned.root),
         scenarios=len(problem.cost),
         measured_on=problem.table.device_name,
         shape=shape.values,
@@ -152,7 +150,7 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
         path=steps,
         region=region,
         alternatives=alternatives(tree, config, shape.values, problem)[:top],
-        nearest=tuple(_neighbour(problem, config, shape.values, row, distances[row]) for row in nearest),
+        nearest=tuple(_neighbour(tuned, config, shape, row, distances[row]) for row in nearest),
     )
 
 
@@ -207,30 +205,27 @@ def alternatives(
     return tuple(sorted(found.values(), key=lambda change: change.distance))
 
 
-def _neighbour(
-    problem: Problem, config: Config, values: Mapping[str, int], row: int, distance: float
-) -> Neighbour:
-    kernel, knows_times = problem.kernel, problem.table.cells is Cells.MEASURED
-    column = problem.configs.index(config) if config in problem.configs else None
+def _neighbour(tuned: TunedModule, config: Config, shape: Shape, row: int, distance: float) -> Neighbour:
+    problem, column = tuned.problem, None
+    if config in problem.configs:
+        column = problem.configs.index(config)
     cost = UNTIMED if column is None else int(problem.cost[row, column])
     best = column if column is not None and cost == 0 else int(np.argmin(problem.cost[row]))
-    times = problem.times()[row]
-    time = float(times[column]) if knows_times and column is not None and cost < UNTIMED else None
-    best_time = float(times[best]) if knows_times else None
-    if time is not None and best_time is not None:
-        says = "the best" if cost == 0 else f"{time / best_time:.2f}x the best"
-    elif not knows_times:
+    time = best_time = None
+    if problem.table.cells is Cells.WINNERS:
         says = "won" if cost == 0 else "did not win"
+    elif column is None or cost >= UNTIMED:
+        says, best_time = (
+            "failed or may not run" if cost > UNTIMED else "was not timed",
+            tuned.times[row, best],
+        )
     else:
-        says = "failed or may not run" if cost > UNTIMED else "was not timed"
+        time, best_time = tuned.times[row, column], tuned.times[row, best]
+        says = "the best" if cost == 0 else f"{time / best_time:.2f}x the best"
     there = {name: int(problem.column(name)[row]) for name in independent(problem)}
-    differs = {name: value for name, value in there.items() if value != values[name]}
-    name = kernel.constant_name(problem.configs[best])
+    differs = {name: value for name, value in there.items() if value != shape.values[name]}
+    name = problem.kernel.constant_name(problem.configs[best])
     return Neighbour(problem.scenarios[row], float(distance), differs, time, name, best_time, says)
-
-
-def explanation_json(explanation: Explanation) -> str:
-    return json_text({"format": 2, **dataclasses.asdict(explanation)})
 
 
 def show(explanation: Explanation, kernel: KernelSpec, console: Console | None = None) -> None:
@@ -257,7 +252,12 @@ def show(explanation: Explanation, kernel: KernelSpec, console: Console | None =
     changed = [n for n, value in explanation.parameters.items() if value != kernel.parameters[n].default]
     _lines(console, [f"{explanation.variant}: {_listed(changed, explanation.parameters, kernel)}"])
     _heading(console, "why")
-    _grid(console, ["question", "here", "answer", "kind"], (_step_row(step, kernel) for step in path))
+    steps = []
+    for step in path:
+        question = f"{_word(step.feature, kernel)} {bounds_words(step.feature, None, step.at_most, kernel)}?"
+        answer = "yes" if step.value <= step.at_most else "no"
+        steps.append([question, value_words(step.feature, step.value, kernel), answer, step.kind])
+    _grid(console, ["question", "here", "answer", "kind"], steps)
     _lines(console, [f"so this leaf serves {region_words(explanation.region, kernel)}"])
     if explanation.alternatives:
         _heading(console, "what else would be launched if, nearest first")
@@ -296,17 +296,12 @@ def _grid(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]
         console.print(Padding(grid, (0, 0, 0, 2), expand=False))
 
 
-def _step_row(step: PathStep, kernel: KernelSpec) -> tuple[str, ...]:
-    """A split, the shape's value, the answer, and the origin of the split."""
-    bounds = bounds_words(step.feature, None, step.at_most, kernel)
-    question = f"{kernel.words.get(step.feature, step.feature)} {bounds}?"
-    value = value_words(step.feature, step.value, kernel)
-    return question, value, "yes" if step.value <= step.at_most else "no", step.kind
-
-
 def _listed(names: Iterable[str], values: Mapping[str, int], kernel: KernelSpec) -> str:
-    words = (f"{kernel.words.get(name, name)} {value_words(name, values[name], kernel)}" for name in names)
-    return ", ".join(words)
+    return ", ".join(f"{_word(name, kernel)} {value_words(name, values[name], kernel)}" for name in names)
+
+
+def _word(name: str, kernel: KernelSpec) -> str:
+    return kernel.words.get(name, name)
 
 
 def _us(microseconds: float) -> str:
