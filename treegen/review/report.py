@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sklearn.neighbors import NearestNeighbors
 
 from treegen import __version__
-from treegen.build import fit_tree
+from treegen.build import SCENARIOS_A_PROCESS, fit_tree
 from treegen.core.errors import InputError
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
 from treegen.core.spec import Config, KernelSpec
@@ -100,7 +100,9 @@ def run(spec_path: Path | None, kernel: str | None, device: str | None, out: Pat
         if (problem.kernel.name, problem.device.key) not in modules:
             missing = spec.output / problem.kernel.name / f"{problem.device.key}.py"
             raise InputError(missing, "no such module; run `treegen build`")
-    with progress() as tell, processes(min(os.cpu_count() or 1, len(problems)), tell) as spread:
+    worth = sum(len(problem.cost) for problem in problems) // SCENARIOS_A_PROCESS
+    jobs = min(os.cpu_count() or 1, len(problems), max(1, worth))
+    with progress() as tell, processes(jobs, tell) as spread:
         held_out = spread("cross-validating", _held_out, problems)
     text = page(
         [

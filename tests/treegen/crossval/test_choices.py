@@ -12,14 +12,7 @@ from treegen_builders import NARROW, SIDES, WIDE, planted, problem
 from treegen.build import fit_tree
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, UNTIMED_PENALTY
 from treegen.core.table import Cells
-from treegen.crossval.choices import (
-    Choices,
-    decisions_of,
-    joined,
-    penalise_untimed,
-    quality,
-    score_decisions,
-)
+from treegen.crossval.choices import Choices, decisions_of, quality, score_decisions
 from treegen.fit.tree_costs import costs
 
 
@@ -38,11 +31,6 @@ def test_the_mean_is_geometric_and_an_untimed_choice_counts_as_2x_the_best() -> 
     assert found.timed_slowdown == pytest.approx(8 ** (1 / 3), abs=1e-5)
     assert (found.choices, found.unmeasured, found.failed, found.untimed) == (6, 2, 1, 0.5)
     assert found.agreement == pytest.approx(2 / 6)
-
-
-def test_the_best_config_everywhere_is_one() -> None:
-    found = quality(_choices(a=0, b=0), Cells.MEASURED)
-    assert (found.slowdown, found.percentile95, found.worst, found.agreement) == (1, 1, 1, 1)
 
 
 def test_the_worst_is_a_measured_time_and_names_the_first_scenario_in_the_alphabet() -> None:
@@ -70,16 +58,6 @@ def test_a_table_of_winners_has_agreement_only() -> None:
     found = quality(_choices(a=0, b=UNIT, c=0, d=FORBIDDEN), Cells.WINNERS)
     assert (found.agreement, found.unmeasured, found.failed) == (0.5, 0, 1)
     assert {found.slowdown, found.timed_slowdown, found.percentile95, found.worst} == {None}
-
-
-def test_choices_are_joined_in_order() -> None:
-    whole = joined([_choices(a=1, b=2), _choices(c=3)])
-    assert whole.cost.tolist() == [1, 2, 3] and whole.scenarios == ("a", "b", "c")
-
-
-def test_the_penalty_leaves_times_as_they_are() -> None:
-    cost = np.array([0, UNTIMED - 1, UNTIMED, FORBIDDEN])
-    assert penalise_untimed(cost).tolist() == [0, UNTIMED - 1, UNTIMED_PENALTY, UNTIMED_PENALTY]
 
 
 def test_a_tree_costs_in_unseen_scenarios_what_the_fit_computes(tmp_path: Path) -> None:

@@ -13,8 +13,11 @@ from treegen_builders import NARROW, WIDE, Cell, Row, problem
 from treegen_strategies import examples
 
 from treegen.build import fit_tree
+from treegen.core.errors import InputError
 from treegen.crossval.folds import Evaluation, cross_validate, evaluate, split_copies
+from treegen.crossval.parallel import processes
 from treegen.fit.significance import copies
+from treegen.read.table_file import read_table
 
 LINE: list[Row] = [(i + 1, 5, 2) for i in range(12)]
 
@@ -80,3 +83,13 @@ def test_one_config_that_always_wins_is_found_by_both(tmp_path: Path) -> None:
 def test_a_table_that_is_too_small_has_no_figures(tmp_path: Path, shapes: list[Row]) -> None:
     made = problem(tmp_path, shapes=shapes)
     assert evaluate(made, cross_validate(made, fit_tree)) is None
+
+
+def test_results_of_several_processes_keep_their_order(tmp_path: Path) -> None:
+    made, progress = problem(tmp_path), []
+    with processes(2, lambda *told: progress.append(told)) as spread:
+        assert spread("squares", abs, range(-20, 0)) == list(range(20, 0, -1))
+        assert spread("fits", fit_tree, [made] * 2) == [fit_tree(made)] * 2
+        with pytest.raises(InputError, match=r"^no folder: no such table folder"):
+            spread("refused", read_table, [Path("no folder")])
+    assert progress[:2] == [("squares", 0, 20), ("squares", 1, 20)]

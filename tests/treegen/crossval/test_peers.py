@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import sys
-import types
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from treegen_builders import NARROW, SIDES, Cell, Row, planted, problem
 
-from treegen.core.problem import FORBIDDEN, Problem
+from treegen.core.problem import FORBIDDEN
 from treegen.core.spec import Budget
 from treegen.core.tree import depth, size
 from treegen.crossval import helion
@@ -104,93 +103,40 @@ def test_the_regressor_is_not_blinded_by_failures(tmp_path: Path) -> None:
     assert score_decisions(rule.choose(made), made).cost.max() == 0
 
 
-# Helion is a large install: here, a module with the names that the adapter was written against.
+def test_helion_gets_times_and_its_answer_is_read_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Helion is a large install: here, a stand-in with the names that the adapter was written against.
 
-
-class _Config(dict[str, Any]):
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> _Config:
-        return cls(content)
-
-
-@dataclass
-class _Data:
-    kernel_name: str
-    shape_features: list[dict[str, int]]
-    timings: Any
-    configs: list[_Config]
-    shape_hashes: list[str]
-    config_hashes: list[str]
-    selected_config_indices: list[int] | None = None
-
-
-@dataclass
-class _Target:
-    verbose: bool = True
-    print_score_matrix: bool = True
-    skip_write: bool = False
-    backend: str = "decision_tree"
-
-
-class _Backend:
-    """Takes the second of the selected configs where the third feature is above 8."""
-
-    def generate_heuristic(self, kernel_name: str, data: _Data, **given: Any) -> types.SimpleNamespace:
-        assert given["feature_names"] == ["key_2"]
-        assert [dict(config) for config in given["selected_configs"]] == [{"place": 2}, {"place": 0}]
-        code = f"def key_{kernel_name}(*args):\n if args[2] <= 8:\n  return 0\n else:\n  return 1\n"
-        return types.SimpleNamespace(generated_code=code + f"def autotune_{kernel_name}(*args):\n return 1\n")
-
-
-@pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[_Data]:
-    """Installs the stand-in; returns the data that it was given."""
-    given: list[_Data] = []
-
-    def select(data: _Data, target: _Target) -> tuple[list[int], dict[str, float]]:
-        assert not target.verbose and not target.print_score_matrix and target.skip_write
-        given.append(data)
-        return [2, 0], {}
-
-    top, generator = types.ModuleType("helion"), types.ModuleType("helion.autotuner.heuristic_generator")
-    top.__spec__ = importlib.machinery.ModuleSpec("helion", None)
-    top.Config = _Config  # type: ignore[attr-defined]
-    features = types.SimpleNamespace(selected_features=["key_2"])
-    vars(generator).update(
-        ShapeConfigData=_Data,
-        PerformanceTarget=_Target,
-        select_config_subset=select,
-        select_shape_features=lambda shapes, verbose: features,
-        get_backend=lambda name: _Backend(),
-    )
-    monkeypatch.setitem(sys.modules, "helion", top)
-    monkeypatch.setitem(sys.modules, "helion.autotuner", types.ModuleType("helion.autotuner"))
-    monkeypatch.setitem(sys.modules, "helion.autotuner.heuristic_generator", generator)
-    return given
-
-
-def _sparse(folder: Path) -> Problem:
-    """A table with an empty cell and a failure."""
+    It takes the second of the selected configs where the third feature is above 8.
+    """
     cells = {(1, 1, 2): ["", 15.0, 30.0], (1, 8, 2): [10.0, "inf", 20.0]}
-    return problem(
-        folder, {"split_on": ["heads", "area", "columns"]}, times=lambda s: cells.get(s, planted(s))
+    sections = {"split_on": ["heads", "area", "columns"]}
+    made = problem(tmp_path, sections, times=lambda s: cells.get(s, planted(s)))
+    seen: list[Any] = []
+
+    def generate(kernel_name: str, data: Any, **given: Any) -> Any:
+        assert given == {"selected_configs": [{"place": 2}, {"place": 0}], "feature_names": ["key_2"]}
+        seen.append(data)
+        choose = f"def key_{kernel_name}(*args):\n if args[2] <= 8:\n  return 0\n return 1\n"
+        return SimpleNamespace(generated_code=f"{choose}def autotune_{kernel_name}(*args):\n return 1\n")
+
+    generator = SimpleNamespace(
+        ShapeConfigData=SimpleNamespace,
+        PerformanceTarget=lambda **given: SimpleNamespace(backend="decision_tree", **given),
+        select_config_subset=lambda data, target: ([2, 0], {}),
+        select_shape_features=lambda shapes, verbose: SimpleNamespace(selected_features=["key_2"]),
+        get_backend=lambda name: SimpleNamespace(generate_heuristic=generate),
     )
-
-
-def test_helion_gets_times_and_its_answer_is_read_back(tmp_path: Path, stand_in: list[_Data]) -> None:
-    made = _sparse(tmp_path)
+    monkeypatch.setattr(helion, "_generator", lambda: generator)
+    monkeypatch.setitem(sys.modules, "helion", SimpleNamespace(Config=SimpleNamespace(from_dict=dict)))
     rule = helion.helion(made, ROOMY)
-    (data,) = stand_in
     assert rule.leaves == 2
-    columns = made.column("columns")
-    assert rule.choose(made) == tuple(made.configs[2 if value <= 8 else 0] for value in columns)
-    assert data.shape_features[0] == {
-        f"key_{i}": int(made.column(name)[0]) for i, name in enumerate(made.split_on)
-    }
-    for scenario, row in zip(made.scenarios, data.timings, strict=True):
-        assert row.min() == 1
-        first = {"s001": [np.inf, 1, 2], "s002": [1, np.inf, 2]}.get(scenario)
-        assert first is None or row == pytest.approx(first, rel=1e-5)
+    assert rule.choose(made) == tuple(made.configs[2 if n <= 8 else 0] for n in made.column("columns"))
+    (data,) = seen
+    first = {f"key_{i}": int(made.column(name)[0]) for i, name in enumerate(made.split_on)}
+    assert data.shape_features[0] == first and data.selected_config_indices == [2, 0]
+    assert data.timings[:2] == pytest.approx(np.array([[np.inf, 1, 2], [1, np.inf, 2]]), rel=1e-5)
 
 
 @pytest.mark.skipif(helion.version() is None, reason="needs helion")

@@ -15,7 +15,6 @@ from treegen_builders import (
     SIDES,
     Row,
     contents,
-    planted,
     problem,
     spec,
     write_project,
@@ -23,7 +22,6 @@ from treegen_builders import (
     write_winners,
 )
 
-from treegen.build import fit_tree
 from treegen.cli.main import main
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
@@ -32,7 +30,6 @@ from treegen.core.tree import Leaf, Tree
 from treegen.crossval import peers
 from treegen.crossval.choices import Decisions, Quality, Rule
 from treegen.crossval.folds import split_copies
-from treegen.crossval.parallel import processes
 from treegen.fit.significance import copies
 from treegen.read.spec_file import read_spec
 from treegen.review.evaluate import (
@@ -96,36 +93,21 @@ def test_all_ways_are_scored_on_every_scenario_and_nothing_is_written(
 def test_every_way_learns_and_chooses_in_the_same_scenarios(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = problem(tmp_path, shapes=SHAPES)
-    seen: dict[str, list[tuple[object, ...]]] = {}
+    made, seen = problem(tmp_path, shapes=SHAPES), []
 
-    def spy(name: str) -> Callable[[Problem, Budget], Rule]:
-        def method(known: Problem, budget: Budget) -> Rule:
-            def choose(unseen: Problem) -> Decisions:
-                if len(unseen.cost) < len(made.cost):
-                    seen.setdefault(name, []).append((known.scenarios, unseen.scenarios, budget.max_leaves))
-                return (known.configs[0],) * len(unseen.cost)
+    def spy(known: Problem, budget: Budget) -> Rule:
+        def choose(unseen: Problem) -> Decisions:
+            seen.append((known.scenarios, unseen.scenarios, budget.max_leaves))
+            return (known.configs[0],) * len(unseen.cost)
 
-            return Rule(choose, 1)
+        return Rule(choose, 1)
 
-        return method
-
-    monkeypatch.setattr(peers, "peers", lambda: {name: spy(name) for name in ("one", "other")})
-    for fold in split_copies(copies(made.features), 4, 2):
+    monkeypatch.setattr(peers, "peers", lambda: {"one": spy, "other": spy})
+    for fold in split_copies(copies(made.features), 4, 1):
+        seen.clear()
         score_fold(made, lambda known: Leaf(known.configs[0]), fold)
-    assert seen["one"] == seen["other"] and len(seen["one"]) == 8
-    for known, unseen, leaves in seen["one"]:
-        assert isinstance(known, tuple) and isinstance(unseen, tuple) and leaves == 1
-        assert not set(known) & set(unseen) and len(known) + len(unseen) == len(made.cost)
-
-
-def test_figures_do_not_depend_on_the_order_of_rows(tmp_path: Path, capsys: Capture) -> None:
-    rows = [[f"s{i + 1:03}", repeat, *planted(s)] for repeat in (1, 2) for i, s in enumerate(SHAPES)]
-    one, other = (
-        _figures(write_project(tmp_path / name, shapes=SHAPES, rows=order), capsys)
-        for name, order in (("a", rows), ("b", rows[::-1]))
-    )
-    assert one == other
+        held_out = {(set(known).isdisjoint(unseen), leaves) for known, unseen, leaves in seen[::2]}
+        assert len(seen) == 4 and seen[:2] == seen[2:] and held_out == {(True, 1)}
 
 
 def test_failed_and_unmeasured_choices_are_counted(tmp_path: Path) -> None:
@@ -164,12 +146,6 @@ def test_a_kernel_with_fewer_scenarios_than_folds_is_left_out(
     assert len(figures["left_out"]) == 1 and figures["left_out"][0].startswith(f"few on {DEVICE}")
     assert "tables/few" in refusal(tmp_path, "eval", "--spec", path, "--kernel", "few", "--folds", "2")
     assert "folds" in refusal(tmp_path, "eval", "--spec", path, "--folds", "10")
-
-
-def test_copies_of_a_scenario_are_one_to_fold(tmp_path: Path, capsys: Capture, refusal: Refuse) -> None:
-    path = write_project(tmp_path, shapes=[(1, 1, 2)] * 3 + [(64, 64, 2)])
-    assert _figures(path, capsys)["assessments"]
-    assert "folds" in refusal(tmp_path, "eval", "--spec", path, "--folds", "3")
 
 
 def test_another_table_scores_what_was_trained_on_the_whole_table(
@@ -232,27 +208,11 @@ def test_nothing_is_fitted_before_all_input_is_read(two_devices: Path, tmp_path:
         evaluate(_settings(two_devices), fit)
 
 
-def _refuse(task: int) -> int:
-    raise InputError(f"table {task}", "is not to anyone's liking")
-
-
-def test_results_keep_their_order_and_problems_travel_to_other_processes(tmp_path: Path) -> None:
-    made = problem(tmp_path)
-    progress: list[tuple[str, int, int]] = []
-    with processes(2, lambda what, done, total: progress.append((what, done, total))) as spread:
-        assert spread("squares", abs, range(-20, 0)) == list(range(20, 0, -1))
-        assert spread("fits", fit_tree, [made] * 2) == [fit_tree(made)] * 2
-        assert progress[:2] == [("squares", 0, 20), ("squares", 1, 20)] and progress[-1] == ("fits", 2, 2)
-        with pytest.raises(InputError, match=r"^table 3: "):
-            spread("", _refuse, [3])
-
-
 def _quality(slowdown: float) -> Quality:
     return Quality(32, 0.5, slowdown, slowdown - 0.01, 1.5, 2.25, "s7", 3, 1)
 
 
 def test_the_printed_page() -> None:
-    """Of a measured table, of a second one that scores the same trees, and of winners."""
     ours, single = Score("ours", _quality(1.0625), 7.5, 3), Score("single_best", _quality(1.5), 1, 1)
     forest = Score("forest", _quality(1.03125), None, 3.0)
     won = Score("ours", Quality(18, 0.9444, None, None, None, None, None, 0, 0), 4.0, 4.0)

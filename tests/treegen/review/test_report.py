@@ -202,11 +202,6 @@ def test_a_map_is_drawn_over_the_features_that_the_choice_depends_on(
     assert sum(len(rows) for _, rows, _ in parts) == 100
 
 
-def test_a_table_in_which_one_feature_varies_has_no_map(tmp_path: Path) -> None:
-    made = problem(tmp_path, shapes=[(1 << k, 8, 2) for k in range(10)])
-    assert regime_planes(made, made.configs[:1] * 10) == []
-
-
 @pytest.mark.parametrize(
     ("options", "names"),
     [
