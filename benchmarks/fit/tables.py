@@ -28,9 +28,17 @@ from treegen.core.problem import UNIT, Problem
 from treegen.core.spec import Budget, Spec
 from treegen.core.table import Cells, Table
 from treegen.core.tree import size
-from treegen.crossval.choices import Choices, decisions_of, penalise_untimed, quality, score_decisions
+from treegen.crossval.choices import (
+    Choices,
+    Rule,
+    decisions_of,
+    penalise_untimed,
+    quality,
+    score_decisions,
+    tree_rule,
+)
 from treegen.crossval.folds import split_copies
-from treegen.crossval.peers import SINGLE, Rule, peers, tree_rule
+from treegen.crossval.peers import SINGLE, peers
 from treegen.fit.significance import copies
 from treegen.read.build_problem import build_problem
 from treegen.read.spec_file import read_spec

@@ -186,7 +186,8 @@ def alternatives(
     tree: Tree, config: Config, values: Mapping[str, int], problem: Problem
 ) -> tuple[Alternative, ...]:
     """By other config, the leaf that is nearest in the tree's features, each of which may change alone."""
-    kernel, found = problem.kernel, {}
+    kernel = problem.kernel
+    found: dict[str, Alternative] = {}
     for leaf, region in leaves(tree):
         bounds = {n: ends for n, ends in region.items() if n in values and not within(values[n], *ends)}
         box = feature_intervals(region, kernel, problem.device.limits)

@@ -152,7 +152,7 @@ def section(problem: Problem, module: Module, held_out: Quality | None) -> Secti
     for what, configs in (("single best config", single), ("fallback", fallback)):
         name = f"{what}, {kernel.constant_name(configs[0])}"
         ways[name] = quality(score_decisions(configs, problem), cells)
-    palette = cycle(map(to_hex, colormaps["tab20"].colors))
+    palette = cycle(to_hex(colormaps["tab20"](place)) for place in range(20))
     colours = dict(zip(sorted({leaf.config for leaf, _ in leaves(module.tree)}), palette, strict=False))
     return Section(
         kernel=kernel,
