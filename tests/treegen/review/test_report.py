@@ -42,9 +42,9 @@ WINNERS = "amd_mi300x"
 
 
 def _noisy(row: Row) -> list[float]:
-    """`planted`, but in one scenario `wide` takes 26 us, and `medium` 25."""
-    times = planted(row)
-    return [time * (1.3 if row == (256, 256, 2) and column == 2 else 1) for column, time in enumerate(times)]
+    """`planted`, but in two scenarios `wide` takes 26 and 27 us, and `medium` 25."""
+    narrow, medium, wide = planted(row)
+    return [narrow, medium, {(256, 256, 2): 26.0, (256, 64, 2): 27.0}.get(row, wide)]
 
 
 @pytest.fixture(scope="module")
@@ -104,11 +104,11 @@ def _section(page: _Reader, device: str) -> str:
 
 
 def test_fitted_and_held_out_figures_stand_beside_fixed_choices(page: _Reader) -> None:
-    # 80 choices are the best; one takes 26 us where 25 us are possible.
+    # 79 choices are the best; two take 26 and 27 us where 25 us are possible.
     text = _section(page, DEVICE)
-    assert re.search(r"this module 1\.000x 1\.00x 1\.04x 99% 0%", text)
+    assert re.search(r"this module 1\.001x 1\.00x 1\.08x 98% 0%", text)
     assert "the same fit, held out 1.0" in text and "fallback, PLAIN_B64_W4 1." in text
-    assert re.search(r"scale on nvidia_h100 81 2 1\.000x 1\.0\d\dx", page.text)
+    assert re.search(r"scale on nvidia_h100 81 2 1\.001x 1\.0\d\dx", page.text)
 
 
 def test_the_tree_counts_scenarios_and_the_slowest_choice_comes_first(page: _Reader) -> None:
@@ -117,9 +117,8 @@ def test_the_tree_counts_scenarios_and_the_slowest_choice_comes_first(page: _Rea
     assert re.search(rf"cells up to \d+ PLAIN_B16_W2 {few} 1\.000x", text)
     assert re.search(rf"cells over \d+ PLAIN_B128_W8 {81 - few} 1\.0\d\dx", text)
     slowest = text[text.index("Slowest choices") :]
-    assert re.search(
-        r"s081 high, row count 256, columns 256 PLAIN_B128_W8 26 PLAIN_B64_W4 25 1\.04x", slowest
-    )
+    assert re.search(r"s079 high, row count 256, columns 64 PLAIN_B128_W8 27 PLAIN_B64_W4 25 1\.08x", slowest)
+    assert slowest.index("s079") < slowest.index("s081")
 
 
 def test_a_table_of_winners_shows_no_slowdown(page: _Reader) -> None:

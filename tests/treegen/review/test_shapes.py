@@ -164,7 +164,9 @@ def test_far_is_farther_than_nearly_all_scenarios_are_from_their_nearest_other(
     points = space.points.tolist()
     nearest = sorted(min(math.dist(one, other) for other in points if other != one) for one in points)
     assert space.usual() == pytest.approx(nearest[math.ceil(0.99 * len(nearest)) - 1], abs=1e-6)
-    for rows, far in ((400, False), (4000, True)):
-        said = any("doublings away" in line for line in _outside(measured, (rows, 103, 2)))
-        assert said == far
+    for rows in (400, 500, 700, 1000, 4000):
+        here = [math.log2(value) for value in (rows, 103, 2, 103 * rows)]
+        far = min(math.dist(here, one) for one in points) > space.usual()
+        assert any("doublings away" in line for line in _outside(measured, (rows, 103, 2))) == far
+    assert far
     assert FeatureSpace(problem(tmp_path, shapes=[(1, 1, 2)])).usual() == 0
