@@ -203,11 +203,16 @@ def tree_lines(
         texts = (region_words(region, kernel) for region in halves(tree, {}))
         is_low = column <= tree.threshold
         sides = list(zip((tree.low, tree.high), texts, (rows[is_low], rows[~is_low]), strict=True))
-        beyond = next((side for side in sides if isinstance(side[0], Leaf) and not len(side[2])), None)
-        if beyond is None or not len(rows):
+        beyond = [
+            (place, side.config)
+            for place, (side, _, at) in enumerate(sides)
+            if isinstance(side, Leaf) and not len(at)
+        ]
+        if not beyond or not len(rows):
             break
-        guards.append(f"{beyond[1]}: {kernel.constant_name(beyond[0].config)}")
-        ((tree, _, rows),) = (side for side in sides if side is not beyond)
+        place, config = beyond[0]
+        guards.append(f"{sides[place][1]}: {kernel.constant_name(config)}")
+        tree, _, rows = sides[1 - place]
     if isinstance(tree, Leaf):
         choices = Choices(cost[rows], tuple(problem.scenarios[row] for row in rows))
         found = quality(choices, problem.table.cells) if len(rows) else None
