@@ -39,8 +39,8 @@ def tree_differences(old: Tree, new: Tree) -> tuple[TreeDifference, ...]:
 
 
 def holds(region: Region, values: Mapping[str, int]) -> bool:
-    """Return whether a region holds a shape."""
-    return all(within(values[name], *bounds) for name, bounds in region.items())
+    """Return whether a region holds a shape, by those features whose values are known."""
+    return all(within(values[name], *bounds) for name, bounds in region.items() if name in values)
 
 
 def hull(trees: Iterable[Tree], without: Config) -> Region:

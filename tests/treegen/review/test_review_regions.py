@@ -6,10 +6,9 @@ from itertools import combinations, product
 
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_strategies import CONFIGS, FALLBACK, FEATURES, examples, near_thresholds, trees
+from treegen_strategies import CONFIGS, FEATURES, examples, near_thresholds, trees
 
 from treegen.core.tree import Leaf, Region, Split, Tree, choose, leaves
-from treegen.passes.simplify import simplify
 from treegen.review.regions import holds, hull, tree_differences, without_bounds_of
 
 small = trees(st.integers(0, 3))
@@ -30,12 +29,6 @@ def test_every_point_that_changed_lies_in_one_region_of_its_pair(old: Tree, new:
     for one in found:
         for region in one.regions:
             assert any(holds(region, point) for point in POINTS)
-
-
-@examples(60)
-@given(small)
-def test_no_difference_where_the_function_is_the_same(tree: Tree) -> None:
-    assert tree_differences(tree, simplify(tree)) == tree_differences(simplify(tree), tree) == ()
 
 
 def test_regions_that_another_split_cuts_are_joined() -> None:
@@ -91,17 +84,6 @@ def test_inside_the_box_the_shorter_region_holds_the_same_points(
 ) -> None:
     if holds(box, point):
         assert holds(without_bounds_of(box, region), point) == holds(region, point)
-
-
-def test_guards_of_both_trees_are_not_repeated() -> None:
-    def guarded(tree: Tree) -> Tree:
-        return Split("heads", 64, tree, Leaf(FALLBACK))
-
-    old, new = guarded(Leaf(CONFIGS[0])), guarded(Split("rows", 4, Leaf(CONFIGS[0]), Leaf(CONFIGS[1])))
-    ((region,),) = (one.regions for one in tree_differences(old, new))
-    assert region == {"heads": (None, 64), "rows": (5, None)}
-    shorter = without_bounds_of(hull((old, new), FALLBACK), region)
-    assert {name: ends for name, ends in shorter.items() if ends != (None, None)} == {"rows": (5, None)}
 
 
 @examples(40)
