@@ -70,8 +70,8 @@ def change_words(old: Config, new: Config, kernel: KernelSpec) -> str:
     parts = [f"{old.variant} -> {new.variant}"] if old.variant != new.variant else []
     for name in dict.fromkeys([*before, *after]):
         if before.get(name) != after.get(name):
-            words: dict[int | None, str] = {None: "none", **kernel.values.get(name, {})}
-            ends = (words.get(value, str(value)) for value in (before.get(name), after.get(name)))
+            words = kernel.values.get(name, {})
+            ends = (words.get(ends.get(name, -1)) or str(ends.get(name, "none")) for ends in (before, after))
             parts.append(f"{' -> '.join(ends)} {kernel.words.get(name, name)}")
     return ", ".join(parts)
 

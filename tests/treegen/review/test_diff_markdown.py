@@ -159,8 +159,8 @@ def test_text_renders_unchanged_and_a_name_is_one_code_span(plain: str) -> None:
     assert _seen(source).replace("\u200b", "").strip() == f"said: {one_line(plain)} end"
     assert not REFERENCES.search(_seen(source))
     (inline,) = (token for token in PARSER.parse(f"of {code(plain)}, so") if token.type == "inline")
-    assert [inner.type for inner in inline.children or ()] == ["text", "code_inline", "text"]
-    assert (inline.children or ())[1].content.strip() == one_line(plain).replace("`", "'").strip()
+    found = [(inner.type, inner.content.strip()) for inner in inline.children or ()]
+    assert found[1] == ("code_inline", one_line(plain).replace("`", "'").strip()) and len(found) == 3
 
 
 def test_a_comment_on_hostile_tables_and_modules_is_only_what_treegen_writes(tmp_path: Path) -> None:

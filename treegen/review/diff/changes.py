@@ -25,7 +25,6 @@ from treegen.review.regions import holds, hull, tree_differences, without_bounds
 
 _MOST_FEATURES = 3  # that say where measured scenarios lie
 _LEAST_EXCLUDED = 0.1  # of the table's scenarios: a range that excludes fewer is not worth a word
-_MEANINGS = {"config.py": "the launch config's type", "__init__.py": "which module serves which GPU"}
 
 
 class Kind(StrEnum):
@@ -76,11 +75,6 @@ class ModuleChange:
         return self.kind in (Kind.SAME, Kind.TEXT)
 
     @property
-    def priced(self) -> bool:
-        """Return whether a table prices scenarios that launch another config."""
-        return bool(self.overall) and self.overall[0].changed > 0 and self.overall[0].ratio is not None
-
-    @property
     def has_news(self) -> bool:
         """Return whether a reader should see more than that the module is the same."""
         return self.kind is not Kind.SAME or self.table is not None or self.note is not None
@@ -98,13 +92,9 @@ class ModuleChange:
             text += f", served by {self.served} {'now' if self.kind is Kind.REMOVED else 'before'}"
         if self.same or not self.overall:
             return text
-        changed, scenarios = self.overall[0].changed, self.overall[0].scenarios
-        if not self.changes:
-            return f"{text}: launches the same"
-        if not changed:
-            return f"{text}, but only where nothing was measured"
-        where = f"in {changed:,} of {scenarios:,} measured scenarios"
-        return f"{text} {where}" if self.served is None else f"{text}: other configs {where}"
+        price = self.overall[0]
+        others = f"other configs in {price.changed:,} of {price.scenarios:,} measured scenarios"
+        return f"{text}: {others if self.changes else 'launches the same'}"
 
 
 @dataclass(frozen=True)
@@ -156,7 +146,7 @@ def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
             overall,
             changes,
             pricing.change,
-            any(part.regresses for part in (*overall, *changes)),
+            any(price.regresses for price in overall) or any(change.regresses for change in changes),
         )
 
     modules = tuple(compare_module(key) for key in dict.fromkeys([*new.modules, *old.modules]))
@@ -225,8 +215,7 @@ def _config_changes(
 
     def rank(change: ConfigChange) -> tuple[bool, float, int]:
         times = [abs(math.log(price.ratio)) * price.timed for price in change.prices if price.ratio]
-        scenarios = [price.scenarios for price in change.prices]
-        return not change.regresses, -max(times, default=0.0), -max(scenarios, default=0)
+        return not change.regresses, -max(times, default=0.0), -sum(p.scenarios for p in change.prices)
 
     return tuple(sorted(changes, key=rank))
 
@@ -257,7 +246,5 @@ def _other_files(old: Snapshot, new: Snapshot) -> dict[str, str]:
     for path in sorted({*old.texts, *new.texts} - modules):
         before, after = old.texts.get(path), new.texts.get(path)
         if before != after:
-            how = "is new" if before is None else "is gone" if after is None else "changed"
-            folder, _, name = path.rpartition("/")
-            changes[path] = f"{how} ({_MEANINGS[name]})" if folder and name in _MEANINGS else how
+            changes[path] = "is new" if before is None else "is gone" if after is None else "changed"
     return changes
