@@ -92,9 +92,11 @@ class ModuleChange:
             text += f", served by {self.served} {'now' if self.kind is Kind.REMOVED else 'before'}"
         if self.same or not self.overall:
             return text
-        price = self.overall[0]
-        others = f"other configs in {price.changed:,} of {price.scenarios:,} measured scenarios"
-        return f"{text}: {others if self.changes else 'launches the same'}"
+        if not self.changes:
+            return f"{text}: launches the same"
+        changed, scenarios = self.overall[0].changed, self.overall[0].scenarios
+        others = f"other configs in {changed:,} of {scenarios:,} measured scenarios"
+        return f"{text}: {others if changed else 'only where nothing was measured'}"
 
 
 @dataclass(frozen=True)
