@@ -13,7 +13,7 @@ from treegen_strategies import examples
 
 from treegen.core.problem import FORBIDDEN, UNIT
 from treegen.core.table import Cells, median_times
-from treegen.review.diff.prices import SURE, Price, Scale, Verdict, price, spread
+from treegen.review.diff.prices import SURE, Price, Verdict, price, spread
 
 times = st.one_of(st.floats(0.1, 1e5), st.sampled_from([math.nan, math.inf]))
 cells = st.lists(st.tuples(times, times, st.booleans()), min_size=1, max_size=12)
@@ -96,8 +96,8 @@ def _price_by_winners(lost: int, gained: int, neither: int = 0, fails: int = 0, 
     new = [UNIT] * lost + [0] * gained + [UNIT] * neither + [FORBIDDEN] * fails + [0] * same
     unchanged = np.arange(len(old)) >= len(old) - same
     scenarios = tuple(f"s{i}" for i in range(len(old)))
-    scale = Scale(Cells.WINNERS, 0.0, 1.01)
-    return price(scenarios, np.array(old, np.int64), np.array(new, np.int64), unchanged, scale)
+    costs = np.array(old, np.int64), np.array(new, np.int64)
+    return price(scenarios, *costs, unchanged, cells=Cells.WINNERS, spread=None, threshold=1.01)
 
 
 @pytest.mark.parametrize(

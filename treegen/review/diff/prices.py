@@ -36,22 +36,9 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Scale:
-    """What a table can resolve, and what a user accepts."""
-
-    cells: Cells
-    spread: float | None  # standard deviation of a scenario's log ratio of two equally fast configs
-    threshold: float  # accepted slowdown, above 1
-    table: str = "by the table"
-    judges: bool = True  # whether a regression by this table counts; otherwise it only informs
-
-
-@dataclass(frozen=True)
 class Price:
     """The old and the new configs of some scenarios, by one table."""
 
-    table: str
-    judges: bool
     scenarios: int
     changed: int  # scenarios that launch another config
     timed: int  # scenarios in which both configs have a time
@@ -62,6 +49,8 @@ class Price:
     best: tuple[str, float] | None  # the scenario that gains most, with its ratio
     won: tuple[int, int] | None  # scenarios whose winner is the old and the new config, in a table of winners
     verdict: Verdict
+    table: str = "by the table"
+    judges: bool = True  # whether a regression by this table counts; otherwise it only informs
 
     @property
     def regresses(self) -> bool:
@@ -86,22 +75,20 @@ class PricedChoices:
     """The configs that two modules launch in one table's scenarios, and their costs."""
 
     problem: Problem
-    scale: Scale
     old: KnownDecisions
     new: KnownDecisions
     old_cost: _Ints  # [scenarios]
     new_cost: _Ints  # [scenarios]
+    spread: float | None  # of the table
+    threshold: float  # accepted slowdown, above 1
+    table: str = "by the table"
+    judges: bool = True  # whether a regression by this table counts; otherwise it only informs
 
     @classmethod
     def of(cls, problem: Problem, old: Module, new: Module, threshold: float) -> PricedChoices:
-        """threshold: the accepted slowdown, above 1."""
         before, after = known_decisions(old, problem), known_decisions(new, problem)
-        scale = Scale(problem.table.cells, spread(problem.table), threshold)
-        return cls(problem, scale, before, after, _costs(before, problem), _costs(after, problem))
-
-    def by(self, table: str, *, judges: bool = True) -> PricedChoices:
-        """The same by another name of the table."""
-        return replace(self, scale=replace(self.scale, table=table, judges=judges))
+        costs = _costs(before, problem), _costs(after, problem)
+        return cls(problem, before, after, *costs, spread(problem.table), threshold)
 
     def rows_of(self, old: Config, new: Config) -> _Ints:
         """The scenarios that launched `old` and now launch `new`."""
@@ -112,7 +99,10 @@ class PricedChoices:
         rows = np.arange(len(self.old)) if rows is None else rows
         scenarios = tuple(self.problem.scenarios[row] for row in rows)
         same = np.array([self.old[row] == self.new[row] for row in rows], dtype=bool)
-        return price(scenarios, self.old_cost[rows], self.new_cost[rows], same, self.scale)
+        costs = self.old_cost[rows], self.new_cost[rows]
+        cells = self.problem.table.cells
+        found = price(scenarios, *costs, same, cells=cells, spread=self.spread, threshold=self.threshold)
+        return replace(found, table=self.table, judges=self.judges)
 
 
 def _costs(decisions: KnownDecisions, problem: Problem) -> _Ints:
@@ -148,37 +138,44 @@ def spread(table: Table) -> float | None:
     return single * math.sqrt((2 if count <= 2 else math.pi) / count)
 
 
-def price(scenarios: tuple[str, ...], old: _Ints, new: _Ints, same: _Bools, scale: Scale) -> Price:
+def price(
+    scenarios: tuple[str, ...],
+    old: _Ints,
+    new: _Ints,
+    same: _Bools,
+    *,
+    cells: Cells,
+    spread: float | None,
+    threshold: float,
+) -> Price:
     """Price the new configs of some scenarios.
 
     scenarios: their ids. old, new: [scenarios] int64 costs of both configs, as in Problem. same: [scenarios]
-    whether both configs are one.
+    whether both configs are one. threshold: the accepted slowdown, above 1.
     """
     failing = int(((new > UNTIMED) & ~same).sum())
     both_timed = (old < UNTIMED) & (new < UNTIMED)
     timed = int(both_timed.sum())
     ratio = error = worst = best = won = None
     verdict = Verdict.UNTIMED
-    if scale.cells is Cells.WINNERS:
+    if cells is Cells.WINNERS:
         won = int((old == 0).sum()), int((new == 0).sum())
         verdict = _verdict_of_winners(old == 0, new == 0)
     elif timed:
         steps = {scenarios[row]: (new - old)[row] / UNIT for row in np.flatnonzero(both_timed & ~same)}
         mean = math.fsum(steps.values()) / timed
         ratio = math.exp(mean)
-        error = None if scale.spread is None else scale.spread * math.sqrt(len(steps)) / timed
+        error = None if spread is None else spread * math.sqrt(len(steps)) / timed
         if steps:
             slowest, fastest = max(steps, key=steps.__getitem__), min(steps, key=steps.__getitem__)
             worst = (slowest, math.exp(steps[slowest])) if steps[slowest] > 0 else None
             best = (fastest, math.exp(steps[fastest])) if steps[fastest] < 0 else None
-            verdict = _verdict_of_times(mean, error or 0.0, scale.threshold)
+            verdict = _verdict_of_times(mean, error or 0.0, threshold)
     if failing:
         verdict = Verdict.SLOWER
     elif same.all():
         verdict = Verdict.SAME
     return Price(
-        table=scale.table,
-        judges=scale.judges,
         scenarios=len(old),
         changed=int((~same).sum()),
         timed=timed,

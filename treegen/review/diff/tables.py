@@ -104,7 +104,7 @@ def price_modules(
     if before is None:
         return only_new
     if now is None:
-        return Pricing((before.by("by the old table"),))
+        return Pricing((replace(before, table="by the old table"),))
     if digests(before.problem.table.folder) == digests(now.problem.table.folder):
         return only_new
     if (before.problem.table.cells, now.problem.table.cells) == (Cells.WINNERS, Cells.MEASURED):
@@ -112,8 +112,8 @@ def price_modules(
     change = table_change(before, now)
     other = [stack_word(key) for key in STACK if key in change.run]
     note = f"{' and '.join(other)} changed, so the old table only informs" if other else None
-    both = now.by("by the new table"), before.by("by the old table", judges=not other)
-    return Pricing(both, change, note)
+    now, before = replace(now, table="by the new table"), replace(before, table="by the old table")
+    return Pricing((now, replace(before, judges=not other)), change, note)
 
 
 def table_change(old: PricedChoices, new: PricedChoices) -> TableChange:
@@ -133,7 +133,7 @@ def table_change(old: PricedChoices, new: PricedChoices) -> TableChange:
     drifts = {new.problem.kernel.constant_name(c): _drift(steps[:, i]) for i, c in enumerate(shared)}
     moved = {name: drift for name, drift in drifts.items() if drift is not None and _is_named(drift)}
     most = sorted(moved, key=lambda name: -abs(math.log(moved[name].ratio)) * moved[name].cells)
-    one, other = old.scale.spread, new.scale.spread
+    one, other = old.spread, new.spread
     runs = {key: tuple(_text(table.provenance.get(key)) for table in tables) for key in _RUN_KEYS}
     return TableChange(
         scenarios=(len(tables[0].scenarios), len(tables[1].scenarios)),
