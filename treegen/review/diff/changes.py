@@ -21,7 +21,7 @@ from treegen.review.diff.snapshots import Snapshot
 from treegen.review.diff.tables import TableChange, price_modules
 from treegen.review.modules import Module, ModuleKey
 from treegen.review.printing import change_words, region_words
-from treegen.review.regions import holds, hull, tree_differences, without_bounds_of
+from treegen.review.regions import holds, tree_differences
 
 _MOST_FEATURES = 3  # that say where measured scenarios lie
 _LEAST_EXCLUDED = 0.1  # of the table's scenarios: a range that excludes fewer is not worth a word
@@ -182,16 +182,14 @@ def serving_module(
 def _config_changes(
     before: Module, after: Module, choices: Sequence[PricedChoices]
 ) -> tuple[ConfigChange, ...]:
-    """All changes of configs. Bounds that the guards share are left out.
+    """All changes of configs.
 
     Regressions come first, then the changes that cost or save the most total time, then those with the most
     scenarios.
     """
-    kernel, old_tree = after.kernel, with_new_names(before, after)
-    box = hull((old_tree, after.tree), kernel.fallback)
+    kernel = after.kernel
     changes = []
-    for difference in tree_differences(old_tree, after.tree):
-        old, new = difference.old, difference.new
+    for (old, new), regions in tree_differences(with_new_names(before, after), after.tree).items():
         rows = [of_table.rows_of(old, new) for of_table in choices]
         prices = tuple(of_table.price(held) for of_table, held in zip(choices, rows, strict=True))
         shapes: list[dict[str, int]] = []
@@ -200,15 +198,13 @@ def _config_changes(
             shapes = [
                 dict(zip(problem.names, row, strict=True)) for row in problem.features[rows[0]].tolist()
             ]
-        regions = sorted(
-            difference.regions, key=lambda region: -sum(holds(region, shape) for shape in shapes)
-        )
+        regions = sorted(regions, key=lambda region: -sum(holds(region, shape) for shape in shapes))
         changes.append(
             ConfigChange(
                 old=kernel.constant_name(old),
                 new=kernel.constant_name(new),
                 what=change_words(old, new, kernel),
-                where=tuple(region_words(without_bounds_of(box, region), kernel) for region in regions),
+                where=tuple(region_words(region, kernel) for region in regions),
                 measured=_measured_words(choices[0].problem, rows[0]) if shapes else "",
                 prices=prices,
                 regresses=any(price.regresses for price in prices),

@@ -60,10 +60,9 @@ def read_snapshot(name: str, spec: Path | None, stack: ExitStack) -> Snapshot:
     if try_path(path, Path.exists):
         raise InputError(path, "is a file; compare folders or revisions")
     place = find_spec(spec) if spec is None or try_path(spec, Path.exists) else spec
-    revision = find_revision(name, place.resolve().parent)
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="treegen-"))).resolve()
     with naming_revision(name, folder):
-        described = read_spec(lay_out(revision, place, folder))
+        described = read_spec(lay_out(name, place, folder))
         return _read_folder(name, described, described.output, folder)
 
 
@@ -99,15 +98,11 @@ def _read_folder(name: str, spec: Spec, output: Path, temporary: Path | None = N
     return Snapshot(name, spec, texts, modules, temporary)
 
 
-@dataclass(frozen=True)
-class Revision:
-    name: str  # as the user wrote it
-    top: Path  # the repository's top folder
-    commit: str
+def find_revision(name: str, here: Path) -> tuple[Path, str]:
+    """The top folder of the repository around `here`, and the commit that git calls `name`.
 
-
-def find_revision(name: str, here: Path) -> Revision:
-    """The commit that git calls `name` in the repository around `here`. Raises InputError if none is."""
+    Raises InputError if there is none.
+    """
     what = "is neither a folder nor a git revision here"
     top = _git(here, "rev-parse", "--show-toplevel")
     if top.returncode:
@@ -119,46 +114,44 @@ def find_revision(name: str, here: Path) -> Revision:
         found = _git(here, *verify, f"{found.stdout.decode().strip()}^{{commit}}")
     if found.returncode:
         raise InputError(shown(name), what)
-    folder = Path(os.fsdecode(top.stdout.removesuffix(b"\n")))
-    return Revision(name, folder, found.stdout.decode().strip())
+    return Path(os.fsdecode(top.stdout.removesuffix(b"\n"))), found.stdout.decode().strip()
 
 
-def lay_out(revision: Revision, spec: Path, folder: Path) -> Path:
-    """Write the revision's spec, output folder and tables below an empty `folder`.
+def lay_out(name: str, spec: Path, folder: Path) -> Path:
+    """Write a revision's spec, output folder and tables below an empty `folder`.
 
     spec: its path in the working tree. Returns the path of the written spec. Raises InputError.
     """
-    top = revision.top.resolve()
-    if not spec.resolve().is_relative_to(top):
-        raise InputError(spec, f"is outside the repository {top} of {shown(revision.name)}")
-    place = spec.resolve().relative_to(top)
+    top, commit = find_revision(name, spec.resolve().parent)
+    place = spec.resolve().relative_to(top.resolve())
     written = folder / place
-    _copy(revision, [place], folder)
+    _copy(name, top, commit, [place], folder)
     if not written.is_file():
-        raise InputError(f"{revision.name}:{place}", "no such spec in this revision")
+        raise InputError(f"{name}:{place}", "no such spec in this revision")
     content = read_spec(written)
     tables = (path for kernel in content.kernels.values() for path in kernel.tables.values())
-    _copy(revision, [path.relative_to(folder.resolve()) for path in (content.output, *tables)], folder)
+    paths = [path.relative_to(folder.resolve()) for path in (content.output, *tables)]
+    _copy(name, top, commit, paths, folder)
     return written
 
 
-def _copy(revision: Revision, paths: Iterable[Path], folder: Path) -> None:
+def _copy(revision: str, top: Path, commit: str, paths: Iterable[Path], folder: Path) -> None:
     """Write the plain files at or below `paths`; leave out links and submodules."""
     places = sorted({path.as_posix() for path in paths})
-    options = ("-r", "-l", "-z", "--full-tree", revision.commit, "--", *places)
-    listing = _git(revision.top, "--literal-pathspecs", "ls-tree", *options)
+    options = ("-r", "-l", "-z", "--full-tree", commit, "--", *places)
+    listing = _git(top, "--literal-pathspecs", "ls-tree", *options)
     if listing.returncode:
-        raise InputError(revision.name, "git cannot list this revision")
+        raise InputError(revision, "git cannot list this revision")
     for entry in filter(None, listing.stdout.decode("utf-8", "surrogateescape").split("\0")):
         about, name = entry.split("\t", 1)
         mode, _, blob, size = about.split()
         if mode not in _PLAIN_FILES:
             continue
         path = PurePosixPath(name)
-        where = f"{revision.name}:{name}"
+        where = f"{revision}:{name}"
         if path.is_absolute() or ".." in path.parts or int(size) > MAX_BYTES:
             raise InputError(where, f"must be a file of at most {MAX_BYTES >> 20} MiB below the top folder")
-        content = _git(revision.top, "cat-file", "blob", blob)
+        content = _git(top, "cat-file", "blob", blob)
         if content.returncode:
             raise InputError(where, "git cannot read it")
         try:
