@@ -12,7 +12,6 @@ import pytest
 from treegen_builders import (
     DEVICE,
     KERNEL,
-    REPOSITORY,
     as_h100,
     imported,
     planted,
@@ -171,8 +170,3 @@ def test_the_fallback_breaks_no_constraint_but_may_have_failed(tmp_path: Path) -
         old = project(tmp_path / name / "old", WIDE, shapes=shapes, times=times)
         new = project(tmp_path / name / "new", MEDIUM, shapes=shapes, times=times)
         assert of_device(compared(old, new)).overall[0].verdict is verdict
-
-
-def test_the_repository_compares_with_itself() -> None:
-    diff = compared(REPOSITORY / "generated", REPOSITORY / "generated", REPOSITORY / "treegen.yaml")
-    assert {module.kind for module in diff.modules} == {Kind.SAME} and not diff.regresses

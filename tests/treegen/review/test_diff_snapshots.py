@@ -147,14 +147,11 @@ def test_bad_operands_are_one_line(repository: Path, refusal: Callable[..., str]
         ("HEAD~2",): "HEAD~2:generated: ",
         (MODULE,): f"{MODULE}: ",
         ("tables",): "tables: ",
+        ("main", "--threshold=nan"): "--threshold nan: ",
+        ("main", "--threshold=1001"): "--threshold 1001.0: ",
     }.items():
         assert refusal(repository, "diff", *arguments).startswith(start)
         assert list(temporary.iterdir()) == []
-
-
-@pytest.mark.parametrize("threshold", ["nan", "inf", "-1", "1001"])
-def test_a_threshold_is_a_percentage(tmp_path: Path, refusal: Callable[..., str], threshold: str) -> None:
-    assert refusal(tmp_path, "diff", "old", f"--threshold={threshold}").startswith("--threshold ")
 
 
 def test_a_project_and_its_output_folder_compare_alike(
@@ -198,7 +195,7 @@ def test_links_and_submodules_are_left_out(repository: Path) -> None:
 
 
 @needs_git
-@pytest.mark.parametrize("name", ["new\nline.py", '"quoted" .py', "[a-z]*.py", "ü\udcff.py"])
+@pytest.mark.parametrize("name", ["new\nline.py", "[a-z]*.py", "ü\udcff.py"])
 def test_any_file_name(repository: Path, name: str) -> None:
     (repository / "generated/scale" / name).write_text("x")
     commit(repository)

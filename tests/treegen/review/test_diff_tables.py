@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from treegen_builders import CONFIGS, DEVICE, FEATURES, Cell, Row, error_of, planted, spec, time_rows
+from treegen_builders import CONFIGS, DEVICE, Cell, Row, error_of, planted, spec, time_rows
 from treegen_diffs import BEST, MEDIUM, NARROW, compared, of_device, project
 
 from treegen.core.tree import Split
@@ -92,19 +92,6 @@ def test_spread_comes_from_both_tables_repeats(tmp_path: Path) -> None:
     assert math.log(found.spread) == pytest.approx(math.log(1.02) / math.sqrt(2))
 
 
-def test_tables_that_share_no_feature_share_no_scenario(tmp_path: Path) -> None:
-    def only(name: str) -> dict[str, Any]:
-        shapes: Any = [(row[FEATURES.index(name)],) for row in SHAPES]
-        times = lambda row: planted((row[0], 8, 2))  # noqa: E731
-        return {"features": [name], "shapes": shapes, "times": times}
-
-    content = spec(constraints=[])
-    before = project(tmp_path / "old", NARROW, content, **only("rows"))
-    after = project(tmp_path / "new", NARROW, content, **only("columns"))
-    found = of_device(compared(before, after)).table
-    assert found is not None and (found.common, found.drift) == (0, None)
-
-
 # Which table judges
 
 
@@ -126,13 +113,6 @@ def test_two_tables_of_the_same_software_may_contradict_each_other(tmp_path: Pat
     found = of_device(diff)
     assert [(p.verdict, p.judges) for p in found.overall] == [(Verdict.FASTER, True), (Verdict.SLOWER, True)]
     assert found.contradicted and diff.regresses
-
-
-def test_a_change_that_the_new_table_finds_slower_regresses_after_new_software_too(tmp_path: Path) -> None:
-    before = project(tmp_path / "old", shapes=SHAPES)
-    after = project(tmp_path / "new", WORSE, shapes=SHAPES, driver="another")
-    diff = compared(before, after)
-    assert diff.regresses and not of_device(diff).contradicted
 
 
 def test_a_table_of_another_gpu_is_refused_unless_the_spec_states_it(tmp_path: Path) -> None:

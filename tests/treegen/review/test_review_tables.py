@@ -17,17 +17,13 @@ def _floor(folder: Path, *rows: list[Cell]) -> NoiseFloor | None:
     return noise_floor(read_table(write_table(folder, shapes=[(1, 1, 2), (8, 8, 2)], rows=rows)))
 
 
-def test_repeats_that_agree_lose_nothing_also_where_a_config_failed(tmp_path: Path) -> None:
-    found = _floor(
-        tmp_path, ["s001", 1, 1, 4, 9], ["s001", 2, "inf", 3, 4], ["s002", 1, 3, 2, 1], ["s002", 2, 3, 2, 1]
-    )
-    assert found == NoiseFloor(2, 1.0, 0.0)
-
-
 def test_each_repeat_chooses_and_the_others_score(tmp_path: Path) -> None:
-    """In s001 the first repeat finds narrow, 3/2 of the best in the second, which finds medium, 4/1 there."""
+    """In s001 the first finds narrow, 3/2 of the best in the second, which finds medium, 4/1 in the first.
+
+    Wide takes no part: it failed once in s001, and was not timed once in s002.
+    """
     found = _floor(
-        tmp_path, ["s001", 1, 1, 4, 9], ["s001", 2, 3, 2, 9], ["s002", 1, 1, 2, 3], ["s002", 2, 1, 2, 3]
+        tmp_path, ["s001", 1, 1, 4, "inf"], ["s001", 2, 3, 2, 1], ["s002", 1, 1, 2, 3], ["s002", 2, 1, 2, ""]
     )
     assert found is not None and (found.scenarios, found.changed) == (2, 0.5)
     assert found.slowdown == pytest.approx((1.5 * 4) ** (1 / 4))
@@ -40,13 +36,6 @@ def test_three_repeats_are_scored_by_the_median_of_the_other_two(tmp_path: Path)
     assert found is not None and found.scenarios == 1
     assert found.slowdown == pytest.approx((3 / 1.5) ** (1 / 3))
     assert found.changed == pytest.approx(1 / 3)
-
-
-def test_only_configs_that_both_timed_take_part(tmp_path: Path) -> None:
-    """narrow is fastest in the first repeat, but the second did not time it."""
-    found = _floor(tmp_path, ["s001", 1, 1, 4, 9], ["s001", 2, "", 3, 2])
-    assert found is not None
-    assert found.slowdown == pytest.approx((3 / 2 * 9 / 4) ** (1 / 2))
 
 
 def test_without_two_repeats_of_two_configs_there_is_no_noise_floor(tmp_path: Path) -> None:
