@@ -241,4 +241,4 @@ def test_no_repository_and_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert error_of(find_revision, "HEAD", tmp_path).startswith("'HEAD': ")
     monkeypatch.setenv("PATH", "")
-    assert error_of(find_revision, "HEAD", tmp_path).startswith("git: ")
+    assert "git: cannot be run" in error_of(find_revision, "HEAD", tmp_path)

@@ -103,18 +103,14 @@ def find_revision(name: str, here: Path) -> tuple[Path, str]:
 
     Raises InputError if there is none.
     """
-    what = "is neither a folder nor a git revision here"
-    top = _git(here, "rev-parse", "--show-toplevel")
-    if top.returncode:
-        why = (top.stderr.decode(errors="replace").strip() or "git fails").splitlines()[0]
-        raise InputError(shown(name), f"{what} ({why})")
-    verify = ("rev-parse", "--verify", "--quiet", "--end-of-options")
-    found = _git(here, *verify, name)
-    if not found.returncode:  # in a second step, as `:/text` takes no suffix
-        found = _git(here, *verify, f"{found.stdout.decode().strip()}^{{commit}}")
-    if found.returncode:
-        raise InputError(shown(name), what)
-    return Path(os.fsdecode(top.stdout.removesuffix(b"\n"))), found.stdout.decode().strip()
+    verify = ("rev-parse", "--verify", "--end-of-options")
+    try:
+        top = _git(here, "rev-parse", "--show-toplevel")
+        found = _git(here, *verify, name).decode().strip()
+        commit = _git(here, *verify, f"{found}^{{commit}}").decode().strip()  # `:/text` takes no suffix
+    except InputError as error:
+        raise InputError(shown(name), f"is neither a folder nor a git revision here: {error}") from None
+    return Path(os.fsdecode(top.removesuffix(b"\n"))), commit
 
 
 def lay_out(name: str, spec: Path, folder: Path) -> Path:
@@ -139,10 +135,8 @@ def _copy(revision: str, top: Path, commit: str, paths: Iterable[Path], folder: 
     """Write the plain files at or below `paths`; leave out links and submodules."""
     places = sorted({path.as_posix() for path in paths})
     options = ("-r", "-l", "-z", "--full-tree", commit, "--", *places)
-    listing = _git(top, "--literal-pathspecs", "ls-tree", *options)
-    if listing.returncode:
-        raise InputError(revision, "git cannot list this revision")
-    for entry in filter(None, listing.stdout.decode("utf-8", "surrogateescape").split("\0")):
+    listing = _git(top, "--literal-pathspecs", "ls-tree", *options).decode("utf-8", "surrogateescape")
+    for entry in filter(None, listing.split("\0")):
         about, name = entry.split("\t", 1)
         mode, _, blob, size = about.split()
         if mode not in _PLAIN_FILES:
@@ -152,17 +146,20 @@ def _copy(revision: str, top: Path, commit: str, paths: Iterable[Path], folder: 
         if path.is_absolute() or ".." in path.parts or int(size) > MAX_BYTES:
             raise InputError(where, f"must be a file of at most {MAX_BYTES >> 20} MiB below the top folder")
         content = _git(top, "cat-file", "blob", blob)
-        if content.returncode:
-            raise InputError(where, "git cannot read it")
         try:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_bytes(content.stdout)
+            (folder / path).write_bytes(content)
         except OSError as error:
             raise InputError(where, f"cannot be written to a temporary folder: {reason(error)}") from None
 
 
-def _git(here: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+def _git(here: Path, *arguments: str) -> bytes:
+    """What a git command prints. Raises InputError with the first line of its error."""
     try:
-        return subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, check=False)
+        done = subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, check=False)
     except OSError as error:
         raise InputError("git", f"cannot be run: {reason(error)}") from None
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").splitlines()
+        raise InputError("git", lines[0] if lines else f"{arguments[0]} fails")
+    return done.stdout
