@@ -75,13 +75,8 @@ def choices(
 
     Parameters at their default are among them. Raises InputError.
 
-    Args:
-        spec: its committed modules choose.
-        kernel_name: of the spec.
-        device: the key of the module; None for the kernel's first that exists.
-        others: every other feature, as `NAME=VALUE`.
-        along: a feature.
-        values: of that feature.
+    device: the key of the module; None for the kernel's first that exists. others: every other feature, as
+    `NAME=VALUE`.
     """
     (kernel,), modules = spec.selected(kernel_name), read_trees(spec)
     keys = [key for key in kernel.tables if (kernel_name, key) in modules]
