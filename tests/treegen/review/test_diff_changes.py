@@ -60,6 +60,21 @@ def test_a_change_and_its_price(tmp_path: Path) -> None:
     assert found.overall[0].ratio == pytest.approx(1.25 ** (3 / 9))
 
 
+@pytest.mark.parametrize(
+    ("new", "order"),
+    [
+        (SLOWER, ["PLAIN_B64_W4", "PLAIN_B16_W2"]),  # a third of the scenarios gets slower, the rest faster
+        (
+            Split("area", 1, MEDIUM, NARROW),
+            ["PLAIN_B16_W2", "PLAIN_B64_W4"],
+        ),  # one saves more, but less often
+    ],
+)
+def test_regressions_come_first_then_what_saves_most(tmp_path: Path, new: Tree, order: list[str]) -> None:
+    diff = compared(project(tmp_path / "old", WIDE), project(tmp_path / "new", new))
+    assert [change.new for change in of_device(diff).changes] == order
+
+
 def test_a_change_where_nothing_was_measured_does_not_regress(tmp_path: Path) -> None:
     new = project(tmp_path / "new", Split("area", 1_000_000, BEST, NARROW))
     diff = compared(project(tmp_path / "old"), new)
@@ -98,6 +113,7 @@ def test_a_new_or_removed_module_is_compared_with_what_serves_its_gpu_without_it
     assert (added.kind, removed.kind) == (Kind.ADDED, Kind.REMOVED)
     assert added.served == removed.served == served
     assert added.overall[0].changed == changed
+    assert (added.overall[0].table, removed.overall[0].table) == ("by the table", "by the old table")
     assert not added.regresses and removed.regresses
     assert added.overall[0].ratio == pytest.approx(1 / (removed.overall[0].ratio or 0))
 

@@ -11,6 +11,7 @@ from treegen_builders import CONFIGS, DEVICE, Cell, Row, error_of, planted, spec
 from treegen_diffs import BEST, MEDIUM, NARROW, compared, of_device, project
 
 from treegen.core.tree import Split
+from treegen.review.diff.markdown import markdown
 from treegen.review.diff.prices import Verdict
 from treegen.review.diff.tables import TableChange
 
@@ -104,6 +105,8 @@ def test_the_old_table_only_informs_where_the_software_changed(tmp_path: Path, k
     found = of_device(diff)
     assert [(p.verdict, p.judges) for p in found.overall] == [(Verdict.FASTER, True), (Verdict.SLOWER, False)]
     assert found.note is not None and not found.contradicted and not diff.regresses
+    headline = markdown(diff).split("####")[0]
+    assert "by the new table" in headline and "by the old table" not in headline
 
 
 def test_two_tables_of_the_same_software_may_contradict_each_other(tmp_path: Path) -> None:
