@@ -15,8 +15,7 @@ from treegen.core.spec import FALLBACK_DEVICE, Config
 from treegen.core.tree import Leaf, Split, Tree
 from treegen.emit.python import device_module, kernel_package, top_package
 from treegen.read.spec_file import read_spec
-from treegen.review.diff.compare import compare
-from treegen.review.diff.results import Diff, ModuleComparison
+from treegen.review.diff.changes import Diff, ModuleChange, compare
 from treegen.review.diff.snapshots import read_snapshot
 from treegen.write.files import write_files
 
@@ -60,20 +59,13 @@ def project(folder: Path, tree: Tree = BEST, content: Mapping[str, Any] | None =
     return folder
 
 
-def compared(
-    old: Path | str,
-    new: Path | str,
-    spec: Path | None = None,
-    *,
-    expect_jump: bool = False,
-) -> Diff:
+def compared(old: Path | str, new: Path | str, spec: Path | None = None) -> Diff:
     with ExitStack() as stack:
-        snapshots = [read_snapshot(str(name), spec, stack) for name in (old, new)]
-        return compare(*snapshots, 1.01, expect_jump=expect_jump)
+        return compare(*(read_snapshot(str(name), spec, stack) for name in (old, new)), threshold=1.01)
 
 
-def of_device(diff: Diff, device: str = DEVICE) -> ModuleComparison:
-    (found,) = (comparison for comparison in diff.comparisons if comparison.device == device)
+def of_device(diff: Diff, device: str = DEVICE) -> ModuleChange:
+    (found,) = (module for module in diff.modules if module.device == device)
     return found
 
 

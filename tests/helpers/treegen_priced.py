@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED
 from treegen.core.table import Cells, Table, TableConfig
-from treegen.review.diff.price import Price, Tolerance, price
+from treegen.review.diff.prices import Price, price
 
 Floats = npt.NDArray[np.float64]
 
@@ -53,4 +53,9 @@ def priced(
     """The price of launching what takes `new` where `old` was; both [scenarios] microseconds."""
     unchanged = np.zeros(len(old), dtype=bool) if same is None else same
     scenarios = tuple(f"s{i}" for i in range(len(old)))
-    return price(scenarios, costs(old), costs(new), unchanged, Tolerance(Cells.MEASURED, spread, threshold))
+    return price(
+        *(scenarios, costs(old), costs(new), unchanged),
+        cells=Cells.MEASURED,
+        spread=spread,
+        threshold=threshold,
+    )

@@ -13,7 +13,7 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "diff",
         help="show which shapes launch differently, and what that costs",
-        description="OLD and NEW are git revisions, project folders, output folders or generated modules.",
+        description="OLD and NEW are git revisions, project folders or output folders.",
     )
     parser.add_argument("old", metavar="OLD", help="the version before, such as `main`")
     parser.add_argument(
@@ -24,7 +24,7 @@ def add(commands: Commands) -> None:
         "--format",
         choices=["terminal", "markdown", "json"],
         default="terminal",
-        help="of the output (default: terminal)",
+        help="of the output (default: Markdown, which a terminal shows rendered)",
     )
     parser.add_argument(
         "--threshold",
@@ -33,22 +33,20 @@ def add(commands: Commands) -> None:
         metavar="PERCENT",
         help="exit 1 if the scenarios of a change get more than this much slower (default: 1)",
     )
-    parser.add_argument(
-        "--expect-jump",
-        action="store_true",
-        help="accept times that all changed by 10x or more from the old table to the new one",
-    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     from contextlib import ExitStack
+    from dataclasses import asdict
 
-    from treegen.review.diff.compare import compare
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    from treegen.review.diff.changes import compare
     from treegen.review.diff.markdown import markdown
-    from treegen.review.diff.results import json_text
     from treegen.review.diff.snapshots import read_here, read_snapshot
-    from treegen.review.diff.terminal import show
+    from treegen.review.printing import json_text
 
     if not 0 <= options.threshold <= 1000:
         raise InputError(f"--threshold {options.threshold}", "must be a percentage from 0 to 1000")
@@ -59,9 +57,11 @@ def run(options: argparse.Namespace) -> int:
             if options.new is None
             else read_snapshot(options.new, options.spec, stack)
         )
-        diff = compare(old, new, 1 + options.threshold / 100, expect_jump=options.expect_jump)
-    if options.format == "terminal":
-        show(diff)
+        diff = compare(old, new, 1 + options.threshold / 100)
+    if options.format == "json":
+        sys.stdout.write(json_text({"format": 2, **asdict(diff)}))
+    elif options.format == "terminal" and sys.stdout.isatty():
+        Console().print(Markdown(markdown(diff)))
     else:
-        sys.stdout.write(markdown(diff) if options.format == "markdown" else json_text(diff))
+        sys.stdout.write(markdown(diff))
     return FOUND if diff.regresses else FINE

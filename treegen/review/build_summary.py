@@ -60,19 +60,21 @@ def _notes(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
         ]
     if Cells.MEASURED in kinds:
         notes.append("x: geometric mean over scenarios of time over the best time.")
-        if any(_has_untimed(h) for h in heuristics):
-            notes += [
-                "untimed: share of choices that failed, were not measured or break a constraint; each counts "
-                "as 2x slower."
-            ]
+        figures = [_fitted(h.problem, h.chosen.tree) for h in heuristics]
+        for evaluation in filter(None, (h.evaluation for h in heuristics)):
+            figures += [evaluation.tree, evaluation.classifier]
+        if any(figure.untimed for figure in figures):
+            what = "share of choices that failed, were not measured or break a constraint"
+            notes.append(f"untimed: {what}; each counts as 2x slower.")
     notes += [
         "fitted: the module, by the table that it is built from.",
         "held-out: fresh trees, each by the fifth of the scenarios that it was not fitted to.",
+        "scikit-learn: its DecisionTreeClassifier with as many leaves, on the same folds.",
     ]
-    notes.append("scikit-learn: its DecisionTreeClassifier with as many leaves, on the same folds.")
-    notes += [_left_out(h.problem) for h in heuristics if h.problem.left_out]
-    notes += [line for h in heuristics for line in _ignored(h)]
-    notes += [line for h in heuristics for line in _forgone(h)]
+    for problem in (h.problem for h in heuristics if h.problem.left_out):
+        left_out = f"{problem.left_out} of {len(problem.table.scenarios)} scenarios are left out"
+        notes.append(f"{problem.device.key}: {left_out}: {left_out_words(problem)}.")
+    notes += [f"{_title(h)}: {line}." for h in heuristics for line in (*_ignored(h.problem), *_forgone(h))]
     notes += [f"{_title(h)}: {h.chosen}." for h in heuristics if h.chosen.origin is TreeOrigin.EDITED]
     return notes + not_kept(heuristics)
 
@@ -90,21 +92,12 @@ def _title(heuristic: DeviceHeuristic) -> str:
     return f"{heuristic.problem.kernel.name} on {heuristic.problem.device.key}"
 
 
-def _left_out(problem: Problem) -> str:
-    return (
-        f"{problem.device.key}: {problem.left_out} of {len(problem.table.scenarios)} scenarios are left out: "
-        f"{left_out_words(problem)}."
-    )
-
-
-def _ignored(heuristic: DeviceHeuristic) -> list[str]:
-    """A line for each column that is no feature; none for a table whose columns a translation picks."""
-    problem = heuristic.problem
+def _ignored(problem: Problem) -> list[str]:
+    """The columns that are no feature; none for a table whose columns a translation picks."""
     if problem.table.kernel in problem.kernel.translations:
         return []
     what = "of scenarios.csv is no feature of the spec, and is ignored; add it to features"
-    names = (name for name in problem.table.feature_names if name not in problem.names)
-    return [f"{_title(heuristic)}: column {name} {what}." for name in names]
+    return [f"column {name} {what}" for name in problem.table.feature_names if name not in problem.names]
 
 
 def _configs(problem: Problem) -> str:
@@ -123,20 +116,11 @@ def _forgone(heuristic: DeviceHeuristic) -> list[str]:
         return []
     fresh = _figure(_fitted(problem, chosen.fresh))
     mean, error = chosen.forgone
-    forgone = (
-        f"{mean:.1%} +- {2 * error:.1%}"
-        if problem.table.cells is Cells.WINNERS
-        else (f"{math.expm1(mean):.2%} +- {2 * error:.2%} of the time")
-    )
+    forgone = f"{math.expm1(mean):.2%} +- {2 * error:.2%} of the time"
+    if problem.table.cells is Cells.WINNERS:
+        forgone = f"{mean:.1%} +- {2 * error:.1%}"
     figures = f"a fresh tree is at {fresh}; the tree that is {chosen.origin} forgoes {forgone}"
-    return [f"{_title(heuristic)}: {figures}. `treegen build --fresh` takes the fresh tree."]
-
-
-def _has_untimed(heuristic: DeviceHeuristic) -> bool:
-    figures = [_fitted(heuristic.problem, heuristic.chosen.tree)]
-    if heuristic.evaluation is not None:
-        figures += [heuristic.evaluation.tree, heuristic.evaluation.classifier]
-    return any(figure.untimed > 0 for figure in figures)
+    return [f"{figures}. `treegen build --fresh` takes the fresh tree"]
 
 
 def _figure(found: Quality) -> str:

@@ -20,6 +20,10 @@ NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
 ModuleKey = tuple[str, str]
 """A kernel's name and a device's key."""
 
+BITS = 62  # of the longest integer
+_INTEGER = re.compile(r"-?[0-9]+(_[0-9]+)*")
+_MOST_CHARACTERS = 40  # of an integer within 62 bits, with any grouping
+
 
 @dataclass(frozen=True)
 class Module:
@@ -64,26 +68,52 @@ def read_committed(kernel: KernelSpec, device: DeviceSpec, path: Path) -> Module
     return Module(kernel, device, path, text, tree)
 
 
-BITS = 62  # of the longest integer
-_INTEGER = re.compile(r"-?[0-9]+(_[0-9]+)*")
-_MOST_CHARACTERS = 40  # of an integer within 62 bits, with any grouping
-_QUOTED = 60  # characters of a wrong argument in a message
+def choices(
+    spec: Spec, kernel_name: str, device: str | None, others: Sequence[str], along: str, values: Sequence[str]
+) -> dict[str, dict[str, str | int]]:
+    """By value of the feature `along`, the config: its parameters, and its variant where there are several.
+
+    Parameters at their default are among them. Raises InputError.
+
+    device: the key of the module; None for the kernel's first that exists. others: every other feature, as
+    `NAME=VALUE`.
+    """
+    (kernel,), modules = spec.selected(kernel_name), read_trees(spec)
+    keys = [key for key in kernel.tables if (kernel_name, key) in modules]
+    if device is None and keys:
+        device = keys[0]
+    if device is None or (kernel_name, device) not in modules:
+        what = f"there is no module of {kernel_name} for {device or 'any device'}; run `treegen build`"
+        raise InputError(spec.path, what)
+    module = modules[kernel_name, device]
+    found: dict[str, dict[str, str | int]] = {}
+    for value in values:
+        given = parse_features([*others, f"{along}={value}"], kernel.values)
+        if unknown := [name for name in given if name not in kernel.features]:
+            what = f"is no feature of {kernel_name}; it has {', '.join(kernel.features)}"
+            raise InputError(unknown[0], what)
+        if missing := [name for name in kernel.features if name not in given]:
+            raise InputError("choices", f"give {' '.join(f'{name}=...' for name in missing)}")
+        config = choose(module.tree, kernel.with_derived({**module.device.limits, **given}))
+        variant: dict[str, str | int] = {"variant": config.variant} if len(kernel.variants) > 1 else {}
+        found[value] = {**variant, **dict(config.parameters)}
+    return found
 
 
 def parse_features(
     words: Sequence[str], values: Mapping[str, Mapping[int, str]] = MappingProxyType({})
 ) -> dict[str, int]:
-    """The integers that words such as `num_seqs=8` or `max_seq_len=4_096` give to features.
+    """The integers that arguments such as `num_seqs=8` or `max_seq_len=4_096` give to features.
 
     values: the spec's words for values, so that `dtype=bf16` is understood as well.
 
-    Raises InputError for a word without `=`, a name given twice, and a value that is not an integer within
-    62 bits. Names are checked by `complete`.
+    Raises InputError for an argument without `=`, a name given twice, and a value that is not an integer
+    within 62 bits. Whether a feature of that name exists is not checked.
     """
     given: dict[str, int] = {}
     for word in words:
         name, equals, text = word.partition("=")
-        place = word if len(word) <= _QUOTED else word[: _QUOTED - 3] + "..."
+        place = word if len(word) <= 60 else word[:57] + "..."
         if not equals or not name:
             raise InputError(place or "''", "must be feature=value, such as num_seqs=8")
         known = values.get(name, {})
@@ -97,41 +127,3 @@ def parse_features(
             raise InputError(place, "the feature is given twice")
         given[name] = int(text)
     return given
-
-
-def choices(
-    spec: Spec, kernel_name: str, device: str | None, others: Sequence[str], along: str, values: Sequence[str]
-) -> dict[str, dict[str, str | int]]:
-    """By value of the feature `along`, the config: its parameters, and its variant where there are several.
-
-    Parameters at their default are among them. Raises InputError.
-
-    Args:
-        spec: its committed modules choose.
-        kernel_name: of the spec.
-        device: the key of the module; None for the kernel's first that exists.
-        others: every other feature, as `NAME=VALUE`.
-        along: a feature.
-        values: of that feature.
-    """
-    (kernel,), modules = spec.selected(kernel_name), read_trees(spec)
-    keys = [key for key in kernel.tables if (kernel_name, key) in modules]
-    if device is None and keys:
-        device = keys[0]
-    if device is None or (kernel_name, device) not in modules:
-        what = f"there is no module of {kernel_name} for {device or 'any device'}; run `treegen build`"
-        raise InputError(spec.path, what)
-    module = modules[kernel_name, device]
-    found: dict[str, dict[str, str | int]] = {}
-    for value in values:
-        given = parse_features([*others, f"{along}={value}"], kernel.values)
-        for name in given:
-            if name not in kernel.features:
-                what = f"is no feature of {kernel_name}; it has {', '.join(kernel.features)}"
-                raise InputError(name, what)
-        if missing := [name for name in kernel.features if name not in given]:
-            raise InputError("choices", f"give {' '.join(f'{name}=...' for name in missing)}")
-        config = choose(module.tree, kernel.with_derived({**module.device.limits, **given}))
-        variant: dict[str, str | int] = {"variant": config.variant} if len(kernel.variants) > 1 else {}
-        found[value] = {**variant, **dict(config.parameters)}
-    return found

@@ -21,40 +21,47 @@ EVERYTHING = "all shapes"
 def region_words(region: Region, kernel: KernelSpec) -> str:
     """A region in the spec's words: `decode, batch 17 to 64, longest context over 4,096`.
 
-    The regimes that hold come first, then the bounds of features in the spec's order.
+    The regimes that hold come first, then the bounds that none of them implies, in the spec's order.
     """
     order = [*kernel.features, *kernel.derived]
     regimes: list[str] = []
-    bounds: list[str] = []
+    ranges: list[str] = []
     for feature in sorted(region, key=lambda name: order.index(name) if name in order else len(order)):
-        names, rest = _regimes_and_bounds(feature, *region[feature], kernel)
-        regimes += names
-        bounds += [f"{kernel.words.get(feature, feature)} {rest}"] if rest else []
-    return ", ".join([*regimes, *bounds]) or EVERYTHING
+        least, greatest = region[feature]
+        for name, regime in kernel.regimes.items():
+            if regime.feature != feature:
+                continue
+            if regime.least is not None and least is not None and least >= regime.least:
+                regimes.append(name)
+                least = None if least == regime.least else least
+            elif regime.greatest is not None and greatest is not None and greatest <= regime.greatest:
+                regimes.append(name)
+                greatest = None if greatest == regime.greatest else greatest
+        if bounds := bounds_words(feature, least, greatest, kernel):
+            ranges.append(f"{kernel.words.get(feature, feature)} {bounds}")
+    return ", ".join([*regimes, *ranges]) or EVERYTHING
+
+
+def bounds_words(feature: str, least: int | None, greatest: int | None, kernel: KernelSpec) -> str:
+    """`17 to 64`, `up to 64`, `over 16`, `17`, or `bf16 or fp16` for a feature whose values have words.
+
+    Empty without a bound.
+    """
+    if least is None and greatest is None:
+        return ""
+    values = sorted(kernel.values.get(feature, {}).items())
+    if words := [word for value, word in values if within(value, least, greatest)]:
+        return " or ".join(words)
+    if least is None:
+        return f"up to {greatest:,}"
+    if greatest is None:
+        return f"over {least - 1:,}"
+    return f"{least:,}" if least == greatest else f"{least:,} to {greatest:,}"
 
 
 def value_words(name: str, value: int, kernel: KernelSpec) -> str:
     """A value of a feature or parameter: `bf16` where the spec has a word for it, else `4,096`."""
     return kernel.values.get(name, {}).get(value) or f"{value:,}"
-
-
-def bounds_words(feature: str, least: int | None, greatest: int | None, kernel: KernelSpec) -> str:
-    """`17 to 64`, or `bf16 or fp16` for a feature whose values have words; empty without a bound."""
-    words = [
-        word
-        for value, word in sorted(kernel.values.get(feature, {}).items())
-        if within(value, least, greatest)
-    ]
-    return " or ".join(words) if words and (least, greatest) != (None, None) else range_words(least, greatest)
-
-
-def range_words(least: int | None, greatest: int | None) -> str:
-    """`17 to 64`, `up to 64`, `over 16` or `17`; empty without a bound."""
-    if least is None:
-        return "" if greatest is None else f"up to {greatest:,}"
-    if greatest is None:
-        return f"over {least - 1:,}"
-    return f"{least:,}" if least == greatest else f"{least:,} to {greatest:,}"
 
 
 def change_words(old: Config, new: Config, kernel: KernelSpec) -> str:
@@ -63,29 +70,10 @@ def change_words(old: Config, new: Config, kernel: KernelSpec) -> str:
     parts = [f"{old.variant} -> {new.variant}"] if old.variant != new.variant else []
     for name in dict.fromkeys([*before, *after]):
         if before.get(name) != after.get(name):
-            values = (
-                kernel.values.get(name, {}).get(parameters.get(name, -1)) or str(parameters.get(name, "none"))
-                for parameters in (before, after)
-            )
-            parts.append(f"{' -> '.join(values)} {kernel.words.get(name, name)}")
+            words = kernel.values.get(name, {})
+            ends = (words.get(ends.get(name, -1)) or str(ends.get(name, "none")) for ends in (before, after))
+            parts.append(f"{' -> '.join(ends)} {kernel.words.get(name, name)}")
     return ", ".join(parts)
-
-
-def _regimes_and_bounds(
-    feature: str, least: int | None, greatest: int | None, kernel: KernelSpec
-) -> tuple[list[str], str]:
-    """The regimes that hold all values between the bounds, and the bounds that no regime implies."""
-    names = []
-    for name, regime in kernel.regimes.items():
-        if regime.feature != feature:
-            continue
-        if regime.least is not None and least is not None and least >= regime.least:
-            names.append(name)
-            least = None if least == regime.least else least
-        elif regime.greatest is not None and greatest is not None and greatest <= regime.greatest:
-            names.append(name)
-            greatest = None if greatest == regime.greatest else greatest
-    return names, bounds_words(feature, least, greatest, kernel)
 
 
 def left_out_words(problem: Problem) -> str:
@@ -102,25 +90,29 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-_DIGITS = 6
+def percent(ratio: float, sign: str = "+") -> str:
+    """A ratio as a change with two significant digits: +2.4%, -0.31%, +38%."""
+    change = 100 * (ratio - 1)
+    digits = 0 if abs(change) >= 9.95 else 1 if abs(change) >= 0.995 else 2
+    return f"{change:{sign}.{digits}f}%"
 
 
 def json_text(content: Mapping[str, Any]) -> str:
     """The content as indented JSON; floats get six decimals, as a logarithm's last bits differ by library."""
-    return json.dumps(_rounded(content), indent=1, allow_nan=False) + "\n"
 
+    def rounded(value: Any) -> Any:
+        if isinstance(value, float):
+            return round(value, 6)
+        if isinstance(value, Mapping):
+            return {key: rounded(item) for key, item in value.items()}
+        return [rounded(item) for item in value] if isinstance(value, list | tuple) else value
 
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return round(value, _DIGITS)
-    if isinstance(value, Mapping):
-        return {key: _rounded(item) for key, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
+    return json.dumps(rounded(content), indent=1, allow_nan=False) + "\n"
 
 
 @contextlib.contextmanager
 def progress() -> Iterator[ReportProgress]:
-    """A function that shows progress while the block runs; the line is gone afterwards."""
+    """A function that shows progress in one line of a terminal, and nothing elsewhere."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         yield lambda what, done, total: None

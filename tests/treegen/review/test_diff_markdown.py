@@ -1,21 +1,130 @@
-"""A pull-request comment in which text from outside is text: no markup, mention, reference or link."""
+"""What a reviewer reads, letter by letter, and that text from outside stays text.
+
+After an intended change of the output, write the new files:
+    UPDATE_GOLDEN=1 python -m pytest tests/treegen/review/test_diff_markdown.py
+Read the difference in git before committing it.
+"""
 
 from __future__ import annotations
 
 import html
+import os
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt  # comes with rich
-from treegen_diffs import BEST, MEDIUM, compared, project
+from treegen_builders import Row, as_h100, planted, spec, time_rows, write_project, write_winners
+from treegen_diffs import BEST, MEDIUM, NARROW, compared, project, write_modules
 from treegen_strategies import examples
 
+from treegen.cli.main import main
 from treegen.core.errors import one_line
-from treegen.core.tree import Split
-from treegen.review.diff.markdown import code, markdown, text
+from treegen.core.spec import Config
+from treegen.core.tree import Leaf, Split, Tree
+from treegen.review.diff.markdown import SHOWN, code, markdown, text
+
+GOLDEN = Path(__file__).with_name("golden")
+SHAPES: list[Row] = [(rows, columns, 2) for rows in (1, 8, 64, 512) for columns in (1, 8, 64, 512)]
+SLOWER = Split("area", 64, NARROW, MEDIUM)
+
+
+def _is_golden(name: str, text: str) -> None:
+    path = GOLDEN / name
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+def _measured(folder: Path, tree: Tree, factor: float, **run: str) -> Path:
+    """Second repeats take 1% longer; `factor` multiplies the times of WIDE."""
+    content = spec(
+        words={"rows": "batch", "area": "elements", "block": "elements a program"},
+        regimes={"decode": "columns <= 1", "prompts": "columns > 1"},
+    )
+    rows = time_rows(SHAPES, lambda row: [*planted(row)[:2], planted(row)[2] * factor])
+    for row in rows[len(SHAPES) :]:
+        row[2:] = [float(cell) * 1.01 for cell in row[2:]]
+    return project(folder, tree, content, shapes=SHAPES, rows=rows, **run)
+
+
+@pytest.fixture
+def contradicting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the old table MEDIUM takes 1.25 of WIDE's time where it replaces it, by the new one 0.83."""
+    monkeypatch.chdir(tmp_path)
+    wide = BEST.high
+    _measured(Path("main"), Split("area", 64, NARROW, Split("columns", 1, NARROW, wide)), 1.0)
+    tree = Split("area", 64, NARROW, Split("columns", 1, NARROW, Split("rows", 63, wide, MEDIUM)))
+    _measured(Path("retuned"), tree, 1.5, timing="500 replays", date="2026-02-01")
+
+
+@pytest.mark.parametrize(
+    ("form", "golden"),
+    [("terminal", "diff_markdown.md.txt"), ("markdown", "diff_markdown.md.txt"), ("json", "diff.json.txt")],
+)
+def test_tables_that_contradict_each_other(
+    contradicting: None, form: str, golden: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diff", "main", "retuned", "--format", form]) == 1
+    _is_golden(golden, capsys.readouterr().out)
+
+
+def test_a_terminal_shows_the_markdown_rendered(
+    contradicting: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["diff", "main", "retuned"]) == 1
+    said = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
+    assert "+25%" in said and "**" not in said and "###" not in said
+    assert all(character.isprintable() or character == "\n" for character in said)
+
+
+def test_every_kind_of_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed fallback, a new and a removed module, others that cannot be read, and another file."""
+    monkeypatch.chdir(tmp_path)
+    for folder, keys, edited in (("old", "abce", "b"), ("new", "abcd", "c")):
+        block = 64 if folder == "old" else 128
+        content: dict[str, Any] = spec(
+            tables={f"gpu_{key}": as_h100() for key in keys},
+            fallback={"variant": "plain", "block": block, "warps": block // 16},
+        )
+        content["devices"] = {
+            f"gpu_{key}": {"names": [f"GPU {key}"], "arch": "a1", "vendor": "v"} for key in "abcde"
+        }
+        trees = {("scale", f"gpu_{key}"): BEST for key in keys}
+        if folder == "new":
+            trees["scale", "gpu_a"] = Split("area", 64, Split("rows", 7, NARROW, NARROW), BEST.high)
+            trees["scale", "gpu_d"] = SLOWER
+        write_modules(write_project(Path(folder), content), trees)
+        Path(f"{folder}/generated/scale/gpu_{edited}.py").write_text("edited\n")
+    Path("new/generated/scale/extra.py").write_text("")
+    comment = re.sub(r"(?<=\.py:).*", " WHY", markdown(compared("old", "new")))
+    _is_golden("diff_kinds.md.txt", comment.replace(f"{tmp_path}/", ""))
+
+
+def test_a_table_of_winners_gives_no_slowdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder, tree in (("old", BEST), ("new", SLOWER)):
+        write_winners(project(Path(folder), tree) / "tables/h100")
+    diff = compared("old", "new")
+    assert not diff.regresses  # 3 of 9 lost are no proof
+    _is_golden("diff_winners.md.txt", markdown(diff))
+
+
+def test_many_changes_are_counted(tmp_path: Path) -> None:
+    """Each of the smallest areas gets another config, which makes more changes than are shown."""
+    chain: Tree = NARROW
+    for i in reversed(range(SHOWN + 2)):
+        chain = Split("area", i, Leaf(Config("plain", (("block", 256 + i), ("warps", 4)))), chain)
+    comment = markdown(compared(project(tmp_path / "old", NARROW), project(tmp_path / "new", chain)))
+    assert comment.count("\n- **16 -> ") == SHOWN and "\n2 more changes" in comment
+
+
+# Text from outside is text: no markup, mention, reference or link.
 
 HOSTILE = (
     "<script>alert(1)</script>|@everyone `x` [a](http://e) ![i](//e) www.e.org a@b.org #12 GH-12 o/r#3 "
@@ -26,23 +135,6 @@ PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 REFERENCES = re.compile(
     r"@[A-Za-z0-9]|#[0-9]|GH-[0-9]|[a-z]+://|www\.[A-Za-z0-9]|[A-Za-z0-9.+_-]+@[A-Za-z0-9]", re.IGNORECASE
 )
-INVISIBLE = "\u200b"
-
-
-def _kinds(source: str) -> set[str]:
-    """The kinds of all tokens of a Markdown text, those within lines included."""
-    found = set()
-    for token in PARSER.parse(source):
-        found |= {token.type, *(inner.type for inner in token.children or ())}
-    return found
-
-
-def _plain(source: str) -> str:
-    """What a reader sees."""
-    rendered = PARSER.render(source)
-    return html.unescape(re.sub(r"<[^>]*>", "", rendered))
-
-
 any_text = st.one_of(
     st.text(st.sampled_from("\\`*_{}[]()<>#+-.!|~@&$:/=;wGHh10 \n\ta"), max_size=30),
     st.text(max_size=20),
@@ -50,86 +142,46 @@ any_text = st.one_of(
 )
 
 
-@examples(400)
+def _kinds(source: str) -> set[str]:
+    """The kinds of all tokens of a Markdown text, those within lines included."""
+    tokens = PARSER.parse(source)
+    return {token.type for token in tokens} | {i.type for token in tokens for i in token.children or ()}
+
+
+def _seen(source: str) -> str:
+    return html.unescape(re.sub(r"<[^>]*>", "", PARSER.render(source)))
+
+
+@examples(300)
 @given(any_text)
-def test_text_renders_unchanged(plain: str) -> None:
+def test_text_renders_unchanged_and_a_name_is_one_code_span(plain: str) -> None:
     source = f"said: {text(plain)} end"
-    assert _kinds(source) == {"paragraph_open", "inline", "text", "paragraph_close"} | (
-        {"text_special"} & _kinds(source)
-    )
-    seen = _plain(source)
-    expected = " ".join(f"said: {one_line(plain)} end".split(" "))
-    assert seen.replace(INVISIBLE, "").strip() == expected
-    assert not REFERENCES.search(seen)
+    assert _kinds(source) - {"text_special"} == {"paragraph_open", "inline", "text", "paragraph_close"}
+    assert _seen(source).replace("\u200b", "").strip() == f"said: {one_line(plain)} end"
+    assert not REFERENCES.search(_seen(source))
+    (inline,) = (token for token in PARSER.parse(f"of {code(plain)}, so") if token.type == "inline")
+    found = [(inner.type, inner.content.strip()) for inner in inline.children or ()]
+    assert found[1] == ("code_inline", one_line(plain).replace("`", "'").strip()) and len(found) == 3
 
 
-@examples(200)
-@given(any_text, any_text)
-def test_text_stays_in_its_cell(one: str, other: str) -> None:
-    source = f"| a | b |\n| --- | --- |\n| {text(one)} | {text(other)} |\n"
-    rows = [token for token in PARSER.parse(source) if token.type == "tr_open"]
-    cells = [token for token in PARSER.parse(source) if token.type == "inline"]
-    assert (len(rows), len(cells)) == (2, 4)
-    for cell, plain in zip(cells[2:], (one, other), strict=True):
-        assert {inner.type for inner in cell.children or ()} <= {"text", "text_special"}
-        seen = "".join(inner.content for inner in cell.children or ())
-        assert seen.replace(INVISIBLE, "") == one_line(plain).strip()
-
-
-@examples(200)
-@given(any_text)
-def test_a_name_is_one_code_span(name: str) -> None:
-    source = f"of {code(name)}, so"
-    (inline,) = (token for token in PARSER.parse(source) if token.type == "inline")
-    assert [inner.type for inner in inline.children or ()] == ["text", "code_inline", "text"]
-    assert (inline.children or ())[1].content.strip() == one_line(name).replace("`", "'").strip()
-
-
-def test_plain_words_stay_readable() -> None:
-    words = (
-        "segmented -> split, 1,024 to 2,048; +2.4% +- 0.3% (14 of 84 timed) in decode-18_h8.1=p16: up to 3"
-    )
-    assert text(words) == words
-
-
-@pytest.fixture
-def comment(tmp_path: Path) -> str:
-    """A comment with hostile text wherever tables and names of folders may hold it."""
-    old = project(
-        tmp_path / "old", driver=HOSTILE + "\n# heading\n", timing="\x1b[31mred", scenario_set="- a\n- b"
-    )
-    name = "new `x` @all <b> [a](b) #1\n# heading"
-    new = project(tmp_path / name, Split("area", 64, MEDIUM, BEST.high), driver="|---|", timing="> quote")
+def test_a_comment_on_hostile_tables_and_modules_is_only_what_treegen_writes(tmp_path: Path) -> None:
+    old = project(tmp_path / "old", driver=HOSTILE + "\n# heading\n", timing="\x1b[31mred")
+    name = "1. new `x` @all <b> [a](b) #1\n# heading"
+    new = project(tmp_path / name, SLOWER, driver="|---|", timing="> quote")
     (new / "generated/scale/a`b@c|<i>.py").write_text("")
-    return markdown(compared(old, new))
-
-
-def test_a_comment_of_hostile_tables_is_only_what_treegen_writes(comment: str) -> None:
-    assert not _kinds(comment) & {
-        "link_open",
-        "image",
-        "em_open",
-        "s_open",
-        "blockquote_open",
-        "fence",
-        "code_block",
-    }
-    tags = re.findall(
-        "<(?!/?(?:code|h3|h4|p|strong|ul|li|table|thead|tbody|tr|th|td)>)[^>]*>", PARSER.render(comment)
-    )
-    assert tags == ["<sub>", "</sub>"]
-    headings = re.findall("<h[1-6]>.*?</h[1-6]>", PARSER.render(comment))
-    assert [re.sub("<[^>]*>", "", heading).split(" ")[0] for heading in headings] == ["treegen", "scale"]
-    outside = re.sub("<code>.*?</code>", "", PARSER.render(comment))
-    assert not REFERENCES.search(html.unescape(re.sub("<[^>]*>", "", outside)))
-    assert "\x1b" not in comment and "&lt;script" in PARSER.render(comment)
-
-
-def test_the_error_of_an_unreadable_module_is_text(tmp_path: Path) -> None:
-    old, new = project(tmp_path / "old"), project(tmp_path / "1. <b> @all > x")
-    (new / "generated/scale/nvidia_h100.py").write_text("# <script> @all\n")
+    (new / "generated/scale/default.py").write_text("# <script> @all\n")
     comment = markdown(compared(old, new))
-    assert "Note: the new module cannot be read: " in comment
-    assert not _kinds(comment) & {"html_inline", "html_block", "ordered_list_open", "blockquote_open"}
-    outside = re.sub("<code>.*?</code>", "", PARSER.render(comment))
-    assert not REFERENCES.search(html.unescape(re.sub("<[^>]*>", "", outside)))
+    assert not _kinds(comment) & {
+        *("link_open", "image", "em_open", "s_open", "blockquote_open", "ordered_list_open"),
+        *("fence", "code_block", "html_block", "table_open"),
+    }
+    page = PARSER.render(comment)
+    tags = re.findall("<(?!/?(?:code|h3|h4|p|strong|ul|li)>)[^>]*>", page)
+    assert tags == ["<sub>", "</sub>"]
+    headings = re.findall("<h[1-6]>(.*?)</h[1-6]>", page)
+    assert [re.sub("<[^>]*>", "", heading).split(" ")[0] for heading in headings] == [
+        "treegen",
+        *["scale"] * 2,
+    ]
+    assert not REFERENCES.search(_seen(re.sub("`[^`]*`", "", comment)))
+    assert "\x1b" not in comment and "&lt;script" in page

@@ -1,24 +1,26 @@
-"""The operands OLD and NEW; a git revision compares like the folder that it was committed from."""
+"""The operands OLD and NEW: a git revision compares like the folder that it was committed from."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from treegen_builders import build, contents, planted, spec, write_project, write_table, yaml_text
+from treegen_builders import build, contents, error_of, planted, spec, write_project, yaml_text
 from treegen_diffs import BEST, MEDIUM, NARROW, WIDE, commit, compared, git, of_device, project
 
 from treegen.cli.main import main
 from treegen.core.tree import Split
-from treegen.review.diff.results import ComparisonKind, json_text
+from treegen.review.diff.changes import Kind
+from treegen.review.diff.snapshots import find_revision, lay_out
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 OTHER = Split("area", 8, NARROW, MEDIUM)
+MODULE = "generated/scale/nvidia_h100.py"
 
 
 def _slower_wide(row: tuple[int, int, int]) -> list[float]:
@@ -36,18 +38,23 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """Two commits: another tree and another table."""
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two commits in this folder, with another tree and another table."""
     folder = project(tmp_path / "repository")
-    commit(folder)
+    commit(folder, "first")
     project(folder, OTHER, times=_slower_wide)
-    commit(folder)
+    (folder / "README.md").write_text("none of treegen's")
+    commit(folder, "second")
+    monkeypatch.chdir(folder)
     return folder
 
 
-def _figures(old: Path | str, new: Path | str) -> dict[str, Any]:
-    found = json.loads(json_text(compared(old, new)))
-    return {key: value for key, value in found.items() if key not in ("old", "new")}
+def _lay_out(folder: Path, name: str = "HEAD") -> dict[str, bytes | None]:
+    """The files that a revision gives."""
+    out = folder.parent / "out"
+    out.mkdir(exist_ok=True)
+    assert lay_out(name, folder / "treegen.yaml", out) == out / "treegen.yaml"
+    return contents(out)
 
 
 @needs_git
@@ -62,169 +69,176 @@ def test_revisions_compare_like_folders(
         commit(folder, name)
         folders.append(Path(shutil.copytree(folder, tmp_path / name, ignore=shutil.ignore_patterns(".git"))))
     monkeypatch.chdir(folder)
-    by_folders = _figures(*folders)
-    assert by_folders["comparisons"][0]["kind"] == ComparisonKind.CHANGED
-    assert by_folders["comparisons"][0]["table"]["drift"]["cells"] == 27
-    assert (
-        _figures("HEAD~1", "HEAD")
-        == _figures(folders[0], "HEAD")
-        == _figures("HEAD~1", folders[1])
-        == by_folders
-    )
+    by_folders = compared(*folders)
+    assert by_folders.modules[0].kind is Kind.CHANGED and by_folders.modules[0].table is not None
+    for old, new in (("HEAD~1", "HEAD"), (folders[0], "HEAD"), ("HEAD~1", folders[1])):
+        assert compared(old, new).modules == by_folders.modules
     assert list(temporary.iterdir()) == []
     assert git(folder, "status", "--porcelain") == ""
 
 
 @needs_git
-def test_the_new_snapshot_is_the_working_tree(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(repository)
+def test_the_new_snapshot_is_the_working_tree(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", "HEAD", "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["comparisons"][0]["kind"] == ComparisonKind.SAME
+    assert json.loads(capsys.readouterr().out)["modules"][0]["kind"] == Kind.SAME
     project(repository, Split("area", 8, WIDE, MEDIUM), times=_slower_wide)
     before = contents(repository)
     assert main(["diff", "HEAD", "--format", "json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["old"], found["new"]) == ("HEAD", "this folder")
-    assert [change["what"] for change in found["comparisons"][0]["changes"]] == [
-        "16 -> 128 block, 2 -> 8 warps"
-    ]
+    (change,) = found["modules"][0]["changes"]
+    assert (change["old"], change["new"]) == ("PLAIN_B16_W2", "PLAIN_B128_W8")
     assert contents(repository) == before
 
 
 @needs_git
 def test_the_spec_may_lie_in_a_sub_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Run it at the top, where another project lies, in another folder, and in the spec's folder."""
-    top = project(tmp_path / "top")
-    inner = project(top / "inner", OTHER)
-    commit(top)
+    inner = project(repository / "inner", OTHER)
+    commit(repository)
     project(inner, BEST)
     for here, spec_path in (
-        (top, "inner/treegen.yaml"),
+        (repository, "inner/treegen.yaml"),
         (inner / "tables", "../treegen.yaml"),
         (inner, "treegen.yaml"),
     ):
         monkeypatch.chdir(here)
         assert main(["diff", "HEAD", "--spec", spec_path, "--format", "json"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        assert found["new"] == ("this folder" if here == inner else str(Path(spec_path).parent))
-        assert found["comparisons"][0]["kind"] == ComparisonKind.CHANGED
-    monkeypatch.chdir(top)
-    assert main(["diff", "HEAD"]) == 0
-    assert "All modules launch the same" in capsys.readouterr().out
+        assert json.loads(capsys.readouterr().out)["modules"][0]["kind"] == Kind.CHANGED
 
 
 @needs_git
-def test_messages_name_the_revision(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
-) -> None:
-    module = repository / "generated/scale/nvidia_h100.py"
-    module.write_text(module.read_text().replace("area = rows", "area = row5"))
+def test_messages_name_the_revision(repository: Path, temporary: Path) -> None:
+    (repository / MODULE).write_text((repository / MODULE).read_text().replace("area = rows", "area = row5"))
     (repository / "tables/h100/times.csv").write_text("broken\n")
-    broken = commit(repository, "broken")
+    broken = commit(repository)
     project(repository)
-    monkeypatch.chdir(repository)
-    note = of_device(compared(broken, ".")).note or ""
-    assert note.startswith(f"the old module cannot be read: {broken}:generated/scale/nvidia_h100.py:15: ")
-    project(repository, times=_slower_wide)
+    assert f"{broken}:{MODULE}:" in (of_device(compared(broken, ".")).note or "")
     (repository / "tables/h100/times.csv").write_text("broken\n")
     commit(repository)
     project(repository)
-    note = of_device(compared("HEAD", ".")).note or ""
-    assert note.startswith("the old table cannot price this change: HEAD:tables/h100/times.csv:1: ")
+    found = of_device(compared("HEAD", "."))
+    assert "HEAD:tables/h100/times.csv:1:" in (found.note or "")
+    assert [price.table for price in found.overall] == ["by the table"], "the new one alone"
+    assert error_of(lambda: compared(".", "HEAD")).startswith("HEAD:tables/h100/times.csv:1:")
     assert list(temporary.iterdir()) == []
 
 
 @needs_git
-def test_bad_revisions_are_one_line(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., str], temporary: Path
-) -> None:
-    (repository / "tables/h100/times.csv").write_text("broken\n")
-    commit(repository)
+def test_bad_operands_are_one_line(repository: Path, refusal: Callable[..., str], temporary: Path) -> None:
     git(repository, "rm", "--quiet", "-r", "generated")
     commit(repository)
     (repository / "treegen.yaml").write_text(yaml_text({**spec(), "output": "../out"}))
     commit(repository)
-    git(repository, "rm", "--quiet", "treegen.yaml")
+    git(repository, "mv", "treegen.yaml", "moved.yaml")
     commit(repository)
     project(repository)
-    monkeypatch.chdir(repository)
-    nothing = "is neither a file nor a folder, nor a git revision here"
+    (repository / "linked.yaml").symlink_to("treegen.yaml")
     for arguments, start in {
-        ("nope",): f"'nope': {nothing}",
-        ("",): "'': names no revision, folder or file",
-        ("--", "--output=x"): f"'--output=x': {nothing}",
-        ("a\nb\x1b[31m",): f"'a\\nb\\x1b[31m': {nothing}",
-        ("HEAD",): "HEAD:treegen.yaml: no such spec in this revision",
-        ("HEAD~1",): "HEAD~1:treegen.yaml:2: output: '../out' must be a folder below",
-        ("HEAD~2",): "HEAD~2:generated: no such output folder; this revision does not hold it",
-        ("HEAD~4", "HEAD~3"): "HEAD~3:tables/h100/times.csv:1: ",
+        ("nope",): "'nope': ",
+        ("",): "'': ",
+        ("--", "--output=x"): "'--output=x': ",
+        ("a\nb\x1b[31m",): "'a\\nb\\x1b[31m': ",
+        ("HEAD..HEAD~1",): "'HEAD..HEAD~1': ",
+        ("HEAD",): "HEAD:treegen.yaml: ",
+        ("HEAD~1",): "HEAD~1:treegen.yaml:2: output: ",
+        ("HEAD~2",): "HEAD~2:generated: ",
+        (MODULE,): f"{MODULE}: ",
+        ("tables",): "tables: ",
+        ("main", "--threshold=nan"): "--threshold nan: ",
+        ("main", "--threshold=1001"): "--threshold 1001.0: ",
     }.items():
         assert refusal(repository, "diff", *arguments).startswith(start)
         assert list(temporary.iterdir()) == []
 
 
-@needs_git
-def test_without_an_old_table_the_new_one_alone_prices(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_project_and_its_output_folder_compare_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    git(repository, "rm", "--quiet", "-r", "tables")
-    commit(repository)
-    project(repository, BEST)
-    monkeypatch.chdir(repository)
-    found = of_device(compared("HEAD", "."))
-    assert found.judges == ("by the table",)
-    assert (found.note or "").startswith(
-        "the old table cannot price this change: HEAD:tables/h100: no such table folder"
-    )
-
-
-def test_folders_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A project, its output folder and one module of it compare alike."""
     old, new = project(tmp_path / "old", OTHER), project(tmp_path / "new")
-    shutil.rmtree(old / "tables")
-    write_table(old / "tables/h100")
     monkeypatch.chdir(new)
     expected = of_device(compared(old, new))
-    assert expected.kind is ComparisonKind.CHANGED
-    module = "generated/scale/nvidia_h100.py"
-    for one in (old, old / "generated", old / module):
-        for other in (new, Path(), Path("generated"), Path(module)):
+    assert expected.kind is Kind.CHANGED
+    for one in (old, old / "generated"):
+        for other in (new, Path(), Path("generated")):
             assert of_device(compared(one, other)) == expected
-    assert len(compared(old, new / module).comparisons) == len(compared(old / module, new).comparisons) == 1
 
 
-def test_files_that_are_no_module_are_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., str]
-) -> None:
-    folder = project(tmp_path / "project")
-    module = (folder / "generated/scale/nvidia_h100.py").read_text()
-    for name, text in {
-        "empty.py": "",
-        "alien.py": '"""scale on nvidia_h100: mine."""\n',
-        "unknown.py": module.replace("scale on nvidia_h100", "scale on nvidia_h200"),
-        "kernel.py": module.replace("scale on", "shift on"),
-        "edited.py": module.replace("area <=", "area <"),
-    }.items():
-        (folder / name).write_text(text)
-    (folder / "binary.py").write_bytes(b'"""scale on \xff')
-    monkeypatch.chdir(folder)
-    for name, what in {
-        "empty.py": "empty.py: is no module that treegen wrote",
-        "alien.py": "alien.py: is no module that treegen wrote",
-        "unknown.py": "unknown.py: is of scale on nvidia_h200, which treegen.yaml does not know",
-        "kernel.py": "kernel.py: is of shift on nvidia_h100, which treegen.yaml does not know",
-        "edited.py": "edited.py:",
-        "binary.py": "binary.py: not UTF-8 text (byte 12)",
-        "treegen.yaml": "treegen.yaml: is no module that treegen wrote",
-        "generated/scale/config.py": "generated/scale/config.py: is no module that treegen wrote",
-        "tables": "tables: holds no generated module of scale",
-    }.items():
-        for arguments in ((name, "."), (".", name)):
-            assert refusal(folder, "diff", *arguments).startswith(what)
-    monkeypatch.chdir(tmp_path)
-    assert refusal(tmp_path, "diff", "project").startswith("treegen.yaml: no such spec")
-    assert refusal(tmp_path, "diff", "project/generated", "project").startswith("treegen.yaml: no such spec")
+@needs_git
+def test_a_revision_is_what_was_committed_without_filters_and_attributes(repository: Path) -> None:
+    (repository / ".gitattributes").write_text("*.py eol=crlf filter=evil export-subst\n")
+    (repository / "generated/scale/mark.py").write_text("# $Format:%H$\n")
+    git(repository, "config", "filter.evil.smudge", f"touch {repository.parent / 'ran'}")
+    commit(repository)
+    parts = ("treegen.yaml", "generated", "tables")
+    expected = {path: text for path, text in contents(repository).items() if path.split("/")[0] in parts}
+    for path in repository.rglob("*.csv"):
+        path.write_text("changed since")
+    assert _lay_out(repository) == expected
+    assert not (repository.parent / "ran").exists()
+
+
+@needs_git
+def test_links_and_submodules_are_left_out(repository: Path) -> None:
+    (repository.parent / "secret.py").write_text("secret")
+    (repository / "generated/scale/linked.py").symlink_to(repository.parent / "secret.py")
+    (repository / "generated/away").symlink_to("/etc")
+    git(repository, "add", "--all")
+    head = git(repository, "rev-parse", "HEAD")
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{head},generated/submodule")
+    git(repository, "commit", "--quiet", "--message", "links")
+    found = _lay_out(repository)
+    assert MODULE in found
+    assert not {"generated/scale/linked.py", "generated/away", "generated/submodule"} & found.keys()
+
+
+@needs_git
+@pytest.mark.parametrize("name", ["new\nline.py", "[a-z]*.py", "ü\udcff.py"])
+def test_any_file_name(repository: Path, name: str) -> None:
+    (repository / "generated/scale" / name).write_text("x")
+    commit(repository)
+    assert _lay_out(repository)[f"generated/scale/{name}"] == b"x"
+
+
+@needs_git
+def test_nothing_leads_out_of_the_folder(repository: Path) -> None:
+    """git itself makes no tree that names the folder above, but it lists one."""
+
+    def write(content: bytes, *options: str) -> bytes:
+        command = ["git", "-C", str(repository), "hash-object", "-w", *options, "--stdin"]
+        return subprocess.run(command, input=content, capture_output=True, check=True).stdout.strip()
+
+    def tree(*entries: tuple[bytes, bytes, bytes]) -> bytes:
+        raw = [mode + b" " + name + b"\0" + bytes.fromhex(sha.decode()) for mode, name, sha in entries]
+        return write(b"".join(raw), "-t", "tree", "--literally")
+
+    above = tree((b"100644", b"evil.py", write(b"evil")))
+    output = tree((b"40000", b"..", above))
+    spec_blob = git(repository, "rev-parse", "HEAD:treegen.yaml").encode()
+    top = tree((b"40000", b"generated", output), (b"100644", b"treegen.yaml", spec_blob))
+    head = git(repository, "commit-tree", top.decode(), "-m", "evil")
+    assert error_of(_lay_out, repository, head).startswith(f"{head}:generated/../evil.py: ")
+    assert not list(repository.parent.rglob("evil.py"))
+
+
+@needs_git
+def test_names_of_revisions(repository: Path, tmp_path: Path) -> None:
+    first, second = git(repository, "rev-parse", "HEAD~1"), git(repository, "rev-parse", "HEAD")
+    git(repository, "tag", "--annotate", "--message", "of the first", "v1", first)
+    git(repository, "update-ref", "refs/heads/--output=x", first)
+    names = {"main": second, second[:9]: second, "v1": first, ":/second": second, "--output=x": first}
+    for name, of in names.items():
+        assert find_revision(name, repository) == (repository, of)
+    for name in ("--all", "-h", "HEAD:treegen.yaml", "\n", "HEAD~9"):
+        assert error_of(find_revision, name, repository)
+    git(repository, "worktree", "add", "--quiet", str(tmp_path / "worktree"))
+    assert find_revision("HEAD", tmp_path / "worktree")[0] == tmp_path / "worktree"
+
+
+def test_no_repository_and_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert error_of(find_revision, "HEAD", tmp_path).startswith("'HEAD': ")
+    monkeypatch.setenv("PATH", "")
+    assert "git: cannot be run" in error_of(find_revision, "HEAD", tmp_path)

@@ -1,75 +1,221 @@
-"""Each change of a config: where it applies, in words, and its prices."""
+"""The list of changes between two snapshots, which JSON, Markdown and the terminal show alike."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
 from treegen.core.problem import Problem
-from treegen.core.spec import KernelSpec
-from treegen.core.tree import Region, Tree
-from treegen.review.diff.price import Verdict
-from treegen.review.diff.pricing_tables import PricedChoices
-from treegen.review.diff.results import ConfigChange
+from treegen.core.spec import FALLBACK_DEVICE, is_model, serving
+from treegen.core.tree import size
+from treegen.read.table_file import read_table
+from treegen.review.diff.decisions import with_new_names
+from treegen.review.diff.prices import Price, PricedChoices, Verdict
+from treegen.review.diff.snapshots import Snapshot
+from treegen.review.diff.tables import TableChange, price_modules
+from treegen.review.modules import Module, ModuleKey
 from treegen.review.printing import change_words, region_words
-from treegen.review.regions import TreeDifference, holds, hull, tree_differences, without_bounds_of
+from treegen.review.regions import holds, tree_differences
 
 _MOST_FEATURES = 3  # that say where measured scenarios lie
 _LEAST_EXCLUDED = 0.1  # of the table's scenarios: a range that excludes fewer is not worth a word
 
 
-def config_changes(
-    old: Tree, new: Tree, kernel: KernelSpec, choices: Sequence[PricedChoices]
+class Kind(StrEnum):
+    """What became of a device's module."""
+
+    SAME = "launches the same"
+    TEXT = "changed in text only: it launches the same for all integers"
+    CHANGED = "launches differently"
+    ADDED = "is new"
+    REMOVED = "is gone"
+    UNREADABLE = "cannot be read"
+    INCOMPARABLE = "cannot be compared"
+
+
+@dataclass(frozen=True)
+class ConfigChange:
+    """The shapes that launched the config `old` and now launch `new`, both by their constants' names."""
+
+    old: str
+    new: str
+    what: str  # the difference of the configs in words
+    where: tuple[str, ...]  # the regions in words, first those with most measured scenarios
+    measured: str  # the raw features of the measured scenarios in these regions, in words
+    prices: tuple[Price, ...]  # of these scenarios, one for each pricing table
+    regresses: bool  # whether a table that judges finds it slower than allowed
+
+
+@dataclass(frozen=True)
+class ModuleChange:
+    """What became of one kernel's and device's module."""
+
+    kernel: str
+    device: str
+    kind: Kind
+    note: str | None = None  # why something could not be compared
+    served: str | None = None  # the device whose module serves this GPU in the snapshot without its module
+    leaves: tuple[int, int] | None = None  # before and after, guards included
+    overall: tuple[Price, ...] = ()  # of all scenarios, one for each pricing table
+    changes: tuple[ConfigChange, ...] = ()
+    table: TableChange | None = None
+    regresses: bool = False  # whether something is slower than allowed, or the new module cannot be read
+
+    def __str__(self) -> str:
+        return f"{self.kernel} on {self.device}"
+
+    @property
+    def same(self) -> bool:
+        return self.kind in (Kind.SAME, Kind.TEXT)
+
+    @property
+    def has_news(self) -> bool:
+        """Return whether a reader should see more than that the module is the same."""
+        return self.kind is not Kind.SAME or self.table is not None or self.note is not None
+
+    @property
+    def contradicted(self) -> bool:
+        """Return whether one table that judges says faster and another one slower."""
+        return {Verdict.FASTER, Verdict.SLOWER} <= {price.verdict for price in self.overall if price.judges}
+
+    @property
+    def how(self) -> str:
+        """What became of the module, and in how many scenarios it launches another config."""
+        text = str(self.kind)
+        if self.served is not None:
+            text += f", served by {self.served} {'now' if self.kind is Kind.REMOVED else 'before'}"
+        if self.same or not self.overall:
+            return text
+        if not self.changes:
+            return f"{text}: launches the same"
+        changed, scenarios = self.overall[0].changed, self.overall[0].scenarios
+        others = f"other configs in {changed:,} of {scenarios:,} measured scenarios"
+        return f"{text}: {others if changed else 'only where nothing was measured'}"
+
+
+@dataclass(frozen=True)
+class Diff:
+    """Everything that differs between two snapshots."""
+
+    old: str  # what the user called the old snapshot
+    new: str
+    threshold: float  # accepted slowdown, above 1
+    regresses: bool
+    modules: tuple[ModuleChange, ...]
+    files: Mapping[str, str]  # how each other file of the output folder changed, by path
+
+
+def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
+    """Everything that differs between two snapshots. threshold: the accepted slowdown, above 1.
+
+    Raises InputError for a table of the new snapshot that cannot be read.
+    """
+    read = cache(read_table)  # several devices may share a table
+
+    def compare_module(key: ModuleKey) -> ModuleChange:
+        before, after, kind, served = old.modules.get(key), new.modules.get(key), Kind.CHANGED, None
+        if before is None:
+            kind = Kind.ADDED
+            before, served = serving_module(old, new, key)
+        elif after is None:
+            kind = Kind.REMOVED
+            after, served = serving_module(new, old, key)
+        if isinstance(after, str):
+            note = f"the new module cannot be read: {after}"
+            return ModuleChange(*key, Kind.UNREADABLE, note, regresses=True)
+        if isinstance(before, str):
+            return ModuleChange(*key, Kind.INCOMPARABLE, f"the old module cannot be read: {before}")
+        if before is None or after is None:
+            return ModuleChange(*key, kind)
+        device = before.device if kind is Kind.REMOVED else after.device
+        pricing = price_modules((old, new), (before, after), device, threshold, read)
+        overall = tuple(choices.price() for choices in pricing.choices)
+        changes = _config_changes(before, after, pricing.choices)
+        if kind is Kind.CHANGED and not changes:
+            kind = Kind.SAME if before.text == after.text else Kind.TEXT
+        return ModuleChange(
+            *key,
+            kind,
+            pricing.note,
+            served,
+            (size(before.tree), size(after.tree)),
+            overall,
+            changes,
+            pricing.change,
+            any(price.regresses for price in overall) or any(change.regresses for change in changes),
+        )
+
+    modules = tuple(compare_module(key) for key in dict.fromkeys([*new.modules, *old.modules]))
+    regresses = any(module.regresses for module in modules)
+    return Diff(old.label, new.label, threshold, regresses, modules, _other_files(old, new))
+
+
+def serving_module(
+    snapshot: Snapshot, other: Snapshot, key: ModuleKey
+) -> tuple[Module | str | None, str | None]:
+    """Return what serves a GPU in a snapshot without a module for it: the module and the key of its device.
+
+    `other` has a module for the GPU. The snapshot serves it with the module of its model, architecture or
+    vendor, or with the default module, as `for_device` of the generated package does.
+    """
+    kernel, name = key
+    device, spec = other.spec.devices.get(name), snapshot.spec
+    if device is None:
+        return None, None
+    keys: list[str | None] = []
+    if kernel in spec.kernels:
+        by_name, by_arch, by_vendor = serving(spec.kernels[kernel], spec.devices)
+        keys = [key for model, key in by_name if any(is_model(given, model) for given in device.names)]
+        keys += [by_arch.get(device.arch or ""), by_vendor.get(device.vendor)]
+    for served in (*keys, FALLBACK_DEVICE):
+        if served is not None and (kernel, served) in snapshot.modules:
+            return snapshot.modules[kernel, served], served
+    return None, None
+
+
+def _config_changes(
+    before: Module, after: Module, choices: Sequence[PricedChoices]
 ) -> tuple[ConfigChange, ...]:
-    """All changes between two trees over the same features. Bounds that the guards share are left out.
+    """All changes of configs.
 
     Regressions come first, then the changes that cost or save the most total time, then those with the most
-    scenarios. `choices` holds the configs that both trees launch in the scenarios of each pricing table.
+    scenarios.
     """
-    box = hull((old, new), kernel.fallback)
-    return tuple(
-        sorted(
-            (_change(difference, box, kernel, choices) for difference in tree_differences(old, new)),
-            key=_rank,
+    kernel = after.kernel
+    changes = []
+    for (old, new), regions in tree_differences(with_new_names(before, after), after.tree).items():
+        rows = [of_table.rows_of(old, new) for of_table in choices]
+        prices = tuple(of_table.price(held) for of_table, held in zip(choices, rows, strict=True))
+        shapes: list[dict[str, int]] = []
+        if choices:
+            problem = choices[0].problem
+            shapes = [
+                dict(zip(problem.names, row, strict=True)) for row in problem.features[rows[0]].tolist()
+            ]
+        regions = sorted(regions, key=lambda region: -sum(holds(region, shape) for shape in shapes))
+        changes.append(
+            ConfigChange(
+                old=kernel.constant_name(old),
+                new=kernel.constant_name(new),
+                what=change_words(old, new, kernel),
+                where=tuple(region_words(region, kernel) for region in regions),
+                measured=_measured_words(choices[0].problem, rows[0]) if shapes else "",
+                prices=prices,
+                regresses=any(price.regresses for price in prices),
+            )
         )
-    )
 
+    def rank(change: ConfigChange) -> tuple[bool, float, int]:
+        times = [abs(math.log(price.ratio)) * price.timed for price in change.prices if price.ratio]
+        return not change.regresses, -max(times, default=0.0), -sum(p.scenarios for p in change.prices)
 
-def _rank(change: ConfigChange) -> tuple[bool, float, int]:
-    times = [abs(np.log(price.ratio)) * price.timed for price in change.prices if price.ratio is not None]
-    scenarios = [price.scenarios for price in change.prices]
-    return not change.regresses, -max(times, default=0.0), -max(scenarios, default=0)
-
-
-def _change(
-    difference: TreeDifference, box: Region, kernel: KernelSpec, choices: Sequence[PricedChoices]
-) -> ConfigChange:
-    old, new = difference.old, difference.new
-    rows = [priced.rows_of(old, new) for priced in choices]
-    regions = list(difference.regions)
-    prices = tuple(priced.price(held) for priced, held in zip(choices, rows, strict=True))
-    slower = [price.verdict is Verdict.SLOWER for price in prices]
-    counts = [_scenarios_in(region, choices[0].problem, rows[0]) if choices else 0 for region in regions]
-    order = sorted(range(len(counts)), key=lambda place: -counts[place])
-    return ConfigChange(
-        old=kernel.constant_name(old),
-        new=kernel.constant_name(new),
-        what=change_words(old, new, kernel),
-        where=tuple(region_words(without_bounds_of(box, regions[place]), kernel) for place in order),
-        empty=counts.count(0),
-        measured=_measured_words(choices[0].problem, rows[0]) if choices else "",
-        prices=prices,
-        regresses=any(bad and priced.judges for bad, priced in zip(slower, choices, strict=True)),
-    )
-
-
-def _scenarios_in(region: Region, problem: Problem, rows: npt.NDArray[np.int64]) -> int:
-    """Return how many of the rows lie in a region, by the features that the table has."""
-    known = {name: bounds for name, bounds in region.items() if name in problem.names}
-    features = problem.features[rows].tolist()
-    return sum(holds(known, dict(zip(problem.names, row, strict=True))) for row in features)
+    return tuple(sorted(changes, key=rank))
 
 
 def _measured_words(problem: Problem, rows: npt.NDArray[np.int64]) -> str:
@@ -78,16 +224,25 @@ def _measured_words(problem: Problem, rows: npt.NDArray[np.int64]) -> str:
     A bound that equals the table's least or greatest value is left out.
     """
     ranges: list[tuple[int, str, tuple[int | None, int | None]]] = []
-    for name in problem.kernel.features if len(rows) else ():
+    for name in problem.kernel.features:
         if name in problem.names:
             column = problem.column(name)
-            least, greatest = column[rows].min(), column[rows].max()
+            least, greatest = int(column[rows].min()), int(column[rows].max())
             excluded = int(((column < least) | (column > greatest)).sum())
-            bounds = (
-                None if least == column.min() else int(least),
-                None if greatest == column.max() else int(greatest),
-            )
+            low = None if least == column.min() else least
+            high = None if greatest == column.max() else greatest
             if excluded >= _LEAST_EXCLUDED * len(problem.cost):
-                ranges.append((-excluded, name, bounds))
+                ranges.append((-excluded, name, (low, high)))
     region = {name: bounds for _, name, bounds in sorted(ranges)[:_MOST_FEATURES]}
     return region_words(region, problem.kernel) if region else ""
+
+
+def _other_files(old: Snapshot, new: Snapshot) -> dict[str, str]:
+    """How each generated file that is no device's module changed."""
+    modules = {f"{kernel}/{device}.py" for kernel, device in (*old.modules, *new.modules)}
+    changes = {}
+    for path in sorted({*old.texts, *new.texts} - modules):
+        before, after = old.texts.get(path), new.texts.get(path)
+        if before != after:
+            changes[path] = "is new" if before is None else "is gone" if after is None else "changed"
+    return changes

@@ -1,8 +1,7 @@
-"""The configs that a module of one spec launches in a table's scenarios, as another spec reads them."""
+"""A module of one spec as another spec reads it: its choices in a table's scenarios, and its tree."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import replace
 
 from treegen.core import expr
@@ -11,7 +10,6 @@ from treegen.core.spec import Config, DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree, choose, map_leaves, split_features
 from treegen.review.modules import Module
 
-_Numbers = dict[Hashable, int]
 KnownDecisions = tuple[Config | None, ...]
 """The config of each scenario; None if the table lacks a feature that the tree splits on."""
 
@@ -24,14 +22,11 @@ def known_decisions(module: Module, problem: Problem) -> KnownDecisions:
     """
     tree = _with_parameters_of(problem.kernel, module)
     split_on = frozenset(split_features(tree))
-    numbers: _Numbers = {}
-    here = _definitions(module.kernel, module.device, numbers)
-    there = _definitions(problem.kernel, problem.device, numbers)
-    known = [name for name in problem.names if name not in here or here[name] == there.get(name)]
+    own = module.kernel.derived.keys() - _defined_alike(module, problem.kernel, problem.device)
     result: list[Config | None] = []
     for row in problem.features.tolist():
-        measured = dict(zip(problem.names, row, strict=True))
-        values = module.kernel.with_derived({**module.device.limits, **{n: measured[n] for n in known}})
+        known = {n: value for n, value in zip(problem.names, row, strict=True) if n not in own}
+        values = module.kernel.with_derived({**module.device.limits, **known})
         result.append(choose(tree, values) if split_on <= values.keys() else None)
     return tuple(result)
 
@@ -41,15 +36,14 @@ def with_new_names(old: Module, new: Module) -> Tree:
 
     A derived feature that the new spec defines differently is renamed to `NAME (old)`.
     """
-    numbers: _Numbers = {}
-    before, after = (_definitions(module.kernel, module.device, numbers) for module in (old, new))
-    renamed = {name: f"{name} (old)" for name, number in before.items() if after.get(name, number) != number}
+    both = old.kernel.derived.keys() & new.kernel.derived.keys()
+    other = both - _defined_alike(old, new.kernel, new.device)
 
     def rename(tree: Tree) -> Tree:
         if isinstance(tree, Leaf):
             return tree
-        feature = renamed.get(tree.feature, tree.feature)
-        return Split(feature, tree.threshold, rename(tree.low), rename(tree.high))
+        name = f"{tree.feature} (old)" if tree.feature in other else tree.feature
+        return Split(name, tree.threshold, rename(tree.low), rename(tree.high))
 
     return rename(_with_parameters_of(new.kernel, old))
 
@@ -71,25 +65,12 @@ def _with_parameters_of(kernel: KernelSpec, module: Module) -> Tree:
     return map_leaves(module.tree, translated)
 
 
-def _definitions(kernel: KernelSpec, device: DeviceSpec, numbers: _Numbers) -> dict[str, int]:
-    """A number for each derived feature; equal definitions have equal numbers.
-
-    Two features are equal if they are the same arithmetic on raw features, with the device's limits inserted.
-    Definitions are never written out, as their length may be exponential.
-
-    Args:
-        numbers: those given so far
-    """
-    numbering: dict[str, int] = {}
-
-    def number(expression: expr.Expression) -> int:
-        match expression:
-            case expr.Name(name) if name in numbering:
-                return numbering[name]
-            case expr.Call(function, arguments):
-                return numbers.setdefault((function, *map(number, arguments)), len(numbers))
-        return numbers.setdefault(expression, len(numbers))
-
-    for name, expression in kernel.derived.items():
-        numbering[name] = number(expr.substitute(expression, device.limits))
-    return numbering
+def _defined_alike(module: Module, kernel: KernelSpec, device: DeviceSpec) -> set[str]:
+    """The derived features of a module that another spec writes alike, with the devices' limits inserted."""
+    alike: set[str] = set()
+    for name, written in module.kernel.derived.items():  # a definition may use those before it
+        mine, other = expr.substitute(written, module.device.limits), kernel.derived.get(name)
+        uses = expr.names(mine) & module.kernel.derived.keys()
+        if other is not None and mine == expr.substitute(other, device.limits) and uses <= alike:
+            alike.add(name)
+    return alike

@@ -1,12 +1,12 @@
-"""The two snapshots that a diff compares: each is a git revision, a folder or a file.
+"""The two snapshots that a diff compares: each is a git revision, a project folder or an output folder.
 
-Only git's plumbing commands run, so no filter, hook or attribute of the repository takes effect.
+A revision is copied into a temporary folder by git's plumbing commands only, so no filter, hook or attribute
+of the repository takes effect.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -16,12 +16,11 @@ from tempfile import TemporaryDirectory
 
 from treegen.core.errors import InputError, one_line, reason, shown
 from treegen.core.files import MAX_BYTES, read_text, try_path
-from treegen.core.spec import FALLBACK_DEVICE, Spec
-from treegen.emit.environment import MARK
+from treegen.core.spec import Spec
 from treegen.read.spec_file import DEFAULT_PATH, find_spec, read_spec
-from treegen.review.modules import NO_DEVICE, Module, ModuleKey, expected_modules, read_committed
+from treegen.review.modules import Module, ModuleKey, expected_modules, read_committed
 
-_TITLE = re.compile(r'"""([a-z][a-z0-9_]*) on ([a-z][a-z0-9_]*): .*')
+_PLAIN_FILES = {"100644", "100755"}
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,6 @@ class Snapshot:
     spec: Spec
     texts: Mapping[str, str]  # every generated file, by its path below the output folder
     modules: Mapping[ModuleKey, Module | str]  # of the spec's kernels and devices, or why one cannot be read
-    single: bool = False  # whether the user named one file
     temporary: Path | None = None  # the folder that holds a git revision
 
 
@@ -44,14 +42,14 @@ def read_here(spec: Path | None) -> Snapshot:
 
 
 def read_snapshot(name: str, spec: Path | None, stack: ExitStack) -> Snapshot:
-    """Read a file or a folder if `name` is one, else a git revision. Raises InputError.
+    """Read a folder if `name` is one, else a git revision. Raises InputError.
 
-    A folder with a spec of that file name is a project, another folder is an output folder, and a file is one
-    module. An output folder and a file are read by the spec of this folder, or by the given spec. The
-    temporary folder of a revision exists until `stack` closes.
+    A folder with a spec of that file name is a project. Another folder is an output folder, which is read by
+    the spec of this folder or by the given spec. The temporary folder of a revision exists until `stack`
+    closes.
     """
     if not name:
-        raise InputError("''", "names no revision, folder or file")
+        raise InputError("''", "names no revision or folder")
     path = Path(name)
     if try_path(path, Path.is_dir):
         inside = path / (spec or DEFAULT_PATH).name
@@ -60,18 +58,17 @@ def read_snapshot(name: str, spec: Path | None, stack: ExitStack) -> Snapshot:
             return _read_folder("this folder" if name == "." else name, described, described.output)
         return _read_folder(name, read_spec(find_spec(spec)), path)
     if try_path(path, Path.exists):
-        return _read_file(name, path, read_spec(find_spec(spec)))
+        raise InputError(path, "is a file; compare folders or revisions")
     place = find_spec(spec) if spec is None or try_path(spec, Path.exists) else spec
-    revision = find_revision(name, place.resolve().parent)
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="treegen-"))).resolve()
     with naming_revision(name, folder):
-        described = read_spec(lay_out(revision, place, folder))
+        described = read_spec(lay_out(name, place, folder))
         return _read_folder(name, described, described.output, folder)
 
 
 @contextmanager
 def naming_revision(name: str, temporary: Path | None) -> Iterator[None]:
-    """Let errors name the revision instead of its temporary folder. Does nothing without such a folder."""
+    """Let errors name the revision instead of its temporary folder."""
     try:
         yield
     except InputError as error:
@@ -98,76 +95,57 @@ def _read_folder(name: str, spec: Spec, output: Path, temporary: Path | None = N
                 modules[kernel.name, device.key] = str(error)
     if not modules:
         raise InputError(output, f"holds no generated module of {', '.join(spec.kernels)}")
-    return Snapshot(name, spec, texts, modules, temporary=temporary)
+    return Snapshot(name, spec, texts, modules, temporary)
 
 
-def _read_file(name: str, path: Path, spec: Spec) -> Snapshot:
-    title = _TITLE.match(read_text(path).split("\n", 1)[0])
-    if title is None or MARK not in title.group():
-        raise InputError(path, "is no module that treegen wrote")
-    kernel, key = title.groups()
-    if kernel not in spec.kernels or (key != FALLBACK_DEVICE and key not in spec.devices):
-        raise InputError(path, f"is of {kernel} on {key}, which {spec.path} does not know")
-    module = read_committed(spec.kernels[kernel], spec.devices.get(key, NO_DEVICE), path)
-    return Snapshot(name, spec, {f"{kernel}/{key}.py": module.text}, {(kernel, key): module}, single=True)
+def find_revision(name: str, here: Path) -> tuple[Path, str]:
+    """The top folder of the repository around `here`, and the commit that git calls `name`.
+
+    Raises InputError if there is none.
+    """
+    verify = ("rev-parse", "--verify", "--end-of-options")
+    try:
+        top = _git(here, "rev-parse", "--show-toplevel")
+        found = _git(here, *verify, name).decode().strip()
+        commit = _git(here, *verify, f"{found}^{{commit}}").decode().strip()  # `:/text` takes no suffix
+    except InputError as error:
+        raise InputError(shown(name), f"is neither a folder nor a git revision here: {error}") from None
+    return Path(os.fsdecode(top.removesuffix(b"\n"))), commit
 
 
-_PLAIN_FILES = {"100644", "100755"}
-
-
-@dataclass(frozen=True)
-class Revision:
-    name: str  # as the user wrote it
-    top: Path  # the repository's top folder
-    commit: str
-
-
-def find_revision(name: str, here: Path) -> Revision:
-    """The commit that git calls `name` in the repository around `here`. Raises InputError if none is."""
-    top = _git(here, "rev-parse", "--show-toplevel")
-    verified = _verified(here, name)
-    commit = (
-        None if verified is None else _verified(here, f"{verified}^{{commit}}")
-    )  # `:/text` takes no suffix
-    if top is None or commit is None:
-        why = _repository_error(here)
-        what = "is neither a file nor a folder, nor a git revision here"
-        raise InputError(shown(name), f"{what} ({why})" if why else what)
-    return Revision(name, Path(os.fsdecode(top.removesuffix(b"\n"))), commit)
-
-
-def lay_out(revision: Revision, spec: Path, folder: Path) -> Path:
-    """Write the revision's spec, output folder and tables below an empty `folder`.
+def lay_out(name: str, spec: Path, folder: Path) -> Path:
+    """Write a revision's spec, output folder and tables below an empty `folder`.
 
     spec: its path in the working tree. Returns the path of the written spec. Raises InputError.
     """
-    top = revision.top.resolve()
-    if not spec.resolve().is_relative_to(top):
-        raise InputError(spec, f"is outside the repository {top} of {shown(revision.name)}")
-    place = spec.resolve().relative_to(top)
+    top, commit = find_revision(name, spec.resolve().parent)
+    place = spec.resolve().relative_to(top.resolve())
     written = folder / place
-    _copy(revision, [place], folder)
+    _copy(name, top, commit, [place], folder)
     if not written.is_file():
-        raise InputError(f"{revision.name}:{place}", "no such spec in this revision")
+        raise InputError(f"{name}:{place}", "no such spec in this revision")
     content = read_spec(written)
-    root = folder.resolve()
     tables = (path for kernel in content.kernels.values() for path in kernel.tables.values())
-    _copy(revision, [path.relative_to(root) for path in (content.output, *tables)], folder)
+    paths = [path.relative_to(folder.resolve()) for path in (content.output, *tables)]
+    _copy(name, top, commit, paths, folder)
     return written
 
 
-def _copy(revision: Revision, paths: Iterable[Path], folder: Path) -> None:
+def _copy(revision: str, top: Path, commit: str, paths: Iterable[Path], folder: Path) -> None:
     """Write the plain files at or below `paths`; leave out links and submodules."""
-    for mode, blob, size, name in _entries(revision, paths):
-        path = PurePosixPath(name)
-        where = f"{revision.name}:{name}"
+    places = sorted({path.as_posix() for path in paths})
+    options = ("-r", "-l", "-z", "--full-tree", commit, "--", *places)
+    listing = _git(top, "--literal-pathspecs", "ls-tree", *options).decode("utf-8", "surrogateescape")
+    for entry in filter(None, listing.split("\0")):
+        about, name = entry.split("\t", 1)
+        mode, _, blob, size = about.split()
         if mode not in _PLAIN_FILES:
             continue
-        if path.is_absolute() or ".." in path.parts or size > MAX_BYTES:
+        path = PurePosixPath(name)
+        where = f"{revision}:{name}"
+        if path.is_absolute() or ".." in path.parts or int(size) > MAX_BYTES:
             raise InputError(where, f"must be a file of at most {MAX_BYTES >> 20} MiB below the top folder")
-        content = _git(revision.top, "cat-file", "blob", blob)
-        if content is None:
-            raise InputError(where, "git cannot read it")
+        content = _git(top, "cat-file", "blob", blob)
         try:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(content)
@@ -175,46 +153,13 @@ def _copy(revision: Revision, paths: Iterable[Path], folder: Path) -> None:
             raise InputError(where, f"cannot be written to a temporary folder: {reason(error)}") from None
 
 
-def _entries(revision: Revision, paths: Iterable[Path]) -> Iterator[tuple[str, str, int, str]]:
-    """The mode, object, size in bytes and path of each file in the revision."""
-    listing = _git(
-        revision.top,
-        *("--literal-pathspecs", "ls-tree", "-r", "-l", "-z", "--full-tree", revision.commit, "--"),
-        *sorted({path.as_posix() for path in paths}),
-    )
-    if listing is None:
-        raise InputError(revision.name, "git cannot list this revision")
-    for entry in listing.decode("utf-8", "surrogateescape").split("\0"):
-        if entry:
-            about, name = entry.split("\t", 1)
-            mode, _, blob, size = about.split()
-            yield mode, blob, int(size) if size.isdecimal() else 0, name
-
-
-def _verified(here: Path, name: str) -> str | None:
-    """The object that git calls `name`."""
-    output = _git(here, "rev-parse", "--verify", "--quiet", "--end-of-options", name)
-    return None if output is None else output.decode().strip()
-
-
-def _git(here: Path, *arguments: str) -> bytes | None:
-    """The output of a git command; None if it fails or cannot run."""
+def _git(here: Path, *arguments: str) -> bytes:
+    """What a git command prints. Raises InputError with the first line of its error."""
     try:
-        done = _run(here, *arguments)
-    except (OSError, ValueError):
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
-def _repository_error(here: Path) -> str | None:
-    """Git's message if it finds or opens no repository around `here`; None if there is one."""
-    try:
-        done = _run(here, "rev-parse", "--show-toplevel")
-    except (OSError, ValueError) as error:
-        return f"git cannot be run: {reason(error)}"
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return None if done.returncode == 0 else lines[0] if lines else "git fails"
-
-
-def _run(here: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, check=False)
+        done = subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, check=False)
+    except OSError as error:
+        raise InputError("git", f"cannot be run: {reason(error)}") from None
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").splitlines()
+        raise InputError("git", lines[0] if lines else f"{arguments[0]} fails")
+    return done.stdout

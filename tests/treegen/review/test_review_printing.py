@@ -10,36 +10,22 @@ from treegen_builders import device_and_kernel
 
 from treegen.core.spec import Config, KernelSpec, Regime
 from treegen.core.tree import Region
-from treegen.review.printing import change_words, range_words, region_words
+from treegen.review.printing import change_words, region_words
 
 REGIMES = {
     "decode": Regime("rows", None, 1),
     "prompts": Regime("rows", 2, None),
     "long prompts": Regime("rows", 100, None),
 }
+VALUES = {"dtype": {0: "bf16", 1: "fp16", 2: "fp8"}}
 
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> KernelSpec:
     _, found = device_and_kernel(tmp_path)
-    return replace(found, words={"columns": "row length", "block": "elements"}, regimes=REGIMES)
-
-
-@pytest.mark.parametrize(
-    ("ends", "words"),
-    [
-        ((None, None), ""),
-        ((None, 64), "up to 64"),
-        ((17, None), "over 16"),
-        ((17, 64), "17 to 64"),
-        ((17, 17), "17"),
-        ((0, None), "over -1"),
-        ((-2000, 1_234_567), "-2,000 to 1,234,567"),
-        ((2**62, 2**62 + 1), "4,611,686,018,427,387,904 to 4,611,686,018,427,387,905"),
-    ],
-)
-def test_ranges(ends: tuple[int | None, int | None], words: str) -> None:
-    assert range_words(*ends) == words
+    return replace(
+        found, words={"columns": "row length", "block": "elements"}, regimes=REGIMES, values=VALUES
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,6 +41,8 @@ def test_ranges(ends: tuple[int | None, int | None], words: str) -> None:
         ({"rows": (None, 0)}, "decode, rows up to 0"),
         ({"rows": (1, 2)}, "rows 1 to 2"),
         ({"columns": (1025, 4096)}, "row length 1,025 to 4,096"),
+        ({"heads": (17, 17), "columns": (-2000, None)}, "row length over -2,001, heads 17"),
+        ({"dtype": (0, 1)}, "dtype bf16 or fp16"),
         (
             {"area": (None, 64), "columns": (3, None), "rows": (None, 1)},
             "decode, row length over 2, area up to 64",

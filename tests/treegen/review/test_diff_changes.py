@@ -1,0 +1,188 @@
+"""What became of each module, and the exit codes."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from treegen_builders import (
+    DEVICE,
+    KERNEL,
+    as_h100,
+    imported,
+    planted,
+    spec,
+    write_project,
+    write_spec,
+)
+from treegen_diffs import BEST, MEDIUM, NARROW, WIDE, compared, of_device, project, write_modules
+
+from treegen.cli.main import main
+from treegen.core.tree import Split, Tree
+from treegen.read.spec_file import read_spec
+from treegen.review.diff.changes import Kind, ModuleChange, serving_module
+from treegen.review.diff.prices import Verdict
+from treegen.review.diff.snapshots import read_snapshot
+from treegen.review.modules import Module
+
+MODULE = Path("generated/scale/nvidia_h100.py")
+SLOWER = Split("area", 64, NARROW, MEDIUM)
+"""It costs 25% more than BEST in a third of the scenarios."""
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "json"])
+def test_exit_codes(tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    old, slower = project(tmp_path / "old"), project(tmp_path / "slower", SLOWER)
+    for arguments, status in (
+        ((old, old), 0),
+        ((slower, old), 0),
+        ((old, slower), 1),
+        ((old, slower, "--threshold", "24"), 1),
+        ((old, slower, "--threshold", "26"), 0),
+        ((old, slower, "--threshold", "0"), 1),
+    ):
+        assert main(["diff", *map(str, arguments), "--format", form]) == status
+        said = capsys.readouterr()
+        assert said.err == "" and said.out.endswith("\n")
+
+
+def test_a_change_and_its_price(tmp_path: Path) -> None:
+    found = of_device(compared(project(tmp_path / "old"), project(tmp_path / "new", SLOWER)))
+    assert found.kind is Kind.CHANGED
+    (change,) = found.changes
+    assert (change.old, change.new) == ("PLAIN_B128_W8", "PLAIN_B64_W4")
+    assert (change.where, change.measured) == (("area over 64",), "rows over 7, columns over 7")
+    assert change.prices[0].ratio == pytest.approx(1.25)
+    assert found.overall[0].ratio == pytest.approx(1.25 ** (3 / 9))
+
+
+@pytest.mark.parametrize(
+    ("new", "order"),
+    [
+        (SLOWER, ["PLAIN_B64_W4", "PLAIN_B16_W2"]),  # a third of the scenarios gets slower, the rest faster
+        (
+            Split("area", 1, MEDIUM, NARROW),
+            ["PLAIN_B16_W2", "PLAIN_B64_W4"],
+        ),  # one saves more, but less often
+    ],
+)
+def test_regressions_come_first_then_what_saves_most(tmp_path: Path, new: Tree, order: list[str]) -> None:
+    diff = compared(project(tmp_path / "old", WIDE), project(tmp_path / "new", new))
+    assert [change.new for change in of_device(diff).changes] == order
+
+
+def test_a_change_where_nothing_was_measured_does_not_regress(tmp_path: Path) -> None:
+    new = project(tmp_path / "new", Split("area", 1_000_000, BEST, NARROW))
+    diff = compared(project(tmp_path / "old"), new)
+    (change,) = of_device(diff).changes
+    assert (change.prices[0].scenarios, change.where) == (0, ("area over 1,000,000",))
+    assert not diff.regresses
+
+
+H200 = {"nvidia_h200": {"names": ["NVIDIA H200"], "arch": "sm_90", "vendor": "nvidia"}}
+FAMILY = {"nvidia": {"vendor": "nvidia"}}
+L4 = {"nvidia_l4": {"names": ["NVIDIA L4"], "arch": "sm_89", "vendor": "nvidia"}}
+MI300X = {"amd_mi300x": {"names": ["AMD Instinct MI300X"], "arch": "gfx942", "vendor": "amd"}}
+
+
+def _project_of(folder: Path, trees: dict[str, Tree], **devices: dict[str, Any]) -> Path:
+    """A project with more devices and the modules of those in `trees`."""
+    content = spec(tables={key: as_h100() for key in trees})
+    content["devices"] |= devices
+    write_modules(write_project(folder, content), {(KERNEL, key): tree for key, tree in trees.items()})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("device", "served", "changed"),
+    [(H200, DEVICE, 3), (L4, "nvidia", 6), (MI300X, "default", 9)],
+    ids=["by architecture", "by vendor", "by default"],
+)
+def test_a_new_or_removed_module_is_compared_with_what_serves_its_gpu_without_it(
+    tmp_path: Path, device: dict[str, Any], served: str, changed: int
+) -> None:
+    (key,) = device
+    trees: dict[str, Tree] = {DEVICE: NARROW, "nvidia": WIDE}
+    without = _project_of(tmp_path / "without", trees, **FAMILY)
+    having = _project_of(tmp_path / "with", {**trees, key: BEST}, **FAMILY, **device)
+    added, removed = of_device(compared(without, having), key), of_device(compared(having, without), key)
+    assert (added.kind, removed.kind) == (Kind.ADDED, Kind.REMOVED)
+    assert added.served == removed.served == served
+    assert added.overall[0].changed == changed
+    assert (added.overall[0].table, removed.overall[0].table) == ("by the table", "by the old table")
+    assert not added.regresses and removed.regresses
+    assert added.overall[0].ratio == pytest.approx(1 / (removed.overall[0].ratio or 0))
+
+
+def test_serving_agrees_with_the_generated_package(tmp_path: Path) -> None:
+    devices: dict[str, dict[str, Any]] = {
+        "second": {"names": ["GPU X"], "arch": "a2", "vendor": "v1"},
+        "exact": {"names": ["GPU X Large"], "arch": "a3", "vendor": "v1"},
+        "first": {"names": ["GPU Y"], "arch": "a2", "vendor": "v2"},
+        "by_arch": {"arch": "a4", "vendor": "v2"},
+        "family": {"vendor": "v1"},
+        "untabled": {"names": ["GPU Q"], "arch": "a5", "vendor": "v3"},
+    }
+    tabled = ["first", "exact", "second", "family", "by_arch"]  # another order than the devices'
+    models = ["GPU X Large 80GB", "GPU X-2", "GPU Y", "GPU Q", "GPU"]
+    gpus = list(product(models, ["a2", "a3", "a4", "a5"], ["v1", "v2", "v3"]))
+
+    def content(devices: dict[str, dict[str, Any]], tabled: list[str]) -> dict[str, Any]:
+        return {**spec(constraints=[], tables={key: as_h100() for key in tabled}), "devices": devices}
+
+    folder = tmp_path / "serving"
+    write_modules(write_project(folder, content(devices, tabled)), {(KERNEL, key): NARROW for key in tabled})
+    with ExitStack() as stack:
+        snapshot = read_snapshot(str(folder), None, stack)
+    found = {}
+    for name, arch, vendor in gpus:  # each alone, as no two devices of a spec may share a name
+        gpu = {"gpu": {"names": [name], "arch": arch, "vendor": vendor}}
+        other = replace(snapshot, spec=read_spec(write_spec(tmp_path, content(gpu, ["gpu"]))))
+        module, served = serving_module(snapshot, other, (KERNEL, "gpu"))
+        assert isinstance(module, Module) and module is snapshot.modules[KERNEL, served or ""]
+        found[name, arch, vendor] = served
+    with imported(folder) as generated:
+        keys = {module.choose: key for key, module in generated.scale.MODULES.items()}
+        assert found == {gpu: keys[generated.scale.for_device(*gpu)] for gpu in gpus}
+    assert set(found.values()) == {"exact", "second", "first", "by_arch", "family", "default"}
+
+
+def test_a_kernel_that_comes_or_goes_was_served_by_nothing(tmp_path: Path) -> None:
+    old = project(tmp_path / "old")
+    content = spec()
+    content["kernels"]["shift"] = content["kernels"][KERNEL]
+    spec_path = write_project(tmp_path / "new", content, kernel="scale")
+    write_modules(spec_path, {(KERNEL, DEVICE): BEST, ("shift", DEVICE): BEST})
+    for diff, kind in (
+        (compared(old, tmp_path / "new"), Kind.ADDED),
+        (compared(tmp_path / "new", old), Kind.REMOVED),
+    ):
+        found = [module for module in diff.modules if module.kernel == "shift"]
+        assert found == [ModuleChange("shift", device, kind) for device in (DEVICE, "default")]
+        assert not diff.regresses
+
+
+def test_an_edited_new_module_fails_the_diff_and_an_edited_old_one_does_not(tmp_path: Path) -> None:
+    good, bad = project(tmp_path / "good"), project(tmp_path / "bad")
+    (bad / MODULE).write_text((bad / MODULE).read_text().replace("area <=", "area <"))
+    new, old = compared(good, bad), compared(bad, good)
+    assert (of_device(new).kind, of_device(old).kind) == (Kind.UNREADABLE, Kind.INCOMPARABLE)
+    assert (new.regresses, old.regresses) == (True, False)
+    for found in (of_device(new), of_device(old)):
+        assert str(bad / MODULE) in (found.note or "")
+
+
+def test_the_fallback_breaks_no_constraint_but_may_have_failed(tmp_path: Path) -> None:
+    """MEDIUM is the fallback; 100 heads forbid its block of 64 to all but the fallback."""
+    shapes = [(rows, 8, 100) for rows in (1, 8, 64)]
+    for name, times, verdict in (
+        ("good", planted, Verdict.UNTIMED),
+        ("failed", lambda row: [10.0, "inf", 20.0], Verdict.SLOWER),
+    ):
+        old = project(tmp_path / name / "old", WIDE, shapes=shapes, times=times)
+        new = project(tmp_path / name / "new", MEDIUM, shapes=shapes, times=times)
+        assert of_device(compared(old, new)).overall[0].verdict is verdict
