@@ -15,8 +15,7 @@ from treegen.core.tree import Tree, depth, same_without_gaps, size
 from treegen.crossval.choices import decisions_of, score_decisions
 from treegen.crossval.heldout import Quality, quality
 from treegen.review.words import left_out_words
-from treegen.update.heuristic import DeviceHeuristic
-from treegen.update.keep import TreeOrigin
+from treegen.update.keep import DeviceHeuristic, TreeOrigin
 
 _COLUMNS = ("device", "scenarios", "configs", "depth", "leaves", "tree", "fitted", "held-out", "scikit-learn")
 _WIDTH = 128

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from treegen.core.errors import InputError
 from treegen.core.files import read_text, try_path
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.core.tree import Tree
-from treegen.update.module_reader import UnreadableModule, read_module
+from treegen.write.lock import committed_tree
 
 NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
 """The device of the `default` module, which serves GPUs that the spec does not name."""
@@ -55,8 +54,4 @@ def read_trees(spec: Spec) -> dict[ModuleKey, Module]:
 def read_committed(kernel: KernelSpec, device: DeviceSpec, path: Path) -> Module:
     """The module in a file. Raises InputError if a build of this spec prints no such text."""
     text = read_text(path)
-    try:
-        tree = read_module(text, kernel, path, device.limits)
-    except UnreadableModule as error:
-        raise InputError.from_message(f"{error}; `treegen build` rewrites it") from None
-    return Module(kernel, device, path, text, tree)
+    return Module(kernel, device, path, text, committed_tree(kernel, device, path, text))

@@ -131,13 +131,8 @@ def test_problems_of_outcomes(tmp_path: Path) -> None:
         lambda cases, jobs: [by_block[case.parameters["block"]] for case in cases],
         1,
     )
-    start = f"scale on {DEVICE}, sm_90: PLAIN"
-    assert report.problems == (
-        f"{start}_B16_W2 (columns any, area any): the kernel main needs 9 spilled registers a thread; "
-        "the limit is 8",
-        f"{start}_B16_W2 (columns any, area any): the kernel sum needs 1,001 bytes of shared memory; "
-        "the limit is 1,000",
-        f"{start}_B32_W1 (columns any, area any) does not compile: CompilationError: at 1:2",
-        f"{start}_B64_W4 (columns any, area any): the hook reports no kernel",
-    )
-    assert report.seen == "scale: 3 compilations for 3 leaves on sm_90; at most 9 spilled registers"
+    named = [("B16_W2", "spilled"), ("B16_W2", "1,001 bytes"), ("B32_W1", "at 1:2"), ("B64_W4", "no kernel")]
+    assert len(report.problems) == len(named)
+    for problem, words in zip(report.problems, named, strict=True):
+        assert all(word in problem for word in (DEVICE, "sm_90", *words))
+    assert report.seen.startswith("scale: 3 compilations for 3 leaves")

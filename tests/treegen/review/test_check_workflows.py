@@ -14,8 +14,7 @@ import pytest
 import yaml
 from treegen_builders import REPOSITORY
 
-from treegen.cli import build, check
-from treegen.cli.parsers import CommandParser
+from treegen.cli.main import _parser
 
 FOLDER = REPOSITORY / ".github/workflows"
 WORKFLOWS = {path.name: yaml.safe_load(path.read_text()) for path in sorted(FOLDER.glob("*.yml"))}
@@ -228,13 +227,9 @@ def test_an_artifact_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hook", HOOKS, ids=[hook["id"] for hook in HOOKS])
 def test_pre_commit_hooks_are_commands_and_run_for_their_inputs(hook: dict[str, Any]) -> None:
-    parser = CommandParser(prog="treegen")
-    commands = parser.add_subparsers()
-    build.add(commands)
-    check.add(commands)
     program, *arguments = hook["entry"].split()
     assert program == "treegen"
-    assert parser.parse_args(arguments).run
+    assert _parser().parse_args(arguments).run
     assert (hook["language"], hook["pass_filenames"]) == ("python", False)
     assert hook["additional_dependencies"] == [".[treegen]"]
     seen = (

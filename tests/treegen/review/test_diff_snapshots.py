@@ -128,7 +128,7 @@ def test_messages_name_the_revision(
     project(repository)
     monkeypatch.chdir(repository)
     note = of_device(compared(broken, ".")).note or ""
-    assert note.startswith(f"the old module cannot be read: {broken}:generated/scale/nvidia_h100.py:15: ")
+    assert note.startswith(f"the old module cannot be read: {broken}:generated/scale/nvidia_h100.py: ")
     project(repository, times=_slower_wide)
     (repository / "tables/h100/times.csv").write_text("broken\n")
     commit(repository)

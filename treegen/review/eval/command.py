@@ -21,8 +21,7 @@ from treegen.review.eval.terminal import show_report
 from treegen.review.json_text import json_text
 from treegen.review.progress import progress
 from treegen.review.selected_tables import EvalSettings, read_tables, without_small
-from treegen.write.files import check_writable, write_files
-from treegen.write.overwrite import check_replaceable
+from treegen.write.files import check_replaceable, check_writable, write_files
 
 PAGE, FIGURES = "eval.md", "eval.json"
 FORMAT = 1

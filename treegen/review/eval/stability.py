@@ -11,12 +11,12 @@ from treegen.core.problem import Problem
 from treegen.core.table import Cells
 from treegen.core.tree import Tree
 from treegen.crossval.choices import Decisions, Fit, decisions_of, penalise_untimed, score_decisions
-from treegen.crossval.evaluate import cross_validate
+from treegen.crossval.evaluate import cross_validate, held_out
 from treegen.crossval.folds import resampled
 from treegen.crossval.heldout import geomean
 from treegen.crossval.parallel import ParallelMap
 from treegen.review.common_rows import common_rows
-from treegen.update.rebuild import rebuild
+from treegen.update.keep import keep
 
 SAMPLES = 10
 
@@ -73,11 +73,11 @@ class RebuildTask:
 
 def build_again(task: RebuildTask) -> tuple[Tree, Tree]:
     """The tree that `treegen build` makes over the previous tree, and the fresh tree."""
-    rebuilt = rebuild(
+    rebuilt = keep(
         task.problem,
         task.previous,
         task.fit(task.problem),
-        lambda: cross_validate(task.problem, task.fit),
+        lambda: held_out(task.problem, cross_validate(task.problem, task.fit)),
         other_scenarios=task.other_scenarios,
     )
     return rebuilt.tree, rebuilt.fresh

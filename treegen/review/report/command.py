@@ -23,8 +23,7 @@ from treegen.review.report.section import section
 from treegen.review.report.study import StudyTask, study
 from treegen.review.selected_tables import EvalSettings, read_tables
 from treegen.review.words import counted
-from treegen.write.files import check_writable, write_files
-from treegen.write.overwrite import check_replaceable
+from treegen.write.files import check_replaceable, check_writable, write_files
 
 
 def run(select: EvalSettings, out: Path, images: Path | None = None, fit: Fit = fit_tree) -> None:
