@@ -27,11 +27,6 @@ def test_version(capsys: Capture) -> None:
     assert _leaves(["--version"], capsys) == (0, f"treegen {__version__}\n", "")
 
 
-def test_help_names_every_command(capsys: Capture) -> None:
-    code, out, err = _leaves(["--help"], capsys)
-    assert (code, err) == (0, "") and "build" in out and "import" in out
-
-
 WRONG = [
     [],
     ["bild"],
@@ -71,11 +66,11 @@ def test_every_option_with_a_value_names_its_default() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("option", [[], ["--check"]])
-def test_output_that_cannot_be_printed(tmp_path: Path, option: list[str]) -> None:
+def test_output_that_cannot_be_printed_is_status_2_before_anything_is_written(tmp_path: Path) -> None:
     write_project(tmp_path)
     with Path("/dev/full").open("w") as full:
-        done = treegen_command("build", *option, cwd=tmp_path, stdout=full)
+        done = treegen_command("build", cwd=tmp_path, stdout=full)
+    assert not (tmp_path / "generated").exists()
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stderr.startswith("treegen: ")
 
 
@@ -88,31 +83,18 @@ def _into_closed_pipe(folder: Path, *command: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-# Printed by print, and by rich after work in several processes.
-@pytest.mark.parametrize("command", [["build", "--check"], ["eval", "--jobs", "2"]])
-def test_a_closed_pipe_ends_the_command_quietly(tmp_path: Path, command: list[str]) -> None:
+def test_a_closed_pipe_ends_a_command_quietly_but_files_are_written(tmp_path: Path) -> None:
     write_project(tmp_path)
-    assert _into_closed_pipe(tmp_path, *command) == (141, "")
+    assert _into_closed_pipe(tmp_path, "build", "--check") == (141, "")
     assert not (tmp_path / "generated").exists()
-
-
-@pytest.mark.parametrize("command", [["build", "--output", "out"], ["eval", "--out", "out"]])
-def test_a_closed_pipe_does_not_keep_files_from_being_written(tmp_path: Path, command: list[str]) -> None:
-    write_project(tmp_path)
-    assert _into_closed_pipe(tmp_path, *command) == (0, "")
-    assert (tmp_path / "out").is_dir()
+    assert _into_closed_pipe(tmp_path, "build") == (0, "")
+    assert (tmp_path / "generated").is_dir()
 
 
 def test_a_terminal_without_unicode(tmp_path: Path) -> None:
     write_project(tmp_path)
     done = treegen_command("build", "--output", "out/ä", cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "6 files, 6 changed" in done.stdout
-
-
-def test_as_a_module(tmp_path: Path) -> None:
-    done = treegen_command("--version", cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"treegen {__version__}\n", "")
 
 
 def test_without_its_dependencies_it_says_what_to_install(tmp_path: Path) -> None:
@@ -122,5 +104,4 @@ def test_without_its_dependencies_it_says_what_to_install(tmp_path: Path) -> Non
     bare = [sys.executable, "-I", "-S", "-c", code]
     done = subprocess.run(bare, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("treegen: needs ")
-    assert done.stderr.endswith(": pip install 'attn-kernels[treegen]'\n")
+    assert done.stderr.count("\n") == 1 and "attn-kernels[treegen]" in done.stderr
