@@ -124,7 +124,9 @@ def lock_text(
     Its entry stays, so a second build in a row changes nothing.
     """
     entries: dict[str, dict[str, Any]] = {}
-    trees = {(kernel.name, FALLBACK_DEVICE): Leaf(kernel.fallback) for kernel in spec.kernels.values()}
+    trees: dict[tuple[str, str], Tree] = {
+        (kernel.name, FALLBACK_DEVICE): Leaf(kernel.fallback) for kernel in spec.kernels.values()
+    }
     for heuristic in heuristics:
         kernel, device = heuristic.problem.kernel.name, heuristic.problem.device.key
         entry = _entry(heuristic, spec.path.resolve().parent, previous.entry(kernel, device))

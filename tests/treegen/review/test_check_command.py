@@ -13,7 +13,6 @@ from treegen_builders import DEVICE, KERNEL, build, contents, spec, write_projec
 from treegen.cli.build import CHECKS
 from treegen.cli.main import main
 from treegen.cli.parsers import FINE, FOUND
-from treegen.review.check.report import CheckReport, lines, verdict
 
 MODULE = f"generated/{KERNEL}/{DEVICE}.py"
 FINE_LINES = """\
@@ -66,17 +65,6 @@ def test_no_problem_and_nothing_written(project: Path, capsys: pytest.CaptureFix
     assert contents(project) == before
 
 
-def test_kernels_without_a_hook_share_a_line(project: Path, check: Check) -> None:
-    content = spec()
-    first = content["kernels"][KERNEL]
-    content["kernels"]["b"] = {**first, "tables": {DEVICE: "tables/b"}}
-    write_table(project / "tables/b", kernel="b")
-    first["hook"] = "nobody_offers_this"
-    build(write_project(project, content))
-    (line,) = section(check(FINE), "code")
-    assert "b: nothing, as the spec names no hook; not run: " in line
-
-
 def test_strict_requires_all_checks(check: Check) -> None:
     spec = Path("treegen.yaml")
     spec.write_text(
@@ -116,21 +104,6 @@ def test_a_table_beside_those_of_the_spec(project: Path, check: Check) -> None:
     out = check(FOUND)
     assert section(out, "tables")[1].startswith("    tables/second/scenarios.csv: ")
     assert section(out, "fresh") == FINE_LINES.splitlines()[4:5]
-
-
-def test_a_table_that_does_not_fit_the_spec(project: Path, check: Check) -> None:
-    write_project(project, spec(constraints=["block > 1000"]))
-    out = check(FOUND)
-    assert section(out, "tables")[1].startswith(f"    for {KERNEL} on {DEVICE}: tables/h100: ")
-    assert "not run" in section(out, "fresh")[0]
-
-
-def test_stale_modules(project: Path, check: Check) -> None:
-    lock = project / "generated/treegen.lock"
-    lock.write_text(lock.read_text().replace('"leaves": 3', '"leaves": 4'))
-    (line, problem) = section(check(FOUND), "fresh")
-    assert line == "fresh        generated: 6 files of a build; 1 problem"
-    assert problem.startswith("    generated/treegen.lock is stale: line ")
 
 
 def _named(lines: list[str]) -> list[str]:
@@ -189,25 +162,10 @@ def test_guards_of_another_constraint(project: Path, check: Check) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [*(("--jobs", jobs) for jobs in ("0", "-1", "two", "1" * 10, "²")), ("--skip", "everything")],
+    "options", [*(("--jobs", jobs) for jobs in ("0", "-1", "two", "1" * 10, "²")), ("--skip", "everything")]
 )
 def test_wrong_use(options: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["check", *options])
     assert ended.value.code == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
-
-
-def test_a_spec_that_is_not_there_is_wrong_use(tmp_path: Path, refusal: Callable[..., str]) -> None:
-    assert "no such spec" in refusal(tmp_path, "check", "--spec", tmp_path / "none.yaml")
-
-
-def test_a_problem_stays_on_its_line() -> None:
-    report = CheckReport("a\nb", ("c\x1b[2Jd",), ("e\rf",))
-    assert list(lines("code", report)) == ["code         a\\nb; 1 problem; not run: e\\rf", "    c\\x1b[2Jd"]
-
-
-def test_the_verdict_counts() -> None:
-    reports = {"tables": CheckReport("x", ("one", "two")), "code": CheckReport(not_run=("no",))}
-    assert verdict(reports, []) == "2 problems; not all was run of code"

@@ -18,7 +18,6 @@ from treegen.review.check.hook import (
     HookFailure,
     HookProcess,
     KernelNeeds,
-    MissingHook,
 )
 
 HOOK = """
@@ -111,26 +110,6 @@ def test_a_hook_describes_itself_and_compiles(offer: Offer) -> None:
         assert outcome == CompileOutcome({"scale": KernelNeeds(1024, 40, None)}, None)
 
 
-def test_a_hook_whose_dependency_is_missing(offer: Offer) -> None:
-    offer("import no_such_compiler")
-    with HookProcess("scale_hook") as hook:
-        found = hook.describe()
-        assert isinstance(found, MissingHook) and "no_such_compiler" in found.why
-
-
-def test_two_packages_that_offer_one_name(
-    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    offer(HOOK)
-    other = tmp_path / "other/other_code-1.dist-info"
-    other.mkdir(parents=True)
-    (other / "METADATA").write_text("Name: other-code\nVersion: 1\n")
-    (other / "entry_points.txt").write_text("[treegen.hooks]\nscale_hook = other_code:HOOK\n")
-    monkeypatch.syspath_prepend(str(other.parent))
-    with HookProcess("scale_hook") as hook, pytest.raises(HookFailure, match="scale_hook"):
-        hook.describe()
-
-
 @pytest.mark.parametrize(
     ("code", "what"),
     [
@@ -191,13 +170,6 @@ def test_code_that_differs_from_the_spec(offer: Offer, check: Check) -> None:
     assert len(found) == len(named) and all(name in line for name, line in zip(named, found, strict=True))
 
 
-def test_defaults_that_differ(offer: Offer, check: Check) -> None:
-    offer(HOOK)
-    parameters = {"block": {"letter": "B", "default": 64}, "warps": {"letter": "W", "default": 8}}
-    block, warps = check(FOUND, "compile", config={"variants": ["plain"], "parameters": parameters})[1:3]
-    assert "block is 64 by default" in block and "warps is 8 by default" in warps
-
-
 def test_a_kernel_that_needs_too_much(offer: Offer, check: Check) -> None:
     """The fallback (64 rows) fits 64 x 512 bytes; a leaf of 128 rows does not."""
     offer(HOOK)
@@ -211,11 +183,6 @@ def test_both_checks_report_one_failure(offer: Offer, check: Check) -> None:
     code, failure, compiled, again, _ = check(FOUND)
     assert (code.split(), compiled.split()) == (["code", "1", "problem"], ["compile", "1", "problem"])
     assert failure == again and "ValueError: no way" in failure
-
-
-def test_a_failure_of_compiling_is_a_problem(offer: Offer, check: Check) -> None:
-    offer(changed("def compile(self, cases, jobs):\n    import os; os._exit(9)"))
-    assert "scale_hook" in check(FOUND, "code")[1]
 
 
 def test_a_hook_that_is_not_installed_is_no_problem(check: Check) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import random
 from collections.abc import Callable
@@ -27,7 +26,6 @@ from treegen_builders import (
     write_project,
     write_spec,
     write_table,
-    write_winners,
 )
 
 from treegen import build as compiler
@@ -67,21 +65,6 @@ def test_a_measured_table_prints_slowdown(tmp_path: Path, capsys: Capture) -> No
     out = capsys.readouterr().out
     assert _row(out).split()[:5] == [DEVICE, "12", "3", "1", "2"] and _row(out).count(".000x") == 3
     assert out.splitlines()[-1] == f"{tmp_path}/generated: 6 files, 6 changed, 0 removed"
-
-
-def test_choices_without_a_time_are_counted(tmp_path: Path, capsys: Capture) -> None:
-    def times(shape: Row) -> list[float]:
-        return [10.0, math.inf, 12.0] if shape[0] <= 6 else [math.inf, 10.0, math.inf]
-
-    assert build(write_project(tmp_path, shapes=TWELVE, times=times)) == 0
-    assert "% untimed" in _row(capsys.readouterr().out)
-
-
-def test_a_table_of_winners_prints_agreement(tmp_path: Path, capsys: Capture) -> None:
-    write_winners(tmp_path / "tables/h100", shapes=TWELVE, origin={"evaluated_configs": 540})
-    assert build(write_spec(tmp_path)) == 0
-    row = _row(capsys.readouterr().out)
-    assert "3 of 540" in row and row.count("% won") == 3
 
 
 def test_a_column_that_is_no_feature_is_named(tmp_path: Path, capsys: Capture) -> None:
@@ -142,13 +125,6 @@ def test_held_out_figures_in_the_lock_have_four_digits(tmp_path: Path) -> None:
     wrong = round(12 * (1 - found["agreement"]))
     assert wrong in (1, 2) and found["agreement"] == round(1 - wrong / 12, 4)
     assert found["slowdown"] == round(2 ** (wrong / 12), 4) and found["untimed"] == 0
-
-
-def test_another_output_folder(tmp_path: Path) -> None:
-    path = write_project(tmp_path)
-    assert build(path, "--output", tmp_path / "elsewhere/out") == 0
-    assert set(contents(tmp_path / "elsewhere/out")) == FILES
-    assert not (tmp_path / "generated").exists()
 
 
 def _with_a100(folder: Path) -> Path:
@@ -226,27 +202,6 @@ def test_a_link_in_place_of_a_module_is_replaced_not_followed(tmp_path: Path) ->
     (tmp_path / "generated/scale/config.py").symlink_to(tmp_path / "secret")
     build(write_project(tmp_path))
     assert (tmp_path / "secret").read_text() == "mine"
-
-
-def _modules(folder: Path) -> dict[str, bytes | None]:
-    return {name: text for name, text in contents(folder / "generated").items() if name.endswith(".py")}
-
-
-def test_noise_of_a_winner_table_changes_only_the_lock(tmp_path: Path) -> None:
-    path = write_spec(tmp_path)
-    wins = {shape: (10.0, "", "") if shape[0] in (1, 2, 3, 8, 9) else ("", "", 20.0) for shape in TWELVE}
-    for factor in (1.0, 1.7):
-        write_winners(
-            tmp_path / "tables/h100",
-            shapes=TWELVE,
-            configs=(NARROW, {**WIDE, "id": "mid", "block": 64}, WIDE),
-            times=lambda shape, factor=factor: [c and c * factor for c in wins[shape]],
-        )
-        build(path)
-        if factor == 1.0:
-            before, lock = _modules(tmp_path), (tmp_path / "generated/treegen.lock").read_bytes()
-    assert _modules(tmp_path) == before
-    assert (tmp_path / "generated/treegen.lock").read_bytes() != lock
 
 
 # --check
@@ -386,31 +341,6 @@ def test_one_bad_table_among_good_ones_stops_all(tmp_path: Path, refusal: Refuse
     assert f"{tmp_path}/tables/second/times.csv:2: " in refusal(tmp_path, "build", "--spec", path)
 
 
-LONG = "a" * 300
-
-
-@pytest.mark.parametrize(
-    ("content", "arguments"),
-    [
-        ({**spec(), "output": LONG}, []),
-        (spec(tables={DEVICE: LONG}), []),
-        ({**spec(), "output": "a/" * 33}, []),
-        ({**spec(), "output": "a/" * 2000}, []),
-        *((spec(), ["--spec", name]) for name in [LONG, ".", "none.yaml"]),
-        *(
-            (spec(), ["--output", name])
-            for name in [LONG, "a\0b", ".", "class", ".git", "out/.git/x", "a-b", "/"]
-        ),
-    ],
-)
-def test_names_that_no_file_can_have_are_refused(
-    tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch, content: Any, arguments: list[str]
-) -> None:
-    write_project(tmp_path, content)
-    monkeypatch.chdir(tmp_path)
-    refusal(tmp_path, "build", *arguments)
-
-
 @pytest.mark.parametrize("obstacle", ["generated", "generated/scale", "generated/scale/config.py/inside"])
 def test_files_and_folders_in_each_others_place_are_refused(
     tmp_path: Path, refusal: Refuse, obstacle: str
@@ -466,3 +396,23 @@ def test_the_same_input_gives_the_same_bytes_elsewhere_and_in_several_processes(
     done = treegen_command("build", cwd=folder, **environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert contents(folder / "generated") == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        ({"output": "a" * 300}, []),
+        ({"output": "a/" * 33}, []),
+        *(
+            ({}, ["--output", name])
+            for name in ["a" * 300, "a\0b", ".", "class", ".git", "out/.git/x", "a-b"]
+        ),
+        ({}, ["--spec", "none.yaml"]),
+    ],
+)
+def test_names_that_no_folder_can_have_are_refused(
+    tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch, content: Any, options: list[str]
+) -> None:
+    write_project(tmp_path, spec() | content)
+    monkeypatch.chdir(tmp_path)
+    refusal(tmp_path, "build", *options)

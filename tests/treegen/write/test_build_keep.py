@@ -29,7 +29,6 @@ from treegen_builders import (
 from treegen_strategies import examples
 
 from treegen.update.basis import basis_of
-from treegen.write.lock import Lock, read_lock
 
 Capture = pytest.CaptureFixture[str]
 Times = Callable[[Row], Sequence[float]]
@@ -229,14 +228,6 @@ def _edit_lock(folder: Path, change: Callable[[dict[str, Any]], object]) -> None
     path.write_text(json.dumps(content))
 
 
-@pytest.mark.parametrize("value", ["banana", 3, None, "edited: <b>", ["kept"]])
-def test_an_origin_that_no_build_writes_is_dropped(tmp_path: Path, value: object) -> None:
-    path = _project(tmp_path)
-    build(path)
-    _edit_lock(tmp_path, lambda lock: lock["heuristics"]["scale"][DEVICE].update(tree=value))
-    assert build(path) == 0 and _origin(tmp_path) == "kept"
-
-
 # Not kept
 
 
@@ -310,19 +301,6 @@ def test_a_spec_that_changes_the_text_around_a_tree_keeps_it(
     assert _printed(capsys)[0] == "kept" and _module(tmp_path).split("-> Config:")[1] == body
 
 
-def test_letters_and_parameters_with_a_default_that_the_spec_gained_keep_a_tree(
-    tmp_path: Path, capsys: Capture
-) -> None:
-    path = _project(tmp_path)
-    build(path)
-    parameters = {"block": "X", "parts": {"letter": "N", "default": 1}, "warps": "W"}
-    write_spec(tmp_path, spec(constraints=[], config={"variants": ["plain"], "parameters": parameters}))
-    _write(tmp_path, 1)
-    capsys.readouterr()
-    assert build(path) == 0
-    assert _printed(capsys)[0] == "kept" and "PLAIN_X" in _module(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [({"tree": {"max_depth": 4, "max_leaves": 2}}, "leaves"), ({"split_on": ["columns"]}, "rows")],
@@ -350,27 +328,6 @@ def test_a_constraint_that_a_leaf_breaks_now(tmp_path: Path, capsys: Capture) ->
     assert build(path) == 0
     assert (_printed(capsys)[0], _origin(tmp_path)) == ("edited", "edited: 1 leaf")
     assert "PLAIN_B16_W2" not in _module(tmp_path)
-
-
-def test_a_guard_that_the_spec_no_longer_needs_goes(tmp_path: Path) -> None:
-    path = _project(tmp_path, times=_plain)
-    build(path)
-    module = _module(tmp_path)
-    write_spec(tmp_path, spec(constraints=["block >= heads"]))
-    assert build(path) == 0 and "heads > 16" in _module(tmp_path)
-    write_spec(tmp_path, spec(constraints=[]))
-    assert build(path) == 0 and _module(tmp_path) == module
-
-
-def test_scenarios_that_the_previous_table_lacked(tmp_path: Path) -> None:
-    """Only then does the lock say that the table holds other ones."""
-    path = _project(tmp_path)
-    build(path)
-    found = read_lock(tmp_path / "generated")
-    made = problem(tmp_path, {"constraints": []}, shapes=SHAPES)
-    assert not found.has_other_scenarios(made)
-    assert not Lock().has_other_scenarios(made)
-    assert found.has_other_scenarios(problem(tmp_path, {"constraints": []}, shapes=SHAPES[:-1]))
 
 
 @pytest.mark.parametrize(
@@ -433,12 +390,3 @@ def test_times_in_another_unit_are_refused_unless_they_are_meant(
     assert contents(tmp_path / "generated") == before
     assert build(path, "--expect-jump") == 0
     assert build(path) == 0
-
-
-def test_another_output_folder_has_no_previous_tree(tmp_path: Path, capsys: Capture) -> None:
-    path = _project(tmp_path)
-    build(path)
-    _write(tmp_path, 5)
-    capsys.readouterr()
-    assert build(path, "--output", tmp_path / "elsewhere") == 0
-    assert _printed(capsys)[0] == "fresh"

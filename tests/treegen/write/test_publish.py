@@ -259,18 +259,6 @@ def test_a_file_that_cannot_be_replaced_changes_no_other(
     assert contents(tmp_path) == before
 
 
-def _dies(problem: object) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_a_fitting_process_that_is_killed(
-    tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compiler, "SCENARIOS_A_PROCESS", 1)
-    monkeypatch.setattr(compiler, "fit_tree", _dies)
-    refusal(tmp_path, "build", "--spec", write_project(tmp_path), "--jobs", "2")
-
-
 # Real disks
 
 
@@ -301,13 +289,6 @@ def _fill(disk: Path, free: int) -> None:
     (disk / "filler").unlink()
 
 
-@pytest.mark.parametrize("free", [0, 1, 3])
-def test_a_real_disk_that_gets_full(disk: Path, refusal: Refuse, free: int) -> None:
-    path = _stale(disk)
-    _fill(disk, free)
-    refusal(disk, "build", "--spec", path)
-
-
 def test_an_import_onto_a_full_disk(
     disk: Path, tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,17 +309,6 @@ def test_a_read_only_mount_changes_nothing(tmp_path: Path, refusal: Refuse, name
         refusal(tmp_path, "build", "--spec", path)
     finally:
         subprocess.run(["umount", folder], check=True)
-
-
-def test_a_mounted_output_folder_is_written(tmp_path: Path) -> None:
-    path = _stale(tmp_path)
-    folder = tmp_path / "generated"
-    _may("mount", "--bind", folder, folder)
-    try:
-        assert build(path) == 0
-    finally:
-        subprocess.run(["umount", folder], check=True)
-    assert build(path, "--check") == 0
 
 
 @pytest.mark.parametrize("name", ["scale", "scale/config.py", "scale/default.py", f"scale/{DEVICE}.py"])

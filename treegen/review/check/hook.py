@@ -5,13 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 GROUP = "treegen.hooks"
 """The group of Python entry points in which a spec's `hook` is a name."""
@@ -49,33 +49,17 @@ class CompileOutcome:
     error: str | None  # why the case does not compile
 
 
-class Hook(Protocol):
-    """One kernel's code: the object behind an entry point."""
-
-    features: Collection[str]  # the keyword arguments that the code passes to `choose`
-    variants: Collection[str]  # that the code launches
-    parameters: Mapping[str, int | None]  # with their defaults; None if there is no default
-    # The features that kernels are compiled for: no launch may need more than a kernel that is compiled for
-    # the greatest value of each.
-    sizes: Collection[str]
-    targets: Mapping[str, Collection[str]]  # by vendor, architectures for devices whose spec states none
-
-    def compile(self, cases: Sequence[CompileCase], jobs: int) -> Iterable[Any]:
-        """Compile every case in up to `jobs` processes; give a `CompileOutcome` for each, in their order.
-
-        A compiler that ends its process should fail one case, not all.
-        """
-
-
 @dataclass(frozen=True)
 class HookDescription:
     """A hook's attributes, with checked types."""
 
-    features: frozenset[str]
-    variants: frozenset[str]
-    parameters: Mapping[str, int | None]
+    features: frozenset[str]  # the keyword arguments that the code passes to `choose`
+    variants: frozenset[str]  # that the code launches
+    parameters: Mapping[str, int | None]  # with their defaults; None if there is no default
+    # The features that kernels are compiled for: no launch may need more than a kernel that is compiled for
+    # the greatest value of each.
     sizes: tuple[str, ...]
-    targets: Mapping[str, tuple[str, ...]]
+    targets: Mapping[str, tuple[str, ...]]  # by vendor, architectures for devices whose spec states none
 
 
 @dataclass(frozen=True)
@@ -177,7 +161,7 @@ def _describe(name: str) -> HookDescription | MissingHook:
 
 
 def _compile(name: str, cases: list[CompileCase], jobs: int) -> list[CompileOutcome]:
-    def outcomes(hook: Hook) -> list[CompileOutcome]:
+    def outcomes(hook: Any) -> list[CompileOutcome]:
         found = [checked_outcome(outcome) for outcome in hook.compile(cases, jobs)]
         if len(found) != len(cases):
             raise TypeError(f"the hook gives {len(found)} outcomes for {len(cases)} cases")

@@ -121,9 +121,7 @@ def _counterexample(
 
 
 def _simplest(
-    point: Mapping[str, int],
-    candidates: Mapping[str, list[int]],
-    breaks: Callable[[Mapping[str, int]], bool],
+    point: Mapping[str, int], candidates: Mapping[str, list[int]], breaks: Callable[[Mapping[str, int]], bool]
 ) -> dict[str, int]:
     """Move every coordinate to its first candidate that breaks the constraint, until none moves."""
     result: dict[str, int] = {}
