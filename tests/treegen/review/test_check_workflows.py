@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,33 +90,6 @@ def test_the_artifact_is_the_one_that_is_downloaded() -> None:
     (sent,) = [step["with"] for step in steps(UNTRUSTED) if "upload-artifact" in step.get("uses", "")]
     (got,) = [step["with"] for step in steps(PRIVILEGED) if "download-artifact" in step.get("uses", "")]
     assert sent["name"] == got["name"]
-
-
-@pytest.mark.parametrize(("status", "expected"), [(0, 0), (1, 1), (2, 2)])
-def test_the_diff_step_keeps_comment_and_exit_code(tmp_path: Path, status: int, expected: int) -> None:
-    """Run as GitHub runs it, with a treegen that says something and ends with `status`."""
-    (script,) = [step["run"] for step in steps(UNTRUSTED) if step.get("name") == "treegen diff"]
-    fake = tmp_path / "bin/treegen"
-    fake.parent.mkdir()
-    fake.write_text(f'#!/bin/sh\necho "$@"\nexit {status}\n')
-    fake.chmod(0o755)
-    git = ["git", "-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"]
-    subprocess.run([*git, "init", "-q"], cwd=tmp_path, check=True)
-    for message in ("base", "head"):
-        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", message], cwd=tmp_path, check=True)
-    both = subprocess.run(
-        ["git", "rev-parse", "HEAD^1", "HEAD"], cwd=tmp_path, check=True, capture_output=True, text=True
-    )
-    done = subprocess.run(
-        ["bash", "-e", "-o", "pipefail", "-c", script],
-        cwd=tmp_path,
-        env={"PATH": f"{fake.parent}:/usr/bin:/bin"},
-        check=False,
-    )
-    assert done.returncode == expected
-    assert (tmp_path / "review/status").read_text() == f"{status}\n"
-    comment = (tmp_path / "review/comment.md").read_text()
-    assert comment.split() == ["diff", *both.stdout.split(), "--format", "markdown"]
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=[hook["id"] for hook in HOOKS])

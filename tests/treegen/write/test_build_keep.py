@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import random
@@ -21,14 +20,11 @@ from treegen_builders import (
     build,
     contents,
     imported,
-    problem,
     spec,
     write_spec,
     write_table,
 )
 from treegen_strategies import examples
-
-from treegen.update.basis import basis_of
 
 Capture = pytest.CaptureFixture[str]
 Times = Callable[[Row], Sequence[float]]
@@ -356,25 +352,6 @@ def test_a_tree_is_fitted_anew_where_its_basis_changed(
     origin, (line,) = _printed(capsys)
     assert origin == "fresh" and all(word in line for word in named)
     assert build(path, "--check") == 0
-
-
-def test_a_limit_within_a_derived_feature_is_part_of_the_basis(tmp_path: Path) -> None:
-    derived = {"area": "rows * columns + shared_memory // 1000000"}
-    before, after = (problem(tmp_path, {"derived": derived}) for _ in range(2))
-    larger = dataclasses.replace(after.device, limits={"shared_memory": 9_000_000})
-    assert basis_of(before) == basis_of(after)
-    assert basis_of(before)["features"] != basis_of(dataclasses.replace(after, device=larger))["features"]
-
-
-def test_what_keeping_forgoes_is_printed(tmp_path: Path, capsys: Capture) -> None:
-    path = _project(tmp_path)
-    build(path)
-    _write(tmp_path, 1)
-    capsys.readouterr()
-    assert build(path) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "forgoes" in line and DEVICE in line]
-    forgone, error = (float(word.removesuffix("%")) for word in line.split() if word.endswith("%"))
-    assert forgone <= 0.5 + 1.5 * error
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1e3])

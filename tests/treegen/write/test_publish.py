@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import shutil
@@ -10,14 +9,12 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from treegen_builders import DEVICE, build, contents, planted, spec, write_project, write_spec, write_table
-from treegen_caches import write_cache
 
 from treegen import build as compiler
 from treegen.core.errors import InputError
@@ -266,37 +263,6 @@ def _may(*command: str | Path) -> None:
     """Run a command that needs rights; skip the test where they are missing."""
     if shutil.which(str(command[0])) is None or subprocess.run(command, capture_output=True).returncode:
         pytest.skip(f"{command[0]} is not allowed here")
-
-
-PAGES = 64
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of its own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    _may("mount", "-t", "tmpfs", "-o", f"size={PAGES * 4096}", "tmpfs", folder)
-    yield folder
-    subprocess.run(["umount", folder], check=True)
-
-
-def _fill(disk: Path, free: int) -> None:
-    (disk / "filler").write_bytes(b"x" * free * 4096)
-    with (disk / "filling").open("wb", buffering=0) as out, contextlib.suppress(OSError):
-        while True:
-            out.write(b"x" * 4096)
-    (disk / "filler").unlink()
-
-
-def test_an_import_onto_a_full_disk(
-    disk: Path, tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_cache(tmp_path / "caches")
-    _fill(disk, 0)
-    assert str(disk) in refusal(disk, "import", "dejavu", tmp_path / "caches", "--to", disk)
-    monkeypatch.setattr(tempfile, "tempdir", str(disk))
-    refusal(tmp_path, "import", "dejavu", tmp_path / "caches", "--to", tmp_path / "tables")
 
 
 @pytest.mark.parametrize("name", [".", "generated", "generated/scale"])
