@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
@@ -49,13 +48,14 @@ def publish(folder: Path, files: Mapping[str, str]) -> tuple[int, int]:
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Let one build at a time replace what is in a folder."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # not all disks have locks
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, ImportError):  # not all folders and systems have locks
+            import fcntl
+
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _beside(folder: Path) -> str:
