@@ -75,14 +75,6 @@ def test_strict_requires_all_checks(check: Check) -> None:
     check(FINE, "--strict", "--skip", "code", "--skip", "compile")
 
 
-def test_skipping(check: Check) -> None:
-    skipped = [name for name in CHECKS if name != "modules"]
-    assert check(FINE, *(word for name in skipped for word in ("--skip", name))).splitlines() == [
-        "modules      2 modules, 4 leaves",
-        f"treegen.yaml: no problem; skipped {', '.join(skipped)}",
-    ]
-
-
 def test_a_table_of_the_spec_that_cannot_be_read(project: Path, check: Check) -> None:
     times = project / "tables/h100/times.csv"
     times.write_text(times.read_text().replace("40.0", "fast", 1))
@@ -159,13 +151,3 @@ def test_guards_of_another_constraint(project: Path, check: Check) -> None:
     assert line.startswith("constraints  1 constraint proved at 2 leaves; ")
     assert problem.startswith(f"    {KERNEL} on {DEVICE}: PLAIN_B16_W2, launched at ")
     assert problem.endswith(" does not hold at rows=1 columns=1 heads=16")
-
-
-@pytest.mark.parametrize(
-    "options", [*(("--jobs", jobs) for jobs in ("0", "-1", "two", "1" * 10, "²")), ("--skip", "everything")]
-)
-def test_wrong_use(options: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["check", *options])
-    assert ended.value.code == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1

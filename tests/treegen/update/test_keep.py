@@ -288,19 +288,6 @@ def test_folds_are_fitted_only_for_a_tree_that_is_better_where_it_was_fitted(bas
     assert keep(made, _tree(made), Leaf(made.configs[0]), never).origin is TreeOrigin.KEPT
 
 
-def test_copies_of_a_scenario_are_no_further_evidence(base: Problem) -> None:
-    """A leaf of three scenarios, each there ten times, loses 30%."""
-    made = _changed(_served(base), range(1, 2), range(1, 4), [LOSES, 0, LOSES])
-    old = Split("rows", 1, Split("columns", 3, Leaf(base.configs[0]), Leaf(base.configs[2])), _tree(base))
-    some = np.flatnonzero((made.column("rows") == 1) & (made.column("columns") <= 3))
-    others = np.setdiff1d(np.arange(64), some)
-    assert _keep(made.rows(np.concatenate([others, np.repeat(some, 10)])), old).origin is TreeOrigin.KEPT
-    apart = made.rows(np.concatenate([others, np.repeat(some, 10)]))
-    numbered = apart.features.copy()
-    numbered[:, apart.names.index("heads")] = np.arange(len(numbered))
-    assert _keep(replace(apart, features=numbered), old).origin is TreeOrigin.EDITED
-
-
 def test_choices_without_a_time_count_against_the_old_tree_only_if_scenarios_are_new(base: Problem) -> None:
     made, old = _served(base), _tree(base)
     untimed = _changed(made, range(1, 9), range(1, 3), [UNTIMED, UNTIMED, 0])

@@ -240,12 +240,6 @@ def test_missing_stale_and_superfluous_files_are_named(fresh: Path, check: Check
     assert len(check(1)) == 6
 
 
-def test_a_changed_table_shows_in_the_lock(fresh: Path, check: Check) -> None:
-    write_table(fresh.parent / "tables/h100", date="2026-02-01")
-    (line,) = check(1)
-    assert line.startswith("/treegen.lock ")
-
-
 # Bad input
 
 

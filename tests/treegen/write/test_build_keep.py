@@ -206,17 +206,6 @@ def test_a_build_after_a_build_changes_nothing(
         assert _generated(folder) == built
 
 
-def test_the_origin_of_a_tree_stays_in_the_lock(tmp_path: Path, capsys: Capture) -> None:
-    """A check after a build must find it up to date, though the tree is now as it was."""
-    path = _project(tmp_path)
-    build(path)
-    for _ in range(2):
-        assert build(path, "--check") == 0
-        capsys.readouterr()
-        assert build(path) == 0
-        assert (_printed(capsys)[0], _origin(tmp_path)) == ("kept", "fresh")
-
-
 def _edit_lock(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path = folder / "generated/treegen.lock"
     content = json.loads(path.read_text())
