@@ -11,7 +11,7 @@ from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.spec import Spec
 from treegen.core.tree import Tree
-from treegen.crossval.folds import FoldTree, evaluate, folds_of
+from treegen.crossval.folds import FoldTree, evaluate, folds_of, held_out
 from treegen.crossval.parallel import ParallelMap, ReportProgress, no_report, processes
 from treegen.emit.package import emit_package
 from treegen.fit.choice_costs import choice_costs_of
@@ -25,9 +25,7 @@ from treegen.passes.simplify import simplify
 from treegen.read.build_problem import spec_problem
 from treegen.read.table_file import read_table
 from treegen.update.basis import basis_of, changed_basis
-from treegen.update.heuristic import Build, DeviceHeuristic
-from treegen.update.previous_tree import read_previous_tree
-from treegen.update.rebuild import rebuild
+from treegen.update.keep import Build, DeviceHeuristic, keep
 from treegen.write.lock import LOCK, MOST_JUMP, Lock, best_time, lock_text, read_lock
 
 SCENARIOS_A_PROCESS = 500  # fewer are fitted in the time that a process takes to start
@@ -53,14 +51,13 @@ def build(
         report: called with the progress
     """
     problems = read_problems(spec)  # all input is checked before the first tree is fitted
-    lock = Lock() if previous is None else read_lock(previous)
+    lock = read_lock(previous) if previous else Lock()
     if not expect_jump:
         for problem in problems:
             _refuse_jump(problem, lock)
-    trees = None if fresh else previous
     worth = sum(len(problem.cost) for problem in problems) // SCENARIOS_A_PROCESS
     with processes(max(1, min(jobs, worth)), report) as spread:
-        heuristics = tuple(compile_heuristic(problem, trees, lock, spread) for problem in problems)
+        heuristics = tuple(compile_heuristic(problem, lock, spread, fresh=fresh) for problem in problems)
     files = emit_package(spec, ((heuristic.problem, heuristic.tree) for heuristic in heuristics))
     return Build(heuristics, {**files, LOCK: lock_text(spec, heuristics, files, lock)})
 
@@ -87,20 +84,17 @@ def read_problems(spec: Spec) -> list[Problem]:
     return problems
 
 
-def compile_heuristic(
-    problem: Problem, previous: Path | None, lock: Lock, spread: ParallelMap
-) -> DeviceHeuristic:
+def compile_heuristic(problem: Problem, lock: Lock, spread: ParallelMap, *, fresh: bool) -> DeviceHeuristic:
     """The tree of one problem: fitted, cross-validated, compared with the previous tree, guarded."""
     folds = folds_of(problem)
     what = f"trees of {problem.kernel.name} on {problem.device.key}"
     fitted, *others = spread(what, fit_tree, [problem, *(problem.rows(fold.train) for fold in folds)])
     fold_trees = tuple(map(FoldTree, folds, others))
-    old = None if previous is None else read_previous_tree(previous, problem, lock.written(problem))
-    chosen = rebuild(
+    chosen = keep(
         problem,
-        old,
+        None if fresh else lock.previous_tree(problem),
         fitted,
-        lambda: fold_trees,
+        lambda: held_out(problem, fold_trees),
         other_scenarios=lock.has_other_scenarios(problem),
         changed=changed_basis(lock.basis(problem), basis_of(problem)),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from treegen.read.spec_file import read_spec
 from treegen.review.diff.changes import Diff, ModuleChange, compare
 from treegen.review.diff.snapshots import read_snapshot
 from treegen.write.files import write_files
+from treegen.write.lock import LOCK, stored_trees
 
 NARROW, MEDIUM, WIDE = (
     Leaf(Config("plain", (("block", block), ("warps", warps))))
@@ -39,17 +41,17 @@ def write_modules(spec_path: Path, trees: Mapping[tuple[str, str], Tree]) -> Non
     """Write the output folder as a build that fitted these trees would."""
     spec = read_spec(spec_path)
     files = {"__init__.py": top_package(spec.kernels)}
+    trees = {(kernel.name, FALLBACK_DEVICE): Leaf(kernel.fallback) for kernel in spec.kernels.values()} | {
+        **trees
+    }
     for kernel in spec.kernels.values():
         files |= {
             f"{kernel.name}/{name}": text for name, text in kernel_package(kernel, spec.devices).items()
         }
-        for key in (*kernel.tables, FALLBACK_DEVICE):
-            tree = trees.get((kernel.name, key))
-            if key == FALLBACK_DEVICE and tree is None:
-                tree = Leaf(kernel.fallback)
-            if tree is not None:
-                limits = spec.devices[key].limits if key in spec.devices else {}
-                files[f"{kernel.name}/{key}.py"] = device_module(kernel, key, limits, tree)
+    for (name, key), tree in trees.items():
+        limits = spec.devices[key].limits if key in spec.devices else {}
+        files[f"{name}/{key}.py"] = device_module(spec.kernels[name], key, limits, tree)
+    files[LOCK] = json.dumps({"trees": stored_trees(spec, trees)})
     write_files(spec.output, files)
 
 

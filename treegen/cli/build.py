@@ -1,18 +1,28 @@
-"""`treegen build`: compile every table of the spec."""
+"""`treegen build` and `treegen check`."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 
-from treegen.cli.parsers import FINE, FOUND, Commands, add_spec, at_least_1, path_of
+from treegen.cli.parsers import FINE, FOUND, Commands, add_jobs, add_spec, path_of
 from treegen.core.errors import InputError, one_line
 from treegen.core.files import short
 from treegen.core.names import problem_with_output
 from treegen.core.output import ignore_closed_pipe
 
+CHECKS = {
+    "tables": "every table is valid, and the tables that the spec names agree with it",
+    "modules": "every committed module is the text that treegen prints",
+    "constraints": "every constraint is proved to hold wherever a leaf launches",
+    "code": "spec and kernel code have the same features, variants and parameters",
+    "fresh": "generated/ is what `treegen build` writes",
+    "compile": "the config of every leaf compiles for its GPU within its limits",
+}
 
-def add(commands: Commands) -> None:
+
+def add_build(commands: Commands) -> None:
     parser = commands.add_parser("build", help="compile every table of the spec into Python modules")
     add_spec(parser)
     parser.add_argument(
@@ -34,22 +44,16 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="accept times that all changed by 10x or more since the last build",
     )
-    parser.add_argument(
-        "--jobs",
-        type=at_least_1,
-        metavar="N",
-        help="processes that fit (default: one per processor; small tables get one)",
-    )
-    parser.set_defaults(run=run)
+    add_jobs(parser, "that fit", "; small tables get one")
+    parser.set_defaults(run=run_build)
 
 
-def run(options: argparse.Namespace) -> int:
+def run_build(options: argparse.Namespace) -> int:
     from treegen.build import build
     from treegen.read.spec_file import find_spec, read_spec
     from treegen.review.build_summary import not_kept, show_heuristics
     from treegen.review.printing import progress
-    from treegen.write.files import differences, foreign_files, stale_files, write_files
-    from treegen.write.publish_order import interim_files, publish_order
+    from treegen.write.output_folder import differences, foreign_files, publish
 
     spec = read_spec(find_spec(options.spec))
     output = short(spec.output) if options.output is None else options.output
@@ -75,10 +79,46 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(path, "was not written by treegen; move it away, or remove it to have it replaced")
     with ignore_closed_pipe():  # any other failure of standard output ends the command before it writes
         show_heuristics(built.heuristics)
-    stale = stale_files(output, built.files)
-    interim = interim_files(output, built.files)
-    changed = write_files(output, publish_order(built.files), remove=stale, interim=interim)
-    counts = f"{len(built.files)} files, {len(changed)} changed, {len(stale)} removed"
+    changed, removed = publish(output, built.files)
     with ignore_closed_pipe():
-        print(one_line(f"{output}: {counts}"))
+        print(one_line(f"{output}: {len(built.files)} files, {changed} changed, {removed} removed"))
     return FINE
+
+
+def add_check(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "check",
+        help="check tables, modules, constraints and kernel code, as CI does",
+        description="Checks: " + "; ".join(f"{name}: {what}" for name, what in CHECKS.items()) + ".",
+    )
+    add_spec(parser)
+    add_jobs(parser, "that compile and fit")
+    parser.add_argument(
+        "--skip",
+        action="append",
+        default=[],
+        choices=CHECKS,
+        metavar="NAME",
+        help="a check to leave out; may be repeated (default: none)",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="exit 1 also if a check cannot run, such as without torch"
+    )
+    parser.set_defaults(run=run_check)
+
+
+def run_check(options: argparse.Namespace) -> int:
+    from treegen.read.spec_file import find_spec, read_spec
+    from treegen.review.check.checks import run_checks
+    from treegen.review.check.report import lines, verdict
+
+    spec = read_spec(find_spec(options.spec))
+    names = [name for name in CHECKS if name not in options.skip]
+    reports = {}
+    for name, report, seconds in run_checks(spec, names, options.jobs or os.cpu_count() or 1):
+        reports[name] = report
+        print(*lines(name, report), sep="\n", flush=True)
+        print(f"{name}: {seconds:.1f} s", file=sys.stderr, flush=True)
+    print(f"{short(spec.path)}: {verdict(reports, options.skip)}")
+    failed = any(report.problems or (options.strict and report.not_run) for report in reports.values())
+    return FOUND if failed else FINE

@@ -14,37 +14,24 @@ from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor
 
 from treegen import __version__
-from treegen.cli import (
-    build,
-    check,
-    choices,
-    diff,
-    evaluate,
-    explain,
-    import_table,
-    init,
-    merge,
-    new_device,
-    report,
-    suggest,
-)
+from treegen.cli import build, diff, evaluate, explain, report, start, tables
 from treegen.cli.parsers import WRONG, CommandParser
 from treegen.core.errors import InputError, reason
 
 INTERRUPTED, CLOSED_PIPE = 130, 141  # 128 plus the number of the signal, as in shells
 _COMMANDS = (
-    init,
-    new_device,
-    suggest,
-    build,
-    check,
-    diff,
-    explain,
-    report,
-    evaluate,
-    choices,
-    import_table,
-    merge,
+    start.add_init,
+    start.add_new_device,
+    start.add_suggest,
+    build.add_build,
+    build.add_check,
+    diff.add,
+    explain.add,
+    report.add,
+    evaluate.add,
+    tables.add_choices,
+    tables.add_import,
+    tables.add_merge,
 )
 
 
@@ -54,8 +41,8 @@ def _parser() -> CommandParser:
     )
     parser.add_argument("--version", action="version", version=f"treegen {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in _COMMANDS:
-        command.add(commands)
+    for add in _COMMANDS:
+        add(commands)
     return parser
 
 

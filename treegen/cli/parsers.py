@@ -25,13 +25,6 @@ def path_of(text: str) -> Path:
     return Path(text)
 
 
-def at_least_1(text: str) -> int:
-    """A number of processes on the command line."""
-    if not text.isascii() or not text.isdecimal() or int(text[:9]) < 1 or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes")
-    return int(text)
-
-
 Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 """The object to which a command adds its parser."""
 
@@ -47,3 +40,16 @@ def add_selection(parser: CommandParser) -> None:
     """Add the options that select tables of the spec."""
     parser.add_argument("--kernel", metavar="NAME", help="only this kernel (default: all of the spec)")
     parser.add_argument("--device", metavar="KEY", help="only this device (default: all with a table)")
+
+
+def add_jobs(parser: CommandParser, whose: str, more: str = "") -> None:
+    """Add the option `--jobs`."""
+    parser.add_argument(
+        "--jobs", type=_at_least_1, metavar="N", help=f"processes {whose} (default: one per processor{more})"
+    )
+
+
+def _at_least_1(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text[:9]) < 1 or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes")
+    return int(text)

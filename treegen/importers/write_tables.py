@@ -11,8 +11,7 @@ from treegen.core.errors import InputError, reason
 from treegen.core.files import try_path
 from treegen.core.table import Cells
 from treegen.read.table_file import read_table
-from treegen.write.files import write_files
-from treegen.write.overwrite import check_replaceable
+from treegen.write.files import check_replaceable, write_files
 from tuning_table.table import RUN, SCENARIOS, TIMES
 
 MARK = "# Imported by `treegen import "

@@ -14,8 +14,7 @@ from treegen.core.table import Cells
 from treegen.core.tree import Tree, depth, same_without_gaps, size
 from treegen.crossval.choices import Quality, decisions_of, quality, score_decisions
 from treegen.review.printing import left_out_words
-from treegen.update.heuristic import DeviceHeuristic
-from treegen.update.keep import TreeOrigin
+from treegen.update.keep import DeviceHeuristic, TreeOrigin
 
 _COLUMNS = ("device", "scenarios", "configs", "depth", "leaves", "tree", "fitted", "held-out", "scikit-learn")
 _WIDTH = 128

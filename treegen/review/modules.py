@@ -12,7 +12,7 @@ from treegen.core.errors import InputError
 from treegen.core.files import read_text, try_path
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.core.tree import Tree, choose
-from treegen.update.module_reader import UnreadableModule, read_module
+from treegen.write.lock import committed_tree
 
 NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
 """The device of the `default` module, which serves GPUs that the spec does not name."""
@@ -61,11 +61,7 @@ def read_trees(spec: Spec) -> dict[ModuleKey, Module]:
 def read_committed(kernel: KernelSpec, device: DeviceSpec, path: Path) -> Module:
     """The module in a file. Raises InputError if a build of this spec prints no such text."""
     text = read_text(path)
-    try:
-        tree = read_module(text, kernel, path, device.limits)
-    except UnreadableModule as error:
-        raise InputError.from_message(f"{error}; `treegen build` rewrites it") from None
-    return Module(kernel, device, path, text, tree)
+    return Module(kernel, device, path, text, committed_tree(kernel, device, path, text))
 
 
 def choices(

@@ -34,8 +34,7 @@ from treegen.review.modules import Module, read_trees
 from treegen.review.printing import EVERYTHING, counted, left_out_words, progress, region_words, value_words
 from treegen.review.shapes import doublings
 from treegen.review.tables import noise_floor, read_tables
-from treegen.write.files import check_writable, write_files
-from treegen.write.overwrite import check_replaceable
+from treegen.write.files import check_replaceable, check_writable, write_files
 
 Ints = npt.NDArray[np.int64]
 

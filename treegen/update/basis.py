@@ -23,7 +23,11 @@ Basis = Mapping[str, str]
 def basis_of(problem: Problem) -> dict[str, str]:
     """The basis of a fresh tree."""
     kernel, run = problem.kernel, problem.table.provenance
-    known = {name: expr.to_text(e) for name, e in kernel.derived.items() if name in problem.names}
+    known = {
+        name: expr.to_text(expr.substitute(expression, problem.device.limits))
+        for name, expression in kernel.derived.items()
+        if name in problem.names
+    }
     weight = expr.to_text(kernel.objective.weight)
     return {
         "features": digest(repr((problem.split_on, known)))[:16],
@@ -34,7 +38,6 @@ def basis_of(problem: Problem) -> dict[str, str]:
 
 
 def stack_of(run: Mapping[str, Any]) -> dict[str, str]:
-    """The software that a run.yaml names."""
     return {key: one_line(str(run[key]))[:_LONGEST] for key in STACK if run.get(key) is not None}
 
 
@@ -48,7 +51,6 @@ def changed_basis(before: Basis | None, now: Basis) -> str | None:
 
 
 def stack_word(key: str) -> str:
-    """What a key of `STACK` names."""
     return _WORDS.get(key, f"the {key}")
 
 

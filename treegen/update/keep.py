@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from treegen.core.problem import Problem
 from treegen.core.table import Cells
 from treegen.core.tree import Tree, depth, same_without_gaps, size, split_features
+from treegen.crossval.folds import Evaluation
 from treegen.fit.choice_costs import Ints, choice_costs_of
 from treegen.fit.significance import CostDrop, is_significant
 from treegen.passes.strip_guards import strip_guards
@@ -43,58 +44,77 @@ class ChosenTree:
 
     def __str__(self) -> str:
         """As the lock states it: kept, fresh, or such as `edited: 2 leaves, 1 split`."""
-        leaves, splits = f"{self.leaves} leaves", f"{self.splits} splits"
-        counts = [leaves if self.leaves > 1 else "1 leaf"] if self.leaves else []
-        counts += [splits if self.splits > 1 else "1 split"] if self.splits else []
-        return ": ".join([self.origin, *([", ".join(counts)] if counts else [])])
+        counts = ((self.leaves, "leaf", "leaves"), (self.splits, "split", "splits"))
+        words = [f"{count} {one if count == 1 else more}" for count, one, more in counts if count]
+        return f"{self.origin}: {', '.join(words)}" if words else str(self.origin)
+
+
+@dataclass(frozen=True)
+class DeviceHeuristic:
+    """One device's finished tree and its inputs."""
+
+    problem: Problem
+    tree: Tree  # `chosen.tree` with guards
+    evaluation: Evaluation | None  # held-out figures of fresh trees; None for a small table
+    chosen: ChosenTree
+
+
+@dataclass(frozen=True)
+class Build:
+    """Everything that a build writes."""
+
+    heuristics: tuple[DeviceHeuristic, ...]
+    files: Mapping[str, str]  # texts by their path below the output folder
 
 
 def keep(
     problem: Problem,
-    fresh: Tree,
+    previous: Tree | str | None,
+    fitted: Tree,
     held_out: Callable[[], Ints],
-    previous: Tree,
     *,
     other_scenarios: bool = False,
     changed: str | None = None,
 ) -> ChosenTree:
     """The previous tree with the edits that are significant, unless fresh trees are significantly better.
 
-    A fresh tree is taken only if it is worth it: by the table, it saves over 0.5% of the time on average.
-    It is taken if that is three standard errors above 0. So a kept tree never forgoes more on such evidence.
-    It is also taken at two standard errors if trees of the same fit are better, too, at two standard errors,
-    in scenarios that they have not seen.
-    All tests are paired over scenarios, so their errors hold the noise of repeats. The last one treats folds
-    as independent, although their trees share most scenarios (Dietterich, Neural Computation 10, 1998), so
-    its P is somewhat too small.
-
-    An untimed choice says nothing against the previous tree: it was timed when that tree was fitted. This is
-    not so if the table has `other_scenarios` than the previous table. Then a fresh tree also wins if it is
-    better with untimed choices penalised on both sides.
+    A fresh tree is taken only if it is worth it: by the table, it saves over 0.5% of the time on average. It
+    is taken if that is three standard errors above 0, so a kept tree never forgoes more on such evidence. It
+    is also taken at two standard errors if trees of the same fit are better at two standard errors in
+    scenarios that they have not seen. docs/stability.md explains the tests, and how untimed choices count.
 
     Args:
         problem: the table
-        fresh: the tree that was fitted to it
-        held_out: returns [repeats, scenarios] int64 costs of trees that were fitted without the scenario
-        previous: the previous tree as it was printed, with its guards
-        other_scenarios: whether the previous table had other scenarios
+        previous: the previous tree with its guards, or why there is none to keep; None without a word
+        fitted: the tree that was fitted to the table
+        held_out: returns [repeats, scenarios] int64 costs of trees that were fitted without the scenario;
+            called only if they matter
+        other_scenarios: whether the previous table had other scenarios: then a fresh tree also wins if it is
+            better with untimed choices penalised on both sides
         changed: what forbids to keep the previous tree, in words; None for nothing
     """
+    fresh = strip_guards(fitted, problem)  # the next build would strip what looks like a guard
+
+    def take_fresh(why: str | None) -> ChosenTree:
+        return ChosenTree(fresh, TreeOrigin.FRESH, fresh, why_fresh=why)
+
+    if previous is None or isinstance(previous, str):
+        return take_fresh(previous)
     previous = strip_guards(previous, problem)
     if same_without_gaps(previous, fresh):
         return ChosenTree(fresh, TreeOrigin.KEPT, fresh)
-    why_fresh = _not_allowed(problem, previous) or changed
-    if why_fresh is not None:
-        return ChosenTree(fresh, TreeOrigin.FRESH, fresh, why_fresh=why_fresh)
+    if why := _not_allowed(problem, previous) or changed:
+        return take_fresh(why)
     costs = choice_costs_of(problem)
     repaired = repair(costs, previous)
     if costs.fails(repaired.tree, costs.all_rows):
-        why_fresh = "it launches a config that failed or breaks a constraint, and no single config would do"
-        return ChosenTree(fresh, TreeOrigin.FRESH, fresh, why_fresh=why_fresh)
+        return take_fresh(
+            "it launches a config that failed or breaks a constraint, and no single config would do"
+        )
     edited = edit(costs, repaired.tree)
-    fitted = problem.cost[costs.all_rows, costs.choices(fresh, costs.all_rows)]
+    by_table = problem.cost[costs.all_rows, costs.choices(fresh, costs.all_rows)][None]
     for penalise_untimed in (False, True) if other_scenarios else (False,):
-        drop = costs.drop_to(edited.tree, fitted[None], penalise_untimed=penalise_untimed)
+        drop = costs.drop_to(edited.tree, by_table, penalise_untimed=penalise_untimed)
         if not is_significant(drop, Z_FRESH, WORTH):
             continue
         where = "by this table"
@@ -103,11 +123,10 @@ def keep(
             if not is_significant(drop, Z_FRESH):
                 continue
             where = "in scenarios that it has not seen"
-        why_fresh = _better(problem, drop, where, penalise_untimed)
-        return ChosenTree(fresh, TreeOrigin.FRESH, fresh, why_fresh=why_fresh)
+        return take_fresh(_better(problem, drop, where, penalise_untimed))
     leaves, splits = repaired.leaves + edited.leaves, repaired.splits + edited.splits
     origin = TreeOrigin.EDITED if leaves or splits else TreeOrigin.KEPT
-    forgone = costs.drop_to(edited.tree, fitted[None], penalise_untimed=False).mean()
+    forgone = costs.drop_to(edited.tree, by_table, penalise_untimed=False).mean()
     return ChosenTree(edited.tree, origin, fresh, leaves, splits, forgone=forgone)
 
 
@@ -121,7 +140,7 @@ def _better(problem: Problem, drop: CostDrop, where: str, penalise_untimed: bool
 
 
 def _not_allowed(problem: Problem, tree: Tree) -> str | None:
-    """Return what the spec does not allow in a tree, if anything."""
+    """What the spec does not allow in a tree, if anything."""
     budget = problem.kernel.budget
     for feature in split_features(tree):
         if feature not in problem.split_on:

@@ -1,6 +1,6 @@
-"""generated/treegen.lock: what the modules were built from, and every figure that noise moves.
+"""treegen.lock: what the modules were built from, the figures that noise moves, and the trees as data.
 
-These stand apart from the modules, so that new measurements of an unchanged GPU do not change the modules.
+Figures stand apart from the modules, so that new measurements of an unchanged GPU do not change the modules.
 """
 
 from __future__ import annotations
@@ -11,62 +11,72 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from treegen import __version__
-from treegen.core.errors import InputError
-from treegen.core.files import digest, read_bytes
+from treegen.core.errors import InputError, one_line
+from treegen.core.files import digest, read_bytes, try_path
 from treegen.core.problem import Problem
-from treegen.core.spec import Spec
+from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.core.table import Cells
-from treegen.core.tree import depth, size
-from treegen.crossval.choices import Quality
+from treegen.core.tree import Leaf, Tree, depth, size
+from treegen.emit.python import device_module
 from treegen.update.basis import Basis, basis_of
-from treegen.update.heuristic import DeviceHeuristic
-from treegen.update.keep import TreeOrigin
+from treegen.update.keep import DeviceHeuristic, TreeOrigin
+from treegen.write.stored_tree import stored, tree_of
 from tuning_table.table import RUN, SCENARIOS, TIMES
 
 LOCK = "treegen.lock"
 MOST_JUMP = 10.0
 """From this factor on, times that all changed are taken for times in another unit."""
 
-_PREVIOUS = "cut_off_after"
 _ORIGIN = re.compile(f"{TreeOrigin.KEPT}|{TreeOrigin.FRESH}|{TreeOrigin.EDITED}: [0-9a-z, ]+")
-
-Entries: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
-"""The lock's entry for each module, by kernel and device."""
 
 
 @dataclass(frozen=True)
 class Lock:
-    """The lock of the previous build."""
+    """The lock of the previous build. People can edit the file, so any part may be anything."""
 
-    heuristics: Entries = field(default_factory=dict)  # values may be anything: a person can edit the file
-    # Entries of the build before, if the last build may have been cut off, for modules it did not replace.
-    before: Entries | None = None
     folder: Path = Path()  # of the modules
+    content: Any = None
 
     def entry(self, kernel: str, device: str) -> Mapping[str, Any]:
-        """The entry of the module that is in the folder; empty if there is none."""
-        recorded = self.heuristics.get((kernel, device), {})
-        if self.before is None or recorded.get("module") == _digest_of(self.folder / kernel / f"{device}.py"):
-            return recorded
-        return self.before.get((kernel, device), {})
+        """What is recorded of a module; empty if nothing is."""
+        found = _inside(self.content, "heuristics", kernel, device)
+        return found if isinstance(found, dict) else {}
 
-    def written(self, problem: Problem) -> str | None:
-        """The SHA-256 of the device's module as it was written, if known."""
-        digest_before = self.entry(problem.kernel.name, problem.device.key).get("module")
-        return digest_before if isinstance(digest_before, str) else None
+    def tree(self, kernel: KernelSpec, device: str) -> Tree:
+        """The tree that a module was printed from, without gaps. Raises InputError."""
+        content = _inside(self.content, "trees", kernel.name, device)
+        what = f"tree of {kernel.name} on {device}"
+        if content is None:
+            raise InputError(self.folder / LOCK, f"stores no {what}; `treegen build` writes it")
+        try:
+            return tree_of(content, kernel)
+        except ValueError as error:
+            raise InputError(self.folder / LOCK, f"the {what} cannot be read: {error}") from None
+
+    def previous_tree(self, problem: Problem) -> Tree | str | None:
+        """The tree of a device's module; None if there is no module, or why the tree cannot be kept."""
+        kernel, device = problem.kernel, problem.device.key
+        path = self.folder / kernel.name / f"{device}.py"
+        try:
+            if not try_path(path, Path.exists):
+                return None
+            tree, written = self.tree(kernel, device), self.entry(kernel.name, device).get("module")
+            edited = written != hashlib.sha256(read_bytes(path)).hexdigest()
+            return one_line(f"{path}: is not what the last build wrote") if edited else tree
+        except InputError as error:
+            return str(error)
 
     def has_other_scenarios(self, problem: Problem) -> bool:
-        """Return whether the previous table is known to have had other scenarios than the problem's table."""
-        previous = self.entry(problem.kernel.name, problem.device.key).get("sha256")
-        digest = previous.get(SCENARIOS) if isinstance(previous, dict) else None
-        return digest is not None and digest != digests(problem.table.folder)[SCENARIOS]
+        """Whether the previous table is known to have had other scenarios than the problem's table."""
+        known = _inside(self.entry(problem.kernel.name, problem.device.key), "sha256", SCENARIOS)
+        return known is not None and known != digests(problem.table.folder)[SCENARIOS]
 
     def basis(self, problem: Problem) -> Basis | None:
         """What the previous tree was fitted by; None if the lock does not say."""
@@ -74,52 +84,35 @@ class Lock:
         return recorded if isinstance(recorded, dict) else None
 
     def best_time(self, problem: Problem) -> float | None:
-        """The previous table's geometric mean of best times, in microseconds.
-
-        None if it is unknown, or the scenarios are known to be others.
-        """
+        """`best_time` of the previous table; None if it is unknown, or known to be of other scenarios."""
         recorded = self.entry(problem.kernel.name, problem.device.key).get("best_us")
         known = isinstance(recorded, float) and recorded > 0 and not self.has_other_scenarios(problem)
         return recorded if known else None
 
 
+def _inside(content: Any, *keys: str) -> Any:
+    for key in keys:
+        content = content.get(key) if isinstance(content, dict) else None
+    return content
+
+
 def read_lock(folder: Path) -> Lock:
-    """The lock in an output folder; an empty one if the file is missing or no lock."""
+    """The lock in an output folder; one without content if the file is missing or no JSON."""
     try:
-        content = json.loads(read_bytes(folder / LOCK))
-        before = _entries(content[_PREVIOUS]) if _PREVIOUS in content else None
-        return Lock(_entries(content["heuristics"]), before, folder)
-    except (InputError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Lock()
+        return Lock(folder, json.loads(read_bytes(folder / LOCK)))
+    except (InputError, ValueError, RecursionError):
+        return Lock(folder)
 
 
-def _entries(kernels: Any) -> Entries:
-    return {
-        (kernel, device): entry
-        for kernel, devices in kernels.items()
-        for device, entry in devices.items()
-        if isinstance(entry, dict)
-    }
-
-
-def _digest_of(path: Path) -> str | None:
+def committed_tree(kernel: KernelSpec, device: DeviceSpec, path: Path, text: str) -> Tree:
+    """The tree that the lock stores for a module. Raises InputError if the tree is not printed as `text`."""
     try:
-        return hashlib.sha256(read_bytes(path)).hexdigest()
-    except InputError:
-        return None
-
-
-def interim_lock(text: str, previous: Lock) -> str:
-    """The lock while modules are being replaced, made from a build's lock and the previous one.
-
-    It has entries for the old and the new modules, so that the build after a killed one finds either.
-    """
-    content = json.loads(text)
-    content[_PREVIOUS] = {
-        kernel: {device: dict(previous.entry(kernel, device)) for device in devices}
-        for kernel, devices in content["heuristics"].items()
-    }
-    return json.dumps(content, indent=2, sort_keys=True) + "\n"
+        tree = read_lock(path.parent.parent).tree(kernel, device.key)
+    except InputError as error:
+        raise InputError(path, f"has no stored tree ({error})") from None
+    if device_module(kernel, device.key, device.limits, tree) != text:
+        raise InputError(path, "is not what treegen prints for its stored tree; `treegen build` rewrites it")
+    return tree
 
 
 def lock_text(
@@ -130,14 +123,26 @@ def lock_text(
     previous: the previous lock, which alone knows the origin of a tree that is kept for an unchanged table.
     Its entry stays, so a second build in a row changes nothing.
     """
-    root = spec.path.resolve().parent
-    content: dict[str, Any] = {"treegen": __version__, "heuristics": {}}
+    entries: dict[str, dict[str, Any]] = {}
+    trees: dict[tuple[str, str], Tree] = {
+        (kernel.name, FALLBACK_DEVICE): Leaf(kernel.fallback) for kernel in spec.kernels.values()
+    }
     for heuristic in heuristics:
         kernel, device = heuristic.problem.kernel.name, heuristic.problem.device.key
-        entry = _entry(heuristic, root, previous.entry(kernel, device))
+        entry = _entry(heuristic, spec.path.resolve().parent, previous.entry(kernel, device))
         entry["module"] = digest(files[f"{kernel}/{device}.py"])
-        content["heuristics"].setdefault(kernel, {})[device] = entry
+        entries.setdefault(kernel, {})[device] = entry
+        trees[kernel, device] = heuristic.tree
+    content = {"treegen": __version__, "heuristics": entries, "trees": stored_trees(spec, trees)}
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+
+def stored_trees(spec: Spec, trees: Mapping[tuple[str, str], Tree]) -> dict[str, dict[str, Any]]:
+    """The lock's section of trees, by kernel and device."""
+    section: dict[str, dict[str, Any]] = {}
+    for (kernel, device), tree in trees.items():
+        section.setdefault(kernel, {})[device] = stored(tree, spec.kernels[kernel])
+    return section
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -156,8 +161,9 @@ def best_time(problem: Problem) -> float | None:
 
 
 def _entry(heuristic: DeviceHeuristic, root: Path, previous: Mapping[str, Any]) -> dict[str, Any]:
-    table = heuristic.problem.table
-    sha256 = digests(table.folder)
+    table, chosen, evaluation = heuristic.problem.table, heuristic.chosen, heuristic.evaluation
+    sha256, origin = digests(table.folder), previous.get("tree")
+    unchanged = chosen.origin is TreeOrigin.KEPT and previous.get("sha256") == sha256
     entry: dict[str, Any] = {
         "table": Path(os.path.relpath(table.folder, root)).as_posix(),
         "sha256": sha256,
@@ -165,7 +171,7 @@ def _entry(heuristic: DeviceHeuristic, root: Path, previous: Mapping[str, Any]) 
         "scenarios": len(table.scenarios),
         "left_out": heuristic.problem.left_out,
         "configs": len(table.configs),
-        "tree": str(heuristic.chosen),
+        "tree": origin if unchanged and _ORIGIN.fullmatch(str(origin)) else str(chosen),
         "depth": depth(heuristic.tree),
         "leaves": size(heuristic.tree),
         "fitted_by": basis_of(heuristic.problem),
@@ -173,19 +179,9 @@ def _entry(heuristic: DeviceHeuristic, root: Path, previous: Mapping[str, Any]) 
     best_us = best_time(heuristic.problem)
     if best_us is not None:
         entry["best_us"] = float(f"{best_us:.4g}")
-    origin = previous.get("tree")
-    unchanged = heuristic.chosen.origin is TreeOrigin.KEPT and previous.get("sha256") == sha256
-    if unchanged and isinstance(origin, str) and _ORIGIN.fullmatch(origin):
-        entry["tree"] = origin
-    if heuristic.evaluation is not None:
-        # The classifier's figures are left out: they change with scikit-learn's version.
-        entry["held_out"] = _figures(heuristic.evaluation.tree)
+    if evaluation is not None:  # without the classifier's figures, which change with scikit-learn's version
+        entry["held_out"] = {"agreement": round(evaluation.tree.agreement, 4)}
+        if evaluation.tree.slowdown is not None:
+            entry["held_out"]["slowdown"] = round(evaluation.tree.slowdown, 4)
+            entry["held_out"]["untimed"] = round(evaluation.tree.untimed, 4)
     return entry
-
-
-def _figures(held_out: Quality) -> dict[str, float]:
-    figures = {"agreement": round(held_out.agreement, 4)}
-    if held_out.slowdown is not None:
-        figures["slowdown"] = round(held_out.slowdown, 4)
-        figures["untimed"] = round(held_out.untimed, 4)
-    return figures

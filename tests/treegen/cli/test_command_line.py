@@ -11,7 +11,7 @@ import pytest
 from treegen_builders import treegen_command, write_project
 
 from treegen import __version__
-from treegen.cli.main import _parser, main
+from treegen.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
 
@@ -27,54 +27,30 @@ def test_version(capsys: Capture) -> None:
     assert _leaves(["--version"], capsys) == (0, f"treegen {__version__}\n", "")
 
 
-def test_help_names_every_command(capsys: Capture) -> None:
-    code, out, err = _leaves(["--help"], capsys)
-    assert (code, err) == (0, "") and "build" in out and "import" in out
-
-
 WRONG = [
     [],
     ["bild"],
     ["build", "--chek"],
     ["build", "extra"],
     ["build", "--spec"],
-    ["import"],
-    ["import", "xls", "x"],
-    ["import", "csv", ""],
-    ["import", "csv", "x", "--to", ""],
     ["build", "--output", ""],
-    ["build", "--spec", ""],
-    ["report", "--out", ""],
-    ["eval", "--against", ""],
-    ["build", "--jobs", "0"],
 ]
+WRONG += [["import", "xls", "x"], ["import", "csv", ""], ["report", "--out", ""], ["build", "--jobs", "0"]]
+WRONG += [["check", "--jobs", "\u00b2"], ["check", "--skip", "everything"], ["build", "ex\ntra\x1b[2J"]]
 
 
 @pytest.mark.parametrize("arguments", WRONG)
 def test_wrong_use_is_status_2_and_one_line(arguments: list[str], capsys: Capture) -> None:
     code, out, err = _leaves(arguments, capsys)
-    assert (code, out) == (2, "") and err.startswith("treegen: ") and err.count("\n") == 1 and "--help" in err
-
-
-def test_wrong_use_with_a_line_break_is_one_line(capsys: Capture) -> None:
-    code, _, err = _leaves(["build", "ex\ntra\x1b[2J"], capsys)
-    assert code == 2 and err.count("\n") == 1 and "\x1b" not in err
-
-
-def test_every_option_with_a_value_names_its_default() -> None:
-    (commands,) = (action for action in _parser()._actions if isinstance(action.choices, dict))
-    for name, command in commands.choices.items():
-        for action in command._actions:
-            if action.option_strings and action.nargs != 0:
-                assert "(default: " in action.help, (name, action.option_strings)
+    assert (code, out) == (2, "") and err.startswith("treegen: ") and err.rstrip("\n").isprintable()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("option", [[], ["--check"]])
-def test_output_that_cannot_be_printed(tmp_path: Path, option: list[str]) -> None:
+def test_output_that_cannot_be_printed_is_status_2_before_anything_is_written(tmp_path: Path) -> None:
     write_project(tmp_path)
     with Path("/dev/full").open("w") as full:
-        done = treegen_command("build", *option, cwd=tmp_path, stdout=full)
+        done = treegen_command("build", cwd=tmp_path, stdout=full)
+    assert not (tmp_path / "generated").exists()
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stderr.startswith("treegen: ")
 
 
@@ -87,30 +63,18 @@ def _into_closed_pipe(folder: Path, *command: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-# Printed by print, and by rich after work in several processes.
-@pytest.mark.parametrize("command", [["build", "--check"], ["eval", "--jobs", "2"]])
-def test_a_closed_pipe_ends_the_command_quietly(tmp_path: Path, command: list[str]) -> None:
+def test_a_closed_pipe_ends_a_command_quietly_but_files_are_written(tmp_path: Path) -> None:
     write_project(tmp_path)
-    assert _into_closed_pipe(tmp_path, *command) == (141, "")
+    assert _into_closed_pipe(tmp_path, "build", "--check") == (141, "")
     assert not (tmp_path / "generated").exists()
-
-
-def test_a_closed_pipe_does_not_keep_files_from_being_written(tmp_path: Path) -> None:
-    write_project(tmp_path)
-    assert _into_closed_pipe(tmp_path, "build", "--output", "out") == (0, "")
-    assert (tmp_path / "out").is_dir()
+    assert _into_closed_pipe(tmp_path, "build") == (0, "")
+    assert (tmp_path / "generated").is_dir()
 
 
 def test_a_terminal_without_unicode(tmp_path: Path) -> None:
     write_project(tmp_path)
     done = treegen_command("build", "--output", "out/ä", cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "6 files, 6 changed" in done.stdout
-
-
-def test_as_a_module(tmp_path: Path) -> None:
-    done = treegen_command("--version", cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"treegen {__version__}\n", "")
 
 
 def test_without_its_dependencies_it_says_what_to_install(tmp_path: Path) -> None:
@@ -120,5 +84,4 @@ def test_without_its_dependencies_it_says_what_to_install(tmp_path: Path) -> Non
     bare = [sys.executable, "-I", "-S", "-c", code]
     done = subprocess.run(bare, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("treegen: needs ")
-    assert done.stderr.endswith(": pip install 'attn-kernels[treegen]'\n")
+    assert done.stderr.count("\n") == 1 and "attn-kernels[treegen]" in done.stderr

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hostile.run import check_source
+from generated_modules import check_source
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from treegen_builders import device_and_kernel

@@ -22,7 +22,6 @@ from treegen_builders import (
 
 from treegen.cli.main import main
 from treegen.read.spec_file import read_spec
-from treegen.write.publish_order import publish_order
 
 FOLDER = f"generated/{KERNEL}/in_kernel"
 FILES = {f"{KERNEL}/in_kernel", *(f"{KERNEL}/in_kernel/{n}.py" for n in ("__init__", "default", DEVICE))}
@@ -169,15 +168,6 @@ def test_a_tree_that_cannot_be_printed_is_refused(tmp_path: Path, refusal: Calla
     assert line == f"{path}: in_kernel of scale on {DEVICE}: block {what}"
     del content["kernels"][KERNEL]["in_kernel"]
     assert build(write_spec(tmp_path, content)) == 0
-
-
-def test_they_are_published_before_the_package(tmp_path: Path) -> None:
-    names = ["treegen.lock", "__init__.py", "k/__init__.py", "k/a.py", "k/config.py"]
-    names += ["k/in_kernel/__init__.py", "k/in_kernel/b.py", "l/a.py"]
-    assert list(publish_order(dict.fromkeys(names, ""))) == [
-        *("k/in_kernel/b.py", "k/in_kernel/__init__.py", "k/a.py", "k/config.py", "k/__init__.py", "l/a.py"),
-        *("__init__.py", "treegen.lock"),
-    ]
 
 
 def _check(capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:

@@ -11,8 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hostile.run import check_modules
-from hostile.total import EXTREMES, features, points, wrong_choice
+from generated_modules import EXTREMES, check_modules, features, points, wrong_choice
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from treegen_builders import DEVICE, REPOSITORY, Row, build, device_and_kernel, guard, spec, write_project

@@ -22,7 +22,7 @@ from treegen.read.build_problem import build_problem
 from treegen.read.spec_file import read_spec
 from treegen.read.table_file import read_table
 from treegen.update.keep import keep
-from treegen.update.module_reader import read_module
+from treegen.write.lock import committed_tree
 
 SHAPES: list[Row] = [(rows, columns, 40 if rows > 100 else 2) for rows in SIDES for columns in SIDES]
 SECTIONS = {"trusted_as_measured": ["columns"]}
@@ -122,10 +122,10 @@ KERNEL = SPEC.kernels["unified_attention"]
 @pytest.mark.parametrize("key", KERNEL.tables)
 def test_the_committed_modules_get_the_same_guards_again(key: str) -> None:
     device, path = SPEC.devices[key], Path(SPEC.output / KERNEL.name / f"{key}.py")
-    committed = read_module(path.read_text(), KERNEL, path, device.limits)
+    committed = committed_tree(KERNEL, device, path, path.read_text())
     made = build_problem(KERNEL, device, read_table(KERNEL.tables[key]))
     fitted = strip_guards(committed, made)
     assert size(fitted) <= KERNEL.budget.max_leaves
     assert device_module(KERNEL, key, device.limits, guard_tree(made, fitted)) == path.read_text()
-    found = keep(made, fitted, lambda: np.empty((0, len(made.cost)), dtype=np.int64), committed)
+    found = keep(made, committed, fitted, lambda: np.empty((0, len(made.cost)), dtype=np.int64))
     assert _without_gaps(found.tree) == _without_gaps(fitted)

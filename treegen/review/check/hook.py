@@ -1,16 +1,25 @@
-"""The protocol by which a kernel's code answers `treegen check`; docs/check.md describes it."""
+"""How a kernel's code answers `treegen check`; docs/check.md describes the protocol for its authors."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import multiprocessing
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Self, TypeVar
 
 GROUP = "treegen.hooks"
 """The group of Python entry points in which a spec's `hook` is a name."""
 
 MAX_ERROR = 300
 """The most characters that are shown of a compiler's error, which may take pages."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,93 +49,148 @@ class CompileOutcome:
     error: str | None  # why the case does not compile
 
 
-@runtime_checkable
-class Hook(Protocol):
-    """One kernel's code: the object behind an entry point."""
-
-    @property
-    def features(self) -> Collection[str]:
-        """The keyword arguments that the code passes to `choose`."""
-
-    @property
-    def variants(self) -> Collection[str]:
-        """The variants that the code launches."""
-
-    @property
-    def parameters(self) -> Mapping[str, int | None]:
-        """The launch parameters of the code with their defaults; None if there is no default."""
-
-    @property
-    def sizes(self) -> Collection[str]:
-        """The features that kernels are compiled for.
-
-        No launch may need more than a kernel that is compiled for the greatest value of each.
-        """
-
-    @property
-    def targets(self) -> Mapping[str, Collection[str]]:
-        """The architectures to compile for if the spec's device states none, by vendor."""
-
-    def compile(self, cases: Sequence[CompileCase], jobs: int) -> Iterable[Any]:
-        """Compile every case in up to `jobs` processes; give a `CompileOutcome` for each, in their order.
-
-        A compiler that ends its process should fail one case, not all.
-        """
-
-
 @dataclass(frozen=True)
 class HookDescription:
     """A hook's attributes, with checked types."""
 
-    features: frozenset[str]
-    variants: frozenset[str]
-    parameters: Mapping[str, int | None]
+    features: frozenset[str]  # the keyword arguments that the code passes to `choose`
+    variants: frozenset[str]  # that the code launches
+    parameters: Mapping[str, int | None]  # with their defaults; None if there is no default
+    # The features that kernels are compiled for: no launch may need more than a kernel that is compiled for
+    # the greatest value of each.
     sizes: tuple[str, ...]
-    targets: Mapping[str, tuple[str, ...]]
+    targets: Mapping[str, tuple[str, ...]]  # by vendor, architectures for devices whose spec states none
 
 
-def describe(hook: Hook) -> HookDescription:
-    """Read a hook's attributes. Raises TypeError if they do not follow the protocol."""
-    if not isinstance(hook, Hook):
-        names = ("features", "variants", "parameters", "sizes", "targets", "compile")
-        missing = ", ".join(name for name in names if not hasattr(hook, name))
-        raise TypeError(f"the object is no hook; it lacks {missing}")
+@dataclass(frozen=True)
+class MissingHook:
+    """A hook that is not installed, or whose dependency is not. That is no failure."""
+
+    why: str
+
+
+class HookFailure(Exception):
+    """The hook raised, ended its process or broke the protocol; the message says which."""
+
+
+def describe(hook: Any) -> HookDescription:
+    """Read a hook's attributes. Raises TypeError or AttributeError if they do not follow the protocol."""
     return HookDescription(
         features=frozenset(_texts(hook.features)),
         variants=frozenset(_texts(hook.variants)),
-        parameters={_text(name): _optional_integer(value) for name, value in dict(hook.parameters).items()},
+        parameters={_a(str, name): _optional(int, value) for name, value in dict(hook.parameters).items()},
         sizes=_texts(hook.sizes),
-        targets={_text(vendor): _texts(targets) for vendor, targets in dict(hook.targets).items()},
+        targets={_a(str, vendor): _texts(targets) for vendor, targets in dict(hook.targets).items()},
     )
 
 
 def checked_outcome(outcome: Any) -> CompileOutcome:
     """Copy a hook's outcome. Raises TypeError if an attribute has another type."""
-    kernels = {}
-    for name, needs in dict(outcome.kernels).items():
-        shared_memory = _integer(needs.shared_memory)
-        registers, spills = _optional_integer(needs.registers), _optional_integer(needs.spills)
-        kernels[_text(name)] = KernelNeeds(shared_memory, registers, spills)
-    return CompileOutcome(kernels, None if outcome.error is None else _text(outcome.error)[:MAX_ERROR])
+    kernels = {
+        _a(str, name): KernelNeeds(
+            _a(int, needs.shared_memory), _optional(int, needs.registers), _optional(int, needs.spills)
+        )
+        for name, needs in dict(outcome.kernels).items()
+    }
+    error = _optional(str, outcome.error)
+    return CompileOutcome(kernels, None if error is None else error[:MAX_ERROR])
 
 
-def _texts(values: object) -> tuple[str, ...]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise TypeError(f"the hook must give several texts, not {type(values).__name__}")
-    return tuple(map(_text, values))
+def _texts(values: Any) -> tuple[str, ...]:
+    if isinstance(values, str):
+        raise TypeError("the hook must give several texts, not one")
+    return tuple(_a(str, value) for value in values)
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"the hook must give a text, not {type(value).__name__}")
+def _a(kind: type[T], value: object) -> T:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"the hook must give {kind.__name__}, not {type(value).__name__}")
     return value
 
 
-def _integer(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"the hook must give an integer, not {type(value).__name__}")
-    return value
+def _optional(kind: type[T], value: object) -> T | None:
+    return None if value is None else _a(kind, value)
 
 
-def _optional_integer(value: object) -> int | None:
-    return None if value is None else _integer(value)
+class HookProcess:
+    """A hook in a process of its own, which contains whatever the hook prints, loads or crashes.
+
+    The process starts at once, as imports take seconds. Both methods raise HookFailure.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._folder = tempfile.TemporaryDirectory(prefix="treegen-", ignore_cleanup_errors=True)
+        self._log = Path(self._folder.name) / "hook.log"
+        spawn = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(1, spawn, _print_to, (str(self._log),))
+        self._described = self._pool.submit(_describe, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        self._folder.cleanup()
+
+    def describe(self) -> HookDescription | MissingHook:
+        return self._result(lambda: self._described)
+
+    def compile(self, cases: Sequence[CompileCase], jobs: int) -> list[CompileOutcome]:
+        """The outcomes in the order of the cases."""
+        return self._result(lambda: self._pool.submit(_compile, self._name, list(cases), jobs))
+
+    def _result(self, start: Callable[[], Future[T]]) -> T:
+        try:
+            return start().result()
+        except BrokenProcessPool:
+            printed = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
+            # Compilers print why they end the process.
+            last = next((f": {line.strip()[:200]}" for line in reversed(printed) if line.strip()), "")
+            raise HookFailure(f"its process ended{last}") from None
+
+
+def _print_to(log: str) -> None:
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+
+
+def _describe(name: str) -> HookDescription | MissingHook:
+    return _guarded(lambda hook: hook if isinstance(hook, MissingHook) else describe(hook), name)
+
+
+def _compile(name: str, cases: list[CompileCase], jobs: int) -> list[CompileOutcome]:
+    def outcomes(hook: Any) -> list[CompileOutcome]:
+        found = [checked_outcome(outcome) for outcome in hook.compile(cases, jobs)]
+        if len(found) != len(cases):
+            raise TypeError(f"the hook gives {len(found)} outcomes for {len(cases)} cases")
+        return found
+
+    return _guarded(outcomes, name)
+
+
+def _guarded(use: Callable[[Any], T], name: str) -> T:
+    """Use the hook. Raises HookFailure, whatever the hook raises."""
+    try:
+        return use(_loaded(name))
+    except BaseException as error:  # SystemExit, too
+        lines = str(error).strip().splitlines()
+        raise HookFailure(f"{type(error).__name__}: {lines[0][:200] if lines else ''}") from None
+
+
+def _loaded(name: str) -> Any:
+    """The hook, or MissingHook if no installed package offers it or a dependency is not installed."""
+    offers: dict[str, EntryPoint] = {entry.value: entry for entry in entry_points(group=GROUP, name=name)}
+    if not offers:
+        return MissingHook(f"no installed package offers the hook {name}")
+    if len(offers) > 1:
+        raise LookupError(f"several packages offer the hook {name}: {', '.join(sorted(offers))}")
+    (entry,) = offers.values()
+    try:
+        return entry.load()
+    except ModuleNotFoundError as error:
+        package = entry.module.split(".")[0]
+        if error.name is None or error.name.split(".")[0] == package:
+            raise
+        return MissingHook(f"the hook {name} needs {error.name}, which is not installed")

@@ -1,4 +1,4 @@
-"""Prove that a leaf's config meets a constraint wherever the leaf is reached.
+"""Check: every constraint of the spec holds wherever a leaf launches its config.
 
 The proof does not use the pass that made the guards. That pass solves a constraint for a feature; the proof
 encloses both sides of the constraint over the finished leaf's region by interval arithmetic.
@@ -7,16 +7,20 @@ encloses both sides of the constraint over the finished leaf's region by interva
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from treegen.core import expr
 from treegen.core.feature_intervals import feature_intervals
+from treegen.core.files import short
 from treegen.core.interval import Interval, enclosure, is_empty
 from treegen.core.problem import holds
-from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec
-from treegen.core.tree import Region, within
+from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec, Spec
+from treegen.core.tree import Region, leaves, within
 from treegen.review import regions
+from treegen.review.check.report import CheckReport
+from treegen.review.modules import Module
+from treegen.review.printing import counted, region_words
 
 _TRIES = 4000
 _SIZES = tuple(1 << exponent for exponent in range(21))
@@ -25,10 +29,42 @@ _SIZES = tuple(1 << exponent for exponent in range(21))
 @dataclass(frozen=True)
 class Unproved:
     constraint: Constraint
-    counterexample: Mapping[str, int] | None = (
-        None  # raw features of a shape that breaks it, if one was found
-    )
+    counterexample: Mapping[str, int] | None = None  # raw features of a shape that breaks it, if one is found
     unknown: tuple[str, ...] = ()  # names that have no value on the device
+
+
+def check_constraints(spec: Spec, modules: Iterable[Module]) -> CheckReport:
+    """Prove the constraints of every leaf.
+
+    Leaves with the fallback are exempt, as kernels must accept it for every shape.
+    """
+    problems: list[str] = []
+    proved = bound = exempt = 0
+    for module in modules:
+        for leaf, region in leaves(module.tree):
+            if leaf.config == module.kernel.fallback:
+                exempt += 1
+                continue
+            bound += 1
+            unproved = list(prove(region, leaf.config, module.kernel, module.device))
+            binding = [rule for rule in module.kernel.constraints if rule.binds(leaf.config)]
+            proved += len(binding) - len(unproved)
+            problems += [_problem(spec, module, leaf.config, region, rule) for rule in unproved]
+    seen = f"{counted(proved, 'constraint')} proved at {counted(bound, 'leaf', 'leaves')}"
+    return CheckReport(f"{seen}; {exempt} more launch the fallback and are exempt", tuple(problems))
+
+
+def _problem(spec: Spec, module: Module, config: Config, region: Region, unproved: Unproved) -> str:
+    kernel, constraint = module.kernel, unproved.constraint
+    leaf = f"{kernel.name} on {module.device.key}: {kernel.constant_name(config)}"
+    where = f"{short(spec.path)}:{constraint.line}"
+    start = f"{leaf}, launched at {region_words(region, kernel)}: {constraint.text!r} ({where})"
+    if unproved.unknown:
+        return f"{start} cannot be proved: {', '.join(unproved.unknown)} has no value here"
+    if unproved.counterexample is None:
+        return f"{start} is not proved; no shape was found that breaks it"
+    shape = " ".join(f"{name}={value}" for name, value in unproved.counterexample.items())
+    return f"{start} does not hold" + (f" at {shape}" if shape else "")
 
 
 def prove(region: Region, config: Config, kernel: KernelSpec, device: DeviceSpec) -> Iterator[Unproved]:
@@ -85,9 +121,7 @@ def _counterexample(
 
 
 def _simplest(
-    point: Mapping[str, int],
-    candidates: Mapping[str, list[int]],
-    breaks: Callable[[Mapping[str, int]], bool],
+    point: Mapping[str, int], candidates: Mapping[str, list[int]], breaks: Callable[[Mapping[str, int]], bool]
 ) -> dict[str, int]:
     """Move every coordinate to its first candidate that breaks the constraint, until none moves."""
     result: dict[str, int] = {}

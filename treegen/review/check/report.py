@@ -1,4 +1,4 @@
-"""The report of a check, and its wording."""
+"""What a check found, and how it is printed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,6 @@ class CheckReport:
     seen: str = ""  # what the check looked at, in words
     problems: tuple[str, ...] = ()  # a line each
     not_run: tuple[str, ...] = ()  # why the check, or a part of it, could not run
-
-
-def joined(reports: Sequence[CheckReport]) -> CheckReport:
-    """Several reports as one."""
-    return CheckReport(
-        "; ".join(report.seen for report in reports if report.seen),
-        tuple(problem for report in reports for problem in report.problems),
-        tuple(why for report in reports for why in report.not_run),
-    )
 
 
 def lines(name: str, report: CheckReport) -> Iterator[str]:

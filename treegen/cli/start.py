@@ -1,4 +1,4 @@
-"""`treegen init`: a commented treegen.yaml from tables."""
+"""Commands that help to write a spec: `treegen init`, `new-device` and `suggest`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from treegen.cli.parsers import FINE, Commands
+from treegen.cli.parsers import FINE, Commands, add_selection, add_spec
 from treegen.core.errors import InputError, reason
 
 
-def add(commands: Commands) -> None:
+def add_init(commands: Commands) -> None:
     parser = commands.add_parser(
         "init",
         help="write a commented treegen.yaml from tables",
@@ -30,10 +30,10 @@ def add(commands: Commands) -> None:
         metavar="DIR",
         help="the folder that builds write, and the package that is imported (default: heuristics)",
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_init)
 
 
-def run(options: argparse.Namespace) -> int:
+def run_init(options: argparse.Namespace) -> int:
     from treegen.start.spec_text import spec_text
 
     if not options.output.replace("/", "_").isidentifier():
@@ -56,4 +56,45 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         raise InputError(path, f"cannot be written: {reason(error)}") from None
     print(f"{path}: read it, then run `treegen build`")
+    return FINE
+
+
+def add_new_device(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "new-device",
+        help="print the section of treegen.yaml for a GPU",
+        description="The GPU is that of this machine, as torch sees it, or the one that is described.",
+    )
+    parser.add_argument("--name", metavar="TEXT", help="its name, as drivers report it (default: ask torch)")
+    parser.add_argument("--arch", metavar="ARCH", help="such as sm_90 or gfx942 (default: ask torch)")
+    parser.set_defaults(run=run_new_device)
+
+
+def run_new_device(options: argparse.Namespace) -> int:
+    from treegen.start.device_section import Gpu, device_section, gpu_here
+
+    if (options.name is None) != (options.arch is None):
+        raise InputError("new-device", "--name and --arch go together")
+    gpu = gpu_here() if options.name is None else Gpu(options.name, options.arch, None)
+    print("\n".join(device_section(gpu)))
+    return FINE
+
+
+def add_suggest(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "suggest", help="search derived features (products, quotients, tiles) that make trees better"
+    )
+    add_spec(parser)
+    add_selection(parser)
+    parser.add_argument(
+        "--most", type=int, default=8, metavar="N", help="the most features a kernel gets (default: 8)"
+    )
+    parser.add_argument("--raw", action="store_true", help="ignore the derived features of the spec")
+    parser.set_defaults(run=run_suggest)
+
+
+def run_suggest(options: argparse.Namespace) -> int:
+    from treegen.suggest.command import run
+
+    run(options.spec, options.kernel, options.device, options.most, raw=options.raw)
     return FINE

@@ -1,0 +1,352 @@
+"""Whatever is damaged, a command succeeds, or it says why in one line, exits with 2 and changes nothing.
+
+`DAMAGE_EXAMPLES=300 python -m pytest tests/treegen/test_damage.py` tries 300 inputs of each kind.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import copy
+import csv
+import io
+import json
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+from generated_modules import check_modules
+from hypothesis import given
+from hypothesis import strategies as st
+from treegen_builders import (
+    DEVICE,
+    as_h100,
+    build,
+    contents,
+    csv_text,
+    imported,
+    spec,
+    write_project,
+    write_table,
+    write_winners,
+    yaml_text,
+)
+from treegen_strategies import examples
+
+from treegen.cli.main import main
+from treegen.emit.environment import literal
+from treegen.read.spec_file import read_spec
+
+EXAMPLES = int(os.environ.get("DAMAGE_EXAMPLES", "8"))
+Refuse = Callable[..., str]
+
+
+def _content() -> dict[str, Any]:
+    """A spec that uses every word, so that each can be damaged."""
+    tables = {DEVICE: "tables/h100", "other": "tables/winners", "family": as_h100()}
+    kernel: dict[str, Any] = {
+        "derived": {"area": "rows * columns", "share": "(area + memory) // max(1, heads)"},
+        "split_on": ["rows", "area", "share", "heads"],
+        "config": {
+            "variants": ["plain", "split"],
+            "parameters": {"block": "B", "parts": {"letter": "N", "default": 1}, "warps": "W"},
+        },
+        "constraints": [
+            "block >= heads",
+            {"holds": "8 * block * (warps + fast) <= memory", "variants": ["plain"]},
+        ],
+        "trusted_as_measured": ["heads"],
+        "fallback": {"variant": "plain", "block": 16, "parts": 1, "warps": 2},
+        "tree": {"max_depth": 4, "max_leaves": 6, "leaf_price": 0.001, "config_price": 0.001},
+        "objective": {"weight": "1 + min(heads, 7)", "worst_case": 0.5, "untimed": 3},
+        "translate": {"foreign": {"variant": "split", "rename": {"ROWS": "rows"}, "constants": {"heads": 2}}},
+        "tables": tables,
+        "words": {"rows": "batch rows", "block": "block size"},
+        "regimes": {"decode": "rows <= 1", "large": "area > 4096"},
+        "values": {"heads": {"one": 0, "two": 1, "three": 2}, "warps": ["none", "1 warp", "2 warps"]},
+        "invariants": ["rows <= area * 2", "heads >= 1"],
+        "hook": "scale",
+        "in_kernel": ["parts", "block"],
+    }
+    content = spec(**kernel)
+    content["devices"][DEVICE]["limits"] = {"memory": 4096, "fast": 1}
+    content["devices"]["other"] = {"names": ["Other"], "vendor": "amd", "limits": {"memory": 1024, "fast": 0}}
+    content["devices"]["family"] = {"vendor": "nvidia", "limits": {"memory": 2048, "fast": 0}}
+    return content
+
+
+def _project(folder: Path) -> Path:
+    write_winners(
+        folder / "tables/winners",
+        kernel="foreign",
+        features=["ROWS", "columns", "extra"],
+        device={"name": "Other"},
+    )
+    return write_project(folder, _content())
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project after a build of an older table, so that a build finds a tree and changes it."""
+    folder = tmp_path_factory.mktemp("built")
+    path = _project(folder)
+    assert build(path) == 0
+    write_table(folder / "tables/h100", times=lambda shape: [30.0, 15.0, 10.0 + shape[0]])
+    return folder
+
+
+# Damage
+
+YAML = ("treegen.yaml", "tables/h100/run.yaml", "tables/winners/run.yaml")
+CSV = tuple(f"tables/{table}/{name}.csv" for table in ("h100", "winners") for name in ("scenarios", "times"))
+LOCK = "generated/treegen.lock"
+MODULES = (f"generated/scale/{DEVICE}.py", "generated/scale/config.py", "generated/scale/in_kernel/other.py")
+
+TEXTS = ["", "a b", "a\nb", "a\0b", "a" * 65, "a" * 5000, "\u00e9", "r\u043ews", "\x1b[2J", "\u202ea"]
+TEXTS += ["a-b", "../a", "/etc/passwd", "class", "__import__", "None", "choose", "default", "rows", "area"]
+TEXTS += ["block", "null", "[/x]", "{0.__class__}", "{{ 7 * 7 }}", "\\", "=cmd|' /C calc'!A0", "\udcff"]
+TEXTS += ['"""\nimport os\n"""', '"); import os; os.system("touch x") #', "rows // columns", "rows // 0"]
+TEXTS += ["9 ** 9 ** 9", "(" * 140 + "rows" + ")" * 140, "lambda: 0", "rows.real", "1or 2", "'\\d'", "2 <= 1"]
+TEXTS += ["rows * rows" * 20, "block >= rows * columns"]
+NUMBERS: list[Any] = [float("nan"), float("inf"), 1e308, -0.0, 0.5, True, None, -1, 0, 1, 2, 33, 1025, 2**31]
+NUMBERS += [2**62 + 1, 2**63, -(2**63), 10**30, 10**400, 10**4000, [], {}, [[]], {"a": {}}, [None]]
+CELLS = ["", "nan", "inf", "-inf", "0", "-1", "1e99", "0x10", "1_0", "5.", "9" * 30, "9" * 5000, " 5", "True"]
+CELLS += ["\u0663", "s001", "s999", "a,b", 'a"b', '"', "a\nb", "a\0b", "=1+1", "x" * 100_000]
+BLOCKS = ["a0: &a0 [x, x]\n" + "".join(f"a{k}: &a{k} [{f'*a{k - 1}, ' * 9}]\n" for k in range(1, 12))]
+BLOCKS += ["a: &a [*a]\n", "<<: {output: elsewhere}\n", "---\noutput: elsewhere\n", "%YAML 1.1\n---\n"]
+BLOCKS += ["a: !!python/object/apply:os.system ['true']\n", "? [a, b]\n: 1\n", "format: 1\nformat: 1\n"]
+BLOCKS += [f"a: {'[' * 50_000}\n", f"a: 1{':30' * 20_000}\n", f"a: 0x{'f' * 100_000}\n", "output: /tmp\n"]
+BLOCKS += ["".join(f"{' ' * k}a:\n" for k in range(400)), "".join(f"k{k}: {k}\n" for k in range(20_000))]
+SNIPPETS = [
+    b"\0",
+    b"\xff",
+    b"\xef\xbb\xbf",
+    b"\r",
+    b"\n",
+    b"\t",
+    b"'",
+    b'"',
+    b",",
+    b":",
+    b"- ",
+    b"{",
+    b"]",
+    b"&a ",
+]
+SNIPPETS += [
+    b"*a",
+    b"!!int ",
+    b"---\n",
+    b"nan",
+    b"-1",
+    b"9" * 30,
+    b"0x" + b"f" * 5000,
+    b"__import__",
+    b"[" * 90_000,
+]
+
+
+def _places(data: Any) -> Iterator[tuple[Any, Any]]:
+    """Every mapping or list in nested data with each of its keys or indices."""
+    if isinstance(data, dict | list):
+        for key in list(data) if isinstance(data, dict) else range(len(data)):
+            yield data, key
+            yield from _places(data[key])
+
+
+@st.composite
+def damaged_bytes(draw: st.DrawFn, text: bytes) -> bytes:
+    """The text with a part removed, doubled, moved or replaced, or in another encoding."""
+    one, two = sorted(draw(st.tuples(*[st.integers(0, len(text))] * 2)))
+    encoding = draw(st.sampled_from(["utf-16", "utf-8-sig", "cp037"]))
+    return draw(
+        st.sampled_from(
+            [
+                *(text[:one], text[one:], text[:one] + text[two:], text[:two] + text[one:]),
+                *(text[:one] + snippet + text[one:] for snippet in draw(st.permutations(SNIPPETS))[:3]),
+                *(text.replace(b"\n", b"\r\n"), text.decode(errors="replace").encode(encoding, "replace")),
+            ]
+        )
+    )
+
+
+@st.composite
+def damaged_data(draw: st.DrawFn, data: Any) -> Any:
+    """Nested data with another value, text or key in a place, or an entry removed, copied or wrapped."""
+    data = copy.deepcopy(data)
+    every = list(_places(data))
+    (holder, key), (donor, source) = draw(st.tuples(*[st.sampled_from(every)] * 2))
+    kind = draw(st.sampled_from(["value", "text", "key", "remove", "copy", "wrap", "many"]))
+    if kind == "remove":
+        del holder[key]
+    elif kind == "many" and isinstance(holder, list):
+        holder += [copy.deepcopy(holder[key])] * 2000
+    elif kind == "key" and isinstance(holder, dict):
+        holder[draw(st.sampled_from(TEXTS))] = holder.pop(key)
+    else:
+        values = {"value": st.sampled_from(NUMBERS), "copy": st.just(copy.deepcopy(donor[source]))}
+        values["wrap"] = st.sampled_from([[holder[key]], {"a": holder[key]}])
+        holder[key] = draw(values.get(kind, st.sampled_from(TEXTS)))
+    return data
+
+
+@st.composite
+def damaged_rows(draw: st.DrawFn, rows: list[list[str]]) -> list[list[str]]:
+    """A table with other cells, columns or rows."""
+    row, other = draw(st.tuples(*[st.integers(0, len(rows) - 1)] * 2))
+    one, two = draw(st.tuples(*[st.integers(0, len(rows[0]) - 1)] * 2))
+    match draw(st.sampled_from(["cell", "column", "swap", "twice", "remove", "short", "many"])):
+        case "cell":
+            rows[row][one] = draw(st.sampled_from(CELLS))
+        case "column":
+            cell = draw(st.sampled_from(CELLS))
+            rows[1:] = [[*line[:one], cell, *line[one + 1 :]] for line in rows[1:]]
+        case "swap":
+            for line in rows[1:]:
+                line[one], line[two] = line[two], line[one]
+        case "twice":
+            rows.insert(other, list(rows[row]))
+        case "remove":
+            del rows[row]
+        case "short":
+            del rows[row][one]
+        case _:
+            rows += [[f"x{k}", *rows[row][1:]] for k in range(1000)]
+    return rows
+
+
+@st.composite
+def damage(draw: st.DrawFn, kind: str, folder: Path) -> None:
+    """Damage one file of a project."""
+    names = {"spec": YAML[:1], "run.yaml": YAML[1:], "csv": CSV, "lock": (LOCK,), "modules": MODULES}
+    file, _, how = kind.partition(": ")
+    path = folder / draw(st.sampled_from(names[file]))
+    text = path.read_bytes()
+    match how:
+        case "bytes":
+            path.write_bytes(draw(damaged_bytes(text)))
+        case "rows":
+            rows = draw(damaged_rows(list(csv.reader(io.StringIO(text.decode())))))
+            path.write_bytes(csv_text(rows[0] if rows else [], rows[1:]).encode("utf-8", "surrogatepass"))
+        case "yaml":
+            lines = text.decode().splitlines(keepends=True)
+            lines.insert(draw(st.integers(0, len(lines))), draw(st.sampled_from(BLOCKS)))
+            path.write_text("".join(lines))
+        case _ if path.suffix == ".yaml":
+            data = draw(damaged_data(yaml.safe_load(text)))
+            path.write_bytes(yaml_text(data).encode("utf-8", "surrogatepass"))
+        case _:
+            path.write_text(json.dumps(draw(damaged_data(json.loads(text)))))
+
+
+KINDS = ["spec: bytes", "spec: yaml", "spec: data", "run.yaml: bytes", "run.yaml: yaml", "run.yaml: data"]
+KINDS += ["csv: bytes", "csv: rows", "lock: bytes", "lock: data", "modules: bytes"]
+COMMANDS = ["build", "build", "build", "build --check", "check --skip code --skip compile", "diff ../built"]
+COMMANDS += ["explain scale rows=16 columns=32 heads=2"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@examples(EXAMPLES)
+@given(st.data())
+def test_damage_is_refused_in_one_line_or_does_no_harm(built: Path, kind: str, data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name).resolve()
+        shutil.copytree(built, root / "built")
+        project = shutil.copytree(built, root / "project")
+        (root / "outside").write_text("mine")
+        (project / "generated/mine.py").write_text("MINE = 1\n")
+        data.draw(damage(kind, project))
+        command = data.draw(st.sampled_from(COMMANDS)).split()
+        before = contents(root)
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.chdir(project), warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", SyntaxWarning)
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                status = main(command)
+        errors = [line for line in err.getvalue().splitlines() if not line.endswith(" s")]
+        assert status in (0, 1, 2) and not warned
+        assert all(line.isprintable() for line in (*out.getvalue().split("\n"), *errors))
+        after = contents(root)
+        if status == 2:
+            # A spec has a line for each mistake; all else has one line.
+            assert len(errors) == 1 or (errors and all(".yaml:" in line for line in errors))
+            assert all(line.startswith("treegen: ") for line in errors)
+        else:
+            assert errors == []
+        if status != 0 or command != ["build"]:
+            assert after == before
+            return
+        found = read_spec(project / "treegen.yaml")
+        changed = {root / path for path in {*before, *after} if before.get(path) != after.get(path)}
+        assert all(path == found.output or path.is_relative_to(found.output) for path in changed)
+        assert (project / "generated/mine.py").read_text() == "MINE = 1\n"
+        check_modules(found, Random(0))
+
+
+SPECIAL = ["/dev/zero", "/dev/full", "pipe"]
+
+
+@pytest.mark.parametrize("what", SPECIAL)
+@pytest.mark.parametrize("name", [*YAML[:2], CSV[1], LOCK, MODULES[0]])
+def test_a_device_in_place_of_a_file_is_not_read(tmp_path: Path, name: str, what: str) -> None:
+    """It was read until memory ended, or for ever."""
+    path = write_project(tmp_path)
+    build(path)
+    new, file = contents(tmp_path / "generated"), tmp_path / name
+    file.unlink()
+    os.mkfifo(file) if what == "pipe" else file.symlink_to(what)
+    ours = name.startswith("generated/")
+    assert build(path) == (0 if ours else 2)
+    assert contents(tmp_path / "generated") == new
+
+
+# Text from outside is never code
+
+ATTACKS = [text for text in TEXTS if len(text) < 100 and text.isprintable()]
+ATTACKS += [
+    '"""\nimport os\nos.system("touch owned")\n"""',
+    "a\rb",
+    "\x0c \x1b[2J \x85 \u2028",
+    "tab\tand \0",
+]
+
+
+@pytest.mark.parametrize("text", ATTACKS, ids=ascii)
+def test_the_name_of_a_gpu_is_a_text(tmp_path: Path, text: str) -> None:
+    content = spec()
+    content["devices"][DEVICE] |= {"names": [text], "arch": text + "a", "vendor": text + "v"}
+    path = write_project(tmp_path, content)
+    before = contents(tmp_path)
+    if build(path) == 2:
+        assert contents(tmp_path) == before
+        return
+    with imported(tmp_path) as generated:
+        package = generated.scale
+        assert list(package._BY_NAME) == [text] and list(package._BY_ARCH) == [text + "a"]
+        assert package.for_device(text, "?", "?") is package.MODULES[DEVICE].choose
+    check_modules(read_spec(path), Random(0))
+
+
+def test_what_a_table_says_of_itself_reaches_no_module(tmp_path: Path) -> None:
+    attack = "\n".join(ATTACKS).replace("\0", "")
+    content = spec(tables={DEVICE: {"folder": "tables/h100", "measured_on": attack}})
+    free = dict.fromkeys(["driver", "torch", "source_hash", "date", "timing"], attack)
+    plain = write_project(tmp_path / "plain")
+    texts = write_project(tmp_path / "texts", content, device={"name": attack}, **free)
+    assert build(plain) == build(texts) == 0
+    one, other = (contents(tmp_path / side / "generated") for side in ("plain", "texts"))
+    assert one.pop("treegen.lock") != other.pop("treegen.lock") and one == other
+
+
+@examples(200)
+@given(st.one_of(st.text(), st.integers()))
+def test_a_literal_is_its_text_or_number(value: str | int) -> None:
+    source = literal(value)
+    assert ast.literal_eval(source) == value and source.isascii() and source.isprintable()

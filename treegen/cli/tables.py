@@ -1,0 +1,208 @@
+"""Commands that exchange data with other programs: `treegen import`, `merge` and `choices`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from treegen.cli.parsers import FINE, Commands, add_spec, path_of
+from treegen.core.errors import InputError, table_errors_as_input_errors
+
+if TYPE_CHECKING:
+    from tuning_table.merge import Merged
+
+_FORMATS = {
+    "triton": "Triton's autotuner, *.autotune.json",
+    "csv": "one row a measurement",
+    "dejavu": "triton-dejavu's cache.json",
+    "kernel-tuner": "Kernel Tuner's caches and T4 files",
+    "helion": "Helion's measurements_*.csv",
+    "vllm": "vLLM's tuned JSON",
+    "sglang": "SGLang's tuned JSON",
+    "aiter": "aiter's tuned CSV",
+}
+# The options that say what a source does not, and the formats that take them.
+_OPTIONS = {
+    "features": ("triton", "csv", "kernel-tuner"),
+    "parameters": ("csv",),
+    "time": ("csv",),
+    "unit": ("csv",),
+}
+
+
+def add_import(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "import",
+        help="turn another tool's tuning results into tables",
+        description="Formats: " + "; ".join(f"{name}: {what}" for name, what in _FORMATS.items()) + ".",
+    )
+    parser.add_argument("format", choices=_FORMATS, metavar="FORMAT", help=f"one of {', '.join(_FORMATS)}")
+    parser.add_argument(
+        "source", type=path_of, metavar="SOURCE", help="a file, or a folder to search for files"
+    )
+    parser.add_argument(
+        "--to",
+        type=path_of,
+        default=Path("tuning_data"),
+        metavar="DIR",
+        help="the folder of all tables (default: tuning_data)",
+    )
+    parser.add_argument(
+        "--kernel",
+        metavar="NAME",
+        help="the kernel's name if the source does not say it, else the only one to import (default: all)",
+    )
+    parser.add_argument(
+        "--device", metavar="NAME", help="the GPU's name as its driver reports it (default: from the source)"
+    )
+    parser.add_argument(
+        "--features",
+        type=_names,
+        default=(),
+        metavar="A,B",
+        help="csv: columns; triton: the names of `key`, then X_dtype for each argument X with a data type; "
+        "kernel-tuner: the names of the problem's sizes "
+        "(default: from the source)",
+    )
+    parser.add_argument(
+        "--parameters", type=_names, default=(), metavar="A,B", help="csv: columns (default: all others)"
+    )
+    parser.add_argument(
+        "--time", metavar="COLUMN", help="csv: the column of times (default: none, so needed)"
+    )
+    parser.add_argument(
+        "--unit",
+        choices=["s", "ms", "us", "ns"],
+        help="csv: of the times (default: the end of the column's name)",
+    )
+    parser.add_argument(
+        "--origin", metavar="TEXT", help="who published the results, and where (default: not noted)"
+    )
+    parser.add_argument("--licence", metavar="TEXT", help="the licence of the results (default: not noted)")
+    parser.add_argument("--replace", action="store_true", help="replace tables that earlier imports wrote")
+    parser.set_defaults(run=run_import)
+
+
+def run_import(options: argparse.Namespace) -> int:
+    from treegen.importers.formats import READERS
+    from treegen.importers.measurements import ImportOptions
+    from treegen.importers.tables import table_of
+    from treegen.importers.write_tables import write_tables
+    from tuning_table.names import kernel_name
+
+    for name, formats in _OPTIONS.items():
+        if getattr(options, name) and options.format not in formats:
+            of_no_use = f"is of no use for {options.format}; it is for {', '.join(formats)}"
+            raise InputError(f"--{name}", of_no_use)
+    wanted = options.kernel
+    given = ImportOptions(
+        wanted, options.device, options.features, options.parameters, options.time, options.unit
+    )
+    notes = {"published_by": options.origin, "licence": options.licence}
+    credit = {key: text for key, text in notes.items() if text is not None}
+    tables = [
+        table_of(found, credit)
+        for found in READERS[options.format](options.source, given)
+        if wanted is None or kernel_name(wanted) == kernel_name(found.kernel)
+    ]
+    if not tables:
+        raise InputError(options.source, f"holds no table of kernel {wanted}")
+    for folder, table in write_tables(tables, options.to, replace=options.replace):
+        cells = "winners only" if table.cells == "winners" else "measured times"
+        print(f"{folder}: {table.scenarios} scenarios, {table.configs} configs, {cells}")
+        if table.words:
+            print("    values:  # for this kernel of treegen.yaml")
+        for name, words in table.words.items():
+            print(f"      {name}: [{', '.join(map(repr, words))}]")
+    return FINE
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def add_merge(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "merge",
+        help="make one table of several that were measured on GPUs of one model",
+        description="Rows that several tables hold count once. Rows of a slow GPU are marked in visits.csv; "
+        "from 1.15x slower than the others they are left out, and the next tuning run measures them again.",
+    )
+    parser.add_argument("tables", type=Path, nargs="+", metavar="TABLE", help="a table's folder")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("merged"),
+        metavar="DIR",
+        help="the merged table's folder (default: merged); if it holds the table already, rows it lacks "
+        "are added",
+    )
+    parser.add_argument(
+        "--separate",
+        action="store_true",
+        help="write tables that differ in GPU, driver, versions or kernel to folders of their own "
+        "below DIR, instead of refusing them",
+    )
+    parser.set_defaults(run=run_merge)
+
+
+def run_merge(options: argparse.Namespace) -> int:
+    from tuning_table.merge import merge, read_sources, separate
+
+    if any(not path.name for path in (options.out, *options.tables)):
+        raise InputError("merge", "a table needs a folder of its own")
+    with table_errors_as_input_errors():
+        sources = read_sources(options.tables)
+        groups = {options.out: sources}
+        if options.separate:
+            groups = {options.out / name: group for name, group in separate(sources).items()}
+        for folder, group in groups.items():
+            print("\n".join(_lines(merge(group, folder), len(group))))
+    return FINE
+
+
+def _lines(done: Merged, tables: int) -> Iterator[str]:
+    from treegen.review.printing import counted
+    from tuning_table.visit_log import SLOW
+
+    twice = f", {done.repeated} were there already" if done.repeated else ""
+    yield f"{done.folder}: {counted(done.rows, 'row')} added from {counted(tables, 'table')}{twice}"
+    for worker, slowdown in sorted(done.slowdowns.items()):
+        was = f"  {worker} was {slowdown:.2f}x slower than the others: "
+        if left_out := done.slow_rows[worker]:
+            rest = "a tuning run with this --out measures them again"
+            yield f"{was}{counted(left_out, 'row')} left out; {rest}"
+        elif slowdown >= SLOW:
+            yield f"{was}its rows are marked"
+
+
+def add_choices(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "choices",
+        help="print what a module launches along one feature, as JSON",
+        description="The JSON maps each value of the feature to launch parameters, as the tuned files of "
+        "vLLM and SGLang do.",
+    )
+    parser.add_argument("kernel", metavar="KERNEL", help="a kernel of the spec")
+    parser.add_argument("along", metavar="FEATURE=VALUES", help="a feature and its values, as in M=1,2,4")
+    parser.add_argument("features", nargs="*", metavar="FEATURE=VALUE", help="every other feature")
+    parser.add_argument("--device", metavar="KEY", help="the module (default: the kernel's first)")
+    add_spec(parser)
+    parser.set_defaults(run=run_choices)
+
+
+def run_choices(options: argparse.Namespace) -> int:
+    from treegen.read.spec_file import find_spec, read_spec
+    from treegen.review.modules import choices
+
+    name, equals, values = options.along.partition("=")
+    if not name or not equals or not values:
+        raise InputError(options.along or "''", "must be a feature and its values, such as M=1,2,4")
+    spec = read_spec(find_spec(options.spec))
+    found = choices(spec, options.kernel, options.device, options.features, name, values.split(","))
+    sys.stdout.write(json.dumps(found, indent=4) + "\n")
+    return FINE

@@ -1,0 +1,227 @@
+"""The checks of `treegen check`, and their report."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+from treegen.build import build
+from treegen.core.errors import InputError
+from treegen.core.files import read_text, short, try_path
+from treegen.core.names import IN_KERNEL
+from treegen.core.spec import KernelSpec, Spec
+from treegen.core.table import Table
+from treegen.core.tree import size
+from treegen.emit.python import kernel_package
+from treegen.emit.triton import Unprintable, in_kernel_module, in_kernel_package
+from treegen.read.build_problem import spec_problem
+from treegen.read.table_file import read_table
+from treegen.review.build_summary import not_kept
+from treegen.review.check.compiling import check_compile
+from treegen.review.check.hook import HookDescription, HookFailure, HookProcess, MissingHook
+from treegen.review.check.proof import check_constraints
+from treegen.review.check.report import CheckReport
+from treegen.review.modules import Module, expected_modules, read_committed
+from treegen.review.printing import counted
+from treegen.write.output_folder import differences, foreign_files
+from tuning_table.table import RUN
+
+_HookCheck = Callable[[KernelSpec, HookProcess, HookDescription], CheckReport]
+
+
+def run_checks(spec: Spec, names: Collection[str], jobs: int) -> Iterator[tuple[str, CheckReport, float]]:
+    """Yield the report of each check in `names` as soon as it is there, with the seconds waited for it.
+
+    The last check, `compile`, begins before `fresh`, as other processes do its work.
+    """
+    with contextlib.ExitStack() as stack:
+        hooks = {}
+        if {"code", "compile"}.intersection(names):
+            for kernel in spec.kernels.values():
+                if kernel.hook is not None:
+                    hooks[kernel.name] = stack.enter_context(HookProcess(kernel.hook))
+        checks = _checks(spec, hooks, jobs)
+        thread = stack.enter_context(ThreadPoolExecutor(1))
+        for name in names:
+            start = time.monotonic()
+            if name == "fresh" and "compile" in names:
+                checks["compile"] = thread.submit(checks["compile"]).result
+            report = checks[name]()
+            yield name, report, time.monotonic() - start
+
+
+def _checks(spec: Spec, hooks: Mapping[str, HookProcess], jobs: int) -> dict[str, Callable[[], CheckReport]]:
+    """Every check by name. Tables and modules are read once."""
+    tables = cache(lambda: check_tables(spec))
+    committed = cache(lambda: _read_modules(spec))
+
+    def of_modules(check: Callable[[list[Module]], CheckReport]) -> CheckReport:
+        modules, unreadable = committed()
+        return CheckReport(not_run=("a module cannot be read",)) if unreadable else check(modules)
+
+    def compiling(modules: list[Module]) -> CheckReport:
+        return _by_hooks(
+            spec,
+            hooks,
+            lambda kernel, hook, code: check_compile(
+                spec, kernel, [one for one in modules if one.kernel is kernel], code, hook.compile, jobs
+            ),
+        )
+
+    def fresh() -> CheckReport:
+        usable = tables()[1]
+        return check_fresh(spec, jobs) if usable else CheckReport(not_run=("a table cannot be used",))
+
+    return {
+        "tables": lambda: tables()[0],
+        "modules": lambda: check_modules(spec, *committed()),
+        "constraints": lambda: of_modules(lambda modules: check_constraints(spec, modules)),
+        "code": lambda: _by_hooks(spec, hooks, lambda kernel, hook, code: check_code(kernel, code)),
+        "fresh": fresh,
+        "compile": lambda: of_modules(compiling),
+    }
+
+
+def check_tables(spec: Spec) -> tuple[CheckReport, bool]:
+    """Read the spec's tables and those beside them; also returns whether all of the spec's can be used."""
+    usable = True
+    problems: list[str] = []
+    tables: dict[Path, Table] = {}
+    folders = {folder for kernel in spec.kernels.values() for folder in kernel.tables.values()}
+    parents = [folder.parent for folder in folders if try_path(folder.parent, Path.is_dir)]
+    beside = {run.parent for parent in parents for run in parent.glob(f"*/{RUN}")} - folders
+    for folder in sorted(folders | beside):
+        try:
+            tables[folder] = read_table(short(folder))
+        except InputError as error:
+            problems.append(str(error))
+            usable = usable and folder not in folders
+    for kernel in spec.kernels.values():
+        for device, folder in kernel.tables.items():
+            try:
+                if folder in tables:
+                    spec_problem(kernel, spec.devices[device], tables[folder])
+            except InputError as error:
+                problems.append(f"for {kernel.name} on {device}: {error}")
+                usable = False
+    seen = f"{counted(len(folders), 'table')} of the spec, {len(beside)} beside them"
+    scenarios = counted(sum(len(table.scenarios) for table in tables.values()), "scenario")
+    return CheckReport(f"{seen}, {scenarios}", tuple(problems)), usable
+
+
+def _read_modules(spec: Spec) -> tuple[list[Module], list[str]]:
+    """Every module that a build of the spec writes, in the spec's order, and why others cannot be read."""
+    modules, problems = [], []
+    for kernel, device, path in expected_modules(spec, short(spec.output)):
+        try:
+            modules.append(read_committed(kernel, device, path))
+        except InputError as error:
+            problems.append(str(error))
+    return modules, problems
+
+
+def check_modules(spec: Spec, modules: Sequence[Module], unreadable: Sequence[str]) -> CheckReport:
+    """Find modules that no tree is printed as, other files that were edited, and files of no table."""
+    problems = list(unreadable)
+    output = short(spec.output)
+    known: set[Path] = set()
+    for kernel, _, path in expected_modules(spec, output):
+        known |= {path, path.parent / IN_KERNEL / path.name} if kernel.in_kernel else {path}
+    expected: dict[Path, str] = {}
+    for kernel in spec.kernels.values():
+        folder = output / kernel.name
+        expected |= {folder / name: text for name, text in kernel_package(kernel, spec.devices).items()}
+        expected |= {folder / IN_KERNEL / name: text for name, text in in_kernel_package(kernel).items()}
+    inside = [module for module in modules if module.kernel.in_kernel]
+    for one in inside:
+        path = one.path.parent / IN_KERNEL / one.path.name
+        try:
+            expected[path] = in_kernel_module(one.kernel, one.device.key, one.device.limits, one.tree)
+        except Unprintable as error:
+            problems.append(f"{path}: {error}")
+    for path, text in expected.items():
+        try:
+            if read_text(path) != text:
+                problems.append(f"{path}: is not what treegen prints; `treegen build` rewrites it")
+        except InputError as error:
+            problems.append(str(error))
+    for kernel in spec.kernels.values():
+        for folder in (output / kernel.name, output / kernel.name / IN_KERNEL):
+            others = {*folder.glob("*.py")} - known - expected.keys()
+            problems += [f"{path}: no table of the spec has such a module" for path in sorted(others)]
+    leaves = sum(size(module.tree) for module in modules)
+    seen = f"{counted(len(modules), 'module')}, {counted(leaves, 'leaf', 'leaves')}"
+    return CheckReport(f"{seen}, {len(inside)} for kernels" if inside else seen, tuple(problems))
+
+
+def check_code(kernel: KernelSpec, code: HookDescription) -> CheckReport:
+    """Compare a kernel of the spec with its hook's description of the code."""
+    parts = {"feature": kernel.features, "variant": kernel.variants, "parameter": kernel.parameters}
+    seen = ", ".join(counted(len(names), noun) for noun, names in parts.items())
+    problems = tuple(f"{kernel.name}: {difference}" for difference in _differences(kernel, code))
+    return CheckReport(f"{kernel.name}: {seen}", problems)
+
+
+def _differences(kernel: KernelSpec, code: HookDescription) -> Iterator[str]:
+    for feature in kernel.features:
+        if feature not in code.features:
+            yield f"the code does not pass the feature {feature} to choose()"
+    for feature in sorted(code.features.difference(kernel.features)):
+        yield f"the code passes {feature} to choose(), which is no feature of the spec"
+    for variant in kernel.variants:
+        if variant not in code.variants:
+            yield f"the code has no variant {variant}; it has {', '.join(sorted(code.variants))}"
+    for parameter, declared in kernel.parameters.items():
+        if parameter not in code.parameters:
+            yield f"the code has no launch parameter {parameter}; it has {', '.join(code.parameters)}"
+        elif declared.default is not None and declared.default != code.parameters[parameter]:
+            default = code.parameters[parameter]
+            theirs = "must be given" if default is None else default
+            yield f"{parameter} is {declared.default} by default, but {theirs} in the code"
+    for parameter, default in code.parameters.items():
+        if default is None and parameter not in kernel.parameters:
+            yield f"the code requires {parameter}, which is no parameter of the spec"
+    for name in code.sizes:
+        if name not in kernel.features and name not in kernel.derived:
+            yield f"the code is compiled for {name}, which is no feature of the spec"
+
+
+def check_fresh(spec: Spec, jobs: int) -> CheckReport:
+    """Build without writing, in up to `jobs` processes, and compare with the files."""
+    output = short(spec.output)
+    try:
+        built = build(spec, output, jobs=jobs)
+        foreign = [f"{path} was not written by treegen" for path in foreign_files(output, built.files)]
+        problems = [*foreign, *differences(output, built.files)]
+    except InputError as error:
+        return CheckReport(str(output), (str(error),))
+    if problems:
+        problems += not_kept(built.heuristics)
+    return CheckReport(f"{output}: {counted(len(built.files), 'file')} of a build", tuple(problems))
+
+
+def _by_hooks(spec: Spec, hooks: Mapping[str, HookProcess], check: _HookCheck) -> CheckReport:
+    """Check every kernel through the hook that the spec names for it."""
+    reports = [_by_hook(spec.kernels[name], hook, check) for name, hook in hooks.items()]
+    if without := [name for name in spec.kernels if name not in hooks]:
+        whose = f"{', '.join(without)}: " if hooks else ""
+        reports.append(CheckReport(f"{whose}nothing, as the spec names no hook"))
+    return CheckReport(
+        "; ".join(report.seen for report in reports if report.seen),
+        tuple(problem for report in reports for problem in report.problems),
+        tuple(why for report in reports for why in report.not_run),
+    )
+
+
+def _by_hook(kernel: KernelSpec, hook: HookProcess, check: _HookCheck) -> CheckReport:
+    try:
+        described = hook.describe()
+        if isinstance(described, MissingHook):
+            return CheckReport(not_run=(described.why,))
+        return check(kernel, hook, described)
+    except HookFailure as error:
+        return CheckReport(problems=(f"{kernel.name}: the hook {kernel.hook} failed: {error}",))
