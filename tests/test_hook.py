@@ -18,7 +18,7 @@ from attn_kernels.offline.hook import HOOK, MIXED_HOOK, AttentionHook, HookJob, 
 from attn_kernels.offline.resources import Resources
 from attn_kernels.planning import plan
 from treegen.core.spec import KernelSpec
-from treegen.read.spec_file import read_spec
+from treegen.read.spec import read_spec
 from treegen.review.check.checks import check_code
 from treegen.review.check.hook import GROUP, CompileCase, checked_outcome, describe
 

@@ -14,16 +14,13 @@ from treegen.core.tree import Tree
 from treegen.crossval.folds import FoldTree, evaluate, folds_of, held_out
 from treegen.crossval.parallel import ParallelMap, ReportProgress, no_report, processes
 from treegen.emit.package import emit_package
-from treegen.fit.choice_costs import choice_costs_of
+from treegen.fit.costs import choice_costs_of
 from treegen.fit.search import search_tree
 from treegen.fit.split_pruning import prune_splits
-from treegen.passes.align import align
 from treegen.passes.bounds import refuse_unprovable
-from treegen.passes.guard_fixpoint import guard_tree
-from treegen.passes.guards import guard_leaves
-from treegen.passes.simplify import simplify
-from treegen.read.build_problem import spec_problem
-from treegen.read.table_file import read_table
+from treegen.passes.guards import guard_leaves, guard_tree
+from treegen.passes.simplify import align, simplify
+from treegen.read.problem import read_table, spec_problem
 from treegen.update.basis import basis_of, changed_basis
 from treegen.update.keep import Build, DeviceHeuristic, keep
 from treegen.write.lock import LOCK, MOST_JUMP, Lock, best_time, lock_text, read_lock

@@ -18,16 +18,12 @@ import numpy.typing as npt
 
 from benchmarks.fit.prover.optimal import optimal, total
 from treegen.core.problem import UNIT, Problem
-from treegen.fit.growth import grow
-from treegen.fit.local_search import local_search
-from treegen.fit.objective import losses
-from treegen.fit.search import feature_columns
-from treegen.fit.shortlist import shortlist
-from treegen.fit.thresholds import CandidateSplit, candidate_splits, low_sides
-from treegen.fit.training_set import TrainingSet
-from treegen.read.build_problem import build_problem
-from treegen.read.spec_file import read_spec
-from treegen.read.table_file import read_table
+from treegen.fit.costs import losses
+from treegen.fit.local_search import grow, local_search
+from treegen.fit.search import feature_columns, shortlist
+from treegen.fit.training_set import CandidateSplit, TrainingSet, candidate_splits, low_sides
+from treegen.read.problem import build_problem, read_table
+from treegen.read.spec import read_spec
 
 
 def main() -> None:

@@ -23,8 +23,7 @@ from benchmarks.fit.scale_model import DEVICE, FEATURES, PARAMETER, PlantedModel
 from treegen.build import fit_tree
 from treegen.core.table import Table
 from treegen.core.tree import Tree, choose, depth, leaves, size
-from treegen.read.build_problem import build_problem
-from treegen.read.table_file import read_table
+from treegen.read.problem import build_problem, read_table
 from tuning_table.writer import table_texts
 
 FRESH = 20_000  # scenarios on which a tree is scored

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from treegen.fit.growth import grow
+from treegen.fit.local_search import grow
 
 _SEARCH = "treegen.fit.search"
 

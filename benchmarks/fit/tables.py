@@ -39,12 +39,10 @@ from treegen.crossval.choices import (
 )
 from treegen.crossval.folds import split_copies
 from treegen.crossval.peers import SINGLE, peers
-from treegen.fit.significance import copies
-from treegen.read.build_problem import build_problem
-from treegen.read.spec_file import read_spec
-from treegen.read.table_file import read_table
-from treegen.suggest.command import without_derived
-from treegen.suggest.selection import suggest, with_suggestions
+from treegen.fit.costs import copies
+from treegen.read.problem import build_problem, read_table
+from treegen.read.spec import read_spec
+from treegen.suggest import suggest, with_suggestions, without_derived
 from treegen.write.lock import digests
 
 _MOST_SUGGESTIONS = 8

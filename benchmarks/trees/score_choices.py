@@ -18,8 +18,7 @@ from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec, Spec
 from treegen.core.table import Cells, median_times
 from treegen.crossval.choices import Decisions, decisions_of
-from treegen.read.build_problem import build_problem
-from treegen.read.table_file import read_table
+from treegen.read.problem import build_problem, read_table
 from treegen.review.modules import Module, ModuleKey
 
 KERNEL = "unified_attention"

@@ -20,7 +20,7 @@ from benchmarks.trees.score_choices import CommittedTrees
 from benchmarks.trees.tuned_lines import lines
 from benchmarks.trees.tuned_results import TunedResults, read_tables, results_of
 from treegen.core.errors import InputError
-from treegen.read.spec_file import find_spec, read_spec
+from treegen.read.spec import find_spec, read_spec
 from treegen.review.modules import read_trees
 from triton_tune.core.errors import TuningError
 

@@ -9,7 +9,7 @@ from benchmarks.fit import floor
 from benchmarks.fit.tables import cases
 from treegen.core.problem import UNIT
 from treegen.core.spec import Budget
-from treegen.fit.objective import losses
+from treegen.fit.costs import losses
 
 SPEC = Path(__file__).resolve().parents[2] / "examples/block_fp8/treegen.yaml"
 

@@ -13,7 +13,7 @@ from treegen.build import fit_tree
 from treegen.core.problem import UNTIMED
 from treegen.core.spec import Config
 from treegen.core.tree import Leaf, Split, Tree
-from treegen.read.build_problem import build_problem
+from treegen.read.problem import build_problem
 
 
 def _planted_tree(planted: scale_model.PlantedModel, node: int = 0) -> Tree:

@@ -13,7 +13,7 @@ from benchmarks.fit import tables
 from benchmarks.fit.stages import WITHOUT
 from treegen.build import fit_tree
 from treegen.core.problem import FORBIDDEN
-from treegen.fit.tree_costs import costs
+from treegen.fit.costs import costs
 
 
 @pytest.mark.parametrize("stage", WITHOUT)

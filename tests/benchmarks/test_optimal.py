@@ -16,7 +16,7 @@ from benchmarks.fit.prover.optimal import Optimum, optimal, total
 from benchmarks.fit.prover.optimal_depth2 import Subproblem, distinct, relaxed, shallow
 from benchmarks.fit.prover.optimal_sums import digits
 from treegen.core.problem import FORBIDDEN
-from treegen.fit.index_tree import IndexTree, count_leaves, height
+from treegen.fit.training_set import IndexTree, count_leaves, height
 
 
 @dataclass(frozen=True)

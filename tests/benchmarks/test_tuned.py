@@ -33,7 +33,7 @@ from benchmarks.trees.score_choices import (
 )
 from benchmarks.trees.search_loss import best_of, portfolio, replay
 from treegen.core.errors import InputError
-from treegen.read.spec_file import read_spec
+from treegen.read.spec import read_spec
 from treegen.review.modules import read_trees
 from tuning_table import create
 from tuning_table.table import Failure, Visit

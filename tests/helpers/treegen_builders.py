@@ -26,9 +26,8 @@ from treegen.core.problem import Problem
 from treegen.core.spec import DeviceSpec, KernelSpec
 from treegen.core.tree import Tree
 from treegen.passes.guards import guard_leaves, guard_trust
-from treegen.read.build_problem import build_problem
-from treegen.read.spec_file import read_spec
-from treegen.read.table_file import read_table
+from treegen.read.problem import build_problem, read_table
+from treegen.read.spec import read_spec
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 KERNEL, DEVICE = "scale", "nvidia_h100"

@@ -14,8 +14,8 @@ from treegen_builders import DEVICE, KERNEL, write_project
 
 from treegen.core.spec import FALLBACK_DEVICE, Config
 from treegen.core.tree import Leaf, Split, Tree
-from treegen.emit.python import device_module, kernel_package, top_package
-from treegen.read.spec_file import read_spec
+from treegen.emit.package import device_module, kernel_package, top_package
+from treegen.read.spec import read_spec
 from treegen.review.diff.changes import Diff, ModuleChange, compare
 from treegen.review.diff.snapshots import read_snapshot
 from treegen.write.files import write_files

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from treegen.fit.index_tree import IndexTree, count_leaves, height
-from treegen.fit.training_set import TrainingSet
+from treegen.fit.training_set import IndexTree, TrainingSet, count_leaves, height
 
 LOSSES = st.integers(0, 9) | st.integers(0, 1) | st.sampled_from([0, 1 << 36])
 

@@ -41,8 +41,8 @@ from treegen_builders import (
 from treegen_strategies import examples
 
 from treegen.cli.main import main
-from treegen.emit.environment import literal
-from treegen.read.spec_file import read_spec
+from treegen.emit.statements import literal
+from treegen.read.spec import read_spec
 
 EXAMPLES = int(os.environ.get("DAMAGE_EXAMPLES", "8"))
 Refuse = Callable[..., str]

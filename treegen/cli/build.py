@@ -8,9 +8,7 @@ import sys
 
 from treegen.cli.parsers import FINE, FOUND, Commands, add_jobs, add_spec, path_of
 from treegen.core.errors import InputError, one_line
-from treegen.core.files import short
-from treegen.core.names import problem_with_output
-from treegen.core.output import ignore_closed_pipe
+from treegen.core.files import ignore_closed_pipe, problem_with_output, short
 
 CHECKS = {
     "tables": "every table is valid, and the tables that the spec names agree with it",
@@ -50,7 +48,7 @@ def add_build(commands: Commands) -> None:
 
 def run_build(options: argparse.Namespace) -> int:
     from treegen.build import build
-    from treegen.read.spec_file import find_spec, read_spec
+    from treegen.read.spec import find_spec, read_spec
     from treegen.review.build_summary import not_kept, show_heuristics
     from treegen.review.printing import progress
     from treegen.write.output_folder import differences, foreign_files, publish
@@ -108,7 +106,7 @@ def add_check(commands: Commands) -> None:
 
 
 def run_check(options: argparse.Namespace) -> int:
-    from treegen.read.spec_file import find_spec, read_spec
+    from treegen.read.spec import find_spec, read_spec
     from treegen.review.check.checks import run_checks
     from treegen.review.check.report import lines, verdict
 

@@ -34,7 +34,7 @@ def add_init(commands: Commands) -> None:
 
 
 def run_init(options: argparse.Namespace) -> int:
-    from treegen.start.spec_text import spec_text
+    from treegen.start import spec_text
 
     if not options.output.replace("/", "_").isidentifier():
         raise InputError("--output", "must be a folder that Python can import, such as heuristics")
@@ -71,7 +71,7 @@ def add_new_device(commands: Commands) -> None:
 
 
 def run_new_device(options: argparse.Namespace) -> int:
-    from treegen.start.device_section import Gpu, device_section, gpu_here
+    from treegen.start import Gpu, device_section, gpu_here
 
     if (options.name is None) != (options.arch is None):
         raise InputError("new-device", "--name and --arch go together")
@@ -94,7 +94,7 @@ def add_suggest(commands: Commands) -> None:
 
 
 def run_suggest(options: argparse.Namespace) -> int:
-    from treegen.suggest.command import run
+    from treegen.suggest import run
 
     run(options.spec, options.kernel, options.device, options.most, raw=options.raw)
     return FINE

@@ -89,9 +89,8 @@ def add_import(commands: Commands) -> None:
 
 def run_import(options: argparse.Namespace) -> int:
     from treegen.importers.formats import READERS
-    from treegen.importers.measurements import ImportOptions
-    from treegen.importers.tables import table_of
-    from treegen.importers.write_tables import write_tables
+    from treegen.importers.sources import ImportOptions
+    from treegen.importers.tables import table_of, write_tables
     from tuning_table.names import kernel_name
 
     for name, formats in _OPTIONS.items():
@@ -196,7 +195,7 @@ def add_choices(commands: Commands) -> None:
 
 
 def run_choices(options: argparse.Namespace) -> int:
-    from treegen.read.spec_file import find_spec, read_spec
+    from treegen.read.spec import find_spec, read_spec
     from treegen.review.modules import choices
 
     name, equals, values = options.along.partition("=")

@@ -1,14 +1,21 @@
-"""Read files whose names and contents come from outside: every failure is one InputError."""
+"""Files, names and output at the edge of the program: every failure is one InputError."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import keyword
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from treegen.core.errors import InputError, table_errors_as_input_errors
 from tuning_table import paths
+from tuning_table.names import device_key as device_key
+from tuning_table.names import problem_with_name as problem_with_name
 
 MAX_BYTES = 64 << 20  # of an input file
 T = TypeVar("T")
@@ -44,3 +51,48 @@ def short(path: Path) -> Path:
     """The path relative to this folder if it lies below it; else the path as it is."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+@contextmanager
+def ignore_closed_pipe() -> Iterator[None]:
+    """Print until the reader closes the pipe, and drop the rest: the command has files to write."""
+    try:
+        yield
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as error:  # rich turns the first into the second
+        if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
+            raise
+        with Path(os.devnull).open("w") as nothing:
+            os.dup2(nothing.fileno(), sys.stdout.fileno())
+
+
+IN_KERNEL = "in_kernel"
+"""The folder in a kernel's package that holds device functions for its Triton code."""
+
+_TAKEN = {"choose", "config", "default", "for_device", IN_KERNEL, "variant", "count", "index"}
+
+_TAKEN_CAPITALS = re.compile("Config|VALUES|MODULES|BLANK[0-9]+_")
+
+
+def problem_with_package_name(name: object, *, capitals: bool = False) -> str | None:
+    """Return why `name` cannot be a name in a generated package; None if it can.
+
+    capitals: it names a value, such as a parameter `BLOCK_M`, and neither a file nor a constant.
+    """
+    problem = problem_with_name(name)
+    if problem is None and not re.fullmatch(r"[a-z][a-z0-9_]*", str(name).lower() if capitals else str(name)):
+        return f"must begin with a letter{'' if capitals else ' and have no capitals'}"
+    if problem is None and _TAKEN_CAPITALS.fullmatch(str(name)):
+        return "is a name that the generated package uses itself"
+    if problem is None and name in _TAKEN:
+        return "is a name that the generated package uses itself"
+    return problem
+
+
+def problem_with_output(folder: Path) -> str | None:
+    """Return why generated packages may not lie in `folder`; None if they may."""
+    if ".git" in folder.parts:
+        return "lies in git's own folder"
+    if not folder.name.isidentifier() or keyword.iskeyword(folder.name):
+        return "must end in a name that Python can import, such as generated"
+    return None

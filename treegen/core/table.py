@@ -1,4 +1,4 @@
-"""A tuning table as arrays. `treegen.read.table_file` reads the folder that holds one."""
+"""A tuning table as arrays. `treegen.read.problem` reads the folder that holds one."""
 
 from __future__ import annotations
 

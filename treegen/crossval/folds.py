@@ -18,7 +18,7 @@ from treegen.core.spec import Budget
 from treegen.core.tree import Tree, size
 from treegen.crossval.choices import Choices, Fit, Quality, decisions_of, joined, quality, score_decisions
 from treegen.crossval.peers import classifier
-from treegen.fit.significance import copies
+from treegen.fit.costs import copies
 
 FOLDS = 5
 _SEED = 0

@@ -1,16 +1,59 @@
-"""The text of every file of the output folder, except the lock."""
+"""The text of every file of the output folder except the lock, printed through the templates here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from treegen.core import expr
 from treegen.core.errors import InputError
-from treegen.core.names import IN_KERNEL
+from treegen.core.files import IN_KERNEL
 from treegen.core.problem import Problem
-from treegen.core.spec import FALLBACK_DEVICE, KernelSpec, Spec
-from treegen.core.tree import Leaf, Tree
-from treegen.emit.python import device_module, kernel_package, top_package
+from treegen.core.spec import FALLBACK_DEVICE, Config, DeviceSpec, KernelSpec, Spec, serving
+from treegen.core.tree import Leaf, Tree, leaves
+from treegen.emit.statements import Dialect, environment, statements
 from treegen.emit.triton import Unprintable, in_kernel_module, in_kernel_package
+
+
+def device_module(
+    kernel: KernelSpec, device_key: str, limits: Mapping[str, int], tree: Tree, *, compact: bool = True
+) -> str:
+    """The module of one device: config constants and `choose`. compact: as in `Dialect`."""
+    configs = sorted({leaf.config for leaf, _ in leaves(tree)})
+    derived = {name: expr.substitute(known, limits) for name, known in kernel.derived.items()}
+
+    def leaf(config: Config) -> str:
+        return f"return {kernel.constant_name(config)}"
+
+    return (
+        environment()
+        .get_template("device.py.j2")
+        .render(
+            kernel=kernel,
+            device=device_key,
+            constants=[(kernel.constant_name(config), config) for config in configs],
+            lines=statements(tree, derived, Dialect(leaf, compact=compact)),
+        )
+    )
+
+
+def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dict[str, str]:
+    """The files of a kernel's package that all devices share, by file name."""
+    templates = environment()
+    return {
+        "config.py": templates.get_template("config.py.j2").render(kernel=kernel),
+        "__init__.py": templates.get_template("kernel.py.j2").render(
+            kernel=kernel,
+            words={name: kernel.values[name] for name in kernel.features if name in kernel.values},
+            modules=sorted([*kernel.tables, FALLBACK_DEVICE]),
+            default=FALLBACK_DEVICE,
+            **serving(kernel, devices)._asdict(),
+        ),
+    }
+
+
+def top_package(kernels: Mapping[str, KernelSpec]) -> str:
+    """The text of generated/__init__.py."""
+    return environment().get_template("generated.py.j2").render(kernels=sorted(kernels))
 
 
 def emit_package(spec: Spec, trees: Iterable[tuple[Problem, Tree]]) -> dict[str, str]:

@@ -10,13 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from treegen.core import expr
-from treegen.core.feature_intervals import feature_intervals
-from treegen.core.interval import Interval, enclosure
+from treegen.core.interval import Interval, enclosure, feature_intervals
 from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec
 from treegen.core.tree import Region, Tree, split_features
-from treegen.emit.environment import environment
-from treegen.emit.statements import Dialect, Line, statements
-from treegen.passes.project import project
+from treegen.emit.statements import Dialect, Line, environment, statements
+from treegen.passes.simplify import project
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 _MOST_INDENTS = 90  # Python accepts 100 levels of indentation

@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from treegen.core.tree import Leaf, Split, Tree, size
-from treegen.fit.choice_costs import ChoiceCosts, Ints
-from treegen.fit.significance import is_significant
+from treegen.fit.costs import ChoiceCosts, Ints, is_significant
 
 Z_SPLIT = 1.0
 """The standard deviations that the subtree below a split must save over the best single config: one, as in

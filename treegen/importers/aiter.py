@@ -13,10 +13,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from treegen.core.errors import InputError, shown
-from treegen.core.names import device_key, problem_with_name
+from treegen.core.files import device_key, problem_with_name
 from treegen.core.table import Cells
-from treegen.importers.measurements import ImportOptions, Measurement, Measurements, Value
-from treegen.importers.sources import files_of, microseconds, read_csv, value_of
+from treegen.importers.sources import (
+    ImportOptions,
+    Measurement,
+    Measurements,
+    Value,
+    files_of,
+    microseconds,
+    read_csv,
+    value_of,
+)
 from treegen.importers.tables import merged
 
 TOOL = "aiter"

@@ -14,10 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from treegen.core.errors import InputError, shown
-from treegen.core.names import problem_with_name
+from treegen.core.files import problem_with_name
 from treegen.core.table import Cells
-from treegen.importers.measurements import UNITS_TO_US, ImportOptions, Measurement, Measurements, Value
-from treegen.importers.sources import files_of, microseconds, read_json, value_of
+from treegen.importers.sources import (
+    UNITS_TO_US,
+    ImportOptions,
+    Measurement,
+    Measurements,
+    Value,
+    files_of,
+    microseconds,
+    read_json,
+    value_of,
+)
 
 TOOL = "triton-dejavu"
 _FOLDERS = re.compile(

@@ -10,7 +10,7 @@ from treegen.importers.dejavu import read_dejavu
 from treegen.importers.helion import read_helion
 from treegen.importers.kernel_tuner import read_kernel_tuner
 from treegen.importers.long_csv import read_long_csv
-from treegen.importers.measurements import ImportOptions, Measurements
+from treegen.importers.sources import ImportOptions, Measurements
 from treegen.importers.triton_cache import read_triton
 from treegen.importers.tuned_json import reader_of
 

@@ -13,8 +13,17 @@ from pathlib import Path
 
 from treegen.core.errors import InputError, shown
 from treegen.core.table import Cells
-from treegen.importers.measurements import ImportOptions, Measurement, Measurements, Value
-from treegen.importers.sources import check_nesting, files_of, flattened, microseconds, read_csv
+from treegen.importers.sources import (
+    ImportOptions,
+    Measurement,
+    Measurements,
+    Value,
+    check_nesting,
+    files_of,
+    flattened,
+    microseconds,
+    read_csv,
+)
 from treegen.importers.tables import merged
 
 TOOL = "Helion"

@@ -14,8 +14,18 @@ from typing import Any
 
 from treegen.core.errors import InputError, shown
 from treegen.core.table import Cells
-from treegen.importers.measurements import UNITS_TO_US, ImportOptions, Measurement, Measurements, Value
-from treegen.importers.sources import files_of, flattened, microseconds, read_json, value_of
+from treegen.importers.sources import (
+    UNITS_TO_US,
+    ImportOptions,
+    Measurement,
+    Measurements,
+    Value,
+    files_of,
+    flattened,
+    microseconds,
+    read_json,
+    value_of,
+)
 from treegen.importers.tables import merged
 
 TOOL = "Kernel Tuner"

@@ -12,8 +12,15 @@ from pathlib import Path
 
 from treegen.core.errors import InputError, shown
 from treegen.core.table import Cells
-from treegen.importers.measurements import UNITS_TO_US, ImportOptions, Measurement, Measurements
-from treegen.importers.sources import microseconds, read_csv, value_of
+from treegen.importers.sources import (
+    UNITS_TO_US,
+    ImportOptions,
+    Measurement,
+    Measurements,
+    microseconds,
+    read_csv,
+    value_of,
+)
 
 TOOL = "the CSV import"
 _NOTES = """\

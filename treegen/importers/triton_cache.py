@@ -14,8 +14,16 @@ from typing import Any
 
 from treegen.core.errors import InputError, shown
 from treegen.core.table import Cells
-from treegen.importers.measurements import ImportOptions, Measurement, Measurements, Value
-from treegen.importers.sources import files_of, flattened, microseconds, read_json
+from treegen.importers.sources import (
+    ImportOptions,
+    Measurement,
+    Measurements,
+    Value,
+    files_of,
+    flattened,
+    microseconds,
+    read_json,
+)
 from treegen.importers.tables import merged
 from tuning_table.names import kernel_name
 

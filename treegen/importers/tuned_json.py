@@ -13,8 +13,17 @@ from pathlib import Path
 
 from treegen.core.errors import InputError, shown
 from treegen.core.table import Cells
-from treegen.importers.measurements import NO_TIME, ImportOptions, Measurement, Measurements, Value
-from treegen.importers.sources import files_of, flattened, read_json, value_of
+from treegen.importers.sources import (
+    NO_TIME,
+    ImportOptions,
+    Measurement,
+    Measurements,
+    Value,
+    files_of,
+    flattened,
+    read_json,
+    value_of,
+)
 from treegen.importers.tables import merged
 
 _PART = re.compile(r"([A-Za-z_]+)=(\[[^\]]*\]|[^,]*)(?:,|$)")

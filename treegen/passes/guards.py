@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.feature_intervals import feature_intervals
-from treegen.core.interval import End, is_empty
-from treegen.core.problem import UNIT, UNTIMED, Problem, with_untimed_penalty
+from treegen.core.errors import InputError
+from treegen.core.interval import End, feature_intervals, is_empty
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem, with_untimed_penalty
 from treegen.core.spec import Config, Constraint
-from treegen.core.tree import Leaf, Region, Split, Tree, halves, leaves, map_leaves
+from treegen.core.tree import Leaf, Region, Split, Tree, halves, leaves, map_leaves, same_without_gaps
+from treegen.fit.costs import costs
 from treegen.passes.bounds import (
     Bound,
     UnprovableConstraint,
@@ -23,6 +24,7 @@ from treegen.passes.bounds import (
     implies,
     strictest,
 )
+from treegen.passes.simplify import simplify
 
 Rows = npt.NDArray[np.int64]
 
@@ -226,3 +228,60 @@ def measured_ranges(problem: Problem, features: Iterable[str]) -> dict[str, tupl
 def _fence(tree: Tree, bounds: Iterable[Bound], outside: Leaf) -> Tree:
     """The tree within the bounds, and `outside` beyond them."""
     return _around(tree, (Guard(bound, outside, outside) for bound in bounds))
+
+
+_ROUNDS = 8
+
+
+def guard_tree(problem: Problem, tree: Tree) -> Tree:
+    """The tree that a device's module is printed from, with the guards that the kernel's constraints require.
+
+    The kernel's budget limits the fitted tree; guards are added on top. Raises UnprovableConstraint. Raises
+    InputError if the tree launches a config that failed, because no tree within the budget avoids it.
+    """
+    kernel = problem.kernel
+    failing = int((costs(tree, problem) >= FORBIDDEN).sum())
+    if failing:
+        budget = f"{kernel.budget.max_leaves} leaves and depth {kernel.budget.max_depth}"
+        what = f"{kernel.name}: {failing} scenarios would get a config that failed; {budget} are too few"
+        raise InputError(problem.table.folder, what)
+
+    def guarded(simplified: Tree) -> Tree:
+        return simplify(guard_trust(guard_leaves(simplified, problem), problem))
+
+    result = guarded(tree)
+    for _ in range(_ROUNDS):
+        again = guarded(strip_guards(result, problem))
+        if same_without_gaps(again, result):
+            break
+        result = again
+    return result
+
+
+Rows = npt.NDArray[np.int64]
+
+
+def strip_guards(tree: Tree, problem: Problem) -> Tree:
+    """The tree, simplified, without its guards.
+
+    `guards.outside_of` says what a guard is. Other parts that no scenario reaches stay: the tree may come
+    from a table with more scenarios. Splits get their gaps from the scenarios that reach them.
+    """
+    return simplify(_stripped(simplify(tree), problem, np.arange(len(problem.cost))))
+
+
+def _stripped(tree: Tree, problem: Problem, rows: Rows) -> Tree:
+    if isinstance(tree, Leaf):
+        return tree
+    known = tree.feature in problem.names
+    values = problem.column(tree.feature)[rows] if known else np.empty(0, dtype=np.int64)
+    is_low = values <= tree.threshold
+    below, above = values[is_low], values[~is_low]
+    outside = outside_of(tree, len(below) > 0, len(above) > 0, problem)
+    if outside is not None:
+        return _stripped(tree.high if outside is tree.low else tree.low, problem, rows)
+    if not known:
+        return tree  # the tree was fitted to another table
+    gap = (int(below.max()), int(above.min())) if len(below) and len(above) else None
+    low, high = _stripped(tree.low, problem, rows[is_low]), _stripped(tree.high, problem, rows[~is_low])
+    return Split(tree.feature, tree.threshold, low, high, gap)

@@ -23,8 +23,8 @@ from treegen.crossval.choices import Choices, Fit, Quality, Rule, joined, qualit
 from treegen.crossval.folds import FOLDS, Fold, split_copies
 from treegen.crossval.parallel import ParallelMap, processes
 from treegen.crossval.peers import FOREST, OURS, SINGLE, learn
-from treegen.fit.significance import copies
-from treegen.read.spec_file import find_spec, read_spec
+from treegen.fit.costs import copies
+from treegen.read.spec import find_spec, read_spec
 from treegen.review.printing import counted, json_text, left_out_words, progress
 from treegen.review.tables import NoiseFloor, SelectedTable, common_rows, noise_floor, read_tables
 

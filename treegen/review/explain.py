@@ -16,16 +16,14 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from treegen.core.errors import InputError, one_line, shown
-from treegen.core.feature_intervals import feature_intervals
-from treegen.core.interval import is_empty
+from treegen.core.interval import feature_intervals, is_empty
 from treegen.core.problem import UNTIMED, Problem
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
 from treegen.core.tree import Region, Split, Tree, halves, leaves, within
 from treegen.passes.guards import outside_of
-from treegen.read.build_problem import spec_problem
-from treegen.read.spec_file import find_spec, read_spec
-from treegen.read.table_file import read_table
+from treegen.read.problem import read_table, spec_problem
+from treegen.read.spec import find_spec, read_spec
 from treegen.review.modules import Module, read_trees
 from treegen.review.printing import bounds_words, region_words, value_words
 from treegen.review.shapes import FeatureSpace, Shape, complete, doublings, independent, outside

@@ -29,7 +29,7 @@ from treegen.crossval.choices import Choices, Decisions, Quality, decisions_of, 
 from treegen.crossval.folds import cross_validate, held_out_quality
 from treegen.crossval.parallel import processes
 from treegen.crossval.peers import single_best
-from treegen.read.spec_file import find_spec, read_spec
+from treegen.read.spec import find_spec, read_spec
 from treegen.review.modules import Module, read_trees
 from treegen.review.printing import EVERYTHING, counted, left_out_words, progress, region_words, value_words
 from treegen.review.shapes import doublings

@@ -15,8 +15,7 @@ from treegen.core.problem import Problem
 from treegen.core.spec import KernelSpec, Spec
 from treegen.core.table import Cells, Table
 from treegen.passes.bounds import refuse_unprovable
-from treegen.read.build_problem import build_problem, spec_problem
-from treegen.read.table_file import read_table
+from treegen.read.problem import build_problem, read_table, spec_problem
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from treegen.core.problem import UNIT, UNTIMED
 from treegen.core.tree import Leaf, Split, Tree, leaves, size
-from treegen.fit.choice_costs import ChoiceCosts
-from treegen.fit.significance import CostDrop, is_significant
+from treegen.fit.costs import ChoiceCosts, CostDrop, is_significant
 from treegen.passes.simplify import simplify
 
 WORTH = round(math.log(1.005) * UNIT)

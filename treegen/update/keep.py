@@ -11,9 +11,8 @@ from treegen.core.problem import Problem
 from treegen.core.table import Cells
 from treegen.core.tree import Tree, depth, same_without_gaps, size, split_features
 from treegen.crossval.folds import Evaluation
-from treegen.fit.choice_costs import Ints, choice_costs_of
-from treegen.fit.significance import CostDrop, is_significant
-from treegen.passes.strip_guards import strip_guards
+from treegen.fit.costs import CostDrop, Ints, choice_costs_of, is_significant
+from treegen.passes.guards import strip_guards
 from treegen.update.edits import WORTH, edit, repair
 
 Z_FRESH = 2.0

@@ -24,7 +24,7 @@ from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.core.table import Cells
 from treegen.core.tree import Leaf, Tree, depth, size
-from treegen.emit.python import device_module
+from treegen.emit.package import device_module
 from treegen.update.basis import Basis, basis_of
 from treegen.update.keep import DeviceHeuristic, TreeOrigin
 from treegen.write.stored_tree import stored, tree_of

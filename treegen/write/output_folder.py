@@ -14,9 +14,8 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 
-from treegen.core.files import try_path
-from treegen.core.names import IN_KERNEL
-from treegen.emit.environment import MARK
+from treegen.core.files import IN_KERNEL, try_path
+from treegen.emit.statements import MARK
 from treegen.write.files import check_writable, content_of, write_file, write_files
 
 _CONFIG = "config.py"

@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.fit.prover.optimal_search import Search
-from treegen.fit.growth import grow
-from treegen.fit.index_tree import IndexTree, count_leaves, height
-from treegen.fit.training_set import TrainingSet
+from treegen.fit.local_search import grow
+from treegen.fit.training_set import IndexTree, TrainingSet, count_leaves, height
 
 MOST_NODES = 100_000
 

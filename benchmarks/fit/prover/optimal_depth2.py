@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.fit.prover.optimal_sums import Digits, Whole
-from treegen.fit.index_tree import IndexTree
+from treegen.fit.training_set import IndexTree
 
 _BLOCK = 1 << 20  # pairs of questions at once: 8 MiB an array
 _MOST = 4  # leaves below two questions

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from benchmarks.fit.prover.optimal_depth2 import Subproblem, ValuedTree, distinct, relaxed, shallow
 from benchmarks.fit.prover.optimal_sides import Sides
 from benchmarks.fit.prover.optimal_sums import digits
-from treegen.fit.index_tree import IndexTree, count_leaves
+from treegen.fit.training_set import IndexTree, count_leaves
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ from attn_kernels.kernels.registry import VARIANTS
 from treegen.core import expr
 from treegen.core.problem import holds
 from treegen.core.spec import KernelSpec
-from treegen.read.spec_file import read_spec
+from treegen.read.spec import read_spec
 
 SPEC = read_spec(Path(__file__).parents[3] / "treegen.yaml")
 KERNEL: KernelSpec = SPEC.kernels["unified_attention"]

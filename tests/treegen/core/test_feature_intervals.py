@@ -9,8 +9,7 @@ import pytest
 from treegen_builders import device_and_kernel
 
 from treegen.core import expr
-from treegen.core.feature_intervals import feature_intervals
-from treegen.core.interval import is_empty
+from treegen.core.interval import feature_intervals, is_empty
 
 DERIVED = {
     "area": "rows * columns",

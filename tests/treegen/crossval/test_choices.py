@@ -13,7 +13,7 @@ from treegen.build import fit_tree
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, UNTIMED_PENALTY
 from treegen.core.table import Cells
 from treegen.crossval.choices import Choices, decisions_of, quality, score_decisions
-from treegen.fit.tree_costs import costs
+from treegen.fit.costs import costs
 
 
 def _cost(slowdown: float) -> int:

@@ -16,8 +16,8 @@ from treegen.build import fit_tree
 from treegen.core.errors import InputError
 from treegen.crossval.folds import Evaluation, cross_validate, evaluate, split_copies
 from treegen.crossval.parallel import processes
-from treegen.fit.significance import copies
-from treegen.read.table_file import read_table
+from treegen.fit.costs import copies
+from treegen.read.problem import read_table
 
 LINE: list[Row] = [(i + 1, 5, 2) for i in range(12)]
 

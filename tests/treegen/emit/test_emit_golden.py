@@ -15,10 +15,10 @@ from treegen_builders import guard, spec, write_spec
 
 from treegen.core.spec import Config, Spec
 from treegen.core.tree import Leaf, Split, Tree
-from treegen.emit.python import device_module, kernel_package, top_package
+from treegen.emit.package import device_module, kernel_package, top_package
 from treegen.emit.triton import in_kernel_module, in_kernel_package
 from treegen.passes.simplify import simplify
-from treegen.read.spec_file import read_spec
+from treegen.read.spec import read_spec
 
 GOLDEN = Path(__file__).with_name("golden")
 FAMILY, MODEL = "nvidia", "nvidia_h100"

@@ -19,7 +19,7 @@ from treegen_strategies import CONFIGS, FALLBACK, FEATURES, any_integer, example
 from treegen.core import expr
 from treegen.core.spec import DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree, choose
-from treegen.emit.python import device_module, kernel_package, top_package
+from treegen.emit.package import device_module, kernel_package, top_package
 
 DERIVED = {
     "area": "rows * columns",

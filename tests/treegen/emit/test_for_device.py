@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from treegen_builders import as_h100, build, error_of, imported, spec, write_project, write_spec
 
-from treegen.read.spec_file import read_spec
+from treegen.read.spec import read_spec
 
 DEVICES: dict[str, dict[str, Any]] = {
     "h100": {"names": ["NVIDIA H100"], "arch": "sm_90", "vendor": "nvidia"},

@@ -21,7 +21,7 @@ from treegen_builders import (
 )
 
 from treegen.cli.main import main
-from treegen.read.spec_file import read_spec
+from treegen.read.spec import read_spec
 
 FOLDER = f"generated/{KERNEL}/in_kernel"
 FILES = {f"{KERNEL}/in_kernel", *(f"{KERNEL}/in_kernel/{n}.py" for n in ("__init__", "default", DEVICE))}

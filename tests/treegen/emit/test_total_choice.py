@@ -22,9 +22,9 @@ from treegen.core import expr
 from treegen.core.errors import InputError
 from treegen.core.spec import Config, DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree
-from treegen.emit.python import device_module, kernel_package
+from treegen.emit.package import device_module, kernel_package
 from treegen.passes.bounds import UnprovableConstraint
-from treegen.read.spec_file import read_spec
+from treegen.read.spec import read_spec
 from treegen.review.modules import NO_DEVICE
 
 NAMES = ("rows", "columns", "heads")

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from treegen_strategies import examples
 from treegen_training_sets import leaves_of, training_set, training_sets, trees
 
-from treegen.fit.config_pruning import prune_configs
-from treegen.fit.index_tree import IndexTree
-from treegen.fit.training_set import TrainingSet
+from treegen.fit.local_search import prune_configs
+from treegen.fit.training_set import IndexTree, TrainingSet
 
 
 def _splits(tree: IndexTree) -> object:

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from treegen_strategies import examples
 from treegen_training_sets import leaves_of, total, training_set, training_sets, trees
 
-from treegen.fit.failure_isolation import isolate_failures
-from treegen.fit.growth import grow
-from treegen.fit.index_tree import IndexTree, count_leaves, height
-from treegen.fit.objective import FAILED
-from treegen.fit.training_set import TrainingSet
+from treegen.fit.costs import FAILED
+from treegen.fit.local_search import grow, isolate_failures
+from treegen.fit.training_set import IndexTree, TrainingSet, count_leaves, height
 
 
 def _line(failing: set[int], **limits: int) -> TrainingSet:

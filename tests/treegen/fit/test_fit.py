@@ -30,10 +30,10 @@ from treegen.core.problem import FORBIDDEN, Problem, holds
 from treegen.core.spec import Budget
 from treegen.core.tree import Leaf, Split, Tree, choose, depth, leaves, size
 from treegen.fit import search
+from treegen.fit.costs import costs
 from treegen.fit.search import greedy, search_tree
-from treegen.fit.tree_costs import costs
-from treegen.passes.guard_fixpoint import guard_tree
-from treegen.read.spec_file import read_spec
+from treegen.passes.guards import guard_tree
+from treegen.read.spec import read_spec
 
 FREE = {"constraints": [], "derived": {}}
 LINE: list[Row] = [(i + 1, 5, 2) for i in range(12)]

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from treegen_strategies import examples
 from treegen_training_sets import allowed, leaves_of, reordered, total, training_set, training_sets
 
-from treegen.fit.growth import grow
-from treegen.fit.index_tree import IndexTree, count_leaves, replaced
-from treegen.fit.training_set import TrainingSet
+from treegen.fit.local_search import grow
+from treegen.fit.training_set import IndexTree, TrainingSet, count_leaves, replaced
 
 
 def _best(case: TrainingSet, rows: list[int]) -> int:

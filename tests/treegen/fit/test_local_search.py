@@ -17,10 +17,8 @@ from treegen_training_sets import (
 )
 
 from benchmarks.fit.prover.optimal import optimal
-from treegen.fit.growth import grow
-from treegen.fit.index_tree import IndexTree
-from treegen.fit.local_search import alternate, local_search
-from treegen.fit.training_set import TrainingSet
+from treegen.fit.local_search import alternate, grow, local_search
+from treegen.fit.training_set import IndexTree, TrainingSet
 
 
 def _searched(case: TrainingSet) -> IndexTree:

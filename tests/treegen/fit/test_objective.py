@@ -18,7 +18,7 @@ from treegen_strategies import examples
 from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, UNTIMED_PENALTY, Problem
 from treegen.core.spec import Objective
 from treegen.core.table import Cells
-from treegen.fit.objective import FAILED, losses
+from treegen.fit.costs import FAILED, losses
 
 SLOWEST = round(math.log(1e15) * UNIT)
 """A table holds times from a thousandth of a microsecond to 10^12."""

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from treegen_strategies import examples
 
-from treegen.fit.round_numbers import round_between
+from treegen.fit.training_set import round_between
 
 
 def _odd_part(value: int) -> int:

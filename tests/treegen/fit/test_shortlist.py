@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from treegen_strategies import examples
 
-from treegen.fit.objective import FAILED
-from treegen.fit.shortlist import MOST, shortlist
+from treegen.fit.costs import FAILED
+from treegen.fit.search import MOST, shortlist
 
 UNIT = 1_000_000
 CELLS = st.integers(0, 3).map(lambda cell: cell * UNIT) | st.integers(0, UNIT) | st.just(FAILED)

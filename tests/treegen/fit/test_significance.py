@@ -16,8 +16,8 @@ from treegen_builders import NARROW, WIDE, Cell, Row, write_table, write_winners
 from treegen_strategies import examples
 
 from treegen.core.problem import UNIT
-from treegen.fit.significance import CostDrop, TableNoise, copies, is_significant, table_noise
-from treegen.read.table_file import read_table
+from treegen.fit.costs import CostDrop, TableNoise, copies, is_significant, table_noise
+from treegen.read.problem import read_table
 
 SILENT = TableNoise(0, 0)
 LINE: list[Row] = [(i + 1, 5, 2) for i in range(150)]

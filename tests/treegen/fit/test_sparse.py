@@ -14,7 +14,7 @@ from treegen_builders import Cell, Row, problem
 from treegen.build import fit_tree
 from treegen.core.problem import UNIT, UNTIMED, Problem
 from treegen.core.tree import Leaf, Split, Tree
-from treegen.fit.tree_costs import costs
+from treegen.fit.costs import costs
 
 CONFIGS = [
     {"id": f"b{block}w{warps}", "variant": "plain", "block": block, "warps": warps}

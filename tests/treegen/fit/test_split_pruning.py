@@ -17,10 +17,9 @@ from treegen_strategies import examples
 from treegen.core.problem import FORBIDDEN, UNTIMED, Problem
 from treegen.core.spec import Budget
 from treegen.core.tree import Leaf, Split, Tree, size
-from treegen.fit.choice_costs import choice_costs_of
+from treegen.fit.costs import choice_costs_of, costs
 from treegen.fit.search import search_tree
 from treegen.fit.split_pruning import prune_splits
-from treegen.fit.tree_costs import costs
 
 FREE = {"constraints": [], "derived": {}}
 SHAPES: list[Row] = [(1 << k, heads + 1, 2) for k in range(12) for heads in range(6)]

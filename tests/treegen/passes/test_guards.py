@@ -20,10 +20,9 @@ from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree, choose, split_features
 from treegen.emit.statements import Dialect, statements
 from treegen.passes.bounds import UnprovableConstraint, bound_of
-from treegen.passes.guards import guard_leaves
+from treegen.passes.guards import guard_leaves, strip_guards
 from treegen.passes.simplify import simplify
-from treegen.passes.strip_guards import strip_guards
-from treegen.read.spec_file import read_spec
+from treegen.read.spec import read_spec
 
 CONSTRAINTS = [
     "block >= heads",

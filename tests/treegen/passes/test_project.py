@@ -8,8 +8,7 @@ from treegen_strategies import CONFIGS, FEATURES, examples, points, points_near,
 
 from treegen.core.spec import Config
 from treegen.core.tree import Leaf, Split, Tree, choose, leaves, size
-from treegen.passes.project import project
-from treegen.passes.simplify import simplify
+from treegen.passes.simplify import project, simplify
 
 SHARED = tuple(
     Config("plain", (("block", block), ("warps", warps))) for block in (16, 64) for warps in (1, 2, 4)

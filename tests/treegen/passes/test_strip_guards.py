@@ -13,14 +13,12 @@ from treegen_strategies import examples
 
 from treegen.core.problem import Problem
 from treegen.core.tree import Leaf, Split, Tree, size
-from treegen.emit.python import device_module
-from treegen.fit.choice_costs import choice_costs_of
-from treegen.passes.guard_fixpoint import guard_tree
+from treegen.emit.package import device_module
+from treegen.fit.costs import choice_costs_of
+from treegen.passes.guards import guard_tree, strip_guards
 from treegen.passes.simplify import simplify
-from treegen.passes.strip_guards import strip_guards
-from treegen.read.build_problem import build_problem
-from treegen.read.spec_file import read_spec
-from treegen.read.table_file import read_table
+from treegen.read.problem import build_problem, read_table
+from treegen.read.spec import read_spec
 from treegen.update.keep import keep
 from treegen.write.lock import committed_tree
 

@@ -17,7 +17,7 @@ from treegen.core import expr
 from treegen.core.problem import holds
 from treegen.core.spec import Budget, Config, Constraint, DeviceSpec, KernelSpec, Parameter, Spec
 from treegen.core.tree import Leaf, Region, Split, Tree, choose, leaves
-from treegen.read.spec_file import read_spec
+from treegen.read.spec import read_spec
 from treegen.review import regions
 from treegen.review.check.proof import check_constraints, prove
 from treegen.review.modules import NO_DEVICE, Module, read_trees

@@ -23,7 +23,7 @@ from treegen_diffs import BEST, MEDIUM, NARROW, WIDE, compared, of_device, proje
 
 from treegen.cli.main import main
 from treegen.core.tree import Split, Tree
-from treegen.read.spec_file import read_spec
+from treegen.read.spec import read_spec
 from treegen.review.diff.changes import Kind, ModuleChange, serving_module
 from treegen.review.diff.prices import Verdict
 from treegen.review.diff.snapshots import read_snapshot

@@ -16,7 +16,7 @@ from treegen_strategies import CONFIGS, examples
 from treegen.core.problem import Problem
 from treegen.core.spec import Config, DeviceSpec, KernelSpec
 from treegen.core.tree import Leaf, Split, Tree
-from treegen.emit.python import device_module
+from treegen.emit.package import device_module
 from treegen.review.diff.decisions import known_decisions, with_new_names
 from treegen.review.modules import Module
 

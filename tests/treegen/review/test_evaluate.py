@@ -30,8 +30,8 @@ from treegen.core.tree import Leaf, Tree
 from treegen.crossval import peers
 from treegen.crossval.choices import Decisions, Quality, Rule
 from treegen.crossval.folds import split_copies
-from treegen.fit.significance import copies
-from treegen.read.spec_file import read_spec
+from treegen.fit.costs import copies
+from treegen.read.spec import read_spec
 from treegen.review.evaluate import (
     Assessment,
     EvalReport,

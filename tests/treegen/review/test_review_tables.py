@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from treegen_builders import CONFIGS, Cell, grid, problem, time_rows, write_table, write_winners
 
-from treegen.read.table_file import read_table
+from treegen.read.problem import read_table
 from treegen.review.tables import NoiseFloor, noise_floor
 
 

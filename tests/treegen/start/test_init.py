@@ -13,9 +13,8 @@ import yaml
 from table_builders import config, start
 
 from treegen.cli.main import main
-from treegen.core.names import device_key
-from treegen.read.spec_file import read_spec
-from treegen.start import device_section as section
+from treegen.core.files import device_key
+from treegen.read.spec import read_spec
 from tuning_table import Failure
 from tuning_table.names import letters_for
 
@@ -138,10 +137,10 @@ def test_the_gpu_of_this_machine_is_measured(
     def probe(answer: str) -> Callable[..., Any]:
         return lambda command, **options: subprocess.CompletedProcess(command, 0, stdout=answer)
 
-    monkeypatch.setattr(section.subprocess, "run", probe('["NVIDIA H200", "sm_90", 1234]\n'))
+    monkeypatch.setattr(subprocess, "run", probe('["NVIDIA H200", "sm_90", 1234]\n'))
     assert main(["new-device"]) == 0
     assert "shared_memory: 1234  # bytes a block; measured by torch" in capsys.readouterr().out
-    monkeypatch.setattr(section.subprocess, "run", probe("Traceback"))
+    monkeypatch.setattr(subprocess, "run", probe("Traceback"))
     assert "torch finds no GPU here; describe one" in refusal(tmp_path, "new-device")
     assert "--name and --arch go together" in refusal(tmp_path, "new-device", "--name", "x")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from treegen.core import expr
-from treegen.suggest.candidates import candidates
+from treegen.suggest import candidates
 
 KNOWN = {
     "m": (np.array([16, 100, 4096, 70]),),

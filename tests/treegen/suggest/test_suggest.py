@@ -12,10 +12,10 @@ import pytest
 import yaml
 from treegen_builders import DEVICE, Row, problem, spec, write_project, write_table
 
+import treegen.suggest as selection
 from treegen.cli.main import main
-from treegen.read.spec_file import read_spec
-from treegen.suggest import selection
-from treegen.suggest.selection import suggest
+from treegen.read.spec import read_spec
+from treegen.suggest import suggest
 
 Capture = pytest.CaptureFixture[str]
 SHAPES: list[Row] = [(1 << a, 1 << b, 2) for a in range(12) for b in range(12)]

@@ -18,8 +18,8 @@ from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
 from treegen.core.spec import Config
 from treegen.core.tree import Leaf, Split, Tree, leaves, size
 from treegen.crossval.folds import cross_validate, held_out
-from treegen.fit.choice_costs import CAP, choice_costs_of
-from treegen.passes.strip_guards import strip_guards
+from treegen.fit.costs import CAP, choice_costs_of
+from treegen.passes.guards import strip_guards
 from treegen.update.edits import edit, repair
 from treegen.update.keep import ChosenTree, TreeOrigin, keep
 

@@ -18,7 +18,7 @@ from treegen_builders import DEVICE, build, contents, planted, spec, write_proje
 
 from treegen import build as compiler
 from treegen.core.errors import InputError
-from treegen.emit.environment import MARK
+from treegen.emit.statements import MARK
 from treegen.write import output_folder
 from treegen.write.files import write_files
 from treegen.write.output_folder import publish

@@ -15,7 +15,7 @@ from treegen_strategies import CONFIGS, examples, trees
 from treegen.core.errors import InputError
 from treegen.core.spec import Config, KernelSpec, Parameter
 from treegen.core.tree import Leaf, Split, Tree, choose, same_without_gaps
-from treegen.read.spec_file import read_spec
+from treegen.read.spec import read_spec
 from treegen.review.modules import read_trees
 from treegen.write.lock import Lock, committed_tree, read_lock
 from treegen.write.stored_tree import stored, tree_of

@@ -11,15 +11,13 @@ from pathlib import Path
 
 from treegen.build import build
 from treegen.core.errors import InputError
-from treegen.core.files import read_text, short, try_path
-from treegen.core.names import IN_KERNEL
+from treegen.core.files import IN_KERNEL, read_text, short, try_path
 from treegen.core.spec import KernelSpec, Spec
 from treegen.core.table import Table
 from treegen.core.tree import size
-from treegen.emit.python import kernel_package
+from treegen.emit.package import kernel_package
 from treegen.emit.triton import Unprintable, in_kernel_module, in_kernel_package
-from treegen.read.build_problem import spec_problem
-from treegen.read.table_file import read_table
+from treegen.read.problem import read_table, spec_problem
 from treegen.review.build_summary import not_kept
 from treegen.review.check.compiling import check_compile
 from treegen.review.check.hook import HookDescription, HookFailure, HookProcess, MissingHook

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from treegen.core.feature_intervals import feature_intervals
-from treegen.core.interval import is_empty
+from treegen.core.interval import feature_intervals, is_empty
 from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec, Spec
 from treegen.core.tree import leaves, size
 from treegen.review.check.hook import CompileCase, CompileOutcome, HookDescription

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from treegen.core import expr
-from treegen.core.feature_intervals import feature_intervals
 from treegen.core.files import short
-from treegen.core.interval import Interval, enclosure, is_empty
+from treegen.core.interval import Interval, enclosure, feature_intervals, is_empty
 from treegen.core.problem import holds
 from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec, Spec
 from treegen.core.tree import Region, leaves, within

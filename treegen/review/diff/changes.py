@@ -14,7 +14,7 @@ import numpy.typing as npt
 from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, is_model, serving
 from treegen.core.tree import size
-from treegen.read.table_file import read_table
+from treegen.read.problem import read_table
 from treegen.review.diff.decisions import with_new_names
 from treegen.review.diff.prices import Price, PricedChoices, Verdict
 from treegen.review.diff.snapshots import Snapshot

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from treegen.core.errors import InputError, one_line, reason, shown
 from treegen.core.files import MAX_BYTES, read_text, try_path
 from treegen.core.spec import Spec
-from treegen.read.spec_file import DEFAULT_PATH, find_spec, read_spec
+from treegen.read.spec import DEFAULT_PATH, find_spec, read_spec
 from treegen.review.modules import Module, ModuleKey, expected_modules, read_committed
 
 _PLAIN_FILES = {"100644", "100755"}

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from treegen.core.errors import InputError, one_line
 from treegen.core.spec import DeviceSpec
 from treegen.core.table import Cells, Table
-from treegen.read.build_problem import build_problem, refuse_other_gpu
+from treegen.read.problem import build_problem, refuse_other_gpu
 from treegen.review.diff.prices import PricedChoices
 from treegen.review.diff.snapshots import Snapshot, naming_revision
 from treegen.review.modules import Module

@@ -1,17 +1,20 @@
-"""A commented treegen.yaml for tables."""
+"""A first treegen.yaml for tables, and the section of a device, with limits measured or looked up."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from statistics import geometric_mean, median
 
 from treegen.core.errors import InputError, shown, table_errors_as_input_errors
-from treegen.core.names import problem_with_package_name
-from treegen.start.device_section import Gpu, device_section
+from treegen.core.files import device_key, problem_with_package_name
 from tuning_table import read
 from tuning_table.names import letters_for
 from tuning_table.table import RecordedTable, TableConfig
@@ -150,3 +153,97 @@ def _mapping(config: TableConfig, *, with_variant: bool) -> str:
 def _text(word: object) -> str:
     """A word as YAML text: quoted, so that `true` stays one."""
     return f'"{word}"'
+
+
+# Bytes of shared memory that a block may have: NVIDIA, CUDA C++ Programming Guide, technical specifications
+# per compute capability; AMD, CDNA3 and RDNA3 instruction set architectures, LDS of a workgroup.
+SHARED_MEMORY = {
+    "sm_70": 98304,
+    "sm_75": 65536,
+    "sm_80": 166912,
+    "sm_86": 101376,
+    "sm_87": 166912,
+    "sm_89": 101376,
+    "sm_90": 232448,
+    "sm_100": 232448,
+    "sm_103": 232448,
+    "sm_120": 101376,
+    "gfx90a": 65536,
+    "gfx942": 65536,
+    "gfx950": 163840,
+    "gfx1100": 65536,
+}
+_PROBE = """
+import json, torch
+card = torch.cuda.get_device_properties(0)
+arch = card.gcnArchName.split(":")[0] if torch.version.hip else f"sm_{card.major}{card.minor}"
+names = "shared_memory_per_block_optin", "shared_memory_per_block"
+print(json.dumps([card.name, arch, next((getattr(card, n) for n in names if hasattr(card, n)), None)]))
+"""
+_PROBE_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU, or the CPU, on which Triton's interpreter runs kernels."""
+
+    name: str  # as the driver reports it
+    arch: str
+    shared_memory: int | None  # measured bytes a block; None: look it up
+
+    @property
+    def key(self) -> str:
+        return "cpu" if self.arch == "cpu" else device_key(self.name)
+
+    @property
+    def vendor(self) -> str:
+        if self.arch.startswith("sm_"):
+            return "nvidia"
+        return "amd" if self.arch.startswith("gfx") else self.key.partition("_")[0]
+
+
+def gpu_here() -> Gpu:
+    """The first GPU of this machine, read in another process. Raises InputError without torch or GPU."""
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
+        )
+        name, arch, shared = json.loads(asked.stdout)
+    except (subprocess.SubprocessError, ValueError, OSError):
+        what = "torch finds no GPU here; describe one: --name 'NVIDIA L40S' --arch sm_89"
+        raise InputError("new-device", what) from None
+    return Gpu(str(name), str(arch), None if shared is None else int(shared))
+
+
+def device_section(gpu: Gpu) -> list[str]:
+    """The lines below `devices:`, with comments."""
+    if gpu.arch == "cpu":
+        return ["  cpu:", "    vendor: cpu  # Triton's interpreter"]
+    lines = [
+        f"  {gpu.key}:",
+        f"    names: [{_quoted(gpu.name)}]  # as the driver reports it; also longer names that begin so",
+    ]
+    if gpu.arch:
+        arch = f"    arch: {_quoted(gpu.arch)}  # the first device of an architecture serves its other GPUs"
+        lines.append(arch)
+    lines.append(f"    vendor: {gpu.vendor}")
+    shared = gpu.shared_memory or SHARED_MEMORY.get(gpu.arch)
+    if shared is None:
+        return [
+            *lines,
+            "    # limits: {shared_memory: ...}  # bytes a block, for constraints and `treegen check`",
+        ]
+    source = "measured by torch" if gpu.shared_memory else f"what {gpu.arch} has by its vendor's manual"
+    return [
+        *lines,
+        "    limits:  # for constraints and `treegen check`",
+        f"      shared_memory: {shared}  # bytes a block; {source}",
+    ]
+
+
+def _quoted(text: str) -> str:
+    """A YAML scalar of plain text. Raises InputError for other text."""
+    if not text.isascii() or not text.isprintable() or len(text) > 200:
+        raise InputError("device", f"{shown(text)} is not a plain name")
+    plain = all(c.isalnum() or c in " _.()/-" for c in text) and text[:1].isalpha() and text == text.strip()
+    return text if plain else json.dumps(text)

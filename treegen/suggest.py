@@ -1,30 +1,197 @@
-"""Select derived features by what they win in scenarios that greedy trees have not seen.
-
-Forward: the candidate that wins most is taken, again and again, while it wins more than its error. Then
-backward: what wins too little beside the others is dropped. Greedy trees stand in for the whole fit, which
-would take hours. Their leaves hold configs of the shortlist; their thresholds are those of the fit's grid.
-"""
+"""treegen suggest: search derived features, and print them for the spec."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations, permutations
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from treegen.core import expr
+from treegen.core.errors import InputError, one_line
+from treegen.core.files import problem_with_package_name
 from treegen.core.problem import UNIT, Problem, with_untimed_penalty
-from treegen.core.spec import Budget
+from treegen.core.spec import Budget, Spec
 from treegen.crossval.folds import Fold, split_copies
-from treegen.fit.growth import grow
-from treegen.fit.objective import losses
-from treegen.fit.shortlist import shortlist
-from treegen.fit.significance import copies
-from treegen.fit.thresholds import candidate_splits, low_sides
-from treegen.fit.training_set import TrainingSet
-from treegen.suggest.candidates import Candidate, candidates
+from treegen.fit.costs import copies, losses
+from treegen.fit.local_search import grow
+from treegen.fit.search import shortlist
+from treegen.fit.training_set import TrainingSet, candidate_splits, low_sides
+from treegen.read.problem import read_table, spec_problem
+from treegen.read.spec import find_spec, read_spec
+
+_FEWEST = 10  # scenarios with different features of a table
+_NOTE = (
+    "wins: what trees lose without the feature, held out, +- two standard errors; one is enough. "
+    "Lines to keep go into the spec, and their names into `split_on` if the kernel has it. "
+    "greedy: trees of greedy growth, held out; the figures flatter, as features were selected by them. "
+    "`treegen build` prints the held-out figure of the whole fit."
+)
+
+
+def run(spec_path: Path | None, kernel: str | None, device: str | None, most: int, *, raw: bool) -> None:
+    """Print suggestions for each selected kernel. Raises InputError.
+
+    raw: ignore the derived features of the spec.
+    """
+    if not 1 <= most <= 32:
+        raise InputError(f"--most {most}", "must be from 1 to 32")
+    for name, problems in _selected(read_spec(find_spec(spec_path)), kernel, device):
+        if not problems:
+            print(f"{name}: no table of at least {_FEWEST} different scenarios", flush=True)
+            continue
+        if raw:
+            problems = [without_derived(problem) for problem in problems]
+        devices = ", ".join(problem.device.key for problem in problems)
+        print(one_line(f"{name} on {devices}"), flush=True)
+        for line in _lines(suggest(problems, most)):
+            print(one_line(line), flush=True)
+    print(_NOTE)
+
+
+def _selected(spec: Spec, kernel: str | None, device: str | None) -> list[tuple[str, list[Problem]]]:
+    """The kernels with a table, and the problems of their tables that have enough scenarios."""
+    selected = []
+    for known in spec.selected(kernel):
+        folders: dict[Path, str] = {}
+        for key, folder in known.tables.items():
+            if device in (None, key):
+                folders.setdefault(folder, key)
+        problems = [
+            spec_problem(known, spec.devices[key], read_table(folder)) for folder, key in folders.items()
+        ]
+        if problems:
+            enough = [p for p in problems if int(copies(p.features).max()) + 1 >= _FEWEST]
+            selected.append((known.name, enough))
+    if not any(problems for _, problems in selected):
+        raise InputError(spec.path, f"selects no table of at least {_FEWEST} different scenarios")
+    return selected
+
+
+def without_derived(problem: Problem) -> Problem:
+    """The problem as a spec that declares no derived feature makes it. Raises InputError if none is raw."""
+    raw = tuple(name for name in problem.names if name in problem.kernel.features)
+    if not raw:
+        raise InputError(problem.table.folder, "holds no raw feature")
+    features = np.stack([problem.column(name) for name in raw], axis=1)
+    return replace(problem, names=raw, split_on=raw, features=features)
+
+
+def _lines(found: Suggestions) -> Iterator[str]:
+    if not found.found:
+        yield f"  greedy {found.before:.4f} on {len(found.features)} features; nothing helps"
+        return
+    count = len(found.features)
+    yield f"  greedy {found.before:.4f} on {count} features, {found.after:.4f} with {len(found.found)} more:"
+    yield "    derived:"
+    for one in found.found:
+        yield f"      {one.name}: {one.text}  # wins {math.expm1(one.wins):.2%} +- {2 * one.error:.2%}"
+
+
+Ints = npt.NDArray[np.int64]
+
+MULTIPROCESSORS = "multiprocessors"
+"""The limit of devices with which waves are counted."""
+
+_SCALES = (1, 16, 256, 4096)  # a quotient of integers is multiplied by one of them, to keep its digits
+_FINE = 8  # most values of a scaled quotient must be at least this
+_BLOCKS = (64, 128)  # rows of a tile
+_MODULI = (16, 128)
+_MOST_BITS = 62
+_LONGEST = 60  # characters of a name
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A derived feature. values: [scenarios] int64 of each problem."""
+
+    name: str
+    text: str  # the expression, as the spec spells it
+    values: tuple[Ints, ...]
+
+
+Known = Mapping[str, tuple[Ints, ...]]
+"""[scenarios] the values of each feature, in each problem."""
+
+
+def candidates(
+    known: Known, limits: Mapping[str, Sequence[int]], fresh: Sequence[str], raw: Sequence[str]
+) -> list[Candidate]:
+    """Expressions of at most two features, of which one is among `fresh`; the simplest first.
+
+    Left out are names that are taken, and expressions that divide no scenarios or grow beyond 62 bits.
+
+    Args:
+        known: the features that expressions may use, except those of one value
+        limits: integers that expressions may use, one for each problem
+        fresh: the features that are new since the last call; others were tried already
+        raw: the features of which remainders, tiles and waves are made, too
+    """
+    found: dict[str, Candidate] = {}
+    for name, text in _texts(known, limits, fresh, raw):
+        if name in known or name in found or len(name) > _LONGEST:
+            continue
+        if problem_with_package_name(name, capitals=True):
+            continue
+        values = _values(text, known, limits)
+        if values is not None and any(len(np.unique(column)) > 1 for column in values):
+            found[name] = Candidate(name, text, values)
+    return list(found.values())
+
+
+def _texts(
+    known: Known, limits: Mapping[str, Sequence[int]], fresh: Sequence[str], raw: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Names and texts."""
+    varied = [name for name, parts in known.items() if any(len(np.unique(part)) > 1 for part in parts)]
+    for name in varied:
+        if name in fresh and name in raw:
+            yield from ((f"{name}_mod_{modulus}", f"{name} % {modulus}") for modulus in _MODULI)
+    pairs = [pair for pair in combinations(varied, 2) if set(pair) & set(fresh)]
+    for one, other in pairs:
+        yield f"{one}_x_{other}", f"{one} * {other}"
+    for one, other in permutations(varied, 2):
+        if {one, other} & set(fresh):
+            scale = _scale(known[one], known[other])
+            over = f"{one} // max(1, {other})" if scale == 1 else f"{scale} * {one} // max(1, {other})"
+            yield f"{one}_per_{other}", over
+    for one, other in pairs:
+        for block in _BLOCKS if {one, other} <= {*raw} else ():
+            tiles = f"ceil_div({one}, {block}) * ceil_div({other}, {block})"
+            yield f"tiles_{block}_{one}_{other}", tiles
+            if MULTIPROCESSORS in limits:
+                yield f"waves_{block}_{one}_{other}", f"ceil_div({tiles}, max(1, {MULTIPROCESSORS}))"
+
+
+def _scale(dividend: tuple[Ints, ...], divisor: tuple[Ints, ...]) -> int:
+    """The least scale at which most quotients keep their digits; 1 where they are whole."""
+    one, other = np.concatenate(dividend), np.maximum(1, np.concatenate(divisor))
+    if not (one % other).any():
+        return 1
+    fine = (scale for scale in _SCALES if np.mean(scale * one.astype(np.float64) / other >= _FINE) > 0.9)
+    return next(fine, _SCALES[-1])
+
+
+def _values(text: str, known: Known, limits: Mapping[str, Sequence[int]]) -> tuple[Ints, ...] | None:
+    """The values in each problem; None if one needs more than 62 bits."""
+    expression = expr.parse(text)
+    if len(text) > expr.MAX_TEXT:
+        return None
+    parts = []
+    for number in range(len(next(iter(known.values())))):
+        names = {name: known[name][number].tolist() for name in expr.names(expression) if name in known}
+        fixed = {name: values[number] for name, values in limits.items()}
+        rows = zip(*names.values(), strict=True)
+        values = [expr.evaluate(expression, {**fixed, **dict(zip(names, row, strict=True))}) for row in rows]
+        if max(value.bit_length() for value in values) > _MOST_BITS:
+            return None
+        parts.append(np.array(values, dtype=np.int64))
+    return tuple(parts)
+
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -8,8 +8,7 @@ from collections.abc import Collection, Mapping
 from treegen.core import expr
 from treegen.core.errors import InputError, Mistakes, shown
 from treegen.core.spec import Config, Constraint, Parameter
-from treegen.read.spec_values import check_names, known_names
-from treegen.read.yaml_file import Fields, Items
+from treegen.read.yaml_file import Fields, Items, check_names, known_names
 
 _TRITON = {"triton", "tl"}
 _LARGEST_PARAMETER = (1 << 31) - 1

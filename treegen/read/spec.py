@@ -7,12 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from treegen.core.errors import InputError, Mistakes, shown
-from treegen.core.files import try_path
-from treegen.core.names import problem_with_output
+from treegen.core.files import problem_with_output, try_path
 from treegen.core.spec import DeviceSpec, KernelSpec, Spec
-from treegen.read.kernel_section import read_kernel
-from treegen.read.spec_values import LARGEST, check_names, folder_below
-from treegen.read.yaml_file import Fields, load
+from treegen.read.kernel import read_kernel
+from treegen.read.yaml_file import LARGEST, Fields, check_names, folder_below, load
 
 FORMAT = 1
 DEFAULT_PATH = Path("treegen.yaml")

@@ -1,0 +1,435 @@
+"""What a spec may not say. Every refusal is one InputError that names the file and the line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from treegen_builders import DEVICE, KERNEL, error_of, line_of, spec, write_spec
+from treegen_strategies import examples
+
+from treegen.cli.main import main
+from treegen.core.errors import InputError
+from treegen.read.spec import find_spec, read_spec
+
+Spec = dict[str, Any]
+Change = Callable[[Spec], object]
+SECTIONS: dict[str, Callable[[Spec], Spec]] = {
+    "root": lambda s: s,
+    "device": lambda s: s["devices"][DEVICE],
+    "limits": lambda s: s["devices"][DEVICE]["limits"],
+    "kernel": lambda s: s["kernels"][KERNEL],
+    "config": lambda s: s["kernels"][KERNEL]["config"],
+    "fallback": lambda s: s["kernels"][KERNEL]["fallback"],
+    "tree": lambda s: s["kernels"][KERNEL]["tree"],
+    "objective": lambda s: s["kernels"][KERNEL]["objective"],
+    "translate": lambda s: s["kernels"][KERNEL]["translate"]["theirs"],
+}
+
+
+def put(section: str, **values: Any) -> Change:
+    return lambda s: SECTIONS[section](s).update(values)
+
+
+def kernel(**values: Any) -> Change:
+    return put("kernel", **values)
+
+
+def parameters(**values: Any) -> Change:
+    return put("config", parameters=values)
+
+
+def third_parameter(entry: Any) -> Change:
+    return parameters(block="B", warps="W", parts=entry)
+
+
+def bound(**changes: Any) -> Change:
+    return kernel(constraints=[{"holds": "block >= heads", "variants": ["split"], **changes}])
+
+
+def device_b(entry: Any) -> Change:
+    return lambda s: s["devices"].update(b=entry)
+
+
+def written(folder: Path, change: Change) -> Path:
+    content = spec(
+        config={"variants": ["plain", "split"], "parameters": {"block": "B", "warps": "W"}},
+        translate={"theirs": {"variant": "plain", "rename": {"BLOCK": "block"}}},
+        objective={"untimed": 2},
+    )
+    change(content)
+    return write_spec(folder, content)
+
+
+def refused(folder: Path, change: Change, needle: str | tuple[str, int]) -> str:
+    """The message of a spec with a change, which must name the line that holds the needle."""
+    path = written(folder, change)
+    line = line_of(path.read_text(), *((needle,) if isinstance(needle, str) else needle))
+    message = error_of(read_spec, path)
+    assert message.startswith(f"{path}:{line}: ") and "\n" not in message and message.isprintable()
+    return message
+
+
+@pytest.mark.parametrize("section", [section for section in SECTIONS if section != "limits"])
+def test_an_unknown_word_is_named(tmp_path: Path, section: str) -> None:
+    assert "surprise" in refused(tmp_path, put(section, surprise=1), "surprise")
+
+
+REQUIRED = {
+    "root": ["format", "output", "devices", "kernels"],
+    "device": ["vendor"],
+    "kernel": ["features", "config", "fallback", "tree", "tables"],
+    "config": ["parameters"],
+    "fallback": ["variant", "warps"],
+    "tree": ["max_depth", "max_leaves"],
+    "translate": ["variant", "rename"],
+}
+
+
+@pytest.mark.parametrize(("section", "word"), [(s, word) for s, words in REQUIRED.items() for word in words])
+def test_a_required_word_is_missed_by_name(tmp_path: Path, section: str, word: str) -> None:
+    assert word in error_of(read_spec, written(tmp_path, lambda s: SECTIONS[section](s).pop(word)))
+
+
+LONG = 2**62 + 1
+NAN, INFINITY = float("nan"), float("inf")
+WRONG: list[tuple[Change, str | tuple[str, int]]] = [
+    (put("root", format=2), "format:"),
+    (put("root", devices=["h100"]), "devices:"),
+    (put("root", kernels={}), "kernels:"),
+    (put("root", kernels="scale"), "kernels:"),
+    (device_b("H100"), "b:"),
+    (lambda s: s["devices"].update(default={"vendor": "x"}), "default:"),
+    (put("device", vendor=1), "vendor: 1"),
+    (put("device", arch=90), "arch: 90"),
+    (put("device", names="H100"), "names:"),
+    (put("device", names=["a", "a"]), "names:"),
+    (device_b({"vendor": "x", "names": ["NVIDIA H100"]}), "b:"),
+    *((put("limits", memory=value), " memory:") for value in ("48K", 4.5, LONG, -LONG)),
+    (put("limits", heads=4), "features:"),
+    *((kernel(features=value), "features:") for value in ([], {"rows": 1}, ["rows", "rows"], [1])),
+    (kernel(derived=["area"]), "derived:"),
+    (kernel(derived={"area": 5}), "area:"),
+    (kernel(derived={"rows": "heads"}), ("rows:", 1)),
+    (kernel(derived={"shared_memory": "rows"}), ("shared_m", 2)),
+    (device_b({"vendor": "amd", "limits": {"area": 1}}), "area: r"),
+    (kernel(derived={"area": "area + 1"}), "area:"),
+    (kernel(derived={"a": "b", "b": "rows"}), ("a: b", 1)),
+    (kernel(derived={"a": "block"}), ("a: block", 1)),
+    *((kernel(split_on=[name]), "split_on:") for name in ("colour", "shared_memory", "block")),
+    (kernel(split_on=["rows", "rows"]), "split_on:"),
+    (kernel(trusted_as_measured=["size"]), "trusted_as"),
+    (kernel(trusted_as_measured="rows"), "trusted_as"),
+    (put("config", variants=[]), "variants:"),
+    (parameters(), "variants:"),
+    (parameters(rows="R"), "rows: R"),
+    (parameters(area="A"), "area: A"),
+    (parameters(shared_memory="S"), "shared_memory: S"),
+    (parameters(variant="V"), "variant: V"),
+    (parameters(block="B", warps="B"), "warps: B"),
+    (parameters(block="b"), "block: b"),
+    (parameters(block="B1"), "block: B1"),
+    (parameters(block=""), "block: ''"),
+    (parameters(block="BLOCK"), "block: BLOCK"),
+    (parameters(block="Β"), "block:"),  # noqa: RUF001 - a Greek letter
+    (third_parameter({"default": 1}), "default: 1"),
+    (third_parameter({"letter": "N"}), "letter: N"),
+    (third_parameter({"letter": "N", "default": 1, "most": 2}), "most: 2"),
+    (third_parameter({"letter": "n", "default": 1}), "parts:"),
+    (third_parameter({"letter": 5, "default": 1}), "letter: 5"),
+    (third_parameter({"letter": "B", "default": 1}), "parts:"),
+    (third_parameter({"letter": "N", "default": -1}), "default: -1"),
+    (third_parameter({"letter": "N", "default": 2**31}), "default: 21"),
+    (third_parameter({"letter": "N", "default": None}), "default: null"),
+    (third_parameter(["N", 1]), "parts:"),
+    *((kernel(constraints=value), "constraints:") for value in ("block >= 1", [5], [["block >= heads"]])),
+    (kernel(constraints=["1 < 2", "1 < 2"]), "constraints:"),
+    (kernel(constraints=["block > size"]), "- block > size"),
+    (kernel(constraints=["block"]), ("- block", 1)),
+    (kernel(constraints=["block == 2"]), "- block == 2"),
+    (kernel(constraints=["1 < block < 9"]), "- 1 < block < 9"),
+    (kernel(constraints=["1 < 2", "block >= heads.real"]), "heads.real"),
+    (kernel(constraints=[{"holds": "block >= 1"}]), "holds:"),
+    (kernel(constraints=[{"variants": ["split"]}]), "- variants:"),
+    (kernel(constraints=["1 < 2", {"holds": "1 < 2", "variants": ["split"]}]), "constraints:"),
+    (bound(on=1), "on'"),
+    (bound(variants=["fast"]), ("variants:", 2)),
+    (bound(variants=[]), ("variants:", 2)),
+    (bound(holds=5), "holds: 5"),
+    (bound(holds="block >= size"), "holds: block"),
+    (kernel(invariants=["rows"]), ("- rows", 2)),
+    (put("fallback", variant="fast"), "variant: fast"),
+    (put("fallback", block="64"), "block: '64'"),
+    (put("fallback", block=-64), "block: -64"),
+    (put("fallback", block=2**31), "block: 2147483648"),
+    *((put("tree", max_depth=value), f"max_depth: {value}") for value in (0, 33)),
+    *((put("tree", max_leaves=value), "max_leaves:") for value in (1025, 0, True, 8.0)),
+    *(
+        (put("tree", **{word: value}), word)
+        for word in ("leaf_price", "config_price")
+        for value in (-0.0001, 1.5, NAN, INFINITY, 10**400, True, None, [0.1], "5e-4")
+    ),
+    *((kernel(objective=value), "objective:") for value in ("speed", None, ["weight"])),
+    *(
+        (put("objective", weight=value), "weight:")
+        for value in ("colour", "block", "rows / 2", "", 1.5, True)
+    ),
+    *((put("objective", worst_case=value), "worst_case:") for value in (-1, 100.5, "much")),
+    *((put("objective", untimed=value), "untimed:") for value in (1, 0.5, 101, NAN, False)),
+    (kernel(tables={}), "tables:"),
+    (kernel(tables=["a"]), "tables:"),
+    (kernel(tables={"a100": "t"}), "a100:"),
+    (kernel(tables={DEVICE: 5}), "nvidia_h100: 5"),
+    (kernel(translate={"other": "plain"}), "other: plain"),
+    (put("translate", variant="fast"), "variant: fast"),
+    (put("translate", rename={"A": "b"}), "A: b"),
+    (put("translate", rename={"A": "shared_memory"}), "A: shared"),
+    (put("translate", rename={"A": "rows", "B": "rows"}), "B: rows"),
+    (put("translate", constants={"block": 3}), "block: 3"),
+    (put("translate", rename={"A": "rows"}, constants={"rows": 3}), "rows: 3"),
+    (put("translate", constants={"rows": LONG}), "rows: 4"),
+    (kernel(words={"nothing": "x"}), "nothing"),
+    (kernel(words={"rows": "<b>bold</b>"}), "rows: <b>"),
+    (kernel(words={"rows": 5}), "rows: 5"),
+    (kernel(regimes={"a|b": "rows <= 1"}), "a|b"),
+    *((kernel(regimes={"decode": t}), "decode") for t in ("rows <= columns", "block <= 1", "rows == 1")),
+    (kernel(values={"colour": ["red"]}), "colour"),
+    *(
+        (kernel(values={"heads": value}), ("heads:", 1))
+        for value in ("bf16", [], {"a": 1, "b": 1}, ["a", "a"], ["<b>"], ["a\n# b"], [16])
+    ),
+    (kernel(values={"heads": {"a": "b"}}), "a: b"),
+    (kernel(hook="os:system"), "os:system"),
+]
+
+
+@pytest.mark.parametrize(("change", "needle"), WRONG)
+def test_a_wrong_value_is_refused_with_its_line(
+    tmp_path: Path, change: Change, needle: str | tuple[str, int]
+) -> None:
+    refused(tmp_path, change, needle)
+
+
+@pytest.mark.parametrize("needle", ["max_depth: 4", "output: generated", "vendor: nvidia", "block: 64"])
+def test_a_number_too_long_to_print_is_refused(tmp_path: Path, needle: str) -> None:
+    path = write_spec(tmp_path)
+    key = needle.split(":")[0]
+    path.write_text(path.read_text().replace(needle, f"{key}: 0x{'f' * 5000}"))
+    assert error_of(read_spec, path).startswith(f"{path}:{line_of(path.read_text(), key + ': 0x')}: ")
+
+
+EXPRESSIONS = ["rows.real", "rows.__class__.__mro__", "print(rows)", "__import__('os').system('id')"]
+EXPRESSIONS += ["min(1, 2)(3)", "max(rows, heads, key=rows)", "max(*rows)", "max(rows)", "min()"]
+EXPRESSIONS += [
+    "next_power_of_2(rows, heads)",
+    "lambda: rows",
+    "f'{rows}'",
+    "'rows'",
+    "rows * 0.5",
+    "rows * 2j",
+]
+EXPRESSIONS += [
+    "True",
+    "None",
+    "...",
+    "rows / 2",
+    "rows ** 2",
+    "9 ** 9 ** 9",
+    "1 << rows",
+    "~rows",
+    "not rows",
+]
+EXPRESSIONS += ["+rows", "rows and heads", "rows < heads", "rows if heads else 1", "rows[0]", "[rows]"]
+EXPRESSIONS += [
+    "rows, heads",
+    "(rows := 5)",
+    "[rows for rows in heads]",
+    "~" * 290 + "rows",
+    "rows" + ".a" * 140,
+]
+EXPRESSIONS += [
+    "9" * 70,
+    "0x7f" + "f" * 14,
+    "",
+    " ",
+    "rows +",
+    "rows columns",
+    "rows; heads",
+    "x = rows",
+    "(" * 250,
+]
+EXPRESSIONS += [
+    "rows)",
+    "#",
+    "rows\nheads",
+    "rows\n  + heads",
+    "rows \\",
+    "$rows",
+    "1rows",
+    "rows" + " + rows" * 43,
+]
+DIVISIONS = ["rows // columns", "rows // 0", "rows // -1", "rows // (1 - 1)", "rows // max(0, columns)"]
+DIVISIONS += ["rows // min(1, columns)", "rows // (1 + columns)", "rows // (2 * columns)", "1 // (0 // 1)"]
+DIVISIONS += ["rows // max(columns, heads)", "rows // shared_memory", "rows // (2 - 1)"]
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS + DIVISIONS)
+def test_an_expression_beyond_the_language_or_that_may_divide_by_zero(tmp_path: Path, text: str) -> None:
+    assert "derived.area" in refused(tmp_path, kernel(derived={"area": text}), "area:")
+
+
+BAD_NAMES = ["class", "match", "_", "print", "__init__", "__builtins", "a.b", "a b", "../a", "a\\b", "1a", ""]
+BAD_NAMES += ["a'b", "a\nb", "a\0b", "a{{b}}", "ä", "a\u200b", "a" * 65]
+BAD_NAMES += ["ａ"]  # noqa: RUF001 - a fullwidth letter, which Python would read as the ASCII one
+NAMED: dict[str, Callable[[Spec, str], object]] = {
+    "feature": lambda s, name: SECTIONS["kernel"](s)["features"].append(name),
+    "derived": lambda s, name: SECTIONS["kernel"](s)["derived"].update({name: "rows"}),
+    "parameter": lambda s, name: SECTIONS["config"](s)["parameters"].update({name: "X"}),
+    "variant": lambda s, name: SECTIONS["config"](s)["variants"].append(name),
+    "kernel": lambda s, name: s.update(kernels={name: s["kernels"][KERNEL]}),
+    "device": lambda s, name: s["devices"].update({name: {"vendor": "nvidia"}}),
+    "limit": lambda s, name: SECTIONS["limits"](s).update({name: 1}),
+    "hook": lambda s, name: SECTIONS["kernel"](s).update(hook=name),
+}
+
+
+@pytest.mark.parametrize("place", NAMED)
+@pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
+def test_a_name_that_no_identifier_or_file_can_have(tmp_path: Path, place: str, name: str) -> None:
+    path = written(tmp_path, lambda s: NAMED[place](s, name))
+    message = error_of(read_spec, path)
+    assert message.startswith(f"{path}:") and message.isprintable()
+
+
+@pytest.mark.parametrize("variants", [["split", "split_n8"], ["a_b2", "a_b2_n1_w4"], ["a", "a_f1_f2"]])
+@pytest.mark.parametrize("turn", [1, -1])
+def test_variants_whose_constants_would_share_a_name(tmp_path: Path, variants: list[str], turn: int) -> None:
+    letters = {"parts": {"letter": "N", "default": 1}, "far": {"letter": "F", "default": 0}}
+    config = {
+        "variants": ["plain", *variants[::turn]],
+        "parameters": {"block": "B", "warps": "W", **letters},
+    }
+    message = error_of(read_spec, path := write_spec(tmp_path, spec(config=config)))
+    assert message.startswith(f"{path}:{line_of(path.read_text(), 'variants:')}: ") and variants[1] in message
+
+
+def naming(key: str, folder: str) -> Spec:
+    """A spec whose output or table folder is `folder`."""
+    return {**spec(), "output": folder} if key == "output" else spec(tables={DEVICE: folder})
+
+
+@pytest.mark.parametrize("key", ["output", "table"])
+@pytest.mark.parametrize(
+    "folder", ["..", "../other", "a/../..", ".", "a/..", "/", "/etc", "/tmp/x", "", "link/t", "loop"]
+)
+def test_a_folder_outside_the_specs_folder(tmp_path: Path, key: str, folder: str) -> None:
+    path = write_spec(tmp_path / "project", naming(key, folder))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "project/link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "project/loop").symlink_to(tmp_path / "project/loop")
+    message = error_of(read_spec, path)
+    assert message.startswith(f"{path}:") and key in message
+
+
+@pytest.mark.parametrize("key", ["output: generated", f"{DEVICE}: tables/h100"])
+@pytest.mark.parametrize("text", ['"\\uD800"', '"a\\0b"'], ids=["lone surrogate", "NUL"])
+def test_a_folder_that_no_file_system_can_name(tmp_path: Path, key: str, text: str) -> None:
+    path = write_spec(tmp_path)
+    path.write_text(path.read_text().replace(key, f"{key.split(':')[0]}: {text}"))
+    assert error_of(read_spec, path).startswith(f"{path}:")
+
+
+@pytest.mark.parametrize(
+    "folder", [".git", ".git/out", "class", "a-b", "out/2", "treegen.yaml", "a/../class"]
+)
+def test_an_output_that_python_cannot_import(tmp_path: Path, folder: str) -> None:
+    path = write_spec(tmp_path, naming("output", folder))
+    assert error_of(read_spec, path).startswith(f"{path}:2: output: ")
+
+
+def test_no_spec_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert error_of(find_spec, None).startswith("treegen.yaml: ")
+    assert error_of(read_spec, tmp_path / "none.yaml").startswith(f"{tmp_path / 'none.yaml'}: ")
+    write_spec(tmp_path)
+    assert find_spec(None) == Path("treegen.yaml")
+
+
+@examples(100)
+@given(st.text(min_size=1, max_size=42))
+def test_a_phrase_for_reviews_is_plain_text_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, phrase: str
+) -> None:
+    path = write_spec(tmp_path_factory.mktemp("p"), spec(words={"rows": phrase}))
+    plain = phrase.isascii() and len(phrase) <= 40 and not set(phrase) & set("<>|`*_[]()\\&@#\"'$\n\r\t\x1b")
+    try:
+        found = read_spec(path).kernels[KERNEL].words["rows"]
+    except InputError:
+        return
+    assert found == phrase and plain
+
+
+INDEPENDENT = """
+format: 2
+output: class
+surprise: 1
+devices:
+  gpu:
+    vendor: [1]
+    limits: {memory: big}
+    arhc: sm_90
+kernels: {}
+"""
+ONE_KERNEL = """
+format: 1
+output: made
+devices:
+  gpu: {vendor: nvidia, limits: {memory: 8}}
+kernels:
+  mine:
+    features: [M, N]
+    derived:
+      tiles: M * Q
+      double: 2 * tiles
+      shares: M // N
+    config:
+      parameters: {BLOCK: MMMMM, WARPS: W, STAGES: W}
+    fallback: {BLOCK: 1}
+    tree: {max_depth: 0, max_leaves: many}
+    tables: {gpu: tables/gpu, other: tables/other}
+"""
+LATER = ONE_KERNEL.replace("M * Q", "M * N").replace("M // N", "M // 2").replace("MMMMM", "B")
+LATER = LATER.replace("STAGES: W", "STAGES: S").replace("0, max_leaves: many", "1, max_leaves: 2")
+LATER = LATER.replace(", other: tables/other", "")
+LATER += """
+    constraints: [BLOCK, BLOCK <= memory * P, BLOCK <= M]
+    words: {Z: "a phrase"}
+    objective: {untimed: 1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (INDEPENDENT, [2, 3, 4, 7, 8, 9, 10]),
+        (ONE_KERNEL, [10, 12, 14, 14, 16, 16, 17]),
+        (LATER, [15, 15, 19, 19, 20, 21]),
+    ],
+)
+def test_all_mistakes_are_told_at_once_a_line_each(
+    tmp_path: Path,
+    text: str,
+    lines: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "treegen.yaml").write_text(text)
+    assert main(["build"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert sorted(int(line.split(":")[2]) for line in told) == lines
+    assert all(line.startswith("treegen: treegen.yaml:") for line in told)

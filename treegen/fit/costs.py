@@ -1,0 +1,274 @@
+"""What a tree's choices cost by a table, what the fit minimises, and which differences are more than noise.
+
+A log slowdown c has the loss c * (1 + worst_case * c / ln 2), times the scenario's weight over the mean
+weight. A tree's loss is the sum of its leaves' losses, so exact search is possible (separable objectives:
+STreeD, van der Linden, de Weerdt, Demirović, NeurIPS 2023).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, UNTIMED_PENALTY, Problem
+from treegen.core.spec import Config
+from treegen.core.table import Cells, Table
+from treegen.core.tree import Leaf, Tree
+
+_NORMAL_MEDIAN = 0.6745  # median absolute deviation of a normal variable, in standard deviations
+_DIGITS = 10**9
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TableNoise:
+    """The noise of a table, in cost steps."""
+
+    cell: int  # the standard deviation of one measured log time
+    difference: int  # the standard deviation of the difference of two configs' medians in one scenario
+
+
+@dataclass(frozen=True)
+class CostDrop:
+    """Drops in cost (before minus after) in pairs of choices, each pair in one scenario."""
+
+    cost: Ints  # [pairs] in steps of 1 / UNIT
+    loss: Ints  # [pairs] the same for losses: costs with the scenario's weight, which fitting minimises
+    group: Ints  # [pairs] equal for pairs that are not independent: of one scenario or of its copies
+
+    def mean(self) -> tuple[float, float]:
+        """The mean drop of a pair in natural logarithms, and its standard error over groups."""
+        if not len(self.cost):
+            return 0.0, 0.0
+        mean = int(self.cost.sum()) / len(self.cost)
+        _, place, size = np.unique(self.group, return_inverse=True, return_counts=True)
+        sums = np.zeros(len(size), dtype=np.int64)
+        np.add.at(sums, place, self.cost)
+        squares = math.fsum(((sums - mean * size) ** 2).tolist())
+        share = len(size) / (len(size) - 1) if len(size) > 1 else 0.0
+        return mean / UNIT, math.sqrt(share * squares) / len(self.cost) / UNIT
+
+
+def table_noise(table: Table) -> TableNoise:
+    """The noise of a table, from cells that two consecutive repeats of a scenario timed.
+
+    The median absolute difference of log times over sqrt(2) * 0.6745 estimates the standard deviation, and
+    outliers hardly move it (Huber, Robust Statistics, 1981, section 5.1). Medians are over as many repeats as
+    the median timed cell has. Both are 0 if no cell was timed twice in a row, and for a winner table.
+    """
+    steps, counts = [np.empty(0)], [np.empty(0, dtype=np.int32)]
+    if table.cells is Cells.MEASURED:
+        for rows in _repeats(table):
+            timed = np.isfinite(table.times[rows])
+            both = timed[1:] & timed[:-1]
+            steps.append(np.abs(np.log(table.times[rows[1:]][both] / table.times[rows[:-1]][both])))
+            counts.append(timed.sum(axis=0, dtype=np.int32)[timed.any(axis=0)])
+    differences, repeats = np.concatenate(steps), np.concatenate(counts)
+    if not len(differences):
+        return TableNoise(0, 0)
+    cell = float(np.median(differences)) / (math.sqrt(2) * _NORMAL_MEDIAN)
+    count = float(np.median(repeats))
+    # The median of two is their mean; the median of many spreads sqrt(pi / 2) times as far as their mean.
+    median = cell / math.sqrt(count) * (1 if count <= 2 else math.sqrt(math.pi / 2))
+    return TableNoise(round(cell * UNIT), round(math.sqrt(2) * median * UNIT))
+
+
+def _repeats(table: Table) -> list[Ints]:
+    """The rows of each scenario, in the order of their repeats."""
+    order = np.lexsort([table.row_repeat, table.row_scenario])
+    return np.split(order, np.flatnonzero(np.diff(table.row_scenario[order])) + 1)
+
+
+def copies(features: Ints) -> Ints:
+    """[scenarios] the same number for scenarios with the same features, from 0 in order of appearance."""
+    _, first, number = np.unique(features, axis=0, return_index=True, return_inverse=True)
+    return np.asarray(np.argsort(np.argsort(first))[number.ravel()])
+
+
+def is_significant(drop: CostDrop, z: float, least: int = 0) -> bool:
+    """Return whether costs drop by over `least` steps on average, and losses by more than chance explains.
+
+    Losses are tested by a paired one-sided t-test over groups. Its error holds the noise of the repeats, as
+    every scenario was measured on its own.
+
+    The test requires z standard deviations of a normal variable. Let d be the drops of n independent groups,
+    and r^2 = sum(d)^2 / (n sum(d^2)). Then Student's t corresponds to the normal variable
+
+        (8n - 7) / (8n - 5) sqrt((n - 1) log(1 / (1 - r^2)))
+
+    to a good approximation (Wallace, Annals of Mathematical Statistics 30, 1959). For large n it is
+    sum(d) / sqrt(sum(d^2)). The test adds one group without a difference, as otherwise two groups that agree
+    by chance would prove anything.
+    """
+    if not len(drop.cost) or int(drop.cost.sum()) <= least * len(drop.cost):
+        return False
+    _, place = np.unique(drop.group, return_inverse=True)
+    drops = np.zeros(int(place.max()) + 1, dtype=np.int64)
+    np.add.at(drops, place, drop.loss)
+    total, count = int(drops.sum()), len(drops) + 1
+    squares = Fraction(math.fsum((drops.astype(np.float64) ** 2).tolist()))  # the same in any order
+    return total > 0 and total**2 >= count * squares * _least_r2(count, z)
+
+
+def _least_r2(count: int, z: float) -> Fraction:
+    """The least r^2 that is significant, rounded so that all machines agree."""
+    factor = (8 * count - 7) / (8 * count - 5)
+    return Fraction(round(-math.expm1(-((z / factor) ** 2) / (count - 1)) * _DIGITS), _DIGITS)
+
+
+FAILED = 1 << 36
+"""Loss of a config that failed or breaks a constraint, whatever the scenario's weight: as much as a choice
+twice as slow as the best in 2^16 scenarios of mean weight. Every other loss is less. So sums over up to 2^17
+scenarios are below 2^53 where nothing failed, which float64 holds exactly, and never above 2^53.
+"""
+
+_BLOCK = 128  # scenarios at a time, so that intermediate arrays stay in the cache
+
+
+def losses(problem: Problem) -> npt.NDArray[np.int64]:
+    """[scenarios, configs] int64, from 0 to FAILED, in steps of 1 / UNIT.
+
+    By the default objective, a timed config's loss is its cost. An untimed config has the loss of one that is
+    `untimed` times slower than the best. Weights are divided by their mean. If worst_case is 0, the sum of a
+    tree's losses, divided by UNIT and by the number of scenarios, is the log of its weighted geometric mean
+    slowdown. In a winner table every miss has the same loss, whatever worst_case is. A loss above FAILED - 1
+    becomes FAILED - 1.
+    """
+    objective = problem.kernel.objective
+    untimed = round(math.log(objective.untimed) * UNIT)
+    is_measured = problem.table.cells is Cells.MEASURED
+    bend = objective.worst_case / (math.log(2) * UNIT) if is_measured else 0.0
+    share = problem.weight * len(problem.weight) / problem.weight.sum()  # exactly 1 if all weights are equal
+    result = np.empty_like(problem.cost)
+    for start in range(0, len(result), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        result[rows] = _losses(problem.cost[rows], share[rows, None], untimed, bend)
+    return result
+
+
+def _losses(
+    cost: npt.NDArray[np.int64], share: npt.NDArray[np.float64], untimed: int, bend: float
+) -> npt.NDArray[np.float64]:
+    loss = cost.astype(np.float64)
+    np.copyto(loss, untimed, where=cost == UNTIMED)
+    loss += np.rint(bend * loss**2)
+    loss *= share
+    np.minimum(np.rint(loss, out=loss), FAILED - 1, out=loss)
+    np.copyto(loss, FAILED, where=cost >= FORBIDDEN)
+    return loss
+
+
+Ints = npt.NDArray[np.int64]
+
+
+def columns(problem: Problem) -> dict[Config, int]:
+    """Each config's column in the problem's costs."""
+    return {config: column for column, config in enumerate(problem.configs)}
+
+
+def choices(tree: Tree, problem: Problem, column: Mapping[Config, int], rows: Ints) -> Ints:
+    """[rows] the columns of the configs that a tree chooses in these scenarios.
+
+    Raises ValueError for a feature that the problem lacks, KeyError for a config that has no column.
+    """
+    result = np.empty(len(rows), dtype=np.int64)
+    pending = [(tree, np.arange(len(rows)))]
+    while pending:
+        node, here = pending.pop()
+        if isinstance(node, Leaf):
+            result[here] = column[node.config]
+            continue
+        low = problem.column(node.feature)[rows[here]] <= node.threshold
+        pending += [(node.low, here[low]), (node.high, here[~low])]
+    return result
+
+
+def costs(tree: Tree, problem: Problem) -> Ints:
+    """[scenarios] the cost of what the tree chooses. Raises as `choices` does."""
+    every = np.arange(len(problem.cost))
+    return np.asarray(problem.cost[every, choices(tree, problem, columns(problem), every)])
+
+
+CAP = 2 * UNTIMED_PENALTY
+"""The greatest cost, that of a choice four times slower than the best, so that no single cell decides."""
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ChoiceCosts:
+    """A problem's costs, made ready for significance tests."""
+
+    problem: Problem
+    column: Mapping[Config, int]  # where the problem holds each config
+    cost: Ints  # [scenarios, configs] costs, none above CAP
+    loss: Ints  # [scenarios, configs] the losses of these costs
+    group: Ints  # [scenarios] equal for scenarios with the same features
+    noise: TableNoise
+
+    @property
+    def all_rows(self) -> Ints:
+        return np.arange(len(self.cost))
+
+    def choices(self, tree: Tree, rows: Ints) -> Ints:
+        """[rows] the columns of the configs that a tree chooses. Raises KeyError if the table lacks one."""
+        return choices(tree, self.problem, self.column, rows)
+
+    def fails(self, tree: Tree, rows: Ints) -> bool:
+        """Return whether the tree launches a failed or forbidden config in any of these scenarios."""
+        return bool((self.problem.cost[rows, self.choices(tree, rows)] >= FORBIDDEN).any())
+
+    def best_leaf(self, rows: Ints) -> Leaf:
+        """The config that fails in the fewest of the rows; of these the one of least loss, then the first."""
+        failing = (self.problem.cost[rows] >= FORBIDDEN).sum(axis=0)
+        return Leaf(self.problem.configs[np.lexsort([self.loss[rows].sum(axis=0), failing])[0]])
+
+    def drop(self, before: Tree, after: Tree, rows: Ints, *, penalise_untimed: bool = False) -> CostDrop:
+        """Return how much costs drop in some scenarios from one tree to another.
+
+        A scenario in which the choice before is untimed is left out, or penalised as in fitting. One in which
+        only the choice after is untimed is always penalised.
+        """
+        old = self.choices(before, rows)
+        known = (self.problem.cost[rows, old] != UNTIMED) | penalise_untimed
+        rows, old = rows[known], old[known]
+        new = self.choices(after, rows)
+        return CostDrop(
+            self.cost[rows, old] - self.cost[rows, new],
+            self.loss[rows, old] - self.loss[rows, new],
+            self.group[rows],
+        )
+
+    def drop_to(self, before: Tree, after: Ints, *, penalise_untimed: bool) -> CostDrop:
+        """Return how much costs drop from a tree to costs [repeats, scenarios] as in `Problem.cost`.
+
+        A pair with an untimed side is left out, or penalised as in fitting.
+        """
+        old = self.choices(before, self.all_rows)
+        timed = (after != UNTIMED) & (self.problem.cost[self.all_rows, old] != UNTIMED)
+        repeat, rows = np.nonzero(timed | penalise_untimed)
+        cost, loss = _capped(replace(self.problem, cost=after.T))
+        return CostDrop(
+            self.cost[rows, old[rows]] - cost[rows, repeat],
+            self.loss[rows, old[rows]] - loss[rows, repeat],
+            self.group[rows],
+        )
+
+
+def choice_costs_of(problem: Problem) -> ChoiceCosts:
+    """The costs of a problem's choices, computed once for all tests."""
+    group, noise = copies(problem.features), table_noise(problem.table)
+    return ChoiceCosts(problem, columns(problem), *_capped(problem), group, noise)
+
+
+def _capped(problem: Problem) -> tuple[Ints, Ints]:
+    """Costs of which none exceeds CAP, with untimed ones penalised as in fitting, and their losses."""
+    untimed = round(math.log(problem.kernel.objective.untimed) * UNIT)
+    cost = np.minimum(np.where(problem.cost == UNTIMED, untimed, problem.cost), CAP)
+    return cost, losses(replace(problem, cost=cost))
