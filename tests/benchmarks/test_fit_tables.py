@@ -1,4 +1,4 @@
-"""benchmarks.fit.stages and .tables: every stage that is left out exists, and every way gives choices."""
+"""benchmarks.fit.tables: every stage that is left out exists, and every way gives choices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from treegen_builders import SIDES, problem
 
 from benchmarks.fit import tables
-from benchmarks.fit.stages import WITHOUT
+from benchmarks.fit.tables import WITHOUT
 from treegen.build import fit_tree
 from treegen.core.problem import FORBIDDEN
 from treegen.fit.tree_costs import costs
@@ -28,16 +28,9 @@ def test_the_fit_without_a_stage(tmp_path: Path, stage: str) -> None:
 
 
 def test_every_way_chooses_in_every_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A second run reads the results of the first one, and no other fit's."""
     problem(tmp_path, shapes=[(rows, columns, 2) for rows in SIDES for columns in SIDES])
-    spec, cache = tmp_path / "treegen.yaml", tmp_path / "cache.json"
-    arguments = [str(spec), f"{spec}:{tmp_path / 'tables/h100'}", "--repeats", "1", "--cache", str(cache)]
-    tables.main(arguments)
+    spec = tmp_path / "treegen.yaml"
+    tables.main([str(spec), f"{spec}:{tmp_path / 'tables/h100'}", "--repeats", "1"])
     printed = capsys.readouterr().out
     assert all(f"scale {name} " in printed for name in ("nvidia_h100", "h100"))
     assert all(printed.count(f" {way} ") == 2 for way in ("greedy", "forest", "treegen, raw features"))
-    with patch.object(tables, "held_out", side_effect=AssertionError("is in the cache")):
-        tables.main(arguments)
-        assert capsys.readouterr().out == printed
-        with pytest.raises(AssertionError, match="cache"):
-            tables.main([*arguments, "--folds", "4"])
