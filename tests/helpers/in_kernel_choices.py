@@ -1,24 +1,16 @@
-"""Check that kernels choose on the device what the host chooses, on batches whose lengths only kernels read.
+"""What kernels choose on the device, for batches whose lengths only kernels read."""
 
-    python -m verification.in_kernel [--batches 10000] [--device KEY] [--seed 0]
-
-Without a GPU, set TRITON_INTERPRET=1 and draw a few hundred batches. Exit code 1: a choice differs.
-"""
-
-import argparse
 import random
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from types import ModuleType
 
 import torch
+from choice_kernels import measured_choice_kernel
 from torch import Tensor
 
 from generated import unified_attention
-from generated.unified_attention import in_kernel
-from verification.in_kernel_kernel import measured_choice_kernel
 
 LAYOUTS = tuple((kv * group, kv) for kv in (1, 2, 3, 4, 8, 16) for group in (1, 2, 4, 5, 7, 8, 16, 32, 128))
 HEAD_SIZES = (32, 63, 64, 72, 80, 96, 112, 127, 128, 129, 160, 192, 256, 257, 320)
@@ -116,24 +108,3 @@ def differences(
             if chosen != expected:
                 result.append((key, batch, expected, chosen))
     return result
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    """Return 0, or 1 if any choice differs."""
-    parser = argparse.ArgumentParser(prog="python -m verification.in_kernel", description=__doc__)
-    parser.add_argument("--batches", type=int, default=10_000, metavar="N")
-    parser.add_argument("--device", choices=sorted(in_kernel.MODULES), help="default: all, one after another")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args(words)
-    keys = [options.device] if options.device else list(in_kernel.MODULES)
-    batches = draw(random.Random(options.seed), options.batches)
-    place = "cuda" if torch.cuda.is_available() else "cpu"
-    wrong = differences({key: in_kernel.MODULES[key] for key in keys}, batches, place)
-    for key, batch, expected, chosen in wrong[:5]:
-        print(f"{key}: {chosen}, but the host chooses {expected} for {batch.features()}", file=sys.stderr)
-    print(f"{len(batches)} batches, {len(keys)} trees on {place}: {len(wrong)} differences")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
