@@ -27,6 +27,9 @@ from typing import Any
 import torch
 
 from attn_kernels import Config, Model, run
+from attn_kernels.kernels.divide import divide_kernel
+from attn_kernels.kernels.hopper_gate import hopper_for
+from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import (
     Batch,
     HeadLayout,
@@ -40,7 +43,6 @@ from attn_kernels.measure.batches import (
 from attn_kernels.measure.tensors import plan_for, stand_in
 from attn_kernels.warmup.compile_ahead import compile_ahead
 from benchmarks.common import environment
-from verification.recompile import compiled, kernels
 
 LAYOUTS = (HeadLayout(32, 8), HeadLayout(28, 4))
 CPU_LAYOUTS = (HeadLayout(4, 2, 16),)
@@ -85,9 +87,22 @@ def models(layouts: Iterable[HeadLayout]) -> list[Model]:
     return [layout.model(16, torch.bfloat16, cache) for layout, cache in product(layouts, CACHE_DTYPES)]
 
 
+def count_by_kernel(device: torch.device) -> dict[str, int]:
+    """How many binaries of each of this package's kernels this process has compiled or loaded."""
+    kernels = [kernel for variant in VARIANTS.values() for kernel in variant.kernels]
+    kernels.append(divide_kernel)
+    hopper = hopper_for(device)
+    if hopper is not None:
+        kernels.append(hopper.hopper_kernel)
+    counts = {}
+    for kernel in kernels:
+        caches = getattr(kernel, "device_caches", None)  # an interpreted kernel has none
+        counts[kernel.fn.__name__] = len(caches[device.index][0]) if caches is not None else 0
+    return counts
+
+
 def count_compiled(device: torch.device) -> int:
-    """Count the compiled kernels of this package that this process has compiled or loaded."""
-    return sum(compiled(kernel, device) for kernel in kernels(device).values())
+    return sum(count_by_kernel(device).values())
 
 
 def serve(batches: Iterable[Batch], device: torch.device) -> Result:
@@ -130,11 +145,7 @@ def part(name: str, args: argparse.Namespace) -> Result:
     device = environment.device_from(args.device)
     on_gpu = device.type == "cuda"
     layouts = LAYOUTS if on_gpu else CPU_LAYOUTS
-    done = compile_ahead(
-        device,
-        models(layouts),
-        workers=args.compile_workers,
-    )
+    done = compile_ahead(device, models(layouts), workers=args.compile_workers)
     print(f"{name} cache: {done}", flush=True)
     result: Result = {"ahead": dataclasses.asdict(done), "kernels": count_compiled(device)}
     if name == "warm":
@@ -148,16 +159,8 @@ def part(name: str, args: argparse.Namespace) -> Result:
 def in_process(name: str, arguments: list[str], folder: Path) -> Result:
     """Run `part` in a process of its own, which shares Triton's cache in `folder`."""
     result_path = folder / f"{name}.json"
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.launch.ahead",
-        *arguments,
-        "--part",
-        name,
-        "--result",
-        str(result_path),
-    ]
+    module = [sys.executable, "-m", "benchmarks.launch.ahead"]
+    command = [*module, *arguments, "--part", name, "--result", str(result_path)]
     subprocess.run(command, env=os.environ | {"TRITON_CACHE_DIR": str(folder / "cache")}, check=True)
     result: Result = json.loads(result_path.read_text())
     return result
@@ -189,7 +192,7 @@ def verdict(cold: Result, warm: Result, counts: bool) -> int:
     return 1 if failed or warm["compiled"] or (counts and not warm["control"]) else 0
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Return 0, or 1 where a batch compiled something or a launch failed."""
     parser = argparse.ArgumentParser(prog="benchmarks.launch.ahead", description=__doc__)
     parser.add_argument("--batches", type=int, help="of the trace (default 1000; 5 on cpu)")
@@ -198,7 +201,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu (interpreter, plumbing only)")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     if args.batches is not None and args.batches < 1:
         environment.stop(f"--batches {args.batches}: at least 1 is needed")
     if args.part is not None:
@@ -207,7 +210,7 @@ def main() -> int:
     device = environment.device_from(args.device)
     print(environment.headline(environment.describe(device)), flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        cold, warm = (in_process(name, sys.argv[1:], Path(folder)) for name in PARTS)
+        cold, warm = (in_process(name, arguments or sys.argv[1:], Path(folder)) for name in PARTS)
     print(table(cold, warm))
     return verdict(cold, warm, device.type == "cuda")
 

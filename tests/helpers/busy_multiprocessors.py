@@ -5,8 +5,26 @@ from types import TracebackType
 from typing import Self
 
 import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import globaltimer
 
 SPIN_MS = 20
+# A program has 1,024 threads, and each holds 64 of VALUES, as many as it may have registers. So a program
+# takes all registers of a multiprocessor, and no other program runs beside it.
+NUM_WARPS = 32
+VALUES = 64 * 32 * NUM_WARPS
+
+
+@triton.jit(do_not_specialize=["nanoseconds"])
+def busy_kernel(out_ptr, nanoseconds, VALUES: tl.constexpr):
+    """Spin for so many nanoseconds; out is float32 [programs, VALUES], which keeps the values alive."""
+    start = globaltimer()
+    places = tl.program_id(0) * VALUES + tl.arange(0, VALUES)
+    values = tl.load(out_ptr + places)
+    while globaltimer() - start < nanoseconds:
+        values = values * 0.5 + 1.0
+    tl.store(out_ptr + places, values)
 
 
 class BusyMultiprocessors:
@@ -34,8 +52,6 @@ class BusyMultiprocessors:
             self._thread.join()
 
     def _spin(self) -> None:
-        from verification.busy_kernel import NUM_WARPS, VALUES, busy_kernel  # reads NVIDIA's timer
-
         # Its programs go first to multiprocessors that become free; else many small kernels keep them out.
         stream = torch.cuda.Stream(self._device, priority=-1)  # type: ignore[no-untyped-call]
         with torch.cuda.device(self._device), torch.cuda.stream(stream):

@@ -1,18 +1,20 @@
-"""Bit-equality of direct launches and launches by Triton's dispatch, whatever changes between them."""
+"""Layers of every kind, launched directly and by Triton's dispatch: whether they give the same bits."""
+
+from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import torch
+from launch_threads import in_threads
 from torch import Tensor
 
 from attn_kernels import Config, run
 from attn_kernels.core.structures import Plan
 from attn_kernels.testing.poisoned import PoisonedBatch, make_batch
-from benchmarks.launch.threads import in_threads
 from benchmarks.launch.timing import launching, synchronise
 
 FP8 = torch.float8_e4m3fn
@@ -107,12 +109,12 @@ class LaunchCase:
 
 
 def cases(
-    configs: Iterable[Config], devices: Iterable[torch.device], names: Iterable[str], small: bool = False
+    config: Config, device: torch.device, names: Iterable[str], *, small: bool = False
 ) -> list[LaunchCase]:
-    """List every change in bf16 and the plain layer in all dtypes, for two batches, on every device."""
+    """List every change in bf16 and the plain layer in all dtypes, for two batches."""
     launch_cases = []
     every_lens, head_size = (SMOKE_LENS, 16) if small else (LENS, 128)
-    for config, name, lens, kind, device in product(configs, names, every_lens, DTYPES, devices):
+    for name, lens, kind in product(names, every_lens, DTYPES):
         if kind != "bf16" and name != "plain":
             continue
         dtype, cache_dtype = DTYPES[kind]
@@ -178,9 +180,37 @@ def stress(
     return launches, problems
 
 
-def warm_up(configs: tuple[Config, ...], names: tuple[str, ...]) -> None:
-    """Compile what ``compare`` needs, in a process of its own, into Triton's cache on disk."""
-    with launching("public"):
-        for case in cases(configs, [torch.device("cuda", 0)], names):
-            case.run(case.plan())
-    torch.cuda.synchronize()
+@dataclass(frozen=True)
+class DirectLaunches:
+    """A config, and the changes that its layers have; the parameter of a test."""
+
+    name: str
+    config: Config
+    changes: tuple[str, ...]
+
+    def jobs(self) -> Iterator[ChangeJob]:
+        return (ChangeJob(self.config, change) for change in self.changes)
+
+    def cases(self, device: torch.device) -> list[LaunchCase]:
+        return cases(self.config, device, self.changes)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class ChangeJob:
+    """Compiles what a config launches for layers with one change."""
+
+    config: Config
+    change: str
+    cost: int = 1
+
+    @property
+    def needs(self) -> frozenset[Hashable]:
+        return frozenset({(self.config, self.change)})
+
+    def run(self, device: torch.device) -> None:
+        with launching("public"):
+            for case in cases(self.config, device, (self.change,)):
+                case.run(case.plan())
