@@ -1,16 +1,15 @@
 """``benchmarks.graphs.captured``: its batches, its means, and that it sees a wrong replay."""
 
 import math
-import sys
 
 import pytest
 import torch
 
 from attn_kernels.measure.batches import Batch
 from benchmarks.graphs import captured
+from benchmarks.graphs.captured import EXACT, EXACT_PARTS, OURS, PARTS, SAME, CapturedTimes, lines
 from benchmarks.graphs.captured_step import CapturedStep, ServerBuffers
 from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, draw
-from benchmarks.graphs.tables import EXACT, OURS, SAME, CapturedTimes, lines
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -33,18 +32,6 @@ def test_batches_need_the_graph_that_is_replayed_for_them(kind, server):
         assert sum(batch.context_lens) <= server.max_tokens
 
 
-def test_mixed_batches_have_up_to_three_chunks_and_short_ones_are_short():
-    mixed = [drawn.batch for drawn in draw(H100, "mixed", 120, 0)]
-    chunks = [sum(length > 1 for length in batch.query_lens) for batch in mixed]
-    assert {1, 2, 3} <= set(chunks) <= {0, 1, 2, 3}
-    assert max(batch.max_query_len for batch in mixed) > 1500
-    assert max(batch.max_seq_len for batch in mixed) == 8192
-    short = list(draw(H100, "short", 40, 0))
-    assert {drawn.maxima.max_seq_len for drawn in short} == {8192, 32768}
-    assert max(drawn.batch.max_seq_len for drawn in short) == 512
-    assert {drawn.batch.num_seqs for drawn in short} == set(range(9, 17))
-
-
 def test_filling_leaves_nothing_of_a_larger_batch_and_shares_no_page():
     buffers = ServerBuffers(SMOKE, torch.device("cpu"), torch.float16)
     buffers.fill(Batch("large", "", (4, 4, 4), (90, 80, 70), SMOKE.layout), 0)
@@ -60,33 +47,39 @@ def test_filling_leaves_nothing_of_a_larger_batch_and_shares_no_page():
     assert tensors.sets[0].q.shape[0] == tensors.sets[0].out.shape[0] == 6
 
 
-@pytest.mark.parametrize("kind", ["decode", "mixed"])
-def test_replays_are_checked(kind, monkeypatch, capsys):
-    arguments = ["captured", "--smoke", "--batches", "1", "--seed", "3", "--sets"]
-    monkeypatch.setattr(sys, "argv", [*arguments, kind])
-    assert captured.main() == 0
-    assert "0 wrong" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    "arguments, spoilt",
+    [
+        (["--sets", "decode", "--seed", "3", "--batches", "1"], "static_grid"),
+        (["--sets", "mixed", "--parts", "--batches", "1"], PARTS),
+    ],
+)
+def test_replays_are_checked(arguments, spoilt, monkeypatch, capsys):
+    assert captured.main(["--smoke", *arguments]) == 0
+    printed = capsys.readouterr().out
+    assert "0 wrong" in printed
+    assert "--parts" not in arguments or EXACT_PARTS in printed
 
     def replay_with_nan(self):
         replay(self)
-        if self._candidate.name.startswith("static_grid"):
+        if self._candidate.name.startswith(spoilt):
             self._layers[0].out[0, 0, 0] = math.nan
 
     replay = CapturedStep.replay
     monkeypatch.setattr(CapturedStep, "replay", replay_with_nan)
-    assert captured.main() == 1
+    assert captured.main(["--smoke", *arguments]) == 1
     wrong = [line for line in capsys.readouterr().out.splitlines() if line.startswith("WRONG")]
-    assert len(wrong) == 1
-    assert wrong[0].startswith("WRONG static_grid, counted on the GPU, ")
+    assert wrong and all(line.startswith(f"WRONG {spoilt}") for line in wrong)
 
 
-@pytest.mark.parametrize("given", [["--sets", "decode,long"], ["--sets", ""], ["--batches", "0"]])
-def test_wrong_use_is_refused(given, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["captured", "--smoke", *given])
+@pytest.mark.parametrize(
+    "wrong", [["--sets", "decode,long"], ["--sets", ""], ["--batches", "0"], ["--parts", "--sets", "decode"]]
+)
+def test_wrong_use_is_refused(wrong, capsys):
     with pytest.raises(SystemExit) as stopped:
-        captured.main()
+        captured.main(["--smoke", *wrong])
     assert stopped.value.code == 2
-    assert given[0] in capsys.readouterr().err
+    assert wrong[0] in capsys.readouterr().err
 
 
 def test_tables_are_means_of_ratios_to_the_exact_graph():
