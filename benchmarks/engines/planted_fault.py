@@ -1,4 +1,7 @@
-"""The backend of ``vllm_planted``: every sequence seems one key shorter than it is."""
+"""A backend for vLLM with a planted fault: every sequence seems one key shorter than it is.
+
+So no query sees its own key, which a check of tokens must notice.
+"""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A plugin of vLLM: weights with which tokens depend on attention.
+"""Plugins of vLLM, which calls them in each of its processes: random weights, and a backend with a fault.
 
 vLLM's own dummy weights are so small that attention changes no token. Here matrices are normal, and norms are
 1. They depend on a tensor's name and the GPU's rank, so all runs have the same.
@@ -7,17 +7,24 @@ vLLM's own dummy weights are so small that attention changes no token. Here matr
 import zlib
 from typing import Any
 
-LOAD_FORMAT = "benchmarks_random"
-DEVIATION = 0.02  # standard deviation of the matrices
+LARGE, SMALL = "benchmarks_random", "benchmarks_random_small"  # load formats, by the size of the model
+DEVIATIONS = {LARGE: 0.02, SMALL: 0.04}  # of matrices
 
 
-def register() -> None:
-    """Register the loader; vLLM calls this in each of its processes, maybe twice."""
-    register_loader(LOAD_FORMAT, DEVIATION)
+def register_planted_fault() -> None:
+    """Register a backend with which no query sees its own key as ``CUSTOM``."""
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+
+    register_backend(AttentionBackendEnum.CUSTOM, "benchmarks.engines.planted_fault.PlantedBackend")
+
+
+def register_weights() -> None:
+    """Register the loaders; may be called again."""
+    for load_format, deviation in DEVIATIONS.items():
+        register_loader(load_format, deviation)
 
 
 def register_loader(load_format: str, deviation: float) -> None:
-    """Give vLLM a loader of weights with this standard deviation."""
     import torch
     from vllm.distributed import get_tensor_model_parallel_rank
     from vllm.model_executor.model_loader import register_model_loader
