@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from attn_kernels import Config
-from attn_kernels.measure.batches import Batch, HeadLayout, decode, mixed, prefill
+from attn_kernels.measure.batches import Batch, HeadLayout, decode, prefill
 from attn_kernels.measure.checking import check, expect
 from attn_kernels.measure.roofline import Ceilings
 from attn_kernels.measure.tensors import BatchTensors, materialise
@@ -29,12 +28,9 @@ from benchmarks.attention.measure import (
     time_ratio,
     with_fastest_rival,
 )
-from benchmarks.common.compile_jobs import LaunchJob
-from benchmarks.common.environment import within_deadline
-from benchmarks.common.implementations import NotApplicable, PreparedLaunches
+from benchmarks.common.implementations import PreparedLaunches
 from benchmarks.common.in_parts import OursInParts, OursInSeries, split, split_tensors
-from benchmarks.common.more_rivals import MORE_RIVALS, PlannedPeer, RivalEntry, load_more_peers
-from triton_tune.processes.jobs import minimal
+from benchmarks.common.more_rivals import MORE_RIVALS, load_more_peers
 
 CPU = torch.device("cpu")
 SMALL = HeadLayout(4, 2, 16)
@@ -54,29 +50,6 @@ def test_steps_are_decodes_before_prompts_and_fit_a_gpu() -> None:
     assert len(batches) == 29
     assert all(batch.parts.decodes.num_seqs and batch.parts.prompts.num_seqs for batch in batches)
     assert all(batch.kv_bytes <= 4 << 30 for batch in batches)
-
-
-def test_a_time_budget_leaves_out_what_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr("benchmarks.common.environment.time.monotonic", lambda: now)
-    done = []
-    for seconds in within_deadline([1.0, 4.0, 1.0, 1.0], 9.5):
-        now += seconds
-        done.append(seconds)
-    assert done == [1.0, 4.0, 1.0]  # 6 s are over, and another 4 s would end at 10 s
-
-
-def test_kernels_are_compiled_once_and_the_slowest_first() -> None:
-    """Batches of one head layout share kernels; lengths, programs per SM and KV heads compile nothing."""
-    one, two = decode(1, 64), decode(64, 4096)
-    config, grid = Config("qblock", 16, 64), Config("static_grid", 16, 64)
-    same = [LaunchJob(batch, config) for batch in (one, two, one.at(HeadLayout(16, 4)))]
-    same_grid = [LaunchJob(one, grid), LaunchJob(two, grid._replace(programs_per_sm=4))]
-    assert len(minimal([*same, *same_grid])) == 2
-    others = [one.at(HeadLayout(16, 2)), one.at(block_size=32), one.at(dtype=torch.float16)]
-    assert len(minimal([LaunchJob(batch, config) for batch in (one, *others)])) == 4
-    big = LaunchJob(one, Config("qblock", 128, 128))
-    assert minimal([same[0], big]) == [big, same[0]]
 
 
 def record(name: str, us: float | None, ok: bool = True, batch: Batch | None = None) -> Record:
@@ -199,35 +172,6 @@ def test_rivals_that_do_not_load_are_a_line_each(tmp_path: Path, monkeypatch: py
     assert [peer.name for peer in loaded] == [name for name in MORE_RIVALS if name not in ("fi_fa2", "fa4")]
     assert len(problems) == 1 and "fa4" in problems[0]
     assert load_more_peers(tmp_path / "none")[0] == []
-
-
-def test_rivals_take_only_batches_that_they_were_built_for() -> None:
-    def refused(name: str, batch: Batch) -> bool:
-        try:
-            MORE_RIVALS[name].check(batch)
-        except NotApplicable:
-            return True
-        return False
-
-    steps, prompts = mixed(8, 0.5, 64, 32), prefill(1, 64)
-    assert [refused("fi_decode", batch) for batch in (decode(2, 64), steps, prompts)] == [False, True, True]
-    assert [refused("fi_pod", batch) for batch in (decode(2, 64), steps, prompts)] == [True, False, True]
-    assert not any(refused("fi_fa3", batch) for batch in (decode(2, 64), steps, prompts))
-    assert all(refused(name, decode(2, 64).at(block_size=128)) for name in MORE_RIVALS)
-
-
-def test_a_rival_plans_each_kv_set_and_its_pieces_are_joined() -> None:
-    tensors = materialise(
-        dataclasses.replace(mixed(4, 0.5, 32, 16), layout=HeadLayout(2, 2)), CPU, num_sets=2
-    )
-
-    def prepare(q, k, v, out, cu, seqused, table, max_q, max_k, scale):  # type: ignore[no-untyped-def]
-        return (lambda: None), lambda: [q[:2], q[2:]]
-
-    prepared = PlannedPeer("fi_pod", RivalEntry(lambda _: prepare), prepare).prepare(tensors)
-    for launch in prepared.launches:
-        launch()
-    assert all(torch.equal(prepared.output(i), kv.q) for i, kv in enumerate(tensors.sets))
 
 
 def test_compare_runs_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

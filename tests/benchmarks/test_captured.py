@@ -3,12 +3,10 @@
 import math
 
 import pytest
-import torch
 
-from attn_kernels.measure.batches import Batch
 from benchmarks.graphs import captured
 from benchmarks.graphs.captured import EXACT, EXACT_PARTS, OURS, PARTS, SAME, CapturedTimes, lines
-from benchmarks.graphs.captured_step import CapturedStep, ServerBuffers
+from benchmarks.graphs.captured_step import CapturedStep
 from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, draw
 
 
@@ -30,21 +28,6 @@ def test_batches_need_the_graph_that_is_replayed_for_them(kind, server):
         ]
         assert not any(graph.fits(batch) for graph in smaller)
         assert sum(batch.context_lens) <= server.max_tokens
-
-
-def test_filling_leaves_nothing_of_a_larger_batch_and_shares_no_page():
-    buffers = ServerBuffers(SMOKE, torch.device("cpu"), torch.float16)
-    buffers.fill(Batch("large", "", (4, 4, 4), (90, 80, 70), SMOKE.layout), 0)
-    batch = Batch("small", "", (1, 5), (90, 20), SMOKE.layout)
-    buffers.fill(batch, 1)
-    assert buffers.cu_seqlens_q.tolist() == [0, 1, 6, 6, 6]
-    assert buffers.seqused_k.tolist() == [90, 20, 0, 0]
-    pages = [*buffers.block_table[0].tolist(), *buffers.block_table[1, :2].tolist()]
-    assert len(set(pages)) == 6 + 2
-    assert max(pages) < buffers.pages
-    assert not buffers.block_table[2:].any()
-    tensors = buffers.tensors(batch)
-    assert tensors.sets[0].q.shape[0] == tensors.sets[0].out.shape[0] == 6
 
 
 @pytest.mark.parametrize(

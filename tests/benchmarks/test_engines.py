@@ -3,19 +3,14 @@
 import itertools
 import json
 import statistics
-import tarfile
 from importlib.metadata import distributions
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks.engines import check_vllm, latency, throughput, turns, vllm_folder
-from benchmarks.engines.engine_process import Job
-from benchmarks.engines.engine_process import latency as measure_latency
-from benchmarks.engines.engine_process import throughput as measure_throughput
-from benchmarks.engines.request_mix import CODE, CONVERSATION, OUTPUTS, PROMPTS, draw_requests, tokens_of
+from benchmarks.engines import check_vllm, latency, vllm_folder
+from benchmarks.engines.request_mix import CODE, CONVERSATION, OUTPUTS, PROMPTS, draw_requests
 from benchmarks.engines.tables import latency_lines, plot_latency, throughput_lines
 from benchmarks.engines.turns import read
 
@@ -30,66 +25,6 @@ def test_lengths_are_those_of_the_declared_mix() -> None:
         assert statistics.median(r.output for r in drawn) == pytest.approx(kind.median_output, rel=0.1)
     assert all(PROMPTS[0] <= r.prompt <= PROMPTS[1] for r in requests)
     assert all(OUTPUTS[0] <= r.output <= OUTPUTS[1] for r in requests)
-
-
-class Output:
-    """What vLLM returns for a request."""
-
-    def __init__(self, tokens: list[int], start: float) -> None:
-        logprobs = [
-            {token + 1: SimpleNamespace(logprob=-2.5), token: SimpleNamespace(logprob=-2.0)}
-            for token in tokens
-        ]
-        self.outputs = [type("Completion", (), {"token_ids": tokens, "logprobs": logprobs})]
-        self.metrics = type(
-            "Stats",
-            (),
-            {
-                "first_token_latency": start,
-                "first_token_ts": 5.0,
-                "last_token_ts": 5.0 + 0.01 * (len(tokens) - 1),
-            },
-        )
-
-
-class StandIn:
-    """An engine whose tokens and times are known."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[list[int], list[int]]] = []
-        self.warm: set[tuple[int, ...]] = set()
-
-    def generate(
-        self, prompts: list[list[int]], outputs: list[int], logprobs: int | None = None
-    ) -> tuple[float, list[Output]]:
-        self.calls.append(([len(prompt) for prompt in prompts], list(outputs)))
-        made = [
-            Output([prompt[0]] * count, 0.1 * i)
-            for i, (prompt, count) in enumerate(zip(prompts, outputs, strict=True))
-        ]
-        return 0.5 + 0.002 * max(outputs), made
-
-
-def test_a_latency() -> None:
-    engine = StandIn()
-    first, second = (measure_latency(engine, 2, 5, output) for output in (1, 128))
-    assert engine.calls == [([5, 5], [2, 2]), ([5, 5], [1, 1]), ([5, 5], [128, 128])]  # warmed up once
-    assert (first["seconds"], second["seconds"]) == (0.502, 0.756)
-    tokens = [prompt[0] for prompt in tokens_of([5, 5], "latency/2/5")]
-    assert first["likeliest"] == [[(token, -2.0), (token + 1, -2.5)] for token in tokens]
-    assert "likeliest" not in second
-
-
-def test_a_throughput() -> None:
-    engine = StandIn()
-    found = [measure_throughput(engine, 80, 0) for _ in range(2)][1]
-    requests = draw_requests(80, 0)
-    assert [len(prompts) for prompts, _ in engine.calls] == [64, 80, 80]
-    assert found["prompt_tokens"] == sum(r.prompt for r in requests)
-    assert found["output_tokens"] == sum(r.output for r in requests)
-    assert found["first_token_median"] == pytest.approx(3.95)
-    assert found["first_token_p99"] == pytest.approx(7.9)
-    assert found["per_token_median"] == pytest.approx(0.01)
 
 
 def likeliest_of(backend: str) -> list[list[list[float]]]:
@@ -150,38 +85,6 @@ def test_throughput_table_has_the_ratio_to_ours() -> None:
     ]
     row = "| FLASH_ATTN | 512 | 12.00 (100%) | 833 | 83 | 0.25 | 0.25 | 250.00 | 250.00 | 1.200 |"
     assert row in throughput_lines(rows)[-2]
-
-
-@pytest.mark.parametrize(
-    ("module", "wrong"),
-    [
-        (latency, ["--modes", "fast"]),
-        (latency, ["--vllm", "nowhere"]),
-        (latency, ["--outputs", "1,x"]),
-        (throughput, ["--engine-arg", "block_size"]),
-        (check_vllm, ["--cases", "bert"]),
-    ],
-)
-def test_wrong_use_names_the_option(tmp_path: Path, capsys, monkeypatch, module, wrong: list[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stopped:
-        module.main(wrong)
-    assert stopped.value.code == 2
-    assert wrong[0] in capsys.readouterr().err
-
-
-def test_a_packed_folder_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_folder, "TMP", tmp_path)
-    packed, source = tmp_path / "packed", tmp_path / "source" / "vllm"
-    packed.mkdir()
-    source.mkdir(parents=True)
-    (source / "__init__.py").write_text("")
-    with tarfile.open(packed / "vllm.tar.xz", "w:xz") as tar:
-        tar.add(source, "vllm")
-    site = vllm_folder.site_of(packed)
-    (site / "vllm" / "mark").touch()
-    assert (vllm_folder.site_of(packed) / "vllm" / "mark").exists()
-    assert vllm_folder.site_of(source.parent) == source.parent
 
 
 @pytest.mark.parametrize("backend", [None, "module:register"])
@@ -266,36 +169,6 @@ def test_engines_that_share_a_gpu_take_turns(tmp_path: Path, capsys, command: li
     assert {call["backend"] for call in calls} == {"ONE", "CUSTOM", "FAILS"}
 
 
-def test_a_measurement_that_is_too_long_for_the_time_left_does_not_begin(
-    tmp_path: Path, capsys, monkeypatch
-) -> None:
-    class Slow:
-        def __init__(self, job: Job, environment: Any, out: Path) -> None:
-            self.job, self.started = job, clock[0]
-
-        def answer(self, until: float) -> dict[str, Any]:
-            return {"seconds": 1.0}
-
-        def ask(self, task: dict[str, Any], until: float) -> dict[str, Any]:
-            clock[0] += 40.0
-            return {"seconds": 40.0}
-
-        def close(self, failure: str | None) -> bool:
-            return failure is None
-
-        def stop(self) -> None:
-            pass
-
-    clock = [1000.0]
-    monkeypatch.setattr(turns, "EngineProcess", Slow)
-    monkeypatch.setattr(turns, "time", SimpleNamespace(time=lambda: clock[0]))
-    job = Job("CUSTOM", "graphs", {})
-    limits = turns.Limits(4, [], 900.0, 1100.0)
-    assert not turns.Turns(tmp_path, limits).run([job], {}, [{"kind": "latency", "batch": 1}])
-    assert "2 measurements were left out" in capsys.readouterr().out
-    assert read(tmp_path)[-1]["seconds"] == [40.0, 40.0]
-
-
 @pytest.mark.parametrize(
     ("case", "margins", "problems", "right"),
     [
@@ -313,10 +186,3 @@ def test_verdict_on_tokens(case: str, margins: list[float], problems: list[str],
     line, fine = check_vllm.verdict(found)
     assert fine is right
     assert all(problem in line for problem in problems)
-
-
-def test_prompts_begin_alike_and_some_repeat_themselves() -> None:
-    plain, repetitive = (check_vllm.prompts_of(check_vllm.CASES[name]) for name in ("llama", "drafts"))
-    assert [len(prompt) for prompt in plain] == [len(prompt) for prompt in repetitive] == check_vllm.LENGTHS
-    assert plain[-1][:64] == plain[-2][:64]
-    assert repetitive[-1][64:71] == repetitive[-1][71:78] != plain[-1][71:78]

@@ -53,13 +53,6 @@ def test_launch_cost_runs_through(capsys: pytest.CaptureFixture[str]) -> None:
         assert heading in printed
 
 
-def test_a_section_that_breaks_off_is_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    for section in ("choosing", "planning", "recording", "one_call", "step"):
-        monkeypatch.setattr(launch_cost, section, lambda *arguments: None)
-    monkeypatch.setattr(launch_cost, "running", lambda bench: 1 / 0)
-    assert launch_cost.main(["--smoke"]) == 1
-
-
 @pytest.mark.parametrize("key", ["nvidia_h100", "nvidia_h200"])
 def test_batches_after_warmup_are_given_nearly_every_config(key: str) -> None:
     choose = MODULES[key].choose
@@ -86,19 +79,6 @@ def test_ahead_runs_through(capfd: pytest.CaptureFixture[str]) -> None:
     printed = capfd.readouterr().out
     assert "warm cache: 2 of 2 launches ready" in printed
     assert "1 batches, 1 configs chosen: 0 kernels compiled or loaded" in printed
-
-
-def test_turns_of_threads_differ_and_a_problem_stops_all() -> None:
-    taken: list[tuple[int, int]] = []
-
-    def turn(number: int, index: int) -> tuple[int, list[str]]:
-        taken.append((number, index))
-        return 2, ["wrong"] if len(taken) >= 10 else []
-
-    launches, problems = in_threads(turn, 3, 60.0)
-    assert launches == 2 * len(taken)
-    assert len(set(taken)) == len(taken)
-    assert problems[0].endswith(": wrong")
 
 
 def test_a_thread_that_waits_too_long_is_a_hang() -> None:

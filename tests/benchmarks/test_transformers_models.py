@@ -16,7 +16,10 @@ from benchmarks.engines import transformers_models
 
 
 def test_a_tiny_model_is_right_and_timed(tmp_path: Path) -> None:
-    assert transformers_models.main(["--tiny", "--models", "gemma2", "--out", str(tmp_path)]) == 0
+    assert (
+        transformers_models.main(["--tiny", "--models", "llama", "--layers", "1", "--out", str(tmp_path)])
+        == 0
+    )
     rows = json.loads((tmp_path / "transformers_models.json").read_text())["rows"]
     assert [row["wrong"] for row in rows if "tokens" in row] == [0] * 3
     assert sum("ms a token" in row["what"] for row in rows) == 2
@@ -33,10 +36,3 @@ def test_dropped_keys_are_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert transformers_models.main(["--tiny", "--models", "llama", "--layers", "1", "--no-times"]) == 1
     wrong = [line for line in capsys.readouterr().out.splitlines() if "WRONG" in line]
     assert all(any(what in line for line in wrong) for what in ("logits", "continuous batching"))
-
-
-def test_an_unknown_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        transformers_models.main(["--models", "bert"])
-    assert stopped.value.code == 2
-    assert "bert" in capsys.readouterr().err
