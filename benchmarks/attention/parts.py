@@ -31,7 +31,7 @@ from benchmarks.attention.measure import (
     time_ratio,
 )
 from benchmarks.common import configs, environment
-from benchmarks.common.compile_jobs import LaunchJob, PartsJob
+from benchmarks.common.compile_jobs import LaunchJob, PlanJob
 from benchmarks.common.implementations import PEERS_FOLDER, Ours, load_peers
 from benchmarks.common.in_parts import OursInParts, OursInSeries, is_mixed, split, split_tensors
 from benchmarks.common.table import figure, geomean
@@ -86,7 +86,7 @@ def measure(batch: Batch, settings: Settings) -> Records:
 
 def compile_jobs(batches: Sequence[Batch], device: torch.device) -> list[Job]:
     """Return the launches that compile every kernel of a run."""
-    jobs: list[Job] = [PartsJob(batch) for batch in batches]
+    jobs: list[Job] = [PlanJob(batch, in_parts=True) for batch in batches]
     every = [each for batch in batches for each in (batch, *split(batch))]
     return [*jobs, *(LaunchJob(batch, configs.chosen(batch, device)) for batch in every)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from attn_kernels import Config
+from attn_kernels import Config, plan
 from attn_kernels.choose.mixed import needs_parts
 from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.measure.batches import Batch
@@ -47,19 +47,33 @@ class LaunchJob:
 
 
 @dataclass(frozen=True)
-class PartsJob:
-    """A launch with `parts` over one page. Only `plan` knows which kernels it needs."""
+class PlanJob:
+    """A launch of what `plan` chooses for a batch, over one page; only `plan` knows which kernels it needs."""
 
     batch: Batch
+    in_parts: bool = False
+    max_query_len: int | None = None  # for a graph that is captured for these maxima
     cost: int = 1 << 59
 
     @property
     def needs(self) -> frozenset[Hashable]:
-        return frozenset({("parts", self.batch)})
+        return frozenset({self})
 
     def run(self, device: torch.device) -> None:
         tensors = stand_in(self.batch, device)
-        launches_of(plan_for(tensors, in_parts=True), tensors)[0]()
+        made = plan_for(tensors, in_parts=self.in_parts)
+        if self.max_query_len is not None:
+            made = plan(
+                tensors.cu_seqlens_q,
+                tensors.seqused_k,
+                tensors.block_table,
+                self.batch.model,
+                num_query_tokens=self.batch.num_query_tokens,
+                max_query_len=self.max_query_len,
+                max_seq_len=self.batch.max_seq_len,
+                for_capture=True,
+            )
+        launches_of(made, tensors)[0]()
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 
 from attn_kernels import Config
-from attn_kernels.choose.heuristic import choose_for_device, configs_of
-from attn_kernels.core.config import complete
+from attn_kernels.choose.heuristic import configs_of
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.measure.batches import Batch
+from attn_kernels.measure.tensors import plan_for, stand_in
 from generated import unified_attention
 
 
@@ -22,8 +22,8 @@ def all_generated() -> list[Config]:
 
 
 def chosen(batch: Batch, device: torch.device) -> Config:
-    """Return the config that the device's generated module chooses for a batch."""
-    return complete(choose_for_device(device)(**batch.features))
+    """Return the config that `plan` chooses for a batch."""
+    return plan_for(stand_in(batch, device)).config
 
 
 def parse_configs(texts: Sequence[str]) -> tuple[Config, ...]:

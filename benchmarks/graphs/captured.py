@@ -19,8 +19,6 @@ from pathlib import Path
 import torch
 
 from attn_kernels import Config
-from attn_kernels.choose.capture import choose_for_capture
-from attn_kernels.choose.heuristic import choose_for_device
 from attn_kernels.core import checks
 from attn_kernels.core.config import complete
 from attn_kernels.core.errors import brief
@@ -28,7 +26,7 @@ from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.measure.checking import Limits, check, expect
 from attn_kernels.measure.timing import time_together
 from benchmarks.common import environment
-from benchmarks.common.compile_jobs import LaunchJob, PartsJob
+from benchmarks.common.compile_jobs import LaunchJob, PlanJob
 from benchmarks.common.implementations import PEERS_FOLDER, load_peers, run_fa3
 from benchmarks.common.table import geomean
 from benchmarks.graphs.captured_step import CaptureCandidate, CapturedStep, ServerBuffers
@@ -93,19 +91,16 @@ def compile_all(
     workers: int | None,
 ) -> str:
     """Compile every kernel that will be captured; return a line that sums it up."""
-    choose, choose_for_maxima = choose_for_device(device), choose_for_capture(device)
     jobs: list[Job] = []
+    for maxima, layout, dtype in {(one.maxima, one.batch.layout, one.batch.dtype) for one in batches}:
+        largest = maxima.largest(layout).at(dtype=dtype)
+        jobs += [PlanJob(largest), PlanJob(largest, max_query_len=maxima.max_query_len)]
+        given = [entry.config for entry in candidates[maxima.mixed] if entry.config is not None]
+        jobs += [LaunchJob(largest, complete(config)) for config in given]
     for drawn in batches:
-        largest = drawn.maxima.largest(drawn.batch.layout)
-        features = {**largest.features, "max_query_len": drawn.maxima.max_query_len}
-        for_capture = choose_for_maxima(**features)
-        given = [entry.config for entry in candidates[drawn.maxima.mixed] if entry.config is not None]
-        at_maxima = (for_capture, choose(**features), *given)
-        jobs += [LaunchJob(largest, complete(config)) for config in at_maxima]
-        exact = (choose(**drawn.batch.features), for_capture)
-        jobs += [LaunchJob(drawn.batch, complete(config)) for config in exact]
+        jobs.append(PlanJob(drawn.batch))
         if any(entry.parts for entry in candidates[drawn.maxima.mixed]):
-            jobs.append(PartsJob(drawn.batch))
+            jobs.append(PlanJob(drawn.batch, in_parts=True))
     return str(compile_in_parallel(jobs, device, workers))
 
 

@@ -23,7 +23,6 @@ import torch
 
 import attn_kernels
 from attn_kernels import Config, Lengths, Parts, Workspace
-from attn_kernels.choose.heuristic import choose_for_device
 from attn_kernels.choose.recording import Recorder, recorder_of_process
 from attn_kernels.core.config import complete
 from attn_kernels.core.errors import brief
@@ -33,6 +32,8 @@ from attn_kernels.measure.timing import Launch, capture
 from benchmarks.common import environment
 from benchmarks.common.implementations import PEERS_FOLDER, Implementation, load_peers
 from benchmarks.launch.timing import cpu_us, first_us, launching, wall_us
+from generated import unified_attention
+from triton_tune.core.device import describe_device
 
 CONFIGS = {
     "naive": Config("naive", 1, 64),
@@ -98,7 +99,7 @@ def row(name: str, *figures: float, note: str = "") -> None:
 
 def choosing(bench: LaunchBench) -> None:
     """The choice of `plan`, beside a function of the same arguments that does nothing."""
-    choose = choose_for_device(bench.device)
+    choose = unified_attention.for_device(*describe_device(bench.device))
     for batch in bench.batches:
         features = batch.features
         took, passing = bench.call_ns(choose, features), bench.call_ns(nothing_of(features), features)

@@ -11,12 +11,9 @@ import pytest
 import torch
 from launch_threads import Hang, in_threads
 
-from attn_kernels.core.config import complete
 from attn_kernels.launch import direct
 from attn_kernels.launch.direct import VARIABLE
-from attn_kernels.warmup.enumerate_launches import enumerate_launches
 from benchmarks.launch import ahead, launch_cost
-from generated.unified_attention import MODULES
 
 CPU = torch.device("cpu")
 
@@ -51,16 +48,6 @@ def test_launch_cost_runs_through(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     for heading in ("choose ", "plan, us", "record ", "run, us", "one call, us", "2 layers", "all fine"):
         assert heading in printed
-
-
-@pytest.mark.parametrize("key", ["nvidia_h100", "nvidia_h200"])
-def test_batches_after_warmup_are_given_nearly_every_config(key: str) -> None:
-    choose = MODULES[key].choose
-    batches = list(ahead.trace(2000, 0, ahead.LAYOUTS))
-    met = {(complete(choose(**batch.features)), batch.layout, batch.kv_element_size) for batch in batches}
-    assert len(met) >= 0.75 * len(enumerate_launches([choose], ahead.models(ahead.LAYOUTS)))
-    assert {batch.kind for batch in batches} == {"decode", "prefill", "chunk", "spec", "mixed", "varlen"}
-    assert max(batch.num_kv_tokens for batch in batches) <= ahead.KV_TOKENS + ahead.LONGEST
 
 
 def test_anything_compiled_after_warmup_fails() -> None:
