@@ -48,7 +48,7 @@ class LaunchJob:
 
 @dataclass(frozen=True)
 class PlanJob:
-    """A launch of what `plan` chooses for a batch, over one page; only `plan` knows which kernels it needs."""
+    """A launch of what `plan` chooses for a batch, over one page. Only `plan` knows the kernels it needs."""
 
     batch: Batch
     in_parts: bool = False

@@ -214,7 +214,7 @@ def throughput_lines(rows: Sequence[Row]) -> list[str]:
                     f"{(row['prompt_tokens'] + row['output_tokens']) / seconds:.0f}",
                     f"{row['output_tokens'] / seconds:.0f}",
                     *(f"{value:.2f}" for value in (*times, *per_token)),
-                    figure(mine and seconds / statistics.median(mine["seconds"]), ".3f"),
+                    figure(seconds / statistics.median(mine["seconds"]) if mine else None, ".3f"),
                 ]
             )
     heads = ["mode, budget", "backend", "requests", "seconds (spread)", "tokens/s", "generated/s"]

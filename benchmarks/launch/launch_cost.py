@@ -119,8 +119,10 @@ def planning(bench: LaunchBench) -> None:
     head("plan, us", *(f"batch {size}" for size in sizes))
     rows: dict[str, Config | None] = {"chosen": None, **bench.configs}
     model = bench.batch(decode(1, 32)).model
-    maxima = {"max_query_tokens": max(sizes), "max_num_seqs": max(sizes), "max_segments": 32}
-    workspace = Workspace.for_maxima(bench.device, model, **maxima)
+    most = max(sizes)
+    workspace = Workspace.for_maxima(
+        bench.device, model, max_query_tokens=most, max_num_seqs=most, max_segments=32
+    )
     for name, config in rows.items():
         for room in (None, workspace) if config is None or name in KEEP_PARTIALS else (None,):
             microseconds = []

@@ -13,4 +13,4 @@ pytestmark = pytest.mark.gpu
 
 @pytest.mark.parametrize("model", transformers_models.CONFIGS)
 def test_logits_and_tokens(model: str) -> None:
-    assert transformers_models.main(["--models", model, "--no-times"]) == 0
+    assert transformers_models.main(["--models", model, "--layers", "12", "--no-times"]) == 0
