@@ -1,25 +1,14 @@
-"""Compare two tables of the same scenarios: of two GPUs, or of two runs on one, which differ by noise."""
+"""Compare two tables of the same scenarios, such as those of two GPUs."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.trees.score_choices import Floats, Slowdowns, TimedTable, summary
+from benchmarks.trees.score_choices import Slowdowns, TimedTable, summary
 from treegen.crossval.choices import Decisions
 from treegen.review.common_rows import common_rows
 
 NEAR = 1.15  # times the best: configs that compete for the choice
-
-
-@dataclass(frozen=True)
-class CellSpread:
-    """Differences between two times of the same cells."""
-
-    cells: int
-    median: float  # of |second / first - 1|, as the percentiles
-    p90: float
-    p99: float
-    shift: float  # median of second / first
 
 
 @dataclass(frozen=True)
@@ -30,9 +19,8 @@ class TableComparison:
     differ: int  # scenarios in which another config is the best
     first_on_second: Slowdowns  # the first table's best config, by the second table
     second_on_first: Slowdowns
-    when_differ: Slowdowns  # as first_on_second, where the best differs
-    all: CellSpread | None
-    near: CellSpread | None  # of cells within NEAR of the first table's best
+    near_cells: int  # cells within NEAR of the first table's best
+    near_shift: float | None  # the median of the second table's time over the first's, of these
 
 
 @dataclass(frozen=True)
@@ -69,9 +57,8 @@ def compare_tables(first: TimedTable, second: TimedTable) -> TableComparison:
         int(differ.sum()),
         summary(on_second),
         summary(on_first),
-        summary(on_second[differ]),
-        _spread(twos[both] / ones[both]),
-        _spread(twos[near] / ones[near]),
+        int(near.sum()),
+        float(np.median(twos[near] / ones[near])) if near.any() else None,
     )
 
 
@@ -82,10 +69,3 @@ def compare_modules(table: TimedTable, own: Decisions, other: Decisions) -> Modu
     return ModuleSlowdowns(
         summary(mine / table.best), summary(theirs / table.best), summary(theirs / mine), differ
     )
-
-
-def _spread(ratios: Floats) -> CellSpread | None:
-    if not len(ratios):
-        return None
-    median, p90, p99 = map(float, np.percentile(np.abs(ratios - 1), (50, 90, 99)))
-    return CellSpread(len(ratios), median, p90, p99, float(np.median(ratios)))

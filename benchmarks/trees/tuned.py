@@ -3,14 +3,14 @@
     python -m benchmarks.trees.tuned --out results/
 
 For each device it reads the table that its module is compiled from. Where they exist, it also reads the full
-sweep of scenarios that were not tuned (`untuned_DEVICE`) and a second run (`DEVICE_second`). `treegen eval`
-scores fresh trees on held-out scenarios; this scores the committed modules.
+sweep of scenarios that were not tuned (`untuned_DEVICE`). `treegen eval` scores fresh trees on held-out
+scenarios; this scores the committed modules.
 """
 
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -20,7 +20,7 @@ from benchmarks.common.environment import stop
 from benchmarks.common.table import figure
 from benchmarks.trees import tuned_plots
 from benchmarks.trees.compare_tables import (
-    CellSpread,
+    NEAR,
     ModuleSlowdowns,
     TableComparison,
     compare_modules,
@@ -55,7 +55,6 @@ SETS = {  # folders of a device
     "untuned": "untuned_{}",
     "untuned options": "untuned_options_{}",
     "other heads": "other_heads_{}",
-    "second run": "{}_second",
 }
 
 Tables = Mapping[tuple[str, str], TimedTable]
@@ -90,21 +89,11 @@ class DeviceComparison:
 
 
 @dataclass(frozen=True)
-class RunComparison:
-    """Two runs on one device."""
-
-    device: str
-    timing: tuple[str, str]  # each run's rules of timing
-    pair: TableComparison
-
-
-@dataclass(frozen=True)
 class TunedResults:
     """Everything that is printed."""
 
     tables: Sequence[TableScores]
     devices: Sequence[DeviceComparison]
-    noise: Sequence[RunComparison]
 
 
 def read_tables(root: Path, devices: Sequence[str], trees: CommittedTrees) -> tuple[Tables, list[str]]:
@@ -127,17 +116,12 @@ def results_of(tables: Tables, devices: Sequence[str], trees: CommittedTrees) ->
     """
     singles = {device: single_best(tables[device, "tuned"]) for device in devices}
     scores = [table_scores(table, singles[table.device], trees) for table in tables.values()]
-    pairs, noise = [], []
+    pairs = []
     for first, second in combinations(devices, 2):
         for name in ("tuned", "untuned"):
             if (first, name) in tables and (second, name) in tables:
                 pairs.append(compare_devices(tables[first, name], tables[second, name], trees))
-    for device in devices:
-        tuned = tables[device, "tuned"]
-        if again := tables.get((device, "second run")):
-            one, two = (str(table.problem.table.provenance["timing"]) for table in (tuned, again))
-            noise.append(RunComparison(device, (one, two), compare_tables(tuned, again)))
-    return TunedResults(scores, pairs, noise)
+    return TunedResults(scores, pairs)
 
 
 def table_scores(table: TimedTable, single: Config, trees: CommittedTrees) -> TableScores:
@@ -186,8 +170,6 @@ def lines(results: TunedResults, worst: int) -> list[str]:
         found += table_lines(scores, worst)
     for pair in results.devices:
         found += device_lines(pair)
-    for noise in results.noise:
-        found += run_lines(noise)
     return found
 
 
@@ -233,11 +215,6 @@ def worst_line(slowdown: float, time: float, config: str, entry: Mapping[str, An
     return f"  {slowdown:6.2f} {entry['id']:42} {config} {time:.1f} us, {best} {least:.1f} us"
 
 
-def spreads(pair: TableComparison) -> Iterable[tuple[str, CellSpread]]:
-    named = (("all cells", pair.all), ("within 1.15 of the best", pair.near))
-    return ((name, spread) for name, spread in named if spread)
-
-
 def device_lines(pair: DeviceComparison) -> list[str]:
     first, second, best = pair.first, pair.second, pair.best
     lines = [
@@ -254,28 +231,9 @@ def device_lines(pair: DeviceComparison) -> list[str]:
             row(f"module of {there} on {here} (other choice in {modules.differ})", modules.other),
             row("    its time over that of the own module", modules.other_over_own),
         ]
-    for name, spread in spreads(best):
-        lines.append(f"{second} over {first}, {name} ({spread.cells}): median {spread.shift:.3f}")
-    return lines
-
-
-def run_lines(noise: RunComparison) -> list[str]:
-    pair = noise.pair
-    lines = ["", f"{noise.device}, two runs: relative difference of a cell's medians"]
-    for name, spread in spreads(pair):
-        percentiles = f"{spread.median:.1%} median, {spread.p90:.1%} 90%, {spread.p99:.1%} 99%"
-        shift = f"second over first, median: {spread.shift:.4f}"
-        lines.append(f"{name:24} {spread.cells:6} cells: {percentiles}; {shift}")
-    lines += [
-        f"the winner differs in {pair.differ} of {pair.scenarios} scenarios",
-        f"{'':58} {HEAD}",
-        row("winner of the first run, by the second", pair.first_on_second),
-        row("    where the winner differs", pair.when_differ),
-        row("winner of the second run, by the first", pair.second_on_first),
-    ]
-    if noise.timing[0] != noise.timing[1]:
-        lines.append("the runs' timing rules differ: see `timing` in their run.yaml")
-    return lines
+    shift = figure(best.near_shift, ".3f")
+    near = f"{second} over {first}, {best.near_cells} cells within {NEAR} of the best: median {shift}"
+    return [*lines, near]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
