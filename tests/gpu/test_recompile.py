@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 from collections import defaultdict
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -17,18 +16,9 @@ from attn_kernels import Config
 from attn_kernels.choose.mixed import needs_parts
 from attn_kernels.kernels.hopper_gate import hopper_for
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.measure.batches import (
-    Batch,
-    HeadLayout,
-    chunked_prefill,
-    decode,
-    mixed,
-    prefill,
-    speculative,
-    varlen,
-)
+from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.measure.tensors import launches_of, plan_for, stand_in
-from benchmarks.launch.ahead import count_by_kernel
+from benchmarks.launch.ahead import count_by_kernel, draw
 
 pytestmark = pytest.mark.gpu
 STEPS = int(os.environ.get("ATTN_TEST_STEPS", "1000"))
@@ -45,24 +35,7 @@ CONFIGS = (
     Config("stream_k", 16, 128, programs_per_sm=2, descriptors=1),
     Config("pod", 128, 64, num_stages=3, decode_tile=128),
 )
-MOST_SEQS = 128
-
-
-def trace(count: int) -> Iterator[Batch]:
-    """Steps of a server, of every kind."""
-    for i in range(count):
-        rng = random.Random(f"trace/0/{i}")
-        n, context = rng.randint(1, MOST_SEQS), rng.randint(2, 8 * MOST_SEQS)
-        query = rng.randint(1, context)
-        steps = (
-            decode(n, context),
-            prefill(1, query),
-            chunked_prefill(1, query, context),
-            speculative(n, min(context, 4), context),
-            mixed(n, 0.9, context, max(1, context // 8), seed=i),
-            varlen(i, n, context, 16 * MOST_SEQS),
-        )
-        yield rng.choice(steps)
+LONGEST, KV_TOKENS, QUERY_TOKENS = 1024, 32 * 1024, 8 * 1024  # about the most of a batch
 
 
 def allowed(configs: list[Config], on_hopper: bool) -> dict[str, int]:
@@ -86,7 +59,9 @@ def test_no_kernel_is_compiled_twice(device: torch.device) -> None:
     # Only the Hopper kernel computes mixed batches without other configs.
     configs = [config for config in CONFIGS if on_hopper or not needs_parts(config)]
     before = count_by_kernel(device)
-    for batch in [batch.at(layout) for layout in LAYOUTS for batch in trace(STEPS)]:
+    drawn = random.Random(0)
+    steps = [draw(drawn, LONGEST, KV_TOKENS, QUERY_TOKENS) for _ in range(STEPS)]
+    for batch in [batch.at(layout) for layout in LAYOUTS for batch in steps]:
         tensors = stand_in(batch, device)
         in_parts = all(part.num_query_tokens for part in batch.parts)
         for config in configs:
