@@ -15,7 +15,9 @@ from pathlib import Path
 
 import torch
 
+from attn_kernels import Config
 from attn_kernels.core.errors import brief
+from attn_kernels.kernels.config_check import check_config
 from attn_kernels.measure.batches import HeadLayout
 from benchmarks.attention.batches import BATCH_SETS, select
 from benchmarks.attention.measure import (
@@ -29,8 +31,8 @@ from benchmarks.attention.measure import (
     ours_failed,
     time_ratio,
 )
-from benchmarks.common import configs, environment
-from benchmarks.common.compile_jobs import TRITON_PEERS, LaunchJob, vllm_jobs
+from benchmarks.common import environment
+from benchmarks.common.compile_jobs import TRITON_PEERS, LaunchJob, chosen, vllm_jobs
 from benchmarks.common.implementations import PEERS, PEERS_FOLDER, Implementation, Ours, Sdpa, load_peers
 from benchmarks.common.more_rivals import MORE_PEERS_FOLDER, MORE_RIVALS, load_more_peers
 from benchmarks.common.table import figure, geomean
@@ -166,7 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = args.batches or ("core" if on_gpu else "tiny")
     try:
         layouts = tuple(HeadLayout.parse(text) for text in args.layouts.split(",") if text)
-        tried = {str(config): config for config in configs.parse_configs(args.config)}
+        tried = {text: Config.parse(text) for text in args.config}
+        for config in tried.values():
+            check_config(config)
         batches = select(name, only=args.only, heads=layouts, block_size=args.page_size, dtype=dtype)
     except ValueError as error:
         environment.stop(str(error))
@@ -179,9 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [rival for rival in RIVALS if any(rival == entry.name for entry in rivals)]
     triton_peers = zip(("vllm", "vllm33"), TRITON_PEERS, strict=True)
     jobs: list[Job] = [
-        LaunchJob(batch, config)
-        for batch in batches
-        for config in (configs.chosen(batch, device), *tried.values())
+        LaunchJob(batch, config) for batch in batches for config in (chosen(batch, device), *tried.values())
     ]
     jobs += (
         job for rival, peer in triton_peers if rival in names for job in vllm_jobs(batches, args.peers, peer)

@@ -30,8 +30,8 @@ from benchmarks.attention.measure import (
     ours_failed,
     time_ratio,
 )
-from benchmarks.common import configs, environment
-from benchmarks.common.compile_jobs import LaunchJob, PlanJob
+from benchmarks.common import environment
+from benchmarks.common.compile_jobs import LaunchJob, PlanJob, chosen
 from benchmarks.common.implementations import PEERS_FOLDER, Ours, load_peers
 from benchmarks.common.in_parts import OursInParts, OursInSeries, is_mixed, split, split_tensors
 from benchmarks.common.table import figure, geomean
@@ -88,7 +88,7 @@ def compile_jobs(batches: Sequence[Batch], device: torch.device) -> list[Job]:
     """Return the launches that compile every kernel of a run."""
     jobs: list[Job] = [PlanJob(batch, in_parts=True) for batch in batches]
     every = [each for batch in batches for each in (batch, *split(batch))]
-    return [*jobs, *(LaunchJob(batch, configs.chosen(batch, device)) for batch in every)]
+    return [*jobs, *(LaunchJob(batch, chosen(batch, device)) for batch in every)]
 
 
 def header() -> str:
@@ -135,20 +135,12 @@ def means(batches: Sequence[Records]) -> list[str]:
     return lines
 
 
-def document(head: dict[str, Any], done: dict[Batch, Records], limits: dict[Batch, float]) -> str:
-    """Return parts.json: the head, then lengths, limit, ratios and records of each batch."""
-    batches = [
-        {
-            "batch": batch.name,
-            "layout": str(batch.layout),
-            "query_lens": batch.query_lens,
-            "context_lens": batch.context_lens,
-            "limit_us": limits[batch],
-            "ratios": ratios(records),
-            "records": {name: dataclasses.asdict(record) for name, record in records.items()},
-        }
-        for batch, records in done.items()
-    ]
+def document(head: dict[str, Any], done: dict[Batch, Records]) -> str:
+    """parts.json: the head, then ratios and records of each batch."""
+    batches = []
+    for records in done.values():
+        of_batch = {name: dataclasses.asdict(record) for name, record in records.items()}
+        batches.append({"ratios": ratios(records), "records": of_batch})
     return json.dumps({**head, "batches": batches}, indent=1) + "\n"
 
 
@@ -192,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             environment.raise_if_lost(device)
             broken += 1
         if args.out:
-            environment.write_atomically(args.out / "parts.json", document(head, done, limits))
+            environment.write_atomically(args.out / "parts.json", document(head, done))
         if on_gpu:
             torch.cuda.empty_cache()
     print("\n".join(["", *means(list(done.values()))]))

@@ -18,6 +18,11 @@ from benchmarks.common.implementations import NotApplicable, load_peers
 TRITON_PEERS = ("vllm_triton", "vllm_triton_33")  # of vLLM 0.24 and 0.33
 
 
+def chosen(batch: Batch, device: torch.device) -> Config:
+    """The config that `plan` chooses for a batch."""
+    return plan_for(stand_in(batch, device)).config
+
+
 @dataclass(frozen=True)
 class LaunchJob:
     """A launch on a few tokens that compiles all that a config needs at a batch's head layout and options."""

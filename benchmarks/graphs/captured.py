@@ -1,13 +1,12 @@
 """Measure what a graph captured for fixed maxima loses against one captured exactly for each batch.
 
-python -m benchmarks.graphs.captured [--sets decode,short,mixed] [--parts] [--out DIR]
+python -m benchmarks.graphs.captured [--sets decode,short,mixed] [--parts]
 
 The exit code is 1 if a replay is wrong.
 """
 
 import argparse
 import dataclasses
-import json
 import math
 import sys
 import time
@@ -50,12 +49,8 @@ ALL_ROWS = Limits(cache_elements=1 << 29, scores=1 << 40)
 class CapturedTimes:
     """The times of one batch."""
 
-    batch: str
     kind: str
-    captured: str  # the graph's maxima
     like: str  # class of the graph
-    query_lens: tuple[int, ...]
-    context_lens: tuple[int, ...]
     context: str  # class of the mean context
     rows: int  # of the output that were compared
     config: str  # of our graph at the maxima
@@ -126,12 +121,8 @@ def time_batch(
             wrong.append(f"{name}, {batch.name}: {verdict}")
     timings = time_together(dict(steps), repeats)
     times = CapturedTimes(
-        batch=batch.name,
         kind=drawn.kind,
-        captured=str(drawn.maxima),
         like=drawn.graph_class,
-        query_lens=batch.query_lens,
-        context_lens=batch.context_lens,
         context=drawn.context_class,
         rows=len(expected.rows),
         config=str(steps[OURS].config),
@@ -205,7 +196,6 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--parts", action="store_true", help="also capture mixed graphs in parts: decodes and prompts apart")
     add("--smoke", action="store_true", help="test the command on tiny batches in Triton's interpreter")
     add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py")
-    add("--out", type=Path, help="folder for captured.json")
     environment.add_device_options(parser)
     args = parser.parse_args(arguments)
     args.sets = [name for name in args.sets.split(",") if name]
@@ -228,8 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.heads is not None:
         server = dataclasses.replace(server, layout=args.heads)
     dtype = torch.float16 if args.smoke else torch.bfloat16
-    facts = environment.describe(device)
-    print(environment.headline(facts), flush=True)
+    print(environment.headline(environment.describe(device)), flush=True)
     counts = dict.fromkeys(BATCHES, 2) if args.smoke else BATCHES | (BATCHES_IN_PARTS if args.parts else {})
     batches = [
         dataclasses.replace(drawn, batch=drawn.batch.at(dtype=dtype))
@@ -263,10 +252,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         done += 1
     if done < len(batches):
         print(f"no time left for {len(batches) - done} batches")
-    if args.out:
-        batches_json = [dataclasses.asdict(batch) for batch in times]
-        text = json.dumps({"environment": facts, "batches": batches_json}, indent=1)
-        environment.write_atomically(args.out / "captured.json", text)
     print("\n".join([*(lines(times) if times else []), *(f"WRONG {line}" for line in wrong[:20])]))
     print(
         f"{len(times)} batches, {sum(batch.rows for batch in times)} rows against float64, "

@@ -30,16 +30,13 @@ from benchmarks.trees.score_choices import (
     CHOICES,
     KERNEL,
     CommittedTrees,
-    Optimism,
     Slowdowns,
     TimedTable,
     choices,
     entries,
     groups,
     launch_config,
-    optimism,
     read_timed_table,
-    share_of_gap,
     single_best,
     summary,
 )
@@ -70,8 +67,6 @@ class TableScores:
     folder: str
     run: Mapping[str, Any]  # run.yaml without its configs
     single: str  # the single best config of the device's tuned table, in every set
-    gap_closed: float | None
-    optimism: Optimism | None
     figures: Mapping[str, Mapping[str, Slowdowns]]  # by group of scenarios and way of choosing
     scenarios: Sequence[Mapping[str, Any]]
 
@@ -134,8 +129,6 @@ def table_scores(table: TimedTable, single: Config, trees: CommittedTrees) -> Ta
         source.folder.as_posix(),
         {name: value for name, value in source.provenance.items() if name != "configs"},
         str(launch_config(single)),
-        share_of_gap(slowdowns["chosen"], slowdowns["single"]),
-        optimism(table.problem),
         {
             group: {name: summary(ratios[rows]) for name, ratios in slowdowns.items()}
             for group, rows in groups(table.problem).items()
@@ -195,13 +188,7 @@ def table_lines(scores: TableScores, worst: int) -> list[str]:
     for group, figures in scores.figures.items():
         count = figures["chosen"].scenarios
         found.append(f"{group:24}{count:6} " + " ".join(f"| {cells(figures[name])}" for name in CHOICES))
-    gap = figure(scores.gap_closed, ".0%")
-    found.append(f"single best: {scores.single}; gap to it that the chosen configs close: {gap}")
-    if look := scores.optimism:
-        found.append(
-            f"second look: in the other repeat, a repeat's best config takes {look.second_look - 1:.2%} more "
-            "than the best median: slowdowns are overstated by about that at most"
-        )
+    found.append(f"single best: {scores.single}")
     chosen = [(entry, *entry["choices"]["chosen"]) for entry in scores.scenarios]
     untimed = Counter(config for _, config, time in chosen if time is None)
     found += [f"chosen but untimed: {config} ({count})" for config, count in untimed.most_common()]

@@ -16,6 +16,7 @@ import torch
 from launch_cases import LaunchCase, LaunchFeatures, NoMemory
 
 from attn_kernels import Config
+from attn_kernels.choose.heuristic import configs_of
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.stream_k import why_not
 from attn_kernels.measure.batches import (
@@ -28,7 +29,7 @@ from attn_kernels.measure.batches import (
     speculative,
     varlen,
 )
-from benchmarks.common.configs import all_generated
+from generated import unified_attention
 
 pytestmark = pytest.mark.gpu
 BATCHES = int(os.environ.get("ATTN_TEST_BATCHES", "500"))
@@ -164,6 +165,15 @@ def real_sizes() -> Iterator[LaunchCase]:
             if not variant.mixed and name not in slow and (name != "stream_k" or why_not() is None)
         ]
         yield LaunchCase(i, batch, (None, *samples), in_pairs=True)
+
+
+def all_generated() -> list[Config]:
+    """Every config of this vendor's generated modules and of the default one, sorted."""
+    vendor = "amd" if torch.version.hip else "nvidia"
+    modules = [
+        module for key, module in unified_attention.MODULES.items() if key.startswith((vendor, "default"))
+    ]
+    return sorted({config for module in modules for config in configs_of(module)}, key=str)
 
 
 def generated_cases() -> Iterator[LaunchCase]:
