@@ -19,20 +19,18 @@ from typing import Any
 from benchmarks.common.environment import stop
 from benchmarks.common.table import figure
 from benchmarks.trees import tuned_plots
-from benchmarks.trees.compare_tables import (
-    NEAR,
-    ModuleSlowdowns,
-    TableComparison,
-    compare_modules,
-    compare_tables,
-)
 from benchmarks.trees.score_choices import (
     CHOICES,
     KERNEL,
+    NEAR,
     CommittedTrees,
+    ModuleSlowdowns,
     Slowdowns,
+    TableComparison,
     TimedTable,
     choices,
+    compare_modules,
+    compare_tables,
     entries,
     groups,
     launch_config,

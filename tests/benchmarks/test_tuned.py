@@ -13,10 +13,10 @@ from attn_kernels.tuning.scenarios.scenario import FEATURES, kind_of
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.space.rules import baselines, fixed_choice
 from benchmarks.trees import score_choices, tuned
-from benchmarks.trees.compare_tables import compare_tables
 from benchmarks.trees.score_choices import (
     CommittedTrees,
     TimedTable,
+    compare_tables,
     read_timed_table,
     scenarios,
     single_best,
