@@ -1,6 +1,6 @@
 """What tests on a GPU share: `python -m pytest -m gpu tests/gpu`, in a process of their own.
 
-Every other test runs kernels in Triton's interpreter, and Triton reads TRITON_INTERPRET when it is imported.
+All other tests run kernels in Triton's interpreter. Triton reads TRITON_INTERPRET when it is imported.
 """
 
 from __future__ import annotations
@@ -10,22 +10,27 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-
-from triton_tune.processes.compile_ahead import compile_in_parallel
 
 HERE = Path(__file__).parent
+ALONE = "triton" not in sys.modules
 
-if torch.cuda.is_available() and "triton" not in sys.modules:
+if ALONE:
     os.environ.pop("TRITON_INTERPRET", None)
+
+import torch  # noqa: E402
+
+if ALONE and not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+from triton_tune.processes.compile_ahead import compile_in_parallel  # noqa: E402
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     skip = pytest.mark.skip(reason="needs a GPU and a process without Triton's interpreter")
-    for item in items:
-        missing = not torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"
-        if missing and HERE in item.path.parents:
-            item.add_marker(skip)
+    if not torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1":
+        for item in items:
+            if HERE in item.path.parents:
+                item.add_marker(skip)
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
