@@ -20,10 +20,6 @@ os.environ["OMP_NUM_THREADS"] = "1"  # tests fork, and a fork has none of its pa
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [path for path in (str(HERE / "helpers"), str(HERE.parent)) if path not in sys.path]
 
-from treegen_builders import contents  # noqa: E402
-
-from treegen.cli.main import main  # noqa: E402
-
 
 @pytest.fixture
 def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
@@ -32,6 +28,9 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     Fails unless the command exits with status 2, prints exactly one line to stderr and leaves every byte
     below `folder` as it was.
     """
+    from treegen_builders import contents  # tests on a GPU need no treegen
+
+    from treegen.cli.main import main
 
     def refuse(folder: Path, *arguments: object) -> str:
         before = contents(folder)

@@ -1,39 +1,46 @@
 """Check and time our kernels beside those of FlashAttention, vLLM, FlashInfer and PyTorch.
 
-python -m benchmarks.attention.compare [--sweep] [--batches core] [--out FOLDER]
+python -m benchmarks.attention.compare [--batches core] [--config CONFIG] [--out FOLDER]
 
-benchmarks/README.md describes the measurements.
+benchmarks/README.md describes the measurements and the rivals.
 """
 
 import argparse
 import dataclasses
+import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from attn_kernels import Config
 from attn_kernels.core.errors import brief
-from attn_kernels.measure.batches import Batch, HeadLayout
-from attn_kernels.measure.tensors import multiprocessors
-from benchmarks.attention import plots, tables
-from benchmarks.attention.batch_sets import BATCH_SETS, select
-from benchmarks.attention.ceilings import measure_ceilings
-from benchmarks.attention.compare_batch import ComparisonSettings, compare_batch
-from benchmarks.attention.records import FASTEST_RIVAL, RIVALS, Records, ours_failed, write_records
-from benchmarks.attention.vllm_job import TRITON_PEERS, vllm_jobs
-from benchmarks.common import configs, environment
+from attn_kernels.kernels.config_check import check_config
+from attn_kernels.measure.batches import HeadLayout
+from benchmarks.attention.batches import BATCH_SETS, select
+from benchmarks.attention.measure import (
+    FASTEST_RIVAL,
+    RIVALS,
+    Record,
+    Records,
+    Settings,
+    measure_batch,
+    measure_ceilings,
+    ours_failed,
+    time_ratio,
+)
+from benchmarks.common import environment
+from benchmarks.common.compile_jobs import TRITON_PEERS, LaunchJob, chosen, vllm_jobs
 from benchmarks.common.implementations import PEERS, PEERS_FOLDER, Implementation, Ours, Sdpa, load_peers
 from benchmarks.common.more_rivals import MORE_PEERS_FOLDER, MORE_RIVALS, load_more_peers
-from benchmarks.common.space import SPACES, Candidates, candidates
+from benchmarks.common.table import figure, geomean
 from triton_tune.processes.compile_ahead import compile_in_parallel
 from triton_tune.processes.jobs import Job
-from verification.compile_jobs import plain_job
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.attention.compare", description=__doc__)
     add = parser.add_argument
     add("--batches", choices=list(BATCH_SETS), help="named set (default: core; tiny on cpu)")
@@ -42,178 +49,178 @@ def parse_arguments() -> argparse.Namespace:
     add("--page-size", type=int, help="tokens that a KV page holds (default 16)")
     add("--dtype", choices=("bfloat16", "float16"), help="element type (default bfloat16; float16 on cpu)")
     add("--repeats", type=int, help="graph replays that time an implementation (default 16; 2 on cpu)")
-    add("--sweep", action="store_true", help="also time every variant at its best config")
-    add("--variants", default="", help="sweep only these: qblock,segmented")
-    add("--config", action="append", default=[], help="also try this config: segmented_M16_T64_N16_W4_S3")
+    add("--config", action="append", default=[], help="also time this config: segmented_M16_T64_N16_W4_S3")
     add("--skip", default="", help=f"leave out some of {','.join(RIVALS)}")
     add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py (default .peers)")
     more = "folder that holds more_peers.py (default .more_peers)"
     add("--more-peers", type=Path, default=MORE_PEERS_FOLDER, help=more)
-    add("--out", type=Path, help="folder for compare.json, compare.csv and plots")
-    add("--compile-only", action="store_true", help="compile what the run would launch, and stop")
+    add("--out", type=Path, help="folder for compare.json")
     environment.add_device_options(parser)
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
-def load_implementations(
-    args: argparse.Namespace, device: torch.device
-) -> tuple[list[Implementation], list[str]]:
-    """Return ours first, then each rival that loads; and a line for each rival that does not."""
-    peers, problems = load_peers(args.peers, tuple(PEERS) if device.type == "cuda" else TRITON_PEERS)
+def load_rivals(args: argparse.Namespace, device: torch.device) -> tuple[list[Implementation], list[str]]:
+    """Each rival that loads, and a line for each that does not."""
     skipped = [name for name in args.skip.split(",") if name]
     for name in skipped:
         if name not in RIVALS:
             environment.stop(f"--skip {name}: the rivals are {', '.join(RIVALS)}")
-    implementations = [Ours(), *(peer for peer in (*peers, Sdpa()) if peer.name not in skipped)]
-    if device.type == "cuda":
+    on_gpu = device.type == "cuda"
+    peers, problems = load_peers(args.peers, tuple(PEERS) if on_gpu else TRITON_PEERS)
+    rivals = [peer for peer in (*peers, Sdpa()) if peer.name not in skipped]
+    if on_gpu:
         more, more_problems = load_more_peers(args.more_peers, skipped)
-        implementations += more
+        rivals += more
         problems += more_problems
-    return implementations, problems
+    return rivals, problems
 
 
-@dataclass(frozen=True)
-class VariantSweep:
-    """The configs that a run tries: the spaces of some variants, and configs that the user names."""
-
-    variants: tuple[str, ...]
-    extra: tuple[Config, ...]
-    device: torch.device
-
-    @classmethod
-    def parse(cls, args: argparse.Namespace, device: torch.device) -> "VariantSweep":
-        """Raise ValueError on an unknown variant or a config that cannot be launched."""
-        named = tuple(name for name in args.variants.split(",") if name)
-        for name in named:
-            if name not in SPACES:
-                raise ValueError(f"variant {name!r}: expected some of {', '.join(SPACES)}")
-        extra = configs.parse_configs(args.config)
-        return cls(named or (tuple(SPACES) if args.sweep else ()), extra, device)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return the variants of which a config is tried."""
-        also = {config.variant for config in self.extra}
-        return tuple(name for name in SPACES if name in self.variants or name in also)
-
-    def space(self, batch: Batch) -> dict[str, Candidates]:
-        """Return each variant's configs: first the user's, then the chosen one, then the variant's space."""
-        proposed = candidates(batch, multiprocessors(self.device)) if self.variants else {}
-        preferred = (*self.extra, configs.chosen(batch, self.device))
-        candidates_by_variant = {}
-        for name in self.names:
-            space = proposed[name] if name in self.variants else Candidates()
-            first = [config for config in preferred if config.variant == name]
-            every = tuple(dict.fromkeys((*first, *space.configs)))
-            candidates_by_variant[name] = Candidates(every, "" if every else space.skipped)
-        return candidates_by_variant
+def time_text(record: Record | None) -> str:
+    """The time, such as 22.8, 466.1 or 7346; `!` marks a wrong result."""
+    if record is None or record.time_us is None:
+        return "-"
+    text = f"{record.time_us:.1f}" if record.time_us < 1000 else f"{record.time_us:.0f}"
+    return text if record.ok else text + "!"
 
 
-def compile_jobs(
-    batches: Sequence[Batch], sweep: VariantSweep, triton_peers: Sequence[tuple[Path, str]] = ()
-) -> list[Job]:
-    """Return the launches that compile every kernel of a run; each peer is a folder and a function there."""
-    jobs: list[Job] = []
-    for batch in batches:
-        tried = [config for space in sweep.space(batch).values() for config in space.configs]
-        jobs += [plain_job(batch, config) for config in (configs.chosen(batch, sweep.device), *tried)]
-    return [*jobs, *(job for peer in triton_peers for job in vllm_jobs(batches, *peer))]
+def rate_text(record: Record) -> str:
+    """Operations a second for prefill, else bytes a second."""
+    if record.kind in ("prefill", "chunk"):
+        return f"{figure(record.tflops, '.0f')} TF/s"
+    return f"{figure(record.gbps, '.0f')} GB/s"
 
 
-def compare_batches(
-    batches: Sequence[Batch],
-    sweep: VariantSweep,
-    settings: ComparisonSettings,
-    deadline: float,
-    report: Callable[[list[Records]], None],
-) -> tuple[list[Records], int, list[Batch]]:
-    """Compare batches until the deadline and call `report` with all records after each.
-
-    Return the records, the number of batches that raised (no memory, say), and the batches left out.
-    """
-    done: list[Records] = []
-    broken = 0
-    for batch in environment.within_deadline(batches, deadline):
-        try:
-            records = compare_batch(batch, sweep.space(batch), settings)
-        except Exception as error:
-            print(f"{batch}: BROKE OFF: {brief(error)}", flush=True)
-            environment.raise_if_lost(settings.device)
-            broken += 1
-        else:
-            done.append(records)
-            report(done)
-        if settings.device.type == "cuda":
-            torch.cuda.empty_cache()
-    return done, broken, list(batches[len(done) + broken :])
+def header(rivals: Sequence[str]) -> str:
+    """The titles of `batch_line`; `R/o` is rival R's time over ours."""
+    text = f"{'batch':23} {'heads':8} {'ours us':>8} {'config':31} {'rate':>9} {'roof':>5}"
+    text += "".join(f" {rival + ' us':>8}" for rival in rivals)
+    return text + " |" + "".join(f" {rival + '/o':>6}" for rival in rivals)
 
 
-def plot(out: Path) -> str:
-    """Draw the plots of compare.json; return a line that names the files."""
-    source = out / "compare.json"
-    try:
-        return f"wrote {source} {' '.join(map(str, plots.draw(source)))}"
-    except ImportError:
-        return f"wrote {source}; no plots without matplotlib; later: python -m benchmarks.attention.plots"
+def batch_line(records: Records, rivals: Sequence[str], tried: Sequence[str]) -> str:
+    """The line of a batch, and notes on what its figures do not show; the fastest rival's name at the end."""
+    ours = records["ours"]
+    text = f"{ours.batch:23} {ours.layout:8} {time_text(ours):>8} {ours.config:31}"
+    text += f" {rate_text(ours):>9} {figure(ours.roofline_share, '.0%'):>5}"
+    text += "".join(f" {time_text(records.get(rival)):>8}" for rival in rivals) + " |"
+    text += "".join(f" {figure(time_ratio(records, rival), '.2f'):>6}" for rival in rivals)
+    if FASTEST_RIVAL in rivals and FASTEST_RIVAL in records:
+        text += f" {records[FASTEST_RIVAL].config}"
+    notes = [] if ours.block_size == 16 else [f"pages of {ours.block_size}"]
+    notes += ["one KV set: cache not cold"] if ours.kv_sets < 2 else []
+    notes += [
+        f"{name}: {time_text(records[name])} us, {figure(time_ratio(records, name), '.3f')} of ours"
+        for name in tried
+        if records[name].time_us is not None
+    ]
+    # Most rivals do not suit most batches.
+    notes += [
+        f"{name}: {one.note}" for name, one in records.items() if one.failed or (one.note and name in tried)
+    ]
+    return text + "".join(f"\n    {note}" for note in notes)
 
 
-def main() -> int:
+def mean_table(batches: Sequence[Records], names: Sequence[str]) -> list[str]:
+    """Geometric means of each implementation's time over ours, and of how many batches."""
+    groups: dict[str, list[Records]] = defaultdict(list)
+    for records in batches:
+        groups[f"kind {records['ours'].kind}"].append(records)
+    for records in batches:
+        groups[f"heads {records['ours'].layout}"].append(records)
+    rows = {"": [f"{name}/ours" for name in names]}
+    for group, members in (groups | {"all": list(batches)}).items():
+        rows[group] = cells = []
+        for name in names:
+            ratios = [ratio for records in members if (ratio := time_ratio(records, name))]
+            mean = geomean(ratios)
+            cells.append(f"{mean:.3f} ({len(ratios)})" if mean else "-")
+    widths = [max(12, len(text)) for text in rows[""]]
+    lines = [
+        f"{group:18}" + "".join(f" {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+        for group, cells in rows.items()
+    ]
+    return ["", "time / ours, geometric mean (batches)", *lines]
+
+
+def document(head: dict[str, object], batches: Sequence[Records]) -> str:
+    """compare.json: the head, each batch's fastest rival, and all records."""
+    fastest = [
+        {
+            "batch": records["ours"].batch,
+            "layout": records["ours"].layout,
+            "rival": records[FASTEST_RIVAL].config,
+            "rival_over_ours": time_ratio(records, FASTEST_RIVAL),
+        }
+        for records in batches
+        if FASTEST_RIVAL in records
+    ]
+    rows = [dataclasses.asdict(record) for records in batches for record in records.values()]
+    return json.dumps({**head, "summary": fastest, "results": rows}, indent=1) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0, or 1 if a kernel of ours failed or was wrong on some batch; wrong use exits with 2."""
     started = time.monotonic()
-    args = parse_arguments()
+    args = parse_arguments(arguments)
     device = environment.device_from(args.device)
     on_gpu = device.type == "cuda"
     dtype = args.dtype or (None if on_gpu else "float16")  # vLLM's kernel multiplies bf16 wrongly on a CPU
     name = args.batches or ("core" if on_gpu else "tiny")
     try:
         layouts = tuple(HeadLayout.parse(text) for text in args.layouts.split(",") if text)
-        sweep = VariantSweep.parse(args, device)
+        tried = {text: Config.parse(text) for text in args.config}
+        for config in tried.values():
+            check_config(config)
         batches = select(name, only=args.only, heads=layouts, block_size=args.page_size, dtype=dtype)
     except ValueError as error:
         environment.stop(str(error))
     if not batches:
         environment.stop(f"--only {args.only!r}: no batch of {name} has this in its text")
-    implementations, problems = load_implementations(args, device)
-
+    rivals, problems = load_rivals(args, device)
     facts = environment.describe(device)
     print(environment.headline(facts), flush=True)
     print("\n".join(problems), end="\n" if problems else "")
-    rivals = [rival for rival in RIVALS if any(rival == entry.name for entry in implementations)]
-    triton_peers = [
-        name for rival, name in zip(("vllm", "vllm33"), TRITON_PEERS, strict=True) if rival in rivals
+    names = [rival for rival in RIVALS if any(rival == entry.name for entry in rivals)]
+    triton_peers = zip(("vllm", "vllm33"), TRITON_PEERS, strict=True)
+    jobs: list[Job] = [
+        LaunchJob(batch, config) for batch in batches for config in (chosen(batch, device), *tried.values())
     ]
-    jobs = compile_jobs(batches, sweep, [(args.peers, name) for name in triton_peers])
+    jobs += (
+        job for rival, peer in triton_peers if rival in names for job in vllm_jobs(batches, args.peers, peer)
+    )
     print(compile_in_parallel(jobs, device, args.compile_workers), flush=True)
-    if args.compile_only:
-        return 0
     ceilings = measure_ceilings(device)
-    tera = ceilings.flops_per_s / 1e12
-    print(f"ceilings: copy {ceilings.bytes_per_s / 1e9:.0f} GB/s, bf16 matmul {tera:.0f} TFLOP/s")
+    print(environment.ceilings_line(ceilings))
     if not on_gpu:
         print("times on a CPU mean nothing: this run only tests the command")
-    if sweep.names:
-        print(f"sweeping {', '.join(sweep.names)}: each at its best config; best: the fastest of all ours")
-    shown = [name for name in rivals if name not in MORE_RIVALS]
-    shown += [FASTEST_RIVAL] if len(shown) < len(rivals) else []
-    rivals += [FASTEST_RIVAL] if rivals else []
-    print("times in us a launch; rate and roof are those of best; R/b, R/o: rival's time over best, ours")
-    print(tables.header(shown, bool(sweep.names)), flush=True)
+    shown = [name for name in names if name not in MORE_RIVALS]
+    shown += [FASTEST_RIVAL] if len(shown) < len(names) else []
+    print("times in us a launch; R/o: rival's time over ours")
+    print(header(shown), flush=True)
+
+    ours = [Ours(), *(Ours(config, name) for name, config in tried.items())]
+    settings = Settings(device, [*ours, *rivals], ceilings, args.repeats or (16 if on_gpu else 2))
     head = {"environment": facts, "ceilings": dataclasses.asdict(ceilings), "batches": name}
-
-    def report(done: list[Records]) -> None:
-        print(tables.batch_line(done[-1], shown, bool(sweep.names)), flush=True)
-        if args.out:
-            write_records(args.out, head, done)
-
-    settings = ComparisonSettings(device, implementations, ceilings, args.repeats or (16 if on_gpu else 2))
     deadline = started + (args.seconds_budget or float("inf"))
-    done, broken, left_out = compare_batches(batches, sweep, settings, deadline, report)
-    print("\n".join([*tables.mean_tables(done, rivals, sweep.names), *tables.skipped_variants(done)]))
+    done: list[Records] = []
+    broken = 0
+    for batch in environment.within_deadline(batches, deadline):
+        try:
+            done.append(measure_batch(batch, settings))
+        except Exception as error:
+            print(f"{batch}: BROKE OFF: {brief(error)}", flush=True)
+            environment.raise_if_lost(device)
+            broken += 1
+            continue
+        print(batch_line(done[-1], shown, list(tried)), flush=True)
+        if args.out:
+            environment.write_atomically(args.out / "compare.json", document(head, done))
+        if on_gpu:
+            torch.cuda.empty_cache()
+    print("\n".join(mean_table(done, [*names, *([FASTEST_RIVAL] if names else []), *tried])))
+    left_out = len(batches) - len(done) - broken
     if left_out:
-        names = "; ".join(f"{batch.name} {batch.layout}" for batch in left_out)
-        print(f"no time left within {args.seconds_budget:.0f} s for: {names}")
-    if args.out and done:
-        print(plot(args.out))
+        print(f"no time left within {args.seconds_budget:.0f} s for {left_out} batches")
     bad = sum(ours_failed(records) for records in done)
     verdict = f"ours wrong or failed on {bad}" + (f", {broken} broke off" if broken else "")
     print(f"{len(done)} batches in {time.monotonic() - started:.0f} s; {verdict}")

@@ -20,24 +20,32 @@ from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.checking import Expected, Limits, expect
 from attn_kernels.measure.roofline import work
 from attn_kernels.measure.tensors import materialise, rotation
-from benchmarks.attention import tables
-from benchmarks.attention.batch_sets import BATCH_SETS, select
-from benchmarks.attention.ceilings import measure_ceilings
-from benchmarks.attention.compare_batch import ComparisonSettings, Measured
-from benchmarks.attention.records import Records, ours_failed
-from benchmarks.common import configs, environment
+from benchmarks.attention.batches import BATCH_SETS, select
+from benchmarks.attention.compare import time_text
+from benchmarks.attention.measure import (
+    Measured,
+    Records,
+    Settings,
+    measure_ceilings,
+    ours_failed,
+    time_ratio,
+)
+from benchmarks.common import environment
+from benchmarks.common.compile_jobs import LaunchJob, PlanJob, chosen
 from benchmarks.common.implementations import PEERS_FOLDER, Ours, load_peers
-from benchmarks.common.in_parts import OursInParts, OursInSeries, PartsJob, is_mixed, split, split_tensors
+from benchmarks.common.in_parts import OursInParts, OursInSeries, is_mixed, split, split_tensors
+from benchmarks.common.table import figure, geomean
 from triton_tune.processes.compile_ahead import compile_in_parallel
 from triton_tune.processes.jobs import Job
-from verification.compile_jobs import plain_job
 
 CHECKED = Limits(cache_elements=1 << 28, scores=1 << 29)  # of each part
 LARGE = 1 << 20  # a multiple of the cache that no memory holds
+COLUMNS = ("fa3", "one call", "decodes", "prompts", "series", "parts")
+RATIOS = ("FA3/ours", "ours/longer", "ours/series", "ours/one")
 MOST_SETS = 64  # more KV sets would keep only the caches of tiny prompts cold, and take longer
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.attention.parts", description=__doc__)
     add = parser.add_argument
     add("--batches", choices=list(BATCH_SETS), help="named set (default: steps; tiny_steps on cpu)")
@@ -47,7 +55,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py (default .peers)")
     add("--out", type=Path, help="folder for parts.json")
     environment.add_device_options(parser)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     if args.repeats is not None and args.repeats < 1:
         environment.stop(f"--repeats {args.repeats}: at least 1 is needed")
     return args
@@ -60,7 +68,7 @@ def num_sets(batch: Batch, device: torch.device) -> int:
     return min(allowed, max(rotation(batch, device), *parts))
 
 
-def measure(batch: Batch, settings: ComparisonSettings) -> Records:
+def measure(batch: Batch, settings: Settings) -> Records:
     """Check and time a mixed batch in every way; `decodes` and `prompts` are records of those parts."""
     tensors = materialise(batch, settings.device, num_sets=num_sets(batch, settings.device))
     parts = split_tensors(tensors)
@@ -78,32 +86,68 @@ def measure(batch: Batch, settings: ComparisonSettings) -> Records:
 
 def compile_jobs(batches: Sequence[Batch], device: torch.device) -> list[Job]:
     """Return the launches that compile every kernel of a run."""
-    jobs: list[Job] = [PartsJob(batch) for batch in batches]
+    jobs: list[Job] = [PlanJob(batch, in_parts=True) for batch in batches]
     every = [each for batch in batches for each in (batch, *split(batch))]
-    return [*jobs, *(plain_job(batch, configs.chosen(batch, device)) for batch in every)]
+    return [*jobs, *(LaunchJob(batch, chosen(batch, device)) for batch in every)]
 
 
-def document(head: dict[str, Any], done: dict[Batch, Records], limits: dict[Batch, float]) -> str:
-    """Return parts.json: the head, then lengths, limit, ratios and records of each batch."""
-    batches = [
-        {
-            "batch": batch.name,
-            "layout": str(batch.layout),
-            "query_lens": batch.query_lens,
-            "context_lens": batch.context_lens,
-            "limit_us": limits[batch],
-            "ratios": tables.parts_ratios(records),
-            "records": {name: dataclasses.asdict(record) for name, record in records.items()},
-        }
-        for batch, records in done.items()
-    ]
+def header() -> str:
+    """The titles of `batch_line`."""
+    times = "".join(f" {name:>8}" for name in COLUMNS)
+    return f"{'batch':23} {'heads':8}{times} {'limit':>7} |" + "".join(f" {name:>11}" for name in RATIOS)
+
+
+def batch_line(records: Records, limit_us: float) -> str:
+    """The times of a mixed batch in microseconds, and its `ratios`."""
+    batch = records["one call"]
+    text = f"{batch.batch:23} {batch.layout:8}"
+    text += "".join(f" {time_text(records.get(name)):>8}" for name in COLUMNS) + f" {limit_us:7.1f} |"
+    text += "".join(f" {figure(ratio, '.2f'):>11}" for ratio in ratios(records).values())
+    return text + "".join(f"\n    {name}: {one.note}" for name, one in records.items() if one.failed)
+
+
+def ratios(records: Records) -> dict[str, float | None]:
+    """Each of RATIOS; None unless both times are known and their results right."""
+    alone = ("decodes", "prompts")
+    longer = max(alone, key=lambda name: records[name].time_us or 0.0)
+    both_known = all(time_ratio(records, name, name) for name in alone)
+    found = (
+        time_ratio(records, "fa3", "parts"),
+        time_ratio(records, "parts", longer) if both_known else None,
+        time_ratio(records, "parts", "series"),
+        time_ratio(records, "parts", "one call"),
+    )
+    return dict(zip(RATIOS, found, strict=True))
+
+
+def means(batches: Sequence[Records]) -> list[str]:
+    """The geometric mean and the worst of each ratio; FA3 / ours is worst where it is least."""
+    lines = [f"{'ratio':12} {'batches':>7} {'geomean':>8} {'worst':>6}  batch"]
+    for name in RATIOS:
+        known = [(ratio, one["one call"]) for one in batches if (ratio := ratios(one)[name]) is not None]
+        if not known:
+            lines.append(f"{name:12} {0:7}")
+            continue
+        mean = geomean(ratio for ratio, _ in known)
+        pick = min if name == RATIOS[0] else max
+        worst, record = pick(known, key=lambda pair: pair[0])
+        lines.append(f"{name:12} {len(known):7} {mean:8.3f} {worst:6.2f}  {record.batch} {record.layout}")
+    return lines
+
+
+def document(head: dict[str, Any], done: dict[Batch, Records]) -> str:
+    """parts.json: the head, then ratios and records of each batch."""
+    batches = []
+    for records in done.values():
+        of_batch = {name: dataclasses.asdict(record) for name, record in records.items()}
+        batches.append({"ratios": ratios(records), "records": of_batch})
     return json.dumps({**head, "batches": batches}, indent=1) + "\n"
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0, or 1 if a launch of ours failed or was wrong; wrong use exits with 2."""
     started = time.monotonic()
-    args = parse_arguments()
+    args = parse_arguments(arguments)
     device = environment.device_from(args.device)
     on_gpu = device.type == "cuda"
     name = args.batches or ("steps" if on_gpu else "tiny_steps")
@@ -119,15 +163,14 @@ def main() -> int:
     print("\n".join(problems), end="\n" if problems else "")
     print(compile_in_parallel(compile_jobs(batches, device), device, args.compile_workers), flush=True)
     ceilings = measure_ceilings(device)
-    tera = ceilings.flops_per_s / 1e12
-    print(f"ceilings: copy {ceilings.bytes_per_s / 1e9:.0f} GB/s, bf16 matmul {tera:.0f} TFLOP/s")
+    print(environment.ceilings_line(ceilings))
     if not on_gpu:
         print("times on a CPU mean nothing: this run only tests the command")
     print("times in us a launch; longer: the longer of decodes and prompts alone")
-    print(tables.parts_header(), flush=True)
+    print(header(), flush=True)
 
     repeats = args.repeats or (16 if on_gpu else 2)
-    settings = ComparisonSettings(device, [*peers, Ours(name="one call")], ceilings, repeats)
+    settings = Settings(device, [*peers, Ours(name="one call")], ceilings, repeats)
     head = {"environment": facts, "ceilings": dataclasses.asdict(ceilings), "set": name}
     limits = {batch: work(batch).floor_us(ceilings) for batch in batches}
     done: dict[Batch, Records] = {}
@@ -135,16 +178,16 @@ def main() -> int:
     for batch in environment.within_deadline(batches, started + (args.seconds_budget or float("inf"))):
         try:
             done[batch] = measure(batch, settings)
-            print(tables.parts_line(done[batch], limits[batch]), flush=True)
+            print(batch_line(done[batch], limits[batch]), flush=True)
         except Exception as error:
             print(f"{batch}: BROKE OFF: {brief(error)}", flush=True)
             environment.raise_if_lost(device)
             broken += 1
         if args.out:
-            environment.write_atomically(args.out / "parts.json", document(head, done, limits))
+            environment.write_atomically(args.out / "parts.json", document(head, done))
         if on_gpu:
             torch.cuda.empty_cache()
-    print("\n".join(["", *tables.parts_means(list(done.values()))]))
+    print("\n".join(["", *means(list(done.values()))]))
     left_out = len(batches) - len(done) - broken
     if left_out:
         print(f"no time left within {args.seconds_budget:.0f} s for {left_out} batches")

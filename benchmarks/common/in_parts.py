@@ -1,14 +1,13 @@
 """Mixed batches in two parts: the decodes that come first, and the prompts behind them."""
 
 import dataclasses
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
 
 from attn_kernels import Plan
 from attn_kernels.measure.batches import Batch
-from attn_kernels.measure.tensors import BatchTensors, KVSet, launches_of, plan_for, stand_in
+from attn_kernels.measure.tensors import BatchTensors, KVSet, launches_of, plan_for
 from attn_kernels.measure.timing import Launch
 from benchmarks.common.implementations import PreparedLaunches
 
@@ -89,21 +88,3 @@ class OursInSeries:
 
         configs = " + ".join(str(plan.config) for plan in plans)
         return PreparedLaunches([both(*pair) for pair in pairs], lambda i: tensors.sets[i].out, configs)
-
-
-@dataclass(frozen=True)
-class PartsJob:
-    """A launch with `parts` over one page, which compiles what the batch needs."""
-
-    batch: Batch
-
-    @property
-    def needs(self) -> frozenset[Hashable]:
-        return frozenset({("parts", self.batch)})  # only `plan` knows which batches share kernels
-
-    @property
-    def cost(self) -> int:
-        return 1 << 59
-
-    def run(self, device: torch.device) -> None:
-        OursInParts().prepare(stand_in(self.batch, device)).launches[0]()

@@ -1,20 +1,18 @@
 """FlashInfer's kernels and FlashAttention-4, which plan on the host before they launch."""
 
-import importlib
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
 import torch
 
-from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import Batch, ScoreOptions
 from attn_kernels.measure.tensors import BatchTensors
 from attn_kernels.measure.timing import Launch
-from benchmarks.common.implementations import NotApplicable, PreparedLaunches
+from benchmarks.common.implementations import NotApplicable, PreparedLaunches, load_each
 
 MORE_PEERS_FOLDER = Path(__file__).resolve().parents[2] / ".more_peers"
 COMPILED_RATIOS = (1, 2, 4, 7, 8, 12, 16)  # query heads a KV head of the kernels compiled for each ratio
@@ -99,24 +97,11 @@ class PlannedPeer:
         return PreparedLaunches(launches, output)
 
 
-def load_more_peers(
-    folder: Path, skipped: tuple[str, ...] | list[str] = ()
-) -> tuple[list[PlannedPeer], list[str]]:
+def load_more_peers(folder: Path, skipped: Sequence[str] = ()) -> tuple[list[PlannedPeer], list[str]]:
     """Load MORE_RIVALS but those `skipped` from `folder`; return a line for each that failed."""
-    missing = "FlashInfer and FlashAttention-4 left out"
-    if not (folder / "more_peers.py").exists():
-        return [], [f"{missing}: no more_peers.py in {folder}"]
-    sys.path.insert(0, str(folder))
-    try:
-        peers = importlib.import_module("more_peers")
-    except Exception as error:
-        return [], [f"{missing}: {brief(error)}"]
-    loaded, problems = [], []
-    for name, entry in MORE_RIVALS.items():
-        if name in skipped:
-            continue
-        try:
-            loaded.append(PlannedPeer(name, entry, entry.load(peers)))
-        except Exception as error:
-            problems.append(f"{name} left out: {brief(error)}")
-    return loaded, problems
+
+    def load(name: str, peers: ModuleType) -> PlannedPeer:
+        return PlannedPeer(name, MORE_RIVALS[name], MORE_RIVALS[name].load(peers))
+
+    names = [name for name in MORE_RIVALS if name not in skipped]
+    return load_each(folder, "more_peers", {name: partial(load, name) for name in names})

@@ -14,13 +14,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
-from benchmarks.engines.cpu_time import main_threads_s
-from benchmarks.engines.random_weights import LOAD_FORMAT
+from benchmarks.engines.plugins import LARGE
 from benchmarks.engines.request_mix import draw_requests, tokens_of
 
 WARM_UP_TOKENS = 2
+PROC = Path("/proc")
 LIKELIEST = 5  # first tokens of a prompt that are compared
 
 
@@ -52,7 +53,7 @@ class Engine:
         self.warm: set[tuple[int, ...]] = set()
         self.llm = LLM(
             model=job.model,
-            load_format=LOAD_FORMAT,
+            load_format=LARGE,
             skip_tokenizer_init=True,
             dtype="bfloat16",
             generation_config="vllm",
@@ -136,31 +137,47 @@ def throughput(engine: Any, requests: int, seed: int) -> dict[str, Any]:
     }
 
 
-def profile(engine: Any, batch: int, prompt: int, output: int) -> dict[str, Any]:
-    """Let vLLM's profiler print a table of kernels for a batch that is served once."""
-    prompts = tokens_of([prompt] * batch, f"latency/{batch}/{prompt}")
-    print(f"profile of {batch} x {prompt}, {output} tokens", flush=True)
-    engine.llm.start_profile()
-    try:
-        engine.generate(prompts, [output] * batch)
-    finally:
-        engine.llm.stop_profile()
-    return {}
+def descendants(pid: int) -> list[int]:
+    """The processes that a process started, and those that these started."""
+    children: dict[int, list[int]] = {}
+    for folder in PROC.glob("[0-9]*"):
+        try:
+            children.setdefault(int(_fields(folder / "stat")[1]), []).append(int(folder.name))
+        except OSError:  # it has ended
+            continue
+    found, todo = [], [pid]
+    while todo:
+        todo = [child for parent in todo for child in children.get(parent, [])]
+        found += todo
+    return found
+
+
+def main_threads_s(pid: int) -> float:
+    """CPU seconds of the main threads of all descendants, where vLLM's engine plans and launches."""
+    total = 0
+    for child in descendants(pid):
+        try:
+            fields = _fields(PROC / str(child) / "task" / str(child) / "stat")
+        except OSError:
+            continue
+        total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def _fields(path: Path) -> list[str]:
+    """The fields of a stat file behind the name, which may hold spaces; the first is the state."""
+    return path.read_text().rpartition(")")[2].split()
 
 
 def percentiles(values: Sequence[float]) -> tuple[float, float]:
-    """Return the median and the 99th percentile; NaN without values."""
+    """The median and the 99th percentile; NaN without values."""
     if not values:
         return math.nan, math.nan
     ordered = sorted(values)
     return statistics.median(ordered), ordered[math.ceil(0.99 * len(ordered)) - 1]
 
 
-MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
-    "latency": latency,
-    "throughput": throughput,
-    "profile": profile,
-}
+MEASURES: dict[str, Callable[..., dict[str, Any]]] = {"latency": latency, "throughput": throughput}
 
 
 def serve(job: Job, parent: Connection) -> None:

@@ -10,19 +10,18 @@ way gets the same folds. A choice without a time scores as 2x slower than the be
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
 
-import treegen
-from benchmarks.fit.stages import WITHOUT, without
 from treegen.build import fit_tree, read_problems
 from treegen.core.problem import UNIT, Problem
 from treegen.core.spec import Budget, Spec
@@ -40,16 +39,27 @@ from treegen.crossval.choices import (
 from treegen.crossval.folds import split_copies
 from treegen.crossval.peers import SINGLE, peers
 from treegen.fit.costs import copies
+from treegen.fit.local_search import grow
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import read_spec
 from treegen.suggest import suggest, with_suggestions, without_derived
-from treegen.write.lock import digests
 
 _MOST_SUGGESTIONS = 8
 OURS = "treegen"
 RAW = "treegen, raw features"
 RAW_SUGGESTED = "treegen, raw and suggested"
 SUGGESTED = "treegen, suggested features"
+
+# What stands in for each stage that `--stages` leaves out.
+WITHOUT: dict[str, dict[str, Callable[..., Any]]] = {
+    "interpolation": {"treegen.fit.search.interpolate": lambda features, loss: (features[:0], loss[:0])},
+    "local search": {"treegen.fit.search.local_search": grow},
+    "search on measured scenarios": {"treegen.fit.search._refined": lambda measured, tree: tree},
+    "isolation of failures": {"treegen.fit.search.isolate_failures": lambda training, tree: tree},
+    "shortlist": {"treegen.fit.search.shortlist": lambda loss, unit: np.arange(loss.shape[1])},
+    "config pruning": {"treegen.fit.search.prune_configs": lambda training, tree, price: tree},
+    "split pruning": {"treegen.build.prune_splits": lambda costs, tree: tree},
+}
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,15 @@ class Held:
 
 Way = Callable[[Problem, Budget], Rule]
 """Learns a rule from training scenarios. Peers get the leaves of treegen's tree of the same fold."""
+
+
+@contextmanager
+def without(stage: str | None) -> Iterator[None]:
+    """Leave a stage out of every fit within the block; None leaves all in."""
+    with ExitStack() as stack:
+        for name, replacement in WITHOUT[stage].items() if stage else ():
+            stack.enter_context(patch(name, replacement))
+        yield
 
 
 def cases(arguments: Sequence[str]) -> list[Case]:
@@ -162,45 +181,15 @@ def line(held: Held, ours: Held, cells: Cells) -> str:
     )
 
 
-def _cached(cache: Path | None, key: str, compute: Callable[[], Held]) -> Held:
-    """A result that an earlier run stored, or a new one, which is stored."""
-    if cache is None:
-        return compute()
-    stored = json.loads(cache.read_text()) if cache.exists() else {}
-    if key not in stored:
-        held = compute()
-        stored = json.loads(cache.read_text()) if cache.exists() else {}
-        stored[key] = [held.cost.tolist(), list(held.scenarios), held.leaves]
-        cache.write_text(json.dumps(stored))
-    cost, scenarios, leaves = stored[key]
-    return Held(np.array(cost, dtype=np.int64), tuple(scenarios), leaves)
-
-
-def _sources(way: str) -> str:
-    """A digest of the text that fits a way, so that no figure of another fit is read from the cache."""
-    root = Path(treegen.__file__).parent
-    folders = ("fit", "passes", "suggest") if way in (SUGGESTED, RAW_SUGGESTED) else ("fit", "passes")
-    paths = [root / "build.py", *(path for name in folders for path in sorted(root.glob(f"{name}/*.py")))]
-    if way in peers() and way != "greedy":
-        paths = [root / "crossval/peers.py", root / "crossval/helion.py"]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
-
-
-def judge(case: Case, chosen: Mapping[str, Way], options: argparse.Namespace) -> Iterator[str]:
+def judge(case: Case, chosen: Mapping[str, Way], folds: int, repeats: int) -> Iterator[str]:
     """A line per way."""
-    problem = case.problem
-    about = (digests(problem.table.folder), repr(problem.kernel), problem.device.key)
     ours: Held | None = None
     for name, way in chosen.items():
-        count = options.folds * options.repeats
         peer = ours is not None and name in peers() and name != SINGLE
-        leaves = [round(ours.leaves) if peer and ours and ours.leaves else None] * count
-        text = repr((name, _sources(name), about, leaves, options.folds, options.repeats))
-        key = hashlib.sha256(text.encode()).hexdigest()
-        compute = partial(held_out, case, way, leaves, options.folds, options.repeats)
-        held = _cached(options.cache, key, compute)
+        leaves = [round(ours.leaves) if peer and ours and ours.leaves else None] * folds * repeats
+        held = held_out(case, way, leaves, folds, repeats)
         ours = ours or held
-        yield f"{case.name:40}{name:32}{line(held, ours, problem.table.cells)}"
+        yield f"{case.name:40}{name:32}{line(held, ours, case.problem.table.cells)}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -211,7 +200,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--ways", nargs="+", metavar="TEXT", help="only ways whose name contains a TEXT")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=2, help="shuffles (default: 2)")
-    parser.add_argument("--cache", type=Path, help="a file that keeps results between runs")
     options = parser.parse_args(arguments)
     chosen = ways(stages=options.stages)
     if options.ways:
@@ -219,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     head = f"{'geomean':>9}{'95%':>8}{'worst':>8}{'failed':>7}{'leaves':>8}{'over treegen':>20}"
     print(f"{'table':40}{'way':32}{head}")
     for case in cases(options.cases):
-        for text in judge(case, chosen, options):
+        for text in judge(case, chosen, options.folds, options.repeats):
             print(text, flush=True)
 
 

@@ -1,24 +1,23 @@
 """Measure what a graph captured for fixed maxima loses against one captured exactly for each batch.
 
-python -m benchmarks.graphs.captured [--sets decode,short,mixed] [--parts] [--others] [--out DIR]
+python -m benchmarks.graphs.captured [--sets decode,short,mixed] [--parts]
 
 The exit code is 1 if a replay is wrong.
 """
 
 import argparse
 import dataclasses
-import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from attn_kernels import Config
-from attn_kernels.choose.capture import STREAM_K, choose_for_capture
-from attn_kernels.choose.heuristic import choose_for_device
 from attn_kernels.core import checks
 from attn_kernels.core.config import complete
 from attn_kernels.core.errors import brief
@@ -26,25 +25,18 @@ from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.measure.checking import Limits, check, expect
 from attn_kernels.measure.timing import time_together
 from benchmarks.common import environment
+from benchmarks.common.compile_jobs import LaunchJob, PlanJob
 from benchmarks.common.implementations import PEERS_FOLDER, load_peers, run_fa3
-from benchmarks.common.in_parts import PartsJob
+from benchmarks.common.table import geomean
 from benchmarks.graphs.captured_step import CaptureCandidate, CapturedStep, ServerBuffers
 from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, CaptureServer, ServerBatch, draw
-from benchmarks.graphs.tables import EXACT, EXACT_PARTS, OURS, PARTS, SAME, CapturedTimes, lines
 from triton_tune.processes.compile_ahead import compile_in_parallel
 from triton_tune.processes.jobs import Job
-from verification.compile_jobs import plain_job
 
-# --others: configs with other programs, registers, stages, tiles or warps than STREAM_K.
-OTHERS = (
-    str(STREAM_K),
-    "stream_k_M16_T64_W4_S3_P2",
-    "stream_k_M16_T64_W4_S3_P6_R168",
-    "stream_k_M16_T64_W4_S2_P4_R128",
-    "stream_k_M16_T32_W4_S3_P4_R128",
-    "stream_k_M16_T64_W8_S3_P2_R128",
-)
-MIXED_OTHERS = ("stream_k_M64_T64_W4_S3_P2", "stream_k_M64_T64_W4_S2_P3_R168", "split_M64_T64_W4_S3")
+# Graphs of ours: captured at the maxima; exactly for the batch; exactly, with the config of the first.
+OURS, EXACT, SAME = "for_capture", "exact", "the same, exact"
+# Graphs in parts: captured at the maxima; exactly for the batch.
+PARTS, EXACT_PARTS = "for_capture in parts", "exact in parts"
 # Each runs with all of its segments, and with as many as the device counts.
 SEGMENTS = ("segmented_M16_T64_N16_W4_S3", "static_grid_M16_T64_N8_W4_S3_P4")
 MIXED_SEGMENTS = ("segmented_M64_T64_N16_W4_S3", "static_grid_M64_T64_N8_W4_S3_P2")
@@ -53,8 +45,21 @@ BATCHES_IN_PARTS = {"mixed": 200}  # with --parts
 ALL_ROWS = Limits(cache_elements=1 << 29, scores=1 << 40)
 
 
+@dataclass(frozen=True)
+class CapturedTimes:
+    """The times of one batch."""
+
+    kind: str
+    like: str  # class of the graph
+    context: str  # class of the mean context
+    rows: int  # of the output that were compared
+    config: str  # of our graph at the maxima
+    exact_config: str  # of our exact graph
+    us: dict[str, float]  # microseconds a layer by candidate
+
+
 def capture_candidates(
-    mixed: bool, others: bool, parts: bool, peers: Path, smoke: bool
+    mixed: bool, parts: bool, peers: Path, smoke: bool
 ) -> tuple[list[CaptureCandidate], list[str]]:
     """Return what is captured at the maxima, ours first; and a line for each peer that did not load."""
     candidates = [CaptureCandidate(OURS, for_capture=True)]
@@ -64,11 +69,6 @@ def capture_candidates(
         candidates.append(CaptureCandidate("stream_k", Config("stream_k", 16, 16, programs_per_sm=2)))
         on_gpu = Config("static_grid", 16, 16, num_segments=3, device_segments=1)
         return [*candidates, CaptureCandidate("static_grid, counted on the GPU", on_gpu)], []
-    if others:
-        configs = MIXED_OTHERS if mixed else OTHERS
-        candidates += [
-            CaptureCandidate(text.removeprefix("stream_k_"), Config.parse(text)) for text in configs
-        ]
     candidates.append(CaptureCandidate("chosen for maxima"))
     for config in map(Config.parse, MIXED_SEGMENTS if mixed else SEGMENTS):
         candidates.append(CaptureCandidate(config.variant, config))
@@ -86,19 +86,16 @@ def compile_all(
     workers: int | None,
 ) -> str:
     """Compile every kernel that will be captured; return a line that sums it up."""
-    choose, choose_for_maxima = choose_for_device(device), choose_for_capture(device)
     jobs: list[Job] = []
+    for maxima, layout, dtype in {(one.maxima, one.batch.layout, one.batch.dtype) for one in batches}:
+        largest = maxima.largest(layout).at(dtype=dtype)
+        jobs += [PlanJob(largest), PlanJob(largest, max_query_len=maxima.max_query_len)]
+        given = [entry.config for entry in candidates[maxima.mixed] if entry.config is not None]
+        jobs += [LaunchJob(largest, complete(config)) for config in given]
     for drawn in batches:
-        largest = drawn.maxima.largest(drawn.batch.layout)
-        features = {**largest.features, "max_query_len": drawn.maxima.max_query_len}
-        for_capture = choose_for_maxima(**features)
-        given = [entry.config for entry in candidates[drawn.maxima.mixed] if entry.config is not None]
-        at_maxima = (for_capture, choose(**features), *given)
-        jobs += [plain_job(largest, complete(config)) for config in at_maxima]
-        exact = (choose(**drawn.batch.features), for_capture)
-        jobs += [plain_job(drawn.batch, complete(config)) for config in exact]
+        jobs.append(PlanJob(drawn.batch))
         if any(entry.parts for entry in candidates[drawn.maxima.mixed]):
-            jobs.append(PartsJob(drawn.batch))
+            jobs.append(PlanJob(drawn.batch, in_parts=True))
     return str(compile_in_parallel(jobs, device, workers))
 
 
@@ -124,12 +121,8 @@ def time_batch(
             wrong.append(f"{name}, {batch.name}: {verdict}")
     timings = time_together(dict(steps), repeats)
     times = CapturedTimes(
-        batch=batch.name,
         kind=drawn.kind,
-        captured=str(drawn.maxima),
         like=drawn.graph_class,
-        query_lens=batch.query_lens,
-        context_lens=batch.context_lens,
         context=drawn.context_class,
         rows=len(expected.rows),
         config=str(steps[OURS].config),
@@ -139,6 +132,51 @@ def time_batch(
     return times, wrong
 
 
+def time_ratios(times: Sequence[CapturedTimes], name: str, to: str = EXACT) -> list[float]:
+    """Return each batch's time of one candidate over that of another."""
+    return [batch.us[name] / batch.us[to] for batch in times]
+
+
+def spread_text(ratios: Iterable[float]) -> str:
+    """Return the geometric mean, the 95th percentile and the largest, such as `1.03 1.10 1.30`."""
+    ordered = sorted(ratios)
+    high = ordered[min(len(ordered) - 1, math.ceil(0.95 * len(ordered)) - 1)]
+    return f"{geomean(ordered):5.3f} {high:5.2f} {ordered[-1]:5.2f}"
+
+
+def grouped(times: Sequence[CapturedTimes], field: str) -> dict[str, list[CapturedTimes]]:
+    """Group batches by the value of a field."""
+    groups = defaultdict(list)
+    for batch in times:
+        groups[getattr(batch, field)].append(batch)
+    return groups
+
+
+def lines(times: Sequence[CapturedTimes]) -> list[str]:
+    """Return the tables of every kind of batch."""
+    return [line for kind, members in grouped(times, "kind").items() for line in lines_of(kind, members)]
+
+
+def lines_of(kind: str, times: Sequence[CapturedTimes]) -> list[str]:
+    """Return the tables of one kind: over all batches, by graph, by context; and the configs."""
+    names = [name for name in times[0].us if name != EXACT]
+    lines = ["", f"{kind}: time / exactly captured: geomean, 95th percentile, worst"]
+    lines += [f"{name:34} {spread_text(time_ratios(times, name))}" for name in names]
+    lines.append(f"{OURS + ' / ' + SAME:34} {spread_text(time_ratios(times, OURS, SAME))}")
+    shown = [name for name in names if name != SAME]
+    for title, field in (("captured size", "like"), ("context", "context")):
+        lines += ["", f"{kind}: geomean by {title}: exact us | " + ", ".join(shown)]
+        for group, members in grouped(times, field).items():
+            us = geomean(batch.us[EXACT] for batch in members)
+            cells = " ".join(f"{geomean(time_ratios(members, name)):6.3f}" for name in shown)
+            lines.append(f"{group:>8} ({len(members):3}) {us:7.1f} | {cells}")
+    for title, field in ((OURS, "config"), (EXACT, "exact_config")):
+        configs = Counter(getattr(batch, field) for batch in times)
+        chosen = ", ".join(f"{name} {count}" for name, count in configs.most_common())
+        lines += ["", f"{kind}: {title}: {chosen}"]
+    return lines
+
+
 def head_layout(text: str) -> HeadLayout:
     """Read --heads; raises ValueError, which argparse reports."""
     layout = HeadLayout.parse(text)
@@ -146,7 +184,7 @@ def head_layout(text: str) -> HeadLayout:
     return layout
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.graphs.captured", description=__doc__)
     add = parser.add_argument
     counts = ", ".join(f"{count} {kind}" for kind, count in BATCHES.items())
@@ -155,13 +193,11 @@ def parse_arguments() -> argparse.Namespace:
     add("--heads", type=head_layout, help="QUERY/KV/SIZE, such as 16/8/256 (default: 32/8/128)")
     add("--seed", type=int, default=0)
     add("--repeats", type=int, default=6, help="replays that time a graph")
-    add("--others", action="store_true", help="also capture other configs, most of them of stream_k")
     add("--parts", action="store_true", help="also capture mixed graphs in parts: decodes and prompts apart")
     add("--smoke", action="store_true", help="test the command on tiny batches in Triton's interpreter")
     add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py")
-    add("--out", type=Path, help="folder for captured.json")
     environment.add_device_options(parser)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     args.sets = [name for name in args.sets.split(",") if name]
     for name in args.sets or [""]:
         if name not in KINDS:
@@ -173,17 +209,16 @@ def parse_arguments() -> argparse.Namespace:
     return args
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0, or 1 if a replay is wrong."""
     started = time.monotonic()
-    args = parse_arguments()
+    args = parse_arguments(arguments)
     device = environment.device_from("cpu" if args.smoke else args.device)
     server: CaptureServer = SMOKE if args.smoke else H100
     if args.heads is not None:
         server = dataclasses.replace(server, layout=args.heads)
     dtype = torch.float16 if args.smoke else torch.bfloat16
-    facts = environment.describe(device)
-    print(environment.headline(facts), flush=True)
+    print(environment.headline(environment.describe(device)), flush=True)
     counts = dict.fromkeys(BATCHES, 2) if args.smoke else BATCHES | (BATCHES_IN_PARTS if args.parts else {})
     batches = [
         dataclasses.replace(drawn, batch=drawn.batch.at(dtype=dtype))
@@ -192,9 +227,7 @@ def main() -> int:
     ]
     candidates: dict[bool, list[CaptureCandidate]] = {}
     for mixed in dict.fromkeys(drawn.maxima.mixed for drawn in batches):
-        candidates[mixed], problems = capture_candidates(
-            mixed, args.others, args.parts, args.peers, args.smoke
-        )
+        candidates[mixed], problems = capture_candidates(mixed, args.parts, args.peers, args.smoke)
     print("\n".join(problems), end="\n" if problems else "")
     if not args.smoke:
         print(compile_all(batches, candidates, device, args.compile_workers), flush=True)
@@ -219,10 +252,6 @@ def main() -> int:
         done += 1
     if done < len(batches):
         print(f"no time left for {len(batches) - done} batches")
-    if args.out:
-        batches_json = [dataclasses.asdict(batch) for batch in times]
-        text = json.dumps({"environment": facts, "batches": batches_json}, indent=1)
-        environment.write_atomically(args.out / "captured.json", text)
     print("\n".join([*(lines(times) if times else []), *(f"WRONG {line}" for line in wrong[:20])]))
     print(
         f"{len(times)} batches, {sum(batch.rows for batch in times)} rows against float64, "

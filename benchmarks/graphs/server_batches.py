@@ -27,15 +27,6 @@ class GraphMaxima:
     def max_query_len(self) -> int:
         return self.num_query_tokens if self.mixed else 1
 
-    def fits(self, batch: Batch) -> bool:
-        """Tell whether the graph can be replayed for a batch."""
-        return (
-            batch.num_seqs <= self.num_seqs
-            and batch.num_query_tokens <= self.num_query_tokens
-            and batch.max_query_len <= self.max_query_len
-            and batch.max_seq_len <= self.max_seq_len
-        )
-
     @property
     def parts(self) -> Parts:
         """The parts of a mixed graph: any sequence may decode, and up to MOST_CHUNKS compute chunks."""

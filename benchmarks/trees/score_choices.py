@@ -1,7 +1,6 @@
 """Score choices of configs by a measured table: how much slower are they than the best config?"""
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +15,16 @@ from attn_kernels.tuning.space.rules import fixed_choice
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec, Spec
-from treegen.core.table import Cells, median_times
+from treegen.core.table import Cells
 from treegen.crossval.choices import Decisions, decisions_of
 from treegen.read.problem import build_problem, read_table
 from treegen.review.modules import Module, ModuleKey
+from treegen.review.tables import common_rows
 
 KERNEL = "unified_attention"
 CHOICES = {"chosen": "chosen", "vllm": "vLLM's fixed choice", "single": "single best", "fallback": "fallback"}
+
+NEAR = 1.15  # times the best: configs that compete for the choice
 
 Floats = npt.NDArray[np.float64]
 
@@ -57,14 +59,6 @@ class Slowdowns:
     geomean: float | None
     p95: float | None
     most: float | None
-
-
-@dataclass(frozen=True)
-class Optimism:
-    """The bias of a scenario's best time, which is too low as the least of many noisy times."""
-
-    scenarios: int
-    second_look: float  # geometric mean: one repeat's time of the other repeat's best, over the best median
 
 
 @dataclass(frozen=True)
@@ -134,32 +128,19 @@ def summary(ratios: Floats) -> Slowdowns:
 
 
 def groups(problem: Problem) -> dict[str, list[int]]:
-    """The rows of all scenarios, of each kind, and of each shape, the commonest first."""
-    labels = [(f"kind {kind(id, values)}", f"shape {shape(values)}") for id, values in scenarios(problem)]
-    shapes = Counter(label for _, label in labels)
-    names = [*(f"kind {name}" for name in KINDS), *sorted(shapes, key=lambda name: (-shapes[name], name))]
-    rows = {name: [row for row, of in enumerate(labels) if name in of] for name in names}
-    return {"all": list(range(len(labels)))} | {name: members for name, members in rows.items() if members}
-
-
-def share_of_gap(chosen: Floats, single: Floats) -> float | None:
-    """The share of log(single best / best) that the chosen configs remove, where both were timed.
-
-    chosen, single: [scenarios] slowdowns; NaN is untimed.
-    """
-    both = ~np.isnan(chosen) & ~np.isnan(single)
-    if not both.any() or (fixed := _geomean(single[both])) <= 1:
-        return None
-    return 1 - math.log(_geomean(chosen[both])) / math.log(fixed)
+    """The rows of all scenarios, and of each kind."""
+    kinds = [kind(id, values) for id, values in scenarios(problem)]
+    rows = {f"kind {name}": [row for row, of in enumerate(kinds) if of == name] for name in KINDS}
+    return {"all": list(range(len(kinds)))} | {name: members for name, members in rows.items() if members}
 
 
 def entries(table: TimedTable, chosen: Mapping[str, Decisions]) -> list[dict[str, Any]]:
-    """Each scenario's id, kind and shape, and (config, microseconds) of the best and of each choice."""
+    """Each scenario's id and kind, and (config, microseconds) of the best and of each choice."""
     times = {name: table.times_of(decisions) for name, decisions in chosen.items()}
     result = []
     for row, (id, values) in enumerate(scenarios(table.problem)):
         best = table.problem.configs[int(np.nanargmin(table.times[row]))]
-        entry: dict[str, Any] = {"id": id, "kind": kind(id, values), "shape": shape(values)}
+        entry: dict[str, Any] = {"id": id, "kind": kind(id, values)}
         entry["best"] = str(launch_config(best)), float(table.best[row])
         entry["choices"] = {
             name: (str(launch_config(chosen[name][row])), None if np.isnan(taken[row]) else float(taken[row]))
@@ -167,23 +148,6 @@ def entries(table: TimedTable, chosen: Mapping[str, Decisions]) -> list[dict[str
         }
         result.append(entry)
     return result
-
-
-def optimism(problem: Problem) -> Optimism | None:
-    """Choose by one of the first two repeats and read the time in the other, among configs with both.
-
-    The two times are independent. Each repeat chooses once, so that a drift between them cancels.
-    """
-    table, medians, logs = problem.table, median_times(problem.table), []
-    for place in range(len(table.scenarios)):
-        rows = np.flatnonzero(table.row_scenario == place)
-        times = table.times[rows[np.argsort(table.row_repeat[rows], kind="stable")]]
-        twice = np.flatnonzero(np.isfinite(medians[place]) & (np.isfinite(times).sum(axis=0) > 1))
-        if len(twice):
-            pairs = np.array([times[np.isfinite(times[:, column]), column][:2] for column in twice])
-            least = medians[place, twice].min()
-            logs += [math.log(pairs[pairs[:, by].argmin(), 1 - by] / least) for by in (0, 1)]
-    return Optimism(len(logs) // 2, math.exp(sum(logs) / len(logs))) if logs else None
 
 
 def scenarios(problem: Problem) -> list[tuple[str, dict[str, int]]]:
@@ -212,11 +176,65 @@ def kind(id: str, features: Mapping[str, int]) -> str:
     return "mixed" if 2 * tokens <= features["num_seqs"] * (1 + longest) else "chunk"
 
 
-def shape(features: Mapping[str, int]) -> str:
-    """`32/8/128 p16`: query heads, KV heads, head size, page size."""
-    heads = "/".join(str(features[name]) for name in ("num_query_heads", "num_kv_heads", "head_size"))
-    return f"{heads} p{features['block_size']}" + (" fp8" if features["kv_element_size"] == 1 else "")
-
-
 def _geomean(ratios: Floats) -> float:
     return float(np.exp(np.log(ratios).mean()))
+
+
+@dataclass(frozen=True)
+class TableComparison:
+    """Two tables, by the cells that both timed."""
+
+    scenarios: int
+    differ: int  # scenarios in which another config is the best
+    first_on_second: Slowdowns  # the first table's best config, by the second table
+    second_on_first: Slowdowns
+    near_cells: int  # cells within NEAR of the first table's best
+    near_shift: float | None  # the median of the second table's time over the first's, of these
+
+
+@dataclass(frozen=True)
+class ModuleSlowdowns:
+    """Two modules' choices, by one table."""
+
+    own: Slowdowns
+    other: Slowdowns
+    other_over_own: Slowdowns  # ratio of the two, where both were timed
+    differ: int  # scenarios in which they choose differently
+
+
+def compare_tables(first: TimedTable, second: TimedTable) -> TableComparison:
+    """Compare two tables. Raises ValueError where one id names two different scenarios."""
+    one, other = first.problem, second.problem
+    here, there = common_rows(one, other)
+    same_id = set(one.scenarios) & set(other.scenarios)
+    if changed := same_id - {one.scenarios[row] for row in here}:
+        raise ValueError(f"scenario {min(changed)} has other features in the two tables")
+    shared = [config for config in one.configs if config in other.configs]
+    ones = first.times[here][:, [one.configs.index(config) for config in shared]]
+    twos = second.times[there][:, [other.configs.index(config) for config in shared]]
+    both = ~np.isnan(ones) & ~np.isnan(twos)
+    some = both.any(axis=1)
+    both = both[some]
+    ones, twos = (np.where(both, times[some], np.inf) for times in (ones, twos))
+    rows, best_one, best_two = np.arange(len(both)), ones.argmin(axis=1), twos.argmin(axis=1)
+    on_second = twos[rows, best_one] / twos[rows, best_two]
+    on_first = ones[rows, best_two] / ones[rows, best_one]
+    differ = best_one != best_two
+    near = both & (ones <= NEAR * ones[rows, best_one][:, None])
+    return TableComparison(
+        len(both),
+        int(differ.sum()),
+        summary(on_second),
+        summary(on_first),
+        int(near.sum()),
+        float(np.median(twos[near] / ones[near])) if near.any() else None,
+    )
+
+
+def compare_modules(table: TimedTable, own: Decisions, other: Decisions) -> ModuleSlowdowns:
+    """Score the choices of a device's own module and of another device's module by the device's table."""
+    mine, theirs = table.times_of(own), table.times_of(other)
+    differ = sum(a != b for a, b in zip(own, other, strict=True))
+    return ModuleSlowdowns(
+        summary(mine / table.best), summary(theirs / table.best), summary(theirs / mine), differ
+    )

@@ -3,38 +3,222 @@
     python -m benchmarks.trees.tuned --out results/
 
 For each device it reads the table that its module is compiled from. Where they exist, it also reads the full
-sweep of scenarios that were not tuned (`untuned_DEVICE`) and a second run (`DEVICE_second`). `treegen eval`
-scores fresh trees on held-out scenarios; this scores the committed modules.
+sweep of scenarios that were not tuned (`untuned_DEVICE`). `treegen eval` scores fresh trees on held-out
+scenarios; this scores the committed modules.
 """
 
 import argparse
-import dataclasses
-import json
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
-from benchmarks.common.environment import stop, write_atomically
+from benchmarks.common.environment import stop
+from benchmarks.common.table import figure
 from benchmarks.trees import tuned_plots
-from benchmarks.trees.score_choices import CommittedTrees
-from benchmarks.trees.tuned_lines import lines
-from benchmarks.trees.tuned_results import TunedResults, read_tables, results_of
+from benchmarks.trees.score_choices import (
+    CHOICES,
+    KERNEL,
+    NEAR,
+    CommittedTrees,
+    ModuleSlowdowns,
+    Slowdowns,
+    TableComparison,
+    TimedTable,
+    choices,
+    compare_modules,
+    compare_tables,
+    entries,
+    groups,
+    launch_config,
+    read_timed_table,
+    single_best,
+    summary,
+)
 from treegen.core.errors import InputError
+from treegen.core.spec import Config
+from treegen.crossval.choices import decisions_of
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.modules import read_trees
-from triton_tune.core.errors import TuningError
 
 DEVICES = "nvidia_h100,nvidia_h200"
+SETS = {  # folders of a device
+    "tuned": "{}",
+    "untuned": "untuned_{}",
+    "untuned options": "untuned_options_{}",
+    "other heads": "other_heads_{}",
+}
+
+Tables = Mapping[tuple[str, str], TimedTable]
+"""By device and set."""
 
 
-def write(out: Path, results: TunedResults) -> str:
-    """Write tuned.json and draw it; returns a line that names the files."""
-    source = out / "tuned.json"
-    write_atomically(source, json.dumps(dataclasses.asdict(results), indent=1, allow_nan=False) + "\n")
-    try:
-        return f"wrote {source} {' '.join(map(str, tuned_plots.draw(source)))}"
-    except ImportError:
-        return f"wrote {source}; no matplotlib, no plots; later: python -m benchmarks.trees.tuned_plots"
+@dataclass(frozen=True)
+class TableScores:
+    """All choices, scored by one table."""
+
+    device: str
+    set: str
+    folder: str
+    run: Mapping[str, Any]  # run.yaml without its configs
+    single: str  # the single best config of the device's tuned table, in every set
+    figures: Mapping[str, Mapping[str, Slowdowns]]  # by group of scenarios and way of choosing
+    scenarios: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class DeviceComparison:
+    """Two devices in scenarios of one set: their best configs, and both modules on each device."""
+
+    first: str
+    second: str
+    set: str
+    best: TableComparison
+    on_first: ModuleSlowdowns
+    on_second: ModuleSlowdowns
+
+
+@dataclass(frozen=True)
+class TunedResults:
+    """Everything that is printed."""
+
+    tables: Sequence[TableScores]
+    devices: Sequence[DeviceComparison]
+
+
+def read_tables(root: Path, devices: Sequence[str], trees: CommittedTrees) -> tuple[Tables, list[str]]:
+    """The tables that exist, and a line for each that does not. Raises InputError."""
+    tables, missing = {}, []
+    for device in devices:
+        for name, pattern in SETS.items():
+            folder = root / pattern.format(device)
+            if name == "tuned" or folder.is_dir():
+                tables[device, name] = read_timed_table(folder, device, name, trees)
+            else:
+                missing.append(f"no table {folder}: left out")
+    return tables, missing
+
+
+def results_of(tables: Tables, devices: Sequence[str], trees: CommittedTrees) -> TunedResults:
+    """Score and compare all tables.
+
+    Raises InputError for a device without a module, and ValueError for tables that contradict each other.
+    """
+    singles = {device: single_best(tables[device, "tuned"]) for device in devices}
+    scores = [table_scores(table, singles[table.device], trees) for table in tables.values()]
+    pairs = []
+    for first, second in combinations(devices, 2):
+        for name in ("tuned", "untuned"):
+            if (first, name) in tables and (second, name) in tables:
+                pairs.append(compare_devices(tables[first, name], tables[second, name], trees))
+    return TunedResults(scores, pairs)
+
+
+def table_scores(table: TimedTable, single: Config, trees: CommittedTrees) -> TableScores:
+    """Score all choices by one table."""
+    source, chosen = table.problem.table, choices(table, single, trees)
+    slowdowns = {name: table.times_of(decisions) / table.best for name, decisions in chosen.items()}
+    return TableScores(
+        table.device,
+        table.set,
+        source.folder.as_posix(),
+        {name: value for name, value in source.provenance.items() if name != "configs"},
+        str(launch_config(single)),
+        {
+            group: {name: summary(ratios[rows]) for name, ratios in slowdowns.items()}
+            for group, rows in groups(table.problem).items()
+        },
+        entries(table, chosen),
+    )
+
+
+def compare_devices(first: TimedTable, second: TimedTable, trees: CommittedTrees) -> DeviceComparison:
+    """Compare two devices in the scenarios of one set."""
+    one, other = (trees.modules[KERNEL, table.device].tree for table in (first, second))
+    return DeviceComparison(
+        first.device,
+        second.device,
+        first.set,
+        compare_tables(first, second),
+        compare_modules(first, decisions_of(one, first.problem), decisions_of(other, first.problem)),
+        compare_modules(second, decisions_of(other, second.problem), decisions_of(one, second.problem)),
+    )
+
+
+HEAD = f"{'geomean':>7} {'95%':>6} {'max':>6} {'untimed':>7}"
+
+
+def lines(results: TunedResults, worst: int) -> list[str]:
+    """All lines. worst: how many of the worst choices of a table to list."""
+    found = [
+        "Slowdown: time over the best time measured in a scenario. untimed: scenarios in which the choice",
+        "has no time in the table; they count in no other column.",
+    ]
+    for scores in results.tables:
+        found += table_lines(scores, worst)
+    for pair in results.devices:
+        found += device_lines(pair)
+    return found
+
+
+def cells(found: Slowdowns) -> str:
+    mean, p95, most = figure(found.geomean, ".3f"), figure(found.p95, ".3f"), figure(found.most, ".2f")
+    return f"{mean:>7} {p95:>6} {most:>6} {found.untimed or '-':>7}"
+
+
+def row(label: str, found: Slowdowns) -> str:
+    return f"{label:58} {cells(found)}"
+
+
+def table_lines(scores: TableScores, worst: int) -> list[str]:
+    run = scores.run
+    versions = ", ".join(f"{name} {run[name]}" for name in ("torch", "triton", "driver") if name in run)
+    found = [
+        "",
+        f"{scores.device}, {scores.set}: {scores.folder}",
+        f"{run['device']['name']}, {str(run.get('date', ''))[:10]}, {versions}",
+        f"{'':31}" + " ".join(f"| {title:29}" for title in CHOICES.values()),
+        f"{'':24}{'number':>6} " + " ".join(f"| {HEAD}" for _ in CHOICES),
+    ]
+    for group, figures in scores.figures.items():
+        count = figures["chosen"].scenarios
+        found.append(f"{group:24}{count:6} " + " ".join(f"| {cells(figures[name])}" for name in CHOICES))
+    found.append(f"single best: {scores.single}")
+    chosen = [(entry, *entry["choices"]["chosen"]) for entry in scores.scenarios]
+    untimed = Counter(config for _, config, time in chosen if time is None)
+    found += [f"chosen but untimed: {config} ({count})" for config, count in untimed.most_common()]
+    timed = [(time / entry["best"][1], time, config, entry) for entry, config, time in chosen if time]
+    ranked = sorted(timed, key=lambda one: -one[0])[:worst]
+    return found + (["worst choices:", *(worst_line(*one) for one in ranked)] if ranked else [])
+
+
+def worst_line(slowdown: float, time: float, config: str, entry: Mapping[str, Any]) -> str:
+    best, least = entry["best"]
+    return f"  {slowdown:6.2f} {entry['id']:42} {config} {time:.1f} us, {best} {least:.1f} us"
+
+
+def device_lines(pair: DeviceComparison) -> list[str]:
+    first, second, best = pair.first, pair.second, pair.best
+    lines = [
+        "",
+        f"{first} and {second}, {pair.set}: of the cells that both timed, the best config differs "
+        f"in {best.differ} of {best.scenarios} scenarios",
+        f"{'':58} {HEAD}",
+        row(f"best of {first} on {second}", best.first_on_second),
+        row(f"best of {second} on {first}", best.second_on_first),
+    ]
+    for here, there, modules in ((first, second, pair.on_first), (second, first, pair.on_second)):
+        lines += [
+            row(f"own module on {here}", modules.own),
+            row(f"module of {there} on {here} (other choice in {modules.differ})", modules.other),
+            row("    its time over that of the own module", modules.other_over_own),
+        ]
+    shift = figure(best.near_shift, ".3f")
+    near = f"{second} over {first}, {best.near_cells} cells within {NEAR} of the best: median {shift}"
+    return [*lines, near]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--tables", type=Path, default=Path("tuning_data/unified_attention"), help="folder of the tables")
     add("--devices", default=DEVICES, help=f"device keys, with commas between (default {DEVICES})")
     add("--worst", type=int, default=5, help="how many of the worst choices of a table to list (default 5)")
-    add("--out", type=Path, help="folder for tuned.json and plots")
+    add("--out", type=Path, help="folder for a plot a device, tuned_DEVICE.png")
     args = parser.parse_args(arguments)
     devices = list(dict.fromkeys(name for name in args.devices.split(",") if name))
     if not devices or args.worst < 0:
@@ -57,13 +241,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         trees = CommittedTrees(spec, read_trees(spec))
         tables, missing = read_tables(args.tables, devices, trees)
         results = results_of(tables, devices, trees)
-    except (InputError, TuningError, ValueError) as error:
+    except (InputError, ValueError) as error:
         stop(str(error))
     for line in [*missing, *lines(results, args.worst)]:
         print(line)
     if args.out:
         try:
-            print(write(args.out, results))
+            args.out.mkdir(parents=True, exist_ok=True)
+            print("wrote", *tuned_plots.draw(results.tables, args.out))
+        except ImportError:
+            print("no plots: matplotlib is not installed")
         except OSError as error:
             stop(f"{args.out}: cannot be written: {error.strerror}")
     return 0

@@ -1,16 +1,12 @@
-"""Draw the scores of the generated modules: `python -m benchmarks.trees.tuned_plots FOLDER/tuned.json`.
+"""Draw the scores of the generated modules, one picture a device.
 
-One PNG a device beside the file: the chosen config and vLLM's fixed choice over the best of each scenario,
-and below the times themselves.
+It shows the chosen config and vLLM's fixed choice over the best of each scenario, and below the times.
 """
 
-import json
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
-
-from benchmarks.common.drawing import draw_command
 
 KINDS = ("decode", "spec", "mixed", "chunk", "prefill")
 SETS = ("tuned", "untuned")
@@ -26,9 +22,9 @@ INCHES = (12.3, 9.2)  # 1,600 pixels wide
 Entry = dict[str, Any]
 
 
-def sorted_entries(tables: Sequence[Entry]) -> list[Entry]:
+def sorted_entries(tables: Sequence[Any]) -> list[Entry]:
     """The scenarios of a device's tables with their set: kind by kind, then by best time."""
-    entries = [{**entry, "set": table["set"]} for table in tables for entry in table["scenarios"]]
+    entries = [{**entry, "set": table.set} for table in tables for entry in table.scenarios]
     return sorted(entries, key=lambda entry: (KINDS.index(entry["kind"]), entry["best"][1]))
 
 
@@ -49,7 +45,7 @@ def scatter(axes: Any, entries: Sequence[Entry], name: str, *, relative: bool) -
             axes.scatter(*zip(*points, strict=True), color=colour, marker=marker, **look)
 
 
-def draw_device(plt: Any, tables: Sequence[Entry]) -> Any:
+def draw_device(plt: Any, tables: Sequence[Any]) -> Any:
     """The figure of one device."""
     entries = sorted_entries(tables)
     heights = {"height_ratios": (3, 2), "hspace": 0.06}
@@ -95,37 +91,33 @@ def draw_device(plt: Any, tables: Sequence[Entry]) -> Any:
     return figure
 
 
-def title(tables: Sequence[Entry]) -> str:
-    run = tables[0]["run"]
-    counts = ", ".join(f"{len(table['scenarios'])} {table['set']}" for table in tables)
+def title(tables: Sequence[Any]) -> str:
+    run = tables[0].run
+    counts = ", ".join(f"{len(table.scenarios)} {table.set}" for table in tables)
     means = ", ".join(
-        f"{table['set']} {mean:.3f}"
+        f"{table.set} {mean:.3f}"
         for table in tables
-        if (mean := table["figures"]["all"]["chosen"]["geomean"]) is not None
+        if (mean := table.figures["all"]["chosen"].geomean) is not None
     )
     date = str(run.get("date", ""))[:10]
     return f"{run['device']['name']}, {date}: {counts} scenarios; time chosen / best, geometric mean: {means}"
 
 
-def draw(source: Path) -> list[Path]:
-    """Write tuned_DEVICE.png of each device; raises ImportError without matplotlib."""
+def draw(tables: Sequence[Any], folder: Path) -> list[Path]:
+    """Write tuned_DEVICE.png of each device's `tuned.TableScores`; raises ImportError without matplotlib."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    devices: dict[str, list[Entry]] = {}
-    for table in json.loads(source.read_text())["tables"]:
-        if table["set"] in SETS:
-            devices.setdefault(table["device"], []).append(table)
+    devices: dict[str, list[Any]] = {}
+    for table in tables:
+        if table.set in SETS:
+            devices.setdefault(table.device, []).append(table)
     written = []
-    for device, tables in devices.items():
-        figure = draw_device(plt, tables)
-        written.append(source.with_name(f"tuned_{device}.png"))
-        figure.savefig(written[-1], dpi=DPI)
-        plt.close(figure)
+    for device, of_device in devices.items():
+        drawn = draw_device(plt, of_device)
+        written.append(folder / f"tuned_{device}.png")
+        drawn.savefig(written[-1], dpi=DPI)
+        plt.close(drawn)
     return written
-
-
-if __name__ == "__main__":
-    draw_command(draw, __doc__, "tuned.json", "benchmarks.trees.tuned")

@@ -4,68 +4,71 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from treegen.cli.main import main as treegen
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = REPOSITORY / "examples/convolve"
+LAUNCH = """
+import numpy as np
+from convolve import convolve
+from heuristics.convolve import for_device
+config = for_device("", "", "cpu")(signal_len=300, filter_len=30)
+x, y = np.arange(300.0), np.arange(30.0)
+print(np.allclose(convolve(x, y, config.variant, config.block), np.convolve(x, y)))
+"""
 
 
-def _run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def python(*arguments: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    return subprocess.run(
-        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-def test_the_tutorial(tmp_path: Path) -> None:
+def test_the_tutorial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     here = tmp_path / "convolve"
     shutil.copytree(EXAMPLE, here, ignore=shutil.ignore_patterns("tables", "heuristics"))
-    measured = _run(here, "measure.py", "tables/cpu", "--largest", "10")
-    assert measured.stdout == "tables/cpu: 30 scenarios x 5 configs, 2 repeats\n", measured.stderr
-    built = _run(here, "-m", "treegen", "build")
-    assert "heuristics: 6 files, 6 changed, 0 removed" in built.stdout, built.stderr
-    launched = _run(
-        here,
-        "-c",
-        "import numpy as np\n"
-        "from convolve import convolve\n"
-        "from heuristics.convolve import for_device\n"
-        "config = for_device('', '', 'cpu')(signal_len=300, filter_len=30)\n"
-        "x, y = np.arange(300.0), np.arange(30.0)\n"
-        "print(np.allclose(convolve(x, y, config.variant, config.block), np.convolve(x, y)))",
-    )
-    assert launched.stdout == "True\n", launched.stderr
-    explained = _run(here, "-m", "treegen", "explain", "convolve", "signal_len=300", "filter_len=30")
-    assert "\nlaunches " in explained.stdout, explained.stderr
+    monkeypatch.chdir(here)
+    assert "30 scenarios x 5 configs, 2 repeats" in python("measure.py", "tables/cpu", "--largest", "10")
+    assert treegen(["build"]) == 0
+    assert python("-c", LAUNCH) == "True\n"
+    assert treegen(["explain", "convolve", "signal_len=300", "filter_len=30"]) == 0
     shutil.copytree(here, tmp_path / "before")
-    text = (here / "treegen.yaml").read_text()
-    (here / "treegen.yaml").write_text(text.replace("max_leaves: 6", "max_leaves: 1"))
-    assert _run(here, "-m", "treegen", "build").returncode == 0
-    assert _run(here, "-m", "treegen", "diff", "../before").returncode in (0, 1)
-    checked = _run(here, "-m", "treegen", "check")
-    assert (checked.returncode, "no problem" in checked.stdout) == (0, True), checked.stdout
+    text = Path("treegen.yaml").read_text()
+    Path("treegen.yaml").write_text(text.replace("max_leaves: 6", "max_leaves: 1"))
+    assert treegen(["build"]) == 0
+    assert treegen(["diff", "../before"]) in (0, 1)
+    capsys.readouterr()
+    assert treegen(["check"]) == 0
+    assert "no problem" in capsys.readouterr().out
 
 
 def test_every_config_computes_the_same() -> None:
-    code = (
-        "import numpy as np\n"
-        "from convolve import convolve\n"
-        "random = np.random.default_rng(0)\n"
-        "for n, m in ((1, 1), (5, 7), (1000, 30), (5000, 1200)):\n"
-        "    x, y = random.random(n), random.random(m)\n"
-        "    for variant, block in (('direct', 0), ('fft', 0), ('overlap_add', 64), ('overlap_add', 4096)):\n"
-        "        assert np.allclose(convolve(x, y, variant, block), np.convolve(x, y))\n"
-    )
-    done = _run(EXAMPLE, "-c", code)
-    assert done.returncode == 0, done.stderr
+    convolve = runpy.run_path(str(EXAMPLE / "convolve.py"))["convolve"]
+    random = np.random.default_rng(0)
+    for n, m in ((1, 1), (5, 7), (1000, 30), (5000, 1200)):
+        x, y = random.random(n), random.random(m)
+        for variant, block in (("direct", 0), ("fft", 0), ("overlap_add", 64), ("overlap_add", 4096)):
+            assert np.allclose(convolve(x, y, variant, block), np.convolve(x, y))
 
 
 def test_the_tutorial_runs_what_is_tested_here() -> None:
     blocks = re.findall(r"(?ms)^```sh\n(.*?)^```", (REPOSITORY / "docs/tutorial.md").read_text())
     commands = [line for block in blocks for line in block.splitlines()]
-    treegen = [line.split()[1] for line in commands if line.startswith("treegen ")]
-    assert treegen == ["build", "explain", "build", "diff"]
+    assert [line.split()[1] for line in commands if line.startswith("treegen ")] == [
+        "build",
+        "explain",
+        "build",
+        "diff",
+    ]
     assert "python measure.py tables/cpu" in commands

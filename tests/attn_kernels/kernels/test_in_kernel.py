@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from choice_kernels import choice_kernel
+from in_kernel_choices import differences, draw
 
 from generated import unified_attention
 from generated.unified_attention import in_kernel
-from verification.in_kernel import differences, draw, main
-from verification.in_kernel_kernel import choice_kernel
 
 ROOT = Path(__file__).parents[3]
 KEYS = sorted(in_kernel.MODULES)
@@ -101,14 +101,12 @@ def test_batches_that_the_kernel_measures_itself():
     assert differences({"nvidia_h100": in_kernel.MODULES["nvidia_h100"]}, batches, "cpu") == []
 
 
-def test_the_command(capsys, monkeypatch):
-    assert main(["--batches", "5", "--device", "nvidia_h200"]) == 0
-    assert capsys.readouterr().out == "5 batches, 1 trees on cpu: 0 differences\n"
-    monkeypatch.setitem(in_kernel.MODULES, "nvidia_h200", in_kernel.MODULES["default"])
-    assert main(["--batches", "200", "--device", "nvidia_h200"]) == 1
-    out, err = capsys.readouterr()
-    assert out.startswith("200 batches, 1 trees on cpu: ") and "0 differences" not in out.split(": ")[1][:2]
-    assert err.startswith("nvidia_h200: 1, but the host chooses ")
+def test_another_tree_in_the_kernel_is_noticed():
+    (wrong, *_) = differences(
+        {"nvidia_h200": in_kernel.MODULES["default"]}, draw(random.Random(0), 100), "cpu"
+    )
+    key, _, expected, chosen = wrong
+    assert (key, chosen) == ("nvidia_h200", 1) and expected > 1
 
 
 COMPILE = """
@@ -116,7 +114,7 @@ import json, sys
 import triton
 from triton.compiler import ASTSource
 from attn_kernels.offline.resources import TARGETS
-from verification.in_kernel_kernel import choice_kernel, constant_choice_kernel
+from choice_kernels import choice_kernel, constant_choice_kernel
 from generated.unified_attention import in_kernel
 found = {}
 for key in json.loads(sys.argv[1]):
@@ -141,7 +139,7 @@ def test_functions_compile_inlined_and_constants_leave_no_question():
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-c", COMPILE, json.dumps(keys), json.dumps(row)],
-        env=environment | {"PYTHONPATH": str(ROOT)},
+        env=environment | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests/helpers")))},
         cwd=ROOT,
         capture_output=True,
         text=True,

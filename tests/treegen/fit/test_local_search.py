@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from optimal_trees import optimum
 from treegen_strategies import examples
 from treegen_training_sets import (
     allowed,
@@ -16,25 +17,12 @@ from treegen_training_sets import (
     trees,
 )
 
-from benchmarks.fit.prover.optimal import optimal
 from treegen.fit.local_search import alternate, grow, local_search
 from treegen.fit.training_set import IndexTree, TrainingSet
 
 
 def _searched(case: TrainingSet) -> IndexTree:
     return local_search(case, case.best_config(case.all_rows))
-
-
-def _optimum(case: TrainingSet) -> int:
-    found = optimal(
-        case.low_mask,
-        case.loss.astype(np.int64),
-        max_depth=case.max_depth,
-        max_leaves=case.max_leaves,
-        leaf_price=case.leaf_price,
-    )
-    assert found.proven
-    return found.cost
 
 
 def _form(tree: IndexTree) -> object:
@@ -72,7 +60,7 @@ def test_a_search_keeps_the_limits_and_lies_between_growth_and_the_optimum(
 ) -> None:
     root = case.best_config(case.all_rows)
     searched = _searched(case)
-    assert _optimum(case) <= total(case, searched) <= total(case, grow(case, root)) <= total(case, root)
+    assert optimum(case) <= total(case, searched) <= total(case, grow(case, root)) <= total(case, root)
     assert allowed(case, searched)
     for config, rows in leaves_of(case, searched):
         sums = case.loss[rows].sum(axis=0)
@@ -94,7 +82,7 @@ def _random(seed: int) -> TrainingSet:
 def test_searches_come_near_the_optimum() -> None:
     """In each block of 60 seeds up to 240, the search finds 21 to 34 optima, and growth 1 to 6."""
     cases = [_random(seed) for seed in range(60)]
-    best = [_optimum(case) for case in cases]
+    best = [optimum(case) for case in cases]
     grown = [total(case, grow(case, case.best_config(case.all_rows))) for case in cases]
     searched = [total(case, _searched(case)) for case in cases]
     assert sum(found == least for found, least in zip(searched, best, strict=True)) >= 20

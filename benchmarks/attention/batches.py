@@ -1,0 +1,248 @@
+"""Named sets of batches. The most important come first, because a time budget may cut a run short.
+
+All were chosen before any was measured. Lengths "up to C" are log-uniform from C / 8 to C, drawn by a
+generator that the batch's name seeds.
+"""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from itertools import starmap
+
+import torch
+
+from attn_kernels.measure.batches import (
+    LLAMA_3_8B,
+    Batch,
+    HeadLayout,
+    ScoreOptions,
+    chunked_prefill,
+    decode,
+    mixed,
+    prefill,
+    short,
+    speculative,
+    varlen,
+)
+
+K = 1024
+SPREAD = 8  # the longest length a batch allows over the shortest
+QWEN_7B = HeadLayout(28, 4)
+MULTI_HEAD = HeadLayout(32, 32)
+FEW_HEADS = HeadLayout(16, 2)
+SMALL_HEADS = HeadLayout(32, 8, 64)
+LARGE_HEADS = HeadLayout(16, 8, 256)
+
+
+def core() -> list[Batch]:
+    """31 batches as servers form them, about half of them decode; 21 have Llama-3-8B's heads.
+
+    They have 1 to 256 sequences and contexts of 512 to 64K.
+    """
+    return [
+        decode(64, 8 * K),
+        decode(1, 8 * K),
+        prefill(1, 2 * K),
+        mixed(64, 0.98, 4 * K, 512),
+        decode(16, K),
+        chunked_prefill(1, 2 * K, 8 * K),
+        decode(256, K),
+        decode(8, 8 * K),
+        prefill(1, 8 * K),
+        mixed(64, 0.5, 4 * K, 512),
+        prefill(1, 8 * K).at(block_size=128),
+        decode(64, 4 * K).at(QWEN_7B),
+        decode(16, 2 * K).at(MULTI_HEAD),
+        decode(64, 4 * K).at(FEW_HEADS),
+        prefill(1, 4 * K).at(QWEN_7B),
+        mixed(64, 0.98, 4 * K, 512).at(FEW_HEADS),
+        decode(32, 2 * K).at(SMALL_HEADS),
+        decode(32, 2 * K).at(LARGE_HEADS),
+        prefill(1, 4 * K).at(MULTI_HEAD),
+        decode(1, 8 * K).at(FEW_HEADS),
+        mixed(64, 0.98, 4 * K, 512).at(QWEN_7B),
+        decode(1, K),
+        speculative(32, 4, 4 * K),
+        decode(32, 16 * K),
+        prefill(1, 512),
+        decode(128, 512),
+        varlen(0),
+        decode(4, 64 * K),
+        chunked_prefill(8, 512, 4 * K),
+        prefill(4, 2 * K),
+        decode(1, 64 * K),
+    ]
+
+
+def decode_grid() -> list[Batch]:
+    """Decode of 1 to 256 sequences with contexts of 128 to 64K, at most 2M tokens in all."""
+    sizes = [(n, context) for context in (128, K, 8 * K, 64 * K) for n in (1, 4, 16, 64, 256)]
+    return [decode(n, context) for n, context in sizes if n * context <= 2 * K * K]
+
+
+def models() -> list[Batch]:
+    """The score options, head sizes and fp8 caches of models beside Llama's, each at its own."""
+    gpt_oss, gemma_2 = HeadLayout(64, 8, 64), HeadLayout(16, 8, 256)
+    phi_3, stable_lm, latent = HeadLayout(32, 32, 96), HeadLayout(32, 32, 80), HeadLayout(16, 1, 192)
+    sinks, capped = ScoreOptions(sinks=True), ScoreOptions(softcap=50.0)
+    local_sinks = ScoreOptions(window=128, sinks=True)
+    local_capped, local = ScoreOptions(window=4 * K, softcap=50.0), ScoreOptions(window=4 * K)
+    uneven_prompts = tuple(n * K for n in (1, 2, 3, 4))
+    one_of_four = Batch("prefill 4xup to 4K", "prefill", uneven_prompts, uneven_prompts)
+    step = mixed(32, 31 / 32, 8 * K, K)
+    fp8 = torch.float8_e4m3fn
+    return [
+        prefill(1, 8 * K).at(gpt_oss, scores=sinks),
+        one_of_four.at(gpt_oss, scores=local_sinks),
+        step.at(gpt_oss, scores=sinks),
+        prefill(2, 4 * K).at(gemma_2, scores=capped),
+        prefill(1, 8 * K).at(gemma_2, scores=local_capped),
+        prefill(1, 16 * K).at(scores=local),
+        decode(32, 16 * K).at(scores=local),
+        prefill(2, 4 * K).at(phi_3),
+        prefill(2, 4 * K).at(stable_lm),
+        prefill(2, 4 * K).at(latent),
+        decode(16, 4 * K).at(latent),
+        prefill(1, 8 * K).at(cache_dtype=fp8),
+        decode(64, 8 * K).at(cache_dtype=fp8),
+        step.at(cache_dtype=fp8),
+        prefill(1, 8 * K),
+        decode(64, 8 * K),
+        decode(32, 2 * K).at(gpt_oss, scores=local_sinks),
+        prefill(2, 4 * K).at(HeadLayout(28, 4, 112)),
+        prefill(2, 4 * K).at(HeadLayout(16, 4, 160)),
+    ]
+
+
+def up_to(longest: int, count: int, rng: random.Random) -> tuple[int, ...]:
+    """Draw `count` log-uniform lengths from an eighth of `longest` to `longest`."""
+    return tuple(max(1, round(longest * math.exp(-rng.random() * math.log(SPREAD)))) for _ in range(count))
+
+
+def step(decodes: int, longest: int, chunk: int, context: int, layout: HeadLayout = LLAMA_3_8B) -> Batch:
+    """Decodes with contexts up to `longest`, then one chunk of a prompt that ends `context` tokens."""
+    name = f"step {decodes}x{short(longest)}+{short(chunk)}@{short(context)}"
+    contexts = up_to(longest, decodes, random.Random(f"{name}/{layout}"))
+    return Batch(name, "mixed", (1,) * decodes + (chunk,), (*contexts, context), layout)
+
+
+def step_of_prompts(decodes: int, prompts: int, longest: int, layout: HeadLayout = LLAMA_3_8B) -> Batch:
+    """Decodes with contexts up to `longest`, then whole prompts of as many tokens."""
+    name = f"step {decodes}x{short(longest)}+{prompts}x{short(longest)}"
+    rng = random.Random(f"{name}/{layout}")
+    contexts, lengths = up_to(longest, decodes, rng), up_to(longest, prompts, rng)
+    return Batch(name, "mixed", (1,) * decodes + lengths, contexts + lengths, layout)
+
+
+def prompts_up_to(count: int, longest: int) -> Batch:
+    """Whole prompts of uneven length."""
+    name = f"prompts {count} to {short(longest)}"
+    lengths = up_to(longest, count, random.Random(name))
+    return Batch(name, "prefill", lengths, lengths)
+
+
+# Decodes, their longest context, the chunk and its context: a fixed table of steps of 4 to 256 decodes,
+# chunks of 256 to 4K and contexts of 1K to 64K. Each step has at most 4 GiB of keys and values.
+GRID: dict[HeadLayout, Sequence[tuple[int, int, int, int]]] = {
+    LLAMA_3_8B: (
+        (4, 64 * K, 256, 16 * K),
+        (16, 8 * K, 4 * K, 4 * K),
+        (32, 32 * K, K, K),
+        (64, K, 2 * K, 16 * K),
+        (128, 4 * K, 512, 64 * K),
+        (256, K, 256, K),
+    ),
+    HeadLayout(28, 4): (
+        (4, K, 4 * K, 32 * K),
+        (8, 16 * K, 2 * K, 2 * K),
+        (24, 64 * K, 512, 4 * K),
+        (64, 8 * K, K, 8 * K),
+        (128, 2 * K, 256, 2 * K),
+        (256, 4 * K, 2 * K, 4 * K),
+    ),
+    HeadLayout(64, 8): (
+        (4, 16 * K, K, 64 * K),
+        (16, 64 * K, 2 * K, 8 * K),
+        (48, 4 * K, 256, K),
+        (96, 8 * K, 4 * K, 8 * K),
+        (256, 2 * K, 512, 4 * K),
+    ),
+    HeadLayout(8, 1): (
+        (8, 64 * K, 512, 512),
+        (32, 16 * K, 4 * K, 16 * K),
+        (64, 64 * K, 2 * K, 32 * K),
+        (128, 8 * K, K, 4 * K),
+        (256, 16 * K, 256, 8 * K),
+    ),
+}
+
+
+def steps() -> list[Batch]:
+    """29 serving steps: seven of Llama-3-8B's, then `GRID`."""
+    llama = [
+        step(31, 8 * K, 512, 8 * K),
+        step(63, 4 * K, 2 * K, 4 * K),
+        step(7, 32 * K, K, 32 * K),
+        step(15, 16 * K, 2 * K, 16 * K),
+        step(127, 2 * K, 512, 512),
+        step(63, 12 * K, K, 4 * K),
+        step_of_prompts(16, 16, 2 * K),
+    ]
+    return [*llama, *(step(*sizes, layout) for layout, rows in GRID.items() for sizes in rows)]
+
+
+def uneven() -> list[Batch]:
+    """Whole prompts of uneven length, and even ones to compare with."""
+    drawn = starmap(prompts_up_to, ((16, 2 * K), (8, 4 * K), (4, 8 * K), (32, K)))
+    even = starmap(prefill, ((8, 2 * K), (4, 2 * K), (1, 8 * K), (2, 4 * K)))
+    return [*drawn, *even]
+
+
+def tiny() -> list[Batch]:
+    """Batches of a few tokens, for Triton's interpreter."""
+    shapes = [
+        decode(2, 40),
+        prefill(1, 24),
+        chunked_prefill(2, 5, 40),
+        speculative(2, 3, 33),
+        mixed(4, 0.5, 32, 16),
+        varlen(0, max_seqs=4, max_context=48, max_tokens=160),
+    ]
+    return [*(batch.at(HeadLayout(4, 2, 32)) for batch in shapes), prefill(1, 24).at(HeadLayout(2, 2, 32))]
+
+
+def tiny_steps() -> list[Batch]:
+    """Steps of a few tokens, for Triton's interpreter."""
+    small = HeadLayout(4, 2, 32)
+    return [step(3, 40, 12, 30, small), step_of_prompts(2, 2, 24, small)]
+
+
+BATCH_SETS: dict[str, Callable[[], list[Batch]]] = {
+    "core": core,
+    "decode": decode_grid,
+    "models": models,
+    "steps": steps,
+    "uneven": uneven,
+    "tiny": tiny,
+    "tiny_steps": tiny_steps,
+}
+
+
+def select(
+    name: str,
+    *,
+    only: str = "",
+    heads: tuple[HeadLayout, ...] = (),
+    block_size: int | None = None,
+    dtype: str | None = None,
+) -> list[Batch]:
+    """A named set, each batch once.
+
+    `only` keeps the batches whose text contains it. `heads` replaces the set's head layouts. `dtype` is
+    the name of a torch type.
+    """
+    element_type = getattr(torch, dtype) if dtype else None
+    batches = [batch.at(block_size=block_size, dtype=element_type) for batch in BATCH_SETS[name]()]
+    if heads:
+        batches = [batch.at(layout=layout) for layout in heads for batch in batches]
+    return [batch for batch in dict.fromkeys(batches) if only in str(batch)]

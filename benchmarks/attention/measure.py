@@ -1,0 +1,226 @@
+"""Check implementations on one batch against float64, time them together, and keep a record of each."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from attn_kernels.core.errors import brief
+from attn_kernels.measure.batches import Batch
+from attn_kernels.measure.checking import Expected, check, expect
+from attn_kernels.measure.roofline import Ceilings, work
+from attn_kernels.measure.tensors import BatchTensors, materialise, rotation
+from attn_kernels.measure.timing import Launch, Timed, Timing, prepare, time_together
+from benchmarks.common.environment import raise_if_lost
+from benchmarks.common.implementations import Implementation, NotApplicable, PreparedLaunches
+from benchmarks.common.more_rivals import MORE_RIVALS
+from triton_tune.core.device import exceeds_device
+
+RIVALS = ("vllm", "vllm33", "fa3", "sdpa", *MORE_RIVALS)
+FASTEST_RIVAL = "rival"  # the implementation of a batch's fastest right rival, whose `config` names it
+
+
+@dataclass(frozen=True)
+class Record:
+    """One implementation on one batch; figures are None where `note` gives the reason."""
+
+    batch: str
+    kind: str
+    layout: str
+    block_size: int
+    dtype: str
+    num_seqs: int
+    num_query_tokens: int
+    num_kv_tokens: int
+    kv_sets: int
+    implementation: str  # a rival, `ours` (the generated module's choice), a config of ours, FASTEST_RIVAL
+    config: str = ""
+    time_us: float | None = None  # a launch, the median of all replays; so are the rates
+    noise_us: float | None = None
+    tflops: float | None = None
+    gbps: float | None = None
+    roofline_share: float | None = None
+    error: float | None = None
+    worst_head: float | None = None
+    rows_checked: int = 0
+    ok: bool = False
+    note: str = ""
+
+    @classmethod
+    def of(cls, batch: Batch, kv_sets: int, implementation: str) -> "Record":
+        """A record without figures."""
+        return cls(
+            batch=batch.name,
+            kind=batch.kind,
+            layout=str(batch.layout),
+            block_size=batch.block_size,
+            dtype=batch.dtype_name,
+            num_seqs=batch.num_seqs,
+            num_query_tokens=batch.num_query_tokens,
+            num_kv_tokens=batch.num_kv_tokens,
+            kv_sets=kv_sets,
+            implementation=implementation,
+        )
+
+    def timed(self, batch: Batch, timing: Timing, ceilings: Ceilings) -> "Record":
+        """The record with times, rates and the share of the roofline."""
+        least = work(batch)
+        return dataclasses.replace(
+            self,
+            time_us=timing.median_us,
+            noise_us=timing.noise_us,
+            tflops=least.tflops(timing.median_us),
+            gbps=least.gbps(timing.median_us),
+            roofline_share=least.floor_us(ceilings) / timing.median_us,
+        )
+
+    @property
+    def failed(self) -> bool:
+        return self.note.startswith(("WRONG", "FAILED"))
+
+
+Records = dict[str, Record]  # of one batch, by implementation
+
+
+def time_ratio(records: Records, numerator: str, denominator: str = "ours") -> float | None:
+    """One implementation's time over another's; None unless both were timed and right."""
+    above, below = records.get(numerator), records.get(denominator)
+    if not (above and below and above.ok and below.ok and above.time_us and below.time_us):
+        return None
+    return above.time_us / below.time_us
+
+
+def with_fastest_rival(records: Records) -> Records:
+    """Add FASTEST_RIVAL, if any rival was timed and right."""
+    right = [record for name, record in records.items() if name in RIVALS and record.ok and record.time_us]
+    if not right:
+        return records
+    fastest = min(right, key=lambda record: record.time_us or 0.0)
+    named = dataclasses.replace(fastest, implementation=FASTEST_RIVAL, config=fastest.implementation)
+    return {**records, FASTEST_RIVAL: named}
+
+
+def ours_failed(records: Records, ours_name: str = "ours") -> bool:
+    """Whether any launch of ours was wrong or failed."""
+    ours = [record for name, record in records.items() if name not in (*RIVALS, FASTEST_RIVAL)]
+    return any(record.failed for record in ours) or not records[ours_name].ok
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings that all batches of a run share."""
+
+    device: torch.device
+    implementations: Sequence[Implementation]
+    ceilings: Ceilings
+    repeats: int  # graph replays that time an implementation
+
+
+@dataclass(frozen=True)
+class Captured:
+    """An implementation that was launched once and captured, and what its output must be."""
+
+    tensors: BatchTensors
+    expected: Expected
+    prepared: PreparedLaunches
+    timed: Timed
+
+
+class Measured:
+    """The records of implementations that are first checked and captured one by one, then timed together."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.records: Records = {}
+        self._settings = settings
+        self._captured: dict[str, Captured] = {}
+
+    def launch_and_capture(
+        self, name: str, implementation: Implementation, tensors: BatchTensors, expected: Expected
+    ) -> None:
+        """Check one launch onto an output of NaN and capture the launches; the record says what failed."""
+        record = Record.of(tensors.batch, len(tensors.sets), name)
+        try:
+            prepared = implementation.prepare(tensors)
+            record = dataclasses.replace(record, config=prepared.config)
+            tensors.sets[0].out.fill_(torch.nan)
+            prepared.launches[0]()
+            record = with_check(record, prepared, expected)
+            timed = prepare(prepared.launches, tensors.device)
+        except NotApplicable as error:
+            record = dataclasses.replace(record, note=str(error))
+        except Exception as error:
+            if exceeds_device(error):
+                record = dataclasses.replace(record, note=f"too large for this device: {brief(error)}")
+            else:
+                raise_if_lost(tensors.device)
+                record = dataclasses.replace(record, ok=False, note=f"FAILED: {brief(error)}")
+        else:
+            self._captured[name] = Captured(tensors, expected, prepared, timed)
+        self.records[name] = record
+
+    def time_all(self) -> None:
+        """Time all that was captured, and check the output of each once more."""
+        timings = time_together(
+            {name: entry.timed for name, entry in self._captured.items()}, self._settings.repeats
+        )
+        for name, entry in self._captured.items():
+            entry.tensors.sets[0].out.fill_(torch.nan)
+            entry.timed.sample(1)
+            record = self.records[name]
+            if record.ok:
+                record = with_check(record, entry.prepared, entry.expected)
+            self.records[name] = record.timed(entry.tensors.batch, timings[name], self._settings.ceilings)
+
+
+def with_check(record: Record, prepared: PreparedLaunches, expected: Expected) -> Record:
+    """The record with the error of KV set 0's output."""
+    verdict = check(prepared.output(0), expected)
+    return dataclasses.replace(
+        record,
+        error=verdict.error,
+        worst_head=verdict.worst_head,
+        rows_checked=verdict.rows,
+        ok=verdict.ok,
+        note="" if verdict.ok else f"WRONG: {verdict}",
+    )
+
+
+def measure_batch(batch: Batch, settings: Settings) -> Records:
+    """Check and time every implementation on a batch."""
+    tensors = materialise(batch, settings.device, num_sets=rotation(batch, settings.device))
+    expected = expect(tensors)
+    measured = Measured(settings)
+    for implementation in settings.implementations:
+        measured.launch_and_capture(implementation.name, implementation, tensors, expected)
+    measured.time_all()
+    return with_fastest_rival(measured.records)
+
+
+def measure_ceilings(device: torch.device) -> Ceilings:
+    """Measure an elementwise kernel (1 GiB read and written each) and a bf16 product of 8192 x 8192."""
+    on_gpu = device.type == "cuda"
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.empty(shape, dtype=torch.bfloat16, device=device).normal_()
+
+    def median_us(launch: Launch) -> float:
+        return Timing.of(prepare([launch], device).sample(10)).median_us
+
+    source = normal(1 << (29 if on_gpu else 16))
+    target = torch.empty_like(source)
+
+    def copy() -> None:
+        # In a graph copy_ becomes a memcpy node, which is slower than a kernel that reads and writes.
+        torch.neg(source, out=target)
+
+    size = 8192 if on_gpu else 64
+    a, b, c = (normal(size, size) for _ in range(3))
+
+    def multiply() -> None:
+        torch.matmul(a, b, out=c)
+
+    return Ceilings(
+        bytes_per_s=2 * source.nbytes / median_us(copy) * 1e6,
+        flops_per_s=2 * size**3 / median_us(multiply) * 1e6,
+    )

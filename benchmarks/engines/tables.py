@@ -1,0 +1,223 @@
+"""Tables of latency and throughput, and the plot of latency by output length."""
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.table import figure, geomean
+from benchmarks.engines.turns import Row
+from benchmarks.engines.vllm_folder import OURS
+
+SIZES = ("batch", "prompt", "output")
+LONG_PROMPT = 8000  # of the rows that have a geometric mean of their own
+COLOURS = {"FLASH_ATTN": "#d55e00", "TRITON_ATTN": "#009e73", OURS: "#0072b2"}
+Place = tuple[Any, ...]  # mode, batch, prompt, output
+Values = Mapping[Place, float]
+
+
+def latest(rows: Iterable[Row], kind: str, names: Sequence[str]) -> dict[str, dict[Place, Row]]:
+    """The last row of this kind, by backend and by these values; ours is the last backend."""
+    found: dict[str, dict[Place, Row]] = {}
+    for row in rows:
+        if row["kind"] == kind:
+            found.setdefault(row["backend"], {})[tuple(row[name] for name in names)] = row
+    return dict(sorted(found.items(), key=lambda pair: pair[0] == OURS))
+
+
+def by_mode(places: Iterable[Place]) -> list[Place]:
+    """Places in order, those with graphs first."""
+    return sorted(set(places), key=lambda place: (place[0] != "graphs", place[1:]))
+
+
+def ratio(theirs: float | None, mine: float | None) -> float | None:
+    """A ratio of two positive times; None if one is missing or not positive."""
+    return theirs / mine if theirs and mine and min(theirs, mine) > 0 else None
+
+
+def spread_text(times: Sequence[float]) -> str:
+    """How much longer the longest took than the shortest."""
+    return f"({100 * (max(times) / min(times) - 1):.0f}%)"
+
+
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table whose columns but the first are on the right."""
+    bars = [f"| {' | '.join(row)} |" for row in rows]
+    return [f"| {' | '.join(heads)} |", "| --- |" + " ---: |" * (len(heads) - 1), *bars]
+
+
+def hosts(rows: Iterable[Row]) -> list[str]:
+    return list(dict.fromkeys(row["text"] for row in rows if row["kind"] == "host"))
+
+
+def latency_lines(rows: Sequence[Row]) -> list[str]:
+    """Seconds, decode steps, CPU of eager decode steps, geometric means and first tokens, as Markdown."""
+    found = latest(rows, "latency", ("mode", *SIZES))
+    *others, ours = found
+    seconds = {
+        name: {place: statistics.median(row["seconds"]) for place, row in of.items()}
+        for name, of in found.items()
+    }
+    lines = [*hosts(rows), "", f"Seconds, median (spread); a ratio above 1 means that {ours} is faster.", ""]
+    table = []
+    for place in by_mode(place for of in found.values() for place in of):
+        mode, batch, prompt, output = place
+        times = [
+            f"{seconds[name][place]:.4f} {spread_text(of[place]['seconds'])}" if place in of else "-"
+            for name, of in found.items()
+        ]
+        ratios = [figure(ratio(seconds[name].get(place), seconds[ours].get(place)), ".3f") for name in others]
+        table.append([mode, f"{batch} x {prompt}", str(output), *times, *ratios])
+    over = [f"{name} / {ours}" for name in others]
+    lines += markdown(["mode", "batch x prompt", "output", *found, *over], table)
+    steps = {name: decode_steps(of, "seconds") for name, of in found.items()}
+    cpu = {name: decode_steps(of, "cpu_seconds") for name, of in found.items()}
+    eager = {name: {p: value for p, value in of.items() if p[0] == "eager"} for name, of in cpu.items()}
+    lines += step_table("Milliseconds a decode step, from two output lengths.", steps)
+    lines += step_table("CPU milliseconds of an eager decode step, in the main thread of the engine.", eager)
+    lines += ["", f"Geometric means of the ratios to {ours}.", ""]
+    lines += markdown(["rows", *others], mean_rows(seconds, steps))
+    return [*lines, "", *token_lines(found)]
+
+
+def decode_steps(rows: Mapping[Place, Row], what: str) -> Values:
+    """Milliseconds of a decode step, by mode, batch and prompt, from the two longest outputs."""
+    steps = {}
+    for place, group in itertools.groupby(sorted(rows), key=lambda place: place[:3]):
+        short, *longer = [one[3] for one in group if one[3] > 1] or [1]
+        if longer:
+            few, many = (statistics.median(rows[*place, output][what]) for output in (short, longer[-1]))
+            steps[place] = 1e3 * (many - few) / (longer[-1] - short)
+    return steps
+
+
+def step_table(title: str, steps: Mapping[str, Values]) -> list[str]:
+    """A table of milliseconds a step, with ratios; nothing without steps."""
+    *others, ours = steps
+    table = []
+    for place in by_mode(place for of in steps.values() for place in of):
+        values = [figure(of.get(place), ".2f") for of in steps.values()]
+        ratios = [figure(ratio(steps[name].get(place), steps[ours].get(place)), ".3f") for name in others]
+        table.append([place[0], f"{place[1]} x {place[2]}", *values, *ratios])
+    heads = ["mode", "batch x prompt", *steps, *(f"{name} / {ours}" for name in others)]
+    return ["", title, "", *markdown(heads, table)] if table else []
+
+
+def mean_rows(seconds: Mapping[str, Values], steps: Mapping[str, Values]) -> list[list[str]]:
+    """For each mode, means over all rows, over long prompts and over decode steps, and the worst row."""
+    *others, ours = seconds
+
+    def ratios(values: Mapping[str, Values], name: str, mode: str) -> dict[Place, float]:
+        every = {place: ratio(value, values[ours].get(place)) for place, value in values[name].items()}
+        return {place: one for place, one in every.items() if one is not None and place[0] == mode}
+
+    table = []
+    for mode in dict.fromkeys(place[0] for place in by_mode(seconds[ours])):
+        of_rows = {name: ratios(seconds, name, mode) for name in others}
+        long = {
+            name: [one for place, one in of.items() if place[2] == LONG_PROMPT]
+            for name, of in of_rows.items()
+        }
+        figures = {
+            "all rows": [geomean(of.values()) for of in of_rows.values()],
+            f"prompts of {LONG_PROMPT}": [geomean(of) for of in long.values()],
+            "the worst row": [min(of.values(), default=None) for of in of_rows.values()],
+            "decode steps": [geomean(ratios(steps, name, mode).values()) for name in others],
+        }
+        table += [
+            [f"{mode}, {title}", *(figure(value, ".3f") for value in values)]
+            for title, values in figures.items()
+        ]
+    return table
+
+
+def token_lines(found: Mapping[str, Mapping[Place, Row]]) -> list[str]:
+    """How many prompts' likeliest first token is that of the first backend, and how far others are.
+
+    Two tokens may be equally likely, so correct backends differ in few, and by little.
+    """
+    first, *others = found
+    lines = []
+    for name in others:
+        below: list[float] = []
+        for place in found[name].keys() & found[first].keys():
+            pairs = (found[one][place].get("likeliest", []) for one in (name, first))
+            for mine, theirs in zip(*pairs, strict=False):
+                below.append(theirs[0][1] - dict(map(tuple, theirs)).get(mine[0][0], -math.inf))
+        if below:
+            same = sum(difference == 0 for difference in below)
+            lines.append(
+                f"{same} of {len(below)} first tokens of {name} are the likeliest of {first}; "
+                f"the others are at most {max(below):.2f} below it (natural logarithm of the probability)."
+            )
+    return lines
+
+
+def plot_latency(rows: Sequence[Row], path: Path) -> None:
+    """Draw how much longer other backends take than ours over output length; without matplotlib, nothing."""
+    try:
+        import matplotlib
+    except ImportError:
+        print("no plot: matplotlib is not installed")
+        return
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    found = latest(rows, "latency", ("mode", *SIZES))
+    *_, ours = found
+    modes = list(dict.fromkeys(place[0] for place in by_mode(found[ours])))
+    panels = sorted({place[1:3] for place in found[ours]})
+    size = (2.6 * len(panels), 2.6 * len(modes))
+    drawn, axes = pyplot.subplots(len(modes), len(panels), figsize=size, squeeze=False, sharey=True)
+    for (i, mode), (j, panel) in itertools.product(enumerate(modes), enumerate(panels)):
+        axis = axes[i][j]
+        for name, of in found.items():
+            places = [place for place in sorted(of) if place[:3] == (mode, *panel) and place in found[ours]]
+            outputs = [str(place[3]) for place in places]
+            mine, theirs = (
+                [statistics.median(found[one][place]["seconds"]) for place in places] for one in (ours, name)
+            )
+            ratios = [theirs[k] / mine[k] for k in range(len(places))]
+            axis.plot(outputs, ratios, "o-", label=name, color=COLOURS.get(name))
+        axis.set_title(f"{mode}: {panel[0]} x {panel[1]}", fontsize=9)
+        axis.set_xlabel("tokens generated", fontsize=8)
+        axis.grid(alpha=0.3)
+    for line in axes:
+        line[0].set_ylabel(f"seconds over {ours}'s", fontsize=8)
+    axes[0][0].legend(fontsize=7)
+    drawn.tight_layout()
+    drawn.savefig(path, dpi=120)
+    pyplot.close(drawn)
+
+
+def throughput_lines(rows: Sequence[Row]) -> list[str]:
+    """Tokens a second and the times of requests, with each backend's ratio to ours, as Markdown."""
+    found = latest(rows, "throughput", ("mode", "budget"))
+    *_, ours = found
+    table = []
+    for place in by_mode(place for of in found.values() for place in of):
+        for name, of in found.items():
+            if place not in of:
+                continue
+            row, mine = of[place], found[ours].get(place)
+            seconds = statistics.median(row["seconds"])
+            times = [statistics.median(row[f"first_token_{which}"]) for which in ("median", "p99")]
+            per_token = [1e3 * statistics.median(row[f"per_token_{which}"]) for which in ("median", "p99")]
+            table.append(
+                [
+                    f"{place[0]}, {place[1]}",
+                    name,
+                    str(row["requests"]),
+                    f"{seconds:.2f} {spread_text(row['seconds'])}",
+                    f"{(row['prompt_tokens'] + row['output_tokens']) / seconds:.0f}",
+                    f"{row['output_tokens'] / seconds:.0f}",
+                    *(f"{value:.2f}" for value in (*times, *per_token)),
+                    figure(seconds / statistics.median(mine["seconds"]) if mine else None, ".3f"),
+                ]
+            )
+    heads = ["mode, budget", "backend", "requests", "seconds (spread)", "tokens/s", "generated/s"]
+    heads += ["first token, s: median", "p99", "per token, ms: median", "p99", f"{ours} faster by"]
+    about = "All requests arrive at once, so the time to the first token is mostly waiting."
+    return [*hosts(rows), "", about, "", *markdown(heads, table)]

@@ -1,0 +1,121 @@
+"""attn_kernels.measure: batches, tensors, references, verdicts and times."""
+
+import math
+from unittest.mock import Mock, call
+
+import pytest
+import torch
+
+from attn_kernels.measure.batches import Batch, HeadLayout, chunked_prefill, mixed, prefill, varlen
+from attn_kernels.measure.checking import WINDOW, Expected, check, choose_windows, expect
+from attn_kernels.measure.roofline import Ceilings, visible_keys, work
+from attn_kernels.measure.tensors import materialise
+from attn_kernels.measure.timing import Timing, prepare, time_together
+
+CPU = torch.device("cpu")
+SMALL = HeadLayout(4, 2, 16)
+
+
+def test_impossible_head_layouts_and_batches_are_refused() -> None:
+    assert HeadLayout.parse("16/2/64") == HeadLayout(16, 2, 64)
+    for text in ("", "32", "3/2", "8/0/64", "a/b", "1/1/1/1"):
+        with pytest.raises(ValueError, match="head layout"):
+            HeadLayout.parse(text)
+    for queries, contexts in (((), ()), ((1,), (1, 2)), ((3,), (2,)), ((0,), (2,))):
+        with pytest.raises(ValueError, match="wrong: "):
+            Batch("wrong", "decode", queries, contexts)
+
+
+def test_random_batches_respect_their_limits() -> None:
+    for seed in range(50):
+        batch = varlen(seed, max_seqs=8, max_context=512, max_tokens=1000)
+        assert batch == varlen(seed, max_seqs=8, max_context=512, max_tokens=1000)
+        assert batch.num_seqs <= 8 and batch.max_seq_len <= 512
+        assert batch.num_kv_tokens <= 1000 and batch.num_query_tokens <= 125 + 8
+
+
+def test_roofline_counts_pairs_and_bytes_exactly() -> None:
+    for query in range(1, 6):
+        for context in range(query, 9):
+            pairs = sum(context - query + i + 1 for i in range(query))
+            assert visible_keys(query, context) == pairs
+    least = work(Batch("b", "mixed", (2, 1), (3, 5), HeadLayout(4, 2, 8), 4, torch.float16))
+    assert least.flops == 4 * (2 + 3 + 5) * 4 * 8
+    assert least.bytes == 2 * (2 * 3 * 4 * 8) + 2 * (2 * 8 * 2 * 8) + 4 * (3 + 2 + 3)
+    assert least.floor_us(Ceilings(bytes_per_s=1e6, flops_per_s=1e12)) == least.bytes
+
+
+def test_sequences_share_no_page_and_outputs_start_as_nan() -> None:
+    batch = mixed(5, 0.5, 40, 20).at(SMALL, dtype=torch.float32)
+    tensors = materialise(batch, CPU, num_sets=2, nan_padding=True)
+    rows = zip(tensors.block_table, batch.blocks_per_seq, strict=True)
+    pages = torch.cat([row[:used] for row, used in rows])
+    assert sorted(pages.tolist()) == list(range(sum(batch.blocks_per_seq)))
+    for kv in tensors.sets:
+        assert kv.k_cache.is_contiguous()
+        assert kv.out.isnan().all()
+        written = (~kv.k_cache.isnan()).all(dim=(2, 3)).sum().item()
+        assert written == batch.num_kv_tokens
+    assert not torch.equal(tensors.sets[0].q, tensors.sets[1].q)
+
+
+def test_windows_of_the_reference_equal_dense_attention() -> None:
+    tensors = materialise(Batch("b", "chunk", (300,), (400,), SMALL, dtype=torch.float32), CPU)
+    kv, pages = tensors.sets[0], tensors.block_table[0].long()
+    keys, values = (
+        cache[pages].flatten(0, 1)[:400].double().repeat_interleave(2, dim=1)
+        for cache in (kv.k_cache, kv.v_cache)
+    )
+    scores = torch.einsum("qhd,khd->hqk", kv.q.double(), keys) * tensors.softmax_scale
+    hidden = torch.arange(400)[None] > torch.arange(300)[:, None] + 100
+    weights = scores.masked_fill(hidden, -math.inf).softmax(dim=-1)
+    dense = torch.einsum("hqk,khd->qhd", weights, values)
+    windows = expect(tensors)
+    torch.testing.assert_close(windows.values, dense[windows.rows])
+
+    several = Batch("b", "chunk", (300, 1, 70), (400, 9, 70), SMALL, dtype=torch.float32)
+    assert expect(materialise(several, CPU, nan_padding=True)).values.isfinite().all()
+
+
+def test_windows_cover_both_ends_and_stay_within_the_work_limit() -> None:
+    windows = choose_windows(prefill(2, 1000))
+    for seq in range(2):
+        of_seq = [window for window in windows if window.seq == seq]
+        assert of_seq[0].start == 0
+        assert of_seq[-1].stop == 1000
+        assert all(window.stop - window.start <= WINDOW for window in of_seq)
+    assert 1 <= len(choose_windows(chunked_prefill(64, 1024, 1 << 17))) < 64
+
+
+def test_wrong_outputs_are_seen() -> None:
+    tensors = materialise(prefill(1, 200).at(HeadLayout(32, 8, 16), dtype=torch.float16), CPU)
+    expected = expect(tensors)
+    right = torch.zeros_like(tensors.sets[0].out)
+    right[expected.rows] = expected.values.half()
+    unwritten, one_head = right.clone(), right.clone()
+    unwritten[100, 3, 5] = math.nan
+    one_head[199, 31] *= 1.05
+    assert check(right, expected).ok
+    assert check(one_head, expected).error < expected.tolerance
+    assert not any(check(out, expected).ok for out in (unwritten, one_head, 1.01 * right))
+
+
+@pytest.mark.parametrize("size, fine", [(1e-12, True), (1e-7, True), (1e-4, False), (1.0, False)])
+def test_a_lost_head_is_seen_unless_its_type_cannot_hold_it(size: float, fine: bool) -> None:
+    values = torch.ones(4, 2, 16, dtype=torch.float64)
+    values[1, 1] = size
+    out = values.to(torch.float16)
+    out[1, 1] = 0.0
+    assert check(out, Expected(torch.arange(4), values, 2e-3)).ok == fine
+
+
+def test_launches_are_timed_in_order_and_in_reverse() -> None:
+    timing = Timing.of([3.0, 1.0, 2.0, 5.0, 4.0])
+    assert (timing.median_us, timing.min_us, timing.noise_us, timing.replays) == (3.0, 1.0, 1.0, 5)
+    calls: list[str] = []
+    timed = {name: prepare([lambda name=name: calls.append(name)], CPU) for name in ("a", "b")}  # type: ignore[misc]
+    assert set(time_together(timed, repeats=4)) == {"a", "b"}
+    assert calls == list("aabbbbaa")
+    slow = Mock(replay_us=200_000.0, sample=Mock(side_effect=lambda repeats: [1.0] * repeats))
+    time_together({"slow": slow}, repeats=100)
+    assert slow.sample.mock_calls == [call(5), call(5)]

@@ -1,0 +1,229 @@
+"""benchmarks.attention: its batches, verdicts, ratios and means, and that its commands run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+from itertools import chain, repeat
+from pathlib import Path
+
+import pytest
+import torch
+
+from attn_kernels.measure.batches import Batch, HeadLayout, decode, prefill
+from attn_kernels.measure.checking import check, expect
+from attn_kernels.measure.roofline import Ceilings
+from attn_kernels.measure.tensors import BatchTensors, materialise
+from attn_kernels.measure.timing import Timing
+from benchmarks.attention import compare, parts
+from benchmarks.attention.batches import BATCH_SETS, select
+from benchmarks.attention.measure import (
+    Record,
+    Records,
+    Settings,
+    measure_batch,
+    ours_failed,
+    time_ratio,
+    with_fastest_rival,
+)
+from benchmarks.common.implementations import PreparedLaunches
+from benchmarks.common.in_parts import OursInParts, OursInSeries, split, split_tensors
+from benchmarks.common.more_rivals import MORE_RIVALS, load_more_peers
+
+CPU = torch.device("cpu")
+SMALL = HeadLayout(4, 2, 16)
+MIXED = Batch("b", "mixed", (1, 0, 8, 9, 1, 20), (30, 5, 8, 40, 17, 20), SMALL, dtype=torch.float16)
+
+
+@pytest.mark.parametrize("name", list(BATCH_SETS))
+def test_sets_hold_each_batch_once_and_are_the_same_at_every_call(name: str) -> None:
+    batches = select(name)
+    assert batches and batches == select(name)
+    assert len({str(batch) for batch in batches}) == len(batches)
+    assert all(batch.block_size == 24 for batch in select(name, block_size=24))
+
+
+def test_steps_are_decodes_before_prompts_and_fit_a_gpu() -> None:
+    batches = select("steps")
+    assert len(batches) == 29
+    assert all(batch.parts.decodes.num_seqs and batch.parts.prompts.num_seqs for batch in batches)
+    assert all(batch.kv_bytes <= 4 << 30 for batch in batches)
+
+
+def record(name: str, us: float | None, ok: bool = True, batch: Batch | None = None) -> Record:
+    """A record with a known time, or without one."""
+    batch = batch or prefill(1, 32)
+    untimed = Record.of(batch, 2, name)
+    if us is None:
+        return untimed
+    timed = untimed.timed(batch, Timing(us, us, 0.0, 1), Ceilings(1e12, 1e15))
+    return dataclasses.replace(timed, ok=ok)
+
+
+def records(batch: Batch | None = None, **us: float | None) -> Records:
+    return {name.replace("_", " "): record(name, time, batch=batch) for name, time in us.items()}
+
+
+def test_ratios_leave_wrong_results_out() -> None:
+    first = {**records(ours=10.0, fa3=20.0), "vllm": record("vllm", 5.0, ok=False)}
+    second = records(ours=10.0, fa3=5.0, vllm=None)
+    assert time_ratio(first, "fa3") == 2.0
+    assert time_ratio(first, "vllm") is time_ratio(first, "fa3", "vllm") is None
+    assert compare.mean_table([first, second], ["vllm", "fa3"])[-1].split() == ["all", "-", "1.000", "(2)"]
+
+
+def test_geometric_means_by_kind_and_heads() -> None:
+    other = HeadLayout(28, 4)
+    batches = [
+        records(decode(1, 64), ours=10.0, fa3=40.0),
+        records(decode(2, 64).at(other), ours=10.0, fa3=10.0),
+        records(prefill(1, 64).at(other), ours=10.0, fa3=20.0),
+    ]
+    cells = [line.split() for line in compare.mean_table(batches, ["fa3"])[3:]]
+    assert cells == [
+        ["kind", "decode", "2.000", "(2)"],
+        ["kind", "prefill", "2.000", "(1)"],
+        ["heads", "32/8/128", "4.000", "(1)"],
+        ["heads", "28/4/128", "1.414", "(2)"],
+        ["all", "2.000", "(3)"],
+    ]
+
+
+def test_the_fastest_right_rival_is_named() -> None:
+    known = {**records(ours=10.0, fa3=30.0, fi_fa3=None), "fi_fa3": record("fi_fa3", 20.0)}
+    known = with_fastest_rival({**known, "fa4": record("fa4", 2.0, ok=False)})
+    assert known["rival"].config == "fi_fa3"
+    assert time_ratio(known, "rival") == 2.0
+    assert compare.batch_line(known, ["fa3", "rival"], []).split()[-3:] == ["3.00", "2.00", "fi_fa3"]
+    (fastest,) = json.loads(compare.document({}, [known]))["summary"]
+    assert (fastest["rival"], fastest["rival_over_ours"]) == ("fi_fa3", 2.0)
+    assert "rival" not in with_fastest_rival(records(ours=10.0))
+
+
+def test_ratios_of_parts_are_to_the_longer_one_and_worst_is_largest() -> None:
+    known = records(MIXED, fa3=12.0, one_call=15.0, decodes=4.0, prompts=8.0, series=12.5, parts=10.0)
+    assert list(parts.ratios(known).values()) == [1.2, 1.25, 0.8, 10.0 / 15.0]
+    without = records(MIXED, one_call=15.0, decodes=4.0, prompts=None, series=8.0, parts=10.0)
+    assert list(parts.ratios(without).values()) == [None, None, 1.25, 10.0 / 15.0]
+    means = [line.split() for line in parts.means([known, without])]
+    assert means[1][:4] == ["FA3/ours", "1", "1.200", "1.20"]
+    assert means[3][:4] == ["ours/series", "2", "1.000", "1.25"]
+
+
+@dataclasses.dataclass(frozen=True)
+class FakeKernel:
+    """An implementation that writes the reference plus an error; an infinite error is raised."""
+
+    name: str
+    error: float
+    right_launches: int = 0  # before the error shows
+
+    def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
+        if math.isinf(self.error):
+            raise RuntimeError("cannot do this")
+        expected, out = expect(tensors), tensors.sets[0].out
+        errors = chain([0.0] * self.right_launches, repeat(self.error))
+
+        def launch() -> None:
+            out[expected.rows] = expected.values.to(out.dtype) + next(errors)
+
+        return PreparedLaunches([launch], lambda i: out)
+
+
+def test_wrong_and_failed_kernels_are_reported() -> None:
+    wrong_replay = FakeKernel("vllm", 0.5, right_launches=1)
+    implementations = [FakeKernel("ours", 0.5), FakeKernel("fa3", math.inf), wrong_replay]
+    batch = prefill(1, 20).at(SMALL, dtype=torch.float32)
+    found = measure_batch(batch, Settings(CPU, implementations, Ceilings(1e12, 1e12), repeats=2))
+    assert not any(one.ok for one in found.values()) and all(one.failed for one in found.values())
+    assert found["ours"].time_us and not found["fa3"].time_us
+    assert ours_failed(found)
+    assert not ours_failed({**found, "ours": record("ours", 1.0)})
+
+
+def test_parts_see_their_own_rows_and_the_whole_caches() -> None:
+    decodes, prompts = split(MIXED)
+    assert (decodes.query_lens, prompts.query_lens) == ((1, 0, 8), (9, 1, 20))
+    tensors = materialise(MIXED, CPU, num_sets=2, nan_padding=True)
+    of_parts = split_tensors(tensors)
+    values = torch.cat([expect(part).values for part in of_parts])
+    torch.testing.assert_close(values, expect(tensors).values)
+    of_parts[1].sets[1].out.fill_(2.0)
+    assert tensors.sets[1].out[:9].isnan().all() and tensors.sets[1].out[9:].eq(2.0).all()
+
+
+@pytest.mark.parametrize("implementation", [OursInSeries(), OursInParts()], ids=["series", "parts"])
+def test_both_parts_are_written(implementation: OursInSeries | OursInParts) -> None:
+    tensors = materialise(MIXED, CPU)
+    prepared = implementation.prepare(tensors)
+    prepared.launches[0]()
+    assert check(prepared.output(0), expect(tensors)).ok
+
+
+def test_rivals_that_do_not_load_are_a_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = "flashinfer_decode = flashinfer_xqa = flashinfer_prefill = flashinfer_batch_attention = "
+    text = f"{names}flashinfer_split = flashinfer_pod = lambda *_: print\ndef fa4(): raise OSError('none')\n"
+    (tmp_path / "more_peers.py").write_text(text)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "more_peers", raising=False)
+    loaded, problems = load_more_peers(tmp_path, ["fi_fa2"])
+    assert [peer.name for peer in loaded] == [name for name in MORE_RIVALS if name not in ("fi_fa2", "fa4")]
+    assert len(problems) == 1 and "fa4" in problems[0]
+    assert load_more_peers(tmp_path / "none")[0] == []
+
+
+def test_compare_runs_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tried = "qblock_M16_T16_W4_S2"
+    command = [
+        "--device",
+        "cpu",
+        "--only",
+        "prefill 1x24 heads 2/2",
+        "--config",
+        tried,
+        "--out",
+        str(tmp_path),
+    ]
+    assert compare.main([*command, "--peers", str(tmp_path)]) == 0
+    results = json.loads((tmp_path / "compare.json").read_text())["results"]
+    assert {one["implementation"] for one in results if one["ok"]} == {"ours", tried, "sdpa", "rival"}
+    assert f"{tried}: " in capsys.readouterr().out
+
+
+def test_parts_runs_through(tmp_path: Path) -> None:
+    command = [
+        "--device",
+        "cpu",
+        "--only",
+        "step 2x24",
+        "--dtype",
+        "float16",
+        "--repeats",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
+    assert parts.main(command) == 0
+    (batch,) = json.loads((tmp_path / "parts.json").read_text())["batches"]
+    timed = {name for name, one in batch["records"].items() if one["time_us"] and one["ok"]}
+    assert timed == {"one call", "decodes", "prompts", "series", "parts"}
+
+
+@pytest.mark.parametrize(
+    ("command", "wrong"),
+    [
+        (compare.main, ["--skip", "fa5"]),
+        (compare.main, ["--config", "qblock_M3"]),
+        (compare.main, ["--only", "nothing"]),
+        (parts.main, ["--only", "nothing"]),
+        (parts.main, ["--repeats", "0"]),
+    ],
+)
+def test_wrong_use_is_one_line(command, wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(SystemExit) as stopped:
+        command(["--device", "cpu", *wrong])
+    assert stopped.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert wrong[1] in line

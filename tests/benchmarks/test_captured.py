@@ -1,0 +1,84 @@
+"""``benchmarks.graphs.captured``: its batches, its means, and that it sees a wrong replay."""
+
+import math
+
+import pytest
+
+from benchmarks.graphs import captured
+from benchmarks.graphs.captured import EXACT, EXACT_PARTS, OURS, PARTS, SAME, CapturedTimes, lines
+from benchmarks.graphs.captured_step import CapturedStep
+from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, draw
+
+
+def fits(maxima, batch):
+    sizes = ("num_seqs", "num_query_tokens", "max_query_len", "max_seq_len")
+    return all(getattr(batch, size) <= getattr(maxima, size) for size in sizes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("server", [H100, SMOKE], ids=["H100", "smoke"])
+def test_batches_need_the_graph_that_is_replayed_for_them(kind, server):
+    graphs = server.mixed_graphs if kind == "mixed" else server.decode_graphs
+    batches = list(draw(server, kind, 300, 1))
+    assert batches == list(draw(server, kind, 300, 1))
+    for drawn in batches:
+        batch, maxima = drawn.batch, drawn.maxima
+        assert maxima in graphs
+        assert fits(maxima, batch)
+        smaller = [
+            graph
+            for graph in graphs
+            if graph.max_seq_len == maxima.max_seq_len
+            and (graph.num_seqs, graph.num_query_tokens) < (maxima.num_seqs, maxima.num_query_tokens)
+        ]
+        assert not any(fits(graph, batch) for graph in smaller)
+        assert sum(batch.context_lens) <= server.max_tokens
+
+
+@pytest.mark.parametrize(
+    "arguments, spoilt",
+    [
+        (["--sets", "decode", "--seed", "3", "--batches", "1"], "static_grid"),
+        (["--sets", "mixed", "--parts", "--batches", "1"], PARTS),
+    ],
+)
+def test_replays_are_checked(arguments, spoilt, monkeypatch, capsys):
+    assert captured.main(["--smoke", *arguments]) == 0
+    printed = capsys.readouterr().out
+    assert "0 wrong" in printed
+    assert "--parts" not in arguments or EXACT_PARTS in printed
+
+    def replay_with_nan(self):
+        replay(self)
+        if self._candidate.name.startswith(spoilt):
+            self._layers[0].out[0, 0, 0] = math.nan
+
+    replay = CapturedStep.replay
+    monkeypatch.setattr(CapturedStep, "replay", replay_with_nan)
+    assert captured.main(["--smoke", *arguments]) == 1
+    wrong = [line for line in capsys.readouterr().out.splitlines() if line.startswith("WRONG")]
+    assert wrong and all(line.startswith(f"WRONG {spoilt}") for line in wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--sets", "decode,long"], ["--sets", ""], ["--batches", "0"], ["--parts", "--sets", "decode"]]
+)
+def test_wrong_use_is_refused(wrong, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        captured.main(["--smoke", *wrong])
+    assert stopped.value.code == 2
+    assert wrong[0] in capsys.readouterr().err
+
+
+def test_tables_are_means_of_ratios_to_the_exact_graph():
+    def times(kind, like, ours, exact, same):
+        us = {OURS: ours, EXACT: exact, SAME: same}
+        return CapturedTimes(kind, like, "<= 512", 1, "ours", "theirs", us)
+
+    decode = [times("decode", "16", 20, 10, 16), times("decode", "8", 5, 10, 5)]
+    found = [line.split() for line in lines([*decode, times("short", "16 short", 3, 2, 3)])]
+    assert [OURS, "1.000", "2.00", "2.00"] in found
+    assert [OURS, "/", *SAME.split(), "1.118", "1.25", "1.25"] in found
+    assert ["16", "(", "1)", "10.0", "|", "2.000"] in found
+    assert ["8", "(", "1)", "10.0", "|", "0.500"] in found
+    assert ["16", "short", "(", "1)", "2.0", "|", "1.500"] in found

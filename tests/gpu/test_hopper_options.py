@@ -1,0 +1,113 @@
+"""The Hopper kernel is right with every option, head size and config, against float64 and poisoned memory.
+
+A case is a head layout and its options. `ATTN_TEST_ROUNDS=3` draws so many batches of each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+from launch_cases import LaunchCase, LaunchFeatures
+
+from attn_kernels import Config
+from attn_kernels.kernels import hopper_limits
+from attn_kernels.kernels.hopper_gate import hopper_for
+from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.measure.batches import Batch, HeadLayout, varlen
+
+pytestmark = pytest.mark.gpu
+ROUNDS = int(os.environ.get("ATTN_TEST_ROUNDS", "1"))
+SEED = int(os.environ.get("ATTN_TEST_SEED", "0"))
+K = 1024
+PAGES = (16, 48, 64, 256, 128)
+# Head layouts of models: Llama 3, gpt-oss, Gemma 2, Phi-3, others of the same kind.
+LAYOUTS = (
+    HeadLayout(32, 8, 128),
+    HeadLayout(64, 8, 64),
+    HeadLayout(16, 8, 256),
+    HeadLayout(32, 32, 96),
+    HeadLayout(32, 8, 80),
+    HeadLayout(16, 1, 192),
+    HeadLayout(28, 4, 112),
+    HeadLayout(16, 4, 160),
+)
+OPTIONS = (
+    LaunchFeatures(),
+    LaunchFeatures(window=128),
+    LaunchFeatures(softcap=30.0),
+    LaunchFeatures(sinks="half"),
+    LaunchFeatures(alibi=True),
+    LaunchFeatures(window=4096, softcap=50.0),
+    LaunchFeatures(window=17, sinks="float32", strides="fused"),
+    LaunchFeatures(window=1000, softcap=5.0, alibi=True, sinks="half"),
+    LaunchFeatures(fp8=True),
+    LaunchFeatures(fp8=True, scales="tensor", window=128, sinks="half"),
+    LaunchFeatures(fp8=True, scales="float", softcap=30.0, alibi=True),
+)
+WINDOWS = (1, 17, 128, 1000, 4096)
+CONFIGS = tuple(
+    config
+    for name, variant in VARIANTS.items()
+    for grid in variant.grids
+    for config in grid.configs(name)
+    if config.descriptors or variant.mixed
+)
+
+
+def cases() -> Iterator[LaunchCase]:
+    """A case for each round, head layout and option, with the configs that the kernel takes."""
+    for number in range(ROUNDS):
+        for place, layout in enumerate(LAYOUTS):
+            for i, features in enumerate(OPTIONS):
+                rng = random.Random(f"hopper options/{SEED}/{number}/{place}/{i}")
+                if features.window is not None:
+                    features = dataclasses.replace(features, window=rng.choice(WINDOWS))
+                # Short sequences begin and end in one tile.
+                seqs, context = (64, 80) if number % 2 else (8, 8 * K)
+                lengths = varlen(rng.randrange(2**20), max_seqs=seqs, max_context=context, max_tokens=16 * K)
+                # The page size and the dtype are compiled for, so they are those of the layout and option.
+                dtype = torch.float16 if (place + i) % 4 == 3 else torch.bfloat16
+                batch = lengths.at(layout, PAGES[(place + 2 * i) % len(PAGES)], dtype)
+                scale = query_scale(features, number // 2 + place + i)
+                taken = tuple(config for config in CONFIGS if is_taken(config, batch, features))
+                yield LaunchCase(SEED + i, batch, taken, features, scale)
+
+
+def query_scale(features: LaunchFeatures, number: int) -> float:
+    """What multiplies the queries. The largest makes rows outgrow their first maximum (hopper_repeats).
+
+    Beside sinks, it would leave heads almost no weight; fp8 queries lose digits of large scores.
+    """
+    largest = 4.0 if features.sinks else 16.0 if features.fp8 else 256.0
+    return (1.0, 4.0, largest)[number % 3]
+
+
+def is_taken(config: Config, batch: Batch, features: LaunchFeatures) -> bool:
+    """Whether the kernel computes a case; else a launch would fall back to other kernels."""
+    given = {
+        "window": features.window is not None,
+        "softcap": features.softcap > 0.0,
+        "alibi": features.alibi,
+        "sinks": bool(features.sinks),
+        "fp8": features.fp8,
+        "scales": bool(features.scales),
+    }
+    missing = {name for name, there in given.items() if there} - hopper_limits.OPTIONS[config.variant]
+    layout = batch.layout
+    heads = layout.num_query_heads // layout.num_kv_heads
+    cache_bytes = 1 if features.fp8 else 2
+    why_not = hopper_limits.why_not_shape(config, layout.head_size, batch.block_size, heads, cache_bytes)
+    return not missing and why_not is None
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=lambda case: f"{case.batch.layout} {case.features}")
+def test_options(case: LaunchCase, device: torch.device, compiled: None) -> None:
+    if hopper_for(device) is None:
+        pytest.skip("needs a Hopper GPU, and a Triton with the parts of Gluon that the kernel uses")
+    assert case.configs, "the kernel refuses every config"
+    assert case.failures(device) == []

@@ -1,0 +1,236 @@
+"""Every variant is right with every option, against float64 and with poisoned memory.
+
+`ATTN_TEST_BATCHES=500 ATTN_TEST_SEED=0 python -m pytest -m gpu tests/gpu/test_launches.py` draws so many
+random batches; `-k "random_batch and 17"` repeats one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+from launch_cases import LaunchCase, LaunchFeatures, NoMemory
+
+from attn_kernels import Config
+from attn_kernels.choose.heuristic import configs_of
+from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.stream_k import why_not
+from attn_kernels.measure.batches import (
+    Batch,
+    HeadLayout,
+    chunked_prefill,
+    decode,
+    mixed,
+    prefill,
+    speculative,
+    varlen,
+)
+from generated import unified_attention
+
+pytestmark = pytest.mark.gpu
+BATCHES = int(os.environ.get("ATTN_TEST_BATCHES", "500"))
+SEED = int(os.environ.get("ATTN_TEST_SEED", "0"))
+K = 1024
+GQA = (HeadLayout(32, 8), HeadLayout(28, 4), HeadLayout(16, 2))
+SIZES = (HeadLayout(32, 8, 64), HeadLayout(16, 4, 256), HeadLayout(32, 8, 80), HeadLayout(24, 8, 96))
+PAGES = (8, 16, 24, 32, 48, 64, 100, 128, 272, 528, 1024)
+HOPPER_PAGES = (16, 128, 48, 256, 64)
+DTYPES = (torch.bfloat16, torch.float16)
+WINDOWS = (1, 17, 128, 1000)
+HEADS = ((32, 8), (28, 4), (16, 2), (32, 1), (16, 16), (24, 8), (64, 8))  # query and KV heads
+EVERY_SIZE = [HeadLayout(*HEADS[i % len(HEADS)], size) for i, size in enumerate(range(64, 257, 8))]
+SETTINGS = 2 * len(EVERY_SIZE)  # of the random batches; a setting is what kernels are compiled for
+
+
+def tiles(variant: str) -> list[Config]:
+    """What tuning tries of a variant, without the Hopper kernel."""
+    return [
+        config
+        for grid in VARIANTS[variant].grids
+        for config in grid.configs(variant)
+        if not config.descriptors
+    ]
+
+
+def random_config(variant: str, rng: random.Random, head_size: int) -> Config:
+    """Draw a tile that fits the shared memory of a large GPU, and the variant's other parameters."""
+    own_tiles = variant in ("naive", "prefix_prefill", "split")
+    config = rng.choice(
+        [
+            config
+            for config in tiles(variant if own_tiles else "qblock")
+            if (config.block_m + 2 * config.tile_size * config.num_stages) * head_size <= 100 * K
+        ]
+    )._replace(variant=variant)
+    if variant == "segmented":
+        return config._replace(num_segments=rng.choice((2, 3, 8, 16, 64)), device_segments=rng.choice((0, 1)))
+    if variant == "static_grid":
+        segments, programs = rng.choice((1, 1, 4, 16)), rng.choice((1, 2, 4))
+        on_gpu = int(segments > 1 and rng.random() < 0.5)
+        return config._replace(num_segments=segments, programs_per_sm=programs, device_segments=on_gpu)
+    if variant == "stream_k":
+        return config._replace(programs_per_sm=rng.choice((1, 2, 3, 6)))
+    return config
+
+
+def one_of_each_variant(rng: random.Random, head_size: int) -> list[Config]:
+    names = [name for name, variant in VARIANTS.items() if not variant.mixed]
+    return [random_config(name, rng, head_size) for name in names if name != "stream_k" or why_not() is None]
+
+
+def hopper_configs(layout: HeadLayout) -> list[list[Config]]:
+    """Configs of the Hopper kernel: those of prompts, of decodes, and of both, which need parts."""
+    rows = max(16, 1 << (layout.num_query_heads // layout.num_kv_heads - 1).bit_length())
+    roles = {
+        name: [config for grid in VARIANTS[name].grids for config in grid.configs(name)]
+        for name in ("qblock", "stream_k", "pod")
+    }
+    prompts = [config for config in roles["qblock"] if config.descriptors]
+    decodes = [config._replace(block_m=rows) for config in roles["stream_k"] if rows <= 64]
+    both = roles["pod"] if layout.head_size <= 128 else []
+    return [configs for configs in (prompts, decodes, both) if configs]
+
+
+def with_empty(batch: Batch, rng: random.Random) -> Batch:
+    """Insert up to two sequences that have no query tokens, and perhaps no keys."""
+    queries, contexts = list(batch.query_lens), list(batch.context_lens)
+    for context in rng.choice(((), (), (50,), (0,), (0, 300))):
+        place = rng.randint(0, len(queries))
+        queries.insert(place, 0)
+        contexts.insert(place, context)
+    return dataclasses.replace(batch, query_lens=tuple(queries), context_lens=tuple(contexts))
+
+
+def random_cases(count: int) -> Iterator[LaunchCase]:
+    """The module's choice, a config of every variant, and one of each role of the Hopper kernel.
+
+    Only SETTINGS combinations of a layout, page size, types, features and configs are drawn, as each must
+    be compiled. Half of them have fp8 caches.
+    """
+    for i in range(count):
+        number = i % SETTINGS
+        rng = random.Random(f"verify setting/{SEED}/{number}")
+        layout = EVERY_SIZE[number % len(EVERY_SIZE)]
+        features = LaunchFeatures.draw(rng, fp8=number >= SETTINGS // 2)
+        configs = one_of_each_variant(rng, layout.head_size)
+        by_hopper = map(rng.choice, hopper_configs(layout))
+        # Odd numbers have pages that the Hopper kernel reads.
+        page = rng.choice(HOPPER_PAGES) if number % 2 else PAGES[number // 2 % len(PAGES)]
+        setting = (layout, page, rng.choice(DTYPES))
+        rng = random.Random(f"verify batch/{SEED}/{i}")
+        if features.window:
+            features = dataclasses.replace(features, window=rng.choice(WINDOWS))
+        longest = rng.choice((256, 2 * K, 4 * K, 4 * K, 4 * K, 16 * K))
+        lengths = varlen(SEED * 1_000_003 + i, max_seqs=24, max_context=longest, max_tokens=24 * K)
+        scale = rng.choice((1.0, 1.0, 4.0))
+        batch = with_empty(lengths.at(*setting), rng)
+        yield LaunchCase(i, batch, (None, *configs, *by_hopper), features, scale, in_pairs=True)
+
+
+def descriptor_cases(count: int) -> Iterator[LaunchCase]:
+    """Batches that the Hopper kernel supports, with all of its configs."""
+    layouts = (*GQA, HeadLayout(32, 32), HeadLayout(32, 1), *SIZES[:2])
+    for i in range(count):
+        rng = random.Random(f"verify descriptors/{SEED}/{i}")
+        number = i % 14
+        layout = layouts[number % len(layouts)]
+        setting = (layout, HOPPER_PAGES[number % len(HOPPER_PAGES)], DTYPES[number % 2])
+        batch = with_empty(varlen(SEED * 1_000_003 + i, max_seqs=12, max_tokens=24 * K).at(*setting), rng)
+        features = LaunchFeatures(strides=("", "fused")[number % 3 % 2])
+        configs = tuple(config for configs in hopper_configs(layout) for config in configs)
+        yield LaunchCase(i, batch, configs, features, rng.choice((1.0, 4.0)), in_pairs=True)
+
+
+def real_sizes() -> Iterator[LaunchCase]:
+    """Contexts to 16K and batches to 64, with the module's choice and a sample of each variant."""
+    batches = (
+        decode(64, 16 * K),
+        decode(1, 16 * K),
+        prefill(1, 16 * K),
+        chunked_prefill(1, 2 * K, 16 * K),
+        speculative(32, 4, 8 * K),
+        mixed(64, 0.5, 16 * K, K),
+    )
+    every = [batch.at(layout) for layout in GQA for batch in batches]
+    every += [batch.at(GQA[0], 128, torch.float16) for batch in batches]
+    for i, batch in enumerate(every):
+        slow = ("naive",) if batch.num_query_tokens > 64 else ()
+        samples = [
+            variant.samples[0]
+            for name, variant in VARIANTS.items()
+            if not variant.mixed and name not in slow and (name != "stream_k" or why_not() is None)
+        ]
+        yield LaunchCase(i, batch, (None, *samples), in_pairs=True)
+
+
+def all_generated() -> list[Config]:
+    """Every config of this vendor's generated modules and of the default one, sorted."""
+    vendor = "amd" if torch.version.hip else "nvidia"
+    modules = [
+        module for key, module in unified_attention.MODULES.items() if key.startswith((vendor, "default"))
+    ]
+    return sorted({config for module in modules for config in configs_of(module)}, key=str)
+
+
+def generated_cases() -> Iterator[LaunchCase]:
+    """Every config that a generated module of this vendor holds, at five settings."""
+    settings = (
+        (GQA[0], 16, torch.bfloat16),
+        (GQA[1], 128, torch.bfloat16),
+        (GQA[2], 24, torch.float16),
+        (SIZES[2], 16, torch.bfloat16),
+        (HeadLayout(32, 1), 16, torch.float16),
+    )
+    lengths = (decode(8, 2000), mixed(16, 0.5, 2000, 700), speculative(8, 7, 777))
+    for i, setting in enumerate(settings):
+        for j, batch in enumerate(lengths):
+            yield LaunchCase(3 * i + j, batch.at(*setting), tuple(all_generated()))
+
+
+def huge_cases() -> Iterator[LaunchCase]:
+    """Caches of more than 2^31 elements whose used pages lie at the end, in bf16 and fp8."""
+    settings = ((GQA[0], 16, False), (GQA[1], 528, False), (GQA[0], 16, True), (SIZES[0], 1024, False))
+    for i, (layout, page, fp8) in enumerate(settings):
+        batch = Batch("far pages", "huge", (1, 70, 1), (700, 500, 33), layout, page)
+        configs = one_of_each_variant(random.Random(f"huge/{i}"), layout.head_size)
+        yield LaunchCase(i, batch, tuple(configs), LaunchFeatures(fp8=fp8), far=2**31 + 2**20)
+
+
+def number(case: LaunchCase) -> str:
+    return str(case.seed)
+
+
+@pytest.mark.parametrize("case", list(random_cases(BATCHES if torch.cuda.is_available() else 1)), ids=number)
+def test_random_batch(case: LaunchCase, device: torch.device, compiled: None) -> None:
+    assert case.failures(device) == []
+
+
+@pytest.mark.parametrize(
+    "case", list(descriptor_cases(BATCHES // 5 if torch.cuda.is_available() else 1)), ids=number
+)
+def test_batch_of_the_hopper_kernel(case: LaunchCase, device: torch.device, compiled: None) -> None:
+    assert case.failures(device) == []
+
+
+@pytest.mark.parametrize("case", list(real_sizes()), ids=number)
+def test_real_size(case: LaunchCase, device: torch.device, compiled: None) -> None:
+    assert case.failures(device) == []
+
+
+@pytest.mark.parametrize("case", list(generated_cases()), ids=number)
+def test_every_config_of_the_generated_modules(
+    case: LaunchCase, device: torch.device, compiled: None
+) -> None:
+    assert case.failures(device) == []
+
+
+@pytest.mark.parametrize("case", list(huge_cases()), ids=number)
+def test_pages_beyond_2_to_the_31_elements(case: LaunchCase, device: torch.device, compiled: None) -> None:
+    try:
+        assert case.failures(device) == []
+    except NoMemory as error:
+        pytest.skip(str(error))

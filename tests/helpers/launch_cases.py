@@ -1,0 +1,331 @@
+"""Launches with any option over poisoned tensors, compared with float64, for tests on a GPU.
+
+Whatever a launch must not read holds NaN: unused slots of a cache, and keys and pages before all windows.
+Unused entries of a block table lie far outside the cache. Outputs and workspaces hold NaN before each launch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import attn_kernels
+from attn_kernels import Config, Lengths, Parts
+from attn_kernels.choose.mixed import needs_parts
+from attn_kernels.core.errors import brief
+from attn_kernels.core.lengths import MAX_DRAFT
+from attn_kernels.measure.batches import Batch, HeadLayout
+from attn_kernels.measure.checking import FP8_TOLERANCE, TOLERANCE, Expected, check
+from attn_kernels.measure.tensors import launches_of, plan_for, stand_in
+from attn_kernels.testing.poisoned import GARBAGE_PAGE, PoisonedBatch, make_batch, poison_workspace
+from triton_tune.core.device import exceeds_device
+
+FP8 = torch.float8_e4m3fn
+FP8_NAN = 0x7F
+FALLBACK = Config("qblock", 64, 32)  # of both parts, where one kernel cannot compute them
+MEMORY_SHARE = 0.8  # of the free memory, for two huge caches
+
+
+@dataclass(frozen=True)
+class LaunchFeatures:
+    """What a launch has beyond a plain causal softmax over contiguous tensors."""
+
+    window: int | None = None
+    softcap: float = 0.0
+    alibi: bool = False
+    sinks: str = ""  # `float32`, or `half` for the queries' type; "" for none
+    scales: str = ""  # `float` or `tensor`; "" for none
+    strides: str = ""  # q and out: `fused` slices of a QKV product, `odd` gaps of 3 elements; "" contiguous
+    fp8: bool = False
+
+    @classmethod
+    def draw(cls, rng: random.Random, *, fp8: bool) -> LaunchFeatures:
+        """Draw each feature in about a third of the calls, none in a sixth; scales need an fp8 cache."""
+        if rng.random() < 1 / 6:
+            return cls(fp8=fp8)
+        return cls(
+            window=rng.choice((1, 17, 128, 1000)) if rng.random() < 0.33 else None,
+            softcap=rng.choice((5.0, 30.0)) if rng.random() < 0.25 else 0.0,
+            alibi=rng.random() < 0.25,
+            sinks=rng.choice(("float32", "half")) if rng.random() < 0.33 else "",
+            scales=rng.choice(("", "float", "tensor", "tensor")) if fp8 else "",
+            strides=rng.choice(("fused", "odd")) if rng.random() < 0.33 else "",
+            fp8=fp8,
+        )
+
+    def __str__(self) -> str:
+        """Names of the features. Equal texts share compiled kernels, which depend on no number."""
+        flags = {
+            "window": self.window is not None,
+            "soft cap": self.softcap > 0.0,
+            "ALiBi": self.alibi,
+            f"sinks {self.sinks}": bool(self.sinks),
+            "fp8 cache": self.fp8,
+            f"{self.scales} scales": bool(self.scales),
+            f"{self.strides} strides": bool(self.strides),
+        }
+        return "+".join(name for name, given in flags.items() if given) or "no option"
+
+    def options(self, layout: HeadLayout, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
+        """The keyword arguments of `attn_kernels.run` and of the reference."""
+        heads = layout.num_query_heads
+        options: dict[str, Any] = {"sliding_window": self.window, "softcap": self.softcap}
+        if self.alibi:
+            exponents = torch.arange(1, heads + 1, dtype=torch.float32, device=device)
+            options["alibi_slopes"] = 2.0 ** (-8.0 * exponents / heads)
+        if self.sinks:
+            sink_type = torch.float32 if self.sinks == "float32" else dtype
+            options["sinks"] = torch.linspace(-1.0, 3.0, heads, device=device).to(sink_type)
+        if self.scales == "float":
+            options |= {"k_scale": 0.4, "v_scale": 3.0}
+        if self.scales == "tensor":
+            options["k_scale"] = torch.tensor([0.4], device=device)
+            options["v_scale"] = torch.tensor(3.0, device=device)
+        return options
+
+
+class PartConfigs(NamedTuple):
+    """The configs of a mixed batch's parts."""
+
+    decodes: Config
+    prompts: Config
+
+    def __str__(self) -> str:
+        return f"{self.decodes} then {self.prompts}"
+
+
+Launched = Config | PartConfigs | None  # None: what the generated modules choose
+
+
+class NoMemory(Exception):
+    """The case does not fit into the device's memory."""
+
+
+@dataclass(frozen=True)
+class LaunchCase:
+    """A batch, its features and the configs to launch it with."""
+
+    seed: int
+    batch: Batch
+    configs: tuple[Config | None, ...]
+    features: LaunchFeatures = LaunchFeatures()
+    query_scale: float = 1.0
+    in_pairs: bool = False  # also launch it in parts, each config for one part and the next for the other
+    far: int = 0  # elements of a cache whose used pages lie at its end; 0: the cache holds no more than these
+
+    def __str__(self) -> str:
+        return f"{self.seed}: {self.batch}, {self.features}"
+
+    def launches(self) -> Iterator[Launched]:
+        """All that the batch is launched with."""
+        yield from self.configs
+        if self.in_pairs and self.batch.num_seqs > 1:
+            configs = [config for config in self.configs if config is not None and not needs_parts(config)]
+            yield from map(PartConfigs, configs, [*configs[1:], *configs[:1]])
+
+    def jobs(self) -> Iterator[CompileJob]:
+        """Jobs that compile what the case launches."""
+        return (CompileJob(dataclasses.replace(self, configs=()), config) for config in self.configs)
+
+    def failures(self, device: torch.device) -> list[str]:
+        """A line for each launch that is wrong or raises; configs that exceed the device are left out.
+
+        Raises NoMemory if `far` caches do not fit.
+        """
+        loaded = Poisoned.of(self, device)
+        expected = loaded.expect()
+        lines = []
+        for config in self.launches():
+            try:
+                out, launched = loaded.launch(config)
+                verdict = check(out, expected)
+            except Exception as error:
+                if config is not None and exceeds_device(error):
+                    continue
+                lines.append(f"{self} {config or 'chosen config'}: {brief(error)}")
+            else:
+                if not verdict.ok:
+                    lines.append(f"{self} {launched}: {verdict}")
+        return lines
+
+
+@dataclass(frozen=True)
+class CompileJob:
+    """A launch of one config that compiles all that the case needs of it."""
+
+    case: LaunchCase
+    config: Config | None
+
+    @property
+    def needs(self) -> frozenset[Hashable]:
+        if self.config is None:  # only `plan` knows what it chooses
+            return frozenset({self.case})
+        batch, layout = self.case.batch, self.case.batch.layout
+        parts: tuple[str, ...] = ("all",)
+        if self.config.variant == "split":
+            parts = ("decode",) * (1 in batch.query_lens) + ("prefill",) * (batch.max_query_len > 1)
+        group = layout.num_query_heads // layout.num_kv_heads
+        shape = (group, layout.head_size, batch.block_size, batch.dtype)
+        # Without descriptors, it sizes a launch and compiles nothing.
+        compiled = self.config if self.config.descriptors else self.config._replace(programs_per_sm=1)
+        return frozenset((compiled, shape, str(self.case.features), part) for part in parts)
+
+    @property
+    def cost(self) -> int:
+        config = self.config or FALLBACK
+        return config.block_m * config.tile_size * self.case.batch.layout.head_size
+
+    def run(self, device: torch.device) -> None:
+        """Launch a given config on at most three tokens, because no length is compiled into a kernel."""
+        batch = self.case.batch
+        if self.config is None and self.case.features == LaunchFeatures():
+            tensors = stand_in(batch, device)
+            launches_of(plan_for(tensors, in_parts=True), tensors)[0]()
+            return
+        if self.config is not None:
+            lens = (1,) * (1 in batch.query_lens) + (2,) * (batch.max_query_len > 1)
+            batch = dataclasses.replace(batch, name="small", kind="", query_lens=lens, context_lens=lens)
+        Poisoned.of(dataclasses.replace(self.case, batch=batch, far=0), device).launch(self.config)
+
+
+@dataclass(frozen=True, eq=False)
+class Poisoned:
+    """A case's tensors and score options."""
+
+    case: LaunchCase
+    tensors: PoisonedBatch
+    options: dict[str, Any]
+    whole: PoisonedBatch  # `tensors` with the keys before all windows
+
+    @classmethod
+    def of(cls, case: LaunchCase, device: torch.device) -> Poisoned:
+        """Make the tensors. Raises NoMemory if `far` caches do not fit."""
+        batch, features = case.batch, case.features
+        tensors = make_tensors(batch, device, case.seed, FP8 if features.fp8 else None)
+        if case.far:
+            tensors = move_far(tensors, case.far)
+        q = with_strides(tensors.q * case.query_scale, features.strides)
+        whole = tensors = dataclasses.replace(tensors, q=q)
+        if features.window is not None:
+            tensors = hide(whole, features.window)
+        return cls(case, tensors, features.options(batch.layout, batch.dtype, device), whole)
+
+    def expect(self) -> Expected:
+        """The float64 reference of every row."""
+        batch = self.case.batch
+        rows = torch.arange(batch.num_query_tokens, device=self.tensors.q.device)
+        tolerance = FP8_TOLERANCE if self.case.features.fp8 else TOLERANCE[batch.dtype]
+        return Expected(rows, self.whole.reference(**self.options), tolerance)
+
+    def launch(self, config: Launched) -> tuple[Tensor, Launched]:
+        """Launch with an output and a workspace of NaN; return the output and what was launched."""
+        used, batch = self.tensors, self.case.batch
+        if isinstance(config, PartConfigs):
+            plan = used.plan_in_parts(*config, parts_of(batch))
+        elif config is not None and needs_parts(config):
+            plan = used.plan_in_parts(FALLBACK, FALLBACK, parts_of(batch), config)
+        else:
+            parts = None if config else batch.parts
+            model = dataclasses.replace(used.model, sliding_window=self.case.features.window)
+            plan = used.plan(config=config, parts=parts, model=model)
+        poison_workspace(plan)
+        out = torch.full_like(used.q, torch.nan, memory_format=torch.contiguous_format)
+        out = with_strides(out, self.case.features.strides)
+        attn_kernels.run(plan, used.q, used.k_cache, used.v_cache, out=out, **self.options)
+        in_series = plan.parts and plan.fused is None
+        return out, PartConfigs(*(part.config for part in plan.parts)) if in_series else plan.config
+
+
+def parts_of(batch: Batch) -> Parts:
+    """The batch's parts; wrong ones, of half the sequences each, where one would be empty."""
+    parts = batch.parts
+    if all(part.num_query_tokens for part in parts):
+        return parts
+    half = batch.num_seqs // 2
+    decodes, prompts = (
+        Lengths.of(batch.query_lens[part], batch.context_lens[part])
+        for part in (slice(half), slice(half, None))
+    )
+    return Parts(decodes._replace(max_query_len=min(decodes.max_query_len, MAX_DRAFT)), prompts)
+
+
+def make_tensors(
+    batch: Batch, device: torch.device, seed: int, cache_dtype: torch.dtype | None = None
+) -> PoisonedBatch:
+    """Poisoned tensors of a batch; ``cache_dtype`` as ``make_batch`` takes it."""
+    return make_batch(
+        batch.query_lens,
+        batch.context_lens,
+        **dataclasses.asdict(batch.layout),
+        block_size=batch.block_size,
+        dtype=batch.dtype,
+        cache_dtype=cache_dtype,
+        device=device,
+        seed=seed,
+    )
+
+
+def with_strides(tensor: Tensor, strides: str) -> Tensor:
+    """The same values at other strides, with NaN in the gaps."""
+    if not strides:
+        return tensor
+    tokens, heads, size = tensor.shape
+    shape = (tokens, heads + 2, size) if strides == "fused" else (tokens, heads, size + 3)
+    wide = torch.full(shape, torch.nan, dtype=tensor.dtype, device=tensor.device)
+    return wide[:, :heads, :size].copy_(tensor)
+
+
+def hide(tensors: PoisonedBatch, window: int) -> PoisonedBatch:
+    """Put NaN on all keys before a sequence's first window, and a wrong id on pages of such keys alone."""
+    k_cache, v_cache, table = (
+        tensor.clone() for tensor in (tensors.k_cache, tensors.v_cache, tensors.block_table)
+    )
+    block_size = k_cache.shape[1]
+    as_bytes = k_cache.element_size() == 1
+    for seq, (queries, context) in enumerate(zip(tensors.query_lens, tensors.context_lens, strict=True)):
+        first = max(0, context - queries - window + 1) if queries else 0
+        keys = torch.arange(first, device=table.device)
+        pages = table[seq, keys // block_size].long()
+        for cache in (k_cache, v_cache):
+            if as_bytes:
+                cache.view(torch.uint8)[pages, keys % block_size] = FP8_NAN
+            else:
+                cache[pages, keys % block_size] = torch.nan
+        if table.is_cuda:  # a plan checks the tables of a CPU
+            table[seq, : first // block_size] = GARBAGE_PAGE
+    return dataclasses.replace(tensors, k_cache=k_cache, v_cache=v_cache, block_table=table)
+
+
+def move_far(tensors: PoisonedBatch, elements: int) -> PoisonedBatch:
+    """Move the pages to the end of caches that have at least `elements` elements; all others are NaN."""
+    cache, device = tensors.k_cache, tensors.q.device
+    num_blocks = -(-elements // cache[0].numel())
+    moved = max(0, num_blocks - cache.shape[0])
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        free, _ = torch.cuda.mem_get_info(device)
+        if 2 * moved * cache[0].nbytes > MEMORY_SHARE * free:
+            raise NoMemory(f"two caches of {moved * cache[0].nbytes >> 20} MiB")
+
+    def far(cache: Tensor) -> Tensor:
+        whole = torch.empty(moved + cache.shape[0], *cache.shape[1:], dtype=cache.dtype, device=device)
+        if cache.dtype == FP8:
+            whole.view(torch.uint8).fill_(FP8_NAN)
+        else:
+            whole.fill_(torch.nan)
+        whole[moved:].copy_(cache)
+        return whole
+
+    table = tensors.block_table
+    return dataclasses.replace(
+        tensors,
+        k_cache=far(tensors.k_cache),
+        v_cache=far(tensors.v_cache),
+        block_table=torch.where(table == GARBAGE_PAGE, table, table + moved),
+    )
