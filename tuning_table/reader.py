@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tuning_table.errors import TableError, shown
+from tuning_table.files import read_bytes, try_path
 from tuning_table.names import is_id
-from tuning_table.paths import read_bytes, try_path
 from tuning_table.run_yaml import read_header
 from tuning_table.table import (
     FAILURES,

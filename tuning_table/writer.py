@@ -8,7 +8,7 @@ import csv
 import io
 import os
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
@@ -22,7 +22,6 @@ from tuning_table.files import (
     os_errors_in_one_line,
     remove_cut_off_line,
     replace_file,
-    replace_locked,
 )
 from tuning_table.reader import (
     FAILURES_HEADER,
@@ -50,7 +49,6 @@ from tuning_table.table import (
 
 _REMEDY = "choose another folder, or remove this one"
 _NO_TIME = "no config has a time: no row in times.csv"
-WITHDRAWN = "withdrawn.csv"  # rows that `withdraw` removed; nothing reads it
 
 
 def create(
@@ -192,22 +190,6 @@ class TableWriter:
         measured = sum(not isinstance(cell, Failure) for cell in times.values())
         if self.header.cells is Cells.WINNERS and measured != 1:
             raise TableError(self.folder, f"{named}: a table of winners has exactly one time a row")
-
-    def withdraw(self, keys: Collection[tuple[str, int]]) -> None:
-        """Remove rows, atomically; they can be measured and appended again. Raises TableError.
-
-        keys: scenario and repeat. The rows' texts are appended to WITHDRAWN first.
-        """
-        places = {f"{scenario},{repeat}," for scenario, repeat in keys}
-        with os_errors_in_one_line(self.folder):
-            lines = (self.folder / TIMES).read_text().splitlines(keepends=True)
-            # A scenario's id holds no comma and no quote.
-            gone = [line for line in lines[1:] if ",".join(line.split(",", 2)[:2]) + "," in places]
-            if gone:
-                append_to(self.folder / WITHDRAWN, lines[0], "".join(gone))
-                kept = "".join(line for line in lines if line not in set(gone))
-                self._descriptor = replace_locked(self.folder / TIMES, kept, self._descriptor)
-        self._done -= set(keys)
 
     def _cell_text(self, cell: Cell | None) -> str:
         if cell is None:

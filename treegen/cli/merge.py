@@ -13,8 +13,7 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "merge",
         help="make one table of several that were measured on GPUs of one model",
-        description="Rows that several tables hold count once. Rows of a slow GPU are marked in visits.csv; "
-        "from 1.15x slower than the others they are left out, and the next tuning run measures them again.",
+        description="Rows that several tables hold count once.",
     )
     parser.add_argument("tables", type=Path, nargs="+", metavar="TABLE", help="a table's folder")
     parser.add_argument(
@@ -35,6 +34,7 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from treegen.review.words import counted
     from tuning_table.merge import merge, read_sources, separate
 
     if any(not path.name for path in (options.out, *options.tables)):
@@ -45,24 +45,8 @@ def run(options: argparse.Namespace) -> int:
         if options.separate:
             groups = {options.out / name: group for name, group in separate(sources).items()}
         for folder, group in groups.items():
-            print("\n".join(_lines(merge(group, folder), len(group))))
+            done = merge(group, folder)
+            twice = f", {done.repeated} were there already" if done.repeated else ""
+            tables = counted(len(group), "table")
+            print(f"{folder}: {counted(done.rows, 'row')} added from {tables}{twice}")
     return FINE
-
-
-def _lines(done: object, tables: int) -> list[str]:
-    from treegen.review.words import counted
-    from tuning_table.merge import Merged
-    from tuning_table.visit_log import SLOW
-
-    assert isinstance(done, Merged)
-    twice = f", {done.repeated} were there already" if done.repeated else ""
-    lines = [f"{done.folder}: {counted(done.rows, 'row')} added from {counted(tables, 'table')}{twice}"]
-    for worker, slowdown in sorted(done.slowdowns.items()):
-        if left_out := done.slow_rows[worker]:
-            lines.append(
-                f"  {worker} was {slowdown:.2f}x slower than the others: {counted(left_out, 'row')} "
-                "left out; a tuning run with this --out measures them again"
-            )
-        elif slowdown >= SLOW:
-            lines.append(f"  {worker} was {slowdown:.2f}x slower than the others: its rows are marked")
-    return lines

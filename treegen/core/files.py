@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from treegen.core.errors import InputError, table_errors_as_input_errors
-from tuning_table import paths
+from tuning_table import files
 
 MAX_BYTES = 64 << 20  # of an input file
 T = TypeVar("T")
@@ -17,13 +17,13 @@ T = TypeVar("T")
 def try_path(path: Path, look: Callable[[Path], T]) -> T:
     """`look(path)`, with InputError for names that no file can have: too long, with NUL, a loop of links."""
     with table_errors_as_input_errors():
-        return paths.try_path(path, look)
+        return files.try_path(path, look)
 
 
 def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
     """The content of a plain file of at most `most` bytes; never waits for a pipe. Raises InputError."""
     with table_errors_as_input_errors():
-        return paths.read_bytes(path, most)
+        return files.read_bytes(path, most)
 
 
 def read_text(path: Path, most: int = MAX_BYTES) -> str:
