@@ -30,6 +30,17 @@ def read_bytes(path: Path, most: int) -> bytes:
     return try_path(path, Path.read_bytes)
 
 
+def read_text(path: Path, most: int = 64 << 20, *, whole_lines: bool = False) -> str:
+    """The UTF-8 text of such a file; with `whole_lines` without what follows the last line end."""
+    content = read_bytes(path, most)
+    if whole_lines:
+        content = content[: content.rfind(b"\n") + 1]
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise TableError(path, "not UTF-8 text", content.count(b"\n", 0, error.start) + 1) from None
+
+
 @contextlib.contextmanager
 def os_errors_in_one_line(place: Path) -> Iterator[None]:
     """Turn what the operating system refuses into a TableError."""

@@ -10,7 +10,7 @@ from typing import Any
 from tuning_table.errors import TableError, shown
 from tuning_table.names import device_key
 from tuning_table.reader import read_run
-from tuning_table.table import Cells, Failure, RecordedRun, Visit
+from tuning_table.table import Cells, RecordedRun, Visit
 from tuning_table.visit_log import MeasuredBy, log_visits, read_visit_log
 from tuning_table.writer import create, difference
 
@@ -100,8 +100,8 @@ def merge(sources: Sequence[Source], folder: Path) -> Merged:
                 lines.append(MeasuredBy(visit.scenario, last[visit.scenario], worker))
         log_visits(folder, lines)
         table.append_all(added)
-        if "origin" not in provenance:  # only runs have a summary
-            table.summarise(_summary(sources, [*table.visits, *added]))
+        if "origin" not in provenance:  # only runs have a summary; shards run side by side
+            table.summarise({"seconds": max(source.run.header.seconds for source in sources)})
     return Merged(folder, len(added), repeated)
 
 
@@ -150,21 +150,3 @@ def _joined(sources: Sequence[Source]) -> Iterator[tuple[str, Any]]:
             yield key, value
         elif key == "scenario_set":
             yield key, "; ".join(values)
-
-
-def _summary(sources: Sequence[Source], visits: Sequence[Visit]) -> dict[str, object]:
-    """The summary of the merged table. Its seconds are those of the longest run: shards run side by side."""
-    cells: dict[tuple[str, str], str] = {}
-    for visit in visits:
-        for config, cell in visit.cells.items():
-            why = cell.reason if isinstance(cell, Failure) else ""
-            cells[visit.scenario, config] = cells.get((visit.scenario, config)) or why
-    failures = Counter(why for why in cells.values() if why)
-    return {
-        "seconds": max([source.run.header.seconds for source in sources] + [0.1]),
-        "scenarios": len({visit.scenario for visit in visits}),
-        "rows": len(visits),
-        "cells_measured": len(cells),
-        "cells_failed": sum(failures.values()),
-        "failures": dict(failures),
-    }

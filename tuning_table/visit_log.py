@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuning_table.errors import TableError, one_line, shown
-from tuning_table.files import append_to, os_errors_in_one_line, read_bytes, try_path
+from tuning_table.files import append_to, os_errors_in_one_line, read_text, try_path
 from tuning_table.table import VISITS
 
 HEADER = ["scenario", "repeat", "worker"]  # earlier versions wrote two more columns, which are skipped
-
-_MAX_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -48,19 +46,17 @@ def read_visit_log(folder: Path) -> dict[tuple[str, int], MeasuredBy]:
     path = folder / VISITS
     if not try_path(path, Path.exists):
         return {}
-    content = read_bytes(path, _MAX_BYTES)
     found: dict[tuple[str, int], MeasuredBy] = {}
+    reader = csv.reader(io.StringIO(read_text(path, whole_lines=True), newline=""), strict=True)
     try:
-        text = content[: content.rfind(b"\n") + 1].decode()
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-        if next(reader, HEADER)[:3] != HEADER:
-            raise TableError(path, f"must begin with {','.join(HEADER)}", 1)
         for cells in reader:
+            if cells[:3] == HEADER and reader.line_num == 1:
+                continue
             if len(cells) < 3 or not cells[1].isdecimal():
                 what = f"{shown(','.join(cells))} is no line of {','.join(HEADER)}"
                 raise TableError(path, what, reader.line_num)
             line = MeasuredBy(cells[0], int(cells[1]), cells[2])
             found[line.key] = line
-    except (UnicodeDecodeError, csv.Error, ValueError) as error:
-        raise TableError(path, f"not valid CSV: {error}") from None
+    except (csv.Error, ValueError) as error:
+        raise TableError(path, f"not valid CSV: {error}", reader.line_num) from None
     return found

@@ -29,8 +29,7 @@ from benchmarks.common import configs, environment
 from benchmarks.common.in_parts import PartsJob
 from benchmarks.launch.threads import Hang, in_threads
 from benchmarks.launch.timing import synchronise
-from triton_tune.processes.compile_ahead import compile_in_parallel
-from triton_tune.processes.jobs import Job
+from triton_tune.processes.compile_ahead import Job, compile_in_parallel
 from verification.busy import SPIN_MS, BusyMultiprocessors
 from verification.compile_jobs import plain_job
 from verification.poisoned import poisoned

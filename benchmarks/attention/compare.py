@@ -28,8 +28,7 @@ from benchmarks.common import configs, environment
 from benchmarks.common.implementations import PEERS, PEERS_FOLDER, Implementation, Ours, Sdpa, load_peers
 from benchmarks.common.more_rivals import MORE_PEERS_FOLDER, MORE_RIVALS, load_more_peers
 from benchmarks.common.space import SPACES, Candidates, candidates
-from triton_tune.processes.compile_ahead import compile_in_parallel
-from triton_tune.processes.jobs import Job
+from triton_tune.processes.compile_ahead import Job, compile_in_parallel
 from verification.compile_jobs import plain_job
 
 

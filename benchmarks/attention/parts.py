@@ -28,8 +28,7 @@ from benchmarks.attention.records import Records, ours_failed
 from benchmarks.common import configs, environment
 from benchmarks.common.implementations import PEERS_FOLDER, Ours, load_peers
 from benchmarks.common.in_parts import OursInParts, OursInSeries, PartsJob, is_mixed, split, split_tensors
-from triton_tune.processes.compile_ahead import compile_in_parallel
-from triton_tune.processes.jobs import Job
+from triton_tune.processes.compile_ahead import Job, compile_in_parallel
 from verification.compile_jobs import plain_job
 
 CHECKED = Limits(cache_elements=1 << 28, scores=1 << 29)  # of each part

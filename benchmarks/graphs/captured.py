@@ -31,8 +31,7 @@ from benchmarks.common.in_parts import PartsJob
 from benchmarks.graphs.captured_step import CaptureCandidate, CapturedStep, ServerBuffers
 from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, CaptureServer, ServerBatch, draw
 from benchmarks.graphs.tables import EXACT, EXACT_PARTS, OURS, PARTS, SAME, CapturedTimes, lines
-from triton_tune.processes.compile_ahead import compile_in_parallel
-from triton_tune.processes.jobs import Job
+from triton_tune.processes.compile_ahead import Job, compile_in_parallel
 from verification.compile_jobs import plain_job
 
 # --others: configs with other programs, registers, stages, tiles or warps than STREAM_K.

@@ -26,7 +26,7 @@ from benchmarks.attention.records import ComparisonRecord, ours_failed, time_rat
 from benchmarks.common.environment import within_deadline
 from benchmarks.common.implementations import PreparedLaunches
 from benchmarks.common.space import MOST, Candidates, candidates
-from triton_tune.processes.jobs import minimal
+from triton_tune.processes.compile_ahead import minimal
 from verification import recompile
 from verification.cases import HOPPER_PAGES, PAGES, SETTINGS, huge, random_cases
 from verification.compile_jobs import plain_job
