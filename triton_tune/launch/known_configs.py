@@ -48,7 +48,6 @@ class KnownConfigs:
 
     @property
     def prunes(self) -> bool:
-        """Return whether a rule may leave out configs for a launch."""
         return self.autotuner is not None and self.autotuner.early_config_prune is not None
 
     def kept(self, chosen: Any, fallback: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -67,7 +66,6 @@ class KnownConfigs:
         return fallback._replace(**{name: self._value(kept[0], name) for name in names})
 
     def _equal(self, keywords: Mapping[str, Any]) -> Any:
-        """The autotuner's config with these values; None if there is none."""
         for known in self.autotuner.configs if self.autotuner is not None else ():
             if all(self._value(known, name) == value for name, value in keywords.items()):
                 return known

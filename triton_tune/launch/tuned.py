@@ -12,9 +12,16 @@ from typing import Any
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import KernelInterface
 
-from triton_tune.launch.device import current_device, device_number
+from triton_tune.launch.environment import (
+    AUTOTUNE,
+    CONFIG,
+    DEVICE,
+    Overrides,
+    current_device,
+    device_number,
+    read_overrides,
+)
 from triton_tune.launch.known_configs import ConfigLaunch, KnownConfigs
-from triton_tune.launch.overrides import AUTOTUNE, CONFIG, DEVICE, Overrides, read_overrides
 from triton_tune.launch.words import OF_DTYPE, integer_of, plain
 
 _MOST_KEPT = 4096  # answers of a rule that a kernel remembers
@@ -50,11 +57,7 @@ def tuned(
             (docs/your_kernel.md); or configs of `@triton.autotune` have a `pre_hook`, and the chosen one is
             not among them.
     """
-
-    def decorate(kernel: Any) -> Tuned:
-        return Tuned(kernel, package, features or {})
-
-    return decorate
+    return lambda kernel: Tuned(kernel, package, features or {})
 
 
 class Tuned(KernelInterface):  # type: ignore[misc]
@@ -103,7 +106,9 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             return result
         choose = self._choosers.get(0 if self._devices == 1 else device_number()) or self._chooser()
         config = self._choose(choose, args, kwargs)
-        launch = self._launches.get(config) or self._launch(config)
+        launch = self._launches.get(config)
+        if launch is None:
+            launch = self._launches[config] = self._known.launch_of(config)
         self.best_config = launch.config
         if launch.pre_hook is not None and not warmup:
             launch.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **launch.keywords})
@@ -193,7 +198,8 @@ class Tuned(KernelInterface):  # type: ignore[misc]
                 )
                 self._autotunes, self._devices = True, 1
                 return
-        self._overrides: Overrides = read_overrides(_name_of(package))
+        self._kernel = package.__name__.rpartition(".")[2]
+        self._overrides: Overrides = read_overrides(self._kernel)
         if self._overrides.autotune:
             if self._autotuner is None:
                 raise ValueError(f"{CONFIG} names {AUTOTUNE}, but {self.__name__} has no @triton.autotune")
@@ -205,8 +211,13 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         self._values = getattr(package, "VALUES", {})
         self._readers = [self._reader(name) for name in names]
         self._fallback = default(**dict.fromkeys(names, 0))
-        if self._overrides.config is not None:
-            self._forced = self._forced_config(self._overrides.config)
+        forced = self._overrides.config
+        if forced is not None:
+            known = [name for name in self._fallback._fields if name != "variant"]
+            for name in forced:
+                if name not in known:
+                    raise ValueError(f"{CONFIG} names {name!r}, but the parameters are: {', '.join(known)}")
+            self._forced = self._fallback._replace(**forced)
         self._prunes = self._known.prunes and self._forced is None
         torch = sys.modules.get("torch")
         self._devices = max(1, torch.cuda.device_count()) if torch else 2
@@ -239,34 +250,20 @@ class Tuned(KernelInterface):  # type: ignore[misc]
 
     def _chooser(self) -> Callable[..., Any]:
         """What chooses on the current device; it is kept."""
-        overrides, modules, forced = self._overrides, self._generated.MODULES, self._forced
+        key, modules, forced = self._overrides.device_key, self._generated.MODULES, self._forced
         choose: Callable[..., Any]
         if forced is not None:
             choose = lambda **features: forced  # noqa: E731
-        elif overrides.device_key is not None:
-            if overrides.device_key not in modules:
-                known = ", ".join(sorted(modules))
-                raise ValueError(f"{DEVICE} is {overrides.device_key!r}, but the modules are: {known}")
-            choose = modules[overrides.device_key].choose
-        else:
+        elif key is None:
             choose = self._generated.for_device(*current_device())
-        if overrides.log:
-            choose = _logged(_name_of(self._generated), choose)
+        elif key in modules:
+            choose = modules[key].choose
+        else:
+            raise ValueError(f"{DEVICE} is {key!r}, but the modules are: {', '.join(sorted(modules))}")
+        if self._overrides.log:
+            choose = _logged(self._kernel, choose)
         self._choosers[0 if self._devices == 1 else device_number()] = choose
         return choose
-
-    def _forced_config(self, parameters: dict[str, int]) -> Any:
-        known = {name: value for name, value in self._fallback._asdict().items() if name != "variant"}
-        for name in parameters:
-            if name not in known:
-                raise ValueError(f"{CONFIG} names {name!r}, but the parameters are: {', '.join(known)}")
-        return self._fallback._replace(**parameters)
-
-    def _launch(self, config: Any) -> ConfigLaunch:
-        """What a config adds to a launch; it is kept."""
-        launch = self._known.launch_of(config)
-        self._launches[config] = launch
-        return launch
 
 
 def function_of(kernel: Any) -> Any:
@@ -280,11 +277,6 @@ def defaults_of(function: Any) -> dict[str, Any]:
     """The defaults of a function's arguments, by name."""
     parameters = inspect.signature(function).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not p.empty}
-
-
-def _name_of(package: ModuleType) -> str:
-    """The kernel's name in a generated package, which environment variables use."""
-    return package.__name__.rpartition(".")[2]
 
 
 def _logged(kernel: str, choose: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from triton_tune.launch import tuned as module
-from triton_tune.launch.overrides import CONFIG, DEVICE, LOG
+from triton_tune.launch.environment import CONFIG, DEVICE, LOG
 from triton_tune.launch.tuned import Tuned, tuned
 
 
