@@ -1,6 +1,5 @@
 """Tables that are written can be read back, a run goes on where it stopped, and the rest is refused."""
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -200,11 +199,8 @@ def test_a_run_may_list_more_scenarios_but_not_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "named"),
     [
-        ("times.csv", "706.34", "fast", "times.csv:2: "),
-        ("scenarios.csv", "2048", "2049", "scenarios.csv:2: "),
         ("failures.csv", "M32,", "", "failures.csv:2: "),
         ("failures.csv", "decode-0,2", "decode-0,02", "failures.csv:3: "),
-        ("run.yaml", "seed: 0\n", "", " seed "),
         ("run.yaml", "torch: '2.11'", "torch: 2.11", " torch "),
     ],
 )
@@ -230,16 +226,6 @@ def test_folders_of_something_else_are_refused(tmp_path: Path) -> None:
             start(folder)
     with pytest.raises(TableError, match=r"run\.yaml"):
         read_run(tmp_path)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(TableError):
-            start(tmp_path / "table")
-    finally:
-        tmp_path.chmod(0o700)
 
 
 @pytest.mark.parametrize(

@@ -88,10 +88,6 @@ def died(worker: int = 0, visit: int = 0, task: object = None) -> None:
     raise RuntimeError("the worker died")
 
 
-def workers_of(cluster: Cluster, there: Surface, **options: Any) -> Workers:
-    return Workers(cluster, object, (there,), VERSIONS, **options)
-
-
 @dataclass
 class Run:
     """A search on a cluster, and what it recorded."""
@@ -103,12 +99,14 @@ class Run:
     log: dict[tuple[str, int], MeasuredBy] = field(default_factory=dict)
 
     def go(self, budget: float = 1e6) -> bool:
-        workers = workers_of(self.cluster, self.there)
+        search = STRATEGIES[self.strategy](self.there.problem)
+        return tune(search, self.bench(), Times(self.rows.values()), self._record, Silent(), budget=budget)
+
+    def bench(self) -> RayBench:
+        workers = Workers(self.cluster, object, (self.there,), VERSIONS)
         workers.first()
         problem = self.there.problem
-        bench = RayBench(workers, problem, dict.fromkeys(problem.configs), self._log)
-        search = STRATEGIES[self.strategy](problem)
-        return tune(search, bench, Times(self.rows.values()), self._record, Silent(), budget=budget)
+        return RayBench(workers, problem, dict.fromkeys(problem.configs), self._log)
 
     def _record(self, visit: Visit) -> None:
         assert (visit.scenario, visit.repeat) in self.log.keys() - self.rows.keys()
@@ -218,26 +216,18 @@ def _broken(number: int) -> WorkerFacts:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "what"),
+    ("cluster", "model", "what"),
     [
-        (Cluster(gpus=0), "no GPU"),
-        (Cluster(models=("A100", "H100")), "--ray-accelerator: A100, H100"),
-        (Cluster(facts=lambda number: facts_of(number, torch="1")), "no worker can be used"),
-        (Cluster(facts=_broken), "no driver"),
+        (Cluster(gpus=0), None, "no GPU"),
+        (Cluster(), "A100", "no A100 GPU"),
+        (Cluster(models=("A100", "H100")), None, "--ray-accelerator: A100, H100"),
+        (Cluster(facts=lambda number: facts_of(number, torch="1")), None, "no worker can be used"),
+        (Cluster(facts=_broken), None, "no driver"),
     ],
 )
-def test_a_cluster_without_a_usable_worker_is_refused(cluster: Cluster, what: str) -> None:
+def test_a_cluster_without_a_usable_worker_is_refused(cluster: Cluster, model: str | None, what: str) -> None:
     with pytest.raises(TuningError, match=what):
-        workers_of(cluster, surface()).first()
-
-
-def test_the_accelerator_says_which_gpus_are_counted() -> None:
-    cluster = Cluster(models=("A100", "H100"))
-    for model, started in (("A100", 2), ("T4", 0)):
-        cluster.started = 0
-        workers = workers_of(cluster, surface(), accelerator=model)
-        workers.refresh()
-        assert cluster.started == len(workers.usable) == started
+        Workers(cluster, object, (surface(),), VERSIONS, accelerator=model).first()
 
 
 def test_a_worker_gets_a_shape_that_its_host_has_compiled() -> None:
@@ -245,12 +235,9 @@ def test_a_worker_gets_a_shape_that_its_host_has_compiled() -> None:
     problem = there.problem
     shapes = {problem.shape(scenario): scenario for scenario in problem.scenarios}
     tasks = [PlannedVisit(s, repeat, ("c0",)) for s in shapes.values() for repeat in (1, 2, 3)]
-    cluster = Cluster(3)
-    workers = workers_of(cluster, there)
-    workers.first()
-    bench = RayBench(workers, problem, {"c0": "c0"}, lambda line: None)
-    assert len(list(bench.measure(tasks, float("inf")))) == 9
-    first = {worker: task.scenario for worker, task in reversed(cluster.visits)}
+    run = Run(Cluster(3), there)
+    assert len(list(run.bench().measure(tasks, float("inf")))) == 9
+    first = {worker: task.scenario for worker, task in reversed(run.cluster.visits)}
     assert first[0] == first[1] != first[2]  # 0 and 1 are of one host
 
 

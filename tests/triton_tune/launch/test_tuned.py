@@ -27,7 +27,11 @@ class Config(NamedTuple):
 
 SMALL, LARGE = Config("doubled", 16, 1), Config("doubled", 64, 2)
 FALLBACK = Config("doubled", 32, 4)
-VALUES = {"x_ptr_dtype": {"float32": 7}, "MODE": {"none": 0, "twice": 1}}
+VALUES = {
+    "x_ptr_dtype": {"float32": 7},
+    "seen_ptr_dtype": {"none": 0, "int32": 1},
+    "MODE": {"none": 0, "twice": 1},
+}
 
 
 def by_length(*, N: int) -> Config:
@@ -151,9 +155,7 @@ def test_an_optional_tensor_has_a_type_or_none() -> None:
     def choose(*, seen_ptr_dtype: int) -> Config:
         return SMALL if seen_ptr_dtype else LARGE
 
-    made = package(choose)
-    made.VALUES = {"seen_ptr_dtype": {"none": 0, "int32": 1}}  # type: ignore[attr-defined]
-    kernel = tuned(made)(jitted())
+    kernel = tuned(package(choose))(jitted())
     assert kernel.chosen(None, None, None, 5) == LARGE == kernel.chosen(None, N=5)
     assert kernel.chosen(None, None, torch.zeros(1, dtype=torch.int32), 5) == SMALL
 
