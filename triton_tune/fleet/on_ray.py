@@ -299,15 +299,11 @@ def _cause(error: BaseException) -> str:
     cause = getattr(error, "cause", None)
     if isinstance(cause, BaseException):
         return f"{type(cause).__name__}: {_one_line(cause)}"
-    lines = [line.strip() for line in re.sub(r"\x1b\[\d*m", "", str(error)).splitlines() if line.strip()]
+    lines = [line for line in re.sub(r"\x1b\[\d*m", "", str(error)).splitlines() if line.strip()]
     if getattr(error, "actor_init_failed", False):  # the message ends with the error of the constructor
         return _one_line(lines[-1])
-    told = [
-        line for line in lines if re.search(r"exit|died|killed|dead|lost|unreachable|preempt|memory", line)
-    ]
-    told = [line for line in told if not line.startswith(("class_name", "actor_id", "The actor died unexp"))]
-    line = (told or lines or [""])[-1].partition(" Some common causes include")[0]
-    return f"{type(error).__name__}: {_one_line(line).rstrip('.')}"
+    told = [line for line in lines if not line.startswith("\t")]  # the others tell the actor's numbers
+    return f"{type(error).__name__}: {_one_line(' '.join(told)).partition(' Some common causes')[0]}"
 
 
 def _one_line(error: object) -> str:

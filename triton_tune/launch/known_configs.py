@@ -46,10 +46,6 @@ class KnownConfigs:
         others = {name: value for name, value in keywords.items() if name not in OWN}
         return ConfigLaunch(keywords, None, Config(others, **own))
 
-    @property
-    def prunes(self) -> bool:
-        return self.autotuner is not None and self.autotuner.early_config_prune is not None
-
     def kept(self, chosen: Any, fallback: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The chosen config if `early_config_prune` keeps it; else the fallback, or the first that is kept.
 

@@ -4,7 +4,7 @@ import importlib
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -38,13 +38,12 @@ def tuned(
         @triton.jit
         def matmul(...): ...
 
-    A launch reads its features from its arguments, calls `choose` of the device's module, and launches. It
-    allocates no device memory, times nothing and waits for nothing, so it can be captured as a CUDA graph.
-    Each feature of the package is an argument of the kernel by the same name, the element type of one
+    A launch allocates no device memory, times nothing and waits for nothing, so it can be captured as a CUDA
+    graph. Each feature of the package is an argument of the kernel by the same name, the element type of one
     (`a_ptr_dtype`), or in `features`. A word that was not tuned launches the fallback, with a warning.
 
-    From `@triton.autotune` come a config's `pre_hook` and the rule `early_config_prune`, as the autotuner
-    takes them. The rule runs once for each set of features. `best_config` is that of the last launch.
+    From `@triton.autotune` come a config's `pre_hook` and the rule `early_config_prune`, which runs once for
+    each set of features. `best_config` is that of the last launch.
 
     Args:
         package: of the kernel, as `treegen build` writes it; by name, it is imported at the first launch.
@@ -104,8 +103,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             result = self.fn.run(*args, grid=grid, warmup=warmup, **kwargs)
             self.best_config = self.fn.best_config
             return result
-        choose = self._choosers.get(0 if self._devices == 1 else device_number()) or self._chooser()
-        config = self._choose(choose, args, kwargs)
+        config = self._choose(args, kwargs)
         launch = self._launches.get(config)
         if launch is None:
             launch = self._launches[config] = self._known.launch_of(config)
@@ -119,13 +117,11 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         if not self._devices:
             self._prepare()
         if self._autotunes:
-            raise ValueError(
-                f"{self.__name__}: Triton's autotuner chooses, as {self._package} does not exist yet"
-            )
-        choose = self._choosers.get(0 if self._devices == 1 else device_number()) or self._chooser()
-        return self._choose(choose, args, kwargs)
+            raise ValueError(f"{self.__name__}: Triton's autotuner chooses its configs")
+        return self._choose(args, kwargs)
 
-    def _choose(self, choose: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _choose(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        choose = self._choosers.get(0 if self._devices == 1 else device_number()) or self._chooser()
         values: dict[str, Any] = {}
         count = len(args)
         for name, position, read in self._readers:
@@ -150,7 +146,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         else:
             config = choose(**values)
         if self._prunes:
-            config = self._keep(config, tuple(values.values()), args, kwargs)
+            config = self._keep(config, values.values(), args, kwargs)
         return config
 
     def _default(self, name: str) -> Any:
@@ -169,19 +165,15 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             warnings.warn(f"{self.__name__} launches the fallback: {what}", stacklevel=4)
         return self._fallback
 
-    def _keep(
-        self, chosen: Any, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _keep(self, chosen: Any, values: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the autotuner's rule leaves of a choice; asked once for these features and element types."""
-        types = (getattr(value, "dtype", None) for value in (*args, *kwargs.values()))
-        key = (chosen, values, *types)
-        kept = self._kept.get(key)
-        if kept is None:
-            kept = self._known.kept(chosen, self._fallback, args, kwargs)
+        types = [getattr(value, "dtype", None) for value in (*args, *kwargs.values())]
+        key = (chosen, tuple(values), *types)
+        if key not in self._kept:
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
-            self._kept[key] = kept
-        return kept
+            self._kept[key] = self._known.kept(chosen, self._fallback, args, kwargs)
+        return self._kept[key]
 
     def _prepare(self) -> None:
         package = self._package
@@ -218,7 +210,8 @@ class Tuned(KernelInterface):  # type: ignore[misc]
                 if name not in known:
                     raise ValueError(f"{CONFIG} names {name!r}, but the parameters are: {', '.join(known)}")
             self._forced = self._fallback._replace(**forced)
-        self._prunes = self._known.prunes and self._forced is None
+        rule = getattr(self._autotuner, "early_config_prune", None)
+        self._prunes = rule is not None and self._forced is None
         torch = sys.modules.get("torch")
         self._devices = max(1, torch.cuda.device_count()) if torch else 2
 

@@ -1,8 +1,6 @@
 """Processes that compile ahead, of which one may die, and their keys of Triton's cache."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -13,6 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from triton.backends import nvidia
+from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import make_backend
 
 from triton_tune.processes import compile_ahead as compiling
 from triton_tune.processes.compile_ahead import PTXAS, CompileAhead, ptxas_differs
@@ -103,56 +104,31 @@ def test_processes_by_the_processors_that_may_be_used(
     assert compiling.default_workers(sharing) == workers
 
 
-SCRIPT = """
-import os, sys
-
-import torch
-from triton.backends.compiler import GPUTarget
-from triton.compiler.compiler import make_backend
-
-from triton_tune.processes.compile_ahead import PTXAS, CompileAhead
-
-order, path = sys.argv[1:]
-torch.version.hip = None
-torch.cuda.get_device_capability = lambda device: (8, 0)
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    make_backend(GPUTarget("cuda", 80, 32)).hash()  # from now on, this process's keys hold one version
+    return torch.device("cuda", 0)
 
 
-def key():
-    return make_backend(GPUTarget("cuda", 80, 32)).hash()
-
-
-if __name__ == "__main__":
-    if order == "keys first":
-        key()
-    os.environ[PTXAS] = path
-    with CompileAhead(torch.device("cuda", 0), 1) as processes:
-        child = processes._start().submit(key).result()
-    print("same" if child == key() else "different", "fake" in child)
-"""
-
-
-@pytest.mark.parametrize(
-    ("order", "found"),
-    [
-        ("keys first", "same False"),  # as when Inductor names a ptxas later
-        ("variable first", "same True"),  # as a user names one
-    ],
-)
-def test_processes_have_the_cache_keys_of_their_parent(order: str, found: str, tmp_path: Path) -> None:
-    script, fake = tmp_path / "script.py", tmp_path / "ptxas"
-    script.write_text(SCRIPT)
-    fake.write_text("#!/bin/sh\necho fake ptxas, release 12.3, V12.3.4\n")
+def test_only_a_ptxas_of_another_version_is_kept_from_new_processes(
+    device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (fake := tmp_path / "ptxas").write_text("#!/bin/sh\necho fake ptxas, release 12.3, V12.3.4\n")
     fake.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, script, order, fake],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
-    )
-    assert done.stdout.strip() == found, done.stderr
+    own = Path(str(nvidia.__file__)).parent / "bin" / "ptxas"
+    for path, differs in ((fake, True), (own, False), (tmp_path / "none", False)):
+        monkeypatch.setenv(PTXAS, str(path))
+        assert ptxas_differs(device) == differs
+    monkeypatch.setattr(compiling.os, "setsid", lambda: None)
+    for own_ptxas in (False, True):
+        compiling.follow_parent(own_ptxas)
+        assert (PTXAS in os.environ) != own_ptxas
 
 
-def test_a_ptxas_that_does_not_exist_changes_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(PTXAS, "/no/such/ptxas")
-    assert not ptxas_differs(torch.device("cuda", 0))
+def test_processes_begin_with_the_right_ptxas(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "ptxas_differs", lambda device: True)
+    monkeypatch.setattr(compiling, "ProcessPoolExecutor", lambda *_, initializer: initializer)
+    begin: Any = CompileAhead(device, 1)._start()
+    assert (begin.func, begin.args) == (compiling.follow_parent, (True,))
