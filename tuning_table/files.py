@@ -1,9 +1,11 @@
 """Read files whose names come from outside, and write files that a kill or a full disk does not damage."""
 
 import contextlib
+import csv
 import errno
+import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -88,6 +90,12 @@ def append_whole(descriptor: int, text: str) -> None:
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, size)
         raise
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
 
 
 def append_to(path: Path, head: str, text: str) -> None:

@@ -31,7 +31,6 @@ class Source:
 class Merged:
     """What a merge did."""
 
-    folder: Path
     rows: int  # that were added
     repeated: int  # that were there already
 
@@ -102,7 +101,7 @@ def merge(sources: Sequence[Source], folder: Path) -> Merged:
         table.append_all(added)
         if "origin" not in provenance:  # only runs have a summary; shards run side by side
             table.summarise({"seconds": max(source.run.header.seconds for source in sources)})
-    return Merged(folder, len(added), repeated)
+    return Merged(len(added), repeated)
 
 
 def separate(sources: Sequence[Source]) -> dict[str, list[Source]]:

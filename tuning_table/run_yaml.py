@@ -13,15 +13,8 @@ _REQUIRED = ("format", "kernel", "device", "cells", "timing", "features", "confi
 _FACTS = ("source_hash", "date")  # required as well, but an imported table has `origin` instead
 _COURSE = ("scenario_set", "seed", "strategy", "summary")
 _DEVICE = ("name", "arch", "multiprocessors", "memory_bytes", "cache_bytes")
-_SUMMARY: tuple[str, ...] = (
-    "seconds",
-    "scenarios",
-    "rows",
-    "cells_measured",
-    "cells_failed",
-    "cells_possible",
-)
-_SUMMARY += ("noise_median", "noise_p90", "noise_p99", "finished", "failures")
+_COUNTS = ("scenarios", "rows", "cells_measured", "cells_failed", "cells_possible")
+_SUMMARY = ("seconds", *_COUNTS, "noise_median", "noise_p90", "noise_p99", "finished", "failures")
 _KINDS = {str: "text", int: "an integer", float: "a number", list: "a list", dict: "a mapping"}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuning_table.errors import TableError, one_line, shown
-from tuning_table.files import append_to, os_errors_in_one_line, read_text, try_path
+from tuning_table.files import append_to, csv_text, os_errors_in_one_line, read_text, try_path
 from tuning_table.table import VISITS
 
 HEADER = ["scenario", "repeat", "worker"]  # earlier versions wrote two more columns, which are skipped
@@ -31,11 +31,9 @@ def log_visits(folder: Path, lines: Iterable[MeasuredBy]) -> None:
 
     Only the writer of the table may do so. Raises TableError.
     """
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([line.scenario, line.repeat, one_line(line.worker)] for line in lines)
+    text = csv_text([line.scenario, line.repeat, one_line(line.worker)] for line in lines)
     with os_errors_in_one_line(folder):
-        append_to(folder / VISITS, ",".join(HEADER) + "\n", out.getvalue())
+        append_to(folder / VISITS, csv_text([HEADER]), text)
 
 
 def read_visit_log(folder: Path) -> dict[tuple[str, int], MeasuredBy]:

@@ -4,8 +4,6 @@ Rows are appended whole. A kill costs at most the row in flight, and the same ru
 times.csv is made first; each writer locks it. run.yaml is made last, so a folder without it holds no table.
 """
 
-import csv
-import io
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -143,9 +141,11 @@ class TableWriter:
                 reasons.append([*place, "", _NO_TIME])
         with files.os_errors_in_one_line(self.folder):
             if reasons:
-                files.append_to(self.folder / FAILURES, _csv([reader.FAILURES_HEADER]), _csv(reasons))
+                files.append_to(
+                    self.folder / FAILURES, files.csv_text([reader.FAILURES_HEADER]), files.csv_text(reasons)
+                )
             if rows:
-                files.append_whole(self._descriptor, _csv(rows))
+                files.append_whole(self._descriptor, files.csv_text(rows))
         self._done |= added
         for scenario, repeat in added:
             self._last[scenario] = max(repeat, self._last.get(scenario, 0))
@@ -220,8 +220,8 @@ def table_texts(
     ids = [config["id"] for config in run["configs"]]
     return {
         RUN: comment + run_text(Path(RUN), run),
-        SCENARIOS: _csv([["scenario", *run["features"]], *scenarios]),
-        TIMES: _csv([["scenario", "repeat", *ids], *times]),
+        SCENARIOS: files.csv_text([["scenario", *run["features"]], *scenarios]),
+        TIMES: files.csv_text([["scenario", "repeat", *ids], *times]),
     }
 
 
@@ -249,12 +249,6 @@ def _flat(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(item, f"{place}[{position}]")
     else:
         yield place, value
-
-
-def _csv(rows: Sequence[Sequence[object]]) -> str:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(rows)
-    return out.getvalue()
 
 
 def _one_line(text: str) -> str:

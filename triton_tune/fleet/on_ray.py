@@ -96,10 +96,6 @@ class Worker:
     name: str  # the host's and the GPU's
     shapes: set[ShapeKey] = field(default_factory=set)  # that it has compiled for
 
-    @property
-    def host(self) -> str:
-        return self.name.partition("/")[0]
-
 
 @dataclass
 class Workers:
@@ -280,11 +276,12 @@ class RayBench:
     def _next_for(self, worker: Worker, waiting: dict[ShapeKey, deque[PlannedVisit]]) -> PlannedVisit:
         """Take a visit of a shape for which the worker, else its host, else no worker has compiled."""
         others = self._workers.usable
-        host = set().union(*(other.shapes for other in others if other.host == worker.host))
+        host = worker.name.partition("/")[0] + "/"
+        there = set().union(*(other.shapes for other in others if other.name.startswith(host)))
         knowing = Counter(shape for other in others for shape in other.shapes)
 
         def rank(shape: ShapeKey) -> tuple[bool, bool, float]:
-            return shape not in worker.shapes, shape not in host, -len(waiting[shape]) / (1 + knowing[shape])
+            return shape not in worker.shapes, shape not in there, -len(waiting[shape]) / (1 + knowing[shape])
 
         shape = min(waiting, key=rank)
         task = waiting[shape].popleft()
