@@ -1,14 +1,46 @@
-"""Write files so that neither a kill, nor a full disk, nor a second process damages them."""
+"""Read files whose names come from outside, and write files that a kill or a full disk does not damage."""
 
 import contextlib
+import csv
 import errno
+import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from tuning_table.errors import TableError, reason
 
 STAGED = ".tuning-table-"
+T = TypeVar("T")
+
+
+def try_path(path: Path, look: Callable[[Path], T]) -> T:
+    """`look(path)`, with TableError for names that no file can have: too long, with NUL, a loop of links."""
+    try:
+        return look(path)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise TableError(path, f"cannot be read: {reason(error)}") from None
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """The content of a plain file of at most `most` bytes; never waits for a pipe. Raises TableError."""
+    if not try_path(path, Path.is_file):
+        raise TableError(path, "not a plain file" if try_path(path, Path.exists) else "no such file")
+    if try_path(path, Path.stat).st_size > most:
+        raise TableError(path, f"larger than {most >> 20} MiB")
+    return try_path(path, Path.read_bytes)
+
+
+def read_text(path: Path, most: int = 64 << 20, *, whole_lines: bool = False) -> str:
+    """The UTF-8 text of such a file; with `whole_lines` without what follows the last line end."""
+    content = read_bytes(path, most)
+    if whole_lines:
+        content = content[: content.rfind(b"\n") + 1]
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise TableError(path, "not UTF-8 text", content.count(b"\n", 0, error.start) + 1) from None
 
 
 @contextlib.contextmanager
@@ -27,8 +59,6 @@ def open_locked(path: Path, flags: int) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | flags, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(descriptor), path.stat()):  # the file was replaced meanwhile
-            raise OSError(errno.EWOULDBLOCK, "")
     except OSError as error:
         os.close(descriptor)
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
@@ -62,6 +92,12 @@ def append_whole(descriptor: int, text: str) -> None:
         raise
 
 
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
 def append_to(path: Path, head: str, text: str) -> None:
     """Append `text` to a file, after `head` if the file is empty; on disk when this returns."""
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
@@ -72,24 +108,6 @@ def append_to(path: Path, head: str, text: str) -> None:
         os.close(descriptor)
 
 
-def replace_locked(path: Path, text: str, locked: int) -> int:
-    """Replace a file that is locked through `locked`, atomically; the new descriptor holds the new lock."""
-    import fcntl
-
-    staged = path.parent / f"{STAGED}{path.name}"
-    descriptor = os.open(staged, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC, 0o666)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        append_whole(descriptor, text)
-        staged.replace(path)
-    except BaseException:
-        os.close(descriptor)
-        staged.unlink(missing_ok=True)
-        raise
-    os.close(locked)
-    return descriptor
-
-
 def replace_file(path: Path, text: str) -> None:
     """Put `text` at `path` atomically; a kill may leave a staged file beside it.
 
@@ -97,11 +115,8 @@ def replace_file(path: Path, text: str) -> None:
     """
     staged = path.parent / f"{STAGED}{path.name}"
     try:
-        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        try:
-            append_whole(descriptor, text)
-        finally:
-            os.close(descriptor)
+        staged.unlink(missing_ok=True)
+        append_to(staged, "", text)
         staged.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):

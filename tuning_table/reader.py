@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tuning_table.errors import TableError, shown
+from tuning_table.files import read_text, try_path
 from tuning_table.names import is_id
-from tuning_table.paths import read_bytes, try_path
 from tuning_table.run_yaml import read_header
 from tuning_table.table import (
     FAILURES,
+    LARGEST,
     RUN,
     SCENARIOS,
     TIMES,
@@ -31,9 +32,7 @@ LAST_REPEAT = 999_999
 FAILURES_HEADER = ["scenario", "repeat", "config", "reason"]
 NOT_RECORDED = Failure("reason not recorded")
 
-_MAX_BYTES = 64 << 20
 _MAX_RUN_BYTES = 1 << 20  # PyYAML takes up to 20 microseconds a byte
-_LARGEST = 1 << 62
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _REPEAT = re.compile(r"[1-9][0-9]{0,5}")
 _CELL = re.compile(r"(?:[0-9]{1,15}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?|inf)")
@@ -51,8 +50,8 @@ def read(folder: Path | str, *, running: bool = False) -> RecordedTable:
     folder = Path(folder)
     if not try_path(folder, Path.is_dir):
         raise TableError(folder, f"no such table folder (it would hold {RUN}, {SCENARIOS} and {TIMES})")
-    header = read_header(folder / RUN, _read_text(folder / RUN, _MAX_RUN_BYTES))
-    texts = {name: _read_text(folder / name, whole_lines=running) for name in (SCENARIOS, TIMES)}
+    header = read_header(folder / RUN, read_text(folder / RUN, _MAX_RUN_BYTES))
+    texts = {name: read_text(folder / name, whole_lines=running) for name in (SCENARIOS, TIMES)}
     scenarios = read_scenarios(folder / SCENARIOS, texts[SCENARIOS], header.features)
     rows = tuple(_read_times(folder / TIMES, texts[TIMES], header, scenarios))
     if not rows and not running:
@@ -96,7 +95,7 @@ def read_scenarios(path: Path, text: str, features: Sequence[str]) -> dict[str, 
         if scenario in lines:
             raise TableError(path, f"scenario {scenario} is already in line {lines[scenario]}", line)
         for name, cell in zip(features, cells, strict=True):
-            if not _INTEGER.fullmatch(cell) or abs(int(cell)) > _LARGEST:
+            if not _INTEGER.fullmatch(cell) or abs(int(cell)) > LARGEST:
                 what = f"{name} must be an integer within 62 bits, not {shown(cell)}"
                 raise TableError(path, what, line)
         lines[scenario] = line
@@ -155,7 +154,7 @@ def _read_failures(
     """
     reasons: dict[tuple[str, int], dict[str, Failure]] = {}
     without_time: dict[tuple[str, int], None] = {}
-    text = _read_text(path, whole_lines=True) if try_path(path, Path.exists) else ""
+    text = read_text(path, whole_lines=True) if try_path(path, Path.exists) else ""
     for line, (scenario, repeat, config, why) in _rows(path, text, FAILURES_HEADER) if text else ():
         if not _REPEAT.fullmatch(repeat):
             raise TableError(path, f"repeat must count from 1, not {shown(repeat)}", line)
@@ -191,17 +190,3 @@ def _header_difference(header: list[str], expected: list[str]) -> str:
         if have != need:
             return f"column {position + 1} must be {shown(need)} (as in {RUN}), not {shown(have)}"
     return f"has {len(header)} columns, not the {len(expected)} that {RUN} declares"
-
-
-def _read_text(path: Path, most: int = _MAX_BYTES, *, whole_lines: bool = False) -> str:
-    """The UTF-8 text of a plain file of at most `most` bytes; with `whole_lines` without a line cut off.
-
-    Never waits for a pipe or a device.
-    """
-    content = read_bytes(path, most)
-    if whole_lines:
-        content = content[: content.rfind(b"\n") + 1]
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise TableError(path, "not UTF-8 text", content.count(b"\n", 0, error.start) + 1) from None

@@ -7,24 +7,15 @@ from typing import Any
 from tuning_table.errors import TableError, shown
 from tuning_table.names import is_id, is_word, problem_with_name
 from tuning_table.strict_yaml import Lines, Place, parse, pyyaml
-from tuning_table.table import FORMAT, Cells, TableConfig, TableHeader
+from tuning_table.table import FORMAT, LARGEST, Cells, TableConfig, TableHeader
 
 _REQUIRED = ("format", "kernel", "device", "cells", "timing", "features", "configs")
-_REQUIRED_FACTS = ("source_hash", "date")
-_PROVENANCE = ("driver", "torch", "triton", *_REQUIRED_FACTS)  # an imported table has `origin` instead
+_FACTS = ("source_hash", "date")  # required as well, but an imported table has `origin` instead
 _COURSE = ("scenario_set", "seed", "strategy", "summary")
 _DEVICE = ("name", "arch", "multiprocessors", "memory_bytes", "cache_bytes")
-_COUNTS = ("scenarios", "rows", "cells_measured", "cells_possible", "cells_failed")
-_NOISE = ("noise_median", "noise_p90", "noise_p99")
-_LARGEST = 1 << 62
-_KINDS = {
-    str: "text",
-    int: "an integer",
-    float: "a number",
-    bool: "true or false",
-    list: "a list",
-    dict: "a mapping",
-}
+_COUNTS = ("scenarios", "rows", "cells_measured", "cells_failed", "cells_possible")
+_SUMMARY = ("seconds", *_COUNTS, "noise_median", "noise_p90", "noise_p99", "finished", "failures")
+_KINDS = {str: "text", int: "an integer", float: "a number", list: "a list", dict: "a mapping"}
 
 
 def read_header(path: Path, text: str) -> TableHeader:
@@ -47,22 +38,33 @@ def run_text(path: Path, run: Mapping[str, Any]) -> str:
 def check_run(path: Path, values: Mapping[str, Any], lines: Lines) -> TableHeader:
     """Check what a run.yaml holds. Raises TableError with the line, where `lines` has it."""
     run = _Section(path, lines, values)
-    run.only((*_REQUIRED, *_PROVENANCE, *_COURSE, "origin", "values"))
+    run.only((*_REQUIRED, "driver", "torch", "triton", *_FACTS, *_COURSE, "origin", "values"))
     if run.get("format", int) != FORMAT:
         raise run.error("format", f"must be {FORMAT}, the only format that there is")
     if run.get("cells", str) not in list(Cells):
         raise run.error("cells", f"must be one of {', '.join(Cells)}, not {shown(values['cells'])}")
-    features = _features(run)
+    features = tuple(run.words("features"))
+    for name in features:
+        if problem := problem_with_name(name):
+            raise run.error("features", f"{shown(name)} {problem}")
     configs = _configs(run)
     run.get("timing", str, dict)
-    _check_provenance(run)
+    _check_course(run)
     device = run.section("device")
     device.only(_DEVICE)
-    device.count("cache_bytes")
-    device_name = device.get("name", str)
-    words = _words(run, [*features, *configs[0].parameters])
+    device.number("cache_bytes", 0, LARGEST)
+    words = run.section("values", default={})
+    words.only((*features, *configs[0].parameters))
+    stand_for = {name: tuple(words.words(name)) for name in words.values}
+    for name, listed in stand_for.items():
+        for word in listed:
+            if not is_word(word):
+                what = f"{shown(word)} is no word (letters, digits, spaces and _ . % / + -)"
+                raise words.error(name, what)
     cells = Cells(values["cells"])
-    return TableHeader(run.get("kernel", str), device_name, cells, features, configs, values, words)
+    return TableHeader(
+        run.get("kernel", str), device.get("name", str), cells, features, configs, values, stand_for
+    )
 
 
 class _Section:
@@ -90,9 +92,7 @@ class _Section:
         value = self.values.get(key, default)
         if value is ...:
             raise self.error(None, f"lacks '{key}'")
-        if key in self.values and (
-            not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)
-        ):
+        if key in self.values and (not isinstance(value, kinds) or isinstance(value, bool)):
             names = " or ".join(_KINDS[kind] for kind in kinds)
             raise self.error(key, f"must be {names}, not {shown(value)}")
         return value
@@ -100,90 +100,52 @@ class _Section:
     def section(self, key: str, default: Any = ...) -> "_Section":
         return _Section(self.path, self.lines, self.get(key, dict, default=default), (*self.place, key))
 
-    def count(self, key: str) -> None:
-        if not 0 <= self.get(key, int, default=0) <= _LARGEST:
-            raise self.error(key, f"{shown(self.values[key])} is no count")
+    def number(self, key: str, least: float, most: float, *kinds: type) -> None:
+        """Check a number that may be missing; an integer if no kinds are given."""
+        value = self.get(key, *(kinds or (int,)), default=least)
+        if not least <= value <= most:  # NaN is in no range
+            raise self.error(key, f"must be from {least:,} to {most:,}, not {shown(value)}")
 
-    def number(self, key: str, *, zero: bool) -> None:
-        value = self.get(key, int, float, default=1)
-        if not 0 <= value <= _LARGEST or (value == 0 and not zero):  # NaN is neither
-            raise self.error(key, f"must be {'0 or above' if zero else 'above 0'}, not {shown(value)}")
-
-
-def _features(run: _Section) -> tuple[str, ...]:
-    names: dict[str, None] = {}
-    for name in run.get("features", list):
-        if not isinstance(name, str):
-            raise run.error("features", f"holds {shown(name)}, which is not a word")
-        if name in names:
-            raise run.error("features", f"names {shown(name)} twice")
-        if problem := problem_with_name(name):
-            raise run.error("features", f"{shown(name)} {problem}")
-        names[name] = None
-    if not names:
-        raise run.error("features", "names no feature")
-    return tuple(names)
-
-
-def _words(run: _Section, known: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """What the integers 0, 1, ... of features and parameters stand for."""
-    section = run.section("values", default={})
-    section.only(known)
-    for name in section.values:
-        words = section.get(name, list)
-        if not words:
-            raise section.error(name, "names no word")
+    def words(self, key: str) -> list[str]:
+        """The texts of a list, all different and at least one."""
+        words: list[str] = self.get(key, list)
         for word in words:
-            if not isinstance(word, str) or not is_word(word):
-                raise section.error(
-                    name, f"{shown(word)} is no word (letters, digits, spaces and _ . % / + -)"
-                )
+            if not isinstance(word, str):
+                raise self.error(key, f"holds {shown(word)}, which is not a word")
             if words.count(word) > 1:
-                raise section.error(name, f"names {shown(word)} twice")
-    return {name: tuple(words) for name, words in section.values.items()}
+                raise self.error(key, f"names {shown(word)} twice")
+        if not words:
+            raise self.error(key, "is empty")
+        return words
 
 
-def _check_provenance(run: _Section) -> None:
+def _check_course(run: _Section) -> None:
     """Check what run.yaml says of a run's circumstances, or of an imported table's origin instead."""
-    for key in ("scenario_set", "strategy"):
-        run.get(key, str, default="")
-    if abs(run.get("seed", int, default=0)) > _LARGEST:
-        raise run.error("seed", "must be an integer within 62 bits")
-    _check_summary(run.section("summary", default={}))
+    run.get("scenario_set", str, default="")
+    run.get("strategy", str, default="")
+    run.number("seed", -LARGEST, LARGEST)
+    summary = run.section("summary", default={})
+    summary.only(_SUMMARY)  # nothing else depends on what a summary says
+    summary.number("seconds", 0, LARGEST, int, float)
     if "origin" in run.values:
         for key in _COURSE:
             if key in run.values:
                 what = "belongs to a run of our own; 'origin' says that the table was imported"
                 raise run.error(key, what)
         origin = run.section("origin")
-        if not 1 <= origin.get("evaluated_configs", int, default=1) <= 1_000_000:
-            raise origin.error("evaluated_configs", "must be between 1 and 1,000,000")
-    elif missing := [key for key in _REQUIRED_FACTS if key not in run.values]:
+        origin.number("evaluated_configs", 1, 1_000_000)
+    elif missing := [key for key in _FACTS if key not in run.values]:
         raise run.error(None, f"lacks {', '.join(missing)} (or 'origin', if the table was imported)")
-
-
-def _check_summary(summary: _Section) -> None:
-    summary.only(("seconds", *_COUNTS, *_NOISE, "finished", "failures"))
-    summary.number("seconds", zero=False)
-    for key in _COUNTS:
-        summary.count(key)
-    for key in _NOISE:
-        summary.number(key, zero=True)
-    summary.get("finished", bool, default=False)
-    failures = summary.section("failures", default={})
-    for why in failures.values:
-        failures.count(why)
 
 
 def _configs(run: _Section) -> tuple[TableConfig, ...]:
     configs: dict[str, TableConfig] = {}
-    first: TableConfig | None = None
     for position, values in enumerate(run.get("configs", list)):
         if not isinstance(values, dict):
             raise run.error("configs", f"entry {position + 1} is not a mapping")
         entry = _Section(run.path, run.lines, values, ("configs", position))
         config = _config(entry)
-        first = first or config
+        first = next(iter(configs.values()), config)
         if config.id in configs:
             raise entry.error("id", f"{shown(config.id)} names two configs")
         if set(config.parameters) != set(first.parameters):
@@ -200,13 +162,9 @@ def _config(entry: _Section) -> TableConfig:
     config_id = entry.get("id", str)
     if not is_id(config_id):
         raise entry.error("id", f"{shown(config_id)} may hold letters, digits and _ . = - only")
-    parameters = {}
-    for name in entry.values:
-        if name in ("id", "variant"):
-            continue
+    parameters = {name: value for name, value in entry.values.items() if name not in ("id", "variant")}
+    for name in parameters:
         if problem := problem_with_name(name):
             raise entry.error(None, f"parameter {shown(name)} {problem}")
-        parameters[name] = entry.get(name, int)
-        if not 0 <= parameters[name] < 1 << 31:
-            raise entry.error(name, f"{shown(parameters[name])} is no launch parameter")
+        entry.number(name, 0, (1 << 31) - 1)
     return TableConfig(config_id, entry.get("variant", str, default=None), parameters)

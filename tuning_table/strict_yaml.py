@@ -35,96 +35,75 @@ def parse(path: Path, text: str) -> tuple[Any, Lines]:
     path: for messages. Raises TableError, with the line, for anything that is not plain data.
     """
     yaml = pyyaml(path)
-    lines: dict[Place, int] = {}
+    depth = 0
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined]
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            nonlocal depth
+            if self.check_event(yaml.AliasEvent):
+                line = self.peek_event().start_mark.line + 1
+                raise TableError(path, "YAML aliases (*name) are not allowed", line)
+            if depth > _MAX_DEPTH:
+                raise TableError(path, "nested too deeply")
+            depth += 1
+            node = super().compose_node(parent, index)
+            depth -= 1
+            return node
+
     try:
-        reader = _YamlReader(path, yaml, yaml.SafeLoader(text), lines)
-        return reader.document(), lines
+        loader = Loader(text)
+        reader = _Values(path, yaml, loader)
+        node = loader.get_single_node()
+        return None if node is None else reader.value((), node), reader.lines
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         what = getattr(error, "problem", None) or str(error)
         raise TableError(path, f"not valid YAML: {what}", mark.line + 1 if mark else None) from None
+    except (OverflowError, ValueError):  # "\U00110000"
+        raise TableError(path, "not valid YAML: there is no such character", loader.line + 1) from None
 
 
-class _YamlReader:
-    """Builds the value from PyYAML's events, and fails at the first event that is not plain data."""
+class _Values:
+    """The values of PyYAML's nodes, if they are plain data, and their lines."""
 
-    def __init__(self, path: Path, yaml: Any, loader: Any, lines: dict[Place, int]) -> None:
-        self.path, self.yaml, self.loader, self.lines = path, yaml, loader, lines
+    def __init__(self, path: Path, yaml: Any, loader: Any) -> None:
+        self.path, self.yaml, self.loader = path, yaml, loader
+        self.lines: dict[Place, int] = {}
 
-    def document(self) -> Any:
-        self.next()  # the stream begins
-        if isinstance(self.next(), self.yaml.StreamEndEvent):
-            return None
-        value = self.value((), self.next())
-        self.next()  # the document ends
-        end = self.next()
-        if not isinstance(end, self.yaml.StreamEndEvent):
-            raise self.error(end, "not valid YAML: found another document")
-        return value
-
-    def next(self) -> Any:
-        try:
-            return self.loader.get_event()
-        except (OverflowError, ValueError):  # "\U00110000"
-            what = "not valid YAML: there is no such character"
-            raise TableError(self.path, what, self.loader.line + 1) from None
-
-    def error(self, event: Any, what: str) -> TableError:
-        return TableError(self.path, what, event.start_mark.line + 1)
-
-    def value(self, place: Place, event: Any) -> Any:
-        yaml = self.yaml
-        if len(place) > _MAX_DEPTH:
-            raise TableError(self.path, "nested too deeply")
-        if isinstance(event, yaml.AliasEvent):
-            raise self.error(event, "YAML aliases (*name) are not allowed")
-        if isinstance(event, yaml.ScalarEvent):
-            return self.scalar(event)
-        self.plain_tag(event, event.tag)
-        if isinstance(event, yaml.MappingStartEvent):
-            return self.mapping(place, event)
-        items: list[Any] = []
-        while not isinstance(event := self.next(), yaml.SequenceEndEvent):
-            item = (*place, len(items))
-            self.lines[item] = event.start_mark.line + 1
-            items.append(self.value(item, event))
-        return items
-
-    def mapping(self, place: Place, event: Any) -> dict[str, Any]:
-        self.lines[(*place, None)] = event.start_mark.line + 1
+    def value(self, place: Place, node: Any) -> Any:
+        if node.tag == f"{_PREFIX}timestamp":  # an unquoted date is text
+            return node.value
+        if node.tag not in _PLAIN_TAGS:
+            raise self.error(node, f"YAML tag {node.tag} is not allowed")
+        if isinstance(node, self.yaml.ScalarNode):
+            return self.scalar(node)
+        if isinstance(node, self.yaml.SequenceNode):
+            for position, item in enumerate(node.value):
+                self.lines[(*place, position)] = item.start_mark.line + 1
+            return [self.value((*place, position), item) for position, item in enumerate(node.value)]
+        self.lines[(*place, None)] = node.start_mark.line + 1
         values: dict[str, Any] = {}
-        while not isinstance(key := self.next(), self.yaml.MappingEndEvent):
-            if isinstance(key, self.yaml.AliasEvent):
-                raise self.error(key, "YAML aliases (*name) are not allowed")
-            if not isinstance(key, self.yaml.ScalarEvent) or self.tag(key) not in _PLAIN_TAGS:
+        for key, item in node.value:
+            if not isinstance(key, self.yaml.ScalarNode) or key.tag not in _PLAIN_TAGS:
                 raise self.error(key, "a key must be a word")
-            item = (*place, key.value)
+            at = (*place, key.value)
             if key.value in values:
-                first = self.lines[item]
-                raise self.error(key, f"key {shown(key.value)} appears twice (first in line {first})")
-            self.lines[item] = key.start_mark.line + 1
-            values[key.value] = self.value(item, self.next())
+                raise self.error(
+                    key, f"key {shown(key.value)} appears twice (first in line {self.lines[at]})"
+                )
+            self.lines[at] = key.start_mark.line + 1
+            values[key.value] = self.value(at, item)
         return values
 
-    def tag(self, scalar: Any) -> str:
-        if scalar.tag not in (None, "!"):
-            return str(scalar.tag)
-        return str(self.loader.resolve(self.yaml.ScalarNode, scalar.value, scalar.implicit))
-
-    def plain_tag(self, event: Any, tag: str | None) -> None:
-        if tag not in (None, "!", *_PLAIN_TAGS):
-            raise self.error(event, f"YAML tag {tag} is not allowed")
-
-    def scalar(self, event: Any) -> Any:
-        tag, text = self.tag(event), event.value
-        if tag == f"{_PREFIX}timestamp":  # an unquoted date is text
-            return text
-        self.plain_tag(event, tag)
-        if tag == f"{_PREFIX}bool" and text not in ("true", "false"):
-            raise self.error(event, f"write true or false, or quote {shown(text)}")  # YAML 1.1: yes, on, No
+    def scalar(self, node: Any) -> Any:
+        if node.tag == f"{_PREFIX}bool" and node.value not in ("true", "false"):  # YAML 1.1: yes, on, No
+            raise self.error(node, f"write true or false, or quote {shown(node.value)}")
         try:
-            if len(text) > _MAX_DIGITS and tag != f"{_PREFIX}str":
+            if len(node.value) > _MAX_DIGITS and node.tag != f"{_PREFIX}str":
                 raise ValueError
-            return self.loader.construct_object(self.yaml.ScalarNode(tag, text), deep=True)
+            return self.loader.construct_object(node, deep=True)
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, self.yaml.YAMLError):
-            raise self.error(event, f"cannot read the value {shown(text)}") from None
+            raise self.error(node, f"cannot read the value {shown(node.value)}") from None
+
+    def error(self, node: Any, what: str) -> TableError:
+        return TableError(self.path, what, node.start_mark.line + 1)

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
 FORMAT = 1
+LARGEST = 1 << 62  # of a feature, either way, and of other integers
 RUN, SCENARIOS, TIMES, FAILURES = "run.yaml", "scenarios.csv", "times.csv", "failures.csv"
 VISITS = "visits.csv"  # of a fleet's table
 

@@ -4,34 +4,15 @@ Rows are appended whole. A kill costs at most the row in flight, and the same ru
 times.csv is made first; each writer locks it. run.yaml is made last, so a folder without it holds no table.
 """
 
-import csv
-import io
 import os
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
 
+from tuning_table import files, reader
 from tuning_table.errors import TableError, shown
-from tuning_table.files import (
-    STAGED,
-    append_to,
-    append_whole,
-    open_locked,
-    os_errors_in_one_line,
-    remove_cut_off_line,
-    replace_file,
-    replace_locked,
-)
-from tuning_table.reader import (
-    FAILURES_HEADER,
-    LAST_REPEAT,
-    LONGEST_US,
-    SHORTEST_US,
-    read_run,
-    read_scenarios,
-)
 from tuning_table.run_yaml import check_run, run_text
 from tuning_table.table import (
     FAILURES,
@@ -50,7 +31,6 @@ from tuning_table.table import (
 
 _REMEDY = "choose another folder, or remove this one"
 _NO_TIME = "no config has a time: no row in times.csv"
-WITHDRAWN = "withdrawn.csv"  # rows that `withdraw` removed; nothing reads it
 
 
 def create(
@@ -92,13 +72,13 @@ def create(
     header = check_run(folder / RUN, run, {})
     rows = [[scenario, *_without_words(folder, header, values)] for scenario, values in scenarios.items()]
     texts = table_texts(run, rows, [])
-    values = read_scenarios(folder / SCENARIOS, texts[SCENARIOS], features)
-    with os_errors_in_one_line(folder):
+    values = reader.read_scenarios(folder / SCENARIOS, texts[SCENARIOS], features)
+    with files.os_errors_in_one_line(folder):
         exists = (folder / RUN).exists()
         if not exists:
             _refuse_foreign_files(folder)
             folder.mkdir(parents=True, exist_ok=True)
-        descriptor = open_locked(folder / TIMES, 0 if exists else os.O_CREAT)
+        descriptor = files.open_locked(folder / TIMES, 0 if exists else os.O_CREAT)
         try:
             # Another process may have made run.yaml before this one had the lock.
             if (folder / RUN).exists():
@@ -106,22 +86,12 @@ def create(
             else:
                 _write_new(folder, texts, descriptor)
                 recorded = RecordedRun(header, values, ())
-            for staged in folder.glob(f"{STAGED}*"):
+            for staged in folder.glob(f"{files.STAGED}*"):
                 staged.unlink()
         except BaseException:
             os.close(descriptor)
             raise
     return TableWriter(folder, recorded, descriptor)
-
-
-def _without_words(folder: Path, header: TableHeader, values: Sequence[int | str]) -> Iterator[int | str]:
-    """The values of a scenario, with the integers of its words."""
-    for name, value in zip_longest(header.features, values):
-        words = header.words.get(name, ())
-        if isinstance(value, str) and value not in words:
-            known = ", ".join(words) or "none"
-            raise TableError(folder, f"{name} has the word {shown(value)}; `values` lists: {known}")
-        yield words.index(value) if isinstance(value, str) else value
 
 
 class TableWriter:
@@ -155,24 +125,27 @@ class TableWriter:
 
     def append_all(self, visits: Sequence[Visit]) -> None:
         """Write rows as `append` does, with one wait for the disk. A kill costs the last of them at most."""
-        reasons: list[list[object]] = []
+        reasons: list[list[str]] = []
         rows: list[list[str]] = []
         added: set[tuple[str, int]] = set()
         for visit in visits:
             self._check(visit, added)
             added.add((visit.scenario, visit.repeat))
-            failures = [(config, cell) for config, cell in visit.cells.items() if isinstance(cell, Failure)]
             place = [visit.scenario, str(visit.repeat)]
-            reasons += [[*place, config, _one_line(cell.reason)] for config, cell in failures]
-            if len(failures) < len(visit.cells):
+            for config, cell in visit.cells.items():
+                if isinstance(cell, Failure):
+                    reasons.append([*place, config, _one_line(cell.reason)])
+            if any(not isinstance(cell, Failure) for cell in visit.cells.values()):
                 rows.append([*place, *(self._cell_text(visit.cells.get(config)) for config in self._ids)])
             else:
                 reasons.append([*place, "", _NO_TIME])
-        with os_errors_in_one_line(self.folder):
+        with files.os_errors_in_one_line(self.folder):
             if reasons:
-                self._append_failures(reasons)
+                files.append_to(
+                    self.folder / FAILURES, files.csv_text([reader.FAILURES_HEADER]), files.csv_text(reasons)
+                )
             if rows:
-                append_whole(self._descriptor, _csv(rows))
+                files.append_whole(self._descriptor, files.csv_text(rows))
         self._done |= added
         for scenario, repeat in added:
             self._last[scenario] = max(repeat, self._last.get(scenario, 0))
@@ -181,48 +154,29 @@ class TableWriter:
         """Raise TableError for a row that a reader would refuse."""
         scenario, repeat, times = visit.scenario, visit.repeat, visit.cells
         named = f"scenario {scenario} repeat {repeat}"
-        if scenario not in self._scenarios or not 1 <= repeat <= LAST_REPEAT:
+        measured = sum(not isinstance(cell, Failure) for cell in times.values())
+        if scenario not in self._scenarios or not 1 <= repeat <= reader.LAST_REPEAT:
             raise TableError(self.folder, f"the table has no {named}")
         if unknown := times.keys() - set(self._ids):
             raise TableError(self.folder, f"the table has no config {min(unknown)}")
         if not times:
             raise TableError(self.folder, f"{named} tried no config")
-        if (scenario, repeat) in self._done or (scenario, repeat) in added:
+        if (scenario, repeat) in added or (scenario, repeat) in self._done:
             raise TableError(self.folder, f"{named} is there already")
-        measured = sum(not isinstance(cell, Failure) for cell in times.values())
         if self.header.cells is Cells.WINNERS and measured != 1:
             raise TableError(self.folder, f"{named}: a table of winners has exactly one time a row")
-
-    def withdraw(self, keys: Collection[tuple[str, int]]) -> None:
-        """Remove rows, atomically; they can be measured and appended again. Raises TableError.
-
-        keys: scenario and repeat. The rows' texts are appended to WITHDRAWN first.
-        """
-        places = {f"{scenario},{repeat}," for scenario, repeat in keys}
-        with os_errors_in_one_line(self.folder):
-            lines = (self.folder / TIMES).read_text().splitlines(keepends=True)
-            # A scenario's id holds no comma and no quote.
-            gone = [line for line in lines[1:] if ",".join(line.split(",", 2)[:2]) + "," in places]
-            if gone:
-                append_to(self.folder / WITHDRAWN, lines[0], "".join(gone))
-                kept = "".join(line for line in lines if line not in set(gone))
-                self._descriptor = replace_locked(self.folder / TIMES, kept, self._descriptor)
-        self._done -= set(keys)
 
     def _cell_text(self, cell: Cell | None) -> str:
         if cell is None:
             return ""
         return "inf" if isinstance(cell, Failure) else time_text(self.folder, cell)
 
-    def _append_failures(self, rows: Sequence[Sequence[object]]) -> None:
-        append_to(self.folder / FAILURES, _csv([FAILURES_HEADER]), _csv(rows))
-
     def summarise(self, summary: Mapping[str, Any]) -> None:
         """Replace run.yaml's `summary` (docs/tables.md) atomically."""
         run = {**self.header.provenance, "summary": dict(summary)}
         check_run(self.folder / RUN, run, {})
-        with os_errors_in_one_line(self.folder):
-            replace_file(self.folder / RUN, run_text(self.folder / RUN, run))
+        with files.os_errors_in_one_line(self.folder):
+            files.replace_file(self.folder / RUN, run_text(self.folder / RUN, run))
 
     def close(self) -> None:
         """Release the lock; nothing can be appended afterwards."""
@@ -237,11 +191,17 @@ class TableWriter:
         self.close()
 
 
+# A forked process would keep the lock after its parent's death.
+_OPEN: "weakref.WeakSet[TableWriter]" = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: list(map(TableWriter.close, _OPEN)))
+
+
 def time_text(folder: Path, microseconds: float) -> str:
     """A time as times.csv holds it: five digits, no exponent. Raises TableError for what is no time."""
     text = f"{microseconds:.5g}"
-    if not SHORTEST_US <= float(text) < LONGEST_US:
-        what = f"{shown(microseconds)} us is no time of a launch (at least {SHORTEST_US})"
+    if not reader.SHORTEST_US <= float(text) < reader.LONGEST_US:
+        what = f"{shown(microseconds)} us is no time of a launch (at least {reader.SHORTEST_US})"
         raise TableError(folder, what)
     return f"{float(text):.0f}" if "e" in text else text
 
@@ -260,71 +220,9 @@ def table_texts(
     ids = [config["id"] for config in run["configs"]]
     return {
         RUN: comment + run_text(Path(RUN), run),
-        SCENARIOS: _csv([["scenario", *run["features"]], *scenarios]),
-        TIMES: _csv([["scenario", "repeat", *ids], *times]),
+        SCENARIOS: files.csv_text([["scenario", *run["features"]], *scenarios]),
+        TIMES: files.csv_text([["scenario", "repeat", *ids], *times]),
     }
-
-
-def _csv(rows: Sequence[Sequence[object]]) -> str:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(rows)
-    return out.getvalue()
-
-
-def _one_line(text: str) -> str:
-    """A compiler's message without line breaks, terminal codes and lone surrogates."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
-
-
-# A forked process would keep the lock after its parent's death.
-_OPEN: "weakref.WeakSet[TableWriter]" = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    for writer in _OPEN:
-        writer.close()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_all)
-
-
-def _refuse_foreign_files(folder: Path) -> None:
-    """Raise TableError unless the folder is missing, empty or left by a creation that was killed."""
-    for path in folder.iterdir() if folder.exists() else ():
-        if path.name not in (SCENARIOS, TIMES) and not path.name.startswith(STAGED):
-            what = f"holds {path.name} but no {RUN}, so no table: choose another folder"
-            raise TableError(folder, what)
-
-
-def _write_new(folder: Path, texts: Mapping[str, str], descriptor: int) -> None:
-    if (folder / TIMES).read_bytes().partition(b"\n")[2]:
-        raise TableError(folder, f"{TIMES} holds rows but {RUN} is missing: choose another folder")
-    os.ftruncate(descriptor, 0)
-    append_whole(descriptor, texts[TIMES])
-    for name in (SCENARIOS, RUN):
-        replace_file(folder / name, texts[name])
-
-
-def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str) -> RecordedRun:
-    """Return what the folder holds, if that is the same run; only then rows that were cut off are removed."""
-    recorded = read_run(folder)
-    if found := difference(recorded.header.provenance, run, ("date", "summary")):
-        place, have, need = found
-        raise TableError(folder, f"holds a run with {place} {have}, but this run has {need}: {_REMEDY}")
-    text = (folder / SCENARIOS).read_text()
-    if text != scenarios:
-        listed = set(scenarios.splitlines())
-        for line, have in enumerate(text.splitlines(), 1):
-            if have not in listed:
-                what = f"holds {shown(have)}, which this run does not list: {_REMEDY}"
-                raise TableError(folder / SCENARIOS, what, line)
-        replace_file(folder / SCENARIOS, scenarios)
-        recorded = read_run(folder)
-    for name in (TIMES, FAILURES, VISITS):
-        if (folder / name).exists():
-            remove_cut_off_line(folder / name)
-    return recorded
 
 
 def difference(
@@ -351,3 +249,56 @@ def _flat(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(item, f"{place}[{position}]")
     else:
         yield place, value
+
+
+def _one_line(text: str) -> str:
+    """A compiler's message without line breaks, terminal codes and lone surrogates."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _without_words(folder: Path, header: TableHeader, values: Sequence[int | str]) -> Iterator[int | str]:
+    """The values of a scenario, with the integers of its words."""
+    for name, value in zip_longest(header.features, values):
+        words = header.words.get(name, ())
+        if isinstance(value, str) and value not in words:
+            known = ", ".join(words) or "none"
+            raise TableError(folder, f"{name} has the word {shown(value)}; `values` lists: {known}")
+        yield words.index(value) if isinstance(value, str) else value
+
+
+def _refuse_foreign_files(folder: Path) -> None:
+    """Raise TableError unless the folder is missing, empty or left by a creation that was killed."""
+    for path in folder.iterdir() if folder.exists() else ():
+        if path.name not in (SCENARIOS, TIMES) and not path.name.startswith(files.STAGED):
+            what = f"holds {path.name} but no {RUN}, so no table: choose another folder"
+            raise TableError(folder, what)
+
+
+def _write_new(folder: Path, texts: Mapping[str, str], descriptor: int) -> None:
+    if (folder / TIMES).read_bytes().partition(b"\n")[2]:
+        raise TableError(folder, f"{TIMES} holds rows but {RUN} is missing: choose another folder")
+    os.ftruncate(descriptor, 0)
+    files.append_whole(descriptor, texts[TIMES])
+    for name in (SCENARIOS, RUN):
+        files.replace_file(folder / name, texts[name])
+
+
+def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str) -> RecordedRun:
+    """Return what the folder holds, if that is the same run; only then rows that were cut off are removed."""
+    recorded = reader.read_run(folder)
+    if found := difference(recorded.header.provenance, run, ("date", "summary")):
+        place, have, need = found
+        raise TableError(folder, f"holds a run with {place} {have}, but this run has {need}: {_REMEDY}")
+    text = (folder / SCENARIOS).read_text()
+    if text != scenarios:
+        listed = set(scenarios.splitlines())
+        for line, have in enumerate(text.splitlines(), 1):
+            if have not in listed:
+                what = f"holds {shown(have)}, which this run does not list: {_REMEDY}"
+                raise TableError(folder / SCENARIOS, what, line)
+        files.replace_file(folder / SCENARIOS, scenarios)
+        recorded = reader.read_run(folder)
+    for name in (TIMES, FAILURES, VISITS):
+        if (folder / name).exists():
+            files.remove_cut_off_line(folder / name)
+    return recorded

@@ -16,8 +16,7 @@ from attn_kernels.core.errors import brief
 from attn_kernels.core.model import Model, models_of
 from attn_kernels.warmup.dummy_launch import LARGE, DummyLaunch
 from attn_kernels.warmup.enumerate_launches import enumerate_launches
-from triton_tune.processes.compile_ahead import CompileAhead, JobFailure, default_workers, run_jobs
-from triton_tune.processes.jobs import minimal
+from triton_tune.processes.compile_ahead import CompileAhead, JobFailure, default_workers, minimal, run_jobs
 
 logger = logging.getLogger("attn_kernels")
 

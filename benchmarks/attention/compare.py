@@ -36,8 +36,7 @@ from benchmarks.common.compile_jobs import TRITON_PEERS, LaunchJob, chosen, vllm
 from benchmarks.common.implementations import PEERS, PEERS_FOLDER, Implementation, Ours, Sdpa, load_peers
 from benchmarks.common.more_rivals import MORE_PEERS_FOLDER, MORE_RIVALS, load_more_peers
 from benchmarks.common.table import figure, geomean
-from triton_tune.processes.compile_ahead import compile_in_parallel
-from triton_tune.processes.jobs import Job
+from triton_tune.processes.compile_ahead import Job, compile_in_parallel
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:

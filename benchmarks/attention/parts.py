@@ -35,8 +35,7 @@ from benchmarks.common.compile_jobs import LaunchJob, PlanJob, chosen
 from benchmarks.common.implementations import PEERS_FOLDER, Ours, load_peers
 from benchmarks.common.in_parts import OursInParts, OursInSeries, is_mixed, split, split_tensors
 from benchmarks.common.table import figure, geomean
-from triton_tune.processes.compile_ahead import compile_in_parallel
-from triton_tune.processes.jobs import Job
+from triton_tune.processes.compile_ahead import Job, compile_in_parallel
 
 CHECKED = Limits(cache_elements=1 << 28, scores=1 << 29)  # of each part
 LARGE = 1 << 20  # a multiple of the cache that no memory holds

@@ -9,61 +9,103 @@ import argparse
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from attn_kernels.tuning.likeness import ATTENTION
 from triton_tune.bench.replay import problem_of
 from triton_tune.core.errors import TuningError
-from triton_tune.fleet.on_ray import RaySource, connected
-from triton_tune.fleet.plan import FleetPlan, Prepared
-from triton_tune.fleet.replay import ReplayedWorker, ReplayStation, same_stack
-from triton_tune.fleet.run import run_fleet
-from triton_tune.fleet.station import WorkerFacts
+from triton_tune.core.problem import PlannedVisit, Times
+from triton_tune.fleet.command import Prepared, measure_on_workers
+from triton_tune.fleet.on_ray import Workers, connected
+from triton_tune.fleet.options import estimated_s
+from triton_tune.fleet.worker import WorkerFacts
 from triton_tune.search.search import STRATEGIES
 from tuning_table import TableError, TableWriter, create, read_run
 from tuning_table.names import device_key
-from tuning_table.table import RecordedRun
+from tuning_table.table import RecordedRun, Visit
 
 
-def plan_of(folder: Path, out: Path, strategy: str, budget: float) -> FleetPlan:
-    """A plan whose tables are written below `out`, by the name of the device."""
-    recorded = read_run(folder)
-    versions = same_stack(recorded)
-    versions.pop("driver")  # which this process need not have
+@dataclass(frozen=True)
+class Replay:
+    """What a worker replays.
+
+    second: the real seconds that a second of the estimate takes. changes: versions, or the device's name, in
+    which the worker whose number is a key differs from the table.
+    """
+
+    table: Path
+    second: float = 0.3
+    changes: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+
+
+class ReplayWorker:
+    """An actor in place of `GpuWorker`. It is named by its host and process."""
+
+    def __init__(self, replay: Replay, counter: Any) -> None:
+        import ray
+
+        recorded = read_run(replay.table)
+        self._times, self._second = Times(recorded.visits), replay.second
+        versions = {**stack_of(recorded), **replay.changes.get(ray.get(counter.next.remote()), {})}
+        device = dict(recorded.header.provenance["device"])
+        device["name"] = versions.pop("device", device["name"])
+        self._facts = WorkerFacts(f"{socket.gethostname()}/{os.getpid()}", device, versions)
+
+    def facts(self) -> WorkerFacts:
+        return self._facts
+
+    def visit(self, task: PlannedVisit, configs: Mapping[str, Hashable]) -> Visit:
+        time.sleep(estimated_s(len(task.configs)) * self._second)
+        return replayed(self._times, task)
+
+
+class Counter:
+    """An actor that numbers the workers."""
+
+    def __init__(self) -> None:
+        self._count = -1
+
+    def next(self) -> int:
+        self._count += 1
+        return self._count
+
+
+def replayed(times: Times, task: PlannedVisit) -> Visit:
+    """The recorded cells: a cell's repeat `n` is its n-th record, and after the last the first again."""
+    cells = times.measured(task.scenario)
+    row = {config: cells[config][(task.repeat - 1) % len(cells[config])] for config in task.configs}
+    return Visit(task.scenario, task.repeat, row)
+
+
+def stack_of(recorded: RecordedRun) -> dict[str, str]:
+    """The versions of a recorded table."""
+    provenance = recorded.header.provenance
+    return {key: str(provenance.get(key)) for key in ("driver", "torch", "triton", "source_hash")}
+
+
+def tune_replayed(ray: Any, replay: Replay, out: Path, strategy: str, budget: float, count: int) -> int:
+    """Tune with `count` workers; the table's folder is below `out`. Returns the exit code."""
+    recorded = read_run(replay.table)
+    needed = stack_of(recorded)
+    needed.pop("driver")  # which this process need not have
 
     def prepare(facts: WorkerFacts) -> Prepared:
-        configs = recorded.header.provenance["configs"]
-        target = out / device_key(str(facts.device["name"]))
-        return Prepared(
-            problem_of(recorded, ATTENTION),
-            dict.fromkeys(config["id"] for config in configs),
-            lambda: table_like(recorded, target, dict(facts.device), strategy),
-        )
+        def table() -> TableWriter:
+            run = {**recorded.header.provenance, "device": dict(facts.device), "strategy": strategy}
+            for key in ("format", "summary"):
+                run.pop(key, None)
+            return create(out / device_key(str(facts.device["name"])), scenarios=recorded.scenarios, **run)
 
-    return FleetPlan(prepare, versions, strategy, budget)
+        configs = [config.id for config in recorded.header.configs]
+        return Prepared(problem_of(recorded, ATTENTION), dict.fromkeys(configs), table)
 
-
-def table_like(
-    recorded: RecordedRun, target: Path, device: Mapping[str, str | int], strategy: str
-) -> TableWriter:
-    """Create an empty table of the same run, or go on in it."""
-    run: dict[str, Any] = {**recorded.header.provenance, "device": device, "strategy": strategy}
-    for key in ("format", "summary"):
-        run.pop(key, None)
-    return create(target, scenarios=recorded.scenarios, **run)
-
-
-def station(folder: Path, worker: ReplayedWorker) -> ReplayStation:
-    """A station that is named by its host and process."""
-    return ReplayStation(folder, replace(worker, name=f"{socket.gethostname()}/{os.getpid()}"))
-
-
-def source_of(ray: Any, folder: Path, worker: ReplayedWorker, count: int) -> RaySource:
-    options = {"num_cpus": 0, "num_gpus": 0}
-    return RaySource(ray, station, (folder.resolve(), worker), options, "CPU", count)
+    counter = ray.remote(Counter).options(num_cpus=0).remote()
+    workers = Workers(ray, ReplayWorker, (replay, counter), needed, num_gpus=0, count=count)
+    return measure_on_workers(workers, strategy, budget, prepare)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,10 +120,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ray", default="local", help="the cluster's address (default: a new one here)")
     options = parser.parse_args(arguments)
     try:
-        plan = plan_of(options.table, options.out, options.strategy, options.budget)
         with connected(options.ray) as ray:
-            worker = ReplayedWorker("", second=options.second)
-            return run_fleet(source_of(ray, options.table, worker, options.workers), plan)
+            replay = Replay(options.table.resolve(), options.second)
+            return tune_replayed(ray, replay, options.out, options.strategy, options.budget, options.workers)
     except (TuningError, TableError) as error:
         print(error, file=sys.stderr)
         return 2

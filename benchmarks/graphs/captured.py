@@ -30,8 +30,7 @@ from benchmarks.common.implementations import PEERS_FOLDER, load_peers, run_fa3
 from benchmarks.common.table import geomean
 from benchmarks.graphs.captured_step import CaptureCandidate, CapturedStep, ServerBuffers
 from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, CaptureServer, ServerBatch, draw
-from triton_tune.processes.compile_ahead import compile_in_parallel
-from triton_tune.processes.jobs import Job
+from triton_tune.processes.compile_ahead import Job, compile_in_parallel
 
 # Graphs of ours: captured at the maxima; exactly for the batch; exactly, with the config of the first.
 OURS, EXACT, SAME = "for_capture", "exact", "the same, exact"

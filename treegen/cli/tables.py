@@ -13,7 +13,6 @@ from treegen.cli.parsers import FINE, Commands, add_spec, path_of
 from treegen.core.errors import InputError, table_errors_as_input_errors
 
 if TYPE_CHECKING:
-    from tuning_table.merge import Merged
 
 _FORMATS = {
     "triton": "Triton's autotuner, *.autotune.json",
@@ -128,8 +127,7 @@ def add_merge(commands: Commands) -> None:
     parser = commands.add_parser(
         "merge",
         help="make one table of several that were measured on GPUs of one model",
-        description="Rows that several tables hold count once. Rows of a slow GPU are marked in visits.csv; "
-        "from 1.15x slower than the others they are left out, and the next tuning run measures them again.",
+        description="Rows that several tables hold count once.",
     )
     parser.add_argument("tables", type=Path, nargs="+", metavar="TABLE", help="a table's folder")
     parser.add_argument(
@@ -150,6 +148,7 @@ def add_merge(commands: Commands) -> None:
 
 
 def run_merge(options: argparse.Namespace) -> int:
+    from treegen.review.printing import counted
     from tuning_table.merge import merge, read_sources, separate
 
     if any(not path.name for path in (options.out, *options.tables)):
@@ -160,23 +159,10 @@ def run_merge(options: argparse.Namespace) -> int:
         if options.separate:
             groups = {options.out / name: group for name, group in separate(sources).items()}
         for folder, group in groups.items():
-            print("\n".join(_lines(merge(group, folder), len(group))))
+            done = merge(group, folder)
+            twice = f", {done.repeated} were there already" if done.repeated else ""
+            print(f"{folder}: {counted(done.rows, 'row')} added from {counted(len(group), 'table')}{twice}")
     return FINE
-
-
-def _lines(done: Merged, tables: int) -> Iterator[str]:
-    from treegen.review.printing import counted
-    from tuning_table.visit_log import SLOW
-
-    twice = f", {done.repeated} were there already" if done.repeated else ""
-    yield f"{done.folder}: {counted(done.rows, 'row')} added from {counted(tables, 'table')}{twice}"
-    for worker, slowdown in sorted(done.slowdowns.items()):
-        was = f"  {worker} was {slowdown:.2f}x slower than the others: "
-        if left_out := done.slow_rows[worker]:
-            rest = "a tuning run with this --out measures them again"
-            yield f"{was}{counted(left_out, 'row')} left out; {rest}"
-        elif slowdown >= SLOW:
-            yield f"{was}its rows are marked"
 
 
 def add_choices(commands: Commands) -> None:

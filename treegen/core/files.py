@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from treegen.core.errors import InputError, table_errors_as_input_errors
-from tuning_table import paths
+from tuning_table import files
 from tuning_table.names import device_key as device_key
 from tuning_table.names import problem_with_name as problem_with_name
 
@@ -24,13 +24,13 @@ T = TypeVar("T")
 def try_path(path: Path, look: Callable[[Path], T]) -> T:
     """`look(path)`, with InputError for names that no file can have: too long, with NUL, a loop of links."""
     with table_errors_as_input_errors():
-        return paths.try_path(path, look)
+        return files.try_path(path, look)
 
 
 def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
     """The content of a plain file of at most `most` bytes; never waits for a pipe. Raises InputError."""
     with table_errors_as_input_errors():
-        return paths.read_bytes(path, most)
+        return files.read_bytes(path, most)
 
 
 def read_text(path: Path, most: int = MAX_BYTES) -> str:

@@ -16,8 +16,7 @@ from triton_tune.bench.worker import Measure, MeasuredCell, Order, Trying, Worke
 from triton_tune.core.bench import Advance
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit
-from triton_tune.processes.compile_ahead import CompileAhead, without_interrupts
-from triton_tune.processes.jobs import Job
+from triton_tune.processes.compile_ahead import CompileAhead, Job, without_interrupts
 from tuning_table.table import Cell, Failure, Visit
 
 START_S = 180.0  # a process has this long to get its GPU

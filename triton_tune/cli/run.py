@@ -14,9 +14,8 @@ from triton_tune.bench.pool import GpuBench, Subject
 from triton_tune.core.device import device_facts, driver_version
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import SearchProblem
-from triton_tune.fleet.command import folder_name, measure_here, measure_on_ray
-from triton_tune.fleet.plan import Prepared
-from triton_tune.fleet.station import WorkerFacts, facts_here
+from triton_tune.fleet.command import Prepared, folder_name, measure_here, measure_on_ray
+from triton_tune.fleet.worker import WorkerFacts, facts_here
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.loading import load_tunings, named
 from triton_tune.kernel.measuring import TIMING, KernelFile

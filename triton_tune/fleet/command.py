@@ -1,24 +1,29 @@
 """What a tuning command does with the arguments of `fleet.options`."""
 
 import argparse
-from collections.abc import Callable
-
-import torch
-import triton
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 
 from triton_tune.bench.devices import devices_from
 from triton_tune.bench.pool import GpuBench, Subject
-from triton_tune.core.bench import Bench
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import SearchProblem
-from triton_tune.fleet.calibrated import CalibratedBench
-from triton_tune.fleet.calibration import calibration_of
-from triton_tune.fleet.on_ray import connected, gpu_source
-from triton_tune.fleet.plan import FleetPlan, Prepared
-from triton_tune.fleet.run import run_fleet
-from triton_tune.fleet.shards import problem_of_shard
-from triton_tune.fleet.station import WorkerFacts
+from triton_tune.fleet.on_ray import RayBench, Workers, connected
+from triton_tune.fleet.options import problem_of_shard
+from triton_tune.fleet.worker import GpuWorker, WorkerFacts, versions
 from triton_tune.run.fill import SearchPlan, fill
+from tuning_table import TableWriter
+from tuning_table.visit_log import log_visits
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is measured on one GPU model."""
+
+    problem: SearchProblem
+    configs: Mapping[str, Hashable]  # by id
+    create: Callable[[], TableWriter]  # creates the table or goes on in it
+    begin: Callable[[TableWriter], None] = lambda table: None  # is called before the first visit
 
 
 def part_of(options: argparse.Namespace, problem: SearchProblem) -> SearchProblem:
@@ -36,10 +41,7 @@ def measure_here(options: argparse.Namespace, gpus: GpuBench, prepared: Prepared
     gpus.configs = prepared.configs
     plan = SearchPlan(part_of(options, prepared.problem), options.strategy, options.budget)
     with prepared.create() as table:
-        bench: Bench = gpus
-        if options.shard:
-            bench = CalibratedBench(gpus, calibration_of(prepared.problem), table.folder)
-        return fill(table, bench, plan, lambda: prepared.begin(table))
+        return fill(table, gpus, plan, lambda: prepared.begin(table))
 
 
 def measure_on_ray(
@@ -48,26 +50,39 @@ def measure_on_ray(
     source_hash: Callable[[], str],
     prepare: Callable[[WorkerFacts], Prepared],
 ) -> int:
-    """Measure on the GPUs of a Ray cluster. Returns the exit code. Raises TuningError for wrong arguments.
+    """Measure on the GPUs of a Ray cluster. Returns the exit code of `fill`.
 
-    source_hash: is called by each worker, too.
+    source_hash: is called by each worker, too. Raises TuningError and TableError.
     """
     if options.shard or options.gpus not in ("all", "cpu"):
         raise TuningError("--ray goes with neither --shard nor numbers of --gpus: Ray divides work and GPUs")
-    if options.gpus == "cpu":
+    interpreter = options.gpus == "cpu"
+    if interpreter:
         devices_from("cpu", "")
-    versions = {
-        "torch": str(torch.__version__),
-        "triton": triton.__version__,
-        "source_hash": source_hash(),
-    }
     with connected(options.ray or None) as ray:
-        source = gpu_source(
+        workers = Workers(
             ray,
-            subject,
-            source_hash,
-            compile_workers=options.compile_workers,
-            count=options.ray_workers,
-            interpreter=options.gpus == "cpu",
+            GpuWorker,
+            (ray.put(subject), source_hash, options.compile_workers, interpreter),
+            versions(source_hash()),
+            num_gpus=0 if interpreter else 1,
+            count=options.ray_workers or (1 if interpreter else None),
+            accelerator=options.ray_accelerator,
         )
-        return run_fleet(source, FleetPlan(prepare, versions, options.strategy, options.budget))
+        return measure_on_workers(workers, options.strategy, options.budget, prepare)
+
+
+def measure_on_workers(
+    workers: Workers, strategy: str, budget: float, prepare: Callable[[WorkerFacts], Prepared]
+) -> int:
+    """Measure on workers of the GPU model of the first that comes. Returns the exit code of `fill`."""
+    prepared = prepare(workers.first())
+    with prepared.create() as table:
+        bench = RayBench(
+            workers,
+            prepared.problem,
+            prepared.configs,
+            lambda line: log_visits(table.folder, [line]),
+        )
+        plan = SearchPlan(prepared.problem, strategy, budget)
+        return fill(table, bench, plan, lambda: prepared.begin(table))

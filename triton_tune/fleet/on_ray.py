@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster: one actor for each GPU."""
+"""Measure on the GPUs of a Ray cluster: an actor for each GPU, which may come, die and be replaced."""
 
 from __future__ import annotations
 
@@ -6,73 +6,31 @@ import contextlib
 import importlib.util
 import logging
 import os
-import queue
 import re
+import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
-from triton_tune.bench.pool import Subject
+from triton_tune.core.bench import Advance
 from triton_tune.core.errors import TuningError
-from triton_tune.core.problem import PlannedVisit
-from triton_tune.fleet.crew import Ended, Event, Joined, Lost
-from triton_tune.fleet.plan import Arrival
-from triton_tune.fleet.station import GpuStation, Station, Work, WorkerFacts
-from triton_tune.processes.compile_ahead import default_workers
+from triton_tune.core.problem import PlannedVisit, SearchProblem, ShapeKey
+from triton_tune.fleet.worker import WorkerFacts
+from tuning_table.table import Failure, Visit
+from tuning_table.visit_log import MeasuredBy
 
-COUNT_EVERY_S = 5.0  # how often the cluster's GPUs are counted
 CONNECT_S = 5.0
+COUNT_EVERY_S = 5.0  # how often the cluster's GPUs are counted
+POLL_S = 1.0
 MOST_UNREADY = 3  # so many workers that end before they are ready end the run, if none is ready
-
-
-def gpu_source(
-    ray: Any,
-    subject: Subject,
-    source_hash: Callable[[], str],
-    *,
-    compile_workers: int | None = None,
-    count: int | None = None,
-    interpreter: bool = False,
-) -> RaySource:
-    """Workers that measure `subject`, each on a GPU of its own, or in Triton's interpreter."""
-    arguments = (ray.put(subject), source_hash, compile_workers, interpreter)
-    if interpreter:
-        return RaySource(ray, _gpu_station, arguments, {"num_cpus": 1}, "CPU", count or 1)
-    return RaySource(ray, _gpu_station, arguments, {"num_cpus": 0, "num_gpus": 1}, "GPU", count)
-
-
-def _gpu_station(
-    subject: Subject, source_hash: Callable[[], str], compile_workers: int | None, interpreter: bool
-) -> GpuStation:
-    """The station of an actor, which sees one GPU. The GPUs of a host share its processors."""
-    import ray
-
-    if compile_workers is None:
-        node = ray.get_runtime_context().get_node_id()
-        gpus = next(n["Resources"].get("GPU", 1) for n in ray.nodes() if n["NodeID"] == node)
-        compile_workers = default_workers(sharing=max(1, int(gpus)))
-    device = torch.device("cpu") if interpreter else torch.device("cuda", 0)
-    return GpuStation(subject, source_hash, device, compile_workers)
-
-
-class StationActor:
-    """A worker: a station in a process of its own."""
-
-    def __init__(self, make: Callable[..., Station], *arguments: object) -> None:
-        self._station = make(*arguments)
-
-    def facts(self) -> WorkerFacts:
-        return self._station.facts
-
-    def prepare(self, work: Work) -> object:
-        return self._station.prepare(work)
-
-    def visit(self, task: PlannedVisit | None) -> object:
-        return self._station.visit(task)
+MOST_DEATHS = 3  # a worker that died so often is not used any more
+MOST_LOST = 3  # a visit that ended so many workers has failed
+ENDED_WORKERS = Failure(f"ended {MOST_LOST} workers")
+MODEL = "accelerator_type:"  # a node's resource of this kind names its GPU model
+ANY_MEMORY = {"memory_bytes": 0}  # in which GPUs of a model may differ
 
 
 @contextlib.contextmanager
@@ -89,8 +47,8 @@ def connected(address: str | None) -> Iterator[Any]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # its warning about GPUs
     import ray
 
-    if address is not None:
-        _check_address(address)
+    if address not in (None, "auto", "local"):
+        _check_address(str(address))
     try:
         ray.init(
             address=address,
@@ -101,6 +59,8 @@ def connected(address: str | None) -> Iterator[Any]:
         )
     except Exception as error:  # Ray raises Exception itself, too
         raise TuningError(f"--ray {address or ''}: {_one_line(error)}") from None
+    with contextlib.suppress(ValueError):  # only the main thread may set it
+        signal.signal(signal.SIGTERM, _interrupt)  # Ray's own handler ends without a summary
     try:
         yield ray
     finally:
@@ -110,8 +70,6 @@ def connected(address: str | None) -> Iterator[Any]:
 def _check_address(address: str) -> None:
     """Raise TuningError unless something answers there: Ray itself would try for a minute."""
     match = re.fullmatch(r"([A-Za-z0-9_.-]+):(\d{1,5})", address)
-    if address in ("auto", "local"):
-        return
     if match is None:
         raise TuningError(
             f"--ray {address!r:.80}: write host:port of the cluster's head, such as 10.0.0.1:6379, and run "
@@ -124,139 +82,213 @@ def _check_address(address: str) -> None:
         raise TuningError(f"--ray {address}: no Ray cluster answers there: {what}") from None
 
 
-@dataclass
-class _Handle:
-    """An actor, and what it was asked for."""
+def _interrupt(number: int, frame: object) -> None:
+    """End as Ctrl-C does. A second signal must not lose the summary."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+@dataclass(eq=False)
+class Worker:
+    """An actor that measures."""
 
     actor: Any
-    ready: Any  # the reference of its facts; None once it has told them
-    dead: bool = False  # set by its crew, in another thread
+    name: str  # the host's and the GPU's
+    shapes: set[ShapeKey] = field(default_factory=set)  # that it has compiled for
 
 
 @dataclass
-class RaySource:
-    """Asks Ray for as many actors as the cluster has of `resource`, or for `count`.
+class Workers:
+    """As many actors as the cluster has GPUs, or as `count` says.
 
-    make: makes an actor's station of `arguments`, which may be references of Ray. options: of each actor.
-    resource: what an actor takes one of.
+    A worker must have the versions `needed`, and the device and versions of the first one. Otherwise it is
+    refused, and keeps its GPU, so that Ray does not offer it again.
+
+    kind: the class of the actors (GpuWorker), made of `arguments`, which may be references of Ray.
+    num_gpus: that an actor takes, 0 or 1. accelerator: the GPU model, as Ray names it.
     """
 
     ray: Any
-    make: Callable[..., Station]
+    kind: type
     arguments: Sequence[object]
-    options: dict[str, Any]
-    resource: str = "GPU"
+    needed: Mapping[str, str]
+    num_gpus: int = 1
     count: int | None = None
-    _handles: list[_Handle] = field(default_factory=list)
-    _counted: float = 0.0
+    accelerator: str | None = None
+    usable: list[Worker] = field(default_factory=list)
+    _first: WorkerFacts | None = None
+    _starting: dict[Any, Any] = field(default_factory=dict)  # actors by the reference of their facts
+    _refused: list[Any] = field(default_factory=list)
     _unready: list[str] = field(default_factory=list)  # why workers ended before they were ready
+    _deaths: Counter[str] = field(default_factory=Counter)  # by the worker's name
+    _counted: float = 0.0
 
-    def arrivals(self) -> Sequence[Arrival]:
-        """The workers that became ready since the last call; asks for more actors as hosts come."""
-        if time.monotonic() - self._counted > COUNT_EVERY_S:
+    def first(self) -> WorkerFacts:
+        """Wait for a worker that can be used. Raises TuningError if none will come."""
+        models = {key for node in self._nodes() for key in node if key.startswith(MODEL)}
+        if self.num_gpus and self.accelerator is None and len(models) > 1:
+            known = ", ".join(sorted(key.removeprefix(MODEL) for key in models))
+            raise TuningError(f"the GPUs are of several models: choose one with --ray-accelerator: {known}")
+        self.refresh()
+        if self._starting:
+            print(f"waiting for {len(self._starting)} workers: Ray places them, and each starts", flush=True)
+        while self._first is None:
+            if len(self._unready) >= MOST_UNREADY or (self._unready and not self._starting):
+                raise TuningError(f"workers end as they begin: {self._unready[-1]}")
+            if self._refused and not self._starting:
+                raise TuningError("no worker can be used; the lines above say why")
+            if not self._starting:
+                kind = f"{self.accelerator} GPU" if self.accelerator else "GPU"
+                raise TuningError(f"the Ray cluster has no {kind}; --ray-workers N waits for N")
+            self.ray.wait(list(self._starting), timeout=POLL_S)
+            self.refresh()
+        return self._first
+
+    def refresh(self) -> None:
+        """Ask for actors as hosts come, and take on those that are ready."""
+        if time.monotonic() - self._counted > COUNT_EVERY_S and len(self._unready) < MOST_UNREADY:
             self._counted = time.monotonic()
-            self._ask()
-        pending = {handle.ready: handle for handle in self._handles if handle.ready is not None}
-        if not pending:
-            return []
-        done, _ = self.ray.wait(list(pending), num_returns=len(pending), timeout=0)
-        found = []
+            for _ in range(self._wanted() - len(self.usable) - len(self._starting) - len(self._refused)):
+                actor_class = self.ray.remote(self.kind).options(
+                    num_cpus=0,
+                    num_gpus=self.num_gpus,
+                    accelerator_type=self.accelerator,
+                    max_restarts=0,  # a restarted actor might be on another GPU model
+                )
+                actor = actor_class.remote(*self.arguments)
+                self._starting[actor.facts.remote()] = actor
+        if not self._starting:
+            return
+        done, _ = self.ray.wait(list(self._starting), num_returns=len(self._starting), timeout=0)
         for reference in done:
-            handle = pending[reference]
-            handle.ready = None
+            actor = self._starting.pop(reference)
             try:
-                facts = self.ray.get(reference)
+                self._take_on(actor, self.ray.get(reference))
             except Exception as error:
-                self._handles.remove(handle)
                 self._unready.append(_cause(error))
-                continue
-            found.append(Arrival(facts, handle))
-        return found
 
-    def crew(self, work: Work) -> RayCrew:
-        return RayCrew(self.ray, self.ray.put(work))
-
-    def waiting_for(self) -> str | None:
-        """What the run waits for; None once workers end as they begin, or all were refused."""
-        pending = [handle for handle in self._handles if handle.ready is not None]
-        if len(self._unready) >= MOST_UNREADY or (self._unready and not pending):
-            raise TuningError(f"workers end as they begin: {self._unready[-1]}")
-        if not pending and self._handles:
-            return None
-        if not pending and not self._wanted():
-            raise TuningError(f"the Ray cluster has no {self.resource}; --ray-workers N waits for N")
-        return f"waiting for {len(pending)} workers: Ray places them, and each starts"
+    def lost(self, worker: Worker, error: Exception) -> None:
+        """Give up a worker that died, was preempted or cannot be reached."""
+        self.usable.remove(worker)
+        self._deaths[worker.name] += 1
+        with contextlib.suppress(Exception):
+            self.ray.kill(worker.actor)
+        print(f"{worker.name}: {_cause(error)}; its visit goes to another worker", flush=True)
 
     def _wanted(self) -> int:
         if self.count is not None:
             return self.count
-        return int(self.ray.cluster_resources().get(self.resource, 0))
+        model = None if self.accelerator is None else f"{MODEL}{self.accelerator}"
+        return int(sum(node.get("GPU", 0) for node in self._nodes() if model is None or model in node))
 
-    def _ask(self) -> None:
-        self._handles = [handle for handle in self._handles if not handle.dead]
-        if len(self._unready) >= MOST_UNREADY:
+    def _nodes(self) -> list[dict[str, float]]:
+        """The resources of the cluster's nodes."""
+        return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+
+    def _take_on(self, actor: Any, facts: WorkerFacts) -> None:
+        why = _difference(facts, self.needed, self._first)
+        if self._deaths[facts.name] >= MOST_DEATHS:
+            why = f"workers of this name died {MOST_DEATHS} times"
+        if why is not None:
+            self._refused.append(actor)
+            print(f"{facts.name} is not used: {why}", flush=True)
             return
-        for _ in range(self._wanted() - len(self._handles)):
-            actor_class = self.ray.remote(StationActor).options(max_restarts=0, **self.options)
-            actor = actor_class.remote(self.make, *self.arguments)
-            self._handles.append(_Handle(actor, actor.facts.remote()))
+        self._first = self._first or facts
+        self.usable.append(Worker(actor, facts.name))
 
 
-class RayCrew:
-    """The actors of one GPU model."""
+def _difference(facts: WorkerFacts, needed: Mapping[str, str], first: WorkerFacts | None) -> str | None:
+    """Name the first version in which a worker differs from this process or from the run's first worker."""
+    for key, need in needed.items():
+        if facts.versions.get(key) != need:
+            return f"its {key} is {facts.versions.get(key)}, but that of this process is {need}"
+    if first is not None:
+        theirs = {**first.versions, **first.device, **ANY_MEMORY}
+        for key, have in {**facts.versions, **facts.device, **ANY_MEMORY}.items():
+            if theirs.get(key) != have:
+                return f"its {key} is {have}, but that of {first.name} is {theirs.get(key)}"
+    return None
 
-    def __init__(self, ray: Any, work: Any) -> None:
-        self._ray, self._work = ray, work
-        self._joining: queue.Queue[Arrival] = queue.Queue()
-        self._handles: dict[int, _Handle] = {}
-        self._orders: dict[Any, tuple[int, PlannedVisit | None]] = {}  # by reference
-        self._next = 0
+
+class RayBench:
+    """Measures visits on `workers`, each of which has one visit at a time and compiles what it launches.
+
+    A visit whose worker is lost goes to another one, up to MOST_LOST times.
+
+    configs: by id. log: is called with who measured a visit, before the visit is returned.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        problem: SearchProblem,
+        configs: Mapping[str, Hashable],
+        log: Callable[[MeasuredBy], None],
+    ) -> None:
+        self._workers, self._problem, self._configs, self._log = workers, problem, configs, log
 
     def clock(self) -> float:
         return time.monotonic()
 
-    def join(self, arrival: Arrival) -> None:
-        """Add a worker; called by another thread."""
-        self._joining.put(arrival)
+    def compile(
+        self, tasks: Sequence[PlannedVisit], until: float, advance: Advance
+    ) -> tuple[PlannedVisit, ...]:
+        return tuple(tasks)
 
-    def hand(self, worker: int, task: PlannedVisit | None) -> None:
-        self._orders[self._handles[worker].actor.visit.remote(task)] = (worker, task)
+    def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
+        ray, workers = self._workers.ray, self._workers
+        waiting: dict[ShapeKey, deque[PlannedVisit]] = {}
+        for task in tasks:
+            waiting.setdefault(self._problem.shape(task.scenario), deque()).append(task)
+        lost: Counter[PlannedVisit] = Counter()
+        busy: dict[Any, tuple[Worker, PlannedVisit]] = {}
+        measured = 0
+        while busy or (waiting and self.clock() < until):
+            workers.refresh()
+            holding = {worker for worker, _ in busy.values()}
+            for worker in [w for w in workers.usable if w not in holding and self.clock() < until]:
+                if waiting:
+                    task = self._next_for(worker, waiting)
+                    configs = {config: self._configs[config] for config in task.configs}
+                    busy[worker.actor.visit.remote(task, configs)] = (worker, task)
+            if not busy:
+                time.sleep(POLL_S)
+                continue
+            done, _ = ray.wait(list(busy), timeout=POLL_S)
+            for reference in done:
+                worker, task = busy.pop(reference)
+                try:
+                    visit = ray.get(reference)
+                    measured += 1
+                except Exception as error:
+                    workers.lost(worker, error)
+                    lost[task] += 1
+                    if lost[task] < MOST_LOST:
+                        waiting.setdefault(self._problem.shape(task.scenario), deque()).appendleft(task)
+                        continue
+                    print(f"scenario {task.scenario} {ENDED_WORKERS.reason} and is given up", flush=True)
+                    visit = Visit(task.scenario, task.repeat, dict.fromkeys(task.configs, ENDED_WORKERS))
+                self._log(MeasuredBy(visit.scenario, visit.repeat, worker.name))
+                yield visit
+        if tasks and not measured and not workers.usable:
+            raise TuningError("no worker was left to measure; the rows so far are kept")
 
-    def wait(self, seconds: float) -> Sequence[Event]:
-        events: list[Event] = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                events.append(self._take_on(self._joining.get(timeout=0 if self._orders else seconds)))
-        references = list(self._orders)
-        if not references:
-            return events
-        done, _ = self._ray.wait(references, num_returns=1, timeout=0 if events else seconds)
-        if done:  # and all others that are ready
-            done, _ = self._ray.wait(references, num_returns=len(references), timeout=0)
-        for reference in done:
-            if reference in self._orders:  # otherwise its worker is lost
-                events.append(self._ended(reference))
-        return events
+    def _next_for(self, worker: Worker, waiting: dict[ShapeKey, deque[PlannedVisit]]) -> PlannedVisit:
+        """Take a visit of a shape for which the worker, else its host, else no worker has compiled."""
+        others = self._workers.usable
+        host = worker.name.partition("/")[0] + "/"
+        there = set().union(*(other.shapes for other in others if other.name.startswith(host)))
+        knowing = Counter(shape for other in others for shape in other.shapes)
 
-    def _take_on(self, arrival: Arrival) -> Joined:
-        worker, self._next = self._next, self._next + 1
-        assert isinstance(arrival.handle, _Handle)
-        self._handles[worker] = arrival.handle
-        self._orders[arrival.handle.actor.prepare.remote(self._work)] = (worker, None)
-        return Joined(worker, arrival.facts.name)
+        def rank(shape: ShapeKey) -> tuple[bool, bool, float]:
+            return shape not in worker.shapes, shape not in there, -len(waiting[shape]) / (1 + knowing[shape])
 
-    def _ended(self, reference: Any) -> Event:
-        worker, task = self._orders.pop(reference)
-        try:
-            return Ended(worker, task, self._ray.get(reference))
-        except Exception as error:
-            handle = self._handles.pop(worker)
-            for other in [r for r, (number, _) in self._orders.items() if number == worker]:
-                del self._orders[other]
-            with contextlib.suppress(Exception):
-                self._ray.kill(handle.actor)
-            handle.dead = True
-            return Lost(worker, _cause(error))
+        shape = min(waiting, key=rank)
+        task = waiting[shape].popleft()
+        if not waiting[shape]:
+            del waiting[shape]
+        worker.shapes.add(shape)
+        return task
 
 
 def _cause(error: BaseException) -> str:
@@ -264,15 +296,11 @@ def _cause(error: BaseException) -> str:
     cause = getattr(error, "cause", None)
     if isinstance(cause, BaseException):
         return f"{type(cause).__name__}: {_one_line(cause)}"
-    lines = [line.strip() for line in re.sub(r"\x1b\[\d*m", "", str(error)).splitlines() if line.strip()]
+    lines = [line for line in re.sub(r"\x1b\[\d*m", "", str(error)).splitlines() if line.strip()]
     if getattr(error, "actor_init_failed", False):  # the message ends with the error of the constructor
         return _one_line(lines[-1])
-    told = [
-        line for line in lines if re.search(r"exit|died|killed|dead|lost|unreachable|preempt|memory", line)
-    ]
-    told = [line for line in told if not line.startswith(("class_name", "actor_id", "The actor died unexp"))]
-    line = (told or lines or [""])[-1].partition(" Some common causes include")[0]
-    return f"{type(error).__name__}: {_one_line(line).rstrip('.')}"
+    told = [line for line in lines if not line.startswith("\t")]  # the others tell the actor's numbers
+    return f"{type(error).__name__}: {_one_line(' '.join(told)).partition(' Some common causes')[0]}"
 
 
 def _one_line(error: object) -> str:

@@ -1,17 +1,22 @@
-"""The arguments with which a tuning command measures on many hosts."""
+"""The arguments with which a tuning command measures on many hosts, and the shards of `--shard`."""
 
 import argparse
+import random
+import re
+from dataclasses import dataclass, replace
 from functools import partial
 
+from triton_tune.bench.replay import CELL_S, COMPILE_S, VISIT_S
 from triton_tune.core.arguments import count
-from triton_tune.fleet.shards import Shard, shard_from
+from triton_tune.core.errors import TuningError
+from triton_tune.core.problem import SearchProblem, ShapeKey
 
 
 def add_fleet_arguments(arguments: argparse.ArgumentParser) -> None:
-    """Add --shard, --ray and --ray-workers."""
+    """Add --shard, --ray, --ray-workers and --ray-accelerator."""
     arguments.add_argument(
         "--shard",
-        type=_shard,
+        type=shard_from,
         metavar="I/N",
         help="measure part I of N, as one host of N; `treegen merge` joins the tables (their folders end in "
         "-shard-I-of-N)",
@@ -22,7 +27,7 @@ def add_fleet_arguments(arguments: argparse.ArgumentParser) -> None:
         const="",
         metavar="ADDRESS",
         help="measure on all GPUs of a Ray cluster, as host:port of its head (default: the cluster of this "
-        "host, or else a new one of its GPUs); each GPU model gets a table",
+        "host, or else a new one of its GPUs)",
     )
     arguments.add_argument(
         "--ray-workers",
@@ -30,10 +35,73 @@ def add_fleet_arguments(arguments: argparse.ArgumentParser) -> None:
         metavar="N",
         help="ask Ray for N GPUs, also if there are fewer yet (default: all that the cluster has)",
     )
+    arguments.add_argument(
+        "--ray-accelerator",
+        metavar="NAME",
+        help="the GPU model to measure on, as Ray names it (H100), where the cluster has several",
+    )
 
 
-def _shard(text: str) -> Shard:
-    try:
-        return shard_from(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+@dataclass(frozen=True)
+class Shard:
+    """The part `index` of `count`, from 1."""
+
+    index: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+    @property
+    def suffix(self) -> str:
+        """The end of the folder's name for this shard's table."""
+        return f"-shard-{self.index}-of-{self.count}"
+
+
+def shard_from(text: str) -> Shard:
+    """The shard that `2/8` stands for. Raises ArgumentTypeError."""
+    match = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text)
+    shard = Shard(int(match[1]), int(match[2])) if match else Shard(0, 0)
+    if not 1 <= shard.index <= shard.count:
+        what = f"{text!r:.40} is no shard: write 1/8 for the first of eight, up to 8/8"
+        raise argparse.ArgumentTypeError(what)
+    return shard
+
+
+def problem_of_shard(problem: SearchProblem, shard: Shard) -> SearchProblem:
+    """The problem with this shard's scenarios alone; shards take about equally long.
+
+    Scenarios of a shape stay together where they can, so that few hosts compile the same kernels. All shards
+    of a problem have each scenario once. Raises TuningError for more shards than scenarios.
+    """
+    shapes: dict[ShapeKey, list[str]] = {}
+    for scenario in problem.scenarios:
+        if problem.candidates[scenario]:
+            shapes.setdefault(problem.shape(scenario), []).append(scenario)
+    total = sum(map(len, shapes.values()))
+    if shard.count > total:
+        raise TuningError(f"--shard {shard}: there are only {total} scenarios to divide")
+    costs: dict[str, float] = {}
+    for shape, scenarios in sorted(shapes.items()):
+        kernels = {config for scenario in scenarios for config in problem.candidates[scenario]}
+        compiling = COMPILE_S * len(kernels) / len(scenarios)
+        random.Random(f"{problem.seed}/{shape}").shuffle(scenarios)
+        for scenario in scenarios:
+            costs[scenario] = compiling + estimated_s(len(problem.candidates[scenario]))
+    mine, before, whole = set(), 0.0, sum(costs.values())
+    for scenario, cost in costs.items():
+        if int((before + cost / 2) / whole * shard.count) == shard.index - 1:
+            mine.add(scenario)
+        before += cost
+    if not mine:
+        raise TuningError(f"--shard {shard}: has no scenario, as some take long: use fewer shards")
+    return replace(
+        problem,
+        features={s: row for s, row in problem.features.items() if s in mine},
+        candidates={s: row for s, row in problem.candidates.items() if s in mine},
+    )
+
+
+def estimated_s(cells: int) -> float:
+    """Estimate the seconds of a visit without compiling, on an H100."""
+    return VISIT_S + CELL_S * cells

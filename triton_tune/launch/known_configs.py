@@ -46,11 +46,6 @@ class KnownConfigs:
         others = {name: value for name, value in keywords.items() if name not in OWN}
         return ConfigLaunch(keywords, None, Config(others, **own))
 
-    @property
-    def prunes(self) -> bool:
-        """Return whether a rule may leave out configs for a launch."""
-        return self.autotuner is not None and self.autotuner.early_config_prune is not None
-
     def kept(self, chosen: Any, fallback: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The chosen config if `early_config_prune` keeps it; else the fallback, or the first that is kept.
 
@@ -67,7 +62,6 @@ class KnownConfigs:
         return fallback._replace(**{name: self._value(kept[0], name) for name in names})
 
     def _equal(self, keywords: Mapping[str, Any]) -> Any:
-        """The autotuner's config with these values; None if there is none."""
         for known in self.autotuner.configs if self.autotuner is not None else ():
             if all(self._value(known, name) == value for name, value in keywords.items()):
                 return known

@@ -4,7 +4,7 @@ import importlib
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -12,9 +12,16 @@ from typing import Any
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import KernelInterface
 
-from triton_tune.launch.device import current_device, device_number
+from triton_tune.launch.environment import (
+    AUTOTUNE,
+    CONFIG,
+    DEVICE,
+    Overrides,
+    current_device,
+    device_number,
+    read_overrides,
+)
 from triton_tune.launch.known_configs import ConfigLaunch, KnownConfigs
-from triton_tune.launch.overrides import AUTOTUNE, CONFIG, DEVICE, Overrides, read_overrides
 from triton_tune.launch.words import OF_DTYPE, integer_of, plain
 
 _MOST_KEPT = 4096  # answers of a rule that a kernel remembers
@@ -31,13 +38,12 @@ def tuned(
         @triton.jit
         def matmul(...): ...
 
-    A launch reads its features from its arguments, calls `choose` of the device's module, and launches. It
-    allocates no device memory, times nothing and waits for nothing, so it can be captured as a CUDA graph.
-    Each feature of the package is an argument of the kernel by the same name, the element type of one
+    A launch allocates no device memory, times nothing and waits for nothing, so it can be captured as a CUDA
+    graph. Each feature of the package is an argument of the kernel by the same name, the element type of one
     (`a_ptr_dtype`), or in `features`. A word that was not tuned launches the fallback, with a warning.
 
-    From `@triton.autotune` come a config's `pre_hook` and the rule `early_config_prune`, as the autotuner
-    takes them. The rule runs once for each set of features. `best_config` is that of the last launch.
+    From `@triton.autotune` come a config's `pre_hook` and the rule `early_config_prune`, which runs once for
+    each set of features. `best_config` is that of the last launch.
 
     Args:
         package: of the kernel, as `treegen build` writes it; by name, it is imported at the first launch.
@@ -50,11 +56,7 @@ def tuned(
             (docs/your_kernel.md); or configs of `@triton.autotune` have a `pre_hook`, and the chosen one is
             not among them.
     """
-
-    def decorate(kernel: Any) -> Tuned:
-        return Tuned(kernel, package, features or {})
-
-    return decorate
+    return lambda kernel: Tuned(kernel, package, features or {})
 
 
 class Tuned(KernelInterface):  # type: ignore[misc]
@@ -101,9 +103,10 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             result = self.fn.run(*args, grid=grid, warmup=warmup, **kwargs)
             self.best_config = self.fn.best_config
             return result
-        choose = self._choosers.get(0 if self._devices == 1 else device_number()) or self._chooser()
-        config = self._choose(choose, args, kwargs)
-        launch = self._launches.get(config) or self._launch(config)
+        config = self._choose(args, kwargs)
+        launch = self._launches.get(config)
+        if launch is None:
+            launch = self._launches[config] = self._known.launch_of(config)
         self.best_config = launch.config
         if launch.pre_hook is not None and not warmup:
             launch.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **launch.keywords})
@@ -114,13 +117,11 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         if not self._devices:
             self._prepare()
         if self._autotunes:
-            raise ValueError(
-                f"{self.__name__}: Triton's autotuner chooses, as {self._package} does not exist yet"
-            )
-        choose = self._choosers.get(0 if self._devices == 1 else device_number()) or self._chooser()
-        return self._choose(choose, args, kwargs)
+            raise ValueError(f"{self.__name__}: Triton's autotuner chooses its configs")
+        return self._choose(args, kwargs)
 
-    def _choose(self, choose: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _choose(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        choose = self._choosers.get(0 if self._devices == 1 else device_number()) or self._chooser()
         values: dict[str, Any] = {}
         count = len(args)
         for name, position, read in self._readers:
@@ -145,7 +146,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         else:
             config = choose(**values)
         if self._prunes:
-            config = self._keep(config, tuple(values.values()), args, kwargs)
+            config = self._keep(config, values.values(), args, kwargs)
         return config
 
     def _default(self, name: str) -> Any:
@@ -164,19 +165,15 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             warnings.warn(f"{self.__name__} launches the fallback: {what}", stacklevel=4)
         return self._fallback
 
-    def _keep(
-        self, chosen: Any, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _keep(self, chosen: Any, values: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the autotuner's rule leaves of a choice; asked once for these features and element types."""
-        types = (getattr(value, "dtype", None) for value in (*args, *kwargs.values()))
-        key = (chosen, values, *types)
-        kept = self._kept.get(key)
-        if kept is None:
-            kept = self._known.kept(chosen, self._fallback, args, kwargs)
+        types = [getattr(value, "dtype", None) for value in (*args, *kwargs.values())]
+        key = (chosen, tuple(values), *types)
+        if key not in self._kept:
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
-            self._kept[key] = kept
-        return kept
+            self._kept[key] = self._known.kept(chosen, self._fallback, args, kwargs)
+        return self._kept[key]
 
     def _prepare(self) -> None:
         package = self._package
@@ -193,7 +190,8 @@ class Tuned(KernelInterface):  # type: ignore[misc]
                 )
                 self._autotunes, self._devices = True, 1
                 return
-        self._overrides: Overrides = read_overrides(_name_of(package))
+        self._kernel = package.__name__.rpartition(".")[2]
+        self._overrides: Overrides = read_overrides(self._kernel)
         if self._overrides.autotune:
             if self._autotuner is None:
                 raise ValueError(f"{CONFIG} names {AUTOTUNE}, but {self.__name__} has no @triton.autotune")
@@ -205,9 +203,15 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         self._values = getattr(package, "VALUES", {})
         self._readers = [self._reader(name) for name in names]
         self._fallback = default(**dict.fromkeys(names, 0))
-        if self._overrides.config is not None:
-            self._forced = self._forced_config(self._overrides.config)
-        self._prunes = self._known.prunes and self._forced is None
+        forced = self._overrides.config
+        if forced is not None:
+            known = [name for name in self._fallback._fields if name != "variant"]
+            for name in forced:
+                if name not in known:
+                    raise ValueError(f"{CONFIG} names {name!r}, but the parameters are: {', '.join(known)}")
+            self._forced = self._fallback._replace(**forced)
+        rule = getattr(self._autotuner, "early_config_prune", None)
+        self._prunes = rule is not None and self._forced is None
         torch = sys.modules.get("torch")
         self._devices = max(1, torch.cuda.device_count()) if torch else 2
 
@@ -239,34 +243,20 @@ class Tuned(KernelInterface):  # type: ignore[misc]
 
     def _chooser(self) -> Callable[..., Any]:
         """What chooses on the current device; it is kept."""
-        overrides, modules, forced = self._overrides, self._generated.MODULES, self._forced
+        key, modules, forced = self._overrides.device_key, self._generated.MODULES, self._forced
         choose: Callable[..., Any]
         if forced is not None:
             choose = lambda **features: forced  # noqa: E731
-        elif overrides.device_key is not None:
-            if overrides.device_key not in modules:
-                known = ", ".join(sorted(modules))
-                raise ValueError(f"{DEVICE} is {overrides.device_key!r}, but the modules are: {known}")
-            choose = modules[overrides.device_key].choose
-        else:
+        elif key is None:
             choose = self._generated.for_device(*current_device())
-        if overrides.log:
-            choose = _logged(_name_of(self._generated), choose)
+        elif key in modules:
+            choose = modules[key].choose
+        else:
+            raise ValueError(f"{DEVICE} is {key!r}, but the modules are: {', '.join(sorted(modules))}")
+        if self._overrides.log:
+            choose = _logged(self._kernel, choose)
         self._choosers[0 if self._devices == 1 else device_number()] = choose
         return choose
-
-    def _forced_config(self, parameters: dict[str, int]) -> Any:
-        known = {name: value for name, value in self._fallback._asdict().items() if name != "variant"}
-        for name in parameters:
-            if name not in known:
-                raise ValueError(f"{CONFIG} names {name!r}, but the parameters are: {', '.join(known)}")
-        return self._fallback._replace(**parameters)
-
-    def _launch(self, config: Any) -> ConfigLaunch:
-        """What a config adds to a launch; it is kept."""
-        launch = self._known.launch_of(config)
-        self._launches[config] = launch
-        return launch
 
 
 def function_of(kernel: Any) -> Any:
@@ -280,11 +270,6 @@ def defaults_of(function: Any) -> dict[str, Any]:
     """The defaults of a function's arguments, by name."""
     parameters = inspect.signature(function).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not p.empty}
-
-
-def _name_of(package: ModuleType) -> str:
-    """The kernel's name in a generated package, which environment variables use."""
-    return package.__name__.rpartition(".")[2]
 
 
 def _logged(kernel: str, choose: Callable[..., Any]) -> Callable[..., Any]:

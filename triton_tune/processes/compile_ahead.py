@@ -8,6 +8,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -17,15 +18,16 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessP
 from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
-from typing import Self
+from typing import Protocol, Self, TypeVar
 
 import torch
+from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import make_backend
 
 from triton_tune.core.device import exceeds_device
-from triton_tune.processes import ptxas
-from triton_tune.processes.jobs import Job, minimal
 
 MAX_WORKERS = 30
+PTXAS = "TRITON_PTXAS_PATH"
 
 
 def default_workers(sharing: int = 1) -> int:
@@ -38,12 +40,39 @@ def default_workers(sharing: int = 1) -> int:
     return min(MAX_WORKERS, max(1, (processors - 1) // sharing))
 
 
+class Job(Protocol):
+    """A launch whose kernels are to be compiled. It is pickled for another process.
+
+    needs: keys of the kernels that it launches. cost: is larger for kernels that compile longer.
+    """
+
+    @property
+    def needs(self) -> frozenset[Hashable]: ...
+    @property
+    def cost(self) -> int: ...
+    def run(self, device: torch.device) -> None: ...
+
+
+AnyJob = TypeVar("AnyJob", bound=Job)
+
+
 @dataclass(frozen=True)
 class JobFailure:
     """A job and the error that it raised."""
 
     job: Job
     error: Exception
+
+
+def minimal(jobs: Iterable[AnyJob], known: frozenset[Hashable] = frozenset()) -> list[AnyJob]:
+    """Return jobs that compile all that ``jobs`` need but ``known``, nothing twice, longest first."""
+    seen = set(known)
+    kept = []
+    for job in sorted(jobs, key=lambda job: len(job.needs), reverse=True):
+        if not job.needs <= seen:
+            seen |= job.needs
+            kept.append(job)
+    return sorted(kept, key=lambda job: job.cost, reverse=True)
 
 
 def run_jobs(jobs: Iterable[Job], device: torch.device) -> list[JobFailure]:
@@ -61,10 +90,9 @@ def run_jobs(jobs: Iterable[Job], device: torch.device) -> list[JobFailure]:
     return failures
 
 
-def _compile(job: Job, device: str) -> int:
+def _failures(job: Job, device: torch.device) -> int:
     """Run a job in a worker and count failures; the caller's own launch shows their messages."""
-    failures = run_jobs([job], torch.device(device))
-    return sum(not exceeds_device(failure.error) for failure in failures)
+    return sum(not exceeds_device(failure.error) for failure in run_jobs([job], device))
 
 
 @contextlib.contextmanager
@@ -110,7 +138,7 @@ def follow_parent(own_ptxas: bool = False) -> None:
     """
     os.setsid()
     if own_ptxas:
-        os.environ.pop(ptxas.VARIABLE, None)
+        os.environ.pop(PTXAS, None)
     parent = multiprocessing.parent_process()
 
     def follow() -> None:
@@ -119,6 +147,24 @@ def follow_parent(own_ptxas: bool = False) -> None:
             os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
+
+
+def ptxas_differs(device: torch.device) -> bool:
+    """Return whether PTXAS names a ptxas of another version than this process has in its cache keys.
+
+    A key of Triton's cache holds the version of ptxas, which a process reads once. Inductor later names
+    PyTorch's ptxas in the variable. A new process would inherit it, and this one would find nothing that the
+    new one compiles.
+    """
+    path = os.environ.get(PTXAS)
+    if path is None or device.type != "cuda" or torch.version.hip:
+        return False
+    try:
+        version = subprocess.check_output([path, "--version"], text=True)
+    except (OSError, subprocess.CalledProcessError):  # Triton takes its own
+        return False
+    major, minor = torch.cuda.get_device_capability(device)
+    return version not in make_backend(GPUTarget("cuda", 10 * major + minor, 32)).hash()
 
 
 @dataclass
@@ -169,14 +215,13 @@ class CompileAhead:
         self,
         jobs: Iterable[Job],
         *,
-        deadline: float | None = None,
+        deadline: float = float("inf"),
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> CompileCounts:
         """Compile what ``jobs`` need and no earlier call compiled.
 
-        Args:
-            deadline: on ``time.monotonic``; no job starts after it.
-            progress: called with the number of jobs done and of all.
+        deadline: on ``time.monotonic``; no job starts after it. progress: called with the number of jobs done
+        and of all.
         """
         done = CompileCounts()
         if self._idle:
@@ -186,14 +231,16 @@ class CompileAhead:
         suspects: deque[Job] = deque()  # a process died while these ran; each runs again alone
         running: dict[Future[int], Job] = {}
 
-        def in_time() -> bool:
-            return deadline is None or time.monotonic() < deadline
+        def finish(job: Job) -> None:
+            done.jobs += 1
+            self._known |= job.needs
+            progress(done.jobs, total)
 
         # Submit no more jobs than run at once: each submitted job is waited for, so nothing compiles later.
-        while running or ((waiting or suspects) and in_time()):
+        while running or ((waiting or suspects) and time.monotonic() < deadline):
             alone = bool(suspects)
             queue, limit = (suspects, 1) if alone else (waiting, self.workers)
-            while queue and len(running) < limit and in_time():
+            while queue and len(running) < limit and time.monotonic() < deadline:
                 job = queue.popleft()
                 running[self._submit(job)] = job
             ended, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -205,37 +252,30 @@ class CompileAhead:
                 except BrokenExecutor:
                     died.append(job)
                 else:
-                    self._finish(job, done, total, progress)
+                    finish(job)
             if died:
                 died += running.values()
                 running.clear()
                 self.close()
                 if alone:
                     done.broken.append(died[0])
-                    self._finish(died[0], done, total, progress)
+                    finish(died[0])
                 else:
                     suspects.extend(died)
         return done
 
-    def _finish(
-        self, job: Job, done: CompileCounts, total: int, progress: Callable[[int, int], None]
-    ) -> None:
-        done.jobs += 1
-        self._known |= job.needs
-        progress(done.jobs, total)
-
     def _submit(self, job: Job) -> Future[int]:
         with without_interrupts(), without_main():  # processes are started as jobs come in
             try:
-                return self._start().submit(_compile, job, str(self._device))
+                return self._start().submit(_failures, job, self._device)
             except BrokenExecutor:  # a process died since the last call
                 self.close()
-                return self._start().submit(_compile, job, str(self._device))
+                return self._start().submit(_failures, job, self._device)
 
     def _start(self) -> ProcessPoolExecutor:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
-            begin = partial(follow_parent, ptxas.differs_from_keys(self._device))
+            begin = partial(follow_parent, ptxas_differs(self._device))
             self._pool = ProcessPoolExecutor(self.workers, context, initializer=begin)
         return self._pool
 
@@ -248,7 +288,7 @@ def compile_in_parallel(jobs: Iterable[Job], device: torch.device, workers: int 
     if not done.jobs:
         return "compiled nothing ahead"
     seconds = time.monotonic() - start
-    trouble = ""
-    if done.failed or done.broken:
-        trouble = f", {done.failed} launches failed, {len(done.broken)} groups broke off"
-    return f"compiled ahead: {done.jobs} launches in {processes.workers} processes, {seconds:.0f} s{trouble}"
+    return (
+        f"compiled ahead: {done.jobs} launches in {processes.workers} processes, {seconds:.0f} s; "
+        f"{done.failed} launches failed, {len(done.broken)} groups broke off"
+    )

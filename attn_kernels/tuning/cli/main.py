@@ -28,11 +28,9 @@ from triton_tune.bench.pool import GpuBench, Subject
 from triton_tune.core.device import device_facts
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import Times
-from triton_tune.fleet.command import folder_name, measure_here, measure_on_ray, part_of
-from triton_tune.fleet.plan import Prepared
-from triton_tune.fleet.station import WorkerFacts, facts_here
-from triton_tune.processes.compile_ahead import default_workers
-from triton_tune.processes.jobs import Job
+from triton_tune.fleet.command import Prepared, folder_name, measure_here, measure_on_ray, part_of
+from triton_tune.fleet.worker import WorkerFacts, facts_here
+from triton_tune.processes.compile_ahead import Job, default_workers
 from triton_tune.run.fill import INTERRUPTED
 from triton_tune.run.progress import check_rich
 from triton_tune.run.replaying import replay

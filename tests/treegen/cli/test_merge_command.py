@@ -8,7 +8,6 @@ from table_builders import VISITS, append, filled, start
 
 from treegen.cli.main import main
 from tuning_table import read
-from tuning_table.visit_log import MeasuredBy, log_visits
 
 
 def other(folder: Path) -> Path:
@@ -38,19 +37,3 @@ def test_wrong_folders(tmp_path: Path, refusal: Callable[..., str]) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "letter").touch()
     assert "letter" in refusal(tmp_path, "merge", one, "--out", tmp_path / "taken")
-
-
-def test_slow_workers_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folders = []
-    for name, calibration in (("a", 10.0), ("b", 10.8), ("c", 12.0), ("d", 10.0)):
-        with start(tmp_path / name) as table:
-            log_visits(tmp_path / name, [MeasuredBy("decode-0", 1, f"{name}/0", calibration, None)])
-            append(table, VISITS[1])
-        folders.append(str(tmp_path / name))
-    assert main(["merge", *folders, "--out", str(tmp_path / "all")]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        f"{tmp_path / 'all'}: 3 rows added from 4 tables",
-        "  b/0 was 1.08x slower than the others: its rows are marked",
-        "  c/0 was 1.20x slower than the others: 1 row left out; "
-        "a tuning run with this --out measures them again",
-    ]

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from triton_tune.launch import tuned as module
-from triton_tune.launch.overrides import CONFIG, DEVICE, LOG
+from triton_tune.launch.environment import CONFIG, DEVICE, LOG
 from triton_tune.launch.tuned import Tuned, tuned
 
 
@@ -27,7 +27,11 @@ class Config(NamedTuple):
 
 SMALL, LARGE = Config("doubled", 16, 1), Config("doubled", 64, 2)
 FALLBACK = Config("doubled", 32, 4)
-VALUES = {"x_ptr_dtype": {"float32": 7}, "MODE": {"none": 0, "twice": 1}}
+VALUES = {
+    "x_ptr_dtype": {"float32": 7},
+    "seen_ptr_dtype": {"none": 0, "int32": 1},
+    "MODE": {"none": 0, "twice": 1},
+}
 
 
 def by_length(*, N: int) -> Config:
@@ -66,6 +70,7 @@ CONFIGS = [
     triton.Config({"BLOCK": 16}, num_warps=1, pre_hook=hooked.append),
     triton.Config({"BLOCK": 256}, num_warps=8),
 ]
+PLAIN = [triton.Config({"BLOCK": block}, num_warps=warps) for block, warps in ((16, 1), (64, 2), (32, 4))]
 
 
 def launch(kernel: Tuned, length: int, dtype: torch.dtype = torch.float32, **keywords: object) -> int:
@@ -93,6 +98,17 @@ def autotuned() -> object:
     return triton.autotune(configs=CONFIGS, key=["N"])(jitted())
 
 
+Rule = Callable[..., list[triton.Config]]
+
+
+def pruned(rule: Rule, choose: Callable[..., Config]) -> Tuned:
+    """A kernel whose autotuner leaves out configs by a rule."""
+    rules = {"early_config_prune": rule}
+    return tuned(package(choose))(
+        triton.autotune(configs=[*PLAIN], key=["N"], prune_configs_by=rules)(jitted())
+    )
+
+
 def test_the_module_chooses_by_the_arguments() -> None:
     kernel = tuned(package(by_length))(jitted())
     assert [launch(kernel, length) for length in (5, 20, 21, 200)] == [16, 16, 64, 64]
@@ -116,12 +132,10 @@ def test_words_are_given_their_integers_and_unknown_ones_the_fallback() -> None:
     kernel = tuned(package(by_words))(jitted())
     assert launch(kernel, 9, MODE="none") == 64
     assert launch(kernel, 9, MODE="twice") == 16
-    with pytest.warns(
-        UserWarning, match="fallback: MODE is thrice, but was tuned for: none, twice"
-    ) as caught:
+    with pytest.warns(UserWarning, match="MODE is thrice") as caught:
         assert launch(kernel, 9, MODE="thrice") == FALLBACK.BLOCK
     assert caught[0].filename == __file__  # of the line that launches
-    with pytest.warns(UserWarning, match=r"x_ptr_dtype is torch\.float64, but was tuned for: float32"):
+    with pytest.warns(UserWarning, match=r"x_ptr_dtype is torch\.float64"):
         assert launch(kernel, 9, torch.float64, MODE="none") == FALLBACK.BLOCK
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -133,7 +147,7 @@ def test_what_a_launch_leaves_out_has_the_kernels_default() -> None:
     assert launch(kernel, 9) == 64
     read = tuned(package(by_words), features={"MODE": lambda args: args["MODE"]})(jitted())
     assert launch(read, 9) == 64
-    with pytest.raises(TypeError, match="launched without its argument 'N'"):
+    with pytest.raises(TypeError, match="'N'"):
         kernel[(1,)](torch.zeros(1), torch.zeros(1), torch.zeros(1))
 
 
@@ -141,9 +155,7 @@ def test_an_optional_tensor_has_a_type_or_none() -> None:
     def choose(*, seen_ptr_dtype: int) -> Config:
         return SMALL if seen_ptr_dtype else LARGE
 
-    made = package(choose)
-    made.VALUES = {"seen_ptr_dtype": {"none": 0, "int32": 1}}  # type: ignore[attr-defined]
-    kernel = tuned(made)(jitted())
+    kernel = tuned(package(choose))(jitted())
     assert kernel.chosen(None, None, None, 5) == LARGE == kernel.chosen(None, N=5)
     assert kernel.chosen(None, None, torch.zeros(1, dtype=torch.int32), 5) == SMALL
 
@@ -154,7 +166,7 @@ def test_features_can_be_functions_of_the_arguments() -> None:
 
     kernel = tuned(package(choose), features={"halves": lambda args: args["N"] // 2})(jitted())
     assert launch(kernel, 21) == 16 and launch(kernel, 22) == 64
-    with pytest.raises(ValueError, match="has no argument 'halves', which"):
+    with pytest.raises(ValueError, match="halves"):
         launch(tuned(package(choose))(jitted()), 21)
 
 
@@ -162,7 +174,7 @@ def test_above_an_autotuner_it_decides_and_keeps_the_configs_hook() -> None:
     kernel = tuned(package(by_length))(autotuned())
     assert launch(kernel, 5) == 16 and len(hooked) == 1 and hooked[0]["BLOCK"] == 16
     assert kernel.best_config is CONFIGS[0]
-    with pytest.raises(ValueError, match=r"BLOCK=64.*is no config of @triton\.autotune, whose.*pre_hook"):
+    with pytest.raises(ValueError, match="BLOCK=64"):
         launch(kernel, 30)
 
 
@@ -170,9 +182,6 @@ def test_another_config_than_the_autotuners_is_launched_where_none_has_a_hook() 
     kernel = tuned(package(by_length))(triton.autotune(configs=CONFIGS[1:], key=["N"])(jitted()))
     assert launch(kernel, 30) == 64
     assert kernel.best_config.kwargs == {"BLOCK": 64} and kernel.best_config.num_warps == 2
-
-
-PLAIN = [triton.Config({"BLOCK": block}, num_warps=warps) for block, warps in ((16, 1), (64, 2), (32, 4))]
 
 
 @pytest.mark.parametrize(
@@ -183,64 +192,41 @@ def test_what_early_config_prune_leaves_out_is_not_launched(most: int, launched:
     """The fallback is launched instead, or the first that is kept; a rule that keeps none is ignored."""
     asked = []
 
-    def small(
-        configs: list[triton.Config], given: dict[str, object], **others: object
-    ) -> list[triton.Config]:
+    def small(configs: list[triton.Config], given: object, **others: object) -> list[triton.Config]:
         asked.append(others["N"])
         return [config for config in configs if config.kwargs["BLOCK"] <= most]
 
-    def made() -> Tuned:
-        rules = {"early_config_prune": small}
-        return tuned(package(by_length))(
-            triton.autotune(configs=PLAIN, key=["N"], prune_configs_by=rules)(jitted())
-        )
-
-    kernel = made()
-    assert [launch(kernel, length) for length in (5, 30)] == launched
-    assert [launch(kernel, length) for length in (5, 30)] == launched and asked == [5, 30]
+    kernel = pruned(small, by_length)
+    for _ in range(2):
+        assert [launch(kernel, length) for length in (5, 30)] == launched
+    assert asked == [5, 30]
 
 
 def test_a_rule_is_asked_again_for_another_element_type_and_for_unknown_words() -> None:
     def by_type(
-        configs: list[triton.Config], given: dict[str, object], **others: object
+        configs: list[triton.Config], given: dict[str, torch.Tensor], **others: object
     ) -> list[triton.Config]:
         small = given["x_ptr"].dtype == torch.float64 or others.get("MODE") == "thrice"
         return [config for config in configs if (config.kwargs["BLOCK"] == 16) == small]
 
-    rules = {"early_config_prune": by_type}
-
-    def above(choose: Callable[..., Config]) -> Tuned:
-        return tuned(package(choose))(
-            triton.autotune(configs=PLAIN, key=["N"], prune_configs_by=rules)(jitted())
-        )
-
-    kernel = above(by_length)
+    kernel = pruned(by_type, by_length)
     assert [launch(kernel, 30, dtype) for dtype in (torch.float32, torch.float64)] == [64, 16]
     with pytest.warns(UserWarning, match="MODE is thrice"):
-        assert launch(above(by_words), 30, MODE="thrice") == 16
+        assert launch(pruned(by_type, by_words), 30, MODE="thrice") == 16
 
 
 def test_a_rule_that_changes_its_list_changes_no_other_launch() -> None:
-    def popping(
-        configs: list[triton.Config], given: dict[str, object], **others: object
-    ) -> list[triton.Config]:
+    def popping(configs: list[triton.Config], given: object, **others: object) -> list[triton.Config]:
         del configs[1:]
         return configs
 
-    kernel = tuned(package(by_length))(
-        triton.autotune(configs=[*PLAIN], key=["N"], prune_configs_by={"early_config_prune": popping})(
-            jitted()
-        )
-    )
+    kernel = pruned(popping, by_length)
     assert [launch(kernel, length) for length in (30, 31)] == [16, 16] and len(kernel.fn.configs) == 3
 
 
-def test_a_rule_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_answers_of_a_rule_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_KEPT", 2)
-    rules = {"early_config_prune": lambda configs, given, **others: configs}
-    kernel = tuned(package(by_length))(
-        triton.autotune(configs=PLAIN, key=["N"], prune_configs_by=rules)(jitted())
-    )
+    kernel = pruned(lambda configs, given, **others: configs, by_length)
     for length in range(1, 6):
         launch(kernel, length)
     assert len(kernel._kept) <= 2
@@ -257,16 +243,14 @@ def test_compiling_alone_calls_no_hook_and_constants_are_read() -> None:
 
 def test_a_forced_config_is_launched_whatever_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CONFIG, "doubled: BLOCK=128")
-    rules = {"early_config_prune": lambda configs, given, **others: configs[:1]}
-    kernel = triton.autotune(configs=PLAIN, key=["N"], prune_configs_by=rules)(jitted())
-    assert launch(tuned(package(by_length))(kernel), 5) == 128
+    assert launch(pruned(lambda configs, given, **others: configs[:1], by_length), 5) == 128
     assert launch(tuned(package(by_words))(jitted()), 5, MODE="thrice") == 128
 
 
 def test_without_the_package_the_autotuner_decides_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = tuned("no_such_package.doubled")(autotuned())
     kernel.fn._do_bench = lambda call, quantiles: (call(), [1.0])[1]
-    with pytest.warns(UserWarning, match=r"no_such_package\.doubled does not exist yet") as caught:
+    with pytest.warns(UserWarning, match=r"no_such_package\.doubled") as caught:
         assert launch(kernel, 5) in (16, 256)
     assert caught[0].filename == __file__ and kernel.best_config in CONFIGS
     with pytest.raises(ModuleNotFoundError):
@@ -282,10 +266,10 @@ def test_a_broken_package_is_no_missing_one(tmp_path: Path, monkeypatch: pytest.
 
 def test_tuned_stands_directly_above_autotune() -> None:
     between = triton.heuristics({"MODE": lambda args: "none"})
-    with pytest.raises(TypeError, match=r"directly above @triton\.autotune"):
+    with pytest.raises(TypeError, match="autotune"):
         tuned("any")(between(autotuned()))
-    with pytest.raises(TypeError, match="decorates Triton kernels"):
-        tuned("any")(lambda x: x)
+    with pytest.raises(TypeError, match="and 3 is none"):
+        tuned("any")(3)
     kernel = between(tuned(package(by_length))(autotuned()))
     assert launch(kernel, 5) == launch(kernel, 20) == 16
     below = tuned(package(by_length))(between(jitted()))
@@ -308,21 +292,20 @@ def test_a_variable_names_the_module_or_the_autotuner(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("name", "value"),
     [
-        (CONFIG, "doubled:BLOCKS=2", "names 'BLOCKS', but the parameters are: BLOCK, num_warps, maxnreg"),
-        (CONFIG, "BLOCK=2", "expected kernel:BLOCK_M=64,num_warps=4"),
-        (CONFIG, "doubled:BLOCK", "expected kernel:BLOCK_M=64,num_warps=4"),
-        (CONFIG, "doubled:autotune", "has no @triton.autotune"),
-        (DEVICE, "h100", "TRITON_TUNE_DEVICE is 'h100', but the modules are: cpu, default"),
-        (LOG, "yes", "TRITON_TUNE_LOG is 'yes', but 0 or 1 is needed"),
+        (CONFIG, "doubled:BLOCKS=2"),
+        (CONFIG, "BLOCK=2"),
+        (CONFIG, "doubled:BLOCK"),
+        (CONFIG, "doubled:autotune"),
+        (DEVICE, "h100"),
+        (LOG, "yes"),
     ],
 )
-def test_wrong_variables(monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str) -> None:
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=name):
         launch(tuned(package(by_length))(jitted()), 5)
-    assert message in str(caught.value)
 
 
 def test_each_choice_is_logged_once(

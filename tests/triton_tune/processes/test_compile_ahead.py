@@ -1,77 +1,70 @@
-"""Processes that compile ahead, of which one may die."""
+"""Processes that compile ahead, of which one may die, and their keys of Triton's cache."""
 
+import os
 from collections.abc import Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 import torch
+from triton.backends import nvidia
+from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import make_backend
 
 from triton_tune.processes import compile_ahead as compiling
-from triton_tune.processes.compile_ahead import CompileAhead
+from triton_tune.processes.compile_ahead import PTXAS, CompileAhead, ptxas_differs
 
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Sum:
-    """A job that is done at once."""
+    """A job that is done at once, or kills its process."""
 
-    needs: frozenset[Hashable] = frozenset({"a sum"})
+    needs: frozenset[Hashable]
     cost: int = 1
+    deadly: bool = False
 
     def run(self, device: torch.device) -> None:
         pass
 
 
-class Threads(ThreadPoolExecutor):
-    """A pool without processes."""
+class Pool(ThreadPoolExecutor):
+    """A pool without processes, which breaks when it gets a deadly job."""
 
     _processes: Mapping[int, object] = MappingProxyType({})
 
-    def __init__(self, workers: int, *_: object, initializer: object) -> None:
+    def __init__(self, workers: int, *_: object, initializer: object = None, broken: bool = False) -> None:
         super().__init__(workers)
+        self.broken = broken
 
-
-class Died(Threads):
-    """A pool of which a process has died while nobody waited."""
-
-    def submit(self, *_: object) -> NoReturn:
-        raise BrokenProcessPool("a process died")
-
-
-@dataclass(frozen=True)
-class Deadly(Sum):
-    """A job that kills its process."""
-
-
-class Mortal(Threads):
-    """A pool that breaks when it gets a deadly job."""
-
-    broken = False
-
-    def submit(self, compiling: Any, job: Sum, *rest: object) -> Future[int]:  # type: ignore[override]
+    def submit(self, run: Any, job: Sum, *rest: object) -> Future[int]:  # type: ignore[override]
         if self.broken:
             raise BrokenProcessPool("a process died")
-        if isinstance(job, Deadly):
+        if job.deadly:
             self.broken = True
             future: Future[int] = Future()
             future.set_exception(BrokenProcessPool("a process died"))
             return future
-        return super().submit(compiling, job, *rest)
+        return super().submit(run, job, *rest)
 
 
+@pytest.fixture
+def without_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CompileAhead, "_idle", False)
+    monkeypatch.setattr(compiling, "ProcessPoolExecutor", Pool)
+
+
+@pytest.mark.usefixtures("without_processes")
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_one_deadly_job_costs_only_itself(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CompileAhead, "_idle", False)
-    monkeypatch.setattr(compiling, "ProcessPoolExecutor", Mortal)
     ran: list[Hashable] = []
     monkeypatch.setattr(Sum, "run", lambda self, device: ran.append(self.needs))
-    jobs = [Sum(frozenset({i}), cost=-i) for i in range(8)]
-    jobs[3] = Deadly(frozenset({3}), cost=-3)
+    jobs = [Sum(frozenset({i}), cost=-i, deadly=i == 3) for i in range(8)]
     with CompileAhead(CPU, workers) as processes:
         done = processes.compile(jobs)
         assert (done.jobs, done.broken, done.failed) == (8, [jobs[3]], 0)
@@ -80,9 +73,8 @@ def test_one_deadly_job_costs_only_itself(workers: int, monkeypatch: pytest.Monk
         assert processes.compile(jobs).jobs == 0
 
 
+@pytest.mark.usefixtures("without_processes")
 def test_what_was_not_compiled_in_time_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CompileAhead, "_idle", False)
-    monkeypatch.setattr(compiling, "ProcessPoolExecutor", Threads)
     clock = iter(range(1000))
     monkeypatch.setattr(compiling.time, "monotonic", lambda: next(clock))
     jobs = [Sum(frozenset({i})) for i in range(50)]
@@ -93,21 +85,50 @@ def test_what_was_not_compiled_in_time_is_not_known(monkeypatch: pytest.MonkeyPa
         assert processes.compile(jobs).jobs == 50 - known
 
 
+@pytest.mark.usefixtures("without_processes")
 def test_compiling_goes_on_after_a_process_died_between_two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CompileAhead, "_idle", False)
-    monkeypatch.setattr(compiling, "ProcessPoolExecutor", Threads)
+    job = Sum(frozenset({"a sum"}))
     with CompileAhead(CPU, 1) as processes:
-        monkeypatch.setattr(processes, "_pool", Died(1, initializer=None))
-        assert not processes.has(Sum())
-        assert processes.compile([Sum()]).jobs == 1
-        assert processes.has(Sum())
+        monkeypatch.setattr(processes, "_pool", Pool(1, broken=True))
+        assert not processes.has(job)
+        assert processes.compile([job]).jobs == 1 and processes.has(job)
 
 
 @pytest.mark.parametrize(("processors", "sharing", "workers"), [
-    (1, 1, 1), (2, 1, 1), (16, 1, 15), (224, 1, 30), (32, 2, 15), (224, 8, 27), (4, 8, 1),
+    (1, 1, 1), (16, 1, 15), (224, 1, 30), (32, 2, 15), (4, 8, 1),
 ])  # fmt: skip
 def test_processes_by_the_processors_that_may_be_used(
     processors: int, sharing: int, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiling.os, "sched_getaffinity", lambda process: range(processors), raising=False)
     assert compiling.default_workers(sharing) == workers
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    make_backend(GPUTarget("cuda", 80, 32)).hash()  # from now on, this process's keys hold one version
+    return torch.device("cuda", 0)
+
+
+def test_only_a_ptxas_of_another_version_is_kept_from_new_processes(
+    device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (fake := tmp_path / "ptxas").write_text("#!/bin/sh\necho fake ptxas, release 12.3, V12.3.4\n")
+    fake.chmod(0o755)
+    own = Path(str(nvidia.__file__)).parent / "bin" / "ptxas"
+    for path, differs in ((fake, True), (own, False), (tmp_path / "none", False)):
+        monkeypatch.setenv(PTXAS, str(path))
+        assert ptxas_differs(device) == differs
+    monkeypatch.setattr(compiling.os, "setsid", lambda: None)
+    for own_ptxas in (False, True):
+        compiling.follow_parent(own_ptxas)
+        assert (PTXAS in os.environ) != own_ptxas
+
+
+def test_processes_begin_with_the_right_ptxas(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "ptxas_differs", lambda device: True)
+    monkeypatch.setattr(compiling, "ProcessPoolExecutor", lambda *_, initializer: initializer)
+    begin: Any = CompileAhead(device, 1)._start()
+    assert (begin.func, begin.args) == (compiling.follow_parent, (True,))

@@ -20,7 +20,7 @@ from attn_kernels.tuning.bench import compiling
 from attn_kernels.tuning.bench.compiling import ChosenJob, CompileJob, job_for
 from attn_kernels.tuning.scenarios.scenario import Shape, scenario_of, shape_of
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
-from triton_tune.processes.jobs import minimal
+from triton_tune.processes.compile_ahead import minimal
 
 CPU = torch.device("cpu")
 STEP = STEP_SETS["tiny"](0)[0].batch
