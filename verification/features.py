@@ -23,7 +23,6 @@ class LaunchFeatures:
     scales: str = ""  # `float` or `tensor`; "" for none
     strides: str = ""  # q and out: `fused` slices of a QKV product, `odd` gaps of 3 elements; "" contiguous
     fp8: bool = False
-    new_keys: bool = False  # the query tokens' keys are passed beside the caches
 
     @property
     def names(self) -> list[str]:
@@ -36,7 +35,6 @@ class LaunchFeatures:
             "fp8 cache": self.fp8,
             f"{self.scales} scales": bool(self.scales),
             f"{self.strides} strides": bool(self.strides),
-            "new keys": self.new_keys,
         }
         return [name for name, given in flags.items() if given] or ["none"]
 
@@ -73,7 +71,6 @@ def draw(rng: random.Random, *, fp8: bool) -> LaunchFeatures:
         scales=rng.choice(("", "float", "tensor", "tensor")) if fp8 else "",
         strides=rng.choice(("fused", "odd")) if rng.random() < 0.33 else "",
         fp8=fp8,
-        new_keys=not fp8 and rng.random() < 0.4,
     )
 
 

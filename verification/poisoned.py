@@ -32,8 +32,6 @@ class PoisonedCase:
     case: VerifyCase
     tensors: PoisonedBatch
     options: dict[str, Any]
-    emptied: PoisonedBatch  # `tensors`, but NaN replaces the query tokens' keys if they are passed as `new`
-    new: tuple[Tensor, Tensor] | None
     whole: PoisonedBatch  # `tensors` with the keys before all windows
 
     def expect(self) -> Expected:
@@ -53,13 +51,11 @@ class PoisonedCase:
             model = dataclasses.replace(self.tensors.model, sliding_window=self.case.features.window)
             plan = self.tensors.plan(config=config, parts=parts, model=model)
         poison_workspace(plan)
-        variants = {part.config.variant for part in plan.parts or (plan,)}
-        used = self.emptied if variants == {"prefix_prefill"} else self.tensors
+        used = self.tensors
         out = torch.full_like(used.q, torch.nan, memory_format=torch.contiguous_format)
         out = with_strides(out, self.case.features.strides)
-        k_new, v_new = self.new or (None, None)
         caches = (used.k_cache, used.v_cache)
-        attn_kernels.run(plan, used.q, *caches, out=out, k_new=k_new, v_new=v_new, **self.options)
+        attn_kernels.run(plan, used.q, *caches, out=out, **self.options)
         in_series = plan.parts and plan.fused is None
         return out, PartConfigs(*(part.config for part in plan.parts)) if in_series else plan.config
 
@@ -111,16 +107,10 @@ def load(case: VerifyCase, device: torch.device) -> PoisonedCase:
         tensors = move_far(tensors, case.far)
     q = with_strides(tensors.q * case.query_scale, features.strides)
     tensors = dataclasses.replace(tensors, q=q)
-    emptied, new = tensors, None
-    if features.new_keys:
-        k_cache, v_cache = tensors.k_cache.clone(), tensors.v_cache.clone()
-        emptied = dataclasses.replace(tensors, k_cache=k_cache, v_cache=v_cache)
-        new = emptied.new_keys_and_values()
     options, whole = features.options(layout, batch.dtype, device), tensors
     if features.window is not None:
         tensors = hide(whole, features.window)
-        emptied = tensors if new is None else hide(emptied, features.window)
-    return PoisonedCase(case, tensors, options, emptied, new, whole)
+    return PoisonedCase(case, tensors, options, whole)
 
 
 def hide(tensors: PoisonedBatch, window: int) -> PoisonedBatch:

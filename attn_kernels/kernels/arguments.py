@@ -50,10 +50,6 @@ RUNTIME_INTS = (
     "stride_v_page",
     "stride_v_slot",
     "stride_v_head",
-    "stride_k_new_token",
-    "stride_k_new_head",
-    "stride_v_new_token",
-    "stride_v_new_head",
 )
 INDEX_POINTERS = (
     "block_table_ptr",
@@ -223,13 +219,10 @@ def common_arguments(
     config, q, out, k_cache, v_cache = plan.config, layer.q, layer.out, layer.k_cache, layer.v_cache
     one_byte = k_cache.element_size() == 1
     as_bytes = one_byte and not converts_e4m3(plan.device)
-    query_strides = q.stride()[:2] + out.stride()[:2]
-    if layer.k_new is not None and layer.v_new is not None:
-        query_strides += layer.k_new.stride()[:2] + layer.v_new.stride()[:2]
     in_query_units, in_cache_units, const, options = launch_constants(
         config,
         "amd" if torch.version.hip else "nvidia",
-        query_strides,
+        q.stride()[:2] + out.stride()[:2],
         k_cache.stride()[:3] + v_cache.stride()[:3],
         k_cache.element_size(),
         head_size=plan.model.head_size,
@@ -263,7 +256,7 @@ def common_arguments(
         v_scale,
         layer.sliding_window or 0,
         NUM_SEQS,
-        *in_query_units[:4],
+        *in_query_units,
         STRIDE_TABLE,
         *in_cache_units,
     )

@@ -121,7 +121,7 @@ class QueryTile(NamedTuple):
 
 
 class SequenceKeys(NamedTuple):
-    """Keys and values of one sequence and KV head; contiguous tokens where ``table_ptr`` is None.
+    """Keys and values of one sequence and KV head.
 
     Strides are in elements. No key before ``first`` or after ``last`` is read or has a weight; ``first`` is
     0 without a window.

@@ -48,8 +48,8 @@ def attend_tiles(
     offsets = tl.arange(0, TILE_SIZE)
     page_ids = load_page_ids(keys.table_ptr, start, keys.first, keys.last, const)
     for tile in tl.range(start, stop, TILE_SIZE, num_stages=NUM_STAGES):
-        k_ptrs = tile_pointers(keys.table_ptr, keys.k_ptr, page_ids, tile, keys.k_page, keys.k_slot, const)
-        v_ptrs = tile_pointers(keys.table_ptr, keys.v_ptr, page_ids, tile, keys.v_page, keys.v_slot, const)
+        k_ptrs = tile_pointers(keys.k_ptr, page_ids, tile, keys.k_page, keys.k_slot, const)
+        v_ptrs = tile_pointers(keys.v_ptr, page_ids, tile, keys.v_page, keys.v_slot, const)
         page_ids = load_page_ids(keys.table_ptr, tile + TILE_SIZE, keys.first, keys.last, const)
         k = load_tile(k_ptrs, None, queries.q.dtype, const)
         if MASKED:

@@ -72,14 +72,12 @@ def load_page_ids(table_row_ptr, tile_start, first, last, const: tl.constexpr):
 
     A scalar where a page holds whole tiles, else [tile_size]. A key outside ``first .. last`` gets the page
     of the nearest key inside. So no table entry is used that the sequence does not own, and every address is
-    valid. Without a table the result is the keys themselves, clamped alike.
+    valid.
     """
     TILE_SIZE: tl.constexpr = const.tile_size
     PAGE_SIZE: tl.constexpr = const.page_size
     offsets = tl.arange(0, TILE_SIZE)
-    if table_row_ptr is None:
-        page_ids = clamp_keys(tile_start + offsets, first, last, const)
-    elif PAGE_SIZE % TILE_SIZE == 0:
+    if PAGE_SIZE % TILE_SIZE == 0:
         page_ids = tl.load(table_row_ptr + clamp_keys(tile_start, first, last, const) // PAGE_SIZE)
     elif TILE_SIZE % PAGE_SIZE == 0:
         pages = tile_start // PAGE_SIZE + offsets // PAGE_SIZE
@@ -100,9 +98,7 @@ def clamp_keys(keys, first, last, const: tl.constexpr):
 
 
 @triton.jit
-def tile_pointers(
-    table_row_ptr, head_ptr, page_ids, tile_start, stride_page, stride_slot, const: tl.constexpr
-):
+def tile_pointers(head_ptr, page_ids, tile_start, stride_page, stride_slot, const: tl.constexpr):
     """Pointers [tile_size, head_padded] to a tile of one KV head; to pairs of a paired cache half as many.
 
     ``stride_page`` is int64, because a cache may exceed 2^31 elements. Offsets inside a page are int32.
@@ -112,9 +108,7 @@ def tile_pointers(
     NUMBERS: tl.constexpr = 2 if head_ptr.dtype.element_ty.is_uint16() else 1  # of an element
     keys = tl.arange(0, TILE_SIZE)
     columns = tl.arange(0, const.head_padded // NUMBERS)
-    if table_row_ptr is None:
-        pointers = head_ptr + (page_ids.to(tl.int64) * stride_slot)[:, None] + columns[None, :]
-    elif PAGE_SIZE % TILE_SIZE == 0:
+    if PAGE_SIZE % TILE_SIZE == 0:
         tile_ptr = head_ptr + page_ids.to(tl.int64) * stride_page + (tile_start % PAGE_SIZE) * stride_slot
         pointers = tile_ptr + (keys[:, None] * stride_slot + columns[None, :])
     else:

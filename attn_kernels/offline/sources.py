@@ -25,15 +25,13 @@ from attn_kernels.kernels.schedule import CHUNK, schedule_kernel
 from attn_kernels.offline.resources import TARGETS
 
 # The options of a launch beside q and the caches. "scales" stands for scales in tensors on the device instead
-# of numbers, and "new_kv" for the keys and values of the query tokens.
-FEATURES = ("window", "softcap", "alibi", "sinks", "fp8", "scales", "new_kv")
+# of numbers.
+FEATURES = ("window", "softcap", "alibi", "sinks", "fp8", "scales")
 POINTERS_OF_FEATURES = {
     "slopes_ptr": "alibi",
     "sinks_ptr": "sinks",
     "k_scale_ptr": "scales",
     "v_scale_ptr": "scales",
-    "k_new_ptr": "new_kv",
-    "v_new_ptr": "new_kv",
 }
 # Arguments of the Hopper kernel that are there with a feature only.
 HOPPER_FEATURES = {

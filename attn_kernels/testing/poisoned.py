@@ -85,23 +85,6 @@ class PoisonedBatch:
         """Return the float64 result; ``scoring`` as ``attn_kernels.run`` takes it."""
         return paged_attention_reference(*self.tensors, **scoring)
 
-    def new_keys_and_values(self) -> tuple[Tensor, Tensor]:
-        """Move the query tokens' keys and values out of the caches, and leave NaN there."""
-        block_size = self.k_cache.shape[1]
-        positions = [
-            (seq, position)
-            for seq, (query_len, context_len) in enumerate(
-                zip(self.query_lens, self.context_lens, strict=True)
-            )
-            for position in range(context_len - query_len, context_len)
-        ]
-        seqs, keys = torch.tensor(positions, dtype=torch.int64, device=self.q.device).view(-1, 2).unbind(1)
-        places = (self.block_table[seqs, keys // block_size].long(), keys % block_size)
-        new = tuple(cache[places].clone() for cache in (self.k_cache, self.v_cache))
-        for cache in (self.k_cache, self.v_cache):
-            cache[places] = torch.nan
-        return new[0], new[1]
-
 
 def make_batch(
     query_lens: Sequence[int],

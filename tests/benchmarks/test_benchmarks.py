@@ -347,7 +347,7 @@ def test_random_cases_have_every_feature_and_variant() -> None:
     assert caches == {(size, fp8) for size in range(64, 257, 8) for fp8 in (False, True)}
     names = {name for case in cases for name in case.features.names}
     expected = {"window", "soft cap", "ALiBi", "sinks float32", "sinks half", "fp8 cache", "float scales"}
-    assert names >= expected | {"tensor scales", "fused strides", "odd strides", "new keys", "none"}
+    assert names >= expected | {"tensor scales", "fused strides", "odd strides", "none"}
     assert {case.batch.block_size for case in cases} == {*PAGES, *HOPPER_PAGES}
     assert any(0 in case.batch.query_lens for case in cases)
     jobs = minimal(compile_jobs(cases, CPU))

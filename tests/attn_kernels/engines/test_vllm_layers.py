@@ -155,6 +155,18 @@ def strided(rows: Tensor, padded: int) -> Tensor:
     return wide[:, 1:-2]
 
 
+def take_new_keys_and_values(batch: PoisonedBatch) -> list[Tensor]:
+    """The query tokens' keys and values, out of the caches of a batch without shared pages."""
+    places = [
+        (seq, position)
+        for seq, (queries, keys) in enumerate(zip(batch.query_lens, batch.context_lens, strict=True))
+        for position in range(keys - queries, keys)
+    ]
+    seqs, positions = torch.tensor(places, dtype=torch.int64).view(-1, 2).unbind(1)
+    pages = batch.block_table[seqs, positions // BLOCK].long()
+    return [cache[pages, positions % BLOCK] for cache in (batch.k_cache, batch.v_cache)]
+
+
 def forward(
     engine: Engine, layer: Any, batch: PoisonedBatch, metadata: StepMetadata, kv_cache: Tensor, rows: int = 0
 ) -> Tensor:
@@ -164,7 +176,7 @@ def forward(
     engine.slots[layer.layer_name] = metadata.slot_mapping
     new = [None, None]
     if batch.k_cache.dtype != FP8:
-        new = [strided(tensor, rows) for tensor in copy.deepcopy(batch).new_keys_and_values()]
+        new = [strided(tensor, rows) for tensor in take_new_keys_and_values(batch)]
         layer_slots = metadata.slot_mapping[:total].long()
         for cache in vllm_layer.cache_views(kv_cache, batch.q.shape[2]):
             cache[layer_slots // BLOCK, layer_slots % BLOCK] = torch.nan  # before the store

@@ -35,8 +35,6 @@ def layer_of(batch, **changes):
         k_cache=batch.k_cache,
         v_cache=batch.v_cache,
         out=torch.empty_like(batch.q),
-        k_new=None,
-        v_new=None,
         softmax_scale=0.1,
         sliding_window=None,
         softcap=0.0,

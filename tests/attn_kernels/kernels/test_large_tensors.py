@@ -69,16 +69,6 @@ def test_query_heads_far_apart(variant, overflow_checks):
     assert_close(run(plan, q, batch.k_cache, batch.v_cache, out=out), batch.reference())
 
 
-@pytest.mark.parametrize("variant", ["prefix_prefill", "split"])
-def test_new_keys_far_apart(variant, overflow_checks):
-    batch = random_batch(((18,), (20,)), ratio=1, head_size=16)
-    expected = batch.reference()
-    new = [far_apart(tensor, 0, 2**27 - 1) for tensor in batch.new_keys_and_values()]
-    plan = batch.plan(config=make_config(variant))
-    k_new, v_new = new
-    assert_close(run(plan, batch.q, batch.k_cache, batch.v_cache, k_new=k_new, v_new=v_new), expected)
-
-
 @pytest.mark.parametrize("variant", NAMES)
 def test_rows_of_a_block_table_far_apart(variant, overflow_checks):
     batch = random_batch(((1, 1, 1), (19, 20, 3)), ratio=1, head_size=16)

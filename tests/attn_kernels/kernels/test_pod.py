@@ -114,14 +114,6 @@ def test_random_batches(cache_dtype, names):
         assert_close(run_poisoned(batch, plan, **options), batch.reference(**options))
 
 
-def test_new_keys_and_values(batch, choose):
-    choose(make_config("prefix_prefill"), make_config("prefix_prefill", 32), SERIES)
-    expected = batch.reference()
-    k_new, v_new = batch.new_keys_and_values()
-    plan = batch.plan(config=POD, parts=PARTS)
-    assert_close(run_poisoned(batch, plan, k_new=k_new, v_new=v_new), expected)
-
-
 def test_a_workspace_serves_one_plan_after_another(choose):
     """Whichever way they are computed."""
     configs = [make_config("stream_k"), make_config("static_grid", 32, num_segments=3)]

@@ -95,7 +95,9 @@ def test_cumulative_q_blocks(query_lens, ratio, block_q):
 def test_split_launches_only_needed_kernels(query_lens, kernels, monkeypatch):
     launches = record_launches(monkeypatch)
     in_decode = record_calls(monkeypatch, split, "attend_and_store", "seq", "kv_head")
-    in_prefill = record_calls(monkeypatch, prefix_prefill, "store_output", "seq", "kv_head", "head_in_group")
+    in_prefill = record_calls(
+        monkeypatch, prefix_prefill, "attend_and_store", "seq", "kv_head", "head_in_group"
+    )
     batch = random_batch((query_lens, [length + 20 for length in query_lens]), 2, 2, 16)
     check(batch, make_config("split"))
     assert [launch.kernel for launch in launches] == kernels

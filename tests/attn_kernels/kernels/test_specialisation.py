@@ -67,12 +67,10 @@ def buffer():
 def run_step(step, config, buffer, **options):
     tensors, sizes = step
     tokens = sizes["num_query_tokens"]
-    q, k_new, v_new = buffer[:tokens].unflatten(1, (-1, HEAD_SIZE)).split((HEADS, KV_HEADS, KV_HEADS), 1)
+    q = buffer[:tokens].unflatten(1, (-1, HEAD_SIZE))[:, :HEADS]
     plan = attn_kernels.plan(*tensors, **sizes, config=config, check=False)
     dtype = FP8 if "k_scale" in options else torch.bfloat16
     caches = torch.zeros(2, 4, PAGE, KV_HEADS, HEAD_SIZE).to(dtype)
-    if options.pop("new", False):
-        options |= {"k_new": k_new, "v_new": v_new}
     attn_kernels.run(plan, q, *caches, **options)
 
 
@@ -85,7 +83,6 @@ def test_a_thousand_steps_compile_each_kernel_once(variant, features, steps, buf
     options = {}
     if features == "all":
         options = {
-            "new": True,
             "sliding_window": 128,
             "softcap": 30.0,
             "k_scale": torch.ones(1),
