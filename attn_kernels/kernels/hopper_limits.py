@@ -34,7 +34,7 @@ CONVERT_REGISTERS = (224, 24)  # of fp8 caches; those that convert have what rem
 POD_REGISTERS = {64: (168, 40), 128: (208, 24)}  # by the prompts' tile
 
 # The options that each variant's roles compute, by their names in ``offline.sources.FEATURES``.
-SCORES = frozenset({"window", "softcap", "alibi", "sinks", "scales", "new_kv"})
+SCORES = frozenset({"window", "softcap", "alibi", "sinks", "scales"})
 OPTIONS: dict[str, frozenset[str]] = {"qblock": SCORES | {"fp8"}, "stream_k": SCORES | {"fp8"}, "pod": SCORES}
 
 
@@ -170,7 +170,7 @@ def why_not(plan: Plan, layer: Layer) -> str | None:
     model = plan.model
     shape = (model.head_size, model.block_size, model.queries_per_kv, k_cache.element_size())
     why = why_not_shape(plan.config, *shape)
-    why = why or why_not_heads(plan)
+    why = why or why_not_heads(plan.config, model.num_kv_heads, multiprocessors(plan.device))
     return why or why_not_strides(
         q.stride(),
         out.stride(),
@@ -206,9 +206,9 @@ def why_not_strides(
     return None
 
 
-def why_not_heads(plan: Plan) -> str | None:
-    """Return why programs cannot share the decodes of a plan; None if they can."""
-    heads, programs = plan.model.num_kv_heads, multiprocessors(plan.device) * plan.config.programs_per_sm
-    if plan.config.variant != "qblock" and programs % heads * MAX_IDLE > programs:
-        return f"{heads} KV heads leave too many of {programs} programs without decodes"
+def why_not_heads(config: Config, num_kv_heads: int, num_multiprocessors: int) -> str | None:
+    """Return why programs cannot share the decodes of so many KV heads; None if they can."""
+    programs = num_multiprocessors * config.programs_per_sm
+    if config.variant != "qblock" and programs % num_kv_heads * MAX_IDLE > programs:
+        return f"{num_kv_heads} KV heads leave too many of {programs} programs without decodes"
     return None

@@ -40,9 +40,22 @@ class CompileOutcome:
     error: str | None  # why the case does not compile
 
 
+@dataclass(frozen=True)
+class RefusedLaunch:
+    """A launch that the code refuses. A hook may give other objects with these attributes."""
+
+    target: str  # an architecture
+    variant: str
+    parameters: Mapping[str, int]
+    features: Mapping[str, int]  # those of the spec that the refusal depends on
+
+
 @runtime_checkable
 class Hook(Protocol):
-    """One kernel's code: the object behind an entry point."""
+    """One kernel's code: the object behind an entry point.
+
+    It may also have ``refused``, an iterable of launches that the spec's constraints must exclude.
+    """
 
     @property
     def features(self) -> Collection[str]:
@@ -83,6 +96,7 @@ class HookDescription:
     parameters: Mapping[str, int | None]
     sizes: tuple[str, ...]
     targets: Mapping[str, tuple[str, ...]]
+    refused: tuple[RefusedLaunch, ...] = ()
 
 
 def describe(hook: Hook) -> HookDescription:
@@ -97,7 +111,16 @@ def describe(hook: Hook) -> HookDescription:
         parameters={_text(name): _optional_integer(value) for name, value in dict(hook.parameters).items()},
         sizes=_texts(hook.sizes),
         targets={_text(vendor): _texts(targets) for vendor, targets in dict(hook.targets).items()},
+        refused=tuple(_refused(launch) for launch in getattr(hook, "refused", ())),
     )
+
+
+def _refused(launch: Any) -> RefusedLaunch:
+    parameters, features = (
+        {_text(name): _integer(value) for name, value in dict(values).items()}
+        for values in (launch.parameters, launch.features)
+    )
+    return RefusedLaunch(_text(launch.target), _text(launch.variant), parameters, features)
 
 
 def checked_outcome(outcome: Any) -> CompileOutcome:

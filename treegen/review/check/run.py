@@ -59,7 +59,7 @@ def _checks(spec: Spec, hooks: Mapping[str, HookProcess], jobs: int) -> dict[str
         return check_constraints(spec, committed())
 
     def code() -> CheckReport:
-        return by_hooks(lambda kernel, hook, described: check_code(kernel, described))
+        return by_hooks(lambda kernel, hook, described: check_code(kernel, described, spec.devices.values()))
 
     def compiling() -> CheckReport:
         if committed().problems:
