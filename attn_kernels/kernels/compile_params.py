@@ -61,18 +61,12 @@ class ReduceParams:
 
 
 class PagedCache(NamedTuple):
-    """Keys and values of every sequence: pointers, and strides in units of ``cache_unit``."""
+    """Keys and values of every sequence."""
 
     table_ptr: Any
-    k_ptr: Any
-    v_ptr: Any
     stride_table: Any  # in page ids
-    stride_k_page: Any
-    stride_k_slot: Any
-    stride_k_head: Any
-    stride_v_page: Any
-    stride_v_slot: Any
-    stride_v_head: Any
+    k: Any  # the pointer, and strides of a page, a slot and a head in units of ``cache_unit``
+    v: Any
 
 
 class Scoring(NamedTuple):

@@ -60,31 +60,12 @@ def naive_kernel(
     block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, query, kv_head, head, const.block_q)
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = PagedCache(
-        block_table_ptr,
-        k_ptr,
-        v_ptr,
-        stride_table,
-        stride_k_page,
-        stride_k_slot,
-        stride_k_head,
-        stride_v_page,
-        stride_v_slot,
-        stride_v_head,
-    )
-    attend_and_store(
-        q_ptr,
-        stride_q_token,
-        stride_q_head,
-        out_ptr,
-        stride_out_token,
-        stride_out_head,
-        block,
-        cache,
-        scoring,
-        scales,
-        const,
-    )
+    k = (k_ptr, stride_k_page, stride_k_slot, stride_k_head)
+    v = (v_ptr, stride_v_page, stride_v_slot, stride_v_head)
+    cache = PagedCache(block_table_ptr, stride_table, k, v)
+    q = (q_ptr, stride_q_token, stride_q_head)
+    out = (out_ptr, stride_out_token, stride_out_head)
+    attend_and_store(q, out, block, cache, scoring, scales, const)
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:

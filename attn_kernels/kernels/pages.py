@@ -40,23 +40,23 @@ def find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q: tl.constex
 def sequence_keys(cache, seq, kv_head, first, last, const: tl.constexpr):
     """The SequenceKeys ``first .. last`` of one sequence and KV head."""
     unit: tl.constexpr = const.cache_unit // 2 if const.paired else const.cache_unit
-    k_ptr = cache.k_ptr
-    v_ptr = cache.v_ptr
+    k_ptr, stride_k_page, stride_k_slot, stride_k_head = cache.k
+    v_ptr, stride_v_page, stride_v_slot, stride_v_head = cache.v
     if const.paired:
         k_ptr = k_ptr.to(tl.pointer_type(tl.uint16), bitcast=True)
         v_ptr = v_ptr.to(tl.pointer_type(tl.uint16), bitcast=True)
-    k_page = cache.stride_k_page.to(tl.int64) * unit
-    k_slot = cache.stride_k_slot * unit
+    k_page = stride_k_page.to(tl.int64) * unit
+    k_slot = stride_k_slot * unit
     if const.same_kv_strides:
         v_page = k_page
         v_slot = k_slot
     else:
-        v_page = cache.stride_v_page.to(tl.int64) * unit
-        v_slot = cache.stride_v_slot * unit
+        v_page = stride_v_page.to(tl.int64) * unit
+        v_slot = stride_v_slot * unit
     return SequenceKeys(
         cache.table_ptr + seq.to(tl.int64) * cache.stride_table,
-        k_ptr + kv_head * cache.stride_k_head * unit,
-        v_ptr + kv_head * cache.stride_v_head * unit,
+        k_ptr + kv_head * stride_k_head * unit,
+        v_ptr + kv_head * stride_v_head * unit,
         k_page,
         k_slot,
         v_page,

@@ -81,24 +81,25 @@ def row_offsets(block, stride_token, stride_head, const: tl.constexpr):
 
 
 @triton.jit
-def load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const: tl.constexpr):
-    """The QueryTile of a QBlock."""
+def load_queries(q, block, scoring, const: tl.constexpr):
+    """The QueryTile of a QBlock; ``q`` is the pointer, and the strides of a token and a head."""
+    q_ptr, stride_token, stride_head = q
     columns = tl.arange(0, const.head_padded)
     valid = valid_rows(block, const)
-    first, each = row_offsets(block, stride_q_token, stride_q_head, const)
+    first, each = row_offsets(block, stride_token, stride_head, const)
     q_ptrs = q_ptr + first + (each[:, None] + columns[None, :])
-    q = tl.load(q_ptrs, mask=row_mask(valid, const), other=0.0)
+    rows = tl.load(q_ptrs, mask=row_mask(valid, const), other=0.0)
     first_position = block.context_len + block.first_query
     slopes = valid.to(tl.float32)  # unused without ALiBi
     if const.alibi:
         slopes = in_base_2(tl.load(scoring.slopes_ptr + query_heads(block, const), mask=valid, other=0.0))
     return QueryTile(
-        q,
+        rows,
         first_position + tl.arange(0, const.block_m) // const.heads,
         first_position,
         first_position + block.num_queries - 1,
         slopes,
-        q,
+        rows,
         slopes,
     )
 
@@ -186,7 +187,7 @@ def attend_cache(
     scaled = Scoring(
         scoring.factor * scales.k, scoring.cap, scoring.window, scoring.slopes_ptr, scoring.sinks_ptr
     )
-    if const.block_m > 1 and cache.k_ptr.dtype.element_ty.primitive_bitwidth == 8:
+    if const.block_m > 1 and cache.k[0].dtype.element_ty.primitive_bitwidth == 8:
         queries = in_half_precision(queries, const)
     if const.paired:
         acc = tl.split(tl.reshape(acc, [acc.shape[0], acc.shape[1] // 2, 2]))
@@ -197,27 +198,18 @@ def attend_cache(
 
 
 @triton.jit
-def store_output(out_ptr, stride_out_token, stride_out_head, block, values, const: tl.constexpr):
-    """Write results [block_m, head_padded] to the output, in its dtype."""
+def store_output(out, block, values, const: tl.constexpr):
+    """Write results [block_m, head_padded] to the output, in its dtype; ``out`` as ``load_queries`` takes q."""
+    out_ptr, stride_token, stride_head = out
     columns = tl.arange(0, const.head_padded)
-    first, each = row_offsets(block, stride_out_token, stride_out_head, const)
+    first, each = row_offsets(block, stride_token, stride_head, const)
     out_ptrs = out_ptr + first + (each[:, None] + columns[None, :])
     mask = row_mask(valid_rows(block, const), const)
     tl.store(out_ptrs, values.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def store_normalised(
-    out_ptr,
-    stride_out_token,
-    stride_out_head,
-    block,
-    scoring,
-    acc,
-    row_max,
-    row_sum,
-    const: tl.constexpr,
-):
+def store_normalised(out, block, scoring, acc, row_max, row_sum, const: tl.constexpr):
     """Write the results of a softmax state that has seen all keys, but no sinks yet.
 
     Rows that saw no key are zero.
@@ -230,26 +222,14 @@ def store_normalised(
         row_sum = row_sum * rescale + tl.exp2(sinks - largest)
         acc = acc * rescale[:, None]
     row_sum = tl.where(row_sum == 0.0, 1.0, row_sum)
-    store_output(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], const)
+    store_output(out, block, acc / row_sum[:, None], const)
 
 
 @triton.jit
-def attend_and_store(
-    q_ptr,
-    stride_q_token,
-    stride_q_head,
-    out_ptr,
-    stride_out_token,
-    stride_out_head,
-    block,
-    cache,
-    scoring,
-    scales,
-    const: tl.constexpr,
-):
+def attend_and_store(q, out, block, cache, scoring, scales, const: tl.constexpr):
     """Compute a whole QBlock: its queries over all cached keys that they see, to the output."""
-    queries = load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
+    queries = load_queries(q, block, scoring, const)
     start = first_tile(queries.first_position, scoring.window, const.tile_size, const.windowed)
     stop = queries.last_position + 1
     acc, _, row_sum = attend_cache(block, queries, cache, scoring, scales, start, stop, True, const)
-    store_output(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], const)
+    store_output(out, block, acc / row_sum[:, None], const)

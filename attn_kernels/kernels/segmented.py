@@ -84,41 +84,19 @@ def segmented_kernel(
         return
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = PagedCache(
-        block_table_ptr,
-        k_ptr,
-        v_ptr,
-        stride_table,
-        stride_k_page,
-        stride_k_slot,
-        stride_k_head,
-        stride_v_page,
-        stride_v_slot,
-        stride_v_head,
-    )
+    k = (k_ptr, stride_k_page, stride_k_slot, stride_k_head)
+    v = (v_ptr, stride_v_page, stride_v_slot, stride_v_head)
+    cache = PagedCache(block_table_ptr, stride_table, k, v)
+    q = (q_ptr, stride_q_token, stride_q_head)
+    out = (out_ptr, stride_out_token, stride_out_head)
     start, stop = segment_keys(block, window, segment, segments, const.tile_size, const.windowed)
     if start >= stop:
         return
-    queries = load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
-    acc, row_max, row_sum = attend_cache(block, queries, cache, scoring, scales, start, stop, False, const)
-    store_segment(
-        out_ptr,
-        stride_out_token,
-        stride_out_head,
-        partial_ptr,
-        max_ptr,
-        sum_ptr,
-        num_segments_ptr,
-        block,
-        segment,
-        segments,
-        num_kv_heads * const.queries_per_kv,
-        scoring,
-        acc,
-        row_max,
-        row_sum,
-        const,
-    )
+    queries = load_queries(q, block, scoring, const)
+    state = attend_cache(block, queries, cache, scoring, scales, start, stop, False, const)
+    partials = (partial_ptr, max_ptr, sum_ptr)
+    heads = num_kv_heads * const.queries_per_kv
+    store_segment(out, partials, num_segments_ptr, block, segment, segments, heads, scoring, state, const)
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:

@@ -65,21 +65,15 @@ def has_keys(block, window, segment_ids, segments, tile_size, WINDOWED: tl.const
 
 @triton.jit
 def store_segment(
-    out_ptr,
-    stride_out_token,
-    stride_out_head,
-    partial_ptr,
-    max_ptr,
-    sum_ptr,
+    out,
+    partials,
     num_segments_ptr,
     block,
     segment,
     segments,
     num_query_heads,
     scoring,
-    acc,
-    row_max,
-    row_sum,
+    state,
     const: tl.constexpr,
 ):
     """Write the softmax state of a segment for ``reduce_kernel``, in float32.
@@ -87,11 +81,11 @@ def store_segment(
     Its tensors are [tokens, heads, segments, head_padded] and twice [tokens, heads, segments]. Where the
     device has counted one segment, write the results instead.
     """
+    acc, row_max, row_sum = state
     if num_segments_ptr is not None and segments == 1:
-        store_normalised(
-            out_ptr, stride_out_token, stride_out_head, block, scoring, acc, row_max, row_sum, const
-        )
+        store_normalised(out, block, scoring, acc, row_max, row_sum, const)
     else:
+        partial_ptr, max_ptr, sum_ptr = partials
         valid = valid_rows(block, const)
         tokens = block.first_token + tl.arange(0, const.block_m) // const.heads
         heads = query_heads(block, const)

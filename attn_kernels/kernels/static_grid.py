@@ -102,18 +102,12 @@ def static_grid_kernel(
     num_items = num_blocks * num_kv_heads * HEAD_SPLITS * segments
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = PagedCache(
-        block_table_ptr,
-        k_ptr,
-        v_ptr,
-        stride_table,
-        stride_k_page,
-        stride_k_slot,
-        stride_k_head,
-        stride_v_page,
-        stride_v_slot,
-        stride_v_head,
-    )
+    k = (k_ptr, stride_k_page, stride_k_slot, stride_k_head)
+    v = (v_ptr, stride_v_page, stride_v_slot, stride_v_head)
+    cache = PagedCache(block_table_ptr, stride_table, k, v)
+    q = (q_ptr, stride_q_token, stride_q_head)
+    out = (out_ptr, stride_out_token, stride_out_head)
+    partials = (partial_ptr, max_ptr, sum_ptr)
     for item in tl.range(tl.program_id(0), num_items, tl.num_programs(0), num_stages=1):
         segment = item % segments
         head = item // segments % HEAD_SPLITS * const.heads
@@ -128,31 +122,14 @@ def static_grid_kernel(
         block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, const.block_q)
         start, stop = segment_keys(block, window, segment, segments, const.tile_size, const.windowed)
         if start < stop:
-            queries = load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
-            acc, row_max, row_sum = attend_cache(
-                block, queries, cache, scoring, scales, start, stop, UNSPLIT, const
-            )
+            queries = load_queries(q, block, scoring, const)
+            state = attend_cache(block, queries, cache, scoring, scales, start, stop, UNSPLIT, const)
             if UNSPLIT:
-                result = acc / row_sum[:, None]
-                store_output(out_ptr, stride_out_token, stride_out_head, block, result, const)
+                store_output(out, block, state[0] / state[2][:, None], const)
             else:
+                heads = num_kv_heads * const.queries_per_kv
                 store_segment(
-                    out_ptr,
-                    stride_out_token,
-                    stride_out_head,
-                    partial_ptr,
-                    max_ptr,
-                    sum_ptr,
-                    num_segments_ptr,
-                    block,
-                    segment,
-                    segments,
-                    num_kv_heads * const.queries_per_kv,
-                    scoring,
-                    acc,
-                    row_max,
-                    row_sum,
-                    const,
+                    out, partials, num_segments_ptr, block, segment, segments, heads, scoring, state, const
                 )
 
 

@@ -85,23 +85,16 @@ def stream_k_kernel(
     end = tl.minimum(tile + share, num_tiles)
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = PagedCache(
-        block_table_ptr,
-        k_ptr,
-        v_ptr,
-        stride_table,
-        stride_k_page,
-        stride_k_slot,
-        stride_k_head,
-        stride_v_page,
-        stride_v_slot,
-        stride_v_head,
-    )
+    k = (k_ptr, stride_k_page, stride_k_slot, stride_k_head)
+    v = (v_ptr, stride_v_page, stride_v_slot, stride_v_head)
+    cache = PagedCache(block_table_ptr, stride_table, k, v)
+    q = (q_ptr, stride_q_token, stride_q_head)
+    out = (out_ptr, stride_out_token, stride_out_head)
     while tile < end:
         tiles = find_tile(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, tile, const)
         block = tiles.block
         next_tile = tl.minimum(tiles.stop, end)
-        queries = load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
+        queries = load_queries(q, block, scoring, const)
         leftmost = first_tile(queries.first_position, window, const.tile_size, const.windowed)
         start = leftmost + (tile - tiles.start).to(tl.int32) * const.tile_size
         stop = leftmost + (next_tile - tiles.start).to(tl.int32) * const.tile_size
@@ -110,9 +103,7 @@ def stream_k_kernel(
             block, queries, cache, scoring, scales, start, stop, False, const
         )
         if next_tile - tile == tiles.stop - tiles.start:
-            store_normalised(
-                out_ptr, stride_out_token, stride_out_head, block, scoring, acc, row_max, row_sum, const
-            )
+            store_normalised(out, block, scoring, acc, row_max, row_sum, const)
         else:
             programs = tl.num_programs(0)
             fragment = fragment_index(tl.program_id(0), tile == tiles.start, programs)
@@ -123,9 +114,7 @@ def stream_k_kernel(
                 acc, row_max, row_sum = join_fragments(
                     partial_ptr, max_ptr, sum_ptr, first, last, programs, block, const
                 )
-                store_normalised(
-                    out_ptr, stride_out_token, stride_out_head, block, scoring, acc, row_max, row_sum, const
-                )
+                store_normalised(out, block, scoring, acc, row_max, row_sum, const)
         tile = next_tile
 
 
