@@ -16,7 +16,7 @@ import torch
 
 from attn_kernels import Config
 from attn_kernels.core.errors import brief
-from attn_kernels.kernels import hopper_gate, hopper_limits
+from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch, HeadLayout, varlen
 from benchmarks.common import environment
@@ -87,7 +87,7 @@ def cases(rounds: int, seed: int, chosen: tuple[Config, ...]) -> Iterator[Verify
 
 
 def scale_of(features: LaunchFeatures, number: int) -> float:
-    """What multiplies the queries. The largest makes rows outgrow their first maximum (hopper_repeats).
+    """What multiplies the queries. The largest makes rows outgrow their first maximum (hopper_q_blocks).
 
     Beside sinks, it would leave heads almost no weight; fp8 queries lose digits of large scores.
     """
@@ -97,7 +97,7 @@ def scale_of(features: LaunchFeatures, number: int) -> float:
 
 def refusal(config: Config, batch: Batch, features: LaunchFeatures) -> str | None:
     """Return why the kernel refuses a case; None where it takes it."""
-    if hopper_gate.hopper_module() is None:
+    if hopper_limits.hopper_module() is None:
         return "Triton's Gluon does not support it"
     names = {
         "window": features.window is not None,

@@ -26,6 +26,7 @@ from attn_kernels.kernels.arguments import (
     NUM_SEQS,
     SEQUSED_K,
     STRIDE_TABLE,
+    multiprocessors,
 )
 from attn_kernels.kernels.hopper_decodes import consume_decodes
 from attn_kernels.kernels.hopper_device import (
@@ -42,9 +43,8 @@ from attn_kernels.kernels.hopper_device import (
 from attn_kernels.kernels.hopper_limits import ROW_BYTES, constants, roles_of
 from attn_kernels.kernels.hopper_prompt_copies import PROMPT_FIELDS, convert_values, produce_prompts
 from attn_kernels.kernels.hopper_prompts import consume_prompts
-from attn_kernels.kernels.hopper_repeats import allocate_repeats
+from attn_kernels.kernels.hopper_q_blocks import allocate_repeats
 from attn_kernels.kernels.hopper_shares import DECODE_FIELDS, clear_slots, produce_decodes
-from attn_kernels.kernels.processors import multiprocessors
 from attn_kernels.kernels.schedule import tiles_at
 
 WARPS = 4  # of a computing warpgroup; Triton adds the others

@@ -1,7 +1,7 @@
 """Fragments of the Hopper kernel's decodes: softmax states of Q-Blocks that several programs share.
 
 The programs of a Q-Block have consecutive groups and one KV head. The last of them to finish joins their
-fragments, without waiting, as in ``stream_k_fragments``. With more than MOST programs, the last program of
+fragments, without waiting, as in ``stream_k_device``. With more than MOST programs, the last program of
 each run of RUN neighbours joins their fragments first; the last of these programs joins the runs.
 """
 

@@ -21,7 +21,7 @@ from attn_kernels.kernels.hopper_device import (
     send,
     thread_barrier,
 )
-from attn_kernels.kernels.hopper_repeats import comes_second, count_repeats, ticket_to_repeat, visited_tile
+from attn_kernels.kernels.hopper_q_blocks import comes_second, count_repeats, ticket_to_repeat, visited_tile
 
 BLOCK_M = gl.constexpr(schedule.BLOCK_M)
 

@@ -7,7 +7,7 @@ section 3.2). The tiles run from the last, which holds the diagonal, to the firs
 second.
 
 Only the tiles that hold a row's nearest keys compute its maximum, and the first tile in fp16
-(``hopper_repeats``). The other tiles compute no maximum, and rescale no sums.
+(``hopper_q_blocks``). The other tiles compute no maximum, and rescale no sums.
 
 fp8 keys are multiplied as they are. A query is then a sum of two fp8 numbers, which is exact, or one.
 """
@@ -34,8 +34,14 @@ from attn_kernels.kernels.hopper_device import (
     weigh,
     zero_rows,
 )
-from attn_kernels.kernels.hopper_repeats import comes_second, note_large, visited_tile
-from attn_kernels.kernels.hopper_rows import load_queries, split_queries, store_output
+from attn_kernels.kernels.hopper_q_blocks import (
+    comes_second,
+    load_queries,
+    note_large,
+    split_queries,
+    store_output,
+    visited_tile,
+)
 
 
 @gluon.jit

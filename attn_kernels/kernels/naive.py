@@ -11,8 +11,7 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common_arguments
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
-from attn_kernels.kernels.pages import search
-from attn_kernels.kernels.query_tile import attend_and_store, load_scales, make_q_block
+from attn_kernels.kernels.query_tile import attend_and_store, load_scales, make_q_block, search
 from attn_kernels.kernels.variant import ConfigGrid, Variant
 
 HEADS = 1  # of one program

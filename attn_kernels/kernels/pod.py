@@ -10,12 +10,10 @@ from torch import Tensor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
-from attn_kernels.kernels.arguments import Specialisation, of_workspace
-from attn_kernels.kernels.hopper_gate import bind_hopper, bind_schedules, take_schedule
-from attn_kernels.kernels.processors import multiprocessors
+from attn_kernels.kernels.arguments import Specialisation, multiprocessors, of_workspace
+from attn_kernels.kernels.hopper_limits import bind_hopper, bind_schedules, take_schedule
 from attn_kernels.kernels.schedule import schedule_kernel
-from attn_kernels.kernels.scratch import Scratch, ScratchMaxima, ScratchSizes
-from attn_kernels.kernels.variant import ConfigGrid, Variant
+from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, ScratchSizes, Variant
 
 SCHEDULE, *FRAGMENTS, CU_DECODES = map(of_workspace, range(6))
 MAX_ROWS = 64  # of a decode's query tile, whatever the model

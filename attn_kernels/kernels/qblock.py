@@ -19,7 +19,7 @@ from attn_kernels.kernels.arguments import (
     of_workspace,
 )
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
-from attn_kernels.kernels.hopper_gate import bind_hopper, bind_schedules, take_schedule
+from attn_kernels.kernels.hopper_limits import bind_hopper, bind_schedules, take_schedule
 from attn_kernels.kernels.query_tile import attend_and_store, find_q_block, load_scales
 from attn_kernels.kernels.schedule import schedule_kernel
 from attn_kernels.kernels.variant import ConfigGrid, Variant

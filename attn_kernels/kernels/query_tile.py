@@ -1,11 +1,50 @@
-"""Device functions that find a program's Q-Block, load its queries and store its results."""
+"""Device functions that find sequences and Q-Blocks, load queries and store results."""
 
 import triton
 import triton.language as tl
 
 from attn_kernels.kernels.compile_params import CacheScales, QBlock, QueryTile, Scoring
-from attn_kernels.kernels.online_softmax import attend_keys
-from attn_kernels.kernels.pages import find_sequence, row_mask, sequence_keys
+from attn_kernels.kernels.online_softmax import attend_keys, row_mask, sequence_keys
+
+
+@triton.jit
+def search(starts_ptr, count, value, base=0, BLOCK_Q: tl.constexpr = None):
+    """The last i below ``count`` with ``starts[i] <= value``, by binary search; 0 if there is none.
+
+    Starts ascend. With ``BLOCK_Q``, start i is the number of sequence i's first Q-Block, as
+    ``find_sequence`` counts.
+    """
+    low = 0
+    high = count
+    while high - low > 1:
+        middle = (low + high) // 2
+        start = tl.load(starts_ptr + middle)
+        if BLOCK_Q is not None:
+            start = (start - base) // BLOCK_Q + middle
+        low = tl.where(start <= value, middle, low)
+        high = tl.where(start <= value, high, middle)
+    return low
+
+
+@triton.jit
+def find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q: tl.constexpr):
+    """The sequence that owns Q-Block number ``q_block`` of the batch.
+
+    Sequence i's Q-Blocks start at number ``(cu_seqlens_q[i] - base) // BLOCK_Q + i``, where ``base`` is
+    ``cu_seqlens_q[0]``. This is an upper bound of the blocks before it, and needs no prefix sum over rounded
+    lengths (arXiv 2511.11581, section 4.4).
+    """
+    return search(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q)
+
+
+@triton.jit
+def load_lengths(cu_seqlens_q_ptr, seqused_k_ptr, seqs, num_seqs):
+    """Query tokens and keys of sequences; 0 of those that do not exist."""
+    exists = seqs < num_seqs
+    starts = tl.load(cu_seqlens_q_ptr + seqs, mask=exists, other=0)
+    stops = tl.load(cu_seqlens_q_ptr + seqs + 1, mask=exists, other=0)
+    keys = tl.load(seqused_k_ptr + seqs, mask=exists, other=0)
+    return stops - starts, keys
 
 
 @triton.jit
@@ -199,7 +238,7 @@ def attend_cache(
 
 @triton.jit
 def store_output(out, block, values, const: tl.constexpr):
-    """Write results [block_m, head_padded] to the output, in its dtype; ``out`` as ``load_queries`` takes q."""
+    """Write results [block_m, head_padded] to the output, in its dtype; ``out`` is like ``q`` there."""
     out_ptr, stride_token, stride_head = out
     columns = tl.arange(0, const.head_padded)
     first, each = row_offsets(block, stride_token, stride_head, const)

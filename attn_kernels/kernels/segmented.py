@@ -12,26 +12,23 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common_arguments, of_workspace
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
-from attn_kernels.kernels.device_splits import (
-    bind_count_segments,
-    count_segments_kernel,
-    specialise_count_segments,
-)
 from attn_kernels.kernels.qblock import max_q_blocks
 from attn_kernels.kernels.query_tile import attend_cache, find_q_block, load_queries, load_scales
-from attn_kernels.kernels.scratch import ScratchMaxima
 from attn_kernels.kernels.segments import (
     SEGMENT_PARAMETERS,
     absent_num_segments,
+    bind_count_segments,
     bind_reduce,
+    count_segments_kernel,
     partials,
     reduce_kernel,
     segment_keys,
     segments_used,
+    specialise_count_segments,
     specialise_reduce,
     store_segment,
 )
-from attn_kernels.kernels.variant import ConfigGrid, Variant
+from attn_kernels.kernels.variant import ConfigGrid, ScratchMaxima, Variant
 
 *PARTIALS, NUM_SEGMENTS = map(of_workspace, range(4))
 

@@ -19,38 +19,35 @@ from attn_kernels.kernels.arguments import (
     ONE_PROGRAM_OPTIONS,
     Specialisation,
     common_arguments,
+    multiprocessors,
     of_workspace,
     one_program_grid,
 )
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
-from attn_kernels.kernels.device_splits import (
-    bind_count_segments,
-    count_segments_kernel,
-    specialise_count_segments,
-)
-from attn_kernels.kernels.pages import search
-from attn_kernels.kernels.processors import multiprocessors
 from attn_kernels.kernels.qblock import bind_group
 from attn_kernels.kernels.query_tile import (
     attend_cache,
     load_queries,
     load_scales,
     make_q_block,
+    search,
     store_output,
 )
-from attn_kernels.kernels.scratch import Scratch, ScratchMaxima, ScratchSizes
 from attn_kernels.kernels.segments import (
     SEGMENT_PARAMETERS,
     absent_num_segments,
+    bind_count_segments,
     bind_reduce,
+    count_segments_kernel,
     partials,
     reduce_kernel,
     segment_keys,
     segments_used,
+    specialise_count_segments,
     specialise_reduce,
     store_segment,
 )
-from attn_kernels.kernels.variant import ConfigGrid, Variant
+from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, ScratchSizes, Variant
 
 CU_Q_BLOCKS, *PARTIALS, NUM_SEGMENTS = map(of_workspace, range(5))
 NO_PARTIALS = {"partial_ptr": None, "max_ptr": None, "sum_ptr": None}

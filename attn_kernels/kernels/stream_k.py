@@ -2,7 +2,7 @@
 
 It is for captured graphs. Capture fixes only the number of programs: at each replay, each program computes
 its share from the lengths in memory. There is one launch. Where several programs share a Q-Block, the last to
-finish joins their fragments. ``linear_tiles`` and ``stream_k_fragments`` name the sources.
+finish joins their fragments. ``stream_k_device`` names the sources.
 """
 
 import torch
@@ -16,12 +16,11 @@ from attn_kernels.kernels.arguments import (
     JIT_OPTIONS,
     Specialisation,
     common_arguments,
+    multiprocessors,
     of_workspace,
 )
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
-from attn_kernels.kernels.hopper_gate import bind_hopper, bind_schedules, take_schedule
-from attn_kernels.kernels.linear_tiles import count_tiles, find_tile
-from attn_kernels.kernels.processors import multiprocessors
+from attn_kernels.kernels.hopper_limits import bind_hopper, bind_schedules, take_schedule
 from attn_kernels.kernels.query_tile import (
     attend_cache,
     first_tile,
@@ -30,14 +29,15 @@ from attn_kernels.kernels.query_tile import (
     store_normalised,
 )
 from attn_kernels.kernels.schedule import schedule_kernel
-from attn_kernels.kernels.scratch import Scratch, ScratchMaxima, ScratchSizes
-from attn_kernels.kernels.stream_k_fragments import (
+from attn_kernels.kernels.stream_k_device import (
+    count_tiles,
+    find_tile,
     fragment_index,
     is_last_to_arrive,
     join_fragments,
     store_fragment,
 )
-from attn_kernels.kernels.variant import ConfigGrid, Variant
+from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, ScratchSizes, Variant
 
 *FRAGMENTS, SCHEDULE = map(of_workspace, range(5))
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from attn_kernels.core import layer_checks
 from attn_kernels.core.structures import Launch, Layer, Plan
-from attn_kernels.kernels.divide import bind_divide
 from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.schedule import bind_divide
 from attn_kernels.launch import direct
 from attn_kernels.launch.direct import ALIGNMENT, BoundLaunch, hooked, launch_filled
 

@@ -18,9 +18,8 @@ from attn_kernels.core.lengths import Parts
 from attn_kernels.core.model import Model
 from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.arguments import without_descriptors
-from attn_kernels.kernels.config_check import check_config
-from attn_kernels.kernels.divide import divide_kernel
-from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.registry import VARIANTS, check_config
+from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.offline.compile import compile_config, compile_source
 from attn_kernels.offline.processes import ENDED, compile_in_processes, describe_error
 from attn_kernels.offline.resources import Resources, measure

@@ -19,8 +19,7 @@ from attn_kernels.kernels.arguments import (
     Specialisation,
     launch_constants,
 )
-from attn_kernels.kernels.config_check import check_config
-from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.kernels.schedule import CHUNK, schedule_kernel
 from attn_kernels.offline.resources import TARGETS
 

@@ -12,7 +12,7 @@ from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
-from attn_kernels.kernels.scratch import Fresh
+from attn_kernels.kernels.variant import Fresh
 from attn_kernels.launch.run import begin, run
 from attn_kernels.planning.make import Step
 from attn_kernels.planning.parts import plan_parts

@@ -24,7 +24,7 @@ from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.kernels.arguments import ONE_PROGRAM_OPTIONS
-from attn_kernels.kernels.divide import divide_kernel
+from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.launch import direct
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan

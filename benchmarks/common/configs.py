@@ -7,7 +7,7 @@ import torch
 from attn_kernels import Config
 from attn_kernels.choose.heuristic import choose_for_device, configs_of
 from attn_kernels.core.config import complete
-from attn_kernels.kernels.config_check import check_config
+from attn_kernels.kernels.registry import check_config
 from attn_kernels.measure.batches import Batch
 from generated import unified_attention
 

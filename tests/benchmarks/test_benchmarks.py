@@ -12,8 +12,7 @@ import torch
 from attn_kernels import Config
 from attn_kernels.choose.capture import STREAM_K
 from attn_kernels.core.config import complete
-from attn_kernels.kernels.config_check import check_config
-from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.measure.batches import Batch, HeadLayout, chunked_prefill, decode, mixed, prefill, varlen
 from attn_kernels.measure.checking import WINDOW, Check, Expected, check, choose_windows, expect
 from attn_kernels.measure.roofline import Ceilings, visible_keys, work

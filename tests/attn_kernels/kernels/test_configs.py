@@ -9,8 +9,7 @@ from kernel_cases import NAMES, make_config
 
 from attn_kernels import Config
 from attn_kernels.core.config import LETTERS, complete
-from attn_kernels.kernels.config_check import check_config
-from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.registry import VARIANTS, check_config
 
 
 @pytest.mark.parametrize(

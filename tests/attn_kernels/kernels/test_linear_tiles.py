@@ -9,8 +9,8 @@ import triton.language as tl
 from kernel_cases import make_config
 
 from attn_kernels.kernels.arguments import launch_constants
-from attn_kernels.kernels.device_splits import batch_features
-from attn_kernels.kernels.linear_tiles import count_tiles, find_tile
+from attn_kernels.kernels.segments import batch_features
+from attn_kernels.kernels.stream_k_device import count_tiles, find_tile
 
 ROWS, TILE = 16, 32
 

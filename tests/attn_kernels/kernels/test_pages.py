@@ -8,7 +8,8 @@ from kernel_cases import FP8, NAMES, assert_close, make_config, random_batch, re
 from kernel_cases import scores as score_options
 
 from attn_kernels.kernels import arguments
-from attn_kernels.kernels.pages import decode_e4m3, find_sequence, load_page_ids, search
+from attn_kernels.kernels.online_softmax import decode_e4m3, load_page_ids
+from attn_kernels.kernels.query_tile import find_sequence, search
 from attn_kernels.testing.poisoned import run_poisoned
 
 TILE = 32

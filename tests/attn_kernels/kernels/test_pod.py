@@ -10,7 +10,7 @@ from kernel_cases import FP8, assert_close, make_config, random_batch, record_la
 from attn_kernels import Config, Lengths, Parts, Workspace
 from attn_kernels.choose.mixed import SERIES, WHOLE
 from attn_kernels.kernels import pod
-from attn_kernels.kernels.config_check import check_config
+from attn_kernels.kernels.registry import check_config
 from attn_kernels.planning import plan as plan_module
 from attn_kernels.testing.poisoned import run_poisoned
 

@@ -21,7 +21,7 @@ from attn_kernels import Config, run
 from attn_kernels.core.structures import OfPlan
 from attn_kernels.kernels import arguments, hopper_limits
 from attn_kernels.kernels.arguments import ONE_PROGRAM_OPTIONS
-from attn_kernels.kernels.divide import divide_kernel
+from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.kernels.schedule import bind_schedule
 from attn_kernels.kernels.stream_k import why_not
 from attn_kernels.offline.__main__ import ALL

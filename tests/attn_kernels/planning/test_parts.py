@@ -23,7 +23,7 @@ from kernel_cases import (
 import attn_kernels
 from attn_kernels import Config, Lengths, Parts, Workspace
 from attn_kernels.core.lengths import MAX_DRAFT
-from attn_kernels.kernels.divide import divide_kernel
+from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.launch.run import begin
 from attn_kernels.planning import make
 from attn_kernels.planning import plan as plan_module
