@@ -255,11 +255,7 @@ def kind_of(layer: Any) -> tuple[int, int | None]:
 
 def features_of(layer: Any, scaled: bool) -> frozenset[str]:
     """Return a layer's features, as ``compile_ahead`` names them; sinks are known at a layer's first call."""
-    words = {
-        "window": window_of(layer) is not None,
-        "softcap": bool(layer.logit_cap),
-        "scales": scaled,
-    }
+    words = {"window": window_of(layer) is not None, "softcap": bool(layer.logit_cap), "scales": scaled}
     return frozenset(word for word, present in words.items() if present)
 
 

@@ -50,6 +50,12 @@ RUNTIME_INTS = (
     "stride_v_page",
     "stride_v_slot",
     "stride_v_head",
+    "k_page_rows",
+    "k_head_rows",
+    "k_head_columns",
+    "v_page_rows",
+    "v_head_rows",
+    "v_head_columns",
 )
 INDEX_POINTERS = (
     "block_table_ptr",
@@ -83,7 +89,6 @@ def one_program_grid(plan: Plan) -> tuple[int]:
 
 
 def of_workspace(index: int) -> OfPlan:
-    """The argument that is one of the tensors of ``plan.workspace``."""
     return OfPlan(lambda plan: plan.workspace[index])
 
 
@@ -191,7 +196,6 @@ def launch_constants(
 
 @cache
 def converts_e4m3(device: torch.device) -> bool:
-    """Return whether Triton converts fp8 e4m3 on this device."""
     if device.type == "cpu" or torch.version.hip:
         return True
     return torch.cuda.get_device_capability(device) >= E4M3_CAPABILITY

@@ -35,12 +35,10 @@ class CompileParams:
 
     @property
     def block_q(self) -> int:
-        """Query tokens of a query tile."""
         return self.block_m // self.heads
 
     @property
     def head_splits(self) -> int:
-        """Programs that share the query heads of one KV head."""
         return -(-self.queries_per_kv // self.heads)
 
 
@@ -56,7 +54,6 @@ class ReduceParams:
 
     @classmethod
     def of(cls, const: CompileParams) -> "ReduceParams":
-        """The part of a config's CompileParams that the kernel reads."""
         return cls(const.num_segments, const.head_size, const.head_padded, const.query_unit, const.windowed)
 
 
@@ -84,8 +81,6 @@ class Scoring(NamedTuple):
 
 
 class CacheScales(NamedTuple):
-    """Factors of the cached keys and values."""
-
     k: Any
     v: Any
 
@@ -115,9 +110,9 @@ class QueryTile(NamedTuple):
 
 
 class SequenceKeys(NamedTuple):
-    """Keys and values of one sequence and KV head.
+    """Keys and values of one sequence and KV head; strides are in elements.
 
-    Strides are in elements. No key before ``first`` or after ``last`` is read or has a weight; ``first`` is
+    No key before ``first`` or after ``last`` is read or has a weight; ``first`` is
     0 without a window.
     """
 

@@ -56,7 +56,6 @@ def padded(head_size: int) -> int:
 
 
 def decode_rows(config: Config, queries_per_kv: int) -> int:
-    """Rows of a decode's query tile."""
     return config.block_m if config.variant == "stream_k" else max(16, 1 << (queries_per_kv - 1).bit_length())
 
 
@@ -176,18 +175,12 @@ def why_not(plan: Plan, layer: Layer) -> str | None:
         return f"{plan.config.variant} lacks {', '.join(sorted(missing))}"
     if any(tensor.data_ptr() % 16 for tensor in (q, out, k_cache, v_cache)):
         return "a tensor does not begin at a multiple of 16 bytes"
-    model = plan.model
-    shape = (model.head_size, model.block_size, model.queries_per_kv, k_cache.element_size())
-    why = why_not_shape(plan.config, *shape)
-    why = why or why_not_heads(plan.config, model.num_kv_heads, multiprocessors(plan.device))
-    return why or why_not_strides(
-        q.stride(),
-        out.stride(),
-        k_cache.stride(),
-        v_cache.stride(),
-        k_cache.shape[0],
-        plan.model.num_kv_heads,
-        k_cache.element_size(),
+    model, element = plan.model, k_cache.element_size()
+    strides = (q.stride(), out.stride(), k_cache.stride(), v_cache.stride())
+    return (
+        why_not_shape(plan.config, model.head_size, model.block_size, model.queries_per_kv, element)
+        or why_not_heads(plan.config, model.num_kv_heads, multiprocessors(plan.device))
+        or why_not_strides(*strides, k_cache.shape[0], model.num_kv_heads, element)
     )
 
 
@@ -201,7 +194,6 @@ def why_not_strides(
     num_kv_heads: int,
     cache_bytes: int,
 ) -> str | None:
-    """Return why tensors of these strides cannot be read through descriptors; None if they can."""
     units = (UNIT, UNIT, VECTOR_BYTES // cache_bytes, VECTOR_BYTES // cache_bytes)
     for (*strides, last), unit in zip((q, out, k_cache, v_cache), units, strict=True):
         if last != 1 or any(stride % unit for stride in strides):
@@ -234,33 +226,27 @@ def hopper_module() -> ModuleType | None:
 
 @cache
 def hopper_for(device: torch.device) -> ModuleType | None:
-    """The module ``hopper`` where it can be used: on Hopper GPUs."""
     hopper = hopper_module()
     return hopper if hopper is not None and hopper.serves(device) else None
 
 
-def _chosen_by(config: Config | None) -> TypeGuard[Config]:
-    """Return whether a config asks for the kernel: with descriptors, or as ``pod``."""
-    return config is not None and bool(config.descriptors or config.decode_tile)
+def launches(config: Config | None, device: torch.device) -> TypeGuard[Config]:
+    """Return whether a config asks for the kernel, with descriptors or as ``pod``, and the device has it."""
+    chosen = config is not None and bool(config.descriptors or config.decode_tile)
+    return chosen and hopper_for(device) is not None
 
 
 def take_schedule(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
-    """The memory of a schedule, where a config asks for the kernel and the device is a Hopper GPU."""
-    hopper = hopper_for(scratch.device)
-    if hopper is None or not _chosen_by(sizes.config):
+    """The memory of a schedule, where the kernel is launched."""
+    if not launches(sizes.config, scratch.device):
         return ()
     roles = roles_of(sizes.config, sizes.queries_per_kv)
     return (scratch.schedule(roles.length(sizes.num_query_tokens, sizes.num_seqs), sizes),)
 
 
 def bind_schedules(plan: Plan, schedule: OfPlan, cu_decodes: OfPlan = CU_SEQLENS_Q) -> tuple[Launch, ...]:
-    """The launch that computes a plan's schedule, if ``take_schedule`` gave memory for one.
-
-    Args:
-        schedule: that memory. cu_decodes: as ``bind_schedule`` takes it.
-    """
-    hopper = hopper_for(plan.device)
-    if hopper is None or not _chosen_by(plan.config):
+    """The launch that computes a plan's schedule, if ``take_schedule`` gave memory for one."""
+    if not launches(plan.config, plan.device):
         return ()
     roles = roles_of(plan.config, plan.model.queries_per_kv)
     return (bind_schedule(roles, schedule, CU_SEQLENS_Q, cu_decodes),)
@@ -276,6 +262,6 @@ def bind_hopper(
 ) -> tuple[Launch, ...]:
     """The launch for layers like this one; none if the kernel cannot compute them."""
     hopper = hopper_for(plan.device)
-    if hopper is None or not _chosen_by(plan.config) or why_not(plan, layer) is not None:
+    if hopper is None or not launches(plan.config, plan.device) or why_not(plan, layer) is not None:
         return ()
     return (hopper.bind(plan, layer, schedule, CU_SEQLENS_Q, cu_decodes, fragments),)

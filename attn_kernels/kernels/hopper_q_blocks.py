@@ -1,14 +1,10 @@
 """Q-Blocks of the Hopper kernel's prompts: rows, the order of tiles, and which are computed twice.
 
-A row's weights are relative to the maximum of a few tiles, which hold the keys nearest to the diagonal. The
-other tiles compute no maximum. FlashDecoding++ (arXiv 2311.01282, section 3) does so with a fixed number.
-
-A row's sum may grow to 2^64 in bf16, which has the exponents of float32, and to 2^15 in fp16. If it is
-larger, the warpgroup notes the Q-Block's ticket. The copying warp sends these Q-Blocks again when no other
-tickets are left. After the first such ticket, all Q-Blocks of the program compute the maximum of every tile.
-
-In many models, the first tokens of a sequence have scores far above the others (attention sinks, arXiv
-2309.17453). They would make weights of fp16 too large, so the first tile computes the maximum there, too.
+A row's weights are relative to the maximum of its nearest tiles; docs/kernels.md says why ("One maximum a
+row"). If a row's sum grows beyond 2^64 in bf16 or 2^15 in fp16, the warpgroup notes the Q-Block's ticket. The
+copying warp sends these Q-Blocks again when no other tickets are left. After the first such ticket, all
+Q-Blocks of the program compute the maximum of every tile. In fp16, the first tile always computes it, because
+the first tokens of a sequence often have scores far above the others (attention sinks, arXiv 2309.17453).
 """
 
 from triton.experimental import gluon
@@ -118,7 +114,6 @@ def store_output(
 
 @gluon.jit
 def store_chunk(q_smem, GROUP: gl.constexpr, out_ptrs, mask, acc, factor):
-    """Write a chunk of the columns of ``store_output``."""
     dtype: gl.constexpr = out_ptrs.dtype.element_ty
     WIDTH: gl.constexpr = q_smem.shape[2]
     shape: gl.constexpr = [2, GROUP_ROWS, WIDTH]
@@ -134,7 +129,6 @@ LINE = gl.constexpr(1 + hopper_limits.MAX_REPEATS)  # a warpgroup's count and it
 
 @gluon.jit
 def allocate_repeats():
-    """Allocate both warpgroups' lists, which are empty."""
     layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     smem = gl.allocate_shared_memory(gl.int32, [2 * LINE, 1], layout)
     for group in gl.static_range(2):
@@ -171,7 +165,6 @@ def note_large(repeats, GROUP: gl.constexpr, count, ticket, row_sums, dtype: gl.
 
 @gluon.jit
 def count_repeats(repeats, GROUP: gl.constexpr):
-    """Tickets that a warpgroup has noted, in the copying warp."""
     return read(repeats, GROUP * LINE)
 
 
@@ -189,5 +182,4 @@ def ticket_to_repeat(repeats, number):
 
 @gluon.jit
 def read(repeats, place):
-    """An integer of shared memory, in the copying warp."""
     return gl.max(repeats.index(place).load(gl.BlockedLayout([1], [32], [1], [0])), 0)

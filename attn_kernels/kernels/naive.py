@@ -71,13 +71,12 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
     return (Specialisation(naive_kernel, heads=HEADS),)
 
 
-def programs(plan: Plan) -> tuple[int, int]:
-    return plan.num_query_tokens, plan.model.num_query_heads
-
-
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    """One kernel; ``block_m`` is 1."""
     arguments, const, options = common_arguments(plan, layer, heads=HEADS)
+
+    def programs(plan: Plan) -> tuple[int, int]:
+        return plan.num_query_tokens, plan.model.num_query_heads
+
     return (Launch(naive_kernel, programs, (*arguments, const), options),)
 
 
@@ -89,8 +88,5 @@ VARIANT = Variant(
     one_row=True,
     one_head=True,
     samples=(Config("naive", block_m=1, tile_size=32),),
-    grids=(
-        ConfigGrid(M=(1,), T=(32,), W=(2, 4), S=(2,)),
-        ConfigGrid(M=(1,), T=(64, 128), W=(4,), S=(2,)),
-    ),
+    grids=(ConfigGrid(M=(1,), T=(32,), W=(2, 4), S=(2,)), ConfigGrid(M=(1,), T=(64, 128), W=(4,), S=(2,))),
 )

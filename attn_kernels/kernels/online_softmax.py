@@ -13,7 +13,6 @@ from attn_kernels.kernels.compile_params import SequenceKeys
 
 @triton.jit
 def sequence_keys(cache, seq, kv_head, first, last, const: tl.constexpr):
-    """The SequenceKeys ``first .. last`` of one sequence and KV head."""
     unit: tl.constexpr = const.cache_unit // 2 if const.paired else const.cache_unit
     k_ptr, stride_k_page, stride_k_slot, stride_k_head = cache.k
     v_ptr, stride_v_page, stride_v_slot, stride_v_head = cache.v

@@ -20,7 +20,6 @@ MAX_ROWS = 64  # of a decode's query tile, whatever the model
 
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
-    """The launch that computes the schedule; none where the kernel cannot be used."""
     return bind_schedules(plan, SCHEDULE, CU_DECODES)
 
 
@@ -35,7 +34,6 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 
 
 def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
-    """The schedule and the decodes' fragments, where the kernel can be used."""
     schedule = take_schedule(scratch, sizes)
     if not schedule:
         return ()

@@ -81,7 +81,6 @@ def specialise_prefill(shortest_query: int) -> Specialisation:
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    """One kernel for all sequences."""
     return (bind_prefill(plan, layer, SHORTEST_QUERY),)
 
 

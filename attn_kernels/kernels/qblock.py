@@ -12,12 +12,7 @@ import triton.language as tl
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, OfPlan, Plan
-from attn_kernels.kernels.arguments import (
-    JIT_OPTIONS,
-    Specialisation,
-    common_arguments,
-    of_workspace,
-)
+from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common_arguments, of_workspace
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
 from attn_kernels.kernels.hopper_limits import bind_hopper, bind_schedules, take_schedule
 from attn_kernels.kernels.query_tile import attend_and_store, find_q_block, load_scales
@@ -111,12 +106,10 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
-    """The launch that computes the schedule of the Hopper kernel, if the config has descriptors."""
     return bind_schedules(plan, SCHEDULE)
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    """One launch: of the Hopper kernel if the config has descriptors and the layer allows it."""
     by_hopper = bind_hopper(plan, layer, SCHEDULE)
     if by_hopper:
         return by_hopper

@@ -90,19 +90,16 @@ def find_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, co
 
 @triton.jit
 def row_heads(block, const: tl.constexpr):
-    """Each row's query head [block_m], among those of the KV head."""
     return block.head_in_group + tl.arange(0, const.block_m) % const.heads
 
 
 @triton.jit
 def query_heads(block, const: tl.constexpr):
-    """Each row's query head [block_m]."""
     return block.kv_head * const.queries_per_kv + row_heads(block, const)
 
 
 @triton.jit
 def valid_rows(block, const: tl.constexpr):
-    """Return which rows [block_m] hold a query token and a head."""
     valid = tl.arange(0, const.block_m) < block.num_queries * const.heads
     if const.queries_per_kv % const.heads != 0:
         valid = valid & (row_heads(block, const) < const.queries_per_kv)
@@ -190,7 +187,6 @@ def initial_state(block, scoring, WITH_SINKS: tl.constexpr, const: tl.constexpr)
 
 @triton.jit
 def first_key(first_position, window, WINDOWED: tl.constexpr):
-    """The first key that a query at ``first_position`` sees."""
     key = first_position * 0
     if WINDOWED:
         key = tl.maximum(first_position - window + 1, 0)
@@ -266,7 +262,6 @@ def store_normalised(out, block, scoring, acc, row_max, row_sum, const: tl.const
 
 @triton.jit
 def attend_and_store(q, out, block, cache, scoring, scales, const: tl.constexpr):
-    """Compute a whole QBlock: its queries over all cached keys that they see, to the output."""
     queries = load_queries(q, block, scoring, const)
     start = first_tile(queries.first_position, scoring.window, const.tile_size, const.windowed)
     stop = queries.last_position + 1

@@ -1,31 +1,11 @@
 """The registry of variants, and the check that a variant accepts a config."""
 
 from attn_kernels.core.config import Config
-from attn_kernels.kernels import (
-    naive,
-    pod,
-    prefix_prefill,
-    qblock,
-    segmented,
-    split,
-    static_grid,
-    stream_k,
-)
+from attn_kernels.kernels import naive, pod, prefix_prefill, qblock, segmented, split, static_grid, stream_k
 from attn_kernels.kernels.variant import Variant
 
-VARIANTS: dict[str, Variant] = {
-    variant.name: variant
-    for variant in (
-        naive.VARIANT,
-        prefix_prefill.VARIANT,
-        split.VARIANT,
-        qblock.VARIANT,
-        segmented.VARIANT,
-        static_grid.VARIANT,
-        stream_k.VARIANT,
-        pod.VARIANT,
-    )
-}
+MODULES = (naive, prefix_prefill, split, qblock, segmented, static_grid, stream_k, pod)
+VARIANTS: dict[str, Variant] = {module.VARIANT.name: module.VARIANT for module in MODULES}
 
 
 MIN_BLOCK = 16  # rows and columns of the smallest matrix instruction that Triton uses

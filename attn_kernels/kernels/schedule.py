@@ -40,15 +40,13 @@ class Roles(NamedTuple):
     decode_tile: int  # keys of a decode's tile
 
     def max_q_blocks(self, num_query_tokens: int, num_seqs: int) -> int:
-        """The most Q-Blocks of prompts, as ``pages.find_sequence`` counts."""
+        """The most Q-Blocks of prompts, as ``find_sequence`` counts."""
         return num_query_tokens // self.prompt_block_q + num_seqs if self.prompt_block_q else 0
 
     def tiles_at(self, num_query_tokens: int, num_seqs: int) -> int:
-        """The place of the cumulative tiles."""
         return Q_BLOCKS + 2 * self.max_q_blocks(num_query_tokens, num_seqs)
 
     def length(self, num_query_tokens: int, num_seqs: int) -> int:
-        """The schedule's length."""
         return self.tiles_at(num_query_tokens, num_seqs) + num_seqs + 1
 
 
@@ -142,12 +140,9 @@ def schedule_kernel(
 
 
 def bind_schedule(roles: Roles, schedule: OfPlan, cu_prompts: OfPlan, cu_decodes: OfPlan) -> Launch:
-    """The launch that computes a plan's schedule.
+    """The launch that writes a plan's ``schedule``.
 
-    Args:
-        schedule: the tensor that it writes.
-        cu_prompts, cu_decodes: int32 [num_seqs + 1], where the query tokens of the sequences of each role
-            begin.
+    ``cu_prompts``, ``cu_decodes``: int32 [num_seqs + 1], where each role's query tokens begin.
     """
 
     def q_blocks(plan: Plan) -> int:
@@ -161,19 +156,12 @@ def bind_schedule(roles: Roles, schedule: OfPlan, cu_prompts: OfPlan, cu_decodes
 
 
 def tiles_at(roles: Roles) -> OfPlan:
-    """The place of the cumulative tiles in a plan's schedule."""
     return OfPlan(lambda plan: roles.tiles_at(plan.num_query_tokens, plan.num_seqs))
 
 
 @triton.jit(**JIT_OPTIONS)
 def divide_kernel(
-    cu_decodes_ptr,
-    cu_prompts_ptr,
-    cu_seqlens_q_ptr,
-    num_seqs,
-    num_decodes,
-    num_decode_tokens,
-    max_decode_len,
+    cu_decodes_ptr, cu_prompts_ptr, cu_seqlens_q_ptr, num_seqs, num_decodes, num_decode_tokens, max_decode_len
 ):
     """Write where the query tokens of each part's sequences begin; one program.
 
@@ -217,5 +205,4 @@ ARGUMENTS = (
 
 
 def bind_divide(plan: Plan) -> tuple[Launch, ...]:
-    """The launch that divides the batch of a plan with parts."""
     return (Launch(divide_kernel, one_program_grid, ARGUMENTS, ONE_PROGRAM_OPTIONS),)

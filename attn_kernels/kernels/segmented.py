@@ -20,13 +20,13 @@ from attn_kernels.kernels.segments import (
     bind_count_segments,
     bind_reduce,
     count_segments_kernel,
-    partials,
     reduce_kernel,
     segment_keys,
     segments_used,
     specialise_count_segments,
     specialise_reduce,
     store_segment,
+    take_partials,
 )
 from attn_kernels.kernels.variant import ConfigGrid, ScratchMaxima, Variant
 
@@ -102,12 +102,10 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
-    """The launch that counts segments, if the device counts them."""
     return bind_count_segments(plan, NUM_SEGMENTS)
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    """Two launches, the second of which joins the segments."""
     arguments, const, options = common_arguments(plan, layer)
 
     def programs(plan: Plan) -> tuple[int, int, int]:
@@ -134,7 +132,7 @@ VARIANT = Variant(
     bind_once=bind_once,
     specialise=specialise,
     parameters=SEGMENT_PARAMETERS,
-    scratch=partials,
+    scratch=take_partials,
     scratch_maxima=scratch_maxima,
     samples=(
         Config("segmented", block_m=16, tile_size=32, num_segments=8),

@@ -130,7 +130,6 @@ def all_segments(
 
 
 def specialise_count_segments(config: Config) -> tuple[Specialisation, ...]:
-    """The kernel that counts segments, if the config has the device count them."""
     if not config.device_segments:
         return ()
     constants = {"num_segments": all_segments}
@@ -138,7 +137,6 @@ def specialise_count_segments(config: Config) -> tuple[Specialisation, ...]:
 
 
 def bind_count_segments(plan: Plan, num_segments: OfPlan) -> tuple[Launch, ...]:
-    """The launch that counts segments into an int32 [1]; none where the device counts none."""
     if plan.segments_function is None:
         return ()
     arguments = (
@@ -188,7 +186,6 @@ def segment_keys(block, window, segment, segments, tile_size, WINDOWED: tl.const
 
 @triton.jit
 def has_keys(block, window, segment_ids, segments, tile_size, WINDOWED: tl.constexpr):
-    """Return which of these segments of a QBlock exist and have keys."""
     starts, stops = segment_keys(block, window, segment_ids, segments, tile_size, WINDOWED)
     return (segment_ids < segments) & (starts < stops)
 
@@ -293,7 +290,7 @@ def reduce_kernel(
     tl.store(out_ptr + columns, result.to(out_ptr.dtype.element_ty), mask=columns < const.head_size)
 
 
-def partials(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
+def take_partials(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
     """The tensors of ``store_segment``, and the count of segments if the device makes it."""
     num_segments = (scratch.num_segments(sizes),) if sizes.device_segments else ()
     return (*scratch.partials(sizes), *num_segments)
@@ -306,15 +303,8 @@ def absent_num_segments(config: Config) -> dict[str, None]:
 
 def specialise_reduce(config: Config) -> Specialisation:
     return Specialisation(
-        reduce_kernel,
-        constants=absent_num_segments(config),
-        options=REDUCE_OPTIONS,
-        const_of=ReduceParams.of,
+        reduce_kernel, constants=absent_num_segments(config), options=REDUCE_OPTIONS, const_of=ReduceParams.of
     )
-
-
-def tokens_and_heads(plan: Plan) -> tuple[int, int]:
-    return plan.num_query_tokens, plan.model.num_query_heads
 
 
 def bind_reduce(
@@ -340,4 +330,8 @@ def bind_reduce(
         *(n // const.query_unit for n in layer.out.stride()[:2]),
         ReduceParams.of(const),
     )
-    return Launch(reduce_kernel, tokens_and_heads, arguments, REDUCE_OPTIONS)
+
+    def programs(plan: Plan) -> tuple[int, int]:
+        return plan.num_query_tokens, plan.model.num_query_heads
+
+    return Launch(reduce_kernel, programs, arguments, REDUCE_OPTIONS)

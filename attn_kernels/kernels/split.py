@@ -68,7 +68,6 @@ def decode_kernel(
 
 
 def decode_tile(queries_per_kv: int) -> tuple[int, int]:
-    """Query heads of a decode program, and rows of its query tile."""
     heads = min(queries_per_kv, MAX_HEADS)
     return heads, max(MIN_ROWS, triton.next_power_of_2(heads))
 
@@ -76,10 +75,6 @@ def decode_tile(queries_per_kv: int) -> tuple[int, int]:
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
     heads, block_m = decode_tile(queries_per_kv)
     return (specialise_prefill(SHORTEST_PREFILL), Specialisation(decode_kernel, heads, block_m))
-
-
-def has_prefill(plan: Plan) -> bool:
-    return plan.max_query_len > 1
 
 
 def has_decode(plan: Plan) -> bool:
@@ -93,7 +88,7 @@ def has_decode(plan: Plan) -> bool:
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """Two launches, of which a batch needs one or both; ``block_m`` is that of the prefill kernel."""
-    prefill = bind_prefill(plan, layer, SHORTEST_PREFILL, has_prefill)
+    prefill = bind_prefill(plan, layer, SHORTEST_PREFILL, lambda plan: plan.max_query_len > 1)
     heads, block_m = decode_tile(plan.model.queries_per_kv)
     arguments, const, options = common_arguments(plan, layer, heads=heads, block_m=block_m)
 

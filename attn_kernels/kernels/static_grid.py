@@ -39,13 +39,13 @@ from attn_kernels.kernels.segments import (
     bind_count_segments,
     bind_reduce,
     count_segments_kernel,
-    partials,
     reduce_kernel,
     segment_keys,
     segments_used,
     specialise_count_segments,
     specialise_reduce,
     store_segment,
+    take_partials,
 )
 from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, ScratchSizes, Variant
 
@@ -147,9 +147,9 @@ def count_q_blocks_kernel(cu_q_blocks_ptr, cu_seqlens_q_ptr, num_seqs, block_q):
 
 
 def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
-    """The cumulative Q-Block tensor, int32 [num_seqs + 1]; with segments, ``partials`` as well."""
+    """The cumulative Q-Block tensor, int32 [num_seqs + 1]; with segments, ``take_partials`` as well."""
     cu_q_blocks = scratch.cu_q_blocks(sizes)
-    return (cu_q_blocks, *partials(scratch, sizes)) if sizes.num_segments > 1 else (cu_q_blocks,)
+    return (cu_q_blocks, *take_partials(scratch, sizes)) if sizes.num_segments > 1 else (cu_q_blocks,)
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
@@ -162,7 +162,6 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
-    """The launch that fills the cumulative Q-Block tensor, and the one that counts segments, if any."""
     block_m = plan.config.block_m
     arguments = (CU_Q_BLOCKS, CU_SEQLENS_Q, NUM_SEQS, block_m // min(plan.model.queries_per_kv, block_m))
     count = Launch(count_q_blocks_kernel, one_program_grid, arguments, ONE_PROGRAM_OPTIONS)
@@ -175,20 +174,10 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     segmented = plan.config.num_segments > 1
     num_segments = NUM_SEGMENTS if plan.segments_function else None
-    first = Launch(
-        static_grid_kernel,
-        lambda plan: grid,
-        (
-            *arguments,
-            CU_Q_BLOCKS,
-            *(PARTIALS if segmented else NO_PARTIALS.values()),
-            num_segments,
-            plan.model.num_kv_heads,
-            OfPlan(bind_group(plan, layer)),
-            const,
-        ),
-        options,
-    )
+    group = OfPlan(bind_group(plan, layer))
+    kept = PARTIALS if segmented else NO_PARTIALS.values()
+    arguments = (*arguments, CU_Q_BLOCKS, *kept, num_segments, plan.model.num_kv_heads, group, const)
+    first = Launch(static_grid_kernel, lambda plan: grid, arguments, options)
     return (first, bind_reduce(layer, PARTIALS, num_segments, const)) if segmented else (first,)
 
 

@@ -1,8 +1,7 @@
-"""Stream-K: a fixed number of programs that share the tiles of any batch evenly.
+"""Stream-K: a fixed number of programs that share the tiles of any batch evenly, in one launch.
 
-It is for captured graphs. Capture fixes only the number of programs: at each replay, each program computes
-its share from the lengths in memory. There is one launch. Where several programs share a Q-Block, the last to
-finish joins their fragments. ``stream_k_device`` names the sources.
+It is for captured graphs: capture fixes only the number of programs, and each computes its share from the
+lengths in memory. ``stream_k_device`` names the sources.
 """
 
 import torch
@@ -141,7 +140,6 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
-    """The launch that computes the schedule of the Hopper kernel, if the config has descriptors."""
     return bind_schedules(plan, SCHEDULE)
 
 

@@ -46,7 +46,6 @@ def tiles_per_q_block(query_lens, context_lens, window, const: tl.constexpr):
 
 @triton.jit
 def tiles_per_sequence(query_lens, context_lens, num_kv_heads, window, const: tl.constexpr):
-    """Tiles of all Q-Blocks and heads of sequences, int64."""
     BLOCK_Q: tl.constexpr = const.block_q
     HEAD_SPLITS: tl.constexpr = const.head_splits
     blocks = tl.cdiv(query_lens, BLOCK_Q) * (num_kv_heads * HEAD_SPLITS)
@@ -55,7 +54,6 @@ def tiles_per_sequence(query_lens, context_lens, num_kv_heads, window, const: tl
 
 @triton.jit
 def count_tiles(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, const: tl.constexpr):
-    """Tiles of the whole batch, int64."""
     CHUNK: tl.constexpr = 256  # sequences at a time
     tiles = tl.zeros([CHUNK], dtype=tl.int64)
     for first in tl.range(0, num_seqs, CHUNK, num_stages=1):
@@ -66,16 +64,7 @@ def count_tiles(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window,
 
 
 @triton.jit
-def find_tile(
-    cu_seqlens_q_ptr,
-    seqused_k_ptr,
-    num_seqs,
-    num_kv_heads,
-    window,
-    number,
-    const: tl.constexpr,
-):
-    """The TileRange that holds tile ``number`` of the batch."""
+def find_tile(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, number, const: tl.constexpr):
     CHUNK: tl.constexpr = 256
     BLOCK_Q: tl.constexpr = const.block_q
     HEAD_SPLITS: tl.constexpr = const.head_splits

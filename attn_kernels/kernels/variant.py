@@ -17,8 +17,6 @@ Fragments = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class ScratchSizes(NamedTuple):
-    """The sizes that determine a plan's scratch memory."""
-
     num_seqs: int
     num_query_tokens: int
     num_query_heads: int
@@ -124,18 +122,9 @@ class ConfigGrid:
     K: tuple[int, ...] = (0,)
 
     def configs(self, variant: str) -> Iterator[Config]:
-        """The configs of a variant; the last parameter varies fastest."""
         values = (self.M, self.T, self.W, self.S, self.N, self.P, self.D, self.K)
         for m, t, w, s, n, p, d, k in product(*values):
             yield Config(variant, m, t, n, w, s, p, d, decode_tile=k)
-
-
-def no_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
-    return ()
-
-
-def no_scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
-    return ScratchMaxima()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +143,11 @@ class Variant:
     one_head: bool = False  # a tile of block_m rows holds query tokens of one head
     # Rows of the query tiles in decode, from the query heads a KV head, where these are not block_m.
     decode_rows: Callable[[int], int] | None = None
-    scratch: Callable[[Scratch, ScratchSizes], tuple[Tensor, ...]] = no_scratch  # of a plan; no synchronising
-    scratch_maxima: Callable[[Config, torch.device], ScratchMaxima] = no_scratch_maxima  # for a workspace
+    scratch: Callable[[Scratch, ScratchSizes], tuple[Tensor, ...]] = (
+        lambda *_: ()
+    )  # of a plan; no synchronising
+    scratch_maxima: Callable[[Config, torch.device], ScratchMaxima] = lambda *_: (
+        ScratchMaxima()
+    )  # for a workspace
     samples: tuple[Config, ...]  # fit every GPU; the first stands for the variant in offline compilation
     grids: tuple[ConfigGrid, ...] = ()  # configs that attn-tune tries

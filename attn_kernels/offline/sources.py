@@ -187,9 +187,9 @@ def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSo
             columns = tail if name.endswith("_tail_desc") else wide
             layout = hopper.box_layout(columns, cache_bytes)
             return f"tensordesc<{cache_dtype}[{constants['BOX']}, {columns}],{layout!r}>"
-        if name in hopper.INDEX_POINTERS:
+        if name in INDEX_POINTERS:
             return "*i32"
-        if name in (*hopper.FRAGMENT_POINTERS, *hopper.SCALAR_POINTERS):
+        if name in (*hopper.FRAGMENT_POINTERS, *SCALAR_POINTERS):
             return "*fp32"
         if name.endswith("_ptr"):
             return "*" + dtype
