@@ -1,19 +1,17 @@
 """Plans of an engine's steps, and the workspaces that they share; imports no engine."""
 
-from dataclasses import dataclass, field
-from typing import Any
-from torch import Tensor
-from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
-from attn_kernels.core.structures import Plan
 from collections.abc import Hashable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakValueDictionary
+
 import torch
+from torch import Tensor
+
 from attn_kernels.choose.capture import choose_for_capture, configs_for_capture
 from attn_kernels.choose.heuristic import choose_for_device
 from attn_kernels.core.config import Config, LaunchConfig, complete
-from attn_kernels.core.lengths import Lengths
+from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.kernels.arguments import head_padded
@@ -43,9 +41,8 @@ class StepMetadata:
 
     def plan_for(self, kind: Any) -> Plan:
         """Plan the step for layers of a kind, at their first call."""
-        plan: Plan = self.planners[kind].plan(self)
-        self.plans[kind] = plan
-        return plan
+        self.plans[kind] = plan = self.planners[kind].plan(self)
+        return plan  # type: ignore[no-any-return]
 
 
 def step_lengths(step: StepMetadata, block_size: int) -> tuple[Lengths, Parts | None]:
@@ -89,7 +86,6 @@ _workspaces: WeakValueDictionary[Hashable, "SharedWorkspace"] = WeakValueDiction
 
 
 def configs_for(models: Iterable[Model], device: torch.device) -> list[Config]:
-    """List the configs that steps and captured graphs of these models can have on a device."""
     chooses = [choose_for_device(device), choose_for_capture(device)]
     return list(dict.fromkeys(launch.config for launch in enumerate_launches(chooses, models)))
 
@@ -127,10 +123,7 @@ class SharedWorkspace:
     ) -> "SharedWorkspace":
         """Return the workspace of an engine, allocated at the first call; it lives as long as its users.
 
-        Args:
-            engine: whatever is the same for all plans that run one after another.
-            models: of all layers.
-            max_num_seqs, max_tokens: of one step.
+        ``engine``: whatever is the same for all plans that run one after another.
         """
         # Pages, types of caches and windows change nothing, so groups that differ in them share one.
         unique = {replace(model, block_size=16, cache_dtype=None, sliding_window=None) for model in models}

@@ -1,15 +1,16 @@
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
 """Store a step's new keys and values in paged caches; imports no engine."""
 
-import triton
-import triton.language as tl
 from collections.abc import Hashable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
+
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
+
 from attn_kernels.core.structures import Launch, OfLayer, OfPlan
 from attn_kernels.launch import direct
 from attn_kernels.launch.direct import ALIGNMENT, BoundLaunch, FilledLaunch, hooked, launch_filled
@@ -34,10 +35,9 @@ def store_kernel(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Copy ROWS tokens; grid (tokens / ROWS).
+    """Copy ROWS tokens, which are rows of NUM_HEADS * HEAD_SIZE elements; COLUMNS is a power of two.
 
-    Keys and values are rows of NUM_HEADS * HEAD_SIZE elements. A token's slot is negative if it has none.
-    COLUMNS is the power of two from NUM_HEADS * HEAD_SIZE on.
+    A token's slot is negative if it has none.
     """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, COLUMNS)
@@ -82,14 +82,9 @@ _launches: dict[Hashable, _Launches] = {}  # by what caches look like
 
 
 class Store:
-    """Copies new keys and values to one layer's caches."""
+    """Copies new keys and values to a layer's caches [num_blocks, block_size, num_kv_heads, head_size]."""
 
     def __init__(self, k_cache: Tensor, v_cache: Tensor) -> None:
-        """Take the caches of a layer.
-
-        Args:
-            k_cache, v_cache: [num_blocks, block_size, num_kv_heads, head_size] of the same dtype.
-        """
         self._caches = k_cache, v_cache
         self._addresses = k_cache.data_ptr(), v_cache.data_ptr()
         look = (k_cache.stride(), v_cache.stride(), k_cache.shape[1:], k_cache.dtype, k_cache.device)
@@ -102,8 +97,7 @@ class Store:
 
         Args:
             keys, values: [rows, num_kv_heads, head_size]; rows may be strided.
-            slots: int64 [num_tokens], num_tokens <= rows: page id times block_size plus the place in the
-                page. Tokens with a negative slot are left out.
+            slots: int64 [num_tokens], num_tokens <= rows: page id times block_size plus the place in it.
         """
         # A server runs this as often as ``run``.
         num_tokens = slots.shape[0]
@@ -151,7 +145,6 @@ class Store:
 def _bind(
     few: bool, keys: Tensor, values: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor
 ) -> tuple[BoundLaunch, ...]:
-    """The launch for tensors of this signature; empty if the kernel cannot copy them."""
     heads, size = k_cache.shape[2:]
     strides = keys.stride(0), values.stride(0), *k_cache.stride()[:3]
     addresses = [tensor.data_ptr() for tensor in (keys, values, k_cache, v_cache)]
@@ -171,13 +164,9 @@ def _bind(
     constants = heads, size, k_cache.shape[1], tokens, columns
     arguments = (*map(OfLayer, NAMES), OfPlan(attrgetter("num_tokens")), *strides, *constants)
     options = {"num_warps": min(8, max(1, tokens * columns // WARP_ELEMENTS))}
-    launch = Launch(store_kernel, _grid, arguments, options)
+    launch = Launch(store_kernel, lambda step: (-(-step.num_tokens // step.rows),), arguments, options)  # type: ignore[attr-defined]
     tensors = dict(zip(NAMES, (keys, values, k_cache, v_cache, slots), strict=True))
     return (BoundLaunch(launch, tensors),)
-
-
-def _grid(step: Any) -> tuple[int]:
-    return (-(-step.num_tokens // step.rows),)
 
 
 def compile_store(

@@ -10,23 +10,19 @@ of them where they can; otherwise each layer copies its keys and values into pag
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
-import torch
-from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
-from transformers.masking_utils import and_masks, causal_mask_function, sliding_window_overlay
-from attn_kernels.core.model import Model
-from attn_kernels.core.structures import Plan
-from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import and_masks, causal_mask_function, sliding_window_overlay
+
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.engines import transformers_paged as transformers_paged  # registers itself
-from attn_kernels.engines.transformers_cache import NAME
+from attn_kernels.engines.transformers_paged import NAME
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
-
 
 _BOTH = and_masks(causal_mask_function).__code__
 _WINDOW = sliding_window_overlay(1).__code__
@@ -58,10 +54,7 @@ _steps: MutableMapping[Tensor, Step] = WeakTensorKeyDictionary()
 
 
 def step_of(mask: Tensor | None) -> Step:
-    """The step that a result of ``step_mask`` stands for.
-
-    Raises NotImplementedError for any other mask.
-    """
+    """The step that a result of ``step_mask`` stands for; NotImplementedError for any other mask."""
     step = None if mask is None else _steps.get(mask)
     if step is None:
         got = "None" if mask is None else f"a tensor of shape {tuple(mask.shape)}"
@@ -84,18 +77,13 @@ def step_mask(
 ) -> Tensor:
     """Return a tensor that stands for the step; the signature is that of transformers' ``sdpa_mask``.
 
-    Synchronises with the device if there is an ``attention_mask``: its padding decides what is launched.
-
-    Args:
-        batch_size: number of sequences.
-        q_length, kv_length: tokens of each sequence's queries, and slots of its keys.
-        q_offset, kv_offset: positions of the first query and of the first slot.
-        mask_function: causal, or causal with a sliding window.
-        attention_mask: [batch_size, tokens], False or 0 where a token is padding.
-        device: of the result.
+    Synchronises with the device if there is an ``attention_mask`` [batch_size, tokens], False or 0 where a
+    token is padding, because that decides what is launched. ``q_offset``, ``kv_offset``: positions of the
+    first query and of the first slot.
 
     Raises:
-        NotImplementedError: another ``mask_function``, or padding between tokens.
+        NotImplementedError: a ``mask_function`` that is not causal with or without a window; padding between
+            tokens.
         ValueError: an ``attention_mask`` that ends before the queries.
     """
     window = _window_of(mask_function)
@@ -176,13 +164,10 @@ def attention(
     padding are zeros.
 
     Args:
-        module: the layer.
         query: [num_seqs, num_query_heads, queries, head_size], float16 or bfloat16.
         key, value: [num_seqs, num_kv_heads, slots, head_size] of the same dtype.
         attention_mask: the result of ``step_mask`` for this step.
-        dropout: must be 0.
         scaling, softcap, s_aux: ``softmax_scale``, ``softcap`` and ``sinks`` of ``run``.
-        is_causal: must not be False.
 
     Returns:
         The output [num_seqs, queries, num_query_heads, head_size], and None in place of weights.

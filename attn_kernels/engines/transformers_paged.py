@@ -8,23 +8,21 @@ versions 5.17 to 5.23. Since 5.18, layers of one kind have an allocator. Since 5
 and continuous batching refuses any attention but its own.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-from torch import Tensor
-from transformers.generation.continuous_batching import ContinuousBatchingManager
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
+
 import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import AttentionInterface
+from transformers.generation.continuous_batching import ContinuousBatchingManager
+
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
-
 
 NAME = "attn_kernels"
 PAGED = "attn_kernels_paged"  # what ``NAME`` becomes while batches are generated
@@ -131,14 +129,10 @@ def paged_attention(
     """Store a layer's new keys and values in the cache and compute its attention.
 
     Args:
-        module: the layer.
         query: [1, num_query_heads, tokens, head_size], float16 or bfloat16: sequences one after another.
         key, value: [1, num_kv_heads, tokens, head_size] of the same dtype.
-        attention_mask: must be None.
-        dropout: must be 0.
         scaling, softcap, s_aux: ``softmax_scale``, ``softcap`` and ``sinks`` of ``run``.
-        kwargs: what continuous batching passes: ``cache``, ``cu_seq_lens_q``, ``cu_seq_lens_k``,
-            ``max_length_q``, ``max_length_k``, ``read_index`` and ``write_index``.
+        kwargs: what continuous batching passes: the cache, lengths and indices.
 
     Returns:
         The output [1, tokens, num_query_heads, head_size], and None in place of weights.
@@ -233,13 +227,9 @@ def _pages_of_copies(
 ) -> tuple[Tensor, Tensor]:
     """Give each sequence whole pages of its own.
 
-    Args:
-        first, lens: of each sequence, its first token in the keys and its number of tokens.
-        pages: of the longest sequence.
-        num_tokens: of all sequences.
-
-    Returns:
-        The block table, and for each slot of all pages the token to copy; the last pages may be unused.
+    ``first``, ``lens``: of each sequence, its first token in the keys and its number of tokens. ``pages``: of
+    the longest sequence. Returns the block table, and for each slot of all pages the token to copy; the last
+    pages may be unused.
     """
     ends = ((lens + page_size - 1) // page_size).cumsum(0)
     begins = ends - (lens + page_size - 1) // page_size

@@ -9,37 +9,49 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
+
 import torch
 from torch import Tensor
 from vllm.logger import init_logger
-from vllm.v1.attention.backend import AttentionCGSupport, AttentionMetadataBuilder
+from vllm.platforms import current_platform
+from vllm.v1.attention.backend import (
+    AttentionBackend,
+    AttentionCGSupport,
+    AttentionMetadataBuilder,
+    MultipleOf,
+)
+
 from attn_kernels.choose.recording import record_step, recorder_of_process
 from attn_kernels.choose.untuned import AttnKernelsWarning
-from attn_kernels.core.checks import FP8
+from attn_kernels.core.checks import DTYPES, FP8
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
-from attn_kernels.engines.planner import Planner, SharedWorkspace
-from attn_kernels.engines.step import StepMetadata, step_lengths
+from attn_kernels.engines.planner import Planner, SharedWorkspace, StepMetadata, step_lengths
 from attn_kernels.engines.store import compile_store
-from attn_kernels.engines.vllm_layer import AttnKernelsImpl
-from attn_kernels.engines.vllm_supported import check_parallel, check_spec
-from attn_kernels.warmup.compile_ahead import compile_ahead
-from typing import Any, ClassVar
-import torch
-from vllm.platforms import current_platform
-from vllm.v1.attention.backend import AttentionBackend, MultipleOf
-from attn_kernels.core.checks import DTYPES
 from attn_kernels.engines.vllm_layer import AttnKernelsImpl
 from attn_kernels.engines.vllm_supported import (
     CACHE_DTYPES,
     MIN_CAPABILITY,
     cache_dtype_fits,
+    check_parallel,
+    check_spec,
     head_size_fits,
     refusals,
 )
-
+from attn_kernels.warmup.compile_ahead import compile_ahead
 
 logger: logging.Logger = init_logger("vllm.attn_kernels")  # vLLM shows lines of its own loggers alone
+
+
+# What a step's metadata takes from vLLM's under the same name.
+SAME_NAMES = (
+    "query_start_loc",
+    "seq_lens",
+    "slot_mapping",
+    "query_start_loc_cpu",
+    "seq_lens_cpu_upper_bound",
+)
+SAME_NAMES += ("num_actual_tokens", "max_query_len", "max_seq_len")
 
 
 class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg, unused-ignore]
@@ -149,19 +161,9 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
     def _metadata(self, common: Any, for_capture: bool) -> StepMetadata:
         if common.causal is not True:
             raise NotImplementedError("attn_kernels: a step is not causal, but causal attention is needed")
-        return StepMetadata(
-            query_start_loc=common.query_start_loc,
-            seq_lens=common.seq_lens,
-            block_table=common.block_table_tensor,
-            slot_mapping=common.slot_mapping,
-            query_start_loc_cpu=common.query_start_loc_cpu,
-            seq_lens_cpu_upper_bound=common.seq_lens_cpu_upper_bound,
-            num_actual_tokens=common.num_actual_tokens,
-            max_query_len=common.max_query_len,
-            max_seq_len=common.max_seq_len,
-            for_capture=for_capture,
-            planners=self._planners,
-        )
+        same = {name: getattr(common, name) for name in SAME_NAMES}
+        table, planners = common.block_table_tensor, self._planners
+        return StepMetadata(block_table=table, for_capture=for_capture, planners=planners, **same)
 
 
 def _layers(contexts: dict[str, Any]) -> Iterator[Any]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from typing import Any
-import torch
-from attn_kernels.core.checks import DTYPES, MAX_HEAD_SIZE
+
 import torch
 from torch import Tensor
 
+from attn_kernels.core.checks import DTYPES, MAX_HEAD_SIZE
 
 HEAD_MULTIPLE = 8  # elements: 16 bytes, on which compiling ahead relies
 CACHE_DTYPES = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3")  # vLLM's words
@@ -27,7 +27,6 @@ NEEDED: Mapping[str, tuple[str, str]] = {
 
 
 def head_size_fits(head_size: int) -> bool:
-    """Return whether heads of so many elements are supported."""
     return 0 < head_size <= MAX_HEAD_SIZE and head_size % HEAD_MULTIPLE == 0
 
 
@@ -39,21 +38,12 @@ def cache_dtype_fits(kv_cache_dtype: str | None, fp8: torch.dtype = torch.float8
 
 
 def refusals(reasons: list[str], given: Mapping[str, Any]) -> list[str]:
-    """Name the value and what is needed in vLLM's reasons against a configuration.
-
-    Args:
-        reasons: as vLLM's ``validate_configuration`` returns them.
-        given: its keyword arguments.
-    """
+    """Name the value and what is needed in the reasons of vLLM's ``validate_configuration``."""
     lines = []
     for reason in reasons:
         name, needed = NEEDED.get(reason, ("", ""))
-        if name in given:
-            reason = f"attn_kernels: {name} is {_shown(given[name])}, but {needed}"
-        else:
-            reason = f"attn_kernels: {reason}"
-        lines.append(reason)
-    return lines
+        lines.append(f"{name} is {_shown(given[name])}, but {needed}" if name in given else reason)
+    return [f"attn_kernels: {line}" for line in lines]
 
 
 def _shown(value: Any) -> str:
@@ -89,10 +79,7 @@ def cache_views(kv_cache: Tensor, head_size: int, dtype: torch.dtype | None = No
     Args:
         kv_cache: [num_blocks, 2, block_size, num_kv_heads, head_size], as vLLM 0.24 has it, or
             [num_blocks, num_kv_heads, block_size, 2 * head_size], as vLLM 0.33 has it; of any strides.
-        head_size: elements.
         dtype: of the same size, as which to view the elements; their own if None.
-
-    Raises ValueError about any other shape.
     """
     shape = tuple(kv_cache.shape)
     if len(shape) == 5 and shape[1] == 2 and shape[4] == head_size:

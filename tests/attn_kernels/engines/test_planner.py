@@ -17,9 +17,8 @@ from treegen_builders import REPOSITORY
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts, check_parts
 from attn_kernels.core.model import Model
 from attn_kernels.engines import planner, vllm_supported
-from attn_kernels.engines.planner import Planner, SharedWorkspace
-from attn_kernels.engines.step import StepMetadata, step_lengths
-from attn_kernels.engines.vllm_cache import cache_views
+from attn_kernels.engines.planner import Planner, SharedWorkspace, StepMetadata, step_lengths
+from attn_kernels.engines.vllm_supported import cache_views
 from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error, run_poisoned
 
 BLOCK = 16

@@ -19,8 +19,8 @@ pytest.importorskip("vllm.v1.attention.backend", reason="vLLM is not installed",
 from kernel_cases import forget_choices
 
 from attn_kernels.choose.recording import recorder_of_process
-from attn_kernels.engines import vllm_builder, vllm_layer
-from attn_kernels.engines.step import StepMetadata
+from attn_kernels.engines import vllm_backend, vllm_layer
+from attn_kernels.engines.planner import StepMetadata
 from attn_kernels.engines.vllm_backend import AttnKernelsBackend
 from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error
 
@@ -471,7 +471,7 @@ def test_a_gpu_that_was_not_tuned_is_told_in_one_line(
         return choose(device)
 
     monkeypatch.setattr(planner, "choose_for_device", warn)
-    monkeypatch.setattr(vllm_builder.logger, "propagate", True)
+    monkeypatch.setattr(vllm_backend.logger, "propagate", True)
     caplog.set_level("WARNING")
     engine = Engine(monkeypatch, torch.bfloat16)
     with warnings.catch_warnings():
