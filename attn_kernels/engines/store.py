@@ -2,7 +2,7 @@
 """Store a step's new keys and values in paged caches; imports no engine."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
@@ -70,12 +70,14 @@ class _Step:
     device: torch.device
 
 
+@dataclass
 class _Launches:
     """The launches of all layers whose caches are alike."""
 
-    def __init__(self) -> None:
-        self.bound: dict[Hashable, tuple[BoundLaunch, ...]] = {}  # empty if the kernel cannot copy these
-        self.filled: dict[Hashable, tuple[FilledLaunch, ...]] = {}  # by number of tokens too
+    bound: dict[Hashable, tuple[BoundLaunch, ...]] = field(
+        default_factory=dict
+    )  # empty: it cannot copy these
+    filled: dict[Hashable, tuple[FilledLaunch, ...]] = field(default_factory=dict)  # by number of tokens too
 
 
 _launches: dict[Hashable, _Launches] = {}  # by what caches look like

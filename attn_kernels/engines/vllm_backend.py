@@ -6,7 +6,6 @@ A builder serves all layers that are alike; it compiles ahead and takes memory.
 import copy
 import logging
 import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -32,6 +31,7 @@ from attn_kernels.engines.vllm_layer import AttnKernelsImpl
 from attn_kernels.engines.vllm_supported import (
     CACHE_DTYPES,
     MIN_CAPABILITY,
+    SAME_NAMES,
     cache_dtype_fits,
     check_parallel,
     check_spec,
@@ -41,17 +41,6 @@ from attn_kernels.engines.vllm_supported import (
 from attn_kernels.warmup.compile_ahead import compile_ahead
 
 logger: logging.Logger = init_logger("vllm.attn_kernels")  # vLLM shows lines of its own loggers alone
-
-
-# What a step's metadata takes from vLLM's under the same name.
-SAME_NAMES = (
-    "query_start_loc",
-    "seq_lens",
-    "slot_mapping",
-    "query_start_loc_cpu",
-    "seq_lens_cpu_upper_bound",
-)
-SAME_NAMES += ("num_actual_tokens", "max_query_len", "max_seq_len")
 
 
 class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg, unused-ignore]
@@ -83,7 +72,9 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
             model = models.setdefault(impl.num_heads, self._model(impl))
             if model.sliding_window != impl.sliding_window:  # one plan serves layers of several windows
                 models[impl.num_heads] = replace(model, sliding_window=None)
-        every = {self._model(layer.impl) for layer in _layers(contexts)} | set(models.values())
+        impls = (getattr(layer, "impl", None) for layer in contexts.values())
+        every = {self._model(impl) for impl in impls if isinstance(impl, AttnKernelsImpl)}
+        every |= set(models.values())
         scheduler, parallel = vllm_config.scheduler_config, vllm_config.parallel_config
         captured = vllm_config.compilation_config.max_cudagraph_capture_size or 0
         with warnings.catch_warnings(record=True) as caught:
@@ -164,13 +155,6 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
         same = {name: getattr(common, name) for name in SAME_NAMES}
         table, planners = common.block_table_tensor, self._planners
         return StepMetadata(block_table=table, for_capture=for_capture, planners=planners, **same)
-
-
-def _layers(contexts: dict[str, Any]) -> Iterator[Any]:
-    """The model's layers of attention that are computed here."""
-    for layer in contexts.values():
-        if isinstance(getattr(layer, "impl", None), AttnKernelsImpl):
-            yield layer
 
 
 class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]

@@ -1,12 +1,14 @@
 """What the vLLM backend supports, and why it refuses the rest; views of vLLM's caches. Imports no vLLM."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from attn_kernels.core.checks import DTYPES, MAX_HEAD_SIZE
+from attn_kernels.engines.planner import StepMetadata
 
 HEAD_MULTIPLE = 8  # elements: 16 bytes, on which compiling ahead relies
 CACHE_DTYPES = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3")  # vLLM's words
@@ -24,6 +26,11 @@ NEEDED: Mapping[str, tuple[str, str]] = {
     "block_size not supported": ("block_size", "a multiple of 16 is needed"),
     "compute capability not supported": ("device_capability", "8.0 or newer is needed"),
 }
+
+
+# What a step's metadata takes from vLLM's under the same name.
+OWN_NAMES = {"block_table", "for_capture", "planners", "plans"}
+SAME_NAMES = [field.name for field in fields(StepMetadata) if field.name not in OWN_NAMES]
 
 
 def head_size_fits(head_size: int) -> bool:

@@ -112,8 +112,7 @@ class QueryTile(NamedTuple):
 class SequenceKeys(NamedTuple):
     """Keys and values of one sequence and KV head; strides are in elements.
 
-    No key before ``first`` or after ``last`` is read or has a weight; ``first`` is
-    0 without a window.
+    No key before ``first`` or after ``last`` is read or has a weight.
     """
 
     table_ptr: Any

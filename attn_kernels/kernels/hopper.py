@@ -138,7 +138,7 @@ def hopper_kernel(
     if RAW_STAGES > 0:
         raw_v = allocate_heads(RAW_STAGES, TILE_SIZE, SIZE, WIDE, MOST, k_desc.dtype)
         raw_ring = (raw_v, barriers(RAW_STAGES, 1), barriers(RAW_STAGES, 1))
-        rings = (ring, raw_ring)
+        rings = (ring, raw_ring)  # type: ignore[assignment]
     if DECODE_TILE > 0:
         # Pairs of fp8 numbers become fp16.
         slot_dtype: gl.constexpr = gl.uint16 if FP8 else dtype

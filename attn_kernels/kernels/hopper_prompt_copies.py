@@ -27,8 +27,7 @@ BLOCK_M = gl.constexpr(schedule.BLOCK_M)
 
 
 class PromptBlock(NamedTuple):
-    # A Q-Block of a prompt; the fields of a message.
-    kv_head: Any
+    kv_head: Any  # of a prompt's Q-Block, like all fields of this message
     first_token: Any  # within the batch
     num_queries: Any  # query tokens
     first_limit: Any  # the last key that its first query sees
