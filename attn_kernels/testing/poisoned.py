@@ -24,8 +24,6 @@ GARBAGE_PAGE = 2**30  # far outside any cache: reading it would fault
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoisonedBatch:
-    """The tensors of one attention call, and the lengths that the host knows."""
-
     q: Tensor
     k_cache: Tensor
     v_cache: Tensor
@@ -37,13 +35,11 @@ class PoisonedBatch:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The tensors in the order that the references take."""
         caches = (self.k_cache, self.v_cache)
         return (self.q, *caches, self.cu_seqlens_q, self.seqused_k, self.block_table)
 
     @property
     def model(self) -> Model:
-        """The constants that the tensors' shapes and dtypes show."""
         _, block_size, num_kv_heads, head_size = self.k_cache.shape
         heads = (self.q.shape[1], num_kv_heads, head_size)
         return Model(*heads, block_size, self.q.dtype, self.k_cache.dtype)
@@ -142,7 +138,6 @@ def make_batch(
 
 
 def poison_workspace(batch_plan: Plan) -> None:
-    """Fill the plan's floating-point workspace with NaN."""
     fused = () if batch_plan.fused is None else (batch_plan.fused,)
     for part in (batch_plan, *batch_plan.parts, *fused):
         for tensor in part.workspace:

@@ -206,12 +206,6 @@ def test_groups_of_layers_are_refused(changes: dict[str, int], dtype: torch.dtyp
         vllm_supported.check_spec(spec, dtype)
 
 
-def test_context_parallelism_is_refused() -> None:
-    vllm_supported.check_parallel(SimpleNamespace(decode_context_parallel_size=1))
-    with pytest.raises(ValueError, match="prefill_context_parallel_size is 4, but 1 is needed"):
-        vllm_supported.check_parallel(SimpleNamespace(prefill_context_parallel_size=4))
-
-
 def test_the_plugin_registers_a_path_and_loads_no_kernel() -> None:
     code = """
 import sys, types

@@ -13,17 +13,13 @@ import torch
 
 from generated import unified_attention
 from generated.unified_attention import in_kernel
-from verification.in_kernel import differences, draw, main
+from verification.in_kernel import differences, draw
 from verification.in_kernel_kernel import choice_kernel
 
 ROOT = Path(__file__).parents[3]
 KEYS = sorted(in_kernel.MODULES)
-BATCHES = 10_000
-BOUNDARIES = 100
-
-
-def test_every_committed_device_has_functions():
-    assert set(KEYS) == set(unified_attention.MODULES)
+BATCHES = 3_000
+BOUNDARIES = 40
 
 
 def in_a_kernel(function, rows, dtype=torch.int32):
@@ -49,21 +45,10 @@ def rows_of(batches):
 
 @pytest.mark.parametrize("key", KEYS)
 def test_random_batches(key):
-    """10,000 for all devices together; other ones for each, and as int64 for some."""
+    """Other ones for each device, and as int64 for some."""
     rows = rows_of(draw(random.Random(key), BATCHES // len(KEYS) + 1))
     dtype = torch.int64 if KEYS.index(key) % 3 == 0 else torch.int32
     assert in_a_kernel(in_kernel.MODULES[key].num_segments, rows, dtype) == on_the_host(key, rows)
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_products_beyond_32_bits(key):
-    """16 query heads times 2^28 tokens are 2^32: in 32 bits that is 0, and the batch looks small."""
-    rows = [
-        (1, 1 << 28, 1 << 20, 1 << 28, 1 << 20, 16, 1, 128, 16, 2),
-        (1, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 128, 8, 128, 16, 2),
-        (1, 1 << 16, 1 << 16, 1 << 16, 1 << 16, 32, 8, 128, 16, 2),
-    ]
-    assert in_a_kernel(in_kernel.MODULES[key].num_segments, rows) == on_the_host(key, rows)
 
 
 def both_sides(key, rng, most=1 << 20):
@@ -101,16 +86,6 @@ def test_batches_that_the_kernel_measures_itself():
     assert differences({"nvidia_h100": in_kernel.MODULES["nvidia_h100"]}, batches, "cpu") == []
 
 
-def test_the_command(capsys, monkeypatch):
-    assert main(["--batches", "5", "--device", "nvidia_h200"]) == 0
-    assert capsys.readouterr().out == "5 batches, 1 trees on cpu: 0 differences\n"
-    monkeypatch.setitem(in_kernel.MODULES, "nvidia_h200", in_kernel.MODULES["default"])
-    assert main(["--batches", "200", "--device", "nvidia_h200"]) == 1
-    out, err = capsys.readouterr()
-    assert out.startswith("200 batches, 1 trees on cpu: ") and "0 differences" not in out.split(": ")[1][:2]
-    assert err.startswith("nvidia_h200: 1, but the host chooses ")
-
-
 COMPILE = """
 import json, sys
 import triton
@@ -137,7 +112,7 @@ print(json.dumps(found))
 
 def test_functions_compile_inlined_and_constants_leave_no_question():
     row = (4, 4, 40_000, 1, 10_000, 32, 8, 128, 16, 2)
-    keys = ["nvidia_h100", "nvidia", "amd_mi300x"]
+    keys = ["nvidia_h100", "amd_mi300x"]
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-c", COMPILE, json.dumps(keys), json.dumps(row)],
