@@ -23,7 +23,8 @@ from treegen.review.check.checks import check_code
 from treegen.review.check.hook import GROUP, CompileCase, checked_outcome, describe
 
 REPOSITORY = Path(__file__).parents[1]
-KERNELS = read_spec(REPOSITORY / "treegen.yaml").kernels
+SPEC = read_spec(REPOSITORY / "treegen.yaml")
+KERNELS = SPEC.kernels
 KERNEL, MIXED = KERNELS["unified_attention"], KERNELS["mixed_attention"]
 TILE = {"block_m": 16, "tile_size": 32, "num_warps": 4, "num_stages": 2}
 ANY = {"head_size": None, "queries_per_kv": None, "kv_element_size": None}
@@ -54,7 +55,37 @@ def test_pyprojects_entry_points_are_hooks(kernel: KernelSpec, hook: AttentionHo
     described = describe(hook)
     assert described.parameters["block_m"] is None
     assert described.parameters["num_segments"] == 1
-    assert check_code(kernel, described).problems == ()
+    assert described.refused
+    assert check_code(kernel, described, SPEC.devices.values()).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("hook", "limit", "wrong"),
+    [
+        (HOOK, "descriptors * (1536 + 2", "0 * (1536 + 2"),
+        (HOOK, "descriptors * 128 * tile_size * decode_slots", "descriptors * tile_size * decode_slots"),
+        (HOOK, "descriptors * tma_rest <= 0", "descriptors * tma_rest <= 8"),
+        (HOOK, "descriptors * decode_rest <= 0", "descriptors * decode_rest <= 4"),
+        (HOOK, "max(0, idle_programs - 16)", "max(0, idle_programs - 32)"),
+        (HOOK, "descriptors * 64 <= head_size", "descriptors * 48 <= head_size"),
+        (HOOK, "descriptors * head_size <= 256", "descriptors * head_size <= 272"),
+        (MIXED_HOOK, "{holds: tma_rest <= 0", "{holds: tma_rest <= 8"),
+        (MIXED_HOOK, "idle_programs <= 16,", "idle_programs <= 20,"),
+        (MIXED_HOOK, "kv_element_size >= 2,", "kv_element_size >= 1,"),
+        (MIXED_HOOK, "holds: head_size >= 64", "holds: head_size >= 48"),
+        (MIXED_HOOK, "queries_per_kv <= 32", "queries_per_kv <= 128"),
+    ],
+)
+def test_the_hook_finds_a_planted_wrong_limit_of_the_hopper_kernel(
+    hook: AttentionHook, limit: str, wrong: str, tmp_path: Path
+) -> None:
+    text = (REPOSITORY / "treegen.yaml").read_text()
+    assert text.count(limit) == 1
+    (tmp_path / "treegen.yaml").write_text(text.replace(limit, wrong))
+    kernel = read_spec(tmp_path / "treegen.yaml").kernels[(KERNEL if hook is HOOK else MIXED).name]
+    problems = check_code(kernel, describe(hook), [SPEC.devices["nvidia_h200"]]).problems
+    assert problems
+    assert all("refuses" in problem for problem in problems)
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942"])

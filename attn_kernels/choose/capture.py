@@ -27,7 +27,7 @@ from attn_kernels.choose.heuristic import (
 from attn_kernels.choose.overrides import CONFIG
 from attn_kernels.choose.packages import kernel_package
 from attn_kernels.core.config import Config, LaunchConfig, complete
-from attn_kernels.kernels.processors import multiprocessors
+from attn_kernels.kernels.arguments import multiprocessors
 from triton_tune.core.device import describe_device
 
 STREAM_K = Config(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from attn_kernels.core.config import Config
-from attn_kernels.kernels.config_check import check_config
+from attn_kernels.kernels.registry import check_config
 
 DEVICE = "ATTN_KERNELS_DEVICE"
 CONFIG = "ATTN_KERNELS_CONFIG"

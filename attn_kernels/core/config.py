@@ -57,7 +57,7 @@ class Config(NamedTuple):
     waves_per_eu: int = 0  # occupancy hint; AMD only, ignored elsewhere. 0 leaves it to the compiler
     matrix_size: int = 0  # 16 or 32, the matrix instruction; AMD only, likewise
     # 1 lets the GPU count, from the lengths in memory, how many of ``num_segments`` a batch needs
-    # (``segmented``, ``static_grid``; ``kernels.device_splits``).
+    # (``segmented``, ``static_grid``; ``kernels.segments``).
     device_segments: int = 0
     decode_tile: int = 0  # keys of one step of the decodes in ``pod``, whose ``tile_size`` is of the prompts
 

@@ -16,8 +16,6 @@ def check_run(
     k_cache: Tensor,
     v_cache: Tensor,
     out: Tensor | None,
-    k_new: Tensor | None,
-    v_new: Tensor | None,
 ) -> None:
     """Check the tensors of a layer: shapes, dtypes, devices, strides, page ids against the caches' size."""
     if not isinstance(plan, Plan):
@@ -45,13 +43,6 @@ def check_run(
         raise ValueError(
             f"block_table uses page id {plan.max_page_id}, but k_cache holds only {num_blocks} pages"
         )
-    if (k_new is None) != (v_new is None):
-        given, absent = ("k_new", "v_new") if v_new is None else ("v_new", "k_new")
-        raise ValueError(f"{given} is given without {absent}, but both or neither are needed")
-    if k_new is not None and v_new is not None:
-        new_shape = (plan.num_query_tokens, plan.model.num_kv_heads, plan.model.head_size)
-        _check_data(plan, "k_new", k_new, new_shape, dtype)
-        _check_data(plan, "v_new", v_new, new_shape, dtype)
 
 
 def _check_data(plan: Plan, name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:

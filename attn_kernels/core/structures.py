@@ -49,8 +49,6 @@ class Layer:
     k_cache: Tensor
     v_cache: Tensor
     out: Tensor
-    k_new: Tensor | None
-    v_new: Tensor | None
     softmax_scale: float
     sliding_window: int | None
     softcap: float

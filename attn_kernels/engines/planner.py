@@ -1,19 +1,19 @@
 """Plans of an engine's steps, and the workspaces that they share; imports no engine."""
 
 from collections.abc import Hashable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
+from torch import Tensor
 
 from attn_kernels.choose.capture import choose_for_capture, configs_for_capture
 from attn_kernels.choose.heuristic import choose_for_device
 from attn_kernels.core.config import Config, LaunchConfig, complete
-from attn_kernels.core.lengths import Lengths
+from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
-from attn_kernels.engines.step import StepMetadata, step_lengths
 from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.planning.make import chosen
@@ -21,13 +21,71 @@ from attn_kernels.planning.plan import plan
 from attn_kernels.planning.workspace import Workspace
 from attn_kernels.warmup.enumerate_launches import enumerate_launches
 
+
+@dataclass(eq=False)
+class StepMetadata:
+    """The batch of one step, for all layers of a builder; fields have vLLM's names."""
+
+    query_start_loc: Tensor  # int32 [num_reqs + 1], on the device
+    seq_lens: Tensor  # int32 [num_reqs], on the device
+    block_table: Tensor  # int32 [num_reqs, pages], on the device
+    slot_mapping: Tensor
+    query_start_loc_cpu: Tensor  # int32 [num_reqs + 1]
+    seq_lens_cpu_upper_bound: Tensor | None  # int32 [num_reqs]
+    num_actual_tokens: int
+    max_query_len: int
+    max_seq_len: int  # an upper bound
+    for_capture: bool
+    planners: dict[Any, Any]  # by the kind of a layer: its query heads (vLLM), or also its window (SGLang)
+    plans: dict[Any, Plan] = field(default_factory=dict)  # by kind, made by the first layer's forward
+
+    def plan_for(self, kind: Any) -> Plan:
+        """Plan the step for layers of a kind, at their first call."""
+        self.plans[kind] = plan = self.planners[kind].plan(self)
+        return plan  # type: ignore[no-any-return]
+
+
+def step_lengths(step: StepMetadata, block_size: int) -> tuple[Lengths, Parts | None]:
+    """Return a step's lengths, and those of its parts if decodes stand before prompts.
+
+    Reads no tensor of the device. Bounds that contradict each other, as those of dummy batches may, are
+    widened. No sequence is longer than the block table.
+    """
+    num_seqs, pages = step.block_table.shape
+    num_tokens, max_query_len = int(step.num_actual_tokens), int(step.max_query_len)  # may be NumPy's
+    max_seq_len = min(max(int(step.max_seq_len), max_query_len), pages * block_size)
+    total = num_seqs * max_seq_len
+    contexts = None
+    if step.seq_lens_cpu_upper_bound is not None and not step.for_capture:
+        contexts = step.seq_lens_cpu_upper_bound.numpy()[:num_seqs].clip(max=max_seq_len)
+        total = int(contexts.sum())
+    lengths = Lengths(num_seqs, num_tokens, max_query_len, max_seq_len, total)
+    if max_query_len <= MAX_DRAFT or step.for_capture:
+        return lengths, None
+    starts = step.query_start_loc_cpu.numpy()
+    query_lens = starts[1 : num_seqs + 1] - starts[:num_seqs]
+    count = int((query_lens > MAX_DRAFT).argmax())  # 0 also if there is none
+    if count == 0:
+        return lengths, None
+    decode_tokens = int(starts[count])
+    of_decodes = of_prompts = max_seq_len
+    decode_keys = count * max_seq_len
+    if contexts is not None:
+        of_decodes, of_prompts = int(contexts[:count].max()), int(contexts[count:].max())
+        decode_keys = int(contexts[:count].sum())
+    decodes = Lengths(count, decode_tokens, int(query_lens[:count].max()), of_decodes, decode_keys)
+    prompts = Lengths(
+        num_seqs - count, num_tokens - decode_tokens, max_query_len, of_prompts, total - decode_keys
+    )
+    return lengths, Parts(decodes, prompts)
+
+
 PARTIAL_BYTES = 256 << 20  # of partial results; vLLM's memory profile does not know of them
 
 _workspaces: WeakValueDictionary[Hashable, "SharedWorkspace"] = WeakValueDictionary()
 
 
 def configs_for(models: Iterable[Model], device: torch.device) -> list[Config]:
-    """List the configs that steps and captured graphs of these models can have on a device."""
     chooses = [choose_for_device(device), choose_for_capture(device)]
     return list(dict.fromkeys(launch.config for launch in enumerate_launches(chooses, models)))
 
@@ -65,10 +123,7 @@ class SharedWorkspace:
     ) -> "SharedWorkspace":
         """Return the workspace of an engine, allocated at the first call; it lives as long as its users.
 
-        Args:
-            engine: whatever is the same for all plans that run one after another.
-            models: of all layers.
-            max_num_seqs, max_tokens: of one step.
+        ``engine``: whatever is the same for all plans that run one after another.
         """
         # Pages, types of caches and windows change nothing, so groups that differ in them share one.
         unique = {replace(model, block_size=16, cache_dtype=None, sliding_window=None) for model in models}

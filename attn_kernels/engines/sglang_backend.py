@@ -12,8 +12,7 @@ from torch import Tensor
 
 from attn_kernels.core.checks import DTYPES, FP8
 from attn_kernels.core.model import Model
-from attn_kernels.engines.planner import Planner, SharedWorkspace
-from attn_kernels.engines.step import StepMetadata
+from attn_kernels.engines.planner import Planner, SharedWorkspace, StepMetadata
 from attn_kernels.launch.run import run
 from attn_kernels.warmup.compile_ahead import compile_ahead
 
@@ -85,16 +84,10 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
             longest = max(lens, default=0)
         else:
             raise NotImplementedError(f"attn_kernels: forward mode {mode} is not supported")
-        pages = self._pages(forward_batch)
+        lens, lens_cpu = forward_batch.seq_lens.to(torch.int32), forward_batch.seq_lens_cpu
+        table = self._table(forward_batch, self._pages(forward_batch))
         self.forward_metadata = self._step(
-            starts,
-            starts_cpu,
-            forward_batch.seq_lens.to(torch.int32),
-            self._table(forward_batch, pages),
-            forward_batch.seq_lens_cpu,
-            int(starts_cpu[-1]),
-            longest,
-            for_capture=False,
+            starts, starts_cpu, lens, table, lens_cpu=lens_cpu, max_query_len=longest
         )
 
     def _pages(self, forward_batch: Any) -> int:
@@ -110,16 +103,10 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
         return self._slots[forward_batch.req_pool_indices[:, None], places].to(torch.int32) // self._page
 
     def _step(
-        self,
-        starts: Tensor,
-        starts_cpu: Tensor,
-        lens: Tensor,
-        table: Tensor,
-        lens_cpu: Tensor | None,
-        num_tokens: int,
-        max_query_len: int,
-        for_capture: bool,
+        self, *of_batch: Tensor, lens_cpu: Tensor | None, max_query_len: int, for_capture: bool = False
     ) -> StepMetadata:
+        """Describe a batch: where queries begin, on the device and on the host; lengths; page ids."""
+        starts, starts_cpu, lens, table = of_batch
         return StepMetadata(
             query_start_loc=starts,
             seq_lens=lens,
@@ -127,7 +114,7 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
             slot_mapping=starts,  # SGLang stores keys and values itself
             query_start_loc_cpu=starts_cpu,
             seq_lens_cpu_upper_bound=lens_cpu,
-            num_actual_tokens=num_tokens,
+            num_actual_tokens=int(starts_cpu[-1]),
             max_query_len=max_query_len,
             max_seq_len=table.shape[1] * self._page if lens_cpu is None else int(lens_cpu.max()),
             for_capture=for_capture,
@@ -149,9 +136,8 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
             )
         if in_capture:
             starts, starts_cpu = self._starts[: seqs + 1], self._starts_cpu[: seqs + 1]
-            self._captured[seqs] = self._step(
-                starts, starts_cpu, self._lens[:seqs], self._tables[:seqs], None, seqs, 1, for_capture=True
-            )
+            batch = starts, starts_cpu, self._lens[:seqs], self._tables[:seqs]
+            self._captured[seqs] = self._step(*batch, lens_cpu=None, max_query_len=1, for_capture=True)
         pages = self._pages(forward_batch)
         self._lens[:seqs].copy_(forward_batch.seq_lens)
         self._tables[:seqs, :pages].copy_(self._table(forward_batch, pages))
@@ -167,15 +153,7 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
     def get_cuda_graph_seq_len_fill_value(self) -> int:
         return 1
 
-    def forward_decode(self, *args: Any, **options: Any) -> Tensor:
-        """Compute one layer; as `_attend`."""
-        return self._attend(*args, **options)
-
-    def forward_extend(self, *args: Any, **options: Any) -> Tensor:
-        """Compute one layer; as `_attend`."""
-        return self._attend(*args, **options)
-
-    def _attend(
+    def forward_extend(
         self,
         q: Tensor,
         k: Tensor | None,
@@ -186,19 +164,12 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
         sinks: Tensor | None = None,
         **others: Any,
     ) -> Tensor:
-        """Store a layer's keys and values, and compute its attention.
+        """Store a layer's keys and values, and compute its attention, with zeros behind the last token.
 
         Args:
             q: [rows, heads * head_size], or with both dimensions apart.
             k, v: [rows, num_kv_heads, head_size]; None where the caches hold them already.
-            layer: says how to attend.
-            forward_batch: holds the slots of the keys and values.
-            save_kv_cache: whether to store them.
-            sinks: [heads].
             others: must be None or False.
-
-        Returns:
-            Like q; zeros in rows behind the last token.
         """
         for name, value in others.items():
             if isinstance(value, Tensor) or value not in (None, False):
@@ -232,6 +203,8 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
         )
         return out.view(q.shape)
 
+    forward_decode = forward_extend
+
     def _caches(self, layer: Any) -> list[Tensor]:
         """Keys and values of a layer, [pages, page size, heads, head size]."""
         found = []
@@ -255,11 +228,7 @@ def kind_of(layer: Any) -> tuple[int, int | None]:
 
 def features_of(layer: Any, scaled: bool) -> frozenset[str]:
     """Return a layer's features, as ``compile_ahead`` names them; sinks are known at a layer's first call."""
-    words = {
-        "window": window_of(layer) is not None,
-        "softcap": bool(layer.logit_cap),
-        "scales": scaled,
-    }
+    words = {"window": window_of(layer) is not None, "softcap": bool(layer.logit_cap), "scales": scaled}
     return frozenset(word for word, present in words.items() if present)
 
 

@@ -1,18 +1,58 @@
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
 """Store a step's new keys and values in paged caches; imports no engine."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 
 from attn_kernels.core.structures import Launch, OfLayer, OfPlan
-from attn_kernels.engines.store_kernel import store_kernel
 from attn_kernels.launch import direct
 from attn_kernels.launch.direct import ALIGNMENT, BoundLaunch, FilledLaunch, hooked, launch_filled
+
+
+@triton.jit(do_not_specialize=("num_tokens",), do_not_specialize_on_alignment=("slots_ptr",))
+def store_kernel(
+    keys_ptr,
+    values_ptr,
+    k_cache_ptr,
+    v_cache_ptr,
+    slots_ptr,
+    num_tokens,
+    stride_keys,
+    stride_values,
+    stride_page,
+    stride_slot,
+    stride_head,
+    NUM_HEADS: tl.constexpr,
+    HEAD_SIZE: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Copy ROWS tokens, which are rows of NUM_HEADS * HEAD_SIZE elements; COLUMNS is a power of two.
+
+    A token's slot is negative if it has none.
+    """
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, COLUMNS)
+    present = (rows < num_tokens)[:, None] & (columns < NUM_HEADS * HEAD_SIZE)[None, :]
+    from_rows = rows.to(tl.int64)[:, None]
+    slots = tl.load(slots_ptr + rows, mask=rows < num_tokens, other=-1)
+    keys = tl.load(keys_ptr + from_rows * stride_keys + columns[None, :], mask=present)
+    values = tl.load(values_ptr + from_rows * stride_values + columns[None, :], mask=present)
+    present &= (slots >= 0)[:, None]
+    places = (slots // BLOCK_SIZE) * stride_page + (slots % BLOCK_SIZE) * stride_slot
+    inside = (columns // HEAD_SIZE) * stride_head + columns % HEAD_SIZE
+    to = places[:, None] + inside[None, :]
+    tl.store(k_cache_ptr + to, keys, mask=present)
+    tl.store(v_cache_ptr + to, values, mask=present)
+
 
 FEW = 256  # tokens; up to here a program copies one, so that more programs share the work
 MANY_ELEMENTS = 4096  # that a program copies of the keys of more tokens
@@ -30,26 +70,23 @@ class _Step:
     device: torch.device
 
 
+@dataclass
 class _Launches:
     """The launches of all layers whose caches are alike."""
 
-    def __init__(self) -> None:
-        self.bound: dict[Hashable, tuple[BoundLaunch, ...]] = {}  # empty if the kernel cannot copy these
-        self.filled: dict[Hashable, tuple[FilledLaunch, ...]] = {}  # by number of tokens too
+    bound: dict[Hashable, tuple[BoundLaunch, ...]] = field(
+        default_factory=dict
+    )  # empty: it cannot copy these
+    filled: dict[Hashable, tuple[FilledLaunch, ...]] = field(default_factory=dict)  # by number of tokens too
 
 
 _launches: dict[Hashable, _Launches] = {}  # by what caches look like
 
 
 class Store:
-    """Copies new keys and values to one layer's caches."""
+    """Copies new keys and values to a layer's caches [num_blocks, block_size, num_kv_heads, head_size]."""
 
     def __init__(self, k_cache: Tensor, v_cache: Tensor) -> None:
-        """Take the caches of a layer.
-
-        Args:
-            k_cache, v_cache: [num_blocks, block_size, num_kv_heads, head_size] of the same dtype.
-        """
         self._caches = k_cache, v_cache
         self._addresses = k_cache.data_ptr(), v_cache.data_ptr()
         look = (k_cache.stride(), v_cache.stride(), k_cache.shape[1:], k_cache.dtype, k_cache.device)
@@ -62,8 +99,7 @@ class Store:
 
         Args:
             keys, values: [rows, num_kv_heads, head_size]; rows may be strided.
-            slots: int64 [num_tokens], num_tokens <= rows: page id times block_size plus the place in the
-                page. Tokens with a negative slot are left out.
+            slots: int64 [num_tokens], num_tokens <= rows: page id times block_size plus the place in it.
         """
         # A server runs this as often as ``run``.
         num_tokens = slots.shape[0]
@@ -111,7 +147,6 @@ class Store:
 def _bind(
     few: bool, keys: Tensor, values: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor
 ) -> tuple[BoundLaunch, ...]:
-    """The launch for tensors of this signature; empty if the kernel cannot copy them."""
     heads, size = k_cache.shape[2:]
     strides = keys.stride(0), values.stride(0), *k_cache.stride()[:3]
     addresses = [tensor.data_ptr() for tensor in (keys, values, k_cache, v_cache)]
@@ -131,13 +166,9 @@ def _bind(
     constants = heads, size, k_cache.shape[1], tokens, columns
     arguments = (*map(OfLayer, NAMES), OfPlan(attrgetter("num_tokens")), *strides, *constants)
     options = {"num_warps": min(8, max(1, tokens * columns // WARP_ELEMENTS))}
-    launch = Launch(store_kernel, _grid, arguments, options)
+    launch = Launch(store_kernel, lambda step: (-(-step.num_tokens // step.rows),), arguments, options)  # type: ignore[attr-defined]
     tensors = dict(zip(NAMES, (keys, values, k_cache, v_cache, slots), strict=True))
     return (BoundLaunch(launch, tensors),)
-
-
-def _grid(step: Any) -> tuple[int]:
-    return (-(-step.num_tokens // step.rows),)
 
 
 def compile_store(

@@ -9,10 +9,9 @@ from vllm.forward_context import get_forward_context
 from vllm.v1.attention.backend import AttentionImpl, AttentionType
 
 from attn_kernels.core.checks import FP8
-from attn_kernels.engines.step import StepMetadata
+from attn_kernels.engines.planner import StepMetadata
 from attn_kernels.engines.store import Store
-from attn_kernels.engines.vllm_cache import cache_views
-from attn_kernels.engines.vllm_supported import FP8_WORDS
+from attn_kernels.engines.vllm_supported import FP8_WORDS, cache_views
 from attn_kernels.launch.run import run
 
 
@@ -83,16 +82,11 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
         """Compute one layer; rows of ``output`` past the step's tokens stay as they are.
 
         Args:
-            layer: holds the scales of the cache.
             query: [rows, num_heads, head_size]. key, value: [rows, num_kv_heads, head_size]; rows may be
                 strided. None where the cache holds them already.
             kv_cache: as ``cache_views`` takes it.
             attn_metadata: None in a profiling run, which gives zeros.
-            output: [rows, num_heads, head_size], written in place.
-            output_scale, output_block_scale: must be None.
-
-        Returns:
-            output.
+            output: like query, written in place, and returned.
         """
         # A server runs this 32 to 80 times a step, and the CPU is what an eager step waits for.
         if attn_metadata is None:

@@ -1,11 +1,14 @@
-"""What the vLLM backend supports, and lines that say why it refuses the rest; imports no vLLM."""
+"""What the vLLM backend supports, and why it refuses the rest; views of vLLM's caches. Imports no vLLM."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from attn_kernels.core.checks import DTYPES, MAX_HEAD_SIZE
+from attn_kernels.engines.planner import StepMetadata
 
 HEAD_MULTIPLE = 8  # elements: 16 bytes, on which compiling ahead relies
 CACHE_DTYPES = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3")  # vLLM's words
@@ -25,8 +28,12 @@ NEEDED: Mapping[str, tuple[str, str]] = {
 }
 
 
+# What a step's metadata takes from vLLM's under the same name.
+OWN_NAMES = {"block_table", "for_capture", "planners", "plans"}
+SAME_NAMES = [field.name for field in fields(StepMetadata) if field.name not in OWN_NAMES]
+
+
 def head_size_fits(head_size: int) -> bool:
-    """Return whether heads of so many elements are supported."""
     return 0 < head_size <= MAX_HEAD_SIZE and head_size % HEAD_MULTIPLE == 0
 
 
@@ -38,21 +45,12 @@ def cache_dtype_fits(kv_cache_dtype: str | None, fp8: torch.dtype = torch.float8
 
 
 def refusals(reasons: list[str], given: Mapping[str, Any]) -> list[str]:
-    """Name the value and what is needed in vLLM's reasons against a configuration.
-
-    Args:
-        reasons: as vLLM's ``validate_configuration`` returns them.
-        given: its keyword arguments.
-    """
+    """Name the value and what is needed in the reasons of vLLM's ``validate_configuration``."""
     lines = []
     for reason in reasons:
         name, needed = NEEDED.get(reason, ("", ""))
-        if name in given:
-            reason = f"attn_kernels: {name} is {_shown(given[name])}, but {needed}"
-        else:
-            reason = f"attn_kernels: {reason}"
-        lines.append(reason)
-    return lines
+        lines.append(f"{name} is {_shown(given[name])}, but {needed}" if name in given else reason)
+    return [f"attn_kernels: {line}" for line in lines]
 
 
 def _shown(value: Any) -> str:
@@ -80,3 +78,35 @@ def check_parallel(parallel: Any) -> None:
         size = getattr(parallel, name, 1)
         if size > 1:
             raise ValueError(f"attn_kernels: {name} is {size}, but 1 is needed")
+
+
+def cache_views(kv_cache: Tensor, head_size: int, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+    """Return keys and values, each [num_blocks, block_size, num_kv_heads, head_size].
+
+    Args:
+        kv_cache: [num_blocks, 2, block_size, num_kv_heads, head_size], as vLLM 0.24 has it, or
+            [num_blocks, num_kv_heads, block_size, 2 * head_size], as vLLM 0.33 has it; of any strides.
+        dtype: of the same size, as which to view the elements; their own if None.
+    """
+    shape = tuple(kv_cache.shape)
+    if len(shape) == 5 and shape[1] == 2 and shape[4] == head_size:
+        caches = kv_cache.unbind(1)
+    elif len(shape) == 4 and shape[3] == 2 * head_size:
+        both = kv_cache.transpose(1, 2)
+        caches = both[..., :head_size], both[..., head_size:]
+    else:
+        needed = "(blocks, 2, block size, heads, head size) or (blocks, heads, block size, 2 * head size)"
+        raise ValueError(
+            f"kv_cache has shape {shape}, but {needed} is needed, with a head size of {head_size}"
+        )
+    keys, values = (_canonical(cache if dtype is None else cache.view(dtype)) for cache in caches)
+    return keys, values
+
+
+def _canonical(cache: Tensor) -> Tensor:
+    """The same view with a stride that is worth compiling for where there is one head: torch allows any."""
+    num_heads, head_size = cache.shape[2:]
+    if num_heads > 1:
+        return cache
+    page, slot, _, element = cache.stride()
+    return cache.as_strided(cache.shape, (page, slot, head_size, element))

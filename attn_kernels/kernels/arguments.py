@@ -50,10 +50,12 @@ RUNTIME_INTS = (
     "stride_v_page",
     "stride_v_slot",
     "stride_v_head",
-    "stride_k_new_token",
-    "stride_k_new_head",
-    "stride_v_new_token",
-    "stride_v_new_head",
+    "k_page_rows",
+    "k_head_rows",
+    "k_head_columns",
+    "v_page_rows",
+    "v_head_rows",
+    "v_head_columns",
 )
 INDEX_POINTERS = (
     "block_table_ptr",
@@ -87,7 +89,6 @@ def one_program_grid(plan: Plan) -> tuple[int]:
 
 
 def of_workspace(index: int) -> OfPlan:
-    """The argument that is one of the tensors of ``plan.workspace``."""
     return OfPlan(lambda plan: plan.workspace[index])
 
 
@@ -195,7 +196,6 @@ def launch_constants(
 
 @cache
 def converts_e4m3(device: torch.device) -> bool:
-    """Return whether Triton converts fp8 e4m3 on this device."""
     if device.type == "cpu" or torch.version.hip:
         return True
     return torch.cuda.get_device_capability(device) >= E4M3_CAPABILITY
@@ -223,13 +223,10 @@ def common_arguments(
     config, q, out, k_cache, v_cache = plan.config, layer.q, layer.out, layer.k_cache, layer.v_cache
     one_byte = k_cache.element_size() == 1
     as_bytes = one_byte and not converts_e4m3(plan.device)
-    query_strides = q.stride()[:2] + out.stride()[:2]
-    if layer.k_new is not None and layer.v_new is not None:
-        query_strides += layer.k_new.stride()[:2] + layer.v_new.stride()[:2]
     in_query_units, in_cache_units, const, options = launch_constants(
         config,
         "amd" if torch.version.hip else "nvidia",
-        query_strides,
+        q.stride()[:2] + out.stride()[:2],
         k_cache.stride()[:3] + v_cache.stride()[:3],
         k_cache.element_size(),
         head_size=plan.model.head_size,
@@ -263,8 +260,19 @@ def common_arguments(
         v_scale,
         layer.sliding_window or 0,
         NUM_SEQS,
-        *in_query_units[:4],
+        *in_query_units,
         STRIDE_TABLE,
         *in_cache_units,
     )
     return arguments, const, options
+
+
+INTERPRETED_PROCESSORS = 3  # in Triton's interpreter
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    """Multiprocessors (NVIDIA) or compute units (AMD) of a device."""
+    if device.type == "cpu":
+        return INTERPRETED_PROCESSORS
+    return torch.cuda.get_device_properties(device).multi_processor_count

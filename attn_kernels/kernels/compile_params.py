@@ -35,12 +35,10 @@ class CompileParams:
 
     @property
     def block_q(self) -> int:
-        """Query tokens of a query tile."""
         return self.block_m // self.heads
 
     @property
     def head_splits(self) -> int:
-        """Programs that share the query heads of one KV head."""
         return -(-self.queries_per_kv // self.heads)
 
 
@@ -56,23 +54,16 @@ class ReduceParams:
 
     @classmethod
     def of(cls, const: CompileParams) -> "ReduceParams":
-        """The part of a config's CompileParams that the kernel reads."""
         return cls(const.num_segments, const.head_size, const.head_padded, const.query_unit, const.windowed)
 
 
 class PagedCache(NamedTuple):
-    """Keys and values of every sequence: pointers, and strides in units of ``cache_unit``."""
+    """Keys and values of every sequence."""
 
     table_ptr: Any
-    k_ptr: Any
-    v_ptr: Any
     stride_table: Any  # in page ids
-    stride_k_page: Any
-    stride_k_slot: Any
-    stride_k_head: Any
-    stride_v_page: Any
-    stride_v_slot: Any
-    stride_v_head: Any
+    k: Any  # the pointer, and strides of a page, a slot and a head in units of ``cache_unit``
+    v: Any
 
 
 class Scoring(NamedTuple):
@@ -90,8 +81,6 @@ class Scoring(NamedTuple):
 
 
 class CacheScales(NamedTuple):
-    """Factors of the cached keys and values."""
-
     k: Any
     v: Any
 
@@ -121,10 +110,9 @@ class QueryTile(NamedTuple):
 
 
 class SequenceKeys(NamedTuple):
-    """Keys and values of one sequence and KV head; contiguous tokens where ``table_ptr`` is None.
+    """Keys and values of one sequence and KV head; strides are in elements.
 
-    Strides are in elements. No key before ``first`` or after ``last`` is read or has a weight; ``first`` is
-    0 without a window.
+    No key before ``first`` or after ``last`` is read or has a weight.
     """
 
     table_ptr: Any

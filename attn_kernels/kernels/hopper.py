@@ -1,11 +1,7 @@
 """The Hopper kernel: TMA, asynchronous wgmma and specialised warps, in Gluon, in persistent programs.
 
-A program has two roles: ``hopper_prompts`` and ``hopper_decodes``. Each has computing warpgroups, a copying
-warp, and a ring in shared memory. ``qblock`` launches the first role, ``stream_k`` the second and ``pod``
-both, for layers that the kernel can compute (``hopper_limits``). With both, every multiprocessor computes
-prompts while it reads the decodes' caches (POD-Attention, arXiv 2410.18038). In that paper, programs of
-either kind share a multiprocessor. Here they cannot, because a program takes all of its registers:
-``setmaxnreg`` moves registers between the warps of one program, and never between programs.
+docs/kernels.md describes it. A program has two roles, ``hopper_prompts`` and ``hopper_decodes``: ``qblock``
+launches the first, ``stream_k`` the second and ``pod`` both.
 """
 
 from collections.abc import Sequence
@@ -22,10 +18,12 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Described, Launch, Layer, OfLayer, OfPlan, Plan
 from attn_kernels.kernels.arguments import (
     BLOCK_TABLE,
+    JIT_OPTIONS,
     LOG2_E,
     NUM_SEQS,
     SEQUSED_K,
     STRIDE_TABLE,
+    multiprocessors,
 )
 from attn_kernels.kernels.hopper_decodes import consume_decodes
 from attn_kernels.kernels.hopper_device import (
@@ -42,45 +40,17 @@ from attn_kernels.kernels.hopper_device import (
 from attn_kernels.kernels.hopper_limits import ROW_BYTES, constants, roles_of
 from attn_kernels.kernels.hopper_prompt_copies import PROMPT_FIELDS, convert_values, produce_prompts
 from attn_kernels.kernels.hopper_prompts import consume_prompts
-from attn_kernels.kernels.hopper_repeats import allocate_repeats
+from attn_kernels.kernels.hopper_q_blocks import allocate_repeats
 from attn_kernels.kernels.hopper_shares import DECODE_FIELDS, clear_slots, produce_decodes
-from attn_kernels.kernels.processors import multiprocessors
 from attn_kernels.kernels.schedule import tiles_at
 
 WARPS = 4  # of a computing warpgroup; Triton adds the others
 
-# Integers that never specialise the kernel, so that no step and no other model compiles it again.
-RUNTIME_INTS = (
-    "window",
-    "num_seqs",
-    "num_kv_heads",
-    "tiles_at",
-    "stride_q_token",
-    "stride_q_head",
-    "stride_out_token",
-    "stride_out_head",
-    "stride_table",
-    "k_page_rows",
-    "k_head_rows",
-    "k_head_columns",
-    "v_page_rows",
-    "v_head_rows",
-    "v_head_columns",
-)
-INDEX_POINTERS = (
-    "block_table_ptr",
-    "cu_prompts_ptr",
-    "cu_decodes_ptr",
-    "seqused_k_ptr",
-    "schedule_ptr",
-    "counters_ptr",
-)
-SCALAR_POINTERS = ("slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr")
 OPTIONAL_TENSORS = ("alibi_slopes", "sinks", "k_scale", "v_scale")
 FRAGMENT_POINTERS = ("partial_ptr", "max_ptr", "sum_ptr")
 
 
-@gluon.jit(do_not_specialize=RUNTIME_INTS, do_not_specialize_on_alignment=(*INDEX_POINTERS, *SCALAR_POINTERS))
+@gluon.jit(**JIT_OPTIONS)
 def hopper_kernel(
     out_ptr,
     q_ptr,
@@ -160,14 +130,15 @@ def hopper_kernel(
         k_smem = allocate_heads(STAGES, TILE_SIZE, SIZE, WIDE, MOST, k_desc.dtype)
         v_smem = allocate_heads(STAGES, TILE_SIZE, SIZE, LINE, MOST, value_dtype)
         ring = (k_smem, v_smem, barriers(STAGES, 2 if RAW_STAGES else 1), barriers(STAGES, 2))
-        raw_ring = None
+        rings = (ring, None)
         mail = mailbox(PROMPT_FIELDS, 3 if RAW_STAGES else 2)
-        repeats = allocate_repeats()
+        signals = (mail, allocate_repeats())
         tickets = (schedule_ptr, schedule_ptr + 4, schedule_ptr + 2)
         prompts = (tickets, num_kv_heads, cu_prompts_ptr, seqused_k_ptr)
     if RAW_STAGES > 0:
         raw_v = allocate_heads(RAW_STAGES, TILE_SIZE, SIZE, WIDE, MOST, k_desc.dtype)
         raw_ring = (raw_v, barriers(RAW_STAGES, 1), barriers(RAW_STAGES, 1))
+        rings = (ring, raw_ring)  # type: ignore[assignment]
     if DECODE_TILE > 0:
         # Pairs of fp8 numbers become fp16.
         slot_dtype: gl.constexpr = gl.uint16 if FP8 else dtype
@@ -181,7 +152,8 @@ def hopper_kernel(
         decode_mail = mailbox(DECODE_FIELDS, 1)
         decodes = (schedule_ptr + tiles_at, num_seqs, num_kv_heads, cu_decodes_ptr, seqused_k_ptr)
         fragments = (counters_ptr, partial_ptr, max_ptr, sum_ptr)
-        decode_smems = (decode_q_smem, weight_smem, decode_ring)
+        smems = (decode_q_smem, weight_smem, decode_ring)
+        channel = (decode_ring, decode_mail)
         BLOCK_Q: gl.constexpr = ROWS // HEADS
     fence_async_shared()
     # The first function runs in the warps that hold the kernel's arguments; they cost it no registers.
@@ -189,12 +161,9 @@ def hopper_kernel(
         gl.warp_specialize(
             [
                 (convert_values, (raw_ring, ring, mail, window)),
-                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, mail, repeats, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, mail, repeats, HEADS, HEAD_SIZE)),
-                (
-                    produce_prompts,
-                    (caches, ring, raw_ring, mail, repeats, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
-                ),
+                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
+                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
+                (produce_prompts, (caches, rings, signals, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE)),
             ],
             [4, 4, 1],
             [REGISTERS, REGISTERS, COPY_REGISTERS],
@@ -202,12 +171,9 @@ def hopper_kernel(
     elif DECODE_TILE == 0:
         gl.warp_specialize(
             [
-                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, mail, repeats, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, mail, repeats, HEADS, HEAD_SIZE)),
-                (
-                    produce_prompts,
-                    (caches, ring, None, mail, repeats, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
-                ),
+                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
+                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
+                (produce_prompts, (caches, rings, signals, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE)),
             ],
             [4, 1],
             [REGISTERS, COPY_REGISTERS],
@@ -215,14 +181,8 @@ def hopper_kernel(
     elif TILE_SIZE == 0:
         gl.warp_specialize(
             [
-                (
-                    consume_decodes,
-                    (rows, decode_smems, decode_mail, fragments, num_kv_heads, HEADS, HEAD_SIZE),
-                ),
-                (
-                    produce_decodes,
-                    (caches, decode_ring, decode_mail, decodes, window, BLOCK_Q, HEAD_SIZE, PAGE_SIZE),
-                ),
+                (consume_decodes, (rows, smems, decode_mail, fragments, num_kv_heads, HEADS, HEAD_SIZE)),
+                (produce_decodes, (caches, channel, decodes, window, BLOCK_Q, HEAD_SIZE, PAGE_SIZE)),
             ],
             [1],
             [COPY_REGISTERS],
@@ -230,20 +190,11 @@ def hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (
-                    consume_decodes,
-                    (rows, decode_smems, decode_mail, fragments, num_kv_heads, HEADS, HEAD_SIZE),
-                ),
-                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, mail, repeats, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, mail, repeats, HEADS, HEAD_SIZE)),
-                (
-                    produce_prompts,
-                    (caches, ring, None, mail, repeats, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE),
-                ),
-                (
-                    produce_decodes,
-                    (caches, decode_ring, decode_mail, decodes, window, BLOCK_Q, HEAD_SIZE, PAGE_SIZE),
-                ),
+                (consume_decodes, (rows, smems, decode_mail, fragments, num_kv_heads, HEADS, HEAD_SIZE)),
+                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
+                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
+                (produce_prompts, (caches, rings, signals, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE)),
+                (produce_decodes, (caches, channel, decodes, window, BLOCK_Q, HEAD_SIZE, PAGE_SIZE)),
             ],
             [4, 4, 1, 1],
             [REGISTERS, REGISTERS, COPY_REGISTERS, COPY_REGISTERS],
@@ -261,7 +212,6 @@ def box_columns(head_size: int, element_size: int) -> tuple[int, int]:
 
 
 def box_layout(columns: int, element_size: int) -> gl.NVMMASharedLayout:
-    """The layout of a box in shared memory, whose swizzle is as wide as a row."""
     return gl.NVMMASharedLayout(
         swizzle_byte_width=columns * element_size, element_bitwidth=8 * element_size, rank=2
     )
@@ -299,9 +249,7 @@ def bind(
 ) -> Launch:
     """The launch for layers like this one, for which ``why_not`` returns None.
 
-    Args:
-        schedule, cu_prompts, cu_decodes: as ``bind_schedule`` takes them.
-        fragments: the tensors of ``Scratch.fragments``; four times None without decodes.
+    ``fragments``: the tensors of ``Scratch.fragments``; four times None without decodes.
     """
     q, out = layer.q, layer.out
     heads = plan.model.queries_per_kv
@@ -352,7 +300,6 @@ def score_numbers(layer: Layer) -> tuple[float, float | None, int | None, float 
 
 
 def launch_options(config: Config) -> dict[str, int | bool]:
-    """Triton's options of a config's launch."""
     options: dict[str, int | bool] = {"num_warps": WARPS, "enable_fp_fusion": True}  # as compile_options
     if config.programs_per_sm > 1:
         options["maxnreg"] = 128  # of 65,536 registers for two programs of eight warps
@@ -361,7 +308,6 @@ def launch_options(config: Config) -> dict[str, int | bool]:
 
 @cache
 def serves(device: torch.device) -> bool:
-    """Return whether a device is a Hopper GPU."""
     return (
         device.type == "cuda" and not torch.version.hip and torch.cuda.get_device_capability(device) == (9, 0)
     )

@@ -1,15 +1,12 @@
 """The decodes' role of the Hopper kernel: one computing warpgroup and a copying warp.
 
-The copying warp (``hopper_shares``) knows what comes next, and sends what the computing warpgroup must know
-of it. Where several groups of programs share a sequence, ``hopper_fragments`` joins what they computed.
+The copying warp (``hopper_shares``) sends what the computing warpgroup must know of the next work. Where
+several groups of programs share a sequence, ``hopper_fragments`` joins what they computed.
 
-The products are transposed: scores are keys times queries, and the output is values times weights. So keys
-and values fill the 64 rows of a wgmma, and the few queries of a decode are its columns.
-
-A head is computed in parts of COLUMNS columns. The last part of a head whose size is no multiple of COLUMNS
-is narrower; only its columns are copied, and the rest of its slot holds zeros. Numbers of fp8 caches are
-converted on their way from shared memory to registers, in pairs: a slot holds two parts, one of the even
-columns and one of the odd columns.
+The products are transposed: keys and values fill the 64 rows of a wgmma, and the few queries are its columns.
+A head is computed in parts of COLUMNS columns. Of a narrower last part, only its columns are copied, and the
+rest of its slot holds zeros. fp8 numbers are converted in pairs on their way from shared memory to registers:
+a slot holds two parts, one of the even columns and one of the odd columns.
 """
 
 from triton.experimental import gluon
@@ -33,6 +30,7 @@ from attn_kernels.kernels.hopper_device import (
     zero_rows,
 )
 from attn_kernels.kernels.hopper_fragments import join_others
+from attn_kernels.kernels.hopper_shares import DecodeBlock
 
 
 @gluon.jit
@@ -69,7 +67,6 @@ def tail_view(smem, REST: gl.constexpr):
 
 @gluon.jit
 def start_scores(smems, n, HEAD_SIZE: gl.constexpr):
-    """Start the products of a tile's keys and queries."""
     q_smem, p_smem, ring = smems
     smem, full, _ = ring
     FP8: gl.constexpr = smem.dtype == gl.uint16
@@ -119,21 +116,8 @@ def bias_scores(scores, start, first_limit, scoring, slopes, powers, HEADS: gl.c
 
 
 @gluon.jit
-def attend_share(
-    smems,
-    n,
-    start,
-    stop,
-    num_keys,
-    num_queries,
-    first_limit,
-    scoring,
-    slopes,
-    powers,
-    HEADS: gl.constexpr,
-    HEAD_SIZE: gl.constexpr,
-):
-    """The softmax state of a Q-Block after its tiles ``start .. stop - 1``, and the slots used so far.
+def attend_share(smems, n, block, scoring, slopes, powers, HEADS: gl.constexpr, HEAD_SIZE: gl.constexpr):
+    """The softmax state of a DecodeBlock, and the slots used so far.
 
     The state is one tensor [COLUMNS, rows] for each part of the columns, the maxima [rows], and the sums
     [rows].
@@ -166,7 +150,8 @@ def attend_share(
         accs = accs + (gl.zeros([COLUMNS, ROWS], gl.float32, layout),)  # type: ignore[assignment]  # noqa: RUF005
     sums = gl.zeros([TILE_SIZE, ROWS], gl.float32, layout)
     row_max = gl.full([ROWS], -1e30, gl.float32, row_layout)
-    for i in range(start, stop):
+    num_queries, first_limit, num_keys = block.num_queries, block.first_limit, block.num_keys
+    for i in range(block.start, block.stop):
         scores = warpgroup_mma_wait(0, [start_scores(smems, n, HEAD_SIZE)])
         for part in gl.static_range(SIDE):
             mbarrier.arrive(empty.index((n + part) % SLOTS), count=1)
@@ -222,7 +207,6 @@ def attend_share(
 
 @gluon.jit
 def hide_values(smem, slot, tile, num_keys, first_limit, window):
-    """Zero the values of a tile that no query sees."""
     TILE_SIZE: gl.constexpr = smem.shape[1]
     start = tile * TILE_SIZE
     first = 0 * tile
@@ -290,53 +274,32 @@ def consume_decodes(
     io_columns = (gl.arange(0, COLUMNS, gl.SliceLayout(0, io_layout)) * STEP)[None, :]
     rows = gl.arange(0, ROWS, gl.SliceLayout(0, layout))
     columns = gl.arange(0, COLUMNS, gl.SliceLayout(1, layout))
-    offsets = columns[:, None] * ROWS + rows[None, :]
+    places = (columns[:, None] * ROWS + rows[None, :], rows)
     kv_head = gl.program_id(0) % num_kv_heads
     q_ptr += kv_head * HEADS * stride_q_head * UNIT
     out_ptr += kv_head * HEADS * stride_out_head * UNIT
     slopes = None
     if scoring.slopes_ptr is not None:
         slopes = gl.load(scoring.slopes_ptr + kv_head * HEADS + rows % HEADS) * LOG2_E
-    token, num_queries, first_limit, num_keys, start, stop, tiles, first, last = receive(mail, 0)
-    n = stop * 0
-    number = stop * 0
-    while stop > 0:
-        num_rows = num_queries * HEADS
+    block = DecodeBlock(*receive(mail, 0))
+    n = block.stop * 0
+    number = block.stop * 0
+    while block.stop > 0:
+        num_rows = block.num_queries * HEADS
         q_offsets = row_offsets(io_rows, stride_q_token, stride_q_head, HEADS)[:, None] + io_columns
-        q_ptrs = q_ptr + token.to(gl.int64) * stride_q_token * UNIT + q_offsets
+        q_ptrs = q_ptr + block.first_token.to(gl.int64) * stride_q_token * UNIT + q_offsets
         powers = store_queries(q_smem, q_ptrs, io_rows < num_rows, FP8, HEAD_SIZE)
         if FP8:
             powers = gl.convert_layout(powers, gl.SliceLayout(0, layout))
-        accs, row_max, row_sum, n = attend_share(
-            smems,
-            n,
-            start,
-            stop,
-            num_keys,
-            num_queries,
-            first_limit,
-            scoring,
-            slopes,
-            powers,
-            HEADS,
-            HEAD_SIZE,
-        )
-        finished = (start == 0) & (stop == tiles)
-        if (start > 0) | (stop < tiles):
+        accs, row_max, row_sum, n = attend_share(smems, n, block, scoring, slopes, powers, HEADS, HEAD_SIZE)
+        finished = (block.start == 0) & (block.stop == block.tiles)
+        if (block.start > 0) | (block.stop < block.tiles):
             finished, accs, row_max, row_sum = join_others(
-                fragments,
-                (accs, row_max, row_sum),
-                first,
-                last,
-                num_kv_heads,
-                offsets,
-                rows,
-                PARTS,
-                ROWS,
+                fragments, (accs, row_max, row_sum), block.first_group, block.last_group, num_kv_heads, places
             )
         if finished:
             out_offsets = row_offsets(rows, stride_out_token, stride_out_head, HEADS)[None, :]
-            out_token_ptr = out_ptr + token.to(gl.int64) * stride_out_token * UNIT
+            out_token_ptr = out_ptr + block.first_token.to(gl.int64) * stride_out_token * UNIT
             out_ptrs = out_token_ptr + (out_offsets + (columns * STEP)[:, None])
             total = row_sum
             if scoring.sinks_ptr is not None:
@@ -352,4 +315,4 @@ def consume_decodes(
                 values = (accs[part] / total[None, :]).to(dtype)
                 gl.store(out_ptrs + first_column(part, FP8), values, mask=mask)
         number += 1
-        token, num_queries, first_limit, num_keys, start, stop, tiles, first, last = receive(mail, number)
+        block = DecodeBlock(*receive(mail, number))

@@ -54,7 +54,6 @@ class Caches(NamedTuple):
 
 @gluon.jit
 def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
-    """Allocate COUNT barriers, each of so many arrivals."""
     smem = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(COUNT):
         mbarrier.init(smem.index(i), count=ARRIVALS)
@@ -71,7 +70,6 @@ def mailbox(FIELDS: gl.constexpr, RECEIVERS: gl.constexpr):
 
 @gluon.jit
 def send(mail, number, fields):
-    """Send message number ``number`` from a copying warp."""
     smem, full, empty = mail
     FIELDS: gl.constexpr = len(fields)
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
@@ -84,7 +82,6 @@ def send(mail, number, fields):
 
 @gluon.jit
 def receive(mail, number):
-    """Return the fields of message number ``number`` in a warpgroup."""
     smem, full, empty = mail
     FIELDS: gl.constexpr = smem.shape[0] // MESSAGES
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
@@ -128,7 +125,6 @@ def allocate_heads(
 def allocate_chunk(
     COUNT: gl.constexpr, ROWS: gl.constexpr, WIDTH: gl.constexpr, LINE: gl.constexpr, dtype: gl.constexpr
 ):
-    """Allocate [COUNT, ROWS, WIDTH] in lines of LINE columns."""
     BITS: gl.constexpr = dtype.primitive_bitwidth
     layout: gl.constexpr = gl.NVMMASharedLayout(LINE * BITS // 8, BITS, rank=2)
     return gl.allocate_shared_memory(dtype, [COUNT, ROWS, WIDTH], layout)
@@ -148,7 +144,6 @@ def as_boxes(smem, ROWS: gl.constexpr, LINE: gl.constexpr):
 
 @gluon.jit
 def view_memory(smem, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.constexpr):
-    """The same shared memory with another type, shape and layout."""
     if OLD_REINTERPRET:
         view = smem._reinterpret(dtype, shape, layout)
     else:
@@ -157,30 +152,20 @@ def view_memory(smem, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.const
 
 
 @gluon.jit
-def clamp_box(box, first_box, last_box):
-    """The box, or the nearest that holds a key which a query sees; ``first_box`` is None for 0."""
+def clamp_box(box, visible):
+    """The box, or the nearest of ``visible``: the first (None for 0) and the last that a query sees."""
+    first_box, last_box = visible
     if first_box is not None:
         box = gl.maximum(box, first_box)
     return gl.minimum(box, last_box)
 
 
 @gluon.jit
-def load_pages(
-    table_row_ptr,
-    tile,
-    first_box,
-    last_box,
-    PAGE_SIZE: gl.constexpr,
-    BOX: gl.constexpr,
-    BOXES: gl.constexpr,
-):
-    """Page ids of a tile's boxes. Boxes without a visible key take the page of the nearest that has one.
-
-    The table's other entries are undefined.
-    """
+def load_pages(table_row_ptr, tile, visible, PAGE_SIZE: gl.constexpr, BOX: gl.constexpr, BOXES: gl.constexpr):
+    """Page ids of a tile's boxes, clamped as the table's other entries are undefined."""
     pages = ()
     for box in gl.static_range(BOXES):
-        key = clamp_box(tile * BOXES + box, first_box, last_box) * BOX
+        key = clamp_box(tile * BOXES + box, visible) * BOX
         pages = pages + (gl.load(table_row_ptr + key // PAGE_SIZE),)  # type: ignore[assignment]  # noqa: RUF005
     return pages
 
@@ -193,17 +178,16 @@ def copy_tile(
     barrier,
     pages,
     tile,
-    first_box,
-    last_box,
+    visible,
     place,
     PAGE_SIZE: gl.constexpr,
-    BOX: gl.constexpr,
     WIDTH: gl.constexpr = None,
 ):
     """Start the copies of a tile, in boxes of the descriptor, part after part of its columns.
 
     ``WIDTH`` columns of the tile are copied, all by default.
     """
+    BOX: gl.constexpr = desc.block_shape[0]
     LINE: gl.constexpr = desc.block_shape[1]
     PARTS: gl.constexpr = smem.shape[2] // LINE
     COPIED: gl.constexpr = PARTS if WIDTH is None else WIDTH // LINE
@@ -213,7 +197,7 @@ def copy_tile(
     for box in gl.static_range(BOXES):
         row = pages[box] * page_rows + first_row
         if PAGE_SIZE != BOX:
-            row += clamp_box(tile * BOXES + box, first_box, last_box) * BOX % PAGE_SIZE
+            row += clamp_box(tile * BOXES + box, visible) * BOX % PAGE_SIZE
         for part in gl.static_range(COPIED):
             target = boxes.index((stage * PARTS + part) * BOXES + box)
             tma_load(desc, [row, first_column + part * LINE], barrier, target)
@@ -331,7 +315,6 @@ def powers_of(largest):
 
 @gluon.jit
 def rescale_rows(x, factor):
-    """Multiply each row by its factor."""
     return x * gl.convert_layout(factor, gl.SliceLayout(1, x.type.layout))[:, None]
 
 

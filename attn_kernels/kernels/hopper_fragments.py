@@ -1,7 +1,7 @@
 """Fragments of the Hopper kernel's decodes: softmax states of Q-Blocks that several programs share.
 
 The programs of a Q-Block have consecutive groups and one KV head. The last of them to finish joins their
-fragments, without waiting, as in ``stream_k_fragments``. With more than MOST programs, the last program of
+fragments, without waiting, as in ``stream_k_device``. With more than MOST programs, the last program of
 each run of RUN neighbours joins their fragments first; the last of these programs joins the runs.
 """
 
@@ -15,10 +15,13 @@ MOST = gl.constexpr(16)  # programs whose fragments one program joins
 
 
 @gluon.jit
-def store_fragment(fragments, fragment, offsets, accs, row_max, row_sum, rows, ROWS: gl.constexpr):
+def store_fragment(fragments, fragment, places, state):
     """Write a softmax state: [fragments, parts, COLUMNS, rows] and twice [fragments, rows]."""
     _, partial_ptr, max_ptr, sum_ptr = fragments
+    offsets, rows = places
+    accs, row_max, row_sum = state
     PARTS: gl.constexpr = len(accs)
+    ROWS: gl.constexpr = rows.shape[0]
     for part in gl.static_range(PARTS):
         first = (fragment * PARTS + part).to(gl.int64) * (COLUMNS * ROWS)
         gl.store(partial_ptr + first + offsets, accs[part])
@@ -36,21 +39,11 @@ def slot_of(program, begin):
 
 
 @gluon.jit
-def join_others(
-    fragments,
-    state,
-    first,
-    last,
-    num_kv_heads,
-    offsets,
-    rows,
-    PARTS: gl.constexpr,
-    ROWS: gl.constexpr,
-):
+def join_others(fragments, state, first, last, num_kv_heads, places):
     """Write this program's softmax state; the last program of a Q-Block to do so gets the joined state.
 
-    ``first``, ``last``: the groups that share the Q-Block. Returns whether this program is the last, and the
-    state: parts, maxima and sums.
+    ``first``, ``last``: the groups that share the Q-Block. ``places``: offsets in a part of the state, and
+    rows. Returns whether this program is the last, and the state: parts, maxima and sums.
 
     The counters of Q-Blocks lie at their first programs, of which a program is one at most. Those of runs
     follow: at their last programs, of which a program is one at most, too.
@@ -61,7 +54,8 @@ def join_others(
     head = program % num_kv_heads
     begin = first * num_kv_heads + head
     accs, row_max, row_sum = state
-    store_fragment(fragments, slot_of(program, begin), offsets, accs, row_max, row_sum, rows, ROWS)
+    PARTS: gl.constexpr = len(accs)
+    store_fragment(fragments, slot_of(program, begin), places, state)
     count = last - first + 1
     step = num_kv_heads
     ready = count <= MOST
@@ -72,28 +66,20 @@ def join_others(
         counter_ptr = counters_ptr + (programs + run_last * num_kv_heads + head)
         ready = is_last_to_arrive(counter_ptr, run_last - run)
         if ready:
+            run_first = run * num_kv_heads + head
+            run_count = run_last - run + 1
             accs, row_max, row_sum = join_fragments(
-                fragments,
-                begin,
-                run * num_kv_heads + head,
-                run_last - run + 1,
-                num_kv_heads,
-                offsets,
-                rows,
-                PARTS,
-                ROWS,
+                fragments, begin, run_first, run_count, num_kv_heads, places, PARTS
             )
             thread_barrier()  # all warps have read the maxima and sums that the next store writes
-            run_slot = slot_of(run * num_kv_heads + head, begin)
-            store_fragment(fragments, run_slot, offsets, accs, row_max, row_sum, rows, ROWS)
+            run_slot = slot_of(run_first, begin)
+            store_fragment(fragments, run_slot, places, (accs, row_max, row_sum))
         count = (count + RUN - 1) // RUN
         step = RUN * num_kv_heads
     if ready:
         ready = is_last_to_arrive(counters_ptr + begin, count - 1)
         if ready:
-            accs, row_max, row_sum = join_fragments(
-                fragments, begin, begin, count, step, offsets, rows, PARTS, ROWS
-            )
+            accs, row_max, row_sum = join_fragments(fragments, begin, begin, count, step, places, PARTS)
     return ready, accs, row_max, row_sum
 
 
@@ -109,14 +95,14 @@ def is_last_to_arrive(counter_ptr, others):
 
 
 @gluon.jit
-def join_fragments(
-    fragments, begin, first, count, step, offsets, rows, PARTS: gl.constexpr, ROWS: gl.constexpr
-):
+def join_fragments(fragments, begin, first, count, step, places, PARTS: gl.constexpr):
     """The softmax state of ``count`` fragments: of the programs ``first``, ``first + step`` and so on.
 
     They are joined in the order of the programs, whichever finished last, so every launch gives the same
     sums. A few fragments are loaded at a time, because a load takes as long as the products of a tile.
     """
+    offsets, rows = places
+    ROWS: gl.constexpr = rows.shape[0]
     layout: gl.constexpr = offsets.type.layout
     partial_ptr, max_ptr, sum_ptr = fragments[1], fragments[2], fragments[3]
     TOGETHER: gl.constexpr = max(1, 128 // (PARTS * ROWS))
@@ -155,7 +141,6 @@ def join_fragments(
 
 @gluon.jit
 def rescale_columns(accs, factor):
-    """Multiply each column of all parts by its factor."""
     rescaled = ()
     for part in gl.static_range(len(accs)):
         rescaled = rescaled + (accs[part] * factor[None, :],)  # type: ignore[assignment]  # noqa: RUF005

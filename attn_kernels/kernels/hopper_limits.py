@@ -1,14 +1,23 @@
-"""What the Hopper kernel can compute, and what it is compiled for: sizes of rings, tiles and registers."""
+"""What the Hopper kernel can compute, what it is compiled for, and its launches where it can be used.
 
-from functools import lru_cache
+This is the one statement of its limits: rules of tuning runs ask it, and ``treegen check`` proves the spec's
+constraints against it.
+"""
 
+import importlib
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from types import ModuleType
+from typing import TypeGuard
+
+import torch
 from torch import Tensor
 
 from attn_kernels.core.config import Config
-from attn_kernels.core.structures import Layer, Plan
-from attn_kernels.kernels.arguments import VECTOR_BYTES
-from attn_kernels.kernels.processors import multiprocessors
-from attn_kernels.kernels.schedule import BLOCK_M, Roles
+from attn_kernels.core.structures import Launch, Layer, OfPlan, Plan
+from attn_kernels.kernels.arguments import CU_SEQLENS_Q, VECTOR_BYTES, multiprocessors
+from attn_kernels.kernels.schedule import BLOCK_M, Roles, bind_schedule
+from attn_kernels.kernels.variant import Scratch, ScratchSizes
 
 COLUMNS = 64  # two-byte elements in a row of 128 bytes, the widest swizzle
 UNIT = 8  # two-byte elements in a 16-byte access: the unit of query and output strides
@@ -34,7 +43,7 @@ CONVERT_REGISTERS = (224, 24)  # of fp8 caches; those that convert have what rem
 POD_REGISTERS = {64: (168, 40), 128: (208, 24)}  # by the prompts' tile
 
 # The options that each variant's roles compute, by their names in ``offline.sources.FEATURES``.
-SCORES = frozenset({"window", "softcap", "alibi", "sinks", "scales", "new_kv"})
+SCORES = frozenset({"window", "softcap", "alibi", "sinks", "scales"})
 OPTIONS: dict[str, frozenset[str]] = {"qblock": SCORES | {"fp8"}, "stream_k": SCORES | {"fp8"}, "pod": SCORES}
 
 
@@ -47,7 +56,6 @@ def padded(head_size: int) -> int:
 
 
 def decode_rows(config: Config, queries_per_kv: int) -> int:
-    """Rows of a decode's query tile."""
     return config.block_m if config.variant == "stream_k" else max(16, 1 << (queries_per_kv - 1).bit_length())
 
 
@@ -167,18 +175,12 @@ def why_not(plan: Plan, layer: Layer) -> str | None:
         return f"{plan.config.variant} lacks {', '.join(sorted(missing))}"
     if any(tensor.data_ptr() % 16 for tensor in (q, out, k_cache, v_cache)):
         return "a tensor does not begin at a multiple of 16 bytes"
-    model = plan.model
-    shape = (model.head_size, model.block_size, model.queries_per_kv, k_cache.element_size())
-    why = why_not_shape(plan.config, *shape)
-    why = why or why_not_heads(plan)
-    return why or why_not_strides(
-        q.stride(),
-        out.stride(),
-        k_cache.stride(),
-        v_cache.stride(),
-        k_cache.shape[0],
-        plan.model.num_kv_heads,
-        k_cache.element_size(),
+    model, element = plan.model, k_cache.element_size()
+    strides = (q.stride(), out.stride(), k_cache.stride(), v_cache.stride())
+    return (
+        why_not_shape(plan.config, model.head_size, model.block_size, model.queries_per_kv, element)
+        or why_not_heads(plan.config, model.num_kv_heads, multiprocessors(plan.device))
+        or why_not_strides(*strides, k_cache.shape[0], model.num_kv_heads, element)
     )
 
 
@@ -192,7 +194,6 @@ def why_not_strides(
     num_kv_heads: int,
     cache_bytes: int,
 ) -> str | None:
-    """Return why tensors of these strides cannot be read through descriptors; None if they can."""
     units = (UNIT, UNIT, VECTOR_BYTES // cache_bytes, VECTOR_BYTES // cache_bytes)
     for (*strides, last), unit in zip((q, out, k_cache, v_cache), units, strict=True):
         if last != 1 or any(stride % unit for stride in strides):
@@ -206,9 +207,61 @@ def why_not_strides(
     return None
 
 
-def why_not_heads(plan: Plan) -> str | None:
-    """Return why programs cannot share the decodes of a plan; None if they can."""
-    heads, programs = plan.model.num_kv_heads, multiprocessors(plan.device) * plan.config.programs_per_sm
-    if plan.config.variant != "qblock" and programs % heads * MAX_IDLE > programs:
-        return f"{heads} KV heads leave too many of {programs} programs without decodes"
+def why_not_heads(config: Config, num_kv_heads: int, num_multiprocessors: int) -> str | None:
+    """Return why programs cannot share the decodes of so many KV heads; None if they can."""
+    programs = num_multiprocessors * config.programs_per_sm
+    if config.variant != "qblock" and programs % num_kv_heads * MAX_IDLE > programs:
+        return f"{num_kv_heads} KV heads leave too many of {programs} programs without decodes"
     return None
+
+
+@cache
+def hopper_module() -> ModuleType | None:
+    """The module ``hopper``; None where Triton's Gluon does not support it."""
+    try:
+        return importlib.import_module("attn_kernels.kernels.hopper")
+    except (ImportError, AttributeError):  # Gluon is experimental: its names come and go
+        return None
+
+
+@cache
+def hopper_for(device: torch.device) -> ModuleType | None:
+    hopper = hopper_module()
+    return hopper if hopper is not None and hopper.serves(device) else None
+
+
+def launches(config: Config | None, device: torch.device) -> TypeGuard[Config]:
+    """Return whether a config asks for the kernel, with descriptors or as ``pod``, and the device has it."""
+    chosen = config is not None and bool(config.descriptors or config.decode_tile)
+    return chosen and hopper_for(device) is not None
+
+
+def take_schedule(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
+    """The memory of a schedule, where the kernel is launched."""
+    if not launches(sizes.config, scratch.device):
+        return ()
+    roles = roles_of(sizes.config, sizes.queries_per_kv)
+    return (scratch.schedule(roles.length(sizes.num_query_tokens, sizes.num_seqs), sizes),)
+
+
+def bind_schedules(plan: Plan, schedule: OfPlan, cu_decodes: OfPlan = CU_SEQLENS_Q) -> tuple[Launch, ...]:
+    """The launch that computes a plan's schedule, if ``take_schedule`` gave memory for one."""
+    if not launches(plan.config, plan.device):
+        return ()
+    roles = roles_of(plan.config, plan.model.queries_per_kv)
+    return (bind_schedule(roles, schedule, CU_SEQLENS_Q, cu_decodes),)
+
+
+def bind_hopper(
+    plan: Plan,
+    layer: Layer,
+    schedule: OfPlan,
+    *,
+    cu_decodes: OfPlan = CU_SEQLENS_Q,
+    fragments: Sequence[OfPlan | None] = (None,) * 4,
+) -> tuple[Launch, ...]:
+    """The launch for layers like this one; none if the kernel cannot compute them."""
+    hopper = hopper_for(plan.device)
+    if hopper is None or not launches(plan.config, plan.device) or why_not(plan, layer) is not None:
+        return ()
+    return (hopper.bind(plan, layer, schedule, CU_SEQLENS_Q, cu_decodes, fragments),)

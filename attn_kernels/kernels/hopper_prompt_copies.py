@@ -21,15 +21,13 @@ from attn_kernels.kernels.hopper_device import (
     send,
     thread_barrier,
 )
-from attn_kernels.kernels.hopper_repeats import comes_second, count_repeats, ticket_to_repeat, visited_tile
+from attn_kernels.kernels.hopper_q_blocks import comes_second, count_repeats, ticket_to_repeat, visited_tile
 
 BLOCK_M = gl.constexpr(schedule.BLOCK_M)
 
 
 class PromptBlock(NamedTuple):
-    """A Q-Block of a prompt; the fields of a message."""
-
-    kv_head: Any
+    kv_head: Any  # of a prompt's Q-Block, like all fields of this message
     first_token: Any  # within the batch
     num_queries: Any  # query tokens
     first_limit: Any  # the last key that its first query sees
@@ -44,7 +42,6 @@ PROMPT_FIELDS = gl.constexpr(len(PromptBlock._fields))
 
 @gluon.jit
 def load_q_block(batch, ticket, exact, HEADS: gl.constexpr, TILE_SIZE: gl.constexpr):
-    """The PromptBlock of a ticket, and its sequence."""
     BLOCK_Q: gl.constexpr = BLOCK_M // HEADS
     tickets, num_kv_heads, cu_seqlens_q_ptr, seqused_k_ptr = batch
     q_blocks_ptr = tickets[1]
@@ -64,7 +61,6 @@ def load_q_block(batch, ticket, exact, HEADS: gl.constexpr, TILE_SIZE: gl.conste
 
 @gluon.jit
 def first_key(block, window):
-    """The first key that a query of the block sees."""
     key = block.first_limit * 0
     if window is not None:
         key = gl.maximum(block.first_limit - window + 1, 0)
@@ -85,31 +81,27 @@ def wait_for_stage(ring, index):
 
 
 @gluon.jit
-def copy_heads(heads, smems, stage, barrier, pages, tile, boxes, PAGE_SIZE: gl.constexpr):
+def copy_heads(heads, smems, stage, barrier, pages, tile, visible, PAGE_SIZE: gl.constexpr):
     """Start the copies of a tile into the chunks of its columns.
 
-    heads: descriptors, and the place of a KV head. boxes: the first and the last that hold a visible key.
+    heads: descriptors, and the place of a KV head.
     """
     desc, tail_desc, page_rows, first_row, column = heads
-    first_box, last_box = boxes
-    BOX: gl.constexpr = desc.block_shape[0]
     for chunk in gl.static_range(len(smems)):
         smem = smems[chunk]
         at = (page_rows, first_row, column)
         if smem.shape[2] >= desc.block_shape[1]:
-            copy_tile(desc, smem, stage, barrier, pages, tile, first_box, last_box, at, PAGE_SIZE, BOX)
+            copy_tile(desc, smem, stage, barrier, pages, tile, visible, at, PAGE_SIZE)
         else:
-            copy_tile(tail_desc, smem, stage, barrier, pages, tile, first_box, last_box, at, PAGE_SIZE, BOX)
+            copy_tile(tail_desc, smem, stage, barrier, pages, tile, visible, at, PAGE_SIZE)
         column += smem.shape[2]
 
 
 @gluon.jit
 def produce_prompts(
     caches,
-    ring,
-    raw_ring,
-    mail,
-    repeats,
+    rings,
+    signals,
     batch,
     window,
     HEADS: gl.constexpr,
@@ -122,6 +114,8 @@ def produce_prompts(
     values arrive in a ring of their own, ``raw_ring``, and ``convert_values`` brings them to the stages.
     """
     k_desc, v_desc, k_tail, v_tail, k_steps, v_steps, block_table_ptr, stride_table = caches
+    ring, raw_ring = rings
+    mail, repeats = signals
     k_smem = ring[0]
     v_smem = ring[1]
     if raw_ring is not None:
@@ -153,12 +147,11 @@ def produce_prompts(
         row_ptr = block_table_ptr + seq.to(gl.int64) * stride_table
         k_heads = (k_desc, k_tail, k_page_rows, block.kv_head * k_head_rows, block.kv_head * k_head_columns)
         v_heads = (v_desc, v_tail, v_page_rows, block.kv_head * v_head_rows, block.kv_head * v_head_columns)
-        last_box = (block.first_limit + block.num_queries - 1) // BOX
-        boxes = (first_box, last_box)
+        visible = (first_box, (block.first_limit + block.num_queries - 1) // BOX)
         last = block.num_tiles - 1
         # Two calls, because Triton takes two names of one tuple for one variable of the loop.
-        pages = load_pages(row_ptr, last, first_box, last_box, PAGE_SIZE, BOX, BOXES)
-        v_pages = load_pages(row_ptr, last, first_box, last_box, PAGE_SIZE, BOX, BOXES)
+        pages = load_pages(row_ptr, last, visible, PAGE_SIZE, BOX, BOXES)
+        v_pages = load_pages(row_ptr, last, visible, PAGE_SIZE, BOX, BOXES)
         for i in range(num_tiles + 1):
             tile = visited_tile(i, last, second)
             v_tile = visited_tile(i - 1, last, second)
@@ -169,7 +162,7 @@ def produce_prompts(
                 if with_values:
                     at, v_barrier = wait_for_stage(raw_ring, base - number + i - 1)
                     mbarrier.expect(v_barrier, TILE_BYTES)
-                    copy_heads(v_heads, raw_v, at, v_barrier, v_pages, v_tile, boxes, PAGE_SIZE)
+                    copy_heads(v_heads, raw_v, at, v_barrier, v_pages, v_tile, visible, PAGE_SIZE)
             stage, barrier = wait_for_stage(ring, base + i)
             if raw_ring is not None:
                 mbarrier.expect(barrier, TILE_BYTES, pred=with_keys)
@@ -178,13 +171,13 @@ def produce_prompts(
                 mbarrier.expect(barrier, 2 * TILE_BYTES, pred=with_keys & with_values)
                 mbarrier.expect(barrier, TILE_BYTES, pred=with_keys ^ with_values)
             if with_keys:
-                copy_heads(k_heads, k_smem, stage, barrier, pages, tile, boxes, PAGE_SIZE)
+                copy_heads(k_heads, k_smem, stage, barrier, pages, tile, visible, PAGE_SIZE)
             if raw_ring is None:  # noqa: SIM102
                 if with_values:
-                    copy_heads(v_heads, v_smem, stage, barrier, v_pages, v_tile, boxes, PAGE_SIZE)
+                    copy_heads(v_heads, v_smem, stage, barrier, v_pages, v_tile, visible, PAGE_SIZE)
             v_pages = pages
             # Loaded while the next stage is not free yet.
-            pages = load_pages(row_ptr, next_tile, first_box, last_box, PAGE_SIZE, BOX, BOXES)
+            pages = load_pages(row_ptr, next_tile, visible, PAGE_SIZE, BOX, BOXES)
         base += num_tiles + 1
         number += 1
         ticket = next_ticket
@@ -241,5 +234,4 @@ def convert_values(raw_ring, ring, mail, window):
 
 @gluon.jit
 def receive_block(mail, number):
-    """The PromptBlock of message number ``number``."""
     return PromptBlock(*receive(mail, number))

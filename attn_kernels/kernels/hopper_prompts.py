@@ -1,13 +1,9 @@
 """The prompts' role of the Hopper kernel: two computing warpgroups; ``hopper_prompt_copies`` feeds them.
 
-The programs share the Q-Blocks of ``schedule``, longest first. A Q-Block's 128 rows are consecutive query
-tokens of one sequence times the query heads that share one KV head; a warpgroup computes 64 of them. It
-multiplies the values of a tile while it computes the softmax of the next (FlashAttention-3, arXiv 2407.08608,
-section 3.2). The tiles run from the last, which holds the diagonal, to the first. In fp16, the first comes
-second.
-
-Only the tiles that hold a row's nearest keys compute its maximum, and the first tile in fp16
-(``hopper_repeats``). The other tiles compute no maximum, and rescale no sums.
+A Q-Block's 128 rows are consecutive query tokens of one sequence times the query heads that share a KV head;
+a warpgroup computes 64 of them. It multiplies the values of a tile while it computes the softmax of the next
+(FlashAttention-3, arXiv 2407.08608, section 3.2). The tiles run from the last, which holds the diagonal, to
+the first; in fp16 the first comes second. Only a few tiles compute a row's maximum (``hopper_q_blocks``).
 
 fp8 keys are multiplied as they are. A query is then a sum of two fp8 numbers, which is exact, or one.
 """
@@ -34,13 +30,18 @@ from attn_kernels.kernels.hopper_device import (
     weigh,
     zero_rows,
 )
-from attn_kernels.kernels.hopper_repeats import comes_second, note_large, visited_tile
-from attn_kernels.kernels.hopper_rows import load_queries, split_queries, store_output
+from attn_kernels.kernels.hopper_q_blocks import (
+    comes_second,
+    load_queries,
+    note_large,
+    split_queries,
+    store_output,
+    visited_tile,
+)
 
 
 @gluon.jit
 def start_scores(q_smem, GROUP: gl.constexpr, TERMS: gl.constexpr, k_smem, stage, HEAD_SIZE: gl.constexpr):
-    """Start the products of queries and a tile's keys, chunk after chunk of their columns."""
     TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
     K: gl.constexpr = 32 if k_smem[0].dtype == gl.float8e4nv else 16
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE_SIZE, K])
@@ -102,8 +103,7 @@ def consume_prompts(
     rows,
     q_smem,
     ring,
-    mail,
-    repeats,
+    signals,
     HEADS: gl.constexpr,
     HEAD_SIZE: gl.constexpr,
 ):
@@ -114,6 +114,7 @@ def consume_prompts(
     q_ptr, out_ptr, strides, scoring = rows
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
     k_smem, v_smem, full, empty = ring
+    mail, repeats = signals
     window = scoring.window
     dtype: gl.constexpr = v_smem[0].dtype
     FP8: gl.constexpr = k_smem[0].dtype == gl.float8e4nv
@@ -301,7 +302,6 @@ def next_tile(
 
 @gluon.jit
 def rescale_chunks(accs, rescale):
-    """Multiply each row of all chunks by its factor."""
     rescaled = ()
     for chunk in gl.static_range(len(accs)):
         rescaled = rescaled + (rescale_rows(accs[chunk], rescale),)  # type: ignore[assignment]  # noqa: RUF005
@@ -310,14 +310,12 @@ def rescale_chunks(accs, rescale):
 
 @gluon.jit
 def zero_products(WIDTH: gl.constexpr):
-    """No products yet, of a chunk of so many columns."""
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
     return gl.zeros([GROUP_ROWS, WIDTH], gl.float32, layout)
 
 
 @gluon.jit
 def wait_products(products):
-    """Wait for all products; return their tensors."""
     accs = ()
     for chunk in gl.static_range(len(products)):
         acc = warpgroup_mma_wait(len(products) - 1 - chunk, [products[chunk]])

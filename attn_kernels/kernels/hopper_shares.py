@@ -1,8 +1,7 @@
 """The copying warp of the Hopper kernel's decodes: what a program computes, and its keys and values.
 
 Programs form groups, with one program for each KV head. The groups share the tiles of keys of all sequences
-evenly, in the order of the sequences. So the programs of a group read the same slots of the caches at the
-same time, and each reads its own head. Tiles before a window are not counted.
+evenly, in the order of the sequences. Tiles before a window are not counted.
 """
 
 from typing import Any, NamedTuple
@@ -29,14 +28,20 @@ def clear_slots(smem):
 
 
 @gluon.jit
-def share_of_program(cu_tiles_ptr, num_seqs, num_kv_heads):
-    """A program's KV head, its tiles ``start .. end - 1``, tiles a group, and the first tile's sequence."""
+def share_of_group(total, num_kv_heads):
+    """The tiles ``start .. end - 1`` of this program's group, of so many in all, and tiles a group."""
     groups = gl.num_programs(0) // num_kv_heads
     group = gl.program_id(0) // num_kv_heads
-    total = gl.load(cu_tiles_ptr + num_seqs)
     share = (total + groups - 1) // groups
     start = group * share
-    end = gl.where(group < groups, gl.minimum(start + share, total), start)
+    return start, gl.where(group < groups, gl.minimum(start + share, total), start), share
+
+
+@gluon.jit
+def share_of_program(cu_tiles_ptr, num_seqs, num_kv_heads):
+    """A program's KV head, its tiles ``start .. end - 1``, tiles a group, and the first tile's sequence."""
+    total = gl.load(cu_tiles_ptr + num_seqs)
+    start, end, share = share_of_group(total, num_kv_heads)
     layout: gl.constexpr = gl.BlockedLayout([LENGTH // 32], [32], [1], [0])
     seq = start * 0 - 1
     for first in range(0, num_seqs, LENGTH):
@@ -53,7 +58,6 @@ def add(a, b):
 
 @gluon.jit
 def hidden_keys(num_keys, query_len, window):
-    """Keys of a sequence that no query sees."""
     return gl.maximum(num_keys - query_len - window + 1, 0)
 
 
@@ -81,11 +85,7 @@ def windowed_share(batch, window, BLOCK_Q: gl.constexpr, TILE_SIZE: gl.constexpr
     total = num_seqs * 0
     for first in range(0, num_seqs, LENGTH):
         total += gl.sum(windowed_tiles(batch, first + offsets, window, BLOCK_Q, TILE_SIZE), 0)
-    groups = gl.num_programs(0) // num_kv_heads
-    group = gl.program_id(0) // num_kv_heads
-    share = (total + groups - 1) // groups
-    start = group * share
-    end = gl.where(group < groups, gl.minimum(start + share, total), start)
+    start, end, share = share_of_group(total, num_kv_heads)
     seq = num_seqs * 0
     first_tile = num_seqs * 0
     before = num_seqs * 0
@@ -120,17 +120,11 @@ DECODE_FIELDS = gl.constexpr(len(DecodeBlock._fields))
 
 @gluon.jit
 def produce_decodes(
-    caches,
-    ring,
-    mail,
-    batch,
-    window,
-    BLOCK_Q: gl.constexpr,
-    HEAD_SIZE: gl.constexpr,
-    PAGE_SIZE: gl.constexpr,
+    caches, channel, batch, window, BLOCK_Q: gl.constexpr, HEAD_SIZE: gl.constexpr, PAGE_SIZE: gl.constexpr
 ):
     """The copying warp. A slot holds 128 bytes of each key or value of a tile; keys come before values."""
     k_desc, v_desc, k_tail_desc, v_tail_desc, k_steps, v_steps, block_table_ptr, stride_table = caches
+    ring, mail = channel
     smem, full, empty = ring
     cu_tiles_ptr, num_seqs, num_kv_heads, cu_seqlens_q_ptr, seqused_k_ptr = batch
     SLOTS: gl.constexpr = smem.shape[0]
@@ -167,11 +161,11 @@ def produce_decodes(
         last_box = gl.maximum(num_keys - 1, 0) // BOX
         if window is None:
             tiles = gl.maximum((num_keys + TILE_SIZE - 1) // TILE_SIZE, 1)  # as ``schedule`` counts
-            first_box = None
+            visible = (None, last_box)
             hidden: gl.constexpr = 0
         else:
             hidden = hidden_keys(num_keys, query_len, window)
-            first_box = hidden // BOX
+            visible = (hidden // BOX, last_box)
             hidden = hidden // TILE_SIZE  # tiles
             tiles = gl.maximum((num_keys + TILE_SIZE - 1) // TILE_SIZE - hidden, 1)
             next_first = first_tile + tiles * ((query_len + BLOCK_Q - 1) // BLOCK_Q)
@@ -192,12 +186,12 @@ def produce_decodes(
                 block_tile // share,
                 (block_tile + tiles - 1) // share,
             )
-            pages = load_pages(row_ptr, hidden + start, first_box, last_box, PAGE_SIZE, BOX, BOXES)
+            pages = load_pages(row_ptr, hidden + start, visible, PAGE_SIZE, BOX, BOXES)
             send(mail, number, block)
             number += 1
             for i in range(start, stop):
                 at = hidden + i
-                next_pages = load_pages(row_ptr, at + 1, first_box, last_box, PAGE_SIZE, BOX, BOXES)
+                next_pages = load_pages(row_ptr, at + 1, visible, PAGE_SIZE, BOX, BOXES)
                 for part in gl.static_range(2 * SIDE):
                     slot = n % SLOTS
                     barrier = full.index(slot)
@@ -211,25 +205,12 @@ def produce_decodes(
                     if part % SIDE < PARTS:
                         desc = k_desc if part < SIDE else v_desc
                         mbarrier.expect(barrier, SLOT_BYTES)
-                        copy_tile(
-                            desc, boxes, slot, barrier, pages, at, first_box, last_box, place, PAGE_SIZE, BOX
-                        )
+                        copy_tile(desc, boxes, slot, barrier, pages, at, visible, place, PAGE_SIZE)
                     else:
                         tail_desc = k_tail_desc if part < SIDE else v_tail_desc
                         mbarrier.expect(barrier, SLOT_BYTES // WIDTH * REST)
                         copy_tile(
-                            tail_desc,
-                            tail_boxes,
-                            slot,
-                            barrier,
-                            pages,
-                            at,
-                            first_box,
-                            last_box,
-                            place,
-                            PAGE_SIZE,
-                            BOX,
-                            REST,
+                            tail_desc, tail_boxes, slot, barrier, pages, at, visible, place, PAGE_SIZE, REST
                         )
                     n += 1
                 pages = next_pages

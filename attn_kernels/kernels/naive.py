@@ -11,8 +11,7 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common_arguments
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
-from attn_kernels.kernels.pages import search
-from attn_kernels.kernels.query_tile import attend_and_store, load_scales, make_q_block
+from attn_kernels.kernels.query_tile import attend_and_store, load_scales, make_q_block, search
 from attn_kernels.kernels.variant import ConfigGrid, Variant
 
 HEADS = 1  # of one program
@@ -60,44 +59,24 @@ def naive_kernel(
     block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, query, kv_head, head, const.block_q)
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = PagedCache(
-        block_table_ptr,
-        k_ptr,
-        v_ptr,
-        stride_table,
-        stride_k_page,
-        stride_k_slot,
-        stride_k_head,
-        stride_v_page,
-        stride_v_slot,
-        stride_v_head,
-    )
-    attend_and_store(
-        q_ptr,
-        stride_q_token,
-        stride_q_head,
-        out_ptr,
-        stride_out_token,
-        stride_out_head,
-        block,
-        cache,
-        scoring,
-        scales,
-        const,
-    )
+    k = (k_ptr, stride_k_page, stride_k_slot, stride_k_head)
+    v = (v_ptr, stride_v_page, stride_v_slot, stride_v_head)
+    cache = PagedCache(block_table_ptr, stride_table, k, v)
+    q = (q_ptr, stride_q_token, stride_q_head)
+    out = (out_ptr, stride_out_token, stride_out_head)
+    attend_and_store(q, out, block, cache, scoring, scales, const)
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
     return (Specialisation(naive_kernel, heads=HEADS),)
 
 
-def programs(plan: Plan) -> tuple[int, int]:
-    return plan.num_query_tokens, plan.model.num_query_heads
-
-
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    """One kernel; ``block_m`` is 1."""
     arguments, const, options = common_arguments(plan, layer, heads=HEADS)
+
+    def programs(plan: Plan) -> tuple[int, int]:
+        return plan.num_query_tokens, plan.model.num_query_heads
+
     return (Launch(naive_kernel, programs, (*arguments, const), options),)
 
 
@@ -109,8 +88,5 @@ VARIANT = Variant(
     one_row=True,
     one_head=True,
     samples=(Config("naive", block_m=1, tile_size=32),),
-    grids=(
-        ConfigGrid(M=(1,), T=(32,), W=(2, 4), S=(2,)),
-        ConfigGrid(M=(1,), T=(64, 128), W=(4,), S=(2,)),
-    ),
+    grids=(ConfigGrid(M=(1,), T=(32,), W=(2, 4), S=(2,)), ConfigGrid(M=(1,), T=(64, 128), W=(4,), S=(2,))),
 )

@@ -10,19 +10,16 @@ from torch import Tensor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
-from attn_kernels.kernels.arguments import Specialisation, of_workspace
-from attn_kernels.kernels.hopper_gate import bind_hopper, bind_schedules, take_schedule
-from attn_kernels.kernels.processors import multiprocessors
+from attn_kernels.kernels.arguments import Specialisation, multiprocessors, of_workspace
+from attn_kernels.kernels.hopper_limits import bind_hopper, bind_schedules, take_schedule
 from attn_kernels.kernels.schedule import schedule_kernel
-from attn_kernels.kernels.scratch import Scratch, ScratchMaxima, ScratchSizes
-from attn_kernels.kernels.variant import ConfigGrid, Variant
+from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, ScratchSizes, Variant
 
 SCHEDULE, *FRAGMENTS, CU_DECODES = map(of_workspace, range(6))
 MAX_ROWS = 64  # of a decode's query tile, whatever the model
 
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
-    """The launch that computes the schedule; none where the kernel cannot be used."""
     return bind_schedules(plan, SCHEDULE, CU_DECODES)
 
 
@@ -37,7 +34,6 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 
 
 def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
-    """The schedule and the decodes' fragments, where the kernel can be used."""
     schedule = take_schedule(scratch, sizes)
     if not schedule:
         return ()

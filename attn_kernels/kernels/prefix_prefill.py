@@ -1,30 +1,19 @@
 """Prefix prefill: one program for each query head and block of a sequence's query tokens.
 
 This was the first Triton attention of vLLM, for chunked prefill ("Enabling vLLM V1 on AMD GPUs With Triton",
-phase 1). It reads the context from the paged cache, then the new tokens from contiguous K and V where these
-are given. Every query head loads its KV head again.
+phase 1). Every query head loads its KV head again.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import triton
 import triton.language as tl
 
 from attn_kernels.core.config import Config
-from attn_kernels.core.structures import Launch, Layer, OfLayer, Plan, always
+from attn_kernels.core.structures import Launch, Layer, Plan, always
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common_arguments
-from attn_kernels.kernels.compile_params import PagedCache, QueryTile, Scoring, SequenceKeys
-from attn_kernels.kernels.online_softmax import attend_keys
-from attn_kernels.kernels.query_tile import (
-    attend_cache,
-    first_key,
-    first_tile,
-    load_queries,
-    load_scales,
-    make_q_block,
-    store_output,
-)
+from attn_kernels.kernels.compile_params import PagedCache, Scoring
+from attn_kernels.kernels.query_tile import attend_and_store, load_scales, make_q_block
 from attn_kernels.kernels.variant import ConfigGrid, Variant
 
 HEADS = 1  # query heads of one program
@@ -61,12 +50,6 @@ def prefix_prefill_kernel(
     stride_v_page,
     stride_v_slot,
     stride_v_head,
-    k_new_ptr,
-    v_new_ptr,
-    stride_k_new_token,
-    stride_k_new_head,
-    stride_v_new_token,
-    stride_v_new_head,
     SHORTEST_QUERY: tl.constexpr,
     const: tl.constexpr,
 ):
@@ -81,56 +64,12 @@ def prefix_prefill_kernel(
     block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, query_block, kv_head, head, const.block_q)
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = PagedCache(
-        block_table_ptr,
-        k_ptr,
-        v_ptr,
-        stride_table,
-        stride_k_page,
-        stride_k_slot,
-        stride_k_head,
-        stride_v_page,
-        stride_v_slot,
-        stride_v_head,
-    )
-    queries = load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
-    start = first_tile(queries.first_position, window, const.tile_size, const.windowed)
-    stop = queries.last_position + 1
-    cached = stop
-    if k_new_ptr is not None:
-        cached = block.context_len
-        if const.windowed:  # it may hide all cached keys
-            hidden = first_key(queries.first_position, window, const.windowed) >= cached
-            start = tl.where(hidden, cached, start)
-    acc, row_max, row_sum = attend_cache(block, queries, cache, scoring, scales, start, cached, True, const)
-    if k_new_ptr is not None:
-        # Positions now count from the first new token.
-        unit: tl.constexpr = const.query_unit
-        first = block.first_token - block.first_query
-        keys = SequenceKeys(
-            None,
-            k_new_ptr + (first * stride_k_new_token + block.kv_head * stride_k_new_head) * unit,
-            v_new_ptr + (first * stride_v_new_token + block.kv_head * stride_v_new_head) * unit,
-            None,
-            stride_k_new_token * unit,
-            None,
-            stride_v_new_token * unit,
-            first_key(queries.first_position - block.context_len, window, const.windowed),
-            stop - 1 - block.context_len,
-        )
-        queries = QueryTile(
-            queries.q,
-            queries.positions - block.context_len,
-            queries.first_position - block.context_len,
-            queries.last_position - block.context_len,
-            queries.slopes,
-            queries.odd,
-            queries.powers,
-        )
-        start = first_tile(queries.first_position, window, const.tile_size, const.windowed)
-        stop -= block.context_len
-        acc, row_max, row_sum = attend_keys(acc, row_max, row_sum, queries, keys, scoring, start, stop, const)
-    store_output(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], const)
+    k = (k_ptr, stride_k_page, stride_k_slot, stride_k_head)
+    v = (v_ptr, stride_v_page, stride_v_slot, stride_v_head)
+    cache = PagedCache(block_table_ptr, stride_table, k, v)
+    q = (q_ptr, stride_q_token, stride_q_head)
+    out = (out_ptr, stride_out_token, stride_out_head)
+    attend_and_store(q, out, block, cache, scoring, scales, const)
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
@@ -142,7 +81,6 @@ def specialise_prefill(shortest_query: int) -> Specialisation:
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    """One kernel for all sequences."""
     return (bind_prefill(plan, layer, SHORTEST_QUERY),)
 
 
@@ -151,16 +89,12 @@ def bind_prefill(
 ) -> Launch:
     """The launch that computes the sequences of at least ``shortest_query`` query tokens."""
     arguments, const, options = common_arguments(plan, layer, heads=HEADS)
-    new: tuple[Any, ...] = (None, None, 0, 0, 0, 0)
-    if layer.k_new is not None and layer.v_new is not None:
-        strides = (*layer.k_new.stride()[:2], *layer.v_new.stride()[:2])
-        new = (OfLayer("k_new"), OfLayer("v_new"), *(n // const.query_unit for n in strides))
     block_m = const.block_m
 
     def programs(plan: Plan) -> tuple[int, int]:
         return -(-plan.max_query_len // block_m) * plan.num_seqs, plan.model.num_query_heads
 
-    arguments = (*arguments, *new, shortest_query, const)
+    arguments = (*arguments, shortest_query, const)
     return Launch(prefix_prefill_kernel, programs, arguments, options, needed)
 
 

@@ -12,14 +12,9 @@ import triton.language as tl
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, OfPlan, Plan
-from attn_kernels.kernels.arguments import (
-    JIT_OPTIONS,
-    Specialisation,
-    common_arguments,
-    of_workspace,
-)
+from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common_arguments, of_workspace
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
-from attn_kernels.kernels.hopper_gate import bind_hopper, bind_schedules, take_schedule
+from attn_kernels.kernels.hopper_limits import bind_hopper, bind_schedules, take_schedule
 from attn_kernels.kernels.query_tile import attend_and_store, find_q_block, load_scales
 from attn_kernels.kernels.schedule import schedule_kernel
 from attn_kernels.kernels.variant import ConfigGrid, Variant
@@ -69,31 +64,12 @@ def qblock_kernel(
         return
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = PagedCache(
-        block_table_ptr,
-        k_ptr,
-        v_ptr,
-        stride_table,
-        stride_k_page,
-        stride_k_slot,
-        stride_k_head,
-        stride_v_page,
-        stride_v_slot,
-        stride_v_head,
-    )
-    attend_and_store(
-        q_ptr,
-        stride_q_token,
-        stride_q_head,
-        out_ptr,
-        stride_out_token,
-        stride_out_head,
-        block,
-        cache,
-        scoring,
-        scales,
-        const,
-    )
+    k = (k_ptr, stride_k_page, stride_k_slot, stride_k_head)
+    v = (v_ptr, stride_v_page, stride_v_slot, stride_v_head)
+    cache = PagedCache(block_table_ptr, stride_table, k, v)
+    q = (q_ptr, stride_q_token, stride_q_head)
+    out = (out_ptr, stride_out_token, stride_out_head)
+    attend_and_store(q, out, block, cache, scoring, scales, const)
 
 
 def heads_per_group(num_kv_heads: int, head_bytes: int, one_block_per_sequence: bool) -> int:
@@ -130,12 +106,10 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
-    """The launch that computes the schedule of the Hopper kernel, if the config has descriptors."""
     return bind_schedules(plan, SCHEDULE)
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    """One launch: of the Hopper kernel if the config has descriptors and the layer allows it."""
     by_hopper = bind_hopper(plan, layer, SCHEDULE)
     if by_hopper:
         return by_hopper

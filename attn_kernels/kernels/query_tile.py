@@ -1,11 +1,50 @@
-"""Device functions that find a program's Q-Block, load its queries and store its results."""
+"""Device functions that find sequences and Q-Blocks, load queries and store results."""
 
 import triton
 import triton.language as tl
 
 from attn_kernels.kernels.compile_params import CacheScales, QBlock, QueryTile, Scoring
-from attn_kernels.kernels.online_softmax import attend_keys
-from attn_kernels.kernels.pages import find_sequence, row_mask, sequence_keys
+from attn_kernels.kernels.online_softmax import attend_keys, row_mask, sequence_keys
+
+
+@triton.jit
+def search(starts_ptr, count, value, base=0, BLOCK_Q: tl.constexpr = None):
+    """The last i below ``count`` with ``starts[i] <= value``, by binary search; 0 if there is none.
+
+    Starts ascend. With ``BLOCK_Q``, start i is the number of sequence i's first Q-Block, as
+    ``find_sequence`` counts.
+    """
+    low = 0
+    high = count
+    while high - low > 1:
+        middle = (low + high) // 2
+        start = tl.load(starts_ptr + middle)
+        if BLOCK_Q is not None:
+            start = (start - base) // BLOCK_Q + middle
+        low = tl.where(start <= value, middle, low)
+        high = tl.where(start <= value, high, middle)
+    return low
+
+
+@triton.jit
+def find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q: tl.constexpr):
+    """The sequence that owns Q-Block number ``q_block`` of the batch.
+
+    Sequence i's Q-Blocks start at number ``(cu_seqlens_q[i] - base) // BLOCK_Q + i``, where ``base`` is
+    ``cu_seqlens_q[0]``. This is an upper bound of the blocks before it, and needs no prefix sum over rounded
+    lengths (arXiv 2511.11581, section 4.4).
+    """
+    return search(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q)
+
+
+@triton.jit
+def load_lengths(cu_seqlens_q_ptr, seqused_k_ptr, seqs, num_seqs):
+    """Query tokens and keys of sequences; 0 of those that do not exist."""
+    exists = seqs < num_seqs
+    starts = tl.load(cu_seqlens_q_ptr + seqs, mask=exists, other=0)
+    stops = tl.load(cu_seqlens_q_ptr + seqs + 1, mask=exists, other=0)
+    keys = tl.load(seqused_k_ptr + seqs, mask=exists, other=0)
+    return stops - starts, keys
 
 
 @triton.jit
@@ -51,19 +90,16 @@ def find_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, co
 
 @triton.jit
 def row_heads(block, const: tl.constexpr):
-    """Each row's query head [block_m], among those of the KV head."""
     return block.head_in_group + tl.arange(0, const.block_m) % const.heads
 
 
 @triton.jit
 def query_heads(block, const: tl.constexpr):
-    """Each row's query head [block_m]."""
     return block.kv_head * const.queries_per_kv + row_heads(block, const)
 
 
 @triton.jit
 def valid_rows(block, const: tl.constexpr):
-    """Return which rows [block_m] hold a query token and a head."""
     valid = tl.arange(0, const.block_m) < block.num_queries * const.heads
     if const.queries_per_kv % const.heads != 0:
         valid = valid & (row_heads(block, const) < const.queries_per_kv)
@@ -81,24 +117,25 @@ def row_offsets(block, stride_token, stride_head, const: tl.constexpr):
 
 
 @triton.jit
-def load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const: tl.constexpr):
-    """The QueryTile of a QBlock."""
+def load_queries(q, block, scoring, const: tl.constexpr):
+    """The QueryTile of a QBlock; ``q`` is the pointer, and the strides of a token and a head."""
+    q_ptr, stride_token, stride_head = q
     columns = tl.arange(0, const.head_padded)
     valid = valid_rows(block, const)
-    first, each = row_offsets(block, stride_q_token, stride_q_head, const)
+    first, each = row_offsets(block, stride_token, stride_head, const)
     q_ptrs = q_ptr + first + (each[:, None] + columns[None, :])
-    q = tl.load(q_ptrs, mask=row_mask(valid, const), other=0.0)
+    rows = tl.load(q_ptrs, mask=row_mask(valid, const), other=0.0)
     first_position = block.context_len + block.first_query
     slopes = valid.to(tl.float32)  # unused without ALiBi
     if const.alibi:
         slopes = in_base_2(tl.load(scoring.slopes_ptr + query_heads(block, const), mask=valid, other=0.0))
     return QueryTile(
-        q,
+        rows,
         first_position + tl.arange(0, const.block_m) // const.heads,
         first_position,
         first_position + block.num_queries - 1,
         slopes,
-        q,
+        rows,
         slopes,
     )
 
@@ -150,7 +187,6 @@ def initial_state(block, scoring, WITH_SINKS: tl.constexpr, const: tl.constexpr)
 
 @triton.jit
 def first_key(first_position, window, WINDOWED: tl.constexpr):
-    """The first key that a query at ``first_position`` sees."""
     key = first_position * 0
     if WINDOWED:
         key = tl.maximum(first_position - window + 1, 0)
@@ -186,7 +222,7 @@ def attend_cache(
     scaled = Scoring(
         scoring.factor * scales.k, scoring.cap, scoring.window, scoring.slopes_ptr, scoring.sinks_ptr
     )
-    if const.block_m > 1 and cache.k_ptr.dtype.element_ty.primitive_bitwidth == 8:
+    if const.block_m > 1 and cache.k[0].dtype.element_ty.primitive_bitwidth == 8:
         queries = in_half_precision(queries, const)
     if const.paired:
         acc = tl.split(tl.reshape(acc, [acc.shape[0], acc.shape[1] // 2, 2]))
@@ -197,27 +233,18 @@ def attend_cache(
 
 
 @triton.jit
-def store_output(out_ptr, stride_out_token, stride_out_head, block, values, const: tl.constexpr):
-    """Write results [block_m, head_padded] to the output, in its dtype."""
+def store_output(out, block, values, const: tl.constexpr):
+    """Write results [block_m, head_padded] to the output, in its dtype; ``out`` is like ``q`` there."""
+    out_ptr, stride_token, stride_head = out
     columns = tl.arange(0, const.head_padded)
-    first, each = row_offsets(block, stride_out_token, stride_out_head, const)
+    first, each = row_offsets(block, stride_token, stride_head, const)
     out_ptrs = out_ptr + first + (each[:, None] + columns[None, :])
     mask = row_mask(valid_rows(block, const), const)
     tl.store(out_ptrs, values.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def store_normalised(
-    out_ptr,
-    stride_out_token,
-    stride_out_head,
-    block,
-    scoring,
-    acc,
-    row_max,
-    row_sum,
-    const: tl.constexpr,
-):
+def store_normalised(out, block, scoring, acc, row_max, row_sum, const: tl.constexpr):
     """Write the results of a softmax state that has seen all keys, but no sinks yet.
 
     Rows that saw no key are zero.
@@ -230,26 +257,13 @@ def store_normalised(
         row_sum = row_sum * rescale + tl.exp2(sinks - largest)
         acc = acc * rescale[:, None]
     row_sum = tl.where(row_sum == 0.0, 1.0, row_sum)
-    store_output(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], const)
+    store_output(out, block, acc / row_sum[:, None], const)
 
 
 @triton.jit
-def attend_and_store(
-    q_ptr,
-    stride_q_token,
-    stride_q_head,
-    out_ptr,
-    stride_out_token,
-    stride_out_head,
-    block,
-    cache,
-    scoring,
-    scales,
-    const: tl.constexpr,
-):
-    """Compute a whole QBlock: its queries over all cached keys that they see, to the output."""
-    queries = load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
+def attend_and_store(q, out, block, cache, scoring, scales, const: tl.constexpr):
+    queries = load_queries(q, block, scoring, const)
     start = first_tile(queries.first_position, scoring.window, const.tile_size, const.windowed)
     stop = queries.last_position + 1
     acc, _, row_sum = attend_cache(block, queries, cache, scoring, scales, start, stop, True, const)
-    store_output(out_ptr, stride_out_token, stride_out_head, block, acc / row_sum[:, None], const)
+    store_output(out, block, acc / row_sum[:, None], const)

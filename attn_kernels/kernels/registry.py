@@ -1,27 +1,74 @@
-"""The registry of variants: what a config's ``variant`` may be."""
+"""The registry of variants, and the check that a variant accepts a config."""
 
-from attn_kernels.kernels import (
-    naive,
-    pod,
-    prefix_prefill,
-    qblock,
-    segmented,
-    split,
-    static_grid,
-    stream_k,
-)
+from attn_kernels.core.config import Config
+from attn_kernels.kernels import naive, pod, prefix_prefill, qblock, segmented, split, static_grid, stream_k
 from attn_kernels.kernels.variant import Variant
 
-VARIANTS: dict[str, Variant] = {
-    variant.name: variant
-    for variant in (
-        naive.VARIANT,
-        prefix_prefill.VARIANT,
-        split.VARIANT,
-        qblock.VARIANT,
-        segmented.VARIANT,
-        static_grid.VARIANT,
-        stream_k.VARIANT,
-        pod.VARIANT,
-    )
-}
+MODULES = (naive, prefix_prefill, split, qblock, segmented, static_grid, stream_k, pod)
+VARIANTS: dict[str, Variant] = {module.VARIANT.name: module.VARIANT for module in MODULES}
+
+
+MIN_BLOCK = 16  # rows and columns of the smallest matrix instruction that Triton uses
+MAX_BLOCK = 1024  # no GPU's registers hold more
+# The launch parameters that every variant has.
+COMMON = {"block_m", "tile_size", "num_warps", "num_stages", "bypass_l1"}
+COMMON |= {"max_registers", "waves_per_eu", "matrix_size"}
+
+
+def check_config(config: Config) -> None:
+    """Raise ValueError that names the first impossible parameter, or TypeError for one that is no int."""
+    for name in Config._fields[1:]:
+        value = getattr(config, name)
+        if type(value) is not int:  # 32.0 would equal 32 as a key of remembered launches
+            raise TypeError(f"config.{name} is {value!r}, but a plain int is needed")
+    if config.variant not in VARIANTS:
+        known = ", ".join(sorted(VARIANTS))
+        raise ValueError(f"config.variant is {config.variant!r}, but the variants are: {known}")
+    variant = VARIANTS[config.variant]
+    if variant.one_row:
+        _check(config, "block_m", config.block_m == 1, f"1 is needed by {config.variant}")
+    else:
+        _check_power("block_m", config, MIN_BLOCK, MAX_BLOCK)
+    _check_power("tile_size", config, MIN_BLOCK, MAX_BLOCK)
+    _check_power("num_warps", config, 1, 32)
+    _check(config, "num_stages", config.num_stages >= 1, "at least 1 is needed")
+    _check(config, "num_segments", 1 <= config.num_segments <= 1024, "1 to 1024 is needed")
+    _check(config, "programs_per_sm", 1 <= config.programs_per_sm <= 32, "1 to 32 is needed")
+    _check(config, "bypass_l1", config.bypass_l1 in (0, 1), "0 or 1 is needed")
+    _check(config, "descriptors", config.descriptors in (0, 1), "0 or 1 is needed")
+    _check(config, "max_registers", 0 <= config.max_registers <= 255, "0 to 255 is needed")
+    _check(config, "waves_per_eu", 0 <= config.waves_per_eu <= 8, "0 to 8 is needed")
+    _check(config, "matrix_size", config.matrix_size in (0, 16, 32), "0, 16 or 32 is needed")
+    _check(config, "device_segments", config.device_segments in (0, 1), "0 or 1 is needed")
+    for name, default in Config._field_defaults.items():
+        if name not in COMMON and name not in variant.parameters and getattr(config, name) != default:
+            value = getattr(config, name)
+            raise ValueError(f"config.{name} is {value}, but {config.variant} has no such parameter")
+    if config.device_segments:
+        _check(config, "num_segments", config.num_segments > 1, "at least 2 is needed with device_segments")
+    if config.descriptors or variant.mixed:
+        by = "with descriptors" if config.descriptors else f"by {config.variant}"
+        _check(config, "tile_size", config.tile_size in (64, 128), f"64 or 128 is needed {by}")
+        _check(config, "num_stages", config.num_stages >= 2, f"at least 2 is needed {by}")
+        if config.variant == "stream_k":
+            _check(config, "block_m", config.block_m <= 64, f"at most 64 is needed {by}")
+            _check(config, "programs_per_sm", config.programs_per_sm <= 2, f"1 or 2 is needed {by}")
+        else:
+            _check(config, "block_m", config.block_m == 128, f"128 is needed {by}")
+        warps = 8 if config.variant == "qblock" else 4
+        _check(config, "num_warps", config.num_warps == warps, f"{warps} is needed {by}")
+    if variant.mixed:
+        _check(
+            config, "decode_tile", config.decode_tile in (64, 128), f"64 or 128 is needed by {variant.name}"
+        )
+
+
+def _check(config: Config, name: str, fine: bool, needed: str) -> None:
+    if not fine:
+        raise ValueError(f"config.{name} is {getattr(config, name)}, but {needed}")
+
+
+def _check_power(name: str, config: Config, least: int, most: int) -> None:
+    value = getattr(config, name)
+    fine = least <= value <= most and not value & (value - 1)
+    _check(config, name, fine, f"a power of two from {least} to {most} is needed")

@@ -1,19 +1,31 @@
-"""The schedule of the Hopper kernel, computed on the device once a plan: what programs share, in what order.
+"""What is computed on the device once a plan: the schedule of the Hopper kernel, and where decodes end.
 
-Its one int32 tensor holds four parts. Two counters come first: tickets drawn, and programs that have drawn
-their last; both are zero between launches. Then comes the number of the prompts' Q-Blocks. Then come the
-Q-Blocks, the longest first (longest processing time first, Graham 1969): the sequence and the first query of
-each. The cumulative tiles of the decodes' sequences are last.
+The schedule says what programs share, in what order. Its one int32 tensor holds four parts. Two counters
+come first: tickets drawn, and programs that have drawn their last; both are zero between launches. Then comes
+the number of the prompts' Q-Blocks. Then come the Q-Blocks, the longest first (longest processing time first,
+Graham 1969): the sequence and the first query of each. Last are the cumulative tiles of the decodes.
+
+A mixed batch is divided into its decodes and its prompts. The host says how many leading sequences are
+decodes, and how long; the device reads where that holds. So no wrong count gives a wrong result: the
+sequences that it does not hold for count as prompts.
 """
 
+from operator import attrgetter
 from typing import NamedTuple
 
 import triton
 import triton.language as tl
 
 from attn_kernels.core.structures import Launch, OfPlan, Plan
-from attn_kernels.kernels.arguments import JIT_OPTIONS, NUM_SEQS, ONE_PROGRAM_OPTIONS, SEQUSED_K
-from attn_kernels.kernels.linear_tiles import load_lengths
+from attn_kernels.kernels.arguments import (
+    CU_SEQLENS_Q,
+    JIT_OPTIONS,
+    NUM_SEQS,
+    ONE_PROGRAM_OPTIONS,
+    SEQUSED_K,
+    one_program_grid,
+)
+from attn_kernels.kernels.query_tile import load_lengths
 
 BLOCK_M = 128  # rows of a prompt's Q-Block
 Q_BLOCKS = 4  # the place of the Q-Blocks
@@ -28,15 +40,13 @@ class Roles(NamedTuple):
     decode_tile: int  # keys of a decode's tile
 
     def max_q_blocks(self, num_query_tokens: int, num_seqs: int) -> int:
-        """The most Q-Blocks of prompts, as ``pages.find_sequence`` counts."""
+        """The most Q-Blocks of prompts, as ``find_sequence`` counts."""
         return num_query_tokens // self.prompt_block_q + num_seqs if self.prompt_block_q else 0
 
     def tiles_at(self, num_query_tokens: int, num_seqs: int) -> int:
-        """The place of the cumulative tiles."""
         return Q_BLOCKS + 2 * self.max_q_blocks(num_query_tokens, num_seqs)
 
     def length(self, num_query_tokens: int, num_seqs: int) -> int:
-        """The schedule's length."""
         return self.tiles_at(num_query_tokens, num_seqs) + num_seqs + 1
 
 
@@ -130,12 +140,9 @@ def schedule_kernel(
 
 
 def bind_schedule(roles: Roles, schedule: OfPlan, cu_prompts: OfPlan, cu_decodes: OfPlan) -> Launch:
-    """The launch that computes a plan's schedule.
+    """The launch that writes a plan's ``schedule``.
 
-    Args:
-        schedule: the tensor that it writes.
-        cu_prompts, cu_decodes: int32 [num_seqs + 1], where the query tokens of the sequences of each role
-            begin.
+    ``cu_prompts``, ``cu_decodes``: int32 [num_seqs + 1], where each role's query tokens begin.
     """
 
     def q_blocks(plan: Plan) -> int:
@@ -149,5 +156,53 @@ def bind_schedule(roles: Roles, schedule: OfPlan, cu_prompts: OfPlan, cu_decodes
 
 
 def tiles_at(roles: Roles) -> OfPlan:
-    """The place of the cumulative tiles in a plan's schedule."""
     return OfPlan(lambda plan: roles.tiles_at(plan.num_query_tokens, plan.num_seqs))
+
+
+@triton.jit(**JIT_OPTIONS)
+def divide_kernel(
+    cu_decodes_ptr, cu_prompts_ptr, cu_seqlens_q_ptr, num_seqs, num_decodes, num_decode_tokens, max_decode_len
+):
+    """Write where the query tokens of each part's sequences begin; one program.
+
+    The decodes are the longest prefix of the sequences that keeps three limits: ``num_decodes`` sequences,
+    ``max_decode_len`` query tokens in each, and ``num_decode_tokens`` in all. Both outputs are int32
+    [num_seqs + 1]. In that of the decodes, sequences behind the prefix have no tokens, and in that of the
+    prompts, sequences of the prefix have none. Tokens keep their numbers.
+    """
+    CHUNK: tl.constexpr = 256  # sequences at a time
+    boundary = num_decodes
+    for first in tl.range(0, num_decodes, CHUNK, num_stages=1):
+        seqs = first + tl.arange(0, CHUNK)
+        exists = seqs < num_decodes
+        starts = tl.load(cu_seqlens_q_ptr + seqs, mask=exists, other=0)
+        stops = tl.load(cu_seqlens_q_ptr + seqs + 1, mask=exists, other=0)
+        fits = (stops - starts <= max_decode_len) & (stops <= num_decode_tokens)
+        boundary = tl.minimum(boundary, tl.min(tl.where(fits, num_decodes, seqs), 0))
+    for first in tl.range(0, num_seqs + 1, CHUNK, num_stages=1):
+        places = first + tl.arange(0, CHUNK)
+        exists = places <= num_seqs
+        decodes = tl.load(cu_seqlens_q_ptr + tl.minimum(places, boundary), mask=exists, other=0)
+        prompts = tl.load(cu_seqlens_q_ptr + tl.maximum(places, boundary), mask=exists, other=0)
+        tl.store(cu_decodes_ptr + places, decodes, mask=exists)
+        tl.store(cu_prompts_ptr + places, prompts, mask=exists)
+
+
+def _of_part(index: int, name: str) -> OfPlan:
+    read = attrgetter(name)
+    return OfPlan(lambda plan: read(plan.parts[index]))
+
+
+ARGUMENTS = (
+    _of_part(0, "cu_seqlens_q"),
+    _of_part(1, "cu_seqlens_q"),
+    CU_SEQLENS_Q,
+    NUM_SEQS,
+    _of_part(0, "num_seqs"),
+    _of_part(0, "num_query_tokens"),
+    _of_part(0, "max_query_len"),
+)
+
+
+def bind_divide(plan: Plan) -> tuple[Launch, ...]:
+    return (Launch(divide_kernel, one_program_grid, ARGUMENTS, ONE_PROGRAM_OPTIONS),)

@@ -12,26 +12,23 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common_arguments, of_workspace
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
-from attn_kernels.kernels.device_splits import (
-    bind_count_segments,
-    count_segments_kernel,
-    specialise_count_segments,
-)
 from attn_kernels.kernels.qblock import max_q_blocks
 from attn_kernels.kernels.query_tile import attend_cache, find_q_block, load_queries, load_scales
-from attn_kernels.kernels.scratch import ScratchMaxima
 from attn_kernels.kernels.segments import (
     SEGMENT_PARAMETERS,
     absent_num_segments,
+    bind_count_segments,
     bind_reduce,
-    partials,
+    count_segments_kernel,
     reduce_kernel,
     segment_keys,
     segments_used,
+    specialise_count_segments,
     specialise_reduce,
     store_segment,
+    take_partials,
 )
-from attn_kernels.kernels.variant import ConfigGrid, Variant
+from attn_kernels.kernels.variant import ConfigGrid, ScratchMaxima, Variant
 
 *PARTIALS, NUM_SEGMENTS = map(of_workspace, range(4))
 
@@ -84,41 +81,19 @@ def segmented_kernel(
         return
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = PagedCache(
-        block_table_ptr,
-        k_ptr,
-        v_ptr,
-        stride_table,
-        stride_k_page,
-        stride_k_slot,
-        stride_k_head,
-        stride_v_page,
-        stride_v_slot,
-        stride_v_head,
-    )
+    k = (k_ptr, stride_k_page, stride_k_slot, stride_k_head)
+    v = (v_ptr, stride_v_page, stride_v_slot, stride_v_head)
+    cache = PagedCache(block_table_ptr, stride_table, k, v)
+    q = (q_ptr, stride_q_token, stride_q_head)
+    out = (out_ptr, stride_out_token, stride_out_head)
     start, stop = segment_keys(block, window, segment, segments, const.tile_size, const.windowed)
     if start >= stop:
         return
-    queries = load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
-    acc, row_max, row_sum = attend_cache(block, queries, cache, scoring, scales, start, stop, False, const)
-    store_segment(
-        out_ptr,
-        stride_out_token,
-        stride_out_head,
-        partial_ptr,
-        max_ptr,
-        sum_ptr,
-        num_segments_ptr,
-        block,
-        segment,
-        segments,
-        num_kv_heads * const.queries_per_kv,
-        scoring,
-        acc,
-        row_max,
-        row_sum,
-        const,
-    )
+    queries = load_queries(q, block, scoring, const)
+    state = attend_cache(block, queries, cache, scoring, scales, start, stop, False, const)
+    partials = (partial_ptr, max_ptr, sum_ptr)
+    heads = num_kv_heads * const.queries_per_kv
+    store_segment(out, partials, num_segments_ptr, block, segment, segments, heads, scoring, state, const)
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
@@ -127,12 +102,10 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
-    """The launch that counts segments, if the device counts them."""
     return bind_count_segments(plan, NUM_SEGMENTS)
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    """Two launches, the second of which joins the segments."""
     arguments, const, options = common_arguments(plan, layer)
 
     def programs(plan: Plan) -> tuple[int, int, int]:
@@ -159,7 +132,7 @@ VARIANT = Variant(
     bind_once=bind_once,
     specialise=specialise,
     parameters=SEGMENT_PARAMETERS,
-    scratch=partials,
+    scratch=take_partials,
     scratch_maxima=scratch_maxima,
     samples=(
         Config("segmented", block_m=16, tile_size=32, num_segments=8),

@@ -1,12 +1,16 @@
-"""Segments of a context, their partial results, and the kernel that joins these.
+"""Segments of a context: how many there are, their partial results, and the kernel that joins these.
 
-Several programs read the segments of one context in parallel.
+Several programs read the segments of one context in parallel ("The Anatomy of a Triton Attention Kernel",
+arXiv 2511.11581, section 4.5 and listing 5; also Flash-Decoding's split over keys and values, Dao et al.,
+2023).
 
-"The Anatomy of a Triton Attention Kernel", arXiv 2511.11581, section 4.5 and listing 5 (parallel tiled
-softmax); also Flash-Decoding's split over keys and values (Dao et al., 2023).
+A config has room for some number of segments. With ``device_segments``, the GPU counts how many of them the
+batch needs for which a captured graph is replayed: the tree is printed as a Triton function, too
+(docs/in_kernel.md). One program calls it once a plan, and the kernels of all layers read the count.
 """
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -14,18 +18,142 @@ from torch import Tensor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, OfLayer, OfPlan, Plan
-from attn_kernels.kernels.arguments import CU_SEQLENS_Q, JIT_OPTIONS, NUM_SEQS, SEQUSED_K, Specialisation
+from attn_kernels.kernels.arguments import (
+    CU_SEQLENS_Q,
+    JIT_OPTIONS,
+    NUM_SEQS,
+    ONE_PROGRAM_OPTIONS,
+    SEQUSED_K,
+    Specialisation,
+    one_program_grid,
+)
 from attn_kernels.kernels.compile_params import CompileParams, ReduceParams
-from attn_kernels.kernels.pages import search
 from attn_kernels.kernels.query_tile import (
     first_tile,
     in_base_2,
+    load_lengths,
     make_q_block,
     query_heads,
+    search,
     store_normalised,
     valid_rows,
 )
-from attn_kernels.kernels.scratch import Scratch, ScratchSizes
+from attn_kernels.kernels.variant import Scratch, ScratchSizes
+
+
+class BatchFeatures(NamedTuple):
+    """The features of trees that lengths determine, of the sequences that have query tokens."""
+
+    num_seqs: Any
+    num_query_tokens: Any
+    num_kv_tokens: Any  # int64: contexts may share pages; the others are int32
+    max_query_len: Any
+    max_seq_len: Any
+
+
+@triton.jit
+def batch_features(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs):
+    """The BatchFeatures of a batch, from int32 [num_seqs + 1] and int32 [num_seqs]."""
+    CHUNK: tl.constexpr = 256  # sequences at a time
+    with_queries = tl.zeros([CHUNK], dtype=tl.int32)
+    queries = tl.zeros([CHUNK], dtype=tl.int32)
+    keys = tl.zeros([CHUNK], dtype=tl.int64)
+    most_queries = tl.zeros([CHUNK], dtype=tl.int32)
+    most_keys = tl.zeros([CHUNK], dtype=tl.int32)
+    for first in tl.range(0, num_seqs, CHUNK, num_stages=1):
+        seqs = first + tl.arange(0, CHUNK)
+        query_lens, context_lens = load_lengths(cu_seqlens_q_ptr, seqused_k_ptr, seqs, num_seqs)
+        context_lens = tl.where(query_lens > 0, context_lens, 0)
+        with_queries += (query_lens > 0).to(tl.int32)
+        queries += query_lens
+        keys += context_lens
+        most_queries = tl.maximum(most_queries, query_lens)
+        most_keys = tl.maximum(most_keys, context_lens)
+    return BatchFeatures(
+        tl.sum(with_queries, 0),
+        tl.sum(queries, 0),
+        tl.sum(keys, 0),
+        tl.max(most_queries, 0),
+        tl.max(most_keys, 0),
+    )
+
+
+@triton.jit(**JIT_OPTIONS)
+def count_segments_kernel(
+    num_segments_ptr,
+    cu_seqlens_q_ptr,
+    seqused_k_ptr,
+    num_seqs,
+    num_query_heads,
+    num_kv_heads,
+    head_size,
+    block_size,
+    kv_element_size,
+    most,
+    num_segments: tl.constexpr,
+):
+    """Store into how many segments the batch's contexts are split, 1 to ``most``; one program.
+
+    ``num_segments``: a generated function, which takes the features of trees by their names.
+    """
+    features = batch_features(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs)
+    count = num_segments(
+        num_seqs=features.num_seqs,
+        num_query_tokens=features.num_query_tokens,
+        num_kv_tokens=features.num_kv_tokens,
+        max_query_len=features.max_query_len,
+        max_seq_len=features.max_seq_len,
+        num_query_heads=num_query_heads,
+        num_kv_heads=num_kv_heads,
+        head_size=head_size,
+        block_size=block_size,
+        kv_element_size=kv_element_size,
+    )
+    tl.store(num_segments_ptr, tl.maximum(tl.minimum(count, most), 1))
+
+
+@triton.jit
+def all_segments(
+    num_seqs,
+    num_query_tokens,
+    num_kv_tokens,
+    max_query_len,
+    max_seq_len,
+    num_query_heads,
+    num_kv_heads,
+    head_size,
+    block_size,
+    kv_element_size,
+):
+    """Stands for a generated function where a kernel is compiled for no device in particular."""
+    return 1 << 30
+
+
+def specialise_count_segments(config: Config) -> tuple[Specialisation, ...]:
+    if not config.device_segments:
+        return ()
+    constants = {"num_segments": all_segments}
+    return (Specialisation(count_segments_kernel, constants=constants, options=ONE_PROGRAM_OPTIONS),)
+
+
+def bind_count_segments(plan: Plan, num_segments: OfPlan) -> tuple[Launch, ...]:
+    if plan.segments_function is None:
+        return ()
+    arguments = (
+        num_segments,
+        CU_SEQLENS_Q,
+        SEQUSED_K,
+        NUM_SEQS,
+        plan.model.num_query_heads,
+        plan.model.num_kv_heads,
+        plan.model.head_size,
+        plan.model.block_size,
+        plan.model.kv_element_size,
+        plan.config.num_segments,
+        plan.segments_function,
+    )
+    return (Launch(count_segments_kernel, one_program_grid, arguments, ONE_PROGRAM_OPTIONS),)
+
 
 SEGMENT_PARAMETERS = frozenset({"num_segments", "device_segments"})
 # One warp: no sum has to cross warps, and there is a program for every token and head.
@@ -58,28 +186,21 @@ def segment_keys(block, window, segment, segments, tile_size, WINDOWED: tl.const
 
 @triton.jit
 def has_keys(block, window, segment_ids, segments, tile_size, WINDOWED: tl.constexpr):
-    """Return which of these segments of a QBlock exist and have keys."""
     starts, stops = segment_keys(block, window, segment_ids, segments, tile_size, WINDOWED)
     return (segment_ids < segments) & (starts < stops)
 
 
 @triton.jit
 def store_segment(
-    out_ptr,
-    stride_out_token,
-    stride_out_head,
-    partial_ptr,
-    max_ptr,
-    sum_ptr,
+    out,
+    partials,
     num_segments_ptr,
     block,
     segment,
     segments,
     num_query_heads,
     scoring,
-    acc,
-    row_max,
-    row_sum,
+    state,
     const: tl.constexpr,
 ):
     """Write the softmax state of a segment for ``reduce_kernel``, in float32.
@@ -87,11 +208,11 @@ def store_segment(
     Its tensors are [tokens, heads, segments, head_padded] and twice [tokens, heads, segments]. Where the
     device has counted one segment, write the results instead.
     """
+    acc, row_max, row_sum = state
     if num_segments_ptr is not None and segments == 1:
-        store_normalised(
-            out_ptr, stride_out_token, stride_out_head, block, scoring, acc, row_max, row_sum, const
-        )
+        store_normalised(out, block, scoring, acc, row_max, row_sum, const)
     else:
+        partial_ptr, max_ptr, sum_ptr = partials
         valid = valid_rows(block, const)
         tokens = block.first_token + tl.arange(0, const.block_m) // const.heads
         heads = query_heads(block, const)
@@ -169,7 +290,7 @@ def reduce_kernel(
     tl.store(out_ptr + columns, result.to(out_ptr.dtype.element_ty), mask=columns < const.head_size)
 
 
-def partials(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
+def take_partials(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
     """The tensors of ``store_segment``, and the count of segments if the device makes it."""
     num_segments = (scratch.num_segments(sizes),) if sizes.device_segments else ()
     return (*scratch.partials(sizes), *num_segments)
@@ -182,15 +303,8 @@ def absent_num_segments(config: Config) -> dict[str, None]:
 
 def specialise_reduce(config: Config) -> Specialisation:
     return Specialisation(
-        reduce_kernel,
-        constants=absent_num_segments(config),
-        options=REDUCE_OPTIONS,
-        const_of=ReduceParams.of,
+        reduce_kernel, constants=absent_num_segments(config), options=REDUCE_OPTIONS, const_of=ReduceParams.of
     )
-
-
-def tokens_and_heads(plan: Plan) -> tuple[int, int]:
-    return plan.num_query_tokens, plan.model.num_query_heads
 
 
 def bind_reduce(
@@ -216,4 +330,8 @@ def bind_reduce(
         *(n // const.query_unit for n in layer.out.stride()[:2]),
         ReduceParams.of(const),
     )
-    return Launch(reduce_kernel, tokens_and_heads, arguments, REDUCE_OPTIONS)
+
+    def programs(plan: Plan) -> tuple[int, int]:
+        return plan.num_query_tokens, plan.model.num_query_heads
+
+    return Launch(reduce_kernel, programs, arguments, REDUCE_OPTIONS)

@@ -59,35 +59,15 @@ def decode_kernel(
     block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, 0, tl.program_id(1), head, const.block_q)
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = PagedCache(
-        block_table_ptr,
-        k_ptr,
-        v_ptr,
-        stride_table,
-        stride_k_page,
-        stride_k_slot,
-        stride_k_head,
-        stride_v_page,
-        stride_v_slot,
-        stride_v_head,
-    )
-    attend_and_store(
-        q_ptr,
-        stride_q_token,
-        stride_q_head,
-        out_ptr,
-        stride_out_token,
-        stride_out_head,
-        block,
-        cache,
-        scoring,
-        scales,
-        const,
-    )
+    k = (k_ptr, stride_k_page, stride_k_slot, stride_k_head)
+    v = (v_ptr, stride_v_page, stride_v_slot, stride_v_head)
+    cache = PagedCache(block_table_ptr, stride_table, k, v)
+    q = (q_ptr, stride_q_token, stride_q_head)
+    out = (out_ptr, stride_out_token, stride_out_head)
+    attend_and_store(q, out, block, cache, scoring, scales, const)
 
 
 def decode_tile(queries_per_kv: int) -> tuple[int, int]:
-    """Query heads of a decode program, and rows of its query tile."""
     heads = min(queries_per_kv, MAX_HEADS)
     return heads, max(MIN_ROWS, triton.next_power_of_2(heads))
 
@@ -95,10 +75,6 @@ def decode_tile(queries_per_kv: int) -> tuple[int, int]:
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
     heads, block_m = decode_tile(queries_per_kv)
     return (specialise_prefill(SHORTEST_PREFILL), Specialisation(decode_kernel, heads, block_m))
-
-
-def has_prefill(plan: Plan) -> bool:
-    return plan.max_query_len > 1
 
 
 def has_decode(plan: Plan) -> bool:
@@ -112,7 +88,7 @@ def has_decode(plan: Plan) -> bool:
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """Two launches, of which a batch needs one or both; ``block_m`` is that of the prefill kernel."""
-    prefill = bind_prefill(plan, layer, SHORTEST_PREFILL, has_prefill)
+    prefill = bind_prefill(plan, layer, SHORTEST_PREFILL, lambda plan: plan.max_query_len > 1)
     heads, block_m = decode_tile(plan.model.queries_per_kv)
     arguments, const, options = common_arguments(plan, layer, heads=heads, block_m=block_m)
 

@@ -19,38 +19,35 @@ from attn_kernels.kernels.arguments import (
     ONE_PROGRAM_OPTIONS,
     Specialisation,
     common_arguments,
+    multiprocessors,
     of_workspace,
     one_program_grid,
 )
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
-from attn_kernels.kernels.device_splits import (
-    bind_count_segments,
-    count_segments_kernel,
-    specialise_count_segments,
-)
-from attn_kernels.kernels.pages import search
-from attn_kernels.kernels.processors import multiprocessors
 from attn_kernels.kernels.qblock import bind_group
 from attn_kernels.kernels.query_tile import (
     attend_cache,
     load_queries,
     load_scales,
     make_q_block,
+    search,
     store_output,
 )
-from attn_kernels.kernels.scratch import Scratch, ScratchMaxima, ScratchSizes
 from attn_kernels.kernels.segments import (
     SEGMENT_PARAMETERS,
     absent_num_segments,
+    bind_count_segments,
     bind_reduce,
-    partials,
+    count_segments_kernel,
     reduce_kernel,
     segment_keys,
     segments_used,
+    specialise_count_segments,
     specialise_reduce,
     store_segment,
+    take_partials,
 )
-from attn_kernels.kernels.variant import ConfigGrid, Variant
+from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, ScratchSizes, Variant
 
 CU_Q_BLOCKS, *PARTIALS, NUM_SEGMENTS = map(of_workspace, range(5))
 NO_PARTIALS = {"partial_ptr": None, "max_ptr": None, "sum_ptr": None}
@@ -102,18 +99,12 @@ def static_grid_kernel(
     num_items = num_blocks * num_kv_heads * HEAD_SPLITS * segments
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = PagedCache(
-        block_table_ptr,
-        k_ptr,
-        v_ptr,
-        stride_table,
-        stride_k_page,
-        stride_k_slot,
-        stride_k_head,
-        stride_v_page,
-        stride_v_slot,
-        stride_v_head,
-    )
+    k = (k_ptr, stride_k_page, stride_k_slot, stride_k_head)
+    v = (v_ptr, stride_v_page, stride_v_slot, stride_v_head)
+    cache = PagedCache(block_table_ptr, stride_table, k, v)
+    q = (q_ptr, stride_q_token, stride_q_head)
+    out = (out_ptr, stride_out_token, stride_out_head)
+    partials = (partial_ptr, max_ptr, sum_ptr)
     for item in tl.range(tl.program_id(0), num_items, tl.num_programs(0), num_stages=1):
         segment = item % segments
         head = item // segments % HEAD_SPLITS * const.heads
@@ -128,31 +119,14 @@ def static_grid_kernel(
         block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, const.block_q)
         start, stop = segment_keys(block, window, segment, segments, const.tile_size, const.windowed)
         if start < stop:
-            queries = load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
-            acc, row_max, row_sum = attend_cache(
-                block, queries, cache, scoring, scales, start, stop, UNSPLIT, const
-            )
+            queries = load_queries(q, block, scoring, const)
+            state = attend_cache(block, queries, cache, scoring, scales, start, stop, UNSPLIT, const)
             if UNSPLIT:
-                result = acc / row_sum[:, None]
-                store_output(out_ptr, stride_out_token, stride_out_head, block, result, const)
+                store_output(out, block, state[0] / state[2][:, None], const)
             else:
+                heads = num_kv_heads * const.queries_per_kv
                 store_segment(
-                    out_ptr,
-                    stride_out_token,
-                    stride_out_head,
-                    partial_ptr,
-                    max_ptr,
-                    sum_ptr,
-                    num_segments_ptr,
-                    block,
-                    segment,
-                    segments,
-                    num_kv_heads * const.queries_per_kv,
-                    scoring,
-                    acc,
-                    row_max,
-                    row_sum,
-                    const,
+                    out, partials, num_segments_ptr, block, segment, segments, heads, scoring, state, const
                 )
 
 
@@ -173,9 +147,9 @@ def count_q_blocks_kernel(cu_q_blocks_ptr, cu_seqlens_q_ptr, num_seqs, block_q):
 
 
 def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
-    """The cumulative Q-Block tensor, int32 [num_seqs + 1]; with segments, ``partials`` as well."""
+    """The cumulative Q-Block tensor, int32 [num_seqs + 1]; with segments, ``take_partials`` as well."""
     cu_q_blocks = scratch.cu_q_blocks(sizes)
-    return (cu_q_blocks, *partials(scratch, sizes)) if sizes.num_segments > 1 else (cu_q_blocks,)
+    return (cu_q_blocks, *take_partials(scratch, sizes)) if sizes.num_segments > 1 else (cu_q_blocks,)
 
 
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
@@ -188,7 +162,6 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
-    """The launch that fills the cumulative Q-Block tensor, and the one that counts segments, if any."""
     block_m = plan.config.block_m
     arguments = (CU_Q_BLOCKS, CU_SEQLENS_Q, NUM_SEQS, block_m // min(plan.model.queries_per_kv, block_m))
     count = Launch(count_q_blocks_kernel, one_program_grid, arguments, ONE_PROGRAM_OPTIONS)
@@ -201,20 +174,10 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     segmented = plan.config.num_segments > 1
     num_segments = NUM_SEGMENTS if plan.segments_function else None
-    first = Launch(
-        static_grid_kernel,
-        lambda plan: grid,
-        (
-            *arguments,
-            CU_Q_BLOCKS,
-            *(PARTIALS if segmented else NO_PARTIALS.values()),
-            num_segments,
-            plan.model.num_kv_heads,
-            OfPlan(bind_group(plan, layer)),
-            const,
-        ),
-        options,
-    )
+    group = OfPlan(bind_group(plan, layer))
+    kept = PARTIALS if segmented else NO_PARTIALS.values()
+    arguments = (*arguments, CU_Q_BLOCKS, *kept, num_segments, plan.model.num_kv_heads, group, const)
+    first = Launch(static_grid_kernel, lambda plan: grid, arguments, options)
     return (first, bind_reduce(layer, PARTIALS, num_segments, const)) if segmented else (first,)
 
 

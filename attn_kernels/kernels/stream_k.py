@@ -1,8 +1,7 @@
-"""Stream-K: a fixed number of programs that share the tiles of any batch evenly.
+"""Stream-K: a fixed number of programs that share the tiles of any batch evenly, in one launch.
 
-It is for captured graphs. Capture fixes only the number of programs: at each replay, each program computes
-its share from the lengths in memory. There is one launch. Where several programs share a Q-Block, the last to
-finish joins their fragments. ``linear_tiles`` and ``stream_k_fragments`` name the sources.
+It is for captured graphs: capture fixes only the number of programs, and each computes its share from the
+lengths in memory. ``stream_k_device`` names the sources.
 """
 
 import torch
@@ -16,12 +15,11 @@ from attn_kernels.kernels.arguments import (
     JIT_OPTIONS,
     Specialisation,
     common_arguments,
+    multiprocessors,
     of_workspace,
 )
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
-from attn_kernels.kernels.hopper_gate import bind_hopper, bind_schedules, take_schedule
-from attn_kernels.kernels.linear_tiles import count_tiles, find_tile
-from attn_kernels.kernels.processors import multiprocessors
+from attn_kernels.kernels.hopper_limits import bind_hopper, bind_schedules, take_schedule
 from attn_kernels.kernels.query_tile import (
     attend_cache,
     first_tile,
@@ -30,14 +28,15 @@ from attn_kernels.kernels.query_tile import (
     store_normalised,
 )
 from attn_kernels.kernels.schedule import schedule_kernel
-from attn_kernels.kernels.scratch import Scratch, ScratchMaxima, ScratchSizes
-from attn_kernels.kernels.stream_k_fragments import (
+from attn_kernels.kernels.stream_k_device import (
+    count_tiles,
+    find_tile,
     fragment_index,
     is_last_to_arrive,
     join_fragments,
     store_fragment,
 )
-from attn_kernels.kernels.variant import ConfigGrid, Variant
+from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, ScratchSizes, Variant
 
 *FRAGMENTS, SCHEDULE = map(of_workspace, range(5))
 
@@ -85,23 +84,16 @@ def stream_k_kernel(
     end = tl.minimum(tile + share, num_tiles)
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
-    cache = PagedCache(
-        block_table_ptr,
-        k_ptr,
-        v_ptr,
-        stride_table,
-        stride_k_page,
-        stride_k_slot,
-        stride_k_head,
-        stride_v_page,
-        stride_v_slot,
-        stride_v_head,
-    )
+    k = (k_ptr, stride_k_page, stride_k_slot, stride_k_head)
+    v = (v_ptr, stride_v_page, stride_v_slot, stride_v_head)
+    cache = PagedCache(block_table_ptr, stride_table, k, v)
+    q = (q_ptr, stride_q_token, stride_q_head)
+    out = (out_ptr, stride_out_token, stride_out_head)
     while tile < end:
         tiles = find_tile(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, num_kv_heads, window, tile, const)
         block = tiles.block
         next_tile = tl.minimum(tiles.stop, end)
-        queries = load_queries(q_ptr, stride_q_token, stride_q_head, block, scoring, const)
+        queries = load_queries(q, block, scoring, const)
         leftmost = first_tile(queries.first_position, window, const.tile_size, const.windowed)
         start = leftmost + (tile - tiles.start).to(tl.int32) * const.tile_size
         stop = leftmost + (next_tile - tiles.start).to(tl.int32) * const.tile_size
@@ -110,9 +102,7 @@ def stream_k_kernel(
             block, queries, cache, scoring, scales, start, stop, False, const
         )
         if next_tile - tile == tiles.stop - tiles.start:
-            store_normalised(
-                out_ptr, stride_out_token, stride_out_head, block, scoring, acc, row_max, row_sum, const
-            )
+            store_normalised(out, block, scoring, acc, row_max, row_sum, const)
         else:
             programs = tl.num_programs(0)
             fragment = fragment_index(tl.program_id(0), tile == tiles.start, programs)
@@ -123,9 +113,7 @@ def stream_k_kernel(
                 acc, row_max, row_sum = join_fragments(
                     partial_ptr, max_ptr, sum_ptr, first, last, programs, block, const
                 )
-                store_normalised(
-                    out_ptr, stride_out_token, stride_out_head, block, scoring, acc, row_max, row_sum, const
-                )
+                store_normalised(out, block, scoring, acc, row_max, row_sum, const)
         tile = next_tile
 
 
@@ -152,7 +140,6 @@ def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...
 
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
-    """The launch that computes the schedule of the Hopper kernel, if the config has descriptors."""
     return bind_schedules(plan, SCHEDULE)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -11,7 +11,101 @@ from torch import Tensor
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels.arguments import Specialisation
-from attn_kernels.kernels.scratch import Scratch, ScratchMaxima, ScratchSizes
+
+Partials = tuple[Tensor, Tensor, Tensor]
+Fragments = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+class ScratchSizes(NamedTuple):
+    num_seqs: int
+    num_query_tokens: int
+    num_query_heads: int
+    head_padded: int  # as in ``CompileParams``
+    num_segments: int
+    block_m: int = 0
+    programs_per_sm: int = 0
+    device_segments: int = 0
+    part: int = 0  # of a mixed batch, 0 or 1, or 2 for both: what is computed once a plan is kept apart
+    queries_per_kv: int = 1
+    config: Config | None = None
+
+
+class ScratchMaxima(NamedTuple):
+    """A config's share of a workspace's size, the same for every batch."""
+
+    segments: int = 0  # partial results that it keeps of each query token and head
+    fragment_rows: int = 0  # programs of a launch times block_m, where programs keep fragments
+
+
+class Scratch(Protocol):
+    """A source of a plan's scratch memory."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def cu_q_blocks(self, sizes: ScratchSizes) -> Tensor:
+        """int32, at least [num_seqs + 1]."""
+
+    def cu_parts(self, num_seqs: int) -> tuple[Tensor, Tensor]:
+        """int32, at least [num_seqs + 1] each: where the query tokens of each part's sequences begin."""
+
+    def schedule(self, length: int, sizes: ScratchSizes) -> Tensor:
+        """int32, at least [length]; its counters are zeros (``kernels.schedule``)."""
+
+    def partials(self, sizes: ScratchSizes) -> Partials:
+        """Softmax states of segments, float32.
+
+        The weighted sums of values: at least [num_query_tokens, num_query_heads, num_segments, head_padded]
+        elements. The maxima of scores and the sums of weights: at least
+        [num_query_tokens, num_query_heads, num_segments] each.
+        """
+
+    def num_segments(self, sizes: ScratchSizes) -> Tensor:
+        """int32 [1], into how many segments the device splits contexts."""
+
+    def fragments(self, programs: int, sizes: ScratchSizes) -> Fragments:
+        """Counters and softmax states of fragments.
+
+        The counters: int32, at least [2, programs], zeros. The weighted sums of values: float32, at least
+        [2, programs, block_m, head_padded]. The maxima of scores and the sums of weights: float32, at least
+        [2, programs, block_m] each.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Allocates exactly what a plan needs."""
+
+    device: torch.device
+
+    def cu_q_blocks(self, sizes: ScratchSizes) -> Tensor:
+        return self._int32(sizes.num_seqs + 1)
+
+    def cu_parts(self, num_seqs: int) -> tuple[Tensor, Tensor]:
+        return self._int32(num_seqs + 1), self._int32(num_seqs + 1)
+
+    def schedule(self, length: int, sizes: ScratchSizes) -> Tensor:
+        return torch.zeros(length, dtype=torch.int32, device=self.device)
+
+    def partials(self, sizes: ScratchSizes) -> Partials:
+        return self._softmax_states(
+            (sizes.num_query_tokens, sizes.num_query_heads, sizes.num_segments), sizes.head_padded
+        )
+
+    def num_segments(self, sizes: ScratchSizes) -> Tensor:
+        return self._int32(1)
+
+    def fragments(self, programs: int, sizes: ScratchSizes) -> Fragments:
+        counters = torch.zeros((2, programs), dtype=torch.int32, device=self.device)
+        return counters, *self._softmax_states((2, programs, sizes.block_m), sizes.head_padded)
+
+    def _int32(self, length: int) -> Tensor:
+        return torch.empty(length, dtype=torch.int32, device=self.device)
+
+    def _softmax_states(self, shape: tuple[int, ...], head_padded: int) -> Partials:
+        shapes = ((*shape, head_padded), shape, shape)
+        values, maxima, sums = (torch.empty(s, dtype=torch.float32, device=self.device) for s in shapes)
+        return values, maxima, sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,18 +122,9 @@ class ConfigGrid:
     K: tuple[int, ...] = (0,)
 
     def configs(self, variant: str) -> Iterator[Config]:
-        """The configs of a variant; the last parameter varies fastest."""
         values = (self.M, self.T, self.W, self.S, self.N, self.P, self.D, self.K)
         for m, t, w, s, n, p, d, k in product(*values):
             yield Config(variant, m, t, n, w, s, p, d, decode_tile=k)
-
-
-def no_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
-    return ()
-
-
-def no_scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
-    return ScratchMaxima()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +143,11 @@ class Variant:
     one_head: bool = False  # a tile of block_m rows holds query tokens of one head
     # Rows of the query tiles in decode, from the query heads a KV head, where these are not block_m.
     decode_rows: Callable[[int], int] | None = None
-    scratch: Callable[[Scratch, ScratchSizes], tuple[Tensor, ...]] = no_scratch  # of a plan; no synchronising
-    scratch_maxima: Callable[[Config, torch.device], ScratchMaxima] = no_scratch_maxima  # for a workspace
+    scratch: Callable[[Scratch, ScratchSizes], tuple[Tensor, ...]] = (
+        lambda *_: ()
+    )  # of a plan; no synchronising
+    scratch_maxima: Callable[[Config, torch.device], ScratchMaxima] = lambda *_: (
+        ScratchMaxima()
+    )  # for a workspace
     samples: tuple[Config, ...]  # fit every GPU; the first stands for the variant in offline compilation
     grids: tuple[ConfigGrid, ...] = ()  # configs that attn-tune tries

@@ -8,14 +8,14 @@ from torch import Tensor
 
 from attn_kernels.core import layer_checks
 from attn_kernels.core.structures import Launch, Layer, Plan
-from attn_kernels.kernels.divide import bind_divide
 from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.schedule import bind_divide
 from attn_kernels.launch import direct
 from attn_kernels.launch.direct import ALIGNMENT, BoundLaunch, hooked, launch_filled
 
 # A layer's tensors in the order of their addresses. The first four are always there.
 REQUIRED = ("out", "q", "k_cache", "v_cache")
-OPTIONAL = ("k_new", "v_new", "alibi_slopes", "sinks", "k_scale", "v_scale")
+OPTIONAL = ("alibi_slopes", "sinks", "k_scale", "v_scale")
 PARTS_BEGUN = "parts begun"  # a key of ``Plan.launches``
 PLACED = 6  # entries of a signature, its first, that must match the plan: shapes of rows, and devices
 
@@ -27,8 +27,6 @@ def run(
     v_cache: Tensor,
     *,
     out: Tensor | None = None,
-    k_new: Tensor | None = None,
-    v_new: Tensor | None = None,
     softmax_scale: float | None = None,
     sliding_window: int | None = None,
     softcap: float = 0.0,
@@ -44,14 +42,11 @@ def run(
     biased.
 
     Args:
-        q: [num_query_tokens, num_query_heads, head_size] of the model's dtype. Like the caches, ``out``,
-            ``k_new`` and ``v_new``, it may be strided in any dimension but the last.
+        q: [num_query_tokens, num_query_heads, head_size] of the model's dtype. Like the caches and ``out``,
+            it may be strided in any dimension but the last.
         k_cache, v_cache: [num_blocks, block_size, num_kv_heads, head_size], of q's dtype or
             ``torch.float8_e4m3fn``; they hold the query tokens' keys and values as well.
         out: like q, written in place; allocated if None.
-        k_new, v_new: [num_query_tokens, num_kv_heads, head_size] of q's dtype, the query tokens' keys and
-            values. ``prefix_prefill`` and the prefill kernel of ``split`` read them from here if given; all
-            other kernels read the caches.
         softmax_scale: a positive factor of the scores; ``head_size ** -0.5`` if None.
         sliding_window: number of keys that a query sees, its own included; None means all.
         softcap: scores become ``softcap * tanh(score / softcap)`` (Gemma 2); 0 means none; at most 1000.
@@ -72,7 +67,7 @@ def run(
     # A server runs everything up to the first return 32 to 80 times a step.
     if out is None:
         out = torch.empty_like(q, memory_format=torch.contiguous_format) if isinstance(q, Tensor) else q
-    optional = (k_new, v_new, alibi_slopes, sinks, k_scale, v_scale)
+    optional = (alibi_slopes, sinks, k_scale, v_scale)
     tensors: tuple[Tensor, ...] = (out, q, k_cache, v_cache)
     try:
         a, b, c, d = out.data_ptr(), q.data_ptr(), k_cache.data_ptr(), v_cache.data_ptr()
@@ -105,16 +100,16 @@ def run(
             k_scale,
             v_scale,
         )
-        if not (k_new is v_new is alibi_slopes is sinks is None and type(k_scale) is type(v_scale) is float):
+        if not (alibi_slopes is sinks is None and type(k_scale) is type(v_scale) is float):
             present = tuple(other for other in optional if isinstance(other, Tensor))
             tensors += present
             addresses += tuple(other.data_ptr() for other in present)
-            signature = (*signature[:-2], *_optional_signature(plan, optional))
+            signature = (*signature[:-2], *_optional_signature(optional))
         launches = plan.launches.get(signature)
     except (AttributeError, TypeError, RuntimeError):
         # Something is no tensor, has no memory or no hash. The checks raise an error that names it.
-        layer_checks.check_run(plan, q, k_cache, v_cache, out, k_new, v_new)
-        layer_checks.check_scoring(plan, softmax_scale, sliding_window, softcap, *optional[2:])
+        layer_checks.check_run(plan, q, k_cache, v_cache, out)
+        layer_checks.check_scoring(plan, softmax_scale, sliding_window, softcap, *optional)
         raise
     if launches is not None and not hooked():
         launch_filled(plan.device.index, launches, addresses, tensors)
@@ -123,20 +118,12 @@ def run(
     return out
 
 
-def _optional_signature(plan: Plan, optional: tuple[Any, ...]) -> tuple[Any, ...]:
+def _optional_signature(optional: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return a signature's entry for each optional argument; a number stands for itself."""
-    signature: list[Any] = []
-    for name, other in zip(OPTIONAL, optional, strict=True):
-        if not isinstance(other, Tensor):
-            signature.append(other)
-            continue
-        shape: tuple[Any, ...] = other.shape
-        aligned = True  # Triton compiles only k_new and v_new for their alignment
-        if name in ("k_new", "v_new"):  # plans of other numbers of tokens share the entry
-            aligned = other.data_ptr() % ALIGNMENT == 0
-            shape = ("tokens" if shape[:1] == (plan.num_query_tokens,) else shape[:1], shape[1:])
-        signature.append((other.dtype, other.device, other.stride(), shape, aligned))
-    return tuple(signature)
+    return tuple(
+        (other.dtype, other.device, other.stride(), other.shape) if isinstance(other, Tensor) else other
+        for other in optional
+    )
 
 
 def _launch_first(
@@ -167,8 +154,8 @@ def _launch_first(
     bound = [part.launch_cache.get(key) if as_planned else None for part in parts]
     out, q, k_cache, v_cache = tensors[: len(REQUIRED)]
     if None in bound or (plan.max_page_id is not None and plan.max_page_id >= k_cache.shape[0]):
-        layer_checks.check_run(plan, q, k_cache, v_cache, out, *optional[:2])
-        layer_checks.check_scoring(plan, *scoring, *optional[2:])
+        layer_checks.check_run(plan, q, k_cache, v_cache, out)
+        layer_checks.check_scoring(plan, *scoring, *optional)
     if plan.num_query_tokens == 0:
         return
     filled = [

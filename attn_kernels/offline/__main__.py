@@ -19,8 +19,7 @@ from typing import NoReturn
 from attn_kernels.choose.heuristic import KERNEL, configs_of
 from attn_kernels.choose.packages import kernel_package
 from attn_kernels.core.config import Config
-from attn_kernels.kernels.config_check import check_config
-from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.offline.resources import SHARED_LIMITS, TARGETS
 from attn_kernels.offline.sources import DTYPE_NAMES, FEATURES, CompileShape, sources
 from attn_kernels.offline.table import KernelCase, compile_cases, print_table

@@ -6,7 +6,7 @@ docs/check.md describes the protocol.
 
 import ast
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple, Protocol
 
@@ -18,9 +18,8 @@ from attn_kernels.core.lengths import Parts
 from attn_kernels.core.model import Model
 from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.arguments import without_descriptors
-from attn_kernels.kernels.config_check import check_config
-from attn_kernels.kernels.divide import divide_kernel
-from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.registry import VARIANTS, check_config
+from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.offline.compile import compile_config, compile_source
 from attn_kernels.offline.processes import ENDED, compile_in_processes, describe_error
 from attn_kernels.offline.resources import Resources, measure
@@ -28,9 +27,19 @@ from attn_kernels.offline.sources import index_source
 from attn_kernels.planning import make
 
 LARGEST_HEAD = 256
+LARGEST_TUNED_HEAD = 128  # of mixed batches; the spec trusts no choice beyond
 LARGEST_GROUP = 64  # query heads a KV head: more are shared among programs of the fallback's tiles
 PAGE_SIZE = 16
 BF16_BYTES = 2
+# Shapes on both sides of every limit of the Hopper kernel, on a GPU of so many multiprocessors.
+MULTIPROCESSORS = 132
+SHAPES = {
+    "head_size": (32, 48, 63, 64, 65, 72, 80, 96, 104, 112, 128, 144, 160, 176, 192, 208, 256, 257, 272),
+    "block_size": (16, 24),
+    "queries_per_kv": (1, 7, 128, 129),
+    "num_kv_heads": (8, 28),
+    "kv_element_size": (1, 2),
+}
 
 
 class CheckCase(Protocol):
@@ -51,6 +60,15 @@ class HookOutcome(NamedTuple):
 
     kernels: dict[str, Resources]
     error: str | None = None
+
+
+class RefusedLaunch(NamedTuple):
+    """A launch that the code refuses, so that the spec's constraints must exclude it."""
+
+    target: str
+    variant: str
+    parameters: dict[str, int]
+    features: dict[str, int]
 
 
 class HookJob(NamedTuple):
@@ -95,6 +113,11 @@ class AttentionHook:
         (call,) = calls
         return tuple(keyword.arg for keyword in call.keywords if keyword.arg is not None)
 
+    @property
+    def refused(self) -> Iterator[RefusedLaunch]:
+        """Launches of the tuned configs with descriptors that the Hopper kernel refuses."""
+        return refused_launches(name for name, variant in VARIANTS.items() if not variant.mixed)
+
     def compile(self, cases: Sequence[CheckCase], jobs: int) -> Iterator[HookOutcome]:
         """Yield the outcome of each case, in order. Equal cases compile once, the longest first."""
         requested = [_job_of(case) for case in cases]
@@ -115,9 +138,34 @@ class MixedHook(AttentionHook):
         """The keyword arguments with which plans call the function of ``choose_mixed``."""
         return tuple(mixed_features(Parts.of((), ()), Model(1, 1, 16, 16, torch.bfloat16)))
 
+    @property
+    def refused(self) -> Iterator[RefusedLaunch]:
+        """Launches of ``pod`` that the Hopper kernel refuses, up to the largest head size that is tuned."""
+        refused = refused_launches(name for name, variant in VARIANTS.items() if variant.mixed)
+        return (launch for launch in refused if launch.features["head_size"] <= LARGEST_TUNED_HEAD)
+
 
 HOOK = AttentionHook()
 MIXED_HOOK = MixedHook()
+
+
+def refused_launches(variants: Iterable[str]) -> Iterator[RefusedLaunch]:
+    """What the Hopper kernel refuses of ``SHAPES``, for each config of these variants that asks for it."""
+    for name in variants:
+        for config in (config for grid in VARIANTS[name].grids for config in grid.configs(name)):
+            if not (config.descriptors or needs_parts(config)):
+                continue
+            parameters = config._asdict()
+            del parameters["variant"]
+            for values in product(*SHAPES.values()):
+                shape = dict(zip(SHAPES, values, strict=True))
+                kv_heads, group = shape["num_kv_heads"], shape.pop("queries_per_kv")
+                sizes = (shape["head_size"], shape["block_size"], group, shape["kv_element_size"])
+                if hopper_limits.why_not_shape(config, *sizes) or hopper_limits.why_not_heads(
+                    config, kv_heads, MULTIPROCESSORS
+                ):
+                    features = shape | {"num_query_heads": group * kv_heads}
+                    yield RefusedLaunch("sm_90", name, parameters, features)
 
 
 def _job_of(case: CheckCase) -> HookJob | HookOutcome:

@@ -19,21 +19,18 @@ from attn_kernels.kernels.arguments import (
     Specialisation,
     launch_constants,
 )
-from attn_kernels.kernels.config_check import check_config
-from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.kernels.schedule import CHUNK, schedule_kernel
 from attn_kernels.offline.resources import TARGETS
 
 # The options of a launch beside q and the caches. "scales" stands for scales in tensors on the device instead
-# of numbers, and "new_kv" for the keys and values of the query tokens.
-FEATURES = ("window", "softcap", "alibi", "sinks", "fp8", "scales", "new_kv")
+# of numbers.
+FEATURES = ("window", "softcap", "alibi", "sinks", "fp8", "scales")
 POINTERS_OF_FEATURES = {
     "slopes_ptr": "alibi",
     "sinks_ptr": "sinks",
     "k_scale_ptr": "scales",
     "v_scale_ptr": "scales",
-    "k_new_ptr": "new_kv",
-    "v_new_ptr": "new_kv",
 }
 # Arguments of the Hopper kernel that are there with a feature only.
 HOPPER_FEATURES = {
@@ -190,9 +187,9 @@ def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSo
             columns = tail if name.endswith("_tail_desc") else wide
             layout = hopper.box_layout(columns, cache_bytes)
             return f"tensordesc<{cache_dtype}[{constants['BOX']}, {columns}],{layout!r}>"
-        if name in hopper.INDEX_POINTERS:
+        if name in INDEX_POINTERS:
             return "*i32"
-        if name in (*hopper.FRAGMENT_POINTERS, *hopper.SCALAR_POINTERS):
+        if name in (*hopper.FRAGMENT_POINTERS, *SCALAR_POINTERS):
             return "*fp32"
         if name.endswith("_ptr"):
             return "*" + dtype

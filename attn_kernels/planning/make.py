@@ -10,9 +10,8 @@ from attn_kernels.core.lengths import Lengths
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.kernels.arguments import head_padded
-from attn_kernels.kernels.config_check import check_config
-from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.kernels.scratch import Scratch, ScratchSizes
+from attn_kernels.kernels.registry import VARIANTS, check_config
+from attn_kernels.kernels.variant import Scratch, ScratchSizes
 from attn_kernels.launch.direct import launch_cache_for
 
 BOTH = 2  # the part of one launch for both parts

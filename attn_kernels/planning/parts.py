@@ -1,6 +1,6 @@
 """Plans of mixed batches: the decodes and the prompts each have a config of their own.
 
-No length that the host states decides which part computes a token. ``kernels.divide`` finds the boundary on
+No length that the host states decides which part computes a token. ``kernels.schedule`` finds the boundary on
 the device, and the launches of the prompts are large enough for all tokens. So a wrong length costs time, but
 every result is right.
 """

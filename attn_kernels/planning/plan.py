@@ -11,7 +11,7 @@ from attn_kernels.core.config import LaunchConfig, complete
 from attn_kernels.core.lengths import Lengths, Parts, check_parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
-from attn_kernels.kernels.scratch import Fresh
+from attn_kernels.kernels.variant import Fresh
 from attn_kernels.launch.run import begin
 from attn_kernels.planning.make import Step, chosen, make_plan
 from attn_kernels.planning.parts import check_part_contents, plan_parts

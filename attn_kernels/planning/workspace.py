@@ -13,10 +13,9 @@ from attn_kernels.core import checks
 from attn_kernels.core.config import LaunchConfig, complete
 from attn_kernels.core.model import Model, models_of
 from attn_kernels.kernels.arguments import head_padded
-from attn_kernels.kernels.config_check import check_config
-from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.kernels.schedule import BLOCK_M, Roles
-from attn_kernels.kernels.scratch import Fragments, Fresh, Partials, ScratchMaxima, ScratchSizes
+from attn_kernels.kernels.variant import Fragments, Fresh, Partials, ScratchMaxima, ScratchSizes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
-from attn_kernels.kernels.scratch import Fresh
+from attn_kernels.kernels.variant import Fresh
 from attn_kernels.launch.run import begin, run
 from attn_kernels.planning.make import Step
 from attn_kernels.planning.parts import plan_parts
@@ -24,8 +24,6 @@ GARBAGE_PAGE = 2**30  # far outside any cache: reading it would fault
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoisonedBatch:
-    """The tensors of one attention call, and the lengths that the host knows."""
-
     q: Tensor
     k_cache: Tensor
     v_cache: Tensor
@@ -37,13 +35,11 @@ class PoisonedBatch:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The tensors in the order that the references take."""
         caches = (self.k_cache, self.v_cache)
         return (self.q, *caches, self.cu_seqlens_q, self.seqused_k, self.block_table)
 
     @property
     def model(self) -> Model:
-        """The constants that the tensors' shapes and dtypes show."""
         _, block_size, num_kv_heads, head_size = self.k_cache.shape
         heads = (self.q.shape[1], num_kv_heads, head_size)
         return Model(*heads, block_size, self.q.dtype, self.k_cache.dtype)
@@ -84,23 +80,6 @@ class PoisonedBatch:
     def reference(self, **scoring: Any) -> Tensor:
         """Return the float64 result; ``scoring`` as ``attn_kernels.run`` takes it."""
         return paged_attention_reference(*self.tensors, **scoring)
-
-    def new_keys_and_values(self) -> tuple[Tensor, Tensor]:
-        """Move the query tokens' keys and values out of the caches, and leave NaN there."""
-        block_size = self.k_cache.shape[1]
-        positions = [
-            (seq, position)
-            for seq, (query_len, context_len) in enumerate(
-                zip(self.query_lens, self.context_lens, strict=True)
-            )
-            for position in range(context_len - query_len, context_len)
-        ]
-        seqs, keys = torch.tensor(positions, dtype=torch.int64, device=self.q.device).view(-1, 2).unbind(1)
-        places = (self.block_table[seqs, keys // block_size].long(), keys % block_size)
-        new = tuple(cache[places].clone() for cache in (self.k_cache, self.v_cache))
-        for cache in (self.k_cache, self.v_cache):
-            cache[places] = torch.nan
-        return new[0], new[1]
 
 
 def make_batch(
@@ -159,7 +138,6 @@ def make_batch(
 
 
 def poison_workspace(batch_plan: Plan) -> None:
-    """Fill the plan's floating-point workspace with NaN."""
     fused = () if batch_plan.fused is None else (batch_plan.fused,)
     for part in (batch_plan, *batch_plan.parts, *fused):
         for tensor in part.workspace:

@@ -1,10 +1,9 @@
-"""Paged attention in plain torch: a simple reference in float64, and one on SDPA."""
+"""Paged attention in plain torch and float64: the reference of every kernel."""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 
 def paged_attention_reference(
@@ -71,44 +70,9 @@ def paged_attention_reference(
     return out
 
 
-def paged_attention_sdpa(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    cu_seqlens_q: Tensor,
-    seqused_k: Tensor,
-    block_table: Tensor,
-    *,
-    softmax_scale: float | None = None,
-    sliding_window: int | None = None,
-) -> Tensor:
-    """Compute causal attention by ``scaled_dot_product_attention``, a call a sequence, in the dtype of ``q``.
-
-    Args:
-        as ``paged_attention_reference``; the caches have q's dtype.
-
-    Returns:
-        Of q's dtype, shaped as q; rows of no sequence are NaN.
-    """
-    out = torch.full_like(q, torch.nan)
-    for tokens, keys, values in _sequences(k_cache, v_cache, cu_seqlens_q, seqused_k, block_table):
-        query_len, context_len = tokens.stop - tokens.start, keys.shape[0]
-        visible = torch.ones(query_len, context_len, dtype=torch.bool, device=q.device)
-        visible.tril_(context_len - query_len)
-        if sliding_window is not None:
-            visible.triu_(context_len - query_len - sliding_window + 1)
-        query, key, value = (tensor.transpose(0, 1)[None] for tensor in (q[tokens], keys, values))
-        attended = scaled_dot_product_attention(
-            query, key, value, attn_mask=visible, scale=softmax_scale, enable_gqa=True
-        )
-        out[tokens] = attended[0].transpose(0, 1)
-    return out
-
-
 def _sequences(
     k_cache: Tensor, v_cache: Tensor, cu_seqlens_q: Tensor, seqused_k: Tensor, block_table: Tensor
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Yield the query tokens, keys and values [keys, kv heads, size] of each sequence with queries."""
     block_size = k_cache.shape[1]
     starts = cu_seqlens_q.tolist()
     for seq, context_len in enumerate(seqused_k.tolist()):
@@ -120,7 +84,7 @@ def _sequences(
 
 
 def _rows(cache: Tensor, pages: Tensor) -> Tensor:
-    """Join pages; fp8 as bytes, since torch cannot gather fp8 on every device."""
     if cache.element_size() == 1:
+        # As bytes, since torch cannot gather fp8 on every device.
         return cache.view(torch.uint8)[pages].view(cache.dtype).flatten(0, 1)
     return cache[pages].flatten(0, 1)

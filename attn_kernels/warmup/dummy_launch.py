@@ -24,14 +24,14 @@ from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.kernels.arguments import ONE_PROGRAM_OPTIONS
-from attn_kernels.kernels.divide import divide_kernel
+from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.launch import direct
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
 
 # Keyword arguments of ``run`` that a kind of layer has. "scales": as tensors, not numbers; "sinks": of either
-# dtype; "new_kv": ``k_new`` and ``v_new``.
-FEATURES = ("window", "softcap", "alibi", "sinks", "scales", "new_kv")
+# dtype.
+FEATURES = ("window", "softcap", "alibi", "sinks", "scales")
 
 LENGTHS = (1, 2)  # a decode and a prompt: both kernels of ``split``
 PARTS = Parts(Lengths(1, 1, 1, 1, 1), Lengths(1, 2, 2, 2, 2))
@@ -139,8 +139,6 @@ def _options(launch: DummyLaunch, device: torch.device) -> Iterator[dict[str, An
         options["alibi_slopes"] = torch.zeros(model.num_query_heads, dtype=torch.float32, device=device)
     if "scales" in features:
         options["k_scale"] = options["v_scale"] = torch.ones(1, dtype=torch.float32, device=device)
-    if "new_kv" in features:
-        options["k_new"] = options["v_new"] = _rows(model, model.num_kv_heads, device)
     if "sinks" in features:
         options["sinks"] = torch.zeros(model.num_query_heads, dtype=model.dtype, device=device)
         yield options | {"sinks": options["sinks"].float()}

@@ -5,7 +5,7 @@ from itertools import product
 
 from attn_kernels.core.config import LaunchConfig, complete
 from attn_kernels.core.model import Model
-from attn_kernels.kernels.config_check import check_config
+from attn_kernels.kernels.registry import check_config
 from attn_kernels.warmup.dummy_launch import FEATURES, DummyLaunch
 from attn_kernels.warmup.reachable import reachable
 

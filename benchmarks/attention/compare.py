@@ -17,7 +17,7 @@ import torch
 
 from attn_kernels import Config
 from attn_kernels.core.errors import brief
-from attn_kernels.kernels.config_check import check_config
+from attn_kernels.kernels.registry import check_config
 from attn_kernels.measure.batches import HeadLayout
 from benchmarks.attention.batches import BATCH_SETS, select
 from benchmarks.attention.measure import (

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attn_kernels.engines.step import StepMetadata
-from attn_kernels.engines.vllm_backend import AttnKernelsBackend
-from attn_kernels.engines.vllm_builder import MetadataBuilder
+from attn_kernels.engines.planner import StepMetadata
+from attn_kernels.engines.vllm_backend import AttnKernelsBackend, MetadataBuilder
 from attn_kernels.engines.vllm_layer import AttnKernelsImpl
 
 

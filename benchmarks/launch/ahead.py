@@ -27,9 +27,9 @@ from typing import Any
 import torch
 
 from attn_kernels import Config, Model, run
-from attn_kernels.kernels.divide import divide_kernel
-from attn_kernels.kernels.hopper_gate import hopper_for
+from attn_kernels.kernels.hopper_limits import hopper_for
 from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.measure.batches import (
     Batch,
     HeadLayout,

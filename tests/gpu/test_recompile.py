@@ -14,7 +14,7 @@ import torch
 
 from attn_kernels import Config
 from attn_kernels.choose.mixed import needs_parts
-from attn_kernels.kernels.hopper_gate import hopper_for
+from attn_kernels.kernels.hopper_limits import hopper_for
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.measure.tensors import launches_of, plan_for, stand_in

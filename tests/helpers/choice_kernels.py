@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from attn_kernels.kernels.device_splits import batch_features
+from attn_kernels.kernels.segments import batch_features
 
 
 @triton.jit

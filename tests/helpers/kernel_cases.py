@@ -11,8 +11,8 @@ from torch import Tensor
 from attn_kernels import Config
 from attn_kernels.choose import capture, heuristic, mixed, packages, recording
 from attn_kernels.choose.overrides import overrides
-from attn_kernels.kernels.divide import divide_kernel
 from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.launch import direct
 from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error, run_poisoned
 

@@ -32,11 +32,7 @@ CONFIGS: dict[str, Any] = {
         **SIZES, sliding_window=WINDOW, layer_types=KINDS, attn_logit_softcapping=3.0, query_pre_attn_scalar=8
     ),
     "gpt_oss": lambda: transformers.GptOssConfig(
-        **SIZES,
-        sliding_window=WINDOW,
-        layer_types=KINDS,
-        num_local_experts=2,
-        num_experts_per_tok=2,
+        **SIZES, sliding_window=WINDOW, layer_types=KINDS, num_local_experts=2, num_experts_per_tok=2
     ),
 }
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from treegen.cli.parsers import FINE, Commands, add_spec, path_of
 from treegen.core.errors import InputError, table_errors_as_input_errors
-
-if TYPE_CHECKING:
 
 _FORMATS = {
     "triton": "Triton's autotuner, *.autotune.json",

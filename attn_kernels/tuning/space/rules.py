@@ -11,7 +11,7 @@ from attn_kernels.choose.mixed import WITHOUT_KERNEL, needs_parts
 from attn_kernels.core.config import Config
 from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.arguments import head_padded
-from attn_kernels.kernels.hopper_gate import hopper_module
+from attn_kernels.kernels.hopper_limits import hopper_module
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.roofline import visible_keys, visible_pairs

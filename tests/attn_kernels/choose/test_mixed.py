@@ -19,7 +19,7 @@ from attn_kernels.choose.mixed import (
     mixed_features,
     needs_parts,
 )
-from attn_kernels.kernels.config_check import check_config
+from attn_kernels.kernels.registry import check_config
 
 GPU = torch.device("cuda", 0)
 H200 = ("NVIDIA H200", "sm_90", "nvidia")

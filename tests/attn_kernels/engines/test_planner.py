@@ -17,9 +17,8 @@ from treegen_builders import REPOSITORY
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts, check_parts
 from attn_kernels.core.model import Model
 from attn_kernels.engines import planner, vllm_supported
-from attn_kernels.engines.planner import Planner, SharedWorkspace
-from attn_kernels.engines.step import StepMetadata, step_lengths
-from attn_kernels.engines.vllm_cache import cache_views
+from attn_kernels.engines.planner import Planner, SharedWorkspace, StepMetadata, step_lengths
+from attn_kernels.engines.vllm_supported import cache_views
 from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error, run_poisoned
 
 BLOCK = 16
@@ -205,12 +204,6 @@ def test_groups_of_layers_are_refused(changes: dict[str, int], dtype: torch.dtyp
     spec = SimpleNamespace(**({"head_size": 128, "head_size_v": 128} | changes))
     with pytest.raises(ValueError, match=f"^attn_kernels: {line}"):
         vllm_supported.check_spec(spec, dtype)
-
-
-def test_context_parallelism_is_refused() -> None:
-    vllm_supported.check_parallel(SimpleNamespace(decode_context_parallel_size=1))
-    with pytest.raises(ValueError, match="prefill_context_parallel_size is 4, but 1 is needed"):
-        vllm_supported.check_parallel(SimpleNamespace(prefill_context_parallel_size=4))
 
 
 def test_the_plugin_registers_a_path_and_loads_no_kernel() -> None:

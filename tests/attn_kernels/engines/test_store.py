@@ -49,13 +49,6 @@ def test_each_token_is_stored_in_its_slot(seed: int) -> None:
         assert torch.equal(cache.nan_to_num(), expected.nan_to_num())
 
 
-def test_no_tokens() -> None:
-    k_cache, v_cache = caches("both", 1, 16, 1, 16, torch.bfloat16)
-    new = torch.zeros(0, 1, 16, dtype=torch.bfloat16)
-    assert Store(k_cache, v_cache)(new, new, torch.zeros(0, dtype=torch.int64))
-    assert k_cache.isnan().all()
-
-
 @pytest.mark.parametrize("what", ["type", "head size", "rows", "address", "slots", "strides"])
 def test_what_the_kernel_cannot_copy_is_left_untouched(what: str) -> None:
     size = 24 if what == "head size" else 16

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_kernels.engines.vllm_supported import NEEDED
+from attn_kernels.engines.vllm_supported import NEEDED, SAME_NAMES
 
 BACKEND = "v1/attention/backend.py"
 LAYER = "model_executor/layers/attention/attention.py"
@@ -97,33 +97,76 @@ def has_field(root: Path, path: str, name: str) -> bool:
     return False
 
 
-def test_registration(root: Path) -> None:
-    registry = "v1/attention/backends/registry.py"
-    definition(root, registry, "AttentionBackendEnum", "CUSTOM")
-    assert parameters(root, registry, "register_backend")[:2] == ["backend", "class_path"]
+REGISTRY = "v1/attention/backends/registry.py"
+BUILDER = (BACKEND, "AttentionMetadataBuilder")
+
+DEFINED = (
+    (REGISTRY, "AttentionBackendEnum", "CUSTOM"),
+    (BACKEND, "AttentionBackend", "forward_includes_kv_cache_update"),
+    (BACKEND, "AttentionCGSupport", "UNIFORM_BATCH"),
+    (BACKEND, "AttentionType", "DECODER"),
+    *(
+        (*BUILDER, name)
+        for name in ("_cudagraph_support", "reorder_batch_threshold", "supports_update_block_table")
+    ),
+    *((BACKEND, "AttentionLayer", name) for name in ("_k_scale", "_v_scale")),
+    *((BACKEND, "CommonAttentionMetadata", name) for name in (*SAME_NAMES, "block_table_tensor", "causal")),
+    ("forward_context.py", "ForwardContext", "slot_mapping"),
+)
+
+PARAMETERS = {
+    (BACKEND, "AttentionBackend", "get_name"): "",
+    (BACKEND, "AttentionBackend", "get_impl_cls"): "",
+    (BACKEND, "AttentionBackend", "get_builder_cls"): "",
+    (BACKEND, "AttentionBackend", "supports_head_size"): "cls head_size",
+    (BACKEND, "AttentionBackend", "supports_kv_cache_dtype"): "cls kv_cache_dtype",
+    (BACKEND, "AttentionBackend", "supports_compute_capability"): "cls capability",
+    (BACKEND, "AttentionBackend", "supports_sink"): "cls",
+    (*BUILDER, "__init__"): "self kv_cache_spec layer_names vllm_config device",
+    (*BUILDER, "build"): "self common_prefix_len common_attn_metadata fast_build",
+    (*BUILDER, "build_for_cudagraph_capture"): "self common_attn_metadata",
+    (*BUILDER, "update_block_table"): "self metadata blk_table slot_mapping",
+    (BACKEND, "AttentionImpl", "forward"): (
+        "self layer query key value kv_cache attn_metadata output output_scale output_block_scale"
+    ),
+    ("_custom_ops.py", "reshape_and_cache_flash"): (
+        "key value key_cache value_cache slot_mapping kv_cache_dtype k_scale v_scale"
+    ),
+    ("forward_context.py", "get_forward_context"): "",
+    ("logger.py", "init_logger"): "name",
+}
+
+FIELDS = {
+    LAYER: "layer_name impl",
+    "config/compilation.py": "static_forward_context max_cudagraph_capture_size",
+    "config/scheduler.py": "max_num_seqs max_num_batched_tokens",
+    "config/parallel.py": "use_ubatching decode_context_parallel_size prefill_context_parallel_size",
+    "config/model.py": "dtype",
+    "v1/kv_cache_interface.py": "block_size head_size head_size_v",
+    "platforms/interface.py": "fp8_dtype",
+}
+
+
+@pytest.mark.parametrize("names", DEFINED, ids=".".join)
+def test_what_the_backend_names_is_defined(root: Path, names: tuple[str, ...]) -> None:
+    definition(root, *names)
+
+
+@pytest.mark.parametrize("names", PARAMETERS, ids=".".join)
+def test_methods_take_the_arguments_that_the_backend_expects(root: Path, names: tuple[str, ...]) -> None:
+    assert parameters(root, *names) == PARAMETERS[names].split()
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_configuration_has_the_fields_that_the_backend_reads(root: Path, path: str) -> None:
+    for name in FIELDS[path].split():
+        assert has_field(root, path, name), f"{path} has no field {name}"
+
+
+def test_plugins_register_a_backend_by_its_path(root: Path) -> None:
+    assert parameters(root, REGISTRY, "register_backend")[:2] == ["backend", "class_path"]
     group = definition(root, "plugins/__init__.py", "DEFAULT_PLUGINS_GROUP")
     assert ast.literal_eval(group.value) == "vllm.general_plugins"  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(
-    ("name", "needed"),
-    {
-        "get_name": [],
-        "get_impl_cls": [],
-        "get_builder_cls": [],
-        "supports_head_size": ["cls", "head_size"],
-        "supports_kv_cache_dtype": ["cls", "kv_cache_dtype"],
-        "supports_compute_capability": ["cls", "capability"],
-        "supports_sink": ["cls"],
-    }.items(),
-)
-def test_methods_of_the_backend(root: Path, name: str, needed: list[str]) -> None:
-    assert parameters(root, BACKEND, "AttentionBackend", name) == needed
-
-
-def test_the_backend_says_that_forward_stores(root: Path) -> None:
-    definition(root, BACKEND, "AttentionBackend", "forward_includes_kv_cache_update")
-    assert "attn_backend.forward_includes_kv_cache_update" in source(root, LAYER)
 
 
 def test_names_of_the_configuration_and_reasons_against_it(root: Path) -> None:
@@ -134,78 +177,27 @@ def test_names_of_the_configuration_and_reasons_against_it(root: Path) -> None:
     assert "**attn_selector_config._asdict()" in source(root, "platforms/cuda.py")
 
 
-def test_shapes_of_the_caches(root: Path) -> None:
+def test_shapes_of_the_caches_and_page_sizes(root: Path) -> None:
     kernel = source(root, "v1/attention/backends/triton_attn.py")
     if "def get_kv_cache_shape" in source(root, BACKEND):
         assert "[num_blocks, 2, block_size, num_kv_heads, head_size]" in kernel
-        assert parameters(root, BACKEND, "AttentionBackend", "get_kv_cache_shape")[:4] == [
-            "num_blocks",
-            "block_size",
-            "num_kv_heads",
-            "head_size",
-        ]
-        assert parameters(root, BACKEND, "AttentionBackend", "get_kv_cache_stride_order") == [
-            "include_num_layers_dimension"
-        ]
+        shape = ["num_blocks", "block_size", "num_kv_heads", "head_size"]
+        assert parameters(root, BACKEND, "AttentionBackend", "get_kv_cache_shape")[:4] == shape
+        order = parameters(root, BACKEND, "AttentionBackend", "get_kv_cache_stride_order")
+        assert order == ["include_num_layers_dimension"]
         definition(root, "v1/attention/backends/utils.py", "get_kv_cache_layout")
     else:
         assert "[num_blocks, num_kv_heads, block_size, 2 * head_size]" in kernel
+    sizes = parameters(root, BACKEND, "AttentionBackend", "get_supported_kernel_block_sizes")
+    assert sizes in ([], ["kv_cache_spec"])
+    assert "base" in ast.unparse(definition(root, BACKEND, "MultipleOf"))
 
 
-def test_page_sizes(root: Path) -> None:
-    assert parameters(root, BACKEND, "AttentionBackend", "get_supported_kernel_block_sizes") in (
-        [],
-        ["kv_cache_spec"],
-    )
-    multiple = definition(root, BACKEND, "MultipleOf")
-    assert "base" in ast.unparse(multiple)
-
-
-def test_the_builder(root: Path) -> None:
-    builder = (BACKEND, "AttentionMetadataBuilder")
-    first = ["self", "kv_cache_spec", "layer_names", "vllm_config", "device"]
-    assert parameters(root, *builder, "__init__") == first
-    assert parameters(root, *builder, "build") == [
-        "self",
-        "common_prefix_len",
-        "common_attn_metadata",
-        "fast_build",
-    ]
-    assert parameters(root, *builder, "build_for_cudagraph_capture") == ["self", "common_attn_metadata"]
-    update = ["self", "metadata", "blk_table", "slot_mapping"]
-    assert parameters(root, *builder, "update_block_table") == update
-    for name in ("_cudagraph_support", "reorder_batch_threshold", "supports_update_block_table"):
-        definition(root, *builder, name)
-    definition(root, BACKEND, "AttentionCGSupport", "UNIFORM_BATCH")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "query_start_loc",
-        "query_start_loc_cpu",
-        "seq_lens",
-        "seq_lens_cpu_upper_bound",
-        "num_actual_tokens",
-        "max_query_len",
-        "max_seq_len",
-        "block_table_tensor",
-        "slot_mapping",
-        "causal",
-    ],
-)
-def test_metadata_of_a_step(root: Path, name: str) -> None:
-    definition(root, BACKEND, "CommonAttentionMetadata", name)
-
-
-def test_both_model_runners_put_decodes_first(root: Path) -> None:
-    assert "reorder_batch_threshold" in source(root, "v1/worker/gpu_model_runner.py")
-    assert "sorted(num_tokens_per_req, key=" in source(root, "v1/worker/gpu/model_runner.py")
-
-
-def test_layers_make_their_implementation_by_position(root: Path) -> None:
-    (given,) = calls(root, LAYER, "impl_cls")
-    assert given == [
+def test_layers_store_through_forward_and_call_the_implementation_by_position(root: Path) -> None:
+    assert "attn_backend.forward_includes_kv_cache_update" in source(root, LAYER)
+    assert "slot_mapping.get(layer_name)" in source(root, LAYER)
+    (made,) = calls(root, LAYER, "impl_cls")
+    assert made == [
         "num_heads",
         "head_size",
         "scale",
@@ -217,66 +209,10 @@ def test_layers_make_their_implementation_by_position(root: Path) -> None:
         "attn_type",
         "kv_sharing_target_layer_name",
     ]
-    assert has_field(root, LAYER, "layer_name")
-    assert has_field(root, LAYER, "impl")
-    for name in ("_k_scale", "_v_scale"):
-        definition(root, BACKEND, "AttentionLayer", name)
-
-
-def test_the_implementation(root: Path) -> None:
-    assert parameters(root, BACKEND, "AttentionImpl", "forward") == [
-        "self",
-        "layer",
-        "query",
-        "key",
-        "value",
-        "kv_cache",
-        "attn_metadata",
-        "output",
-        "output_scale",
-        "output_block_scale",
-    ]
     (given,) = calls(root, LAYER, "forward")
     assert given == ["self", "query", "key", "value", "kv_cache", "attn_metadata"]
-    definition(root, BACKEND, "AttentionType", "DECODER")
 
 
-def test_storing_keys_and_values(root: Path) -> None:
-    assert parameters(root, "_custom_ops.py", "reshape_and_cache_flash") == [
-        "key",
-        "value",
-        "key_cache",
-        "value_cache",
-        "slot_mapping",
-        "kv_cache_dtype",
-        "k_scale",
-        "v_scale",
-    ]
-    assert parameters(root, "forward_context.py", "get_forward_context") == []
-    definition(root, "forward_context.py", "ForwardContext", "slot_mapping")
-    assert "slot_mapping.get(layer_name)" in source(root, LAYER)
-
-
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("config/compilation.py", "static_forward_context"),
-        ("config/compilation.py", "max_cudagraph_capture_size"),
-        ("config/scheduler.py", "max_num_seqs"),
-        ("config/scheduler.py", "max_num_batched_tokens"),
-        ("config/parallel.py", "use_ubatching"),
-        ("config/parallel.py", "decode_context_parallel_size"),
-        ("config/parallel.py", "prefill_context_parallel_size"),
-        ("config/model.py", "dtype"),
-        ("v1/kv_cache_interface.py", "block_size"),
-        ("v1/kv_cache_interface.py", "head_size"),
-        ("v1/kv_cache_interface.py", "head_size_v"),
-        ("platforms/interface.py", "fp8_dtype"),
-    ],
-)
-def test_configuration(root: Path, path: str, name: str) -> None:
-    assert has_field(root, path, name), f"{path} has no field {name}"
-
-
-def test_loggers(root: Path) -> None:
-    assert parameters(root, "logger.py", "init_logger") == ["name"]
+def test_both_model_runners_put_decodes_first(root: Path) -> None:
+    assert "reorder_batch_threshold" in source(root, "v1/worker/gpu_model_runner.py")
+    assert "sorted(num_tokens_per_req, key=" in source(root, "v1/worker/gpu/model_runner.py")

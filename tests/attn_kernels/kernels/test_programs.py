@@ -7,7 +7,7 @@ import torch
 from kernel_cases import assert_close, check, make_config, random_batch, record_calls, record_launches
 
 from attn_kernels import run
-from attn_kernels.kernels import prefix_prefill, segmented, split, static_grid
+from attn_kernels.kernels import prefix_prefill, split, static_grid
 from attn_kernels.testing.poisoned import run_poisoned
 
 MIXED = ((5, 1, 0, 1), (40, 50, 20, 1))
@@ -31,16 +31,6 @@ def parts_of(batch, config, window=None):
 
 
 FIELDS = ("seq", "first_query", "kv_head", "head_in_group", "segment")
-
-
-@pytest.mark.parametrize("num_segments", [1, 2, 3, 16])
-@pytest.mark.parametrize("window", [None, 7])
-def test_only_segments_with_keys_are_computed(num_segments, window, monkeypatch):
-    done = record_calls(monkeypatch, segmented, "store_segment", *FIELDS)
-    batch = random_batch(MIXED, ratio=4, head_size=16)
-    config = make_config("segmented", num_segments=num_segments)
-    check(batch, config, sliding_window=window)
-    assert Counter(done) == parts_of(batch, config, window)
 
 
 @pytest.mark.parametrize("programs_per_sm", [1, 20])
@@ -73,16 +63,6 @@ def test_a_static_grid_is_of_one_size_whatever_the_batch(programs_per_sm, monkey
     assert grids == {(132 * programs_per_sm,)}
 
 
-@pytest.mark.parametrize("query_lens", [(), (0,), (5,), (0, 0, 9, 0, 1, 0), (1,) * 7, (3, 8, 16, 17)])
-@pytest.mark.parametrize("ratio, block_q", [(1, 16), (3, 5), (4, 4), (40, 1)])
-def test_cumulative_q_blocks(query_lens, ratio, block_q):
-    batch = random_batch((query_lens, query_lens), ratio=ratio, head_size=16)
-    cu_q_blocks, *_ = batch.plan(config=make_config("static_grid")).workspace
-    counts = [len(range(0, length, block_q)) for length in query_lens]
-    assert cu_q_blocks.tolist() == [sum(counts[:i]) for i in range(len(counts) + 1)]
-    assert cu_q_blocks.dtype == torch.int32
-
-
 @pytest.mark.parametrize(
     "query_lens, kernels",
     [
@@ -95,7 +75,9 @@ def test_cumulative_q_blocks(query_lens, ratio, block_q):
 def test_split_launches_only_needed_kernels(query_lens, kernels, monkeypatch):
     launches = record_launches(monkeypatch)
     in_decode = record_calls(monkeypatch, split, "attend_and_store", "seq", "kv_head")
-    in_prefill = record_calls(monkeypatch, prefix_prefill, "store_output", "seq", "kv_head", "head_in_group")
+    in_prefill = record_calls(
+        monkeypatch, prefix_prefill, "attend_and_store", "seq", "kv_head", "head_in_group"
+    )
     batch = random_batch((query_lens, [length + 20 for length in query_lens]), 2, 2, 16)
     check(batch, make_config("split"))
     assert [launch.kernel for launch in launches] == kernels
@@ -113,12 +95,3 @@ def test_a_plan_serves_layers_of_different_features(variant):
     plan = batch.plan(config=make_config(variant))
     for options in ({}, {"sliding_window": 3}, {"sinks": torch.ones(2)}, {"softcap": 2.0}):
         assert_close(run(plan, batch.q, batch.k_cache, batch.v_cache, **options), batch.reference(**options))
-
-
-@pytest.mark.parametrize("variant", ["segmented", "static_grid"])
-def test_partial_results_are_as_large_as_the_batch_needs(variant):
-    batch = random_batch(((3, 1), (9, 9)), ratio=3, kv_heads=2, head_size=40)
-    partials = batch.plan(config=make_config(variant, num_segments=5)).workspace[-3:]
-    assert [tuple(tensor.shape) for tensor in partials] == [(4, 6, 5, 64), (4, 6, 5), (4, 6, 5)]
-    assert {tensor.dtype for tensor in partials} == {torch.float32}
-    assert len(batch.plan(config=make_config("static_grid", num_segments=1)).workspace) == 1

@@ -102,20 +102,3 @@ def test_more_q_blocks_than_one_program_ranks(count):
     """One long prompt between others, whose Q-Blocks go to several programs."""
     query_lens = [1, 3, 18 * count, 40, 0, 18 * count - 7]
     check(query_lens, [length + 100 for length in query_lens], 2, ROLES)
-
-
-def test_equal_q_blocks_keep_their_order():
-    check([18] * 70, [200] * 70, 0, ROLES)
-
-
-def test_sequences_without_keys_or_queries_have_no_work():
-    check([0, 0, 0], [0, 0, 90], 1, ROLES)
-    check([0] * 5, [0] * 5, 5, ROLES, spare_tokens=40)
-
-
-@given(lens, st.integers(1, 128), st.integers(0, 200))
-def test_a_schedule_has_room_for_all_q_blocks(lens, block_q, spare_tokens):
-    queries = [query for query, _ in lens]
-    starts = [0, *accumulate(queries)]
-    needed = len(expected_q_blocks(starts, [query + past for query, past in lens], block_q))
-    assert needed <= Roles(block_q, 1, 1).max_q_blocks(starts[-1] + spare_tokens, len(lens))

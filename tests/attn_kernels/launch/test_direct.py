@@ -53,13 +53,6 @@ CHANGES = {
     "scale tensors": lambda batch: score_options(8, "scales=tensor"),
     "all": lambda batch: score_options(8, "window=5 softcap alibi sinks scales=tensor"),
     "softmax scale": lambda batch: {"softmax_scale": 0.3},
-    "new": lambda batch: dict.fromkeys(("k_new", "v_new"), torch.zeros(4, 2, 32, dtype=batch.q.dtype)),
-    "new in wider rows": lambda batch: dict.fromkeys(
-        ("k_new", "v_new"), strided(torch.zeros(4, 2, 32, dtype=batch.q.dtype), 1, 8)
-    ),
-    "new off": lambda batch: dict.fromkeys(
-        ("k_new", "v_new"), shifted(torch.zeros(4, 2, 32, dtype=batch.q.dtype))
-    ),
 }
 
 
@@ -70,12 +63,7 @@ def test_a_direct_launch_is_what_triton_would_launch(variant, recorder):
     for lens in (LENS, ((1, 1, 1, 1), (9, 400, 70, 20)), LENS):
         batch = batch_of(lens)
         plan = batch.plan(config=config, check=False)
-        layers = [layer_of(batch)]
-        layers += [
-            layer_of(batch, **change(batch))
-            for name, change in CHANGES.items()
-            if batch.q.shape[0] == 4 or "new" not in name
-        ]
+        layers = [layer_of(batch), *(layer_of(batch, **change(batch)) for change in CHANGES.values())]
         for layer in layers:
             run(plan, layer)
         for layer in layers[::-1]:
@@ -166,8 +154,6 @@ def test_integers_of_a_plan_never_specialise(recorder):
 
 
 FULL = {
-    "k_new": None,
-    "v_new": None,
     "softmax_scale": 0.1,
     "sliding_window": None,
     "softcap": 0.0,
@@ -198,8 +184,6 @@ MISTAKES = {
     "scale of two": lambda layer: {"k_scale": torch.ones(2)},
     "sinks": lambda layer: {"sinks": torch.ones(3)},
     "alibi on meta": lambda layer: {"alibi_slopes": torch.ones(8, device="meta")},
-    "new of another batch": lambda layer: dict.fromkeys(("k_new", "v_new"), torch.zeros(3, 2, 32).half()),
-    "new alone": lambda layer: {"k_new": torch.zeros(4, 2, 32).half()},
     "no tensor": lambda layer: {"v_cache": [1.0]},
 }
 
@@ -262,9 +246,8 @@ def test_mistakes_after_direct_launches_are_still_found(mistake, recorder):
     batch = batch_of()
     plan = batch.plan(config=make_config("qblock"))
     layer = layer_of(batch)
-    new = dict.fromkeys(("k_new", "v_new"), torch.zeros(4, 2, 32).half())
     vectors = {"sinks": torch.ones(8)}, {"alibi_slopes": torch.ones(8)}, {"k_scale": torch.ones(1)}
-    for options in ({}, {"sliding_window": 1}, *vectors, new):
+    for options in ({}, {"sliding_window": 1}, *vectors):
         for _ in range(2):
             run(plan, layer | options)
     recorder.clear()

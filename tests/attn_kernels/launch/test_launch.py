@@ -12,7 +12,7 @@ from kernel_cases import NAMES, forget_choices, make_config, record_launches
 import attn_kernels
 from attn_kernels import Config
 from attn_kernels.choose.heuristic import describe_device
-from attn_kernels.kernels import processors, qblock
+from attn_kernels.kernels import arguments, qblock
 from attn_kernels.kernels.arguments import compile_options
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.testing.poisoned import make_batch, relative_error
@@ -108,7 +108,7 @@ def test_every_parameter_reaches_the_kernel(variant, launches):
         assert const.num_segments == config.num_segments
         assert launch.options == {"num_warps": 2, "num_stages": 3, "enable_fp_fusion": True, "maxnreg": 168}
     if variant == "static_grid":
-        assert main[0].grid == (processors.INTERPRETED_PROCESSORS * 2,)
+        assert main[0].grid == (arguments.INTERPRETED_PROCESSORS * 2,)
 
 
 def test_options_of_each_vendor():

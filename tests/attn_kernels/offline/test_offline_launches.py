@@ -21,7 +21,7 @@ from attn_kernels import Config, run
 from attn_kernels.core.structures import OfPlan
 from attn_kernels.kernels import arguments, hopper_limits
 from attn_kernels.kernels.arguments import ONE_PROGRAM_OPTIONS
-from attn_kernels.kernels.divide import divide_kernel
+from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.kernels.schedule import bind_schedule
 from attn_kernels.kernels.stream_k import why_not
 from attn_kernels.offline.__main__ import ALL
@@ -53,10 +53,9 @@ CHOICES = {
     "sinks": {"sinks": torch.rand(12)},
     "fp8": {},
     "scales": {"k_scale": torch.ones(1), "v_scale": torch.ones(1)},
-    "new_kv": dict.fromkeys(("k_new", "v_new"), torch.rand(4, 2, 20).bfloat16()),
 }
 assert CHOICES.keys() == set(FEATURES)
-SETS = ((), FEATURES, ("window", "fp8"), ("alibi", "new_kv"), ("softcap", "sinks", "scales"))
+SETS = ((), FEATURES, ("window", "fp8"), ("alibi",), ("softcap", "sinks", "scales"))
 shape = {"num_query_heads": 12, "num_kv_heads": 2, "head_size": 20, "block_size": 16}
 
 def without_sizes(kernel, attributes):

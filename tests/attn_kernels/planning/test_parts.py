@@ -23,7 +23,7 @@ from kernel_cases import (
 import attn_kernels
 from attn_kernels import Config, Lengths, Parts, Workspace
 from attn_kernels.core.lengths import MAX_DRAFT
-from attn_kernels.kernels.divide import divide_kernel
+from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.launch.run import begin
 from attn_kernels.planning import make
 from attn_kernels.planning import plan as plan_module
@@ -123,18 +123,6 @@ def test_every_variant_serves_either_part(decodes, prompts, names, batch):
     assert_close(run_poisoned(batch, plan, **options), batch.reference(**options))
     assert plan.parts[0].cu_seqlens_q.tolist() == [0, 1, 2, 5, 5, 6, 6, 6, 6]
     assert plan.parts[1].cu_seqlens_q.tolist() == [6, 6, 6, 6, 6, 6, 26, 27, 36]
-
-
-@pytest.mark.parametrize("variant", NAMES)
-def test_new_keys_and_values_serve_both_parts(variant, batch):
-    expected = batch.reference()
-    all_keys = [cache.clone() for cache in (batch.k_cache, batch.v_cache)]
-    k_new, v_new = batch.new_keys_and_values()
-    if variant != "prefix_prefill":  # it alone reads no new token from the caches
-        for cache, keys in zip((batch.k_cache, batch.v_cache), all_keys, strict=True):
-            cache.copy_(keys)
-    plan = batch.plan_in_parts(make_config(variant), make_config(variant, 32))
-    assert_close(run_poisoned(batch, plan, k_new=k_new, v_new=v_new), expected)
 
 
 @pytest.mark.parametrize("draft", range(2, MAX_DRAFT + 1))

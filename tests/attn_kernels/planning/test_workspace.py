@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_kernels import Model, Workspace
 from attn_kernels.choose import mixed
-from attn_kernels.kernels.scratch import ScratchSizes
+from attn_kernels.kernels.variant import ScratchSizes
 from attn_kernels.testing.poisoned import run_poisoned
 
 VARIANTS = ("segmented", "static_grid", "stream_k")

@@ -280,14 +280,12 @@ def test_the_sizes_of_launches_compile_nothing(compiled, launches):
     assert launches and keys(launches, "amd") <= ready
 
 
-def test_new_keys_and_values(compiled, launches):
-    """Slices of fused Q, K and V."""
+def test_queries_that_are_slices_of_fused_projections(compiled, launches):
     config = Config("split", 16, 32)
-    ready = compiled([("new_kv",)], [config])
-    fused = torch.zeros(5, 8 + 2 + 2, 64, dtype=BF16)
-    q, k_new, v_new = fused.split((8, 2, 2), 1)
+    ready = compiled([()], [config])
+    q = torch.zeros(5, 8 + 2 + 2, 64, dtype=BF16)[:, :8]
     plan = Step((4, 1), (40, 50), MODEL).plan(config=config)
-    attn_kernels.run(plan, q, cache(), cache(), k_new=k_new, v_new=v_new)
+    attn_kernels.run(plan, q, cache(), cache())
     assert {launch.kernel for launch in launches} == {"prefix_prefill_kernel", "decode_kernel"}
     assert keys(launches, "amd") <= ready
 

@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 from treegen.build import build
 from treegen.core.errors import InputError
 from treegen.core.files import IN_KERNEL, read_text, short, try_path
-from treegen.core.spec import KernelSpec, Spec
+from treegen.core.problem import holds
+from treegen.core.spec import Config, DeviceSpec, KernelSpec, Spec
 from treegen.core.table import Table
 from treegen.core.tree import size
 from treegen.emit.package import kernel_package
@@ -78,7 +80,9 @@ def _checks(spec: Spec, hooks: Mapping[str, HookProcess], jobs: int) -> dict[str
         "tables": lambda: tables()[0],
         "modules": lambda: check_modules(spec, *committed()),
         "constraints": lambda: of_modules(lambda modules: check_constraints(spec, modules)),
-        "code": lambda: _by_hooks(spec, hooks, lambda kernel, hook, code: check_code(kernel, code)),
+        "code": lambda: _by_hooks(
+            spec, hooks, lambda kernel, hook, code: check_code(kernel, code, spec.devices.values())
+        ),
         "fresh": fresh,
         "compile": lambda: of_modules(compiling),
     }
@@ -156,12 +160,34 @@ def check_modules(spec: Spec, modules: Sequence[Module], unreadable: Sequence[st
     return CheckReport(f"{seen}, {len(inside)} for kernels" if inside else seen, tuple(problems))
 
 
-def check_code(kernel: KernelSpec, code: HookDescription) -> CheckReport:
-    """Compare a kernel of the spec with its hook's description of the code."""
+def check_code(
+    kernel: KernelSpec, code: HookDescription, devices: Collection[DeviceSpec] = ()
+) -> CheckReport:
+    """Compare a kernel of the spec, and its constraints on these devices, with the hook's description."""
     parts = {"feature": kernel.features, "variant": kernel.variants, "parameter": kernel.parameters}
     seen = ", ".join(counted(len(names), noun) for noun, names in parts.items())
-    problems = tuple(f"{kernel.name}: {difference}" for difference in _differences(kernel, code))
+    differences = [*_differences(kernel, code), *_allowed_though_refused(kernel, code, devices)]
+    problems = tuple(f"{kernel.name}: {difference}" for difference in differences)
     return CheckReport(f"{kernel.name}: {seen}", problems)
+
+
+def _allowed_though_refused(
+    kernel: KernelSpec, code: HookDescription, devices: Collection[DeviceSpec]
+) -> Iterator[str]:
+    """The first launch of each config and device that the code refuses and no constraint excludes."""
+    found = set()
+    bounded = kernel.only(name for constraint in kernel.constraints for name in constraint.names)
+    for launch, device in product(code.refused, devices):
+        config = Config(launch.variant, tuple(launch.parameters.items()))
+        if device.arch != launch.target or (config, device.key) in found:
+            continue
+        known = {**dict.fromkeys(kernel.features, 1), **device.limits, **launch.parameters, **launch.features}
+        values = bounded.with_derived(known)
+        if all(holds(constraint, values) for constraint in kernel.constraints if constraint.binds(config)):
+            found.add((config, device.key))
+            shape = " ".join(f"{name}={value}" for name, value in launch.features.items())
+            refused = f"the code refuses {launch.variant} at {shape}"
+            yield f"{refused}, which no constraint excludes on {device.key}"
 
 
 def _differences(kernel: KernelSpec, code: HookDescription) -> Iterator[str]:

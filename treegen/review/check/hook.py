@@ -50,6 +50,16 @@ class CompileOutcome:
 
 
 @dataclass(frozen=True)
+class RefusedLaunch:
+    """A launch that the code refuses. A hook may give other objects with these attributes."""
+
+    target: str  # an architecture
+    variant: str
+    parameters: Mapping[str, int]
+    features: Mapping[str, int]  # those of the spec that the refusal depends on
+
+
+@dataclass(frozen=True)
 class HookDescription:
     """A hook's attributes, with checked types."""
 
@@ -60,6 +70,7 @@ class HookDescription:
     # the greatest value of each.
     sizes: tuple[str, ...]
     targets: Mapping[str, tuple[str, ...]]  # by vendor, architectures for devices whose spec states none
+    refused: tuple[RefusedLaunch, ...] = ()  # that the spec's constraints must exclude
 
 
 @dataclass(frozen=True)
@@ -81,7 +92,16 @@ def describe(hook: Any) -> HookDescription:
         parameters={_a(str, name): _optional(int, value) for name, value in dict(hook.parameters).items()},
         sizes=_texts(hook.sizes),
         targets={_a(str, vendor): _texts(targets) for vendor, targets in dict(hook.targets).items()},
+        refused=tuple(_refused(launch) for launch in getattr(hook, "refused", ())),
     )
+
+
+def _refused(launch: Any) -> RefusedLaunch:
+    parameters, features = (
+        {_a(str, name): _a(int, value) for name, value in dict(values).items()}
+        for values in (launch.parameters, launch.features)
+    )
+    return RefusedLaunch(_a(str, launch.target), _a(str, launch.variant), parameters, features)
 
 
 def checked_outcome(outcome: Any) -> CompileOutcome:

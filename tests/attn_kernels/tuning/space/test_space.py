@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from attn_kernels import Config
 from attn_kernels.choose.mixed import WITHOUT_KERNEL
 from attn_kernels.kernels.arguments import without_descriptors
-from attn_kernels.kernels.config_check import check_config
-from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.tuning.scenarios.scenario import Shape
 from attn_kernels.tuning.space import rules

@@ -1,9 +1,17 @@
-"""Rows of a Q-Block of the Hopper kernel: its queries to shared memory, and its results to the output."""
+"""Q-Blocks of the Hopper kernel's prompts: rows, the order of tiles, and which are computed twice.
+
+A row's weights are relative to the maximum of its nearest tiles; docs/kernels.md says why ("One maximum a
+row"). If a row's sum grows beyond 2^64 in bf16 or 2^15 in fp16, the warpgroup notes the Q-Block's ticket. The
+copying warp sends these Q-Blocks again when no other tickets are left. After the first such ticket, all
+Q-Blocks of the program compute the maximum of every tile. In fp16, the first tile always computes it, because
+the first tokens of a sequence often have scores far above the others (attention sinks, arXiv 2309.17453).
+"""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
 
+from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.hopper_device import (
     GROUP_ROWS,
     UNIT,
@@ -106,7 +114,6 @@ def store_output(
 
 @gluon.jit
 def store_chunk(q_smem, GROUP: gl.constexpr, out_ptrs, mask, acc, factor):
-    """Write a chunk of the columns of ``store_output``."""
     dtype: gl.constexpr = out_ptrs.dtype.element_ty
     WIDTH: gl.constexpr = q_smem.shape[2]
     shape: gl.constexpr = [2, GROUP_ROWS, WIDTH]
@@ -115,3 +122,64 @@ def store_chunk(q_smem, GROUP: gl.constexpr, out_ptrs, mask, acc, factor):
     smem.store(rescale_rows(acc, factor).to(dtype))
     layout: gl.constexpr = out_ptrs.type.layout
     gl.store(out_ptrs, smem.load(layout), mask=mask)
+
+
+LINE = gl.constexpr(1 + hopper_limits.MAX_REPEATS)  # a warpgroup's count and its tickets
+
+
+@gluon.jit
+def allocate_repeats():
+    layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    smem = gl.allocate_shared_memory(gl.int32, [2 * LINE, 1], layout)
+    for group in gl.static_range(2):
+        smem.index(group * LINE).store(gl.full([1], 0, gl.int32, gl.BlockedLayout([1], [32], [4], [0])))
+    return smem
+
+
+@gluon.jit
+def comes_second(hidden, dtype: gl.constexpr):
+    """1 if a Q-Block's first tile is visited second; its first ``hidden`` keys are before all windows."""
+    second = hidden * 0
+    if dtype == gl.float16:
+        second = gl.where(hidden == 0, 1, 0)
+    return second
+
+
+@gluon.jit
+def visited_tile(visit, last, second):
+    """The tile of a visit: from tile ``last`` on downwards, but tile 0 second if ``second`` is 1."""
+    return gl.where((visit == 1) & (second == 1), 0, last - visit + gl.where(visit > 0, second, 0))
+
+
+@gluon.jit
+def note_large(repeats, GROUP: gl.constexpr, count, ticket, row_sums, dtype: gl.constexpr):
+    """Note the ticket if a row's sum is too large; return the warpgroup's count of noted tickets."""
+    LARGEST_SUM: gl.constexpr = 2.0**64 if dtype == gl.bfloat16 else 2.0**15
+    if gl.max(row_sums, 0) > LARGEST_SUM:
+        layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+        count += 1
+        repeats.index(GROUP * LINE + count).store(gl.full([1], ticket, gl.int32, layout))
+        repeats.index(GROUP * LINE).store(gl.full([1], count, gl.int32, layout))
+    return count
+
+
+@gluon.jit
+def count_repeats(repeats, GROUP: gl.constexpr):
+    return read(repeats, GROUP * LINE)
+
+
+@gluon.jit
+def ticket_to_repeat(repeats, number):
+    """The ticket that is repeated as number ``number``; -1 if there are fewer."""
+    first, second = count_repeats(repeats, 0), count_repeats(repeats, 1)
+    ticket = number * 0 - 1
+    if number < first:
+        ticket = read(repeats, 1 + number)
+    elif number < first + second:
+        ticket = read(repeats, LINE + 1 + number - first)
+    return ticket
+
+
+@gluon.jit
+def read(repeats, place):
+    return gl.max(repeats.index(place).load(gl.BlockedLayout([1], [32], [1], [0])), 0)
