@@ -11,12 +11,10 @@ from collections.abc import Sequence
 import torch
 
 from attn_kernels import Config, Lengths
-from attn_kernels.choose.heuristic import choose_for_device
-from attn_kernels.choose.mixed import SERIES, WHOLE, choose_mixed
-from attn_kernels.core.config import complete
+from attn_kernels.choose.choices import choices_for
+from attn_kernels.choose.mixed import SERIES, WHOLE
 from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import ScoreOptions
-from attn_kernels.planning.make import chosen
 from benchmarks.common import configs, environment
 from triton_tune.core.device import exceeds_device
 from triton_tune.processes.compile_ahead import compile_in_parallel
@@ -69,13 +67,14 @@ def choices(case: VerifyCase, device: torch.device) -> set[Config]:
     parts = [part for part in batch.parts if part.num_query_tokens]
     if len(parts) == 1:
         parts = [Lengths.of(batch.query_lens, batch.context_lens)]
-    found = [chosen(choose_for_device(device), part, batch.model) for part in parts]
+    choices = choices_for(batch.model, device)
+    found = [choices.config(part) for part in parts]
     if len(parts) > 1:
-        way = complete(choose_mixed(device)(**batch.mixed_features))
+        way = choices.way(batch.parts)
         if way == WHOLE:
             return {configs.chosen(batch, device)}
         found += [] if way == SERIES else [way]
-    return set(map(complete, found))
+    return set(found)
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -13,8 +13,8 @@ from vllm.logger import init_logger
 from vllm.v1.attention.backend import AttentionCGSupport, AttentionMetadataBuilder
 
 from attn_kernels.choose.recording import record_step, recorder_of_process
-from attn_kernels.choose.untuned import AttnKernelsWarning
 from attn_kernels.core.checks import FP8
+from attn_kernels.core.errors import AttnKernelsWarning
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.engines.planner import Planner, SharedWorkspace

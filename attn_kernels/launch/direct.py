@@ -10,7 +10,6 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -18,8 +17,6 @@ from torch import Tensor
 from triton import knobs
 from triton.runtime.jit import JITFunction
 
-from attn_kernels.core.config import Config
-from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Described, Launch, OfLayer, OfPlan, Plan
 
 VARIABLE = "ATTN_KERNELS_LAUNCH"
@@ -139,14 +136,6 @@ def as_argument(value: Any) -> int | None:
     return None if address % ALIGNMENT and value.dtype != torch.int32 else address
 
 
-@lru_cache(maxsize=1024)
-def launch_cache_for(
-    config: Config, model: Model, device: torch.device
-) -> dict[Hashable, tuple[BoundLaunch, ...]]:
-    """Return the launches by signature that plans of one config, model and device share."""
-    return {}
-
-
 def remember(cache: dict[Hashable, Any], signature: Hashable, launches: Any) -> None:
     """Keep launches in a cache of bounded size."""
     if len(cache) >= MAX_SIGNATURES:
@@ -262,7 +251,6 @@ def forget() -> None:
     global _compiling, generation
     _compiling = threading.RLock()  # at a fork, another thread may hold the old one
     generation += 1
-    launch_cache_for.cache_clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -4,8 +4,6 @@ They are the entry points ``attn_kernels`` and ``attn_kernels_mixed`` of the gro
 docs/check.md describes the protocol.
 """
 
-import ast
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple, Protocol
@@ -14,23 +12,24 @@ import torch
 
 from attn_kernels.choose.mixed import WITHOUT_KERNEL, mixed_features, needs_parts
 from attn_kernels.core.config import Config
-from attn_kernels.core.lengths import Parts
+from attn_kernels.core.errors import brief
+from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.arguments import without_descriptors
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.kernels.divide import divide_kernel
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.offline.compile import compile_config, compile_source
-from attn_kernels.offline.processes import ENDED, compile_in_processes, describe_error
+from attn_kernels.offline.compile import ENDED, compile_config, compile_in_processes, compile_source
 from attn_kernels.offline.resources import Resources, measure
 from attn_kernels.offline.sources import index_source
-from attn_kernels.planning import make
 
 LARGEST_HEAD = 256
 LARGEST_GROUP = 64  # query heads a KV head: more are shared among programs of the fallback's tiles
 PAGE_SIZE = 16
 BF16_BYTES = 2
+ANY_MODEL = Model(1, 1, 16, PAGE_SIZE, torch.bfloat16)
+WAYS = tuple(way.variant for way in WITHOUT_KERNEL)
 
 
 class CheckCase(Protocol):
@@ -68,9 +67,6 @@ class HookJob(NamedTuple):
         return self.config.block_m * self.config.tile_size * self.head_size
 
 
-WAYS = tuple(way.variant for way in WITHOUT_KERNEL)
-
-
 class AttentionHook:
     """The kernels of ``unified_attention``.
 
@@ -84,16 +80,7 @@ class AttentionHook:
     # The oldest GPUs that the kernels support stand for those without a table.
     targets = {"nvidia": ("sm_80",), "amd": ("gfx90a", "gfx942")}  # noqa: RUF012
 
-    @property
-    def features(self) -> tuple[str, ...]:
-        """The keyword arguments of the one call of ``choose`` in ``planning.make``."""
-        calls = [
-            node
-            for node in ast.walk(ast.parse(inspect.getsource(make)))
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "choose"
-        ]
-        (call,) = calls
-        return tuple(keyword.arg for keyword in call.keywords if keyword.arg is not None)
+    features = (*Lengths._fields, *ANY_MODEL.features)  # what ``Choices.config`` passes
 
     def compile(self, cases: Sequence[CheckCase], jobs: int) -> Iterator[HookOutcome]:
         """Yield the outcome of each case, in order. Equal cases compile once, the longest first."""
@@ -110,10 +97,7 @@ class MixedHook(AttentionHook):
 
     variants = (*WAYS, *(name for name, variant in VARIANTS.items() if variant.mixed))
 
-    @property
-    def features(self) -> tuple[str, ...]:
-        """The keyword arguments with which plans call the function of ``choose_mixed``."""
-        return tuple(mixed_features(Parts.of((), ()), Model(1, 1, 16, 16, torch.bfloat16)))
+    features = tuple(mixed_features(Parts.of((), ()), ANY_MODEL))
 
 
 HOOK = AttentionHook()
@@ -185,5 +169,5 @@ def attempt(job: HookJob) -> HookOutcome:
                 features=one.features,
             )
     except Exception as error:  # compilers raise any exception
-        return HookOutcome({}, describe_error(error))
+        return HookOutcome({}, brief(error))
     return HookOutcome(kernels)

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from attn_kernels import Config
-from attn_kernels.choose.heuristic import choose_for_device, configs_of
-from attn_kernels.core.config import complete
+from attn_kernels import Config, Lengths
+from attn_kernels.choose.choices import choices_for, configs_of
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.measure.batches import Batch
 from generated import unified_attention
@@ -23,7 +22,7 @@ def all_generated() -> list[Config]:
 
 def chosen(batch: Batch, device: torch.device) -> Config:
     """Return the config that the device's generated module chooses for a batch."""
-    return complete(choose_for_device(device)(**batch.features))
+    return choices_for(batch.model, device).config(Lengths.of(batch.query_lens, batch.context_lens))
 
 
 def parse_configs(texts: Sequence[str]) -> tuple[Config, ...]:

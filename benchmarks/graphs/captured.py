@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
-from attn_kernels import Config
-from attn_kernels.choose.capture import STREAM_K, choose_for_capture
-from attn_kernels.choose.heuristic import choose_for_device
+from attn_kernels import Config, Lengths
+from attn_kernels.choose.capture import STREAM_K
+from attn_kernels.choose.choices import choices_for
 from attn_kernels.core import checks
 from attn_kernels.core.config import complete
 from attn_kernels.core.errors import brief
@@ -86,17 +86,18 @@ def compile_all(
     workers: int | None,
 ) -> str:
     """Compile every kernel that will be captured; return a line that sums it up."""
-    choose, choose_for_maxima = choose_for_device(device), choose_for_capture(device)
     jobs: list[Job] = []
     for drawn in batches:
         largest = drawn.maxima.largest(drawn.batch.layout)
-        features = {**largest.features, "max_query_len": drawn.maxima.max_query_len}
-        for_capture = choose_for_maxima(**features)
+        choices = choices_for(drawn.batch.model, device)
+        maxima = Lengths.of(largest.query_lens, largest.context_lens)
+        maxima = maxima._replace(max_query_len=drawn.maxima.max_query_len)
+        for_capture = choices.config(maxima, for_capture=True)
         given = [entry.config for entry in candidates[drawn.maxima.mixed] if entry.config is not None]
-        at_maxima = (for_capture, choose(**features), *given)
+        at_maxima = (for_capture, choices.config(maxima), *given)
         jobs += [plain_job(largest, complete(config)) for config in at_maxima]
-        exact = (choose(**drawn.batch.features), for_capture)
-        jobs += [plain_job(drawn.batch, complete(config)) for config in exact]
+        exact = choices.config(Lengths.of(drawn.batch.query_lens, drawn.batch.context_lens))
+        jobs += [plain_job(drawn.batch, config) for config in (exact, for_capture)]
         if any(entry.parts for entry in candidates[drawn.maxima.mixed]):
             jobs.append(PartsJob(drawn.batch))
     return str(compile_in_parallel(jobs, device, workers))

@@ -25,7 +25,6 @@ import torch
 
 import attn_kernels
 from attn_kernels import Config, Lengths, Parts, Workspace
-from attn_kernels.choose.heuristic import choose_for_device
 from attn_kernels.choose.recording import Recorder, recorder_of_process
 from attn_kernels.core.config import complete
 from attn_kernels.core.errors import brief
@@ -38,6 +37,8 @@ from benchmarks.launch.bench import LaunchBench
 from benchmarks.launch.equal import CHANGES, FEW, cases, compare, stress, warm_up
 from benchmarks.launch.parts import breakdown
 from benchmarks.launch.timing import launching, wall_us
+from generated import unified_attention
+from triton_tune.core.device import describe_device
 
 KEEP_PARTIALS = ("segmented", "static_grid", "static_grid N4")
 THOROUGH = ("qblock", "qblock hopper", "segmented")  # tried with every change
@@ -48,7 +49,7 @@ LENGTHS = ("num_query_tokens", "num_kv_tokens", "max_query_len", "max_seq_len")
 
 def choosing(bench: LaunchBench) -> None:
     """Time the choice of `plan`, beside a function of the same arguments that does nothing."""
-    choose = choose_for_device(bench.device)
+    choose = unified_attention.for_device(*describe_device(bench.device))
     for name, batch in bench.named.items():
         features = batch.features
         took, passing = bench.call_ns(choose, features), bench.call_ns(nothing_of(features), features)

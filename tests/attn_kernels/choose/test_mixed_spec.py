@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 import yaml
 
 from attn_kernels import Config
-from attn_kernels.choose import mixed
-from attn_kernels.choose.mixed import SERIES, choose_mixed, configs_for_mixed
-from attn_kernels.core.config import complete
+from attn_kernels.choose import choices
+from attn_kernels.choose.choices import choices_for
+from attn_kernels.choose.mixed import SERIES
 from attn_kernels.measure.batches import Batch
 from attn_kernels.tuning.kernels import MIXED
 from treegen.cli.main import main
@@ -88,8 +90,9 @@ def generated(
     assert isinstance(package, ModuleType)
 
     def on(described: tuple[str, str, str]) -> None:
-        monkeypatch.setattr(mixed, "describe_device", lambda device: described)
-        choose_mixed.cache_clear()
+        monkeypatch.setattr(choices, "describe_device", lambda device: described)
+        monkeypatch.setattr(choices, "multiprocessors", lambda device: 132)
+        choices_for.cache_clear()
 
     yield on
     for known in [known for known in sys.modules if known == "generated" or known.startswith("generated.")]:
@@ -103,37 +106,38 @@ def test_the_module_takes_the_faster_way_in_steps_that_it_has_not_seen(
     generated: Callable[[tuple[str, str, str]], None],
 ) -> None:
     generated(H200)
-    choose = choose_mixed(GPU)
     ways, lost = set(), 1.0
     scenarios = MIXED.sets["untuned_steps"](0)
     for scenario in scenarios:
-        config = complete(choose(**scenario.batch.mixed_features))
+        choice = choices_for(scenario.batch.model, GPU)
+        config = choice.way(scenario.batch.parts)
         best = min(time_of(one, scenario.batch) for one in CONFIGS)
         lost *= time_of(config, scenario.batch) / best
         ways.add(config)
     assert ways == {SERIES, BEST_POD}
     assert lost ** (1 / len(scenarios)) < 1.02
-    assert configs_for_mixed(GPU) == [BEST_POD]
+    assert choice.fused() == [BEST_POD]
 
 
 @pytest.mark.parametrize(
     ("described", "change"),
     [
         (("NVIDIA A100-SXM4-80GB", "sm_80", "nvidia"), {}),
-        (("AMD Instinct MI300X", "gfx942", "amd"), {}),
         (("cpu", "cpu", "cpu"), {}),
         (H200, {"head_size": 256}),
-        (H200, {"kv_element_size": 1}),
+        (H200, {"cache_dtype": torch.float8_e4m3fn}),
         (H200, {"num_query_heads": 1024, "num_kv_heads": 1}),
     ],
 )
+@pytest.mark.filterwarnings("ignore::attn_kernels.AttnKernelsWarning")
 def test_series_serves_other_gpus_and_shapes(
-    generated: Callable[[tuple[str, str, str]], None], described: tuple[str, str, str], change: dict[str, int]
+    generated: Callable[[tuple[str, str, str]], None], described: tuple[str, str, str], change: dict[str, Any]
 ) -> None:
     generated(H200)
-    choose = choose_mixed(GPU)
-    by_pod = [s for s in MIXED.sets["steps"](0) if complete(choose(**s.batch.mixed_features)) == BEST_POD]
+    batches = [scenario.batch for scenario in MIXED.sets["steps"](0)]
+    by_pod = [batch for batch in batches if choices_for(batch.model, GPU).way(batch.parts) == BEST_POD]
     assert by_pod
     generated(described)
-    choose = choose_mixed(GPU)
-    assert all(complete(choose(**(s.batch.mixed_features | change))) == SERIES for s in by_pod)
+    for batch in by_pod:
+        model = dataclasses.replace(batch.model, **change)
+        assert choices_for(model, GPU).way(batch.parts) == SERIES

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Iterator
+from functools import partial
 from itertools import combinations, product
 from types import SimpleNamespace
 from typing import Any
@@ -9,13 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from attn_kernels.choose.reachable import reachable
 from attn_kernels.core.checks import FP8
 from attn_kernels.core.config import Config, complete
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Layer
 from attn_kernels.kernels import hopper_limits
-from attn_kernels.warmup.enumerate_launches import MODEL_FEATURES
-from attn_kernels.warmup.reachable import reachable
 
 KEYS = ("nvidia_h100", "nvidia_h200")
 HEAD_SIZES = range(64, 257, 8)
@@ -69,9 +69,8 @@ def models() -> Iterator[Model]:
 
 def chosen_for(choose: Any, model: Model) -> set[Config]:
     """What a generated function can return for a model, whatever the lengths."""
-    known = {name: getattr(model, name) for name in MODEL_FEATURES}
-    lengths = choose.__annotations__.keys() - {*MODEL_FEATURES, "return"}
-    return set(map(complete, reachable(choose, lengths, **known)))
+    lengths = choose.__annotations__.keys() - {*model.features, "return"}
+    return set(map(complete, reachable(partial(choose, **model.features), lengths)))
 
 
 @pytest.mark.parametrize("key", KEYS)

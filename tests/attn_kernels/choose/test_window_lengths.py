@@ -7,12 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attn_kernels import Config, Lengths, Model, Parts
+from attn_kernels import Lengths, Model, Parts
+from attn_kernels.choose.choices import Choices
 from attn_kernels.choose.mixed import SERIES, mixed_features
 from attn_kernels.choose.recording import Bucket, line_of
 from attn_kernels.measure.batches import Batch, ScoreOptions
 from attn_kernels.measure.roofline import visible_keys
-from attn_kernels.planning.make import chosen
 from attn_kernels.tuning.scenarios.recorded import read_recorded
 
 MODEL = Model(32, 8, 128, 16, torch.bfloat16)
@@ -73,13 +73,11 @@ def test_plans_and_tables_see_the_same_lengths(pairs: list[tuple[int, int]], win
     queries, contexts = tuple(q for q, _ in pairs), tuple(q + c for q, c in pairs)
     batch = Batch("any", "", queries, contexts, scores=ScoreOptions(window))
     seen: list[dict[str, int]] = []
-
-    def choose(**features: int) -> Config:
-        seen.append(features)
-        return SERIES
-
-    chosen(choose, Lengths.of(queries, contexts), windowed(window))
-    assert seen == [batch.features]
+    choices = Choices(windowed(window), torch.device("cpu"), "nvidia_h200")
+    choices.possible()  # finds the module
+    choices._choose = lambda lengths: seen.append(lengths._asdict()) or SERIES  # type: ignore[func-returns-value]
+    choices.config(Lengths.of(queries, contexts))
+    assert seen == [{name: batch.features[name] for name in Lengths._fields}]
     parts = batch.parts if window is None else Parts(*(part.in_window(window) for part in batch.parts))
     assert batch.mixed_features == mixed_features(parts, MODEL)
 
