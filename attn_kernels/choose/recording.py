@@ -97,9 +97,8 @@ class Recorder:
         try:
             new.write_text(text)
             new.replace(self.path)
-        except OSError:
+        finally:
             new.unlink(missing_ok=True)
-            raise
 
     def _warn_once(self, message: str) -> None:
         if message not in self._warned:
@@ -154,14 +153,13 @@ def line_of(bucket: Bucket) -> str:
         "block_size": model.block_size,
         "dtype": str(model.dtype).removeprefix("torch."),
     }
-    if model.cache_dtype is not None:
-        record["cache_dtype"] = str(model.cache_dtype).removeprefix("torch.")
-    if model.sliding_window is not None:
-        record["sliding_window"] = model.sliding_window
-    if len(bucket.parts) > 1:
-        record["parts"] = True
-    if bucket.for_capture:
-        record["for_capture"] = True
+    optional = {
+        "cache_dtype": model.cache_dtype and str(model.cache_dtype).removeprefix("torch."),
+        "sliding_window": model.sliding_window,
+        "parts": len(bucket.parts) > 1,
+        "for_capture": bucket.for_capture,
+    }
+    record |= {name: value for name, value in optional.items() if value}
     return json.dumps(record | {"count": bucket.count}) + "\n"
 
 

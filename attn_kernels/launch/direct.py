@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import torch
@@ -29,14 +30,12 @@ NO_HOOKS = (None, None, None)  # launch metadata, enter hook, exit hook
 Tensors = Mapping[str, Tensor]  # a layer's tensors by their names in ``Layer``
 
 
-def _current_stream(index: int) -> int:
-    return torch.cuda.current_stream(index).cuda_stream
-
-
 # This thread's GPU, and the address of its current stream on a GPU. The public functions take five times as
 # long, to initialise CUDA or to make an object.
 current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
-current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _current_stream)
+current_stream: Callable[[int], int] = getattr(
+    torch._C, "_cuda_getCurrentRawStream", lambda index: torch.cuda.current_stream(index).cuda_stream
+)
 
 generation = 0  # part of every signature: a forked child must not launch kernels that its parent loaded
 _compiling = threading.RLock()
@@ -61,15 +60,13 @@ class BoundLaunch:
         self.compiled: Any = None  # None where Triton's dispatch has to make the launch
         self.tried = False  # whether a launch has shown which kernel Triton compiles
         names = list(tensors)
-        arguments = launch.arguments
-        self.leading = 0
-        while self.leading < len(names) and _is_tensor(arguments[self.leading], names[self.leading]):
-            self.leading += 1
+        pairs = zip(launch.arguments, names, strict=False)
+        own = (isinstance(argument, OfLayer) and argument.name == name for argument, name in pairs)
+        self.leading = sum(1 for _ in takewhile(bool, own))
+        behind = list(enumerate(launch.arguments[self.leading :]))
         self.rest = tuple(
-            None if isinstance(argument, OfLayer | Described | OfPlan) else argument
-            for argument in arguments[self.leading :]
+            None if isinstance(argument, OfLayer | Described | OfPlan) else argument for _, argument in behind
         )
-        behind = list(enumerate(arguments[self.leading :]))
         # Where in ``rest`` the layer's other tensors belong, which they are, and how they are described.
         self.places = tuple(
             (place, names.index(argument.name), _template(argument, tensors))
@@ -104,10 +101,6 @@ class BoundLaunch:
         """Keep the compiled kernel that Triton launched for a plan, if it serves other plans as well."""
         if self._rest(plan) is not None:
             self.compiled, self.tried = compiled, True
-
-
-def _is_tensor(argument: Any, name: str) -> bool:
-    return isinstance(argument, OfLayer) and argument.name == name
 
 
 def _template(argument: OfLayer | Described, tensors: Tensors) -> Any:
