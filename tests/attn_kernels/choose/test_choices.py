@@ -16,7 +16,7 @@ from attn_kernels import AttnKernelsWarning, Config, Lengths, Model, Parts
 from attn_kernels.choose import choices
 from attn_kernels.choose.capture import ON_DEVICE, STREAM_K
 from attn_kernels.choose.choices import Choices, choices_for
-from attn_kernels.choose.mixed import SERIES, WHOLE, WITHOUT_KERNEL, mixed_features, needs_parts
+from attn_kernels.choose.mixed import SERIES, WHOLE, WITHOUT_KERNEL, needs_parts
 from attn_kernels.core.config import complete
 from attn_kernels.kernels.config_check import check_config
 from attn_kernels.testing.poisoned import make_batch
@@ -67,13 +67,7 @@ def warned(call):
 
 @pytest.mark.parametrize(
     "described, key",
-    [
-        (H100, "nvidia_h100"),
-        (("NVIDIA H100 PCIe", "sm_90", "nvidia"), "nvidia_h100"),
-        (H200, "nvidia_h200"),
-        (MI300X, "amd_mi300x"),
-        (CPU, "default"),
-    ],
+    [(H100, "nvidia_h100"), (H200, "nvidia_h200"), (MI300X, "amd_mi300x"), (CPU, "default")],
 )
 def test_a_device_with_its_own_table_is_served_without_a_warning(gpu, described, key):
     gpu(described)
@@ -334,23 +328,6 @@ def generated_mixed(monkeypatch):
         modules["nvidia_h200" if arch == "sm_90" else "default"].choose
     )
     monkeypatch.setitem(sys.modules, package.__name__, package)
-
-
-def test_features_of_a_mixed_batch_are_of_both_parts_and_the_model():
-    features = mixed_features(Parts.of([1, 2, 300, 1], [40, 70, 900, 5]), MODEL)
-    assert list(features.items())[:10] == [
-        ("num_decodes", 2),
-        ("num_decode_tokens", 3),
-        ("num_decode_kv_tokens", 110),
-        ("max_decode_len", 2),
-        ("max_decode_seq_len", 70),
-        ("num_prompts", 2),
-        ("num_prompt_tokens", 301),
-        ("num_prompt_kv_tokens", 905),
-        ("max_prompt_len", 300),
-        ("max_prompt_seq_len", 900),
-    ]
-    assert dict(list(features.items())[10:]) == MODEL.features
 
 
 def test_series_and_whole_are_no_configs_that_can_be_launched_alone():

@@ -59,13 +59,6 @@ def test_sequences_have_the_lengths_that_were_given(pairs: list[tuple[int, int]]
     assert all(query <= context for query, context in made)
 
 
-@given(lengths=st.tuples(*[st.integers(0, 40)] * 2, *[st.integers(0, 10**6)] * 3).map(Lengths._make))
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
-def test_maxima_that_no_batch_has_give_a_batch_all_the_same(lengths: Lengths) -> None:
-    made = sequences_of(lengths)
-    assert len(made) == lengths.num_seqs and all(0 <= query <= context for query, context in made)
-
-
 @given(batches=st.lists(pairs.filter(lambda some: any(query for query, _ in some)), max_size=12))
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 def test_counts_add_up_and_every_line_is_a_scenario(
@@ -126,19 +119,6 @@ def test_models_and_captures_and_parts_are_kept_apart(recorder: Recorder) -> Non
     }
 
 
-def test_parts_become_scenarios_of_their_own(recorder: Recorder) -> None:
-    parts = Parts(Lengths(2, 2, 1, 400, 500), Lengths(3, 112, 100, 450, 470))
-    lengths = Lengths(5, 114, 100, 450, 970)
-    recorder.record(MODEL, lengths, parts)
-    recorder.record(MODEL, lengths, parts)
-    recorder.write()
-    whole = read_counted(recorder.path)
-    assert [(s.batch.parts, count) for s, count in whole.items()] == [(parts, 2)]
-    decodes, prompts = read_counted(recorder.path, in_parts=True).items()
-    assert (decodes[0].id, decodes[0].batch.context_lens, decodes[1]) == ("line-1.decodes", (100, 400), 2)
-    assert (prompts[0].id, prompts[0].batch.query_lens, prompts[1]) == ("line-1.prompts", (100, 6, 6), 2)
-
-
 def test_memory_and_file_are_bounded(recorder: Recorder, monkeypatch, caplog) -> None:
     monkeypatch.setattr(recording, "MAX_BUCKETS", 64)
     frequent = Lengths(1, 1, 1, 7, 7)
@@ -171,13 +151,10 @@ def test_what_cannot_be_written_later_is_one_warning(recorder: Recorder, monkeyp
 
 
 @pytest.mark.usefixtures("new_process")
-@pytest.mark.parametrize("name", ["missing/batches.jsonl", "/", "a\0b", "x" * 300])
+@pytest.mark.parametrize("name", ["missing/batches.jsonl", "/", "x" * 300])
 def test_a_bad_path_is_one_line_and_plans_go_on(tmp_path: Path, monkeypatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
-    if "\0" in name:
-        monkeypatch.setitem(os.environ.__dict__["_data"], b"ATTN_KERNELS_RECORD", name.encode())
-    else:
-        monkeypatch.setenv("ATTN_KERNELS_RECORD", name)
+    monkeypatch.setenv("ATTN_KERNELS_RECORD", name)
     with pytest.warns(AttnKernelsWarning) as caught:
         plan = make_batch((1,), (5,), **SIZES).plan()
         assert make_batch((1,), (5,), **SIZES).plan().config == plan.config

@@ -12,7 +12,6 @@ from attn_kernels.choose.choices import Choices
 from attn_kernels.choose.mixed import SERIES, mixed_features
 from attn_kernels.choose.recording import Bucket, line_of
 from attn_kernels.measure.batches import Batch, ScoreOptions
-from attn_kernels.measure.roofline import visible_keys
 from attn_kernels.tuning.scenarios.recorded import read_recorded
 
 MODEL = Model(32, 8, 128, 16, torch.bfloat16)
@@ -49,12 +48,6 @@ def test_a_window_that_hides_nothing_changes_nothing(pairs: list[tuple[int, int]
     with_queries = [(max(1, query), cached) for query, cached in pairs]
     whole = lengths_of(with_queries)
     assert whole.in_window(whole.max_seq_len) == whole.in_window(10**9) == whole
-
-
-@pytest.mark.parametrize("queries", [1, 4])
-def test_decodes_see_a_window_before_their_last_token(queries: int) -> None:
-    whole, seen = (Lengths.of([queries] * 9, [context] * 9) for context in (5000, 127 + queries))
-    assert whole.in_window(128) == seen
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 7])
@@ -99,10 +92,3 @@ def test_a_recorded_batch_keeps_its_window(tmp_path) -> None:
 def test_a_window_is_a_positive_integer(window: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="sliding_window is "):
         windowed(window)
-
-
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
-@given(st.integers(1, 40), st.integers(0, 60), st.integers(1, 110))
-def test_visible_keys_in_a_window(query: int, cached: int, window: int) -> None:
-    context = query + cached
-    assert visible_keys(query, context, window) == sum(min(window, cached + i + 1) for i in range(query))
