@@ -60,24 +60,23 @@ class Choices:
         """Find what chooses, once. Threads may do so at once: a fork could copy a lock while it is held."""
         if self._resolved:
             return
-        self._key, self._module = _unified_module(self.device, self.device_key)
-        key = self._key
-        self._tree: Choose = self._module.choose
-        self._multiprocessors = 0  # where configs for graphs were not timed
-        self._choose_way = _always(SERIES)
-        self._fused: list[Config] = []
         forced = overrides().config if self.device_key is None else None
+        key, module = _unified_module(self.device, self.device_key)
+        source, tree = key, module.choose
+        count = 0  # of multiprocessors; 0 where configs for graphs were not timed
+        way, fused = _always(SERIES), list[Config]()
         if forced is not None and not needs_parts(forced):
-            key, self._tree = CONFIG, _always(forced)
+            source, tree = CONFIG, _always(forced)
         elif describe_device(self.device)[1] in TIMED_ON:
-            self._multiprocessors = multiprocessors(self.device)
+            count = multiprocessors(self.device)
         if forced is not None and needs_parts(forced):
-            self._choose_way, self._fused = logged(CONFIG, _always(forced)), [forced]
+            way, fused = logged(CONFIG, _always(forced)), [forced]
         elif forced is None and (mixed := _mixed_module(self.device, self.device_key)):
-            self._choose_way = logged(f"{mixed[0]} of {MIXED}", mixed[1].choose)
-            self._fused = configs_of(mixed[1])
-        self._choose = _for_model(logged(key, self._tree), self.model)
-        self._choose_for_graph = _for_model(logged(f"{key} for capture", self._graph_config), self.model)
+            way, fused = logged(f"{mixed[0]} of {MIXED}", mixed[1].choose), configs_of(mixed[1])
+        self._key, self._module, self._tree, self._multiprocessors = key, module, tree, count
+        self._choose = _for_model(logged(source, tree), self.model)
+        self._choose_for_graph = _for_model(logged(f"{source} for capture", self._graph_config), self.model)
+        self._choose_way, self._fused = way, [config for config in fused if config not in WITHOUT_KERNEL]
         self._resolved = True
 
     def config(self, lengths: Lengths, for_capture: bool = False) -> Config:
@@ -125,11 +124,11 @@ class Choices:
     def fused(self) -> list[Config]:
         """List the configs of one launch for both parts of a mixed batch of any model."""
         self._resolve()
-        return [config for config in self._fused if config not in WITHOUT_KERNEL]
+        return self._fused
 
     def _graph_config(self, **maxima: int) -> LaunchConfig:
         """The tree's choice for the maxima of a graph, or a config that adapts to each batch."""
-        by_tree = self._tree(**maxima)
+        by_tree: LaunchConfig = self._tree(**maxima)
         if not self._multiprocessors or by_tree.variant == STREAM_K.variant:
             return by_tree
         can_split = checked(by_tree).num_segments > 1 and _segments_function(self._key) is not None

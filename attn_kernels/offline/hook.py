@@ -1,12 +1,12 @@
 """The hooks through which ``treegen check`` compiles these kernels.
 
 They are the entry points ``attn_kernels`` and ``attn_kernels_mixed`` of the group ``treegen.hooks``;
-docs/check.md describes the protocol.
+docs/check.md describes the protocol, and what a case is.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
@@ -30,19 +30,6 @@ PAGE_SIZE = 16
 BF16_BYTES = 2
 ANY_MODEL = Model(1, 1, 16, PAGE_SIZE, torch.bfloat16)
 WAYS = tuple(way.variant for way in WITHOUT_KERNEL)
-
-
-class CheckCase(Protocol):
-    """One compilation that ``treegen check`` requests."""
-
-    @property
-    def target(self) -> str: ...
-    @property
-    def variant(self) -> str: ...
-    @property
-    def parameters(self) -> Mapping[str, int]: ...
-    @property
-    def largest(self) -> Mapping[str, int | None]: ...
 
 
 class HookOutcome(NamedTuple):
@@ -82,7 +69,7 @@ class AttentionHook:
 
     features = (*Lengths._fields, *ANY_MODEL.features)  # what ``Choices.config`` passes
 
-    def compile(self, cases: Sequence[CheckCase], jobs: int) -> Iterator[HookOutcome]:
+    def compile(self, cases: Sequence[Any], jobs: int) -> Iterator[HookOutcome]:
         """Yield the outcome of each case, in order. Equal cases compile once, the longest first."""
         requested = [_job_of(case) for case in cases]
         distinct = dict.fromkeys(job for job in requested if isinstance(job, HookJob))
@@ -104,7 +91,7 @@ HOOK = AttentionHook()
 MIXED_HOOK = MixedHook()
 
 
-def _job_of(case: CheckCase) -> HookJob | HookOutcome:
+def _job_of(case: Any) -> HookJob | HookOutcome:
     """The compilation at the largest sizes that kernels accept; an outcome if there is no such config."""
     try:
         config = Config(case.variant, **case.parameters)
@@ -120,7 +107,7 @@ def _job_of(case: CheckCase) -> HookJob | HookOutcome:
     )
 
 
-def _size(case: CheckCase, name: str, most: int) -> int:
+def _size(case: Any, name: str, most: int) -> int:
     value = case.largest.get(name)
     return most if value is None else max(1, min(value, most))
 

@@ -19,17 +19,15 @@ from attn_kernels.choose.packages import kernel_package
 MODEL = Model(8, 2, 64, 16, torch.bfloat16)
 LENGTHS = Lengths(1, 1, 1, 9, 9)
 OURS = "qblock_M64_T32_W4_S2"
-# A module that always chooses a config of its own.
-CHOOSE = """
+# The generated package of a kernel, with one module: itself.
+PACKAGE = """
+import sys
 from attn_kernels import Config
+MODULES = {{"only": sys.modules[__name__]}}
 def choose(**features):
     return Config({variant!r}, {block_m}, 16)
-"""
-PACKAGE = """
-from . import only
-MODULES = {"only": only}
 def for_device(name, arch, vendor):
-    return only.choose
+    return choose
 """
 THEIRS = "qblock_M16_T16_W4_S2"
 
@@ -43,7 +41,6 @@ def fresh_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
     before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in names}
     for name in before:
         del sys.modules[name]
-    monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(packages, "_named", [])
     # An editable install has a finder that knows this repository's modules before any folder's.
     finders = [finder for finder in sys.meta_path if "ditable" not in repr(finder)]
@@ -62,10 +59,8 @@ def package(folder: Path, *kernels: str) -> None:
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text("")
     for kernel in kernels:
-        (folder / kernel).mkdir()
-        (folder / kernel / "__init__.py").write_text(PACKAGE)
         variant, block_m = ("whole", 0) if kernel == MIXED else ("qblock", 16)
-        (folder / kernel / "only.py").write_text(CHOOSE.format(variant=variant, block_m=block_m))
+        (folder / f"{kernel}.py").write_text(PACKAGE.format(variant=variant, block_m=block_m))
     importlib.invalidate_caches()
 
 

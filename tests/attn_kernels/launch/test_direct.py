@@ -1,7 +1,6 @@
 """Direct launches are what Triton's own dispatch would launch: the same kernel, grid and arguments."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,9 +12,6 @@ from specialisation_key import TARGETS
 from triton import knobs
 
 from attn_kernels import Workspace
-from attn_kernels.core.structures import OfPlan
-from attn_kernels.kernels.arguments import JIT_OPTIONS
-from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.launch import direct
 
 CHANGES = {
@@ -125,30 +121,6 @@ def test_a_table_wider_than_32_bits_goes_through_triton(recorder):
         assert not recorder.direct
         run(plans[1], layer_of(batch))
     check_direct(recorder, plans[1], layer_of(batch))
-
-
-def test_integers_of_a_plan_never_specialise(recorder):
-    """Arguments that are read from each plan are in no kernel's specialisation."""
-    for name in NAMES:
-        batch = batch_of()
-        plan = batch.plan(config=make_config(name), check=False)
-        for launch in VARIANTS[name].bind(plan, SimpleNamespace(**FULL, **layer_of(batch))):
-            named = zip(launch.kernel.arg_names, launch.arguments, strict=True)
-            for argument in (name for name, value in named if isinstance(value, OfPlan)):
-                assert argument in JIT_OPTIONS["do_not_specialize"] or argument.endswith("_ptr")
-
-
-FULL = {
-    "k_new": None,
-    "v_new": None,
-    "softmax_scale": 0.1,
-    "sliding_window": None,
-    "softcap": 0.0,
-    "alibi_slopes": None,
-    "sinks": None,
-    "k_scale": 1.0,
-    "v_scale": 1.0,
-}
 
 
 MISTAKES = {
