@@ -130,6 +130,11 @@ def test_models_that_share_kernels_compile_them_once(ran):
     assert len(ran.jobs) == done.launches == COUNTS[0]
 
 
+def test_the_one_launch_of_mixed_batches_is_compiled(ran):
+    compile_ahead("cpu", MODELS[:1], device_key="nvidia_h200")
+    assert "pod" in {job.config.variant for job in ran.jobs}
+
+
 def test_only_a_forced_config_is_compiled(ran, new_process, monkeypatch):
     monkeypatch.setenv("ATTN_KERNELS_CONFIG", "qblock_M16_T16_W4_S2")
     compile_ahead("cpu", MODELS[:1], for_capture=True)
