@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attn_kernels.choose.packages import use_heuristics
-    from attn_kernels.choose.untuned import AttnKernelsWarning
     from attn_kernels.core.config import Config, LaunchConfig
+    from attn_kernels.core.errors import AttnKernelsWarning
     from attn_kernels.core.lengths import Lengths, Parts
     from attn_kernels.core.model import Model
     from attn_kernels.core.structures import Plan
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AttnKernelsWarning": "choose.untuned",
+    "AttnKernelsWarning": "core.errors",
     "Config": "core.config",
     "LaunchConfig": "core.config",
     "Lengths": "core.lengths",

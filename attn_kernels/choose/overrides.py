@@ -1,15 +1,21 @@
-"""Environment variables that override choices; read once a process, at its first choice."""
+"""Environment variables that override choices or log them; read once a process, at its first choice."""
 
+import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from attn_kernels.core.config import Config
+from attn_kernels.core.config import Config, LaunchConfig, complete
 from attn_kernels.kernels.registry import check_config
 
 DEVICE = "ATTN_KERNELS_DEVICE"
 CONFIG = "ATTN_KERNELS_CONFIG"
 LOG = "ATTN_KERNELS_LOG"
+MODEL_FEATURES = ("num_query_heads", "num_kv_heads", "head_size", "block_size", "kv_element_size")
+
+logger = logging.getLogger("attn_kernels")
+_logged: dict[tuple[object, ...], object] = {}
 
 
 @dataclass(frozen=True)
@@ -41,3 +47,29 @@ def _config(text: str) -> Config:
     except ValueError as error:
         raise ValueError(f"{CONFIG} is {text!r}, which is no config: {error}") from None
     return config
+
+
+def logged(key: str, choose: Callable[..., LaunchConfig]) -> Callable[..., LaunchConfig]:
+    """Return ``choose`` of the module ``key``, which logs each distinct choice once if the variable asks so.
+
+    Choices are distinct by module, config and the model's features, not by a step's lengths.
+    """
+    if not overrides().log:
+        return choose
+    if not logger.isEnabledFor(logging.INFO):
+        logger.setLevel(logging.INFO)
+    if not logger.hasHandlers():  # the program has none of its own
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        logger.addHandler(handler)
+
+    def choose_and_log(**features: int) -> LaunchConfig:
+        config = choose(**features)
+        ticket = object()
+        # setdefault lets one of several threads in, without a lock that a fork could copy while it is held.
+        if _logged.setdefault((key, config, *map(features.get, MODEL_FEATURES)), ticket) is ticket:
+            values = " ".join(f"{name}={value}" for name, value in features.items())
+            logger.info("%s chose %s for %s", key, complete(config), values)
+        return config
+
+    return choose_and_log

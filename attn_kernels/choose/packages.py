@@ -37,22 +37,40 @@ def use_heuristics(package: str) -> None:
 
 
 @cache
-def heuristics_package() -> str | None:
-    """The package that a call, the variable or an entry point names; None for ours. Raises ValueError."""
-    if _named:
-        return _named[0]
-    if variable := os.environ.get(VARIABLE):
-        return variable
-    points = sorted({point.value for point in entry_points(group=GROUP)})
-    if len(points) > 1:
-        raise ValueError(f"entry points of {GROUP} name {', '.join(points)}: choose one with {VARIABLE}")
-    return points[0] if points else None
+def heuristics_package() -> str:
+    """The package that a call, the variable or an entry point names, or else ours. Raises ValueError."""
+    name, source = _named[0] if _named else os.environ.get(VARIABLE), "use_heuristics" if _named else VARIABLE
+    if not name:
+        points = sorted({point.value for point in entry_points(group=GROUP)})
+        if len(points) > 1:
+            raise ValueError(f"entry points of {GROUP} name {', '.join(points)}: choose one with {VARIABLE}")
+        if not points:
+            return _ours()
+        name, source = points[0], f"group {GROUP}"
+    try:
+        import_module(f"{name}.unified_attention")
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.unified_attention".startswith(error.name):
+            raise
+        raise ValueError(f"there is no package {error.name}, which {source} needs") from None
+    return name
 
 
-def named_by(name: str) -> str:
-    """Return the package's name, and what names it."""
-    source = "use_heuristics" if _named else VARIABLE if os.environ.get(VARIABLE) else f"group {GROUP}"
-    return f"{name!r}, which {source} names"
+def _ours() -> str:
+    """Import the package beside ``attn_kernels``, by another name if a project's own hides it."""
+    try:
+        import_module(f"{USUAL}.unified_attention")
+        return USUAL
+    except ImportError:
+        spec = PathFinder.find_spec(USUAL, [str(Path(__file__).parents[2])])
+        if spec is None or spec.loader is None:
+            raise
+    spec.name = _HIDDEN
+    spec.loader.name = _HIDDEN  # type: ignore[attr-defined]
+    module = module_from_spec(spec)
+    sys.modules[_HIDDEN] = module
+    spec.loader.exec_module(module)
+    return _HIDDEN
 
 
 def kernel_package(kernel: str) -> ModuleType:
@@ -60,43 +78,6 @@ def kernel_package(kernel: str) -> ModuleType:
 
     Raises:
         ImportError: this kernel has none.
-        ValueError: the package that is named does not exist.
+        ValueError: the package that is named does not exist, or has no modules of ``unified_attention``.
     """
-    name = heuristics_package()
-    if name is not None:
-        try:
-            import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name is None or not name.startswith(error.name):
-                raise
-            raise ValueError(f"there is no package {named_by(name)}") from None
-        return import_module(f"{name}.{kernel}")
-    try:
-        return import_module(f"{USUAL}.{kernel}")
-    except ImportError:
-        if not _is_hidden():
-            raise
-        return import_module(f"{_ours()}.{kernel}")
-
-
-def _is_hidden() -> bool:
-    """Return whether a package `generated` without attention hides the one beside ``attn_kernels``."""
-    folder = Path(__file__).parents[2] / USUAL
-    hiding = getattr(sys.modules.get(USUAL), "__file__", None)
-    if not folder.is_dir() or hiding is None or Path(hiding).parent == folder:
-        return False
-    return not (Path(hiding).parent / "unified_attention").is_dir()
-
-
-@cache
-def _ours() -> str:
-    """Import the package beside ``attn_kernels`` by another name, which is returned."""
-    spec = PathFinder.find_spec(USUAL, [str(Path(__file__).parents[2])])
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{USUAL} is missing beside attn_kernels")
-    spec.name = _HIDDEN
-    spec.loader.name = _HIDDEN  # type: ignore[attr-defined]
-    module = module_from_spec(spec)
-    sys.modules[_HIDDEN] = module
-    spec.loader.exec_module(module)
-    return _HIDDEN
+    return import_module(f"{heuristics_package()}.{kernel}")

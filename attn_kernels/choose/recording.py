@@ -17,17 +17,16 @@ from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
-from attn_kernels.choose.untuned import AttnKernelsWarning
+from attn_kernels.core.errors import AttnKernelsWarning
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 
 VARIABLE = "ATTN_KERNELS_RECORD"
 MAX_BUCKETS = 4096  # of a process; a line of the file has about 300 bytes
-MAX_MODELS = 256  # Model objects that are remembered by identity
 FIRST_WRITE_S, MOST_S = 1.0, 30.0  # the file is written after 1, 2, 4, ... seconds, then every 30
 
 logger = logging.getLogger("attn_kernels")
-Key = tuple[int, ...]
+Key = tuple[Any, ...]
 
 
 @dataclass(slots=True)
@@ -38,7 +37,6 @@ class Bucket:
     parts: tuple[Lengths, ...]  # of the first batch: all its sequences, or decodes and prompts
     for_capture: bool
     count: int = 0
-    text: str = ""  # of the line in the file, up to the count
 
 
 class Recorder:
@@ -47,8 +45,6 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.buckets: dict[Key, Bucket] = {}
-        self._models: dict[int, tuple[Model, int]] = {}  # by identity: a dataclass is slow to hash
-        self._numbers: dict[Model, int] = {}
         self._written = 0  # the plans that the file counts
         self._warned: set[str] = set()
         self._lock = threading.Lock()  # of the file
@@ -59,37 +55,10 @@ class Recorder:
     def record(
         self, model: Model, lengths: Lengths, parts: Parts | None = None, for_capture: bool = False
     ) -> None:
-        """Count a batch: below a microsecond, without a lock. Threads that count at once may lose a count."""
-        known = self._models.get(id(model))
-        number = known[1] if known is not None and known[0] is model else self._number_of(model)
+        """Count a batch, without a lock: threads that count at once may lose a count."""
         # floor(2 * log2(length)) + 1, so the lengths of a bucket differ by a factor below the root of 2.
-        if parts is None:
-            a, b, c, d, e = lengths
-            key: Key = (
-                number,
-                for_capture,
-                (a * a).bit_length(),
-                (b * b).bit_length(),
-                (c * c).bit_length(),
-                (d * d).bit_length(),
-                (e * e).bit_length(),
-            )
-        else:
-            (a, b, c, d, e), (f, g, h, i, j) = parts
-            key = (
-                number,
-                for_capture,
-                (a * a).bit_length(),
-                (b * b).bit_length(),
-                (c * c).bit_length(),
-                (d * d).bit_length(),
-                (e * e).bit_length(),
-                (f * f).bit_length(),
-                (g * g).bit_length(),
-                (h * h).bit_length(),
-                (i * i).bit_length(),
-                (j * j).bit_length(),
-            )
+        sizes = lengths if parts is None else parts.decodes + parts.prompts
+        key = (model, for_capture, *[(size * size).bit_length() for size in sizes])
         bucket = self.buckets.get(key)
         if bucket is None:
             bucket = self._add(key, Bucket(model, (lengths,) if parts is None else parts, for_capture))
@@ -107,13 +76,6 @@ class Recorder:
                 self._written = total
             except OSError as error:
                 self._warn_once(f"{self.path}: cannot be written: {error.strerror or error}; plans go on")
-
-    def _number_of(self, model: Model) -> int:
-        number = self._numbers.setdefault(model, len(self._numbers))
-        if len(self._models) >= MAX_MODELS:
-            self._models.clear()
-        self._models[id(model)] = model, number
-        return number
 
     def _add(self, key: Key, bucket: Bucket) -> Bucket:
         if len(self.buckets) >= MAX_BUCKETS:
@@ -135,9 +97,8 @@ class Recorder:
         try:
             new.write_text(text)
             new.replace(self.path)
-        except OSError:
+        finally:
             new.unlink(missing_ok=True)
-            raise
 
     def _warn_once(self, message: str) -> None:
         if message not in self._warned:
@@ -179,30 +140,27 @@ def record_step(model: Model, lengths: Lengths, parts: Parts | None = None) -> N
 
 def line_of(bucket: Bucket) -> str:
     """Return the JSON line of a bucket: a batch with the lengths that ``plan`` was given."""
-    if not bucket.text:
-        first, *prompts = bucket.parts
-        # The longest prompt comes first: a reader finds the end of the decodes there.
-        pairs = sequences_of(first) + [pair for part in prompts for pair in reversed(sequences_of(part))]
-        model = bucket.model
-        record: dict[str, Any] = {
-            "query_lens": runs([query for query, _ in pairs]),
-            "context_lens": runs([context for _, context in pairs]),
-            "num_query_heads": model.num_query_heads,
-            "num_kv_heads": model.num_kv_heads,
-            "head_size": model.head_size,
-            "block_size": model.block_size,
-            "dtype": str(model.dtype).removeprefix("torch."),
-        }
-        if model.cache_dtype is not None:
-            record["cache_dtype"] = str(model.cache_dtype).removeprefix("torch.")
-        if model.sliding_window is not None:
-            record["sliding_window"] = model.sliding_window
-        if len(bucket.parts) > 1:
-            record["parts"] = True
-        if bucket.for_capture:
-            record["for_capture"] = True
-        bucket.text = json.dumps(record)[:-1]
-    return f'{bucket.text}, "count": {bucket.count}}}\n'
+    first, *prompts = bucket.parts
+    # The longest prompt comes first: a reader finds the end of the decodes there.
+    pairs = sequences_of(first) + [pair for part in prompts for pair in reversed(sequences_of(part))]
+    model = bucket.model
+    record: dict[str, Any] = {
+        "query_lens": runs([query for query, _ in pairs]),
+        "context_lens": runs([context for _, context in pairs]),
+        "num_query_heads": model.num_query_heads,
+        "num_kv_heads": model.num_kv_heads,
+        "head_size": model.head_size,
+        "block_size": model.block_size,
+        "dtype": str(model.dtype).removeprefix("torch."),
+    }
+    optional = {
+        "cache_dtype": model.cache_dtype and str(model.cache_dtype).removeprefix("torch."),
+        "sliding_window": model.sliding_window,
+        "parts": len(bucket.parts) > 1,
+        "for_capture": bucket.for_capture,
+    }
+    record |= {name: value for name, value in optional.items() if value}
+    return json.dumps(record | {"count": bucket.count}) + "\n"
 
 
 def sequences_of(lengths: Lengths) -> list[tuple[int, int]]:

@@ -17,8 +17,19 @@ def check_int(name: str, value: object, minimum: int) -> None:
         raise ValueError(f"{name} is {value}, but at least {minimum} is needed")
 
 
-def check_index_tensor(name: str, tensor: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
-    """Demand int32, this device, a last stride of 1, and this shape; a first size of -1 stands for any."""
+def check_index_tensors(cu_seqlens_q: Tensor, seqused_k: Tensor, block_table: Tensor) -> None:
+    """Demand int32, one device, a last stride of 1, and shapes that agree."""
+    device = cu_seqlens_q.device if isinstance(cu_seqlens_q, Tensor) else torch.device("cpu")
+    _check_index_tensor("cu_seqlens_q", cu_seqlens_q, (-1,), device)
+    num_seqs = cu_seqlens_q.shape[0] - 1
+    if num_seqs < 0:
+        raise ValueError("cu_seqlens_q is empty, but num_seqs + 1 entries are needed")
+    _check_index_tensor("seqused_k", seqused_k, (num_seqs,), device)
+    _check_index_tensor("block_table", block_table, (num_seqs, -1), device)
+
+
+def _check_index_tensor(name: str, tensor: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
+    """Check a tensor; a first size of -1 stands for any."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}, but an int32 torch.Tensor is needed")
     if tensor.dtype != torch.int32:
@@ -31,16 +42,6 @@ def check_index_tensor(name: str, tensor: Tensor, shape: tuple[int, ...], device
         raise ValueError(f"{name} is on {tensor.device}, but cu_seqlens_q is on {device}")
     if got[-1] > 1 and tensor.stride(-1) != 1:
         raise ValueError(f"{name} has stride {tensor.stride(-1)} in its last dimension, but 1 is needed")
-
-
-def check_index_tensors(cu_seqlens_q: Tensor, seqused_k: Tensor, block_table: Tensor) -> None:
-    device = cu_seqlens_q.device if isinstance(cu_seqlens_q, Tensor) else torch.device("cpu")
-    check_index_tensor("cu_seqlens_q", cu_seqlens_q, (-1,), device)
-    num_seqs = cu_seqlens_q.shape[0] - 1
-    if num_seqs < 0:
-        raise ValueError("cu_seqlens_q is empty, but num_seqs + 1 entries are needed")
-    check_index_tensor("seqused_k", seqused_k, (num_seqs,), device)
-    check_index_tensor("block_table", block_table, (num_seqs, -1), device)
 
 
 def check_heads(num_query_heads: int, num_kv_heads: int, head_size: int) -> None:

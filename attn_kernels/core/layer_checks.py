@@ -45,17 +45,18 @@ def check_run(
         )
 
 
-def _check_data(plan: Plan, name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def _check_data(plan: Plan, name: str, tensor: Tensor, shape: tuple[int, ...], *dtypes: torch.dtype) -> None:
     check_tensor(name, tensor)
     if tensor.shape != shape:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {shape} is needed")
-    if tensor.dtype != dtype:
-        raise TypeError(f"{name} has dtype {tensor.dtype}, but {dtype} is needed")
+    if tensor.dtype not in dtypes:
+        needed = " or ".join(map(str, dict.fromkeys(dtypes)))
+        raise TypeError(f"{name} has dtype {tensor.dtype}, but {needed} is needed")
     if tensor.device != plan.device:
         raise ValueError(f"{name} is on {tensor.device}, but the plan was made for {plan.device}")
-    stride = tensor.stride()
-    if stride[-1] != 1 and shape[-1] > 1:
-        raise ValueError(f"{name} has stride {stride[-1]} in its last dimension, but 1 is needed")
+    stride = tensor.stride(-1)
+    if stride != 1 and shape[-1] > 1:
+        raise ValueError(f"{name} has stride {stride} in its last dimension, but 1 is needed")
 
 
 def _check_offset(name: str, tensor: Tensor, offset: int) -> None:
@@ -88,14 +89,14 @@ def check_scoring(
             raise ValueError(f"softcap is {softcap}, but at most {MAX_SOFTCAP} is supported, or 0 for none")
     heads = (plan.model.num_query_heads,)
     if alibi_slopes is not None:
-        _check_vector(plan, "alibi_slopes", alibi_slopes, heads, (torch.float32,))
+        _check_data(plan, "alibi_slopes", alibi_slopes, heads, torch.float32)
     if sinks is not None:
-        _check_vector(plan, "sinks", sinks, heads, (torch.float32, plan.model.dtype))
+        _check_data(plan, "sinks", sinks, heads, torch.float32, plan.model.dtype)
     for name, scale in (("k_scale", k_scale), ("v_scale", v_scale)):
         if isinstance(scale, Tensor):
             if scale.numel() != 1:
                 raise ValueError(f"{name} has shape {tuple(scale.shape)}, but one element is needed")
-            _check_vector(plan, name, scale.flatten(), (1,), (torch.float32,))
+            _check_data(plan, name, scale.flatten(), (1,), torch.float32)
         else:
             _check_positive(name, scale)
 
@@ -110,18 +111,3 @@ def _check_positive(name: str, value: float) -> None:
 def check_tensor(name: str, tensor: object) -> None:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}, but a torch.Tensor is needed")
-
-
-def _check_vector(
-    plan: Plan, name: str, tensor: Tensor, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...]
-) -> None:
-    check_tensor(name, tensor)
-    if tensor.shape != shape:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {shape} is needed")
-    if tensor.dtype not in dtypes:
-        needed = " or ".join(map(str, dict.fromkeys(dtypes)))
-        raise TypeError(f"{name} has dtype {tensor.dtype}, but {needed} is needed")
-    if tensor.device != plan.device:
-        raise ValueError(f"{name} is on {tensor.device}, but the plan was made for {plan.device}")
-    if tensor.stride(0) != 1 and shape[0] > 1:
-        raise ValueError(f"{name} has stride {tensor.stride(0)}, but 1 is needed")

@@ -1,7 +1,10 @@
 """Lengths of sequences as the host knows them, and the two parts of a mixed batch."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple, Self
+
+from torch import Tensor
 
 from attn_kernels.core.checks import check_int
 
@@ -111,4 +114,29 @@ def _check_part(name: str, part: Lengths, batch: Lengths) -> None:
         raise ValueError(
             f"{name}.num_query_tokens is {part.num_query_tokens}, but {part.num_seqs} sequences of at most "
             f"{part.max_query_len} tokens hold no more than {part.num_seqs * part.max_query_len}"
+        )
+
+
+def check_part_contents(cu_seqlens_q: Tensor, seqused_k: Tensor, parts: Parts) -> None:
+    """Check the contents of the index tensors against the lengths of both parts.
+
+    Reads the tensors, so it synchronises with a GPU. Raises ValueError about the first length that is wrong.
+    """
+    starts, count = cu_seqlens_q.tolist(), parts.decodes.num_seqs
+    query_lens = [stop - start for start, stop in pairwise(starts)]
+    for tensor, field, lens in (
+        ("cu_seqlens_q", "max_query_len", query_lens),
+        ("seqused_k", "max_seq_len", seqused_k.tolist()),
+    ):
+        for i, length in enumerate(lens):
+            name = "decodes" if i < count else "prompts"
+            most = getattr(getattr(parts, name), field)
+            if length > most:
+                raise ValueError(
+                    f"{tensor} gives sequence {i} a length of {length}, but parts.{name}.{field} is {most}"
+                )
+    if starts[count] != parts.decodes.num_query_tokens:
+        raise ValueError(
+            f"cu_seqlens_q gives the first {count} sequences {starts[count]} query tokens, but "
+            f"parts.decodes.num_query_tokens is {parts.decodes.num_query_tokens}"
         )

@@ -41,6 +41,17 @@ class Model:
             object.__setattr__(self, "cache_dtype", None)
 
     @property
+    def features(self) -> dict[str, int]:
+        """The features of generated modules that are the same for every batch of the model."""
+        return {
+            "num_query_heads": self.num_query_heads,
+            "num_kv_heads": self.num_kv_heads,
+            "head_size": self.head_size,
+            "block_size": self.block_size,
+            "kv_element_size": self.kv_element_size,
+        }
+
+    @property
     def queries_per_kv(self) -> int:
         """Query heads that share a KV head."""
         return self.num_query_heads // self.num_kv_heads

@@ -8,18 +8,15 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from attn_kernels.choose.capture import choose_for_capture, configs_for_capture
-from attn_kernels.choose.heuristic import choose_for_device
-from attn_kernels.core.config import Config, LaunchConfig, complete
+from attn_kernels.choose.choices import choices_for
+from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.planning.make import chosen
 from attn_kernels.planning.plan import plan
 from attn_kernels.planning.workspace import Workspace
-from attn_kernels.warmup.enumerate_launches import enumerate_launches
 
 
 @dataclass(eq=False)
@@ -86,13 +83,13 @@ _workspaces: WeakValueDictionary[Hashable, "SharedWorkspace"] = WeakValueDiction
 
 
 def configs_for(models: Iterable[Model], device: torch.device) -> list[Config]:
-    chooses = [choose_for_device(device), choose_for_capture(device)]
-    return list(dict.fromkeys(launch.config for launch in enumerate_launches(chooses, models)))
+    """List the configs that steps and captured graphs of these models can have on a device."""
+    possible = [choices_for(model, device).possible(for_capture=True) for model in models]
+    return list(dict.fromkeys(config for configs in possible for config in configs))
 
 
-def segments_of(config: LaunchConfig, device: torch.device) -> int:
+def segments_of(config: Config, device: torch.device) -> int:
     """Partial results that a config keeps of each query token and head; 0 if none."""
-    config = complete(config)
     return VARIANTS[config.variant].scratch_maxima(config, device).segments
 
 
@@ -100,7 +97,8 @@ class SharedWorkspace:
     """Scratch memory of all plans of an engine on one device; never grows."""
 
     def __init__(self, device: torch.device, models: list[Model], max_num_seqs: int, max_tokens: int) -> None:
-        segments = max(segments_of(config, device) for config in configs_for_capture(device))
+        launched = choices_for(models[0], device).for_any_model()
+        segments = max(segments_of(config, device) for config in launched)
         heads = max(model.num_query_heads for model in models)
         size = head_padded(max(model.head_size for model in models))
         token_bytes = max(1, segments) * heads * (size + 2) * 4
@@ -144,7 +142,7 @@ class Planner:
         self.workspace = shared.memory.sibling()
         device = shared.memory.device
         self._device = device
-        self._choose = {False: choose_for_device(device), True: choose_for_capture(device)}
+        self._choices = choices_for(model, device)
         without = [config for config in configs_for([model], device) if not segments_of(config, device)]
         self._without_partials = max(without, key=lambda config: config.block_m, default=None)
 
@@ -183,5 +181,4 @@ class Planner:
         """Whether there is room for the partial results of these lengths' config, of so many tokens."""
         if num_tokens <= self.workspace.max_query_tokens:
             return True
-        config = chosen(self._choose[for_capture], lengths, self.model)
-        return segments_of(config, self._device) == 0
+        return segments_of(self._choices.config(lengths, for_capture), self._device) == 0

@@ -21,8 +21,8 @@ from vllm.v1.attention.backend import (
 )
 
 from attn_kernels.choose.recording import record_step, recorder_of_process
-from attn_kernels.choose.untuned import AttnKernelsWarning
 from attn_kernels.core.checks import DTYPES, FP8
+from attn_kernels.core.errors import AttnKernelsWarning
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.engines.planner import Planner, SharedWorkspace, StepMetadata, step_lengths

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import lru_cache
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import torch
@@ -18,8 +18,6 @@ from torch import Tensor
 from triton import knobs
 from triton.runtime.jit import JITFunction
 
-from attn_kernels.core.config import Config
-from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Described, Launch, OfLayer, OfPlan, Plan
 
 VARIABLE = "ATTN_KERNELS_LAUNCH"
@@ -32,14 +30,12 @@ NO_HOOKS = (None, None, None)  # launch metadata, enter hook, exit hook
 Tensors = Mapping[str, Tensor]  # a layer's tensors by their names in ``Layer``
 
 
-def _current_stream(index: int) -> int:
-    return torch.cuda.current_stream(index).cuda_stream
-
-
 # This thread's GPU, and the address of its current stream on a GPU. The public functions take five times as
 # long, to initialise CUDA or to make an object.
 current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
-current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _current_stream)
+current_stream: Callable[[int], int] = getattr(
+    torch._C, "_cuda_getCurrentRawStream", lambda index: torch.cuda.current_stream(index).cuda_stream
+)
 
 generation = 0  # part of every signature: a forked child must not launch kernels that its parent loaded
 _compiling = threading.RLock()
@@ -64,15 +60,13 @@ class BoundLaunch:
         self.compiled: Any = None  # None where Triton's dispatch has to make the launch
         self.tried = False  # whether a launch has shown which kernel Triton compiles
         names = list(tensors)
-        arguments = launch.arguments
-        self.leading = 0
-        while self.leading < len(names) and _is_tensor(arguments[self.leading], names[self.leading]):
-            self.leading += 1
+        pairs = zip(launch.arguments, names, strict=False)
+        own = (isinstance(argument, OfLayer) and argument.name == name for argument, name in pairs)
+        self.leading = sum(1 for _ in takewhile(bool, own))
+        behind = list(enumerate(launch.arguments[self.leading :]))
         self.rest = tuple(
-            None if isinstance(argument, OfLayer | Described | OfPlan) else argument
-            for argument in arguments[self.leading :]
+            None if isinstance(argument, OfLayer | Described | OfPlan) else argument for _, argument in behind
         )
-        behind = list(enumerate(arguments[self.leading :]))
         # Where in ``rest`` the layer's other tensors belong, which they are, and how they are described.
         self.places = tuple(
             (place, names.index(argument.name), _template(argument, tensors))
@@ -109,10 +103,6 @@ class BoundLaunch:
             self.compiled, self.tried = compiled, True
 
 
-def _is_tensor(argument: Any, name: str) -> bool:
-    return isinstance(argument, OfLayer) and argument.name == name
-
-
 def _template(argument: OfLayer | Described, tensors: Tensors) -> Any:
     """Return a descriptor without its tensor, as layers of one signature share it; None for a pointer."""
     if isinstance(argument, OfLayer):
@@ -137,14 +127,6 @@ def as_argument(value: Any) -> int | None:
         return value if -INT32_LIMIT <= value < INT32_LIMIT else None
     address: int = value.data_ptr()
     return None if address % ALIGNMENT and value.dtype != torch.int32 else address
-
-
-@lru_cache(maxsize=1024)
-def launch_cache_for(
-    config: Config, model: Model, device: torch.device
-) -> dict[Hashable, tuple[BoundLaunch, ...]]:
-    """Return the launches by signature that plans of one config, model and device share."""
-    return {}
 
 
 def remember(cache: dict[Hashable, Any], signature: Hashable, launches: Any) -> None:
@@ -262,7 +244,6 @@ def forget() -> None:
     global _compiling, generation
     _compiling = threading.RLock()  # at a fork, another thread may hold the old one
     generation += 1
-    launch_cache_for.cache_clear()
 
 
 if hasattr(os, "register_at_fork"):

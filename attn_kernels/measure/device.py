@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from attn_kernels.choose.heuristic import KERNEL
+from attn_kernels.choose.choices import KERNEL
 from attn_kernels.choose.packages import kernel_package
 from triton_tune.core.device import hash_of
 

@@ -1,7 +1,7 @@
 """Compile configs for GPUs that this machine lacks, and show whether they fit.
 
     python -m attn_kernels.offline --all
-    python -m attn_kernels.offline --target sm_90 --variant segmented --tile-size 64 --features window,fp8
+    python -m attn_kernels.offline --target sm_90 --variant segmented --features window,fp8
     python -m attn_kernels.offline --target sm_90 gfx942 --config segmented_M16_T64_N8_W4_S3
     python -m attn_kernels.offline --target gfx942 --device-key amd_mi300x
     python -m attn_kernels.offline --target sm_90 --config qblock_M128_T128_W8_S3_D1 --each-feature
@@ -12,22 +12,19 @@ Exit codes: 0 all fit, 1 some do not fit or do not compile, 2 wrong use.
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import NoReturn
 
-from attn_kernels.choose.heuristic import KERNEL, configs_of
+from attn_kernels.choose.choices import KERNEL, configs_of
 from attn_kernels.choose.packages import kernel_package
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.registry import VARIANTS, check_config
-from attn_kernels.offline.resources import SHARED_LIMITS, TARGETS
+from attn_kernels.offline.compile import ENDED, KernelCase, attempt, compile_in_processes
+from attn_kernels.offline.resources import SHARED_LIMITS, TARGETS, Resources
 from attn_kernels.offline.sources import DTYPE_NAMES, FEATURES, CompileShape, sources
-from attn_kernels.offline.table import KernelCase, compile_cases, print_table
 
-# What --variant compiles where the command line gives no other launch parameters.
-DEFAULTS = {name: variant.samples[0] for name, variant in VARIANTS.items()}
-ALL = (*DEFAULTS.values(), *(config for variant in VARIANTS.values() for config in variant.samples[1:]))
-PARAMETERS = Config._fields[1:]
+ALL = tuple(config for variant in VARIANTS.values() for config in variant.samples)
 
 
 class RaisingParser(argparse.ArgumentParser):
@@ -42,7 +39,7 @@ def _parser() -> RaisingParser:
     parser = RaisingParser(prog="python -m attn_kernels.offline", description=summary, allow_abbrev=False)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--all", action="store_true", help="every variant, plain and with all features")
-    what.add_argument("--variant", choices=VARIANTS, help="one config of this variant; see below")
+    what.add_argument("--variant", choices=VARIANTS, help="a config of this variant that fits every target")
     what.add_argument("--config", action="append", help="a config by its name; may be repeated")
     what.add_argument("--device-key", help="every config of this generated module")
     add = parser.add_argument
@@ -58,9 +55,6 @@ def _parser() -> RaisingParser:
     add("--queries-per-kv", type=int, default=4, metavar="N")
     add("--dtype", default="bf16", choices=DTYPE_NAMES.values())
     add("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes at a time")
-    fields = parser.add_argument_group("launch parameters, in place of a default that fits every target")
-    for field in PARAMETERS:
-        fields.add_argument(f"--{field.replace('_', '-')}", type=int, metavar="N")
     return parser
 
 
@@ -75,33 +69,23 @@ def _features(text: str) -> tuple[str, ...]:
 
 def generated_configs(device_key: str) -> list[Config]:
     """The configs of a generated module. Raises ValueError if there is no such module, or it has none."""
-    unified_attention = kernel_package(KERNEL)
-    if device_key not in unified_attention.MODULES:
-        known = ", ".join(sorted(unified_attention.MODULES))
+    modules = kernel_package(KERNEL).MODULES
+    if device_key not in modules:
+        known = ", ".join(sorted(modules))
         raise ValueError(f"device key is {device_key!r}, but the generated modules are: {known}")
-    configs = configs_of(unified_attention.MODULES[device_key])
+    configs = configs_of(modules[device_key])
     if not configs:
         raise ValueError(f"the generated module {device_key} has no config constants")
     return configs
 
 
-def _configs(options: argparse.Namespace) -> list[Config]:
+def _configs(options: argparse.Namespace) -> Sequence[Config]:
     """The configs that the command line names. Raises ValueError."""
-    given = {name: getattr(options, name) for name in PARAMETERS if getattr(options, name) is not None}
-    if given and options.variant is None:
-        option = next(iter(given)).replace("_", "-")
-        raise ValueError(f"--{option} is given without --variant, which it belongs to")
     if options.variant is not None:
-        configs = [DEFAULTS[options.variant]._replace(**given)]
-    elif options.config is not None:
-        configs = list(dict.fromkeys(map(Config.parse, options.config)))
-    elif options.device_key is not None:
-        configs = generated_configs(options.device_key)
-    else:
-        configs = list(ALL)
-    for config in configs:
-        check_config(config)
-    return configs
+        return VARIANTS[options.variant].samples[:1]
+    if options.device_key is not None:
+        return generated_configs(options.device_key)
+    return ALL if options.config is None else [Config.parse(text) for text in options.config]
 
 
 def _cases(options: argparse.Namespace) -> list[KernelCase]:
@@ -117,15 +101,37 @@ def _cases(options: argparse.Namespace) -> list[KernelCase]:
         features = [(), *((name,) for name in FEATURES), FEATURES]
     dtype = {name: dtype for dtype, name in DTYPE_NAMES.items()}[options.dtype]
     sizes = (options.block_size, options.queries_per_kv, dtype)
-    shapes = [
-        (config, CompileShape(target, head_size, *sizes, names))
-        for config, target, head_size, names in product(
-            _configs(options), dict.fromkeys(options.target), dict.fromkeys(options.head_sizes), features
-        )
-    ]
+    configs = list(dict.fromkeys(_configs(options)))
+    for config in configs:
+        check_config(config)
+    targets, head_sizes = dict.fromkeys(options.target), dict.fromkeys(options.head_sizes)
     return [
-        KernelCase(config, kernel, shape) for config, shape in shapes for kernel in sources(config, shape)
+        KernelCase(config, kernel, shape)
+        for config, target, head_size, names in product(configs, targets, head_sizes, features)
+        for shape in [CompileShape(target, head_size, *sizes, names)]
+        for kernel in sources(config, shape)
     ]
+
+
+def print_table(cases: Sequence[KernelCase], results: Iterable[Resources | str]) -> int:
+    """Print a line for each case; return how many do not fit or do not compile."""
+    wide = max(len(text) for text in ("variant/kernel", *(case.name for case in cases)))
+    narrow = max(len(text) for text in ("features", *(case.features for case in cases)))
+    header = f"{'variant/kernel':{wide}}  target  head  {'features':{narrow}}"
+    print(f"{header}  shared bytes  registers  spills  fits")
+    misfits = 0
+    for case, result in zip(cases, results, strict=True):
+        target = case.shape.target
+        line = f"{case.name:{wide}}  {target:6}  {case.shape.head_size:4}  {case.features:{narrow}}"
+        fits = not isinstance(result, str) and result.shared_bytes <= SHARED_LIMITS[target]
+        misfits += not fits
+        if isinstance(result, str):
+            line += f"  {result}"
+        else:
+            registers, spills = ("-" if n is None else n for n in (result.registers, result.spills))
+            line += f"  {result.shared_bytes:12}  {registers:>9}  {spills:>6}  {'yes' if fits else 'NO'}"
+        print(line, flush=True)
+    return misfits
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -136,11 +142,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, RuntimeError) as error:
         print(f"attn_kernels.offline: {error}", file=sys.stderr)
         return 2
-    misfits = print_table(cases, compile_cases(cases, min(options.jobs, len(cases))))
-    limits = ", ".join(
-        f"{SHARED_LIMITS[target]} on {target}"
-        for target in dict.fromkeys(case.shape.target for case in cases)
-    )
+    if options.jobs == 1:
+        misfits = print_table(cases, map(attempt, cases))
+    else:
+        results = compile_in_processes(attempt, cases, options.jobs)
+        misfits = print_table(cases, (result or ENDED for result in results))
+    targets = dict.fromkeys(case.shape.target for case in cases)
+    limits = ", ".join(f"{SHARED_LIMITS[target]} on {target}" for target in targets)
     print(f"{len(cases) - misfits} of {len(cases)} fit (bytes of shared memory a block may have: {limits})")
     return 1 if misfits else 0
 

@@ -1,30 +1,27 @@
 """The hooks through which ``treegen check`` compiles these kernels.
 
 They are the entry points ``attn_kernels`` and ``attn_kernels_mixed`` of the group ``treegen.hooks``;
-docs/check.md describes the protocol.
+docs/check.md describes the protocol, and what a case is.
 """
 
-import ast
-import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
 from attn_kernels.choose.mixed import WITHOUT_KERNEL, mixed_features, needs_parts
 from attn_kernels.core.config import Config
-from attn_kernels.core.lengths import Parts
+from attn_kernels.core.errors import brief
+from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.arguments import without_descriptors
 from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.kernels.schedule import divide_kernel
-from attn_kernels.offline.compile import compile_config, compile_source
-from attn_kernels.offline.processes import ENDED, compile_in_processes, describe_error
+from attn_kernels.offline.compile import ENDED, compile_config, compile_in_processes, compile_source
 from attn_kernels.offline.resources import Resources, measure
 from attn_kernels.offline.sources import index_source
-from attn_kernels.planning import make
 
 LARGEST_HEAD = 256
 LARGEST_TUNED_HEAD = 128  # of mixed batches; the spec trusts no choice beyond
@@ -42,17 +39,8 @@ SHAPES = {
 }
 
 
-class CheckCase(Protocol):
-    """One compilation that ``treegen check`` requests."""
-
-    @property
-    def target(self) -> str: ...
-    @property
-    def variant(self) -> str: ...
-    @property
-    def parameters(self) -> Mapping[str, int]: ...
-    @property
-    def largest(self) -> Mapping[str, int | None]: ...
+ANY_MODEL = Model(1, 1, 16, PAGE_SIZE, torch.bfloat16)
+WAYS = tuple(way.variant for way in WITHOUT_KERNEL)
 
 
 class HookOutcome(NamedTuple):
@@ -86,9 +74,6 @@ class HookJob(NamedTuple):
         return self.config.block_m * self.config.tile_size * self.head_size
 
 
-WAYS = tuple(way.variant for way in WITHOUT_KERNEL)
-
-
 class AttentionHook:
     """The kernels of ``unified_attention``.
 
@@ -102,23 +87,14 @@ class AttentionHook:
     # The oldest GPUs that the kernels support stand for those without a table.
     targets = {"nvidia": ("sm_80",), "amd": ("gfx90a", "gfx942")}  # noqa: RUF012
 
-    @property
-    def features(self) -> tuple[str, ...]:
-        """The keyword arguments of the one call of ``choose`` in ``planning.make``."""
-        calls = [
-            node
-            for node in ast.walk(ast.parse(inspect.getsource(make)))
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "choose"
-        ]
-        (call,) = calls
-        return tuple(keyword.arg for keyword in call.keywords if keyword.arg is not None)
+    features = (*Lengths._fields, *ANY_MODEL.features)  # what ``Choices.config`` passes
 
     @property
     def refused(self) -> Iterator[RefusedLaunch]:
         """Launches of the tuned configs with descriptors that the Hopper kernel refuses."""
         return refused_launches(name for name, variant in VARIANTS.items() if not variant.mixed)
 
-    def compile(self, cases: Sequence[CheckCase], jobs: int) -> Iterator[HookOutcome]:
+    def compile(self, cases: Sequence[Any], jobs: int) -> Iterator[HookOutcome]:
         """Yield the outcome of each case, in order. Equal cases compile once, the longest first."""
         requested = [_job_of(case) for case in cases]
         distinct = dict.fromkeys(job for job in requested if isinstance(job, HookJob))
@@ -133,10 +109,7 @@ class MixedHook(AttentionHook):
 
     variants = (*WAYS, *(name for name, variant in VARIANTS.items() if variant.mixed))
 
-    @property
-    def features(self) -> tuple[str, ...]:
-        """The keyword arguments with which plans call the function of ``choose_mixed``."""
-        return tuple(mixed_features(Parts.of((), ()), Model(1, 1, 16, 16, torch.bfloat16)))
+    features = tuple(mixed_features(Parts.of((), ()), ANY_MODEL))
 
     @property
     def refused(self) -> Iterator[RefusedLaunch]:
@@ -168,7 +141,7 @@ def refused_launches(variants: Iterable[str]) -> Iterator[RefusedLaunch]:
                     yield RefusedLaunch("sm_90", name, parameters, features)
 
 
-def _job_of(case: CheckCase) -> HookJob | HookOutcome:
+def _job_of(case: Any) -> HookJob | HookOutcome:
     """The compilation at the largest sizes that kernels accept; an outcome if there is no such config."""
     try:
         config = Config(case.variant, **case.parameters)
@@ -184,7 +157,7 @@ def _job_of(case: CheckCase) -> HookJob | HookOutcome:
     )
 
 
-def _size(case: CheckCase, name: str, most: int) -> int:
+def _size(case: Any, name: str, most: int) -> int:
     value = case.largest.get(name)
     return most if value is None else max(1, min(value, most))
 
@@ -233,5 +206,5 @@ def attempt(job: HookJob) -> HookOutcome:
                 features=one.features,
             )
     except Exception as error:  # compilers raise any exception
-        return HookOutcome({}, describe_error(error))
+        return HookOutcome({}, brief(error))
     return HookOutcome(kernels)

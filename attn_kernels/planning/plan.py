@@ -1,21 +1,26 @@
 """Plans: the batch metadata and the config of one step, made once for all layers."""
 
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from torch import Tensor
 
-from attn_kernels.choose.capture import choose_for_capture
-from attn_kernels.choose.heuristic import choose_for_device, choose_for_key
-from attn_kernels.choose.mixed import SERIES, WHOLE, choose_mixed, mixed_features, needs_parts
+from attn_kernels.choose.choices import Choices, checked, choices_for
+from attn_kernels.choose.mixed import SERIES, WHOLE, needs_parts
 from attn_kernels.choose.recording import recorder_of_process
 from attn_kernels.core import checks
-from attn_kernels.core.config import LaunchConfig, complete
-from attn_kernels.core.lengths import Lengths, Parts, check_parts
+from attn_kernels.core.config import Config, LaunchConfig
+from attn_kernels.core.lengths import Lengths, Parts, check_part_contents, check_parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
-from attn_kernels.kernels.variant import Fresh
+from attn_kernels.kernels.arguments import head_padded
+from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.variant import Fresh, Scratch, ScratchSizes
 from attn_kernels.launch.run import begin
-from attn_kernels.planning.make import Step, chosen, make_plan
-from attn_kernels.planning.parts import check_part_contents, plan_parts
 from attn_kernels.planning.workspace import Workspace
+
+BOTH = 2  # the part of one launch for both parts
 
 
 def plan(
@@ -59,7 +64,7 @@ def plan(
         check: also check the contents of the index tensors. None: if they are on the CPU and the plan is not
             ``for_capture``. True: always, which synchronises. False: never.
         for_capture: a graph of this plan will be replayed for other batches in the same index tensors. All
-            lengths given here are maxima; ``choose.capture`` chooses the config.
+            lengths given here are maxima; ``choose.capture`` has the rule.
         workspace: scratch memory for one plan after another; allocated if None.
         parts: the lengths of the leading decodes and of the prompts behind them. The generated module of
             ``mixed_attention`` then chooses one of three ways: one launch that computes both parts at once, a
@@ -109,29 +114,129 @@ def plan(
     if workspace is not None and workspace.device != device:
         raise ValueError(f"workspace is on {workspace.device}, but cu_seqlens_q is on {device}")
     scratch = workspace or Fresh(device)
-    step = Step(cu_seqlens_q, seqused_k, block_table, model, scratch, device_key, for_capture, max_page_id)
-    for_parts = config is not None and needs_parts(complete(config))
-    if for_parts and parts is None:
-        raise ValueError(f"config is {config}, but it needs parts")
-    if config is not None and not for_parts:
-        if device_key is not None and not complete(config).device_segments:
+    choices = choices_for(model, device, device_key)
+    step = Step(cu_seqlens_q, seqused_k, block_table, choices, scratch, for_capture, max_page_id)
+    given = None if config is None else checked(config)
+    if given is not None and not needs_parts(given):
+        if device_key is not None and not given.device_segments:
             raise ValueError(f"device_key is {device_key!r}, but config was given too: only one can choose")
-        made = make_plan(step, lengths, config)
+        made = _plan_whole(step, lengths, given)
     else:
-        if for_capture:
-            choose = choose_for_capture(device, device_key)
-        else:
-            choose = choose_for_device(device) if device_key is None else choose_for_key(device_key)
-        way: LaunchConfig = WHOLE
-        if parts is not None and parts.decodes.num_query_tokens and parts.prompts.num_query_tokens:
-            way = config or choose_mixed(device, device_key)(**mixed_features(parts, model))
-        if parts is not None and way.variant != WHOLE.variant:
-            fused = None if way.variant == SERIES.variant else way
-            made = plan_parts(step, lengths, parts, choose, fused)
-        else:
-            made = make_plan(step, lengths, chosen(choose, lengths, model))
+        made = _plan_chosen(step, lengths, parts, given)
         recorder = recorder_of_process()
-        if recorder is not None and config is None:
+        if recorder is not None and given is None:
             recorder.record(model, lengths, parts, for_capture)
     begin(made)
     return made
+
+
+class Step(NamedTuple):
+    """What ``plan`` was given beside lengths and configs, after its checks."""
+
+    cu_seqlens_q: Tensor
+    seqused_k: Tensor
+    block_table: Tensor
+    choices: Choices
+    scratch: Scratch
+    for_capture: bool = False
+    max_page_id: int | None = None
+
+
+def _plan_chosen(step: Step, lengths: Lengths, parts: Parts | None, way: Config | None) -> Plan:
+    """Plan a batch with choices for all that is not given.
+
+    Args:
+        way: how to compute a mixed batch; the choice for its parts if None.
+    """
+    choices = step.choices
+    if parts is None:
+        if way is not None:
+            raise ValueError(f"config is {way}, but it needs parts")
+    elif parts.decodes.num_query_tokens and parts.prompts.num_query_tokens:
+        way = way or choices.way(parts)
+        if way != WHOLE:
+            configs = [choices.config(part, step.for_capture) for part in parts]
+            return plan_parts(step, lengths, parts, configs, None if way == SERIES else way)
+    return _plan_whole(step, lengths, choices.config(lengths, step.for_capture))
+
+
+def _plan_whole(step: Step, lengths: Lengths, config: Config, part: int = 0) -> Plan:
+    """Plan a batch, or a part of it, with one config; ``part`` as in ``ScratchSizes``."""
+    choices, variant = step.choices, VARIANTS[config.variant]
+    model = choices.model
+    sizes = ScratchSizes(
+        lengths.num_seqs,
+        lengths.num_query_tokens,
+        model.num_query_heads,
+        head_padded(model.head_size),
+        config.num_segments,
+        config.block_m,
+        config.programs_per_sm,
+        config.device_segments,
+        part,
+        model.queries_per_kv,
+        config,
+    )
+    return Plan(
+        cu_seqlens_q=step.cu_seqlens_q,
+        seqused_k=step.seqused_k,
+        block_table=step.block_table,
+        device=choices.device,
+        num_seqs=lengths.num_seqs,
+        num_query_tokens=lengths.num_query_tokens,
+        num_kv_tokens=lengths.num_kv_tokens,
+        max_query_len=lengths.max_query_len,
+        max_seq_len=lengths.max_seq_len,
+        model=model,
+        config=config,
+        max_page_id=step.max_page_id,
+        workspace=variant.scratch(step.scratch, sizes),
+        launch_cache=choices.launch_cache(config),
+        for_capture=step.for_capture,
+        segments_function=choices.segments_function if config.device_segments else None,
+    )
+
+
+def plan_parts(
+    step: Step, batch: Lengths, parts: Parts, configs: Sequence[Config], fused: Config | None = None
+) -> Plan:
+    """Plan a batch in two parts, each with a config of its own.
+
+    No length that the host states decides which part computes a token. ``kernels.divide`` finds the boundary
+    on the device, and the launches of the prompts are large enough for all tokens. So a wrong length costs
+    time, but every result is right.
+
+    Args:
+        configs: of the decodes and of the prompts.
+        fused: the config of one launch for both parts; None to launch one after the other.
+
+    Returns:
+        A plan of the whole batch, with ``fused`` or the config of the prompts, and the plans of the parts.
+    """
+    # The prompts' launches also cover the leading sequences that turn out to be no decodes.
+    prompts = parts.prompts._replace(
+        num_seqs=batch.num_seqs,
+        num_query_tokens=batch.num_query_tokens,
+        max_query_len=batch.max_query_len,
+    )
+    cu_decodes, cu_prompts = step.scratch.cu_parts(batch.num_seqs)
+    step_of_decodes = step._replace(cu_seqlens_q=cu_decodes, for_capture=True)
+    step_of_prompts = step._replace(cu_seqlens_q=cu_prompts, for_capture=True)
+    plan_of_decodes = _plan_whole(step_of_decodes, parts.decodes, configs[0], part=0)
+    plan_of_prompts = _plan_whole(step_of_prompts, prompts, configs[1], part=1)
+    plan_of_both = None
+    if fused is not None:
+        plan_of_both = _plan_whole(step_of_prompts, batch, fused, part=BOTH)
+        plan_of_both.workspace += (cu_decodes,)
+    return dataclasses.replace(
+        plan_of_prompts,
+        config=fused or configs[1],
+        cu_seqlens_q=step.cu_seqlens_q,
+        num_kv_tokens=batch.num_kv_tokens,
+        max_seq_len=batch.max_seq_len,
+        for_capture=step.for_capture,
+        workspace=(),
+        launches={},
+        parts=(plan_of_decodes, plan_of_prompts),
+        fused=plan_of_both,
+    )

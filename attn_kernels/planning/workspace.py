@@ -2,20 +2,19 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from attn_kernels.choose.capture import configs_for_capture
-from attn_kernels.choose.mixed import configs_for_mixed
+from attn_kernels.choose.choices import checked, choices_for
 from attn_kernels.core import checks
-from attn_kernels.core.config import LaunchConfig, complete
+from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.model import Model, models_of
 from attn_kernels.kernels.arguments import head_padded
-from attn_kernels.kernels.registry import VARIANTS, check_config
+from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.schedule import BLOCK_M, Roles
-from attn_kernels.kernels.variant import Fragments, Fresh, Partials, ScratchMaxima, ScratchSizes
+from attn_kernels.kernels.variant import Fragments, Fresh, Partials, ScratchSizes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,37 +71,34 @@ class Workspace:
             TypeError, ValueError: a wrong size, device or key, or not exactly one of ``configs`` and
             ``max_segments``.
         """
-        if for_capture:
-            configs = [*(configs or ()), *configs_for_capture(device, device_key)]
-        if (configs is None) == (max_segments is None):
+        if (configs is None and not for_capture) == (max_segments is None):
             raise ValueError(
                 "exactly one of configs and max_segments is needed, to know how large partial results are "
                 "(for_capture=True counts as configs)"
             )
-        device = torch.device(device)
-        needed = [ScratchMaxima()]
-        for config in (*map(complete, configs or ()), *configs_for_mixed(device, device_key)):
-            check_config(config)
-            needed.append(VARIANTS[config.variant].scratch_maxima(config, device))
-        fragments = max(maxima.fragment_rows for maxima in needed)
-        if configs is not None:
-            max_segments = max(maxima.segments for maxima in needed)
-        assert max_segments is not None
         checks.check_int("max_query_tokens", max_query_tokens, 1)
         checks.check_int("max_num_seqs", max_num_seqs, 1)
+        device, models = torch.device(device), models_of(models)
+        choices = choices_for(models[0], device, device_key)
+        launched = [*map(checked, configs or ()), *choices.fused()]
+        if for_capture:
+            launched += choices.for_any_model()
+        needed = [VARIANTS[config.variant].scratch_maxima(config, device) for config in launched]
+        fragments = max((maxima.fragment_rows for maxima in needed), default=0)
+        if max_segments is None:
+            max_segments = max((maxima.segments for maxima in needed), default=0)
         checks.check_int("max_segments", max_segments, 0)
-        models = models_of(models)
         num_query_heads = max(model.num_query_heads for model in models)
         head_size = max(model.head_size for model in models)
         sizes = ScratchSizes(
             max_num_seqs, max_query_tokens, num_query_heads, head_padded(head_size), max_segments
         )
+        # The most that any config's roles need.
+        roles = Roles(max(1, BLOCK_M // max(model.queries_per_kv for model in models)), 1, 1)
+        schedule_length = roles.length(max_query_tokens, max_num_seqs)
         fresh = Fresh(device)
         cu_parts = fresh.cu_parts(max_num_seqs)
-        # The most that any config's roles need.
-        queries_per_kv = max(model.queries_per_kv for model in models)
-        roles = Roles(max(1, BLOCK_M // queries_per_kv), 1, 1)
-        schedule_length = roles.length(max_query_tokens, max_num_seqs)
+        first, second, both = (fresh.schedule(schedule_length, sizes) for _ in range(3))
         return cls(
             cu_parts[0].device,
             max_query_tokens,
@@ -114,11 +110,7 @@ class Workspace:
             (fresh.cu_q_blocks(sizes), fresh.cu_q_blocks(sizes)),
             (fresh.num_segments(sizes), fresh.num_segments(sizes)),
             cu_parts,
-            (
-                fresh.schedule(schedule_length, sizes),
-                fresh.schedule(schedule_length, sizes),
-                fresh.schedule(schedule_length, sizes),
-            ),
+            (first, second, both),
             fresh.partials(sizes),
             fresh.fragments(fragments, sizes._replace(block_m=1)),
         )
@@ -129,15 +121,11 @@ class Workspace:
         It shares the memory for partial results and fragments, which one layer uses at a time. What is
         computed once a plan is kept apart.
         """
-        another = torch.zeros_like
-        first, second, both = map(another, self._schedules)
-        return replace(
-            self,
-            _cu_q_blocks=(another(self._cu_q_blocks[0]), another(self._cu_q_blocks[1])),
-            _num_segments=(another(self._num_segments[0]), another(self._num_segments[1])),
-            _cu_parts=(another(self._cu_parts[0]), another(self._cu_parts[1])),
-            _schedules=(first, second, both),
-        )
+        once_a_plan = ("_cu_q_blocks", "_num_segments", "_cu_parts", "_schedules")
+        own: dict[str, Any] = {
+            name: tuple(map(torch.zeros_like, getattr(self, name))) for name in once_a_plan
+        }
+        return replace(self, **own)
 
     def cu_q_blocks(self, sizes: ScratchSizes) -> Tensor:
         """int32 [max_num_seqs + 1]. Raises ValueError where a plan needs more."""

@@ -8,15 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attn_kernels.choose.choices import checked, choices_for
 from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.kernels.variant import Fresh
 from attn_kernels.launch.run import begin, run
-from attn_kernels.planning.make import Step
-from attn_kernels.planning.parts import plan_parts
-from attn_kernels.planning.plan import plan
+from attn_kernels.planning.plan import Step, plan, plan_parts
 from attn_kernels.testing.reference import paged_attention_reference
 
 GARBAGE_PAGE = 2**30  # far outside any cache: reading it would fault
@@ -66,14 +65,13 @@ class PoisonedBatch:
 
         fused: the config of one launch for both parts, where its kernel can compute the layer.
         """
-        configs = iter((decodes, prompts))
         lengths = (self.query_lens, self.context_lens)
         scratch = Fresh(self.q.device)
-        step = Step(
-            self.cu_seqlens_q, self.seqused_k, self.block_table, self.model, scratch, None, False, None
-        )
+        choices = choices_for(self.model, self.q.device, None)
+        step = Step(self.cu_seqlens_q, self.seqused_k, self.block_table, choices, scratch)
         every, parts = Lengths.of(*lengths), parts or Parts.of(*lengths)
-        made = plan_parts(step, every, parts, lambda **_: next(configs), fused)
+        configs = checked(decodes), checked(prompts)
+        made = plan_parts(step, every, parts, configs, None if fused is None else checked(fused))
         begin(made)
         return made
 

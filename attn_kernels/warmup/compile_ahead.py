@@ -4,18 +4,16 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 
-from attn_kernels.choose.capture import heuristic_for_capture
-from attn_kernels.choose.heuristic import heuristic_for
-from attn_kernels.choose.mixed import configs_for_mixed
+from attn_kernels.choose.choices import checked, choices_for
 from attn_kernels.core.checks import check_int
 from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.errors import brief
 from attn_kernels.core.model import Model, models_of
-from attn_kernels.warmup.dummy_launch import LARGE, DummyLaunch
-from attn_kernels.warmup.enumerate_launches import enumerate_launches
+from attn_kernels.warmup.dummy_launch import FEATURES, LARGE, DummyLaunch
 from triton_tune.processes.compile_ahead import CompileAhead, JobFailure, default_workers, minimal, run_jobs
 
 logger = logging.getLogger("attn_kernels")
@@ -83,18 +81,12 @@ def compile_ahead(
     began = time.monotonic()
     if workers is not None:
         check_int("workers", workers, 0)
-    device = _indexed(torch.device(device))
-    chooses = [heuristic_for(device, device_key).choose]
-    if for_capture:
-        chooses.append(heuristic_for_capture(device, device_key).choose)
+    device = torch.device(device)
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
     launches = minimal(
-        enumerate_launches(
-            chooses,
-            models_of(models),
-            features=features,
-            configs=[*configs, *configs_for_mixed(device, device_key)],
-            sizes=(False, True) if torch.version.hip else (False,),
-            device_key=device_key,
+        launches_of(
+            device, models, features=features, device_key=device_key, configs=configs, for_capture=for_capture
         )
     )
 
@@ -109,10 +101,36 @@ def compile_ahead(
     return CompiledAhead(len(launches), tuple(failures), processes, processes_s, seconds)
 
 
-def _indexed(device: torch.device) -> torch.device:
-    if device.type == "cuda" and device.index is None:
-        return torch.device("cuda", torch.cuda.current_device())
-    return device
+def launches_of(
+    device: torch.device,
+    models: Model | Iterable[Model],
+    *,
+    features: Iterable[Iterable[str]] = ((),),
+    device_key: str | None = None,
+    configs: Iterable[LaunchConfig] = (),
+    for_capture: bool = False,
+) -> list[DummyLaunch]:
+    """List a launch of each config that a model's batches can have; arguments as of ``compile_ahead``."""
+    kinds = [_checked_kind(words) for words in features]
+    given = [checked(config) for config in configs]
+    sizes = (False, True) if torch.version.hip else (False,)
+    launches = []
+    for model in models_of(models):
+        choices = choices_for(model, device, device_key)
+        chosen = choices.possible(for_capture) + given + choices.fused()
+        for config, words, large in product(dict.fromkeys(chosen), kinds, sizes):
+            key = device_key if config.device_segments else None
+            launches.append(DummyLaunch(config, model, words, large, key))
+    return launches
+
+
+def _checked_kind(words: Iterable[str]) -> frozenset[str]:
+    if isinstance(words, str):
+        raise TypeError(f"features holds {words!r}, but a kind of layer is needed, such as ({words!r},)")
+    kind = frozenset(words)
+    for word in kind - set(FEATURES):
+        raise ValueError(f"features holds {word!r}, but the features are: {', '.join(FEATURES)}")
+    return kind
 
 
 def _compile_and_load(

@@ -51,12 +51,13 @@ def new_process(monkeypatch):
     """Forget all choices, warnings and log lines of this process, and unset the variables."""
     from kernel_cases import forget_choices
 
-    from attn_kernels.choose import choice_log, untuned
+    from attn_kernels.choose import overrides
+    from attn_kernels.core import errors
 
     for name in ("DEVICE", "CONFIG", "LOG", "RECORD"):
         monkeypatch.delenv(f"ATTN_KERNELS_{name}", raising=False)
-    monkeypatch.setattr(untuned, "_warned", {})
-    monkeypatch.setattr(choice_log, "_seen", {})
+    monkeypatch.setattr(errors, "_warned", {})
+    monkeypatch.setattr(overrides, "_logged", {})
     logger = logging.getLogger("attn_kernels")
     level, handlers = logger.level, logger.handlers[:]
     forget_choices()

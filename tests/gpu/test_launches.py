@@ -16,7 +16,7 @@ import torch
 from launch_cases import LaunchCase, LaunchFeatures, NoMemory
 
 from attn_kernels import Config
-from attn_kernels.choose.heuristic import configs_of
+from attn_kernels.choose.choices import configs_of
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.stream_k import why_not
 from attn_kernels.measure.batches import (

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attn_kernels import Config
-from attn_kernels.choose import capture, heuristic, mixed, packages, recording
+from attn_kernels import Config, Lengths
+from attn_kernels.choose import packages, recording
+from attn_kernels.choose.choices import Choices, choices_for
+from attn_kernels.choose.mixed import SERIES
 from attn_kernels.choose.overrides import overrides
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.schedule import divide_kernel
@@ -36,11 +39,19 @@ def forget_choices() -> None:
     """Forget all choices of this process."""
     overrides.cache_clear()
     packages.heuristics_package.cache_clear()
-    for remembered in (heuristic.choose_for_device, heuristic.choose_for_key, heuristic.segments_function):
-        remembered.cache_clear()
-    capture.choose_for_capture.cache_clear()
-    mixed.choose_mixed.cache_clear()
+    choices_for.cache_clear()
     recording.recorder_of_process.cache_clear()
+
+
+def set_choices(monkeypatch: Any, choose: Callable[[Lengths], Config], way: Config = SERIES) -> None:
+    """Put a function of lengths, and a way for mixed batches, in place of every generated module."""
+    monkeypatch.setattr(Choices, "config", lambda self, lengths, for_capture=False: choose(lengths))
+    monkeypatch.setattr(Choices, "way", lambda self, parts: way)
+
+
+def count_segments_by(function: Any, monkeypatch: Any) -> None:
+    """Let a Triton function count segments in place of every tree."""
+    monkeypatch.setattr(Choices, "segments_function", property(lambda self: function))
 
 
 def scores(heads: int, names: str, dtype: torch.dtype = torch.float16) -> dict[str, Any]:

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 import torch
 
-from attn_kernels.choose.heuristic import choose_for_device
+from attn_kernels.choose.choices import choices_for
 from attn_kernels.choose.mixed import SERIES, WITHOUT_KERNEL, needs_parts
-from attn_kernels.core.config import Config, complete
+from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import launches_of, materialise, plan_for, stand_in
-from attn_kernels.planning.make import chosen
 from attn_kernels.tuning.scenarios.scenario import Shape, scenario_of, shape_of
 
 # A decode and a prompt launch both kernels of `split`. No kernel depends on the lengths.
@@ -66,9 +65,9 @@ def job_for(batch: Batch, config: Config, device: torch.device) -> CompileJob | 
     """The job that compiles what a config launches for a batch on a device."""
     if config not in WITHOUT_KERNEL:
         return CompileJob(shape_of(batch), config)
-    choose = choose_for_device(device)
+    choices = choices_for(batch.model, device)
     lengths = batch.parts if config == SERIES else (Lengths.of(batch.query_lens, batch.context_lens),)
-    return ChosenJob(batch, config, tuple(complete(chosen(choose, part, batch.model)) for part in lengths))
+    return ChosenJob(batch, config, tuple(map(choices.config, lengths)))
 
 
 def _kernels(config: Config, shape: Shape) -> Hashable:

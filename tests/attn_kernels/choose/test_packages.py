@@ -2,38 +2,56 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from attn_kernels import use_heuristics
-
-ROOT = Path(__file__).parents[3]
-# An editable install has a finder that knows the modules of this repository below any package.
-PLAIN = "import sys; sys.meta_path[:] = [f for f in sys.meta_path if 'ditable' not in repr(f)]\n"
-SHOW = """
 import torch
-from attn_kernels.choose.heuristic import heuristic_for_device, segments_function_of
-from attn_kernels.choose.mixed import _module
-from attn_kernels.choose.packages import kernel_package
-heuristic = heuristic_for_device(torch.device("cpu"))
-mixed = _module(torch.device("cpu"), None)
-print(heuristic.key, heuristic.choose.__module__, mixed and mixed[1].__name__)
-"""
-USE = "import attn_kernels; attn_kernels.use_heuristics('their.trees')\n"
-CHOOSE = "def choose(**features):\n    raise NotImplementedError\n"
-PACKAGE = """
-from . import only
-MODULES = {"only": only}
-def for_device(name, arch, vendor):
-    return only.choose
-"""
 
-Show = Callable[..., str]
+from attn_kernels import Lengths, Model, Parts, use_heuristics
+from attn_kernels.choose import packages
+from attn_kernels.choose.choices import Choices
+from attn_kernels.choose.mixed import KERNEL as MIXED
+from attn_kernels.choose.packages import kernel_package
+
+MODEL = Model(8, 2, 64, 16, torch.bfloat16)
+LENGTHS = Lengths(1, 1, 1, 9, 9)
+OURS = "qblock_M64_T32_W4_S2"
+# The generated package of a kernel, with one module: itself.
+PACKAGE = """
+import sys
+from attn_kernels import Config
+MODULES = {{"only": sys.modules[__name__]}}
+def choose(**features):
+    return Config({variant!r}, {block_m}, 16)
+def for_device(name, arch, vendor):
+    return choose
+"""
+THEIRS = "qblock_M16_T16_W4_S2"
+
+pytestmark = pytest.mark.usefixtures("new_process", "fresh_imports")
+
+
+@pytest.fixture
+def fresh_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """`tmp_path` comes before this repository, and no generated package was imported."""
+    names = ("generated", "mine", "their", packages._HIDDEN)
+    before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in names}
+    for name in before:
+        del sys.modules[name]
+    monkeypatch.setattr(packages, "_named", [])
+    # An editable install has a finder that knows this repository's modules before any folder's.
+    finders = [finder for finder in sys.meta_path if "ditable" not in repr(finder)]
+    monkeypatch.setattr(sys, "meta_path", finders)
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3]))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] in names]:
+        del sys.modules[name]
+    sys.modules.update(before)
 
 
 def package(folder: Path, *kernels: str) -> None:
@@ -41,89 +59,86 @@ def package(folder: Path, *kernels: str) -> None:
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text("")
     for kernel in kernels:
-        (folder / kernel).mkdir()
-        (folder / kernel / "__init__.py").write_text(PACKAGE)
-        (folder / kernel / "only.py").write_text(CHOOSE)
+        variant, block_m = ("whole", 0) if kernel == MIXED else ("qblock", 16)
+        (folder / f"{kernel}.py").write_text(PACKAGE.format(variant=variant, block_m=block_m))
+    importlib.invalidate_caches()
 
 
-@pytest.fixture
-def show(tmp_path: Path) -> Show:
-    """Runs code in a new process in which `tmp_path` comes before this repository; returns what it prints."""
-
-    def run(code: str = SHOW, **variables: str) -> str:
-        environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", **variables}
-        done = subprocess.run(
-            [sys.executable, "-c", PLAIN + code],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
-
-    return run
+def chosen() -> str:
+    return str(Choices(MODEL, torch.device("cpu")).config(LENGTHS))
 
 
-OURS = "default generated.unified_attention.default generated.mixed_attention.default"
+def test_without_a_name_they_are_ours() -> None:
+    assert chosen() == OURS
+    assert kernel_package(MIXED).__name__ == "generated.mixed_attention"
 
 
-def test_without_a_name_they_are_ours(show: Show) -> None:
-    assert show() == OURS
-
-
-def test_a_variable_names_another_package(show: Show, tmp_path: Path) -> None:
+def test_a_variable_names_another_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package(tmp_path / "mine", "unified_attention")
-    assert show(ATTN_KERNELS_HEURISTICS="mine") == "only mine.unified_attention.only None"
+    monkeypatch.setenv("ATTN_KERNELS_HEURISTICS", "mine")
+    assert chosen() == THEIRS
+    with pytest.raises(ImportError):
+        kernel_package(MIXED)
+    assert Choices(MODEL, torch.device("cpu")).way(Parts(LENGTHS, LENGTHS)).variant == "series"
 
 
-def test_a_call_comes_before_the_variable(show: Show, tmp_path: Path) -> None:
-    package(tmp_path / "their" / "trees", "unified_attention", "mixed_attention")
-    expected = "only their.trees.unified_attention.only their.trees.mixed_attention.only"
-    assert show(USE + SHOW, ATTN_KERNELS_HEURISTICS="mine") == expected
-    chosen = SHOW.partition("print")[0]
-    assert "must be called before the first plan" in show(chosen + USE)
+def test_a_call_comes_before_the_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package(tmp_path / "their" / "trees", "unified_attention")
+    monkeypatch.setenv("ATTN_KERNELS_HEURISTICS", "mine")
+    use_heuristics("their.trees")
+    assert chosen() == THEIRS
+    with pytest.raises(RuntimeError):
+        use_heuristics("mine")
 
 
-def test_an_entry_point_names_another_package(show: Show, tmp_path: Path) -> None:
-    package(tmp_path / "mine", "unified_attention")
-    for name, value in (("a", "mine"), ("b", "other")):
+def test_an_entry_point_names_another_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def install(name: str, value: str) -> None:
         info = tmp_path / f"{name}-1.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
         (info / "entry_points.txt").write_text(f"[attn_kernels.heuristics]\n{name} = {value}\n")
-        if name == "a":
-            assert show() == "only mine.unified_attention.only None"
-    assert "name mine, other: choose one with ATTN_KERNELS_HEURISTICS" in show()
-    assert show(ATTN_KERNELS_HEURISTICS="mine") == "only mine.unified_attention.only None"
+        packages.heuristics_package.cache_clear()
+
+    package(tmp_path / "mine", "unified_attention")
+    install("a", "mine")
+    assert chosen() == THEIRS
+    install("b", "other")
+    with pytest.raises(ValueError, match="ATTN_KERNELS_HEURISTICS"):
+        chosen()
+    monkeypatch.setenv("ATTN_KERNELS_HEURISTICS", "mine")
+    assert chosen() == THEIRS
 
 
-def test_a_package_that_does_not_exist(show: Show) -> None:
-    assert "ValueError: there is no package 'mine', which ATTN_KERNELS_HEURISTICS" in show(
-        ATTN_KERNELS_HEURISTICS="mine"
-    )
+@pytest.mark.parametrize(
+    ("kernels", "missing"), [((), "mine"), (("matmul",), "mine.unified_attention")], ids=["none", "of others"]
+)
+@pytest.mark.parametrize("by", ["use_heuristics", "ATTN_KERNELS_HEURISTICS"])
+def test_a_package_without_the_kernel_is_an_error_that_names_what_asked_for_it(
+    by: str, kernels: tuple[str, ...], missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if kernels:
+        package(tmp_path / "mine", *kernels)
+    if by == "use_heuristics":
+        use_heuristics("mine")
+    else:
+        monkeypatch.setenv(by, "mine")
+    with pytest.raises(ValueError, match=f"{missing}, .*{by}"):
+        chosen()
 
 
-def test_a_package_without_the_kernel_that_chooses(show: Show, tmp_path: Path) -> None:
-    package(tmp_path / "mine", "matmul")
-    lacks = "has no modules of unified_attention, which are needed"
-    expected = f"ValueError: package 'mine', which ATTN_KERNELS_HEURISTICS names, {lacks}"
-    assert show(ATTN_KERNELS_HEURISTICS="mine") == expected
-    by_call = show(USE.replace("their.trees", "mine") + SHOW)
-    assert by_call == f"ValueError: package 'mine', which use_heuristics names, {lacks}"
+def test_a_module_in_place_of_its_name_is_refused() -> None:
+    with pytest.raises(TypeError, match="package"):
+        use_heuristics(importlib)  # type: ignore[arg-type]
 
 
-def test_a_module_in_place_of_its_name() -> None:
-    with pytest.raises(TypeError, match="package is a module, but its name is needed, such as 'my_project"):
-        use_heuristics(os)  # type: ignore[arg-type]
-
-
-def test_a_projects_generated_package_of_other_kernels_does_not_hide_ours(show: Show, tmp_path: Path) -> None:
-    package(tmp_path / "generated", "matmul")
-    ours = "_attn_kernels_generated"
-    expected = f"default {ours}.unified_attention.default {ours}.mixed_attention.default"
-    assert show("import generated.matmul\n" + SHOW) == show() == expected
-
-
-def test_a_projects_generated_package_of_attention_comes_first(show: Show, tmp_path: Path) -> None:
-    package(tmp_path / "generated", "unified_attention")
-    assert show() == "only generated.unified_attention.only None"
+@pytest.mark.parametrize(
+    ("kernel", "expected", "name"),
+    [("matmul", OURS, packages._HIDDEN), ("unified_attention", THEIRS, "generated")],
+)
+def test_a_projects_generated_package_comes_first_only_if_it_is_of_attention(
+    kernel: str, expected: str, name: str, tmp_path: Path
+) -> None:
+    package(tmp_path / "generated", kernel)
+    importlib.import_module(f"generated.{kernel}")
+    assert chosen() == expected
+    assert packages.heuristics_package() == name

@@ -1,6 +1,5 @@
 """ATTN_KERNELS_RECORD: what is counted, what the file holds, and what goes wrong without harm."""
 
-import gc
 import json
 import os
 import signal
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from attn_kernels import Config, Lengths, Model, Parts
 from attn_kernels.choose import recording
 from attn_kernels.choose.recording import Recorder, record_step, recorder_of_process, sequences_of
-from attn_kernels.choose.untuned import AttnKernelsWarning
+from attn_kernels.core.errors import AttnKernelsWarning
 from attn_kernels.testing.poisoned import make_batch
 from attn_kernels.tuning.scenarios.recorded import read_counted
 
@@ -58,13 +57,6 @@ def test_sequences_have_the_lengths_that_were_given(pairs: list[tuple[int, int]]
     made = sequences_of(Lengths.of(queries, contexts))
     assert Lengths.of(*zip(*made, strict=True)) == Lengths.of(queries, contexts)
     assert all(query <= context for query, context in made)
-
-
-@given(lengths=st.tuples(*[st.integers(0, 40)] * 2, *[st.integers(0, 10**6)] * 3).map(Lengths._make))
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
-def test_maxima_that_no_batch_has_give_a_batch_all_the_same(lengths: Lengths) -> None:
-    made = sequences_of(lengths)
-    assert len(made) == lengths.num_seqs and all(0 <= query <= context for query, context in made)
 
 
 @given(batches=st.lists(pairs.filter(lambda some: any(query for query, _ in some)), max_size=12))
@@ -127,39 +119,17 @@ def test_models_and_captures_and_parts_are_kept_apart(recorder: Recorder) -> Non
     }
 
 
-def test_parts_become_scenarios_of_their_own(recorder: Recorder) -> None:
-    parts = Parts(Lengths(2, 2, 1, 400, 500), Lengths(3, 112, 100, 450, 470))
-    lengths = Lengths(5, 114, 100, 450, 970)
-    recorder.record(MODEL, lengths, parts)
-    recorder.record(MODEL, lengths, parts)
-    recorder.write()
-    whole = read_counted(recorder.path)
-    assert [(s.batch.parts, count) for s, count in whole.items()] == [(parts, 2)]
-    decodes, prompts = read_counted(recorder.path, in_parts=True).items()
-    assert (decodes[0].id, decodes[0].batch.context_lens, decodes[1]) == ("line-1.decodes", (100, 400), 2)
-    assert (prompts[0].id, prompts[0].batch.query_lens, prompts[1]) == ("line-1.prompts", (100, 6, 6), 2)
-
-
 def test_memory_and_file_are_bounded(recorder: Recorder, monkeypatch, caplog) -> None:
     monkeypatch.setattr(recording, "MAX_BUCKETS", 64)
-    monkeypatch.setattr(recording, "MAX_MODELS", 8)
     frequent = Lengths(1, 1, 1, 7, 7)
     for i in range(1000):
         recorder.record(MODEL, frequent)
         recorder.record(Model(8, 2, 64, 16, torch.float16), Lengths(1, 1, 1, 2 ** (i % 500), 2 ** (i // 10)))
-        assert len(recorder.buckets) <= 64 and len(recorder._models) <= 8
+        assert len(recorder.buckets) <= 64
     lines = records(recorder)
     assert len(lines) <= 64 and lines[0]["count"] == 1000
-    assert [r.getMessage() for r in caplog.records] == [
-        f"ATTN_KERNELS_RECORD: {recorder.path}: over 64 kinds of batches; the rarest are dropped"
-    ]
-
-
-def test_a_model_at_the_address_of_a_dead_one_is_another(recorder: Recorder) -> None:
-    for heads in range(1, 200):
-        recorder.record(Model(heads, 1, 64, 16, torch.float16), Lengths(1, 1, 1, 9, 9))
-        gc.collect(0)
-    assert {r["num_query_heads"] for r in records(recorder)} == set(range(1, 200))
+    (warning,) = caplog.records
+    assert str(recorder.path) in warning.getMessage()
 
 
 def test_what_cannot_be_written_later_is_one_warning(recorder: Recorder, monkeypatch, caplog) -> None:
@@ -173,28 +143,23 @@ def test_what_cannot_be_written_later_is_one_warning(recorder: Recorder, monkeyp
         for _ in range(3):
             recorder.record(MODEL, Lengths(1, 1, 1, 9, 9))
             recorder.write()
-    assert [record.getMessage() for record in caplog.records] == [
-        f"ATTN_KERNELS_RECORD: {recorder.path}: cannot be written: No space left on device; plans go on"
-    ]
+    (warning,) = caplog.records
+    assert str(recorder.path) in warning.getMessage() and "No space left" in warning.getMessage()
     assert json.loads(recorder.path.read_text())["count"] == 1  # of the last write that went well
     assert [r["count"] for r in records(recorder)] == [4]
     assert [path.name for path in recorder.path.parent.iterdir()] == ["batches.jsonl"]
 
 
 @pytest.mark.usefixtures("new_process")
-@pytest.mark.parametrize("name", ["missing/batches.jsonl", "/", "a\0b", "x" * 300])
+@pytest.mark.parametrize("name", ["missing/batches.jsonl", "/", "x" * 300])
 def test_a_bad_path_is_one_line_and_plans_go_on(tmp_path: Path, monkeypatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
-    if "\0" in name:
-        monkeypatch.setitem(os.environ.__dict__["_data"], b"ATTN_KERNELS_RECORD", name.encode())
-    else:
-        monkeypatch.setenv("ATTN_KERNELS_RECORD", name)
+    monkeypatch.setenv("ATTN_KERNELS_RECORD", name)
     with pytest.warns(AttnKernelsWarning) as caught:
         plan = make_batch((1,), (5,), **SIZES).plan()
         assert make_batch((1,), (5,), **SIZES).plan().config == plan.config
     (warning,) = caught
-    assert str(warning.message).startswith("ATTN_KERNELS_RECORD is ")
-    assert str(warning.message).endswith(". Nothing is recorded.") and "\n" not in str(warning.message)
+    assert str(warning.message).startswith("ATTN_KERNELS_RECORD is ") and "\n" not in str(warning.message)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -222,61 +187,36 @@ def test_plans_are_counted_but_not_those_of_a_given_config(tmp_path: Path, monke
 
 
 PROGRAM = """
-import os, sys, time
+import os, sys
 from attn_kernels.testing.poisoned import make_batch
-from multiprocessing import get_context
 
 def plan(heads):
     make_batch((1,), (5,), num_query_heads=heads, num_kv_heads=1, head_size=64, block_size=16).plan()
 
-if __name__ == "__main__":
+plan(1)
+if os.fork() == 0:
+    plan(4)
+    sys.exit()
+os.wait()
+print("planned", flush=True)
+while True:
     plan(1)
-    if sys.argv[1] == "fork":
-        plan(1)
-        worker = get_context("fork").Process(target=plan, args=(4,))
-        worker.start()
-        worker.join()
-    else:
-        print("planned", flush=True)
-        while True:
-            plan(1)
 """
 
 
-def started(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    record = str(tmp_path / "batches.jsonl")
-    environment = os.environ | {
-        "ATTN_KERNELS_RECORD": record,
-        "TRITON_INTERPRET": "1",
-        "PYTHONPATH": str(ROOT),
-    }
-    return subprocess.Popen(
-        [sys.executable, "-W", "ignore", program, *arguments],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_every_process_writes_its_own_file_at_its_end(tmp_path: Path) -> None:
-    process = started(tmp_path, "fork")
-    assert process.wait(120) == 0
-    files = sorted(tmp_path.glob("batches.*.jsonl"))
-    assert tmp_path / f"batches.{process.pid}.jsonl" in files and len(files) == 2
-    found = [json.loads(path.read_text()) for path in files]
-    assert sorted((r["num_query_heads"], r["count"]) for r in found) == [(1, 2), (4, 1)]
-
-
-def test_a_killed_process_leaves_a_file_that_can_be_read(tmp_path: Path) -> None:
-    process = started(tmp_path, "loop")
-    assert process.stdout is not None and process.stdout.readline() == "planned\n"
-    path, deadline = tmp_path / f"batches.{process.pid}.jsonl", time.monotonic() + 60
-    while not path.stat().st_size and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait(60)
-    process.stdout.close()
+def test_every_process_writes_its_own_file_which_survives_a_kill(tmp_path: Path) -> None:
+    """The forked child writes at its end; the parent is killed."""
+    environment = os.environ | {"ATTN_KERNELS_RECORD": str(tmp_path / "batches.jsonl")}
+    environment |= {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "planned\n"
+        path, deadline = tmp_path / f"batches.{process.pid}.jsonl", time.monotonic() + 60
+        while not path.stat().st_size and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
     ((scenario, count),) = read_counted(path).items()
     assert scenario.batch.context_lens == (5,) and count >= 1
+    (of_child,) = [other for other in tmp_path.glob("batches.*.jsonl") if other != path]
+    record = json.loads(of_child.read_text())
+    assert (record["num_query_heads"], record["count"]) == (4, 1)

@@ -7,12 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attn_kernels import Config, Lengths, Model, Parts
+from attn_kernels import Lengths, Model, Parts
+from attn_kernels.choose.choices import Choices
 from attn_kernels.choose.mixed import SERIES, mixed_features
 from attn_kernels.choose.recording import Bucket, line_of
 from attn_kernels.measure.batches import Batch, ScoreOptions
-from attn_kernels.measure.roofline import visible_keys
-from attn_kernels.planning.make import chosen
 from attn_kernels.tuning.scenarios.recorded import read_recorded
 
 MODEL = Model(32, 8, 128, 16, torch.bfloat16)
@@ -51,12 +50,6 @@ def test_a_window_that_hides_nothing_changes_nothing(pairs: list[tuple[int, int]
     assert whole.in_window(whole.max_seq_len) == whole.in_window(10**9) == whole
 
 
-@pytest.mark.parametrize("queries", [1, 4])
-def test_decodes_see_a_window_before_their_last_token(queries: int) -> None:
-    whole, seen = (Lengths.of([queries] * 9, [context] * 9) for context in (5000, 127 + queries))
-    assert whole.in_window(128) == seen
-
-
 @pytest.mark.parametrize("pieces", [1, 2, 7])
 def test_a_long_prompt_counts_as_pieces(pieces: int) -> None:
     prompt = Lengths.of([64 * pieces], [64 * pieces])
@@ -73,13 +66,11 @@ def test_plans_and_tables_see_the_same_lengths(pairs: list[tuple[int, int]], win
     queries, contexts = tuple(q for q, _ in pairs), tuple(q + c for q, c in pairs)
     batch = Batch("any", "", queries, contexts, scores=ScoreOptions(window))
     seen: list[dict[str, int]] = []
-
-    def choose(**features: int) -> Config:
-        seen.append(features)
-        return SERIES
-
-    chosen(choose, Lengths.of(queries, contexts), windowed(window))
-    assert seen == [batch.features]
+    choices = Choices(windowed(window), torch.device("cpu"), "nvidia_h200")
+    choices.possible()  # finds the module
+    choices._choose = lambda lengths: seen.append(lengths._asdict()) or SERIES  # type: ignore[func-returns-value]
+    choices.config(Lengths.of(queries, contexts))
+    assert seen == [{name: batch.features[name] for name in Lengths._fields}]
     parts = batch.parts if window is None else Parts(*(part.in_window(window) for part in batch.parts))
     assert batch.mixed_features == mixed_features(parts, MODEL)
 
@@ -101,10 +92,3 @@ def test_a_recorded_batch_keeps_its_window(tmp_path) -> None:
 def test_a_window_is_a_positive_integer(window: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="sliding_window is "):
         windowed(window)
-
-
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
-@given(st.integers(1, 40), st.integers(0, 60), st.integers(1, 110))
-def test_visible_keys_in_a_window(query: int, cached: int, window: int) -> None:
-    context = query + cached
-    assert visible_keys(query, context, window) == sum(min(window, cached + i + 1) for i in range(query))

@@ -410,16 +410,16 @@ def test_a_gpu_that_was_not_tuned_is_told_in_one_line(
 ) -> None:
     import warnings
 
-    from attn_kernels.choose.untuned import AttnKernelsWarning
+    from attn_kernels.core.errors import AttnKernelsWarning
     from attn_kernels.engines import planner
 
-    choose = planner.choose_for_device
+    choose = planner.choices_for
 
-    def warn(device: torch.device) -> Any:
+    def warn(model: Any, device: torch.device) -> Any:
         warnings.warn("GPU X has no heuristic of its own", AttnKernelsWarning, stacklevel=1)
-        return choose(device)
+        return choose(model, device)
 
-    monkeypatch.setattr(planner, "choose_for_device", warn)
+    monkeypatch.setattr(planner, "choices_for", warn)
     monkeypatch.setattr(vllm_backend.logger, "propagate", True)
     caplog.set_level("WARNING")
     engine = Engine(monkeypatch, torch.bfloat16)

@@ -8,10 +8,9 @@ from types import SimpleNamespace
 import pytest
 import triton
 from captured_server import HEADS, Server, batch_of, random_lens
-from kernel_cases import FP8, assert_close, make_config, random_batch, scores
+from kernel_cases import FP8, assert_close, count_segments_by, make_config, random_batch, scores
 
 from attn_kernels import Config
-from attn_kernels.planning import make
 from attn_kernels.testing.poisoned import run_poisoned
 from generated.unified_attention import MODULES
 
@@ -56,11 +55,6 @@ def by_length(
 pytestmark = pytest.mark.usefixtures("new_process")
 
 
-def count_by(function, monkeypatch):
-    """Let a function count segments in place of every tree."""
-    monkeypatch.setattr(make, "segments_function", lambda device, device_key: function)
-
-
 def counting(variant, **parameters):
     return make_config(variant, **{"num_segments": SEGMENTS, "device_segments": 1, **parameters})
 
@@ -68,7 +62,7 @@ def counting(variant, **parameters):
 @pytest.mark.parametrize("names, fp8", [("window=37 sinks", False), ("softcap alibi scales=tensor", True)])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_replays_are_right_whatever_the_count(variant, names, fp8, monkeypatch):
-    count_by(by_length, monkeypatch)
+    count_segments_by(by_length, monkeypatch)
     rng = random.Random(f"{variant}/{names}")
     options, cache_dtype = scores(HEADS, names), FP8 if fp8 else None
     server = Server(counting(variant), cache_dtype=cache_dtype, **options)
@@ -87,7 +81,7 @@ def test_replays_are_right_whatever_the_count(variant, names, fp8, monkeypatch):
 
 def test_features_are_passed_by_name_and_the_count_is_at_least_one(monkeypatch):
     """By plans that share all but the caches' element."""
-    count_by(by_element_size, monkeypatch)
+    count_segments_by(by_element_size, monkeypatch)
     for cache_dtype, count in ((None, 4), (FP8, 1), (None, 4)):
         batch = random_batch(((1, 2), (40, 9)), cache_dtype=cache_dtype)
         plan = batch.plan(config=counting("segmented"))

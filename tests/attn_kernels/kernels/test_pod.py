@@ -5,11 +5,10 @@ import random
 import pytest
 from captured_server import HEADS, MAX_CONTEXT, MAX_SEQS, MAX_TOKENS, Server, random_lens
 from captured_server import batch_of as server_batch_of
-from kernel_cases import FP8, assert_close, make_config, random_batch, record_launches, scores
+from kernel_cases import FP8, assert_close, make_config, random_batch, record_launches, scores, set_choices
 
 from attn_kernels import Config, Lengths, Parts, Workspace
 from attn_kernels.choose.mixed import SERIES, WHOLE
-from attn_kernels.planning import plan as plan_module
 from attn_kernels.testing.poisoned import run_poisoned
 
 LENS = ((1, 1, 3, 0, 1, 20, 1, 9), (50, 20, 33, 9, 64, 60, 8, 90))  # five decodes; another behind a prompt
@@ -27,14 +26,11 @@ def batch():
 def choose(monkeypatch):
     """A function that sets the choices for decodes, prompts and both."""
 
-    def set_choices(decodes, prompts, way):
+    def choose(decodes, prompts, way):
         configs = {PARTS.decodes.num_query_tokens: decodes}
-        by_tokens = lambda **features: configs.get(features["num_query_tokens"], prompts)  # noqa: E731
-        for name in ("choose_for_device", "choose_for_capture"):
-            monkeypatch.setattr(plan_module, name, lambda *device_and_key: by_tokens)
-        monkeypatch.setattr(plan_module, "choose_mixed", lambda *device_and_key: lambda **features: way)
+        set_choices(monkeypatch, lambda lengths: configs.get(lengths.num_query_tokens, prompts), way)
 
-    return set_choices
+    return choose
 
 
 @pytest.mark.parametrize("config", [POD, SERIES, WHOLE], ids=str)

@@ -9,6 +9,7 @@ import torch
 from kernel_cases import make_config
 from launch_recorder import batch_of, check_direct, layer_of, run
 
+from attn_kernels.choose.choices import choices_for
 from attn_kernels.launch import direct
 
 
@@ -66,11 +67,10 @@ def test_a_forked_child_drops_compiled_kernels(recorder):
     assert (len(recorder.public), len(recorder.direct)) == (0, 1), "the parent goes on"
 
 
-def test_devices_have_kernels_of_their_own():
+def test_devices_have_launches_of_their_own():
     config, model = make_config("qblock"), batch_of().model
-    found = [direct.launch_cache_for(config, model, torch.device("cuda", i)) for i in (0, 1, 0)]
-    assert found[0] is found[2]
-    assert found[0] is not found[1]
+    found = [choices_for(model, torch.device("cuda", i)).launch_cache(config) for i in (0, 1, 0)]
+    assert found[0] is found[2] is not found[1]
 
 
 def test_another_current_device_is_left_as_it_was(recorder, monkeypatch):

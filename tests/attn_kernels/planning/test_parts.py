@@ -5,19 +5,18 @@ from itertools import product
 
 import pytest
 import torch
-from captured_server import HEADS, MAX_CONTEXT, MAX_SEQS, MAX_TOKENS, Server, random_lens
-from captured_server import batch_of as server_batch_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import (
-    FP8,
     NAMES,
     ONCE_A_PLAN,
     assert_close,
+    count_segments_by,
     make_config,
     random_batch,
     record_launches,
     scores,
+    set_choices,
 )
 
 import attn_kernels
@@ -25,8 +24,6 @@ from attn_kernels import Config, Lengths, Parts, Workspace
 from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.launch.run import begin
-from attn_kernels.planning import make
-from attn_kernels.planning import plan as plan_module
 from attn_kernels.testing.poisoned import run_poisoned
 
 LENS = ((1, 1, 3, 0, 1, 20, 1, 9), (50, 20, 33, 9, 64, 60, 8, 90))  # five decodes; another behind a prompt
@@ -42,20 +39,19 @@ def batch():
 
 @pytest.fixture
 def choose(monkeypatch):
-    """A function that sets the choices for decodes and prompts; returns what features they are made for."""
+    """A function that sets the choices for decodes and prompts; returns the lengths they are made for."""
 
-    def set_choices(*configs):
+    def choose(*configs):
         seen = []
 
-        def chosen(**features):
-            seen.append(features)
+        def chosen(lengths):
+            seen.append(lengths)
             return configs[(len(seen) - 1) % len(configs)]
 
-        for name in ("choose_for_device", "choose_for_capture"):
-            monkeypatch.setattr(plan_module, name, lambda *device_and_key: chosen)
+        set_choices(monkeypatch, chosen)
         return seen
 
-    return set_choices
+    return choose
 
 
 @given(lens)
@@ -72,7 +68,7 @@ def test_parts_of_a_batch(lens):
 
 
 def test_lengths_of_unequal_lists_are_refused():
-    with pytest.raises(ValueError, match="query_lens has 2 entries and context_lens 1, but one of each"):
+    with pytest.raises(ValueError, match="query_lens"):
         Lengths.of([1, 2], [3])
 
 
@@ -112,11 +108,8 @@ def test_batches_of_more_than_a_chunk_are_divided(boundary):
     assert divided(starts, 650, 10_000, 8) == expected_starts(starts, boundary)
 
 
-PAIRS = [*zip(NAMES, NAMES[2:] + NAMES[:2], strict=True), *zip(NAMES, NAMES, strict=True)]
-
-
 @pytest.mark.parametrize("names", ["", "window=11 sinks softcap"])
-@pytest.mark.parametrize("decodes, prompts", PAIRS)
+@pytest.mark.parametrize("decodes, prompts", list(zip(NAMES, NAMES[2:] + NAMES[:2], strict=True)))
 def test_every_variant_serves_either_part(decodes, prompts, names, batch):
     plan = batch.plan_in_parts(make_config(decodes), make_config(prompts, 32, 32))
     options = scores(8, names)
@@ -125,7 +118,7 @@ def test_every_variant_serves_either_part(decodes, prompts, names, batch):
     assert plan.parts[1].cu_seqlens_q.tolist() == [6, 6, 6, 6, 6, 6, 26, 27, 36]
 
 
-@pytest.mark.parametrize("draft", range(2, MAX_DRAFT + 1))
+@pytest.mark.parametrize("draft", [2, 5, MAX_DRAFT])
 def test_speculative_decodes(draft):
     batch = random_batch(((draft, draft, draft - 1, draft, 30), (40, draft, 70, 9, 50)))
     plan = batch.plan_in_parts(make_config("segmented"), make_config("split", 32))
@@ -143,10 +136,10 @@ def wrong_parts(rng, query_lens, context_lens):
     return Parts(decodes, Lengths(*rest, whole.max_query_len, 1, whole.num_kv_tokens - 1))
 
 
-@pytest.mark.parametrize("variant, seed", list(product(NAMES, range(4))))
-def test_wrong_parts_give_right_results(variant, seed):
+@pytest.mark.parametrize("variant", NAMES)
+def test_wrong_parts_give_right_results(variant):
     """In any order, with any counts: also where all decodes seem to have the same number of tokens."""
-    rng = random.Random(f"{variant}/{seed}")
+    rng = random.Random(f"{variant}/1")
     queries = [rng.choice((0, 1, 1, 2, 4, 8, 9, 30)) for _ in range(rng.randint(2, 7))]
     queries[rng.randrange(len(queries))] += 1
     contexts = [query + rng.choice((0, 5, 70)) for query in queries]
@@ -172,10 +165,7 @@ def test_each_part_is_chosen_for_by_its_own_lengths(batch, choose, monkeypatch):
     seen = choose(make_config("segmented"), QBLOCK)
     launches = record_launches(monkeypatch, once_a_plan=True)
     plan = batch.plan(parts=PARTS)
-    assert [tuple(features[name] for name in Lengths._fields) for features in seen] == [
-        PARTS.decodes,
-        PARTS.prompts,
-    ]
+    assert seen == [PARTS.decodes, PARTS.prompts]
     assert (plan.config, plan.num_query_tokens, plan.num_seqs) == (QBLOCK, 36, 8)
     assert_close(run_poisoned(batch, plan), batch.reference())
     kernels = [launch.kernel for launch in launches]
@@ -185,7 +175,7 @@ def test_each_part_is_chosen_for_by_its_own_lengths(batch, choose, monkeypatch):
 
 
 def test_kernels_that_count_run_once_for_each_part(batch, choose, monkeypatch):
-    monkeypatch.setattr(make, "segments_function", lambda device, key: all_segments)
+    count_segments_by(all_segments, monkeypatch)
     counting = make_config("static_grid", num_segments=3, device_segments=1)
     choose(counting, counting._replace(block_m=32))
     launches = record_launches(monkeypatch, once_a_plan=True)
@@ -229,50 +219,39 @@ def changed(part, **lengths):
 
 
 @pytest.mark.parametrize(
-    "parts, error, match",
+    "parts, error, name",
     [
-        ((PARTS.decodes, PARTS.prompts), TypeError, "parts is .* but an attn_kernels.Parts of two Lengths"),
-        (Parts((5, 6, 3, 64, 176), PARTS.prompts), TypeError, "an attn_kernels.Parts of two Lengths"),
-        (changed("decodes", num_seqs=5.0), TypeError, "parts.decodes.num_seqs is a float, but a plain int"),
-        (changed("prompts", max_seq_len=-1), ValueError, "parts.prompts.max_seq_len is -1, but at least 0"),
-        (changed("decodes", num_seqs=4), ValueError, "num_seqs of parts is 4 and 3, but the batch has 8"),
-        (changed("prompts", num_query_tokens=29), ValueError, "num_query_tokens of parts is 6 and 29, but"),
-        (changed("prompts", num_kv_tokens=1), ValueError, "num_kv_tokens of parts is 176 and 1, but the"),
-        (changed("decodes", max_seq_len=91), ValueError, "decodes.max_seq_len is 91, but max_seq_len of the"),
-        (changed("prompts", max_query_len=21), ValueError, "prompts.max_query_len is 21, but max_query_len"),
-        (changed("decodes", max_query_len=9), ValueError, "decodes.max_query_len is 9, but at most 8 is"),
-        (changed("decodes", max_query_len=1), ValueError, "decodes.num_query_tokens is 6, but 5 sequences"),
+        ((PARTS.decodes, PARTS.prompts), TypeError, "parts"),
+        (Parts((5, 6, 3, 64, 176), PARTS.prompts), TypeError, "parts"),
+        (changed("decodes", num_seqs=5.0), TypeError, "parts.decodes.num_seqs"),
+        (changed("prompts", max_seq_len=-1), ValueError, "parts.prompts.max_seq_len"),
+        (changed("decodes", num_seqs=4), ValueError, "num_seqs of parts"),
+        (changed("prompts", num_query_tokens=29), ValueError, "num_query_tokens of parts"),
+        (changed("prompts", num_kv_tokens=1), ValueError, "num_kv_tokens of parts"),
+        (changed("decodes", max_seq_len=91), ValueError, "parts.decodes.max_seq_len"),
+        (changed("prompts", max_query_len=21), ValueError, "parts.prompts.max_query_len"),
+        (changed("decodes", max_query_len=9), ValueError, "parts.decodes.max_query_len"),
+        (changed("decodes", max_query_len=1), ValueError, "parts.decodes.num_query_tokens"),
     ],
 )
 @pytest.mark.parametrize("config", [None, QBLOCK])
-def test_lengths_that_contradict_each_other(parts, error, match, config, batch):
-    with pytest.raises(error, match=match) as raised:
+def test_lengths_that_contradict_each_other_are_refused(parts, error, name, config, batch):
+    with pytest.raises(error, match=rf"\A{name} .*\Z"):
         batch.plan(parts=parts, config=config, check=False)
-    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    "lens, match",
+    "lens, tensor, field",
     [
-        (
-            ((1, 20, 3, 0, 1, 1, 1, 9), LENS[1]),
-            "sequence 1 20 query tokens, but parts.decodes.max_query_len",
-        ),
-        (
-            ((1, 1, 2, 0, 1, 20, 2, 9), LENS[1]),
-            "the first 5 sequences 5 query tokens, but parts.decodes.num",
-        ),
-        (
-            (LENS[0], (50, 20, 33, 9, 90, 60, 8, 64)),
-            "gives sequence 4 90 keys, but parts.decodes.max_seq_len",
-        ),
+        (((1, 20, 3, 0, 1, 1, 1, 9), LENS[1]), "cu_seqlens_q", "max_query_len"),
+        (((1, 1, 2, 0, 1, 20, 2, 9), LENS[1]), "cu_seqlens_q", "num_query_tokens"),
+        ((LENS[0], (50, 20, 33, 9, 90, 60, 8, 64)), "seqused_k", "max_seq_len"),
     ],
 )
-def test_contents_that_contradict_the_parts(lens, match):
+def test_contents_that_contradict_the_parts_are_refused_if_checked(lens, tensor, field):
     batch = random_batch(lens)
-    with pytest.raises(ValueError, match=match) as raised:
+    with pytest.raises(ValueError, match=rf"\A{tensor} .*parts.decodes.{field}.*\Z"):
         batch.plan(parts=PARTS)
-    assert "\n" not in str(raised.value)
     plan = batch.plan(parts=PARTS, check=False)
     assert_close(run_poisoned(batch, plan), batch.reference())
 
@@ -284,45 +263,15 @@ def test_too_few_decodes_are_no_mistake(batch):
     assert_close(run_poisoned(batch, plan), batch.reference())
 
 
-def maxima(decodes, prompts):
-    """Of a server's graph: it may be full of decodes, or of prompts."""
-    return Parts(
-        Lengths(decodes, decodes, 1, MAX_CONTEXT, decodes * MAX_CONTEXT),
-        Lengths(prompts, MAX_TOKENS, MAX_TOKENS, MAX_CONTEXT, prompts * MAX_CONTEXT),
-    )
-
-
-@pytest.mark.parametrize("names, cache_dtype", [("", None), ("window=37 sinks", FP8)])
-@pytest.mark.parametrize("decodes, prompts", PAIRS[: len(NAMES)])
-def test_replays_find_their_own_boundary(decodes, prompts, names, cache_dtype, choose):
-    rng = random.Random(names)
-    configs, options = (make_config(decodes), make_config(prompts, 32)), scores(HEADS, names)
-    choose(*configs)
-    server = Server(*configs, cache_dtype=cache_dtype, parts=maxima(MAX_SEQS, min(2, MAX_SEQS)), **options)
-    boundaries = set()
-    for seed in range(8):
-        queries, contexts = random_lens(rng)
-        if rng.random() < 0.7:  # decodes first, as engines do
-            ordered = sorted(zip(queries, contexts, strict=True), key=lambda pair: pair[0] > 1)
-            queries, contexts = [query for query, _ in ordered], [context for _, context in ordered]
-        batch = server_batch_of(queries, contexts, seed, cache_dtype)
-        if len(batch.q):
-            assert_close(server.replay(batch), batch.reference(**options))
-            boundaries.add(server.plan.parts[1].cu_seqlens_q[0].item())
-    assert len(boundaries) > 2
-
-
 def test_a_workspace_serves_one_plan_after_another(choose, monkeypatch):
     """Both parts keep their counts; partial results are shared, as layers use them one after another."""
-    monkeypatch.setattr(make, "segments_function", lambda device, key: all_segments)
+    count_segments_by(all_segments, monkeypatch)
     configs = [
         make_config("static_grid", 16, num_segments=3, device_segments=1),
-        make_config("static_grid", 32, num_segments=3, device_segments=1),
-        make_config("segmented", 16, num_segments=3),
+        make_config("segmented", 32, num_segments=3),
         make_config("stream_k", 16),
     ]
-    lens = [LENS, ((1, 12), (30, 40)), ((8, 9, 1), (9, 64, 20)), ((1,) * 6 + (20, 11), (33,) * 8)]
-    batches = [random_batch(these) for these in lens]
+    batches = [random_batch(lens) for lens in (LENS, ((1, 12), (30, 40)))]
     workspace = Workspace.for_maxima(
         "cpu", batches[0].model, max_query_tokens=64, max_num_seqs=8, configs=configs
     )
@@ -332,7 +281,7 @@ def test_a_workspace_serves_one_plan_after_another(choose, monkeypatch):
         parts = Parts.of(batch.query_lens, batch.context_lens)
         plan = batch.plan(parts=parts, workspace=workspace)
         assert_close(run_poisoned(batch, plan), batch.reference())
-    with pytest.raises(ValueError, match="num_seqs is 9, but the workspace was made for max_num_seqs 8"):
+    with pytest.raises(ValueError, match="num_seqs"):
         batch = random_batch(((1,) * 8 + (20,), (33,) * 9))
         batch.plan(parts=Parts.of(batch.query_lens, batch.context_lens), workspace=workspace)
 
@@ -354,5 +303,5 @@ def test_layers_are_checked_against_the_whole_batch(name, batch):
     plan = batch.plan(parts=PARTS)
     tensors = {"q": batch.q, "out": torch.empty_like(batch.q)}
     tensors[name] = tensors[name][:6]
-    with pytest.raises(ValueError, match=rf"{name} has shape \(6, 8, 32\), but \(36, 8, 32\) is needed"):
+    with pytest.raises(ValueError, match=rf"\A{name} "):
         attn_kernels.run(plan, tensors["q"], batch.k_cache, batch.v_cache, out=tensors["out"])

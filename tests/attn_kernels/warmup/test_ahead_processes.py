@@ -15,45 +15,33 @@ import pytest
 import torch
 
 from attn_kernels import Config, Model
-from attn_kernels.choose import heuristic
-from attn_kernels.core.config import complete
+from attn_kernels.choose.choices import Choices
 from attn_kernels.warmup import compile_ahead as ahead
 from attn_kernels.warmup.compile_ahead import compile_ahead
 from attn_kernels.warmup.dummy_launch import DummyLaunch
-from attn_kernels.warmup.enumerate_launches import MODEL_FEATURES
-from attn_kernels.warmup.reachable import reachable
-from generated.unified_attention import MODULES
 from triton_tune.processes import compile_ahead as processes
 
 BF16 = torch.bfloat16
 MODELS = [Model(32, 8, 128, 16, BF16), Model(28, 4, 128, 16, BF16)]
+NAMES = ("32/8/128", "28/4/128")
+COUNTS = [len(Choices(model, torch.device("cpu"), "nvidia_h100").possible()) for model in MODELS]
+ALL = sum(COUNTS)
 DEADLY = "segmented_M64_T64_N16_W4_S3"
-
-
-def launches_of(model):
-    """The number of configs that the H100's module can choose for a model."""
-    known = {name: getattr(model, name) for name in MODEL_FEATURES}
-    return len(set(map(complete, reachable(MODULES["nvidia_h100"].choose, **known))))
-
-
-ALL = sum(map(launches_of, MODELS))
 
 
 @pytest.fixture
 def ran(monkeypatch):
-    """Launches in this process, in order; none does anything. Those of one tile size take a second."""
-    found = []
+    """Launches in this process, in order; none does anything. Those of slow tiles take a second."""
+    found = SimpleNamespace(jobs=[], slow_tiles=set())
     clock = SimpleNamespace(now=0.0)
 
     def run(job, device):
-        found.append(job)
-        clock.now += 1.0 if job.config.tile_size in slow_tiles else 0.001
+        found.jobs.append(job)
+        clock.now += 1.0 if job.config.tile_size in found.slow_tiles else 0.001
 
-    slow_tiles = set()
     monkeypatch.setattr(DummyLaunch, "run", run)
     monkeypatch.setattr(ahead.time, "monotonic", lambda: clock.now)
-    found_with = SimpleNamespace(jobs=found, slow_tiles=slow_tiles)
-    return found_with
+    return found
 
 
 @pytest.fixture
@@ -104,24 +92,13 @@ def test_what_it_lacks_is_compiled_in_processes_and_then_loaded(ran, pool):
     seen = []
     done = compile_h100(configs=[Config("static_grid", 16, 16)], progress=lambda *counts: seen.append(counts))
     assert len(ran.jobs) == len(set(ran.jobs)) == done.launches - 2  # without what kills its process
-    first = ran.jobs[:4]  # two of the quick tiles, then two slow ones
-    assert [job.config.tile_size for job in first[:2]] == [16, 16]
+    assert [job.config.tile_size for job in ran.jobs[:2]] == [16, 16]  # quick ones, then two slow ones
     assert set(pool) == set(ran.jobs[4:])
     assert done.processes == 3
-    assert [line.split(": ") for line in done.failures] == [
-        [f"{DEADLY} heads {heads} page 16 bfloat16", "compiling it ended its process"]
-        for heads in ("32/8/128", "28/4/128")
-    ]
+    for line, name in zip(done.failures, NAMES, strict=True):
+        assert line.startswith(f"{DEADLY} heads {name} page 16 bfloat16: ")
     assert seen[-1] == (ALL + 2, ALL + 2)
     assert seen == sorted(set(seen))
-
-
-def test_progress_is_reported_without_processes_too(ran):
-    ran.slow_tiles |= {32, 64, 128}
-    seen = []
-    done = compile_h100(progress=lambda *counts: seen.append(counts))
-    assert (len(set(ran.jobs)), done.processes) == (ALL, 0)
-    assert seen == [(count, ALL) for count in range(1, ALL + 1)]
 
 
 def test_a_failure_is_reported_and_stops_nothing_else(ran, monkeypatch, caplog):
@@ -136,11 +113,12 @@ def test_a_failure_is_reported_and_stops_nothing_else(ran, monkeypatch, caplog):
     done = compile_h100(features=[(), ("window",)])
     assert len(ran.jobs) == done.launches == 2 * ALL
     message = "segmented_M64_T64_N8_W4_S3 heads {} page 16 bfloat16 window: RuntimeError: no such instruction"
-    assert sorted(done.failures) == sorted(message.format(heads) for heads in ("32/8/128", "28/4/128"))
+    assert sorted(done.failures) == sorted(map(message.format, NAMES))
     warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert warnings == [f"compile_ahead: {line}" for line in done.failures]
-    assert str(done).splitlines()[0].startswith(f"{2 * ALL - 2} of {2 * ALL} launches ready")
-    assert str(done).splitlines()[1:] == [f"failed: {line}" for line in done.failures]
+    summary, *failed = str(done).splitlines()
+    assert summary.startswith(f"{2 * ALL - 2} of {2 * ALL} launches ready")
+    assert failed == [f"failed: {line}" for line in done.failures]
 
 
 def test_models_that_share_kernels_compile_them_once(ran):
@@ -149,13 +127,17 @@ def test_models_that_share_kernels_compile_them_once(ran):
         for heads, cache, window in product((4, 2, 8), (None, BF16), (None, 128))
     ]
     done = compile_ahead("cpu", alike, device_key="nvidia_h100")
-    assert len(ran.jobs) == done.launches == launches_of(MODELS[0])
+    assert len(ran.jobs) == done.launches == COUNTS[0]
 
 
-def test_a_forced_config_is_what_is_compiled(ran, new_process, monkeypatch):
+def test_the_one_launch_of_mixed_batches_is_compiled(ran):
+    compile_ahead("cpu", MODELS[:1], device_key="nvidia_h200")
+    assert "pod" in {job.config.variant for job in ran.jobs}
+
+
+def test_only_a_forced_config_is_compiled(ran, new_process, monkeypatch):
     monkeypatch.setenv("ATTN_KERNELS_CONFIG", "qblock_M16_T16_W4_S2")
-    monkeypatch.setattr(heuristic, "describe_device", lambda device: ("NVIDIA H100", "sm_90", "nvidia"))
-    compile_ahead("cpu", MODELS[:1])
+    compile_ahead("cpu", MODELS[:1], for_capture=True)
     assert {str(job.config) for job in ran.jobs} == {"qblock_M16_T16_W4_S2"}
 
 
@@ -170,7 +152,7 @@ def test_processes_are_as_many_as_there_is_room_for(free, wished, workers, monke
 
 
 SCRIPT = """
-import multiprocessing, sys
+import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from triton_tune.processes.compile_ahead import follow_parent, without_main
 
@@ -183,30 +165,23 @@ def start():
     print("result", result.result(), flush=True)
     pool.shutdown()
 
-if sys.argv[1] == "daemon":
-    process = multiprocessing.get_context("fork").Process(target=start, daemon=True)
-    process.start()
-    process.join()
-else:
-    start()
+process = multiprocessing.get_context("fork").Process(target=start, daemon=True)
+process.start()
+process.join()
 """
 
 
-@pytest.mark.parametrize("kind", ["script", "daemon"])
-def test_processes_run_no_script_anew_and_daemons_may_start_them(kind, tmp_path):
+def test_processes_run_no_script_anew_and_daemons_may_start_them(tmp_path):
     path = tmp_path / "script.py"
     path.write_text(SCRIPT)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     done = subprocess.run(
-        [sys.executable, path, kind],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        [sys.executable, path], capture_output=True, text=True, timeout=120, env=environment
     )
     assert (done.returncode, done.stdout.split("\n")) == (0, ["the script runs", "result 3", ""]), done.stderr
 
 
-def test_a_handler_of_interrupts_that_is_not_python_s_stays(monkeypatch):
+def test_a_handler_of_interrupts_that_is_not_pythons_stays(monkeypatch):
     """A program that embeds Python may have one in C, which Python cannot put back."""
     monkeypatch.setattr(processes.signal, "getsignal", lambda number: None)
     monkeypatch.setattr(processes.signal, "signal", lambda *changed: pytest.fail("it was replaced"))
@@ -215,20 +190,20 @@ def test_a_handler_of_interrupts_that_is_not_python_s_stays(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "changed, error, message",
+    "name, value, error",
     [
-        ({"models": None}, TypeError, "models holds None, but an attn_kernels.Model is needed"),
-        ({"models": [(32, 8)]}, TypeError, r"models holds \(32, 8\), but an attn_kernels.Model is needed"),
-        ({"features": ["window"]}, TypeError, r"features holds 'window', .* such as \('window',\)"),
-        ({"features": [("windows",)]}, ValueError, "features holds 'windows', but the features are: window"),
-        ({"device_key": "h100"}, ValueError, "device_key is 'h100', but the generated modules are: amd"),
-        ({"workers": -1}, ValueError, "workers is -1, but at least 0 is needed"),
-        ({"workers": 4.0}, TypeError, "workers is a float, but a plain int is needed"),
-        ({"configs": [Config("qblock", 17, 16)]}, ValueError, "config.block_m is 17"),
+        ("models", None, TypeError),
+        ("models", [(32, 8)], TypeError),
+        ("features", ["window"], TypeError),
+        ("features", [("windows",)], ValueError),
+        ("device_key", "h100", ValueError),
+        ("workers", -1, ValueError),
+        ("workers", 4.0, TypeError),
+        ("configs", [Config("qblock", 17, 16)], ValueError),
     ],
 )
-def test_wrong_use_is_an_error_before_anything_is_launched(changed, error, message, ran):
-    arguments = {"models": MODELS, "device_key": "nvidia_h100"} | changed
-    with pytest.raises(error, match=message):
+def test_wrong_use_is_an_error_before_anything_is_launched(name, value, error, ran):
+    arguments = {"models": MODELS, "device_key": "nvidia_h100", name: value}
+    with pytest.raises(error, match=name.removesuffix("s")):
         compile_ahead("cpu", **arguments)
     assert ran.jobs == []

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from attn_kernels.choose.heuristic import choose_for_device
+from attn_kernels.choose.choices import Choices, choices_for
 from attn_kernels.choose.mixed import SERIES, WHOLE, WITHOUT_KERNEL
-from attn_kernels.core.config import Config, complete
+from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import Lengths
 from attn_kernels.core.structures import Plan
 from attn_kernels.measure import tensors
 from attn_kernels.measure.batches import HeadLayout
-from attn_kernels.planning.make import chosen
-from attn_kernels.tuning.bench import compiling
 from attn_kernels.tuning.bench.compiling import ChosenJob, CompileJob, job_for
 from attn_kernels.tuning.scenarios.scenario import Shape, scenario_of, shape_of
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
@@ -43,11 +41,8 @@ def test_ways_without_a_kernel_compile_what_is_chosen(
         15: Config("segmented", 16, 32, num_segments=2),
     }
 
-    def choose(*, num_query_tokens: int, **features: int) -> Config:
-        return by_tokens[num_query_tokens]
-
     step = scenario_of("a", (1, 2, 12), (30, 9, 40), Shape(HeadLayout(2, 1, 16))).batch
-    monkeypatch.setattr(compiling, "choose_for_device", lambda device: choose)
+    monkeypatch.setattr(Choices, "config", lambda self, lengths: by_tokens[lengths.num_query_tokens])
     job = job_for(step, way, CPU)
     assert job == ChosenJob(step, way, tuple(by_tokens[count] for count in tokens))
     assert pickle.loads(pickle.dumps(job)) == job
@@ -70,10 +65,10 @@ def test_ways_without_a_kernel_launch_the_shipped_choices(
     job = job_for(STEP, way, CPU)
     assert isinstance(job, ChosenJob)
     job.run(CPU)
-    choose = choose_for_device(CPU)
+    choices = choices_for(STEP.model, CPU)
     whole = (Lengths.of(STEP.query_lens, STEP.context_lens),)
     lengths = STEP.parts if way == SERIES else whole
-    assert launched == [tuple(complete(chosen(choose, part, STEP.model)) for part in lengths)]
+    assert launched == [tuple(map(choices.config, lengths))]
     assert launched[0] == job.configs
 
 

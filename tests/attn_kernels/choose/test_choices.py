@@ -1,0 +1,349 @@
+"""Which module chooses for a device, what it chooses, and what the environment variables change."""
+
+import logging
+import random
+import sys
+import threading
+import warnings
+from types import ModuleType
+
+import pytest
+import torch
+
+from attn_kernels import AttnKernelsWarning, Config, Lengths, Model, Parts
+from attn_kernels.choose import choices
+from attn_kernels.choose.capture import ON_DEVICE, STREAM_K
+from attn_kernels.choose.choices import Choices, choices_for
+from attn_kernels.choose.mixed import SERIES, WHOLE, WITHOUT_KERNEL, needs_parts
+from attn_kernels.core.config import complete
+from attn_kernels.kernels.registry import check_config
+from attn_kernels.testing.poisoned import make_batch
+from generated.unified_attention import MODULES
+
+GPU = torch.device("cuda", 0)
+H100 = ("NVIDIA H100 80GB HBM3", "sm_90", "nvidia")
+H200 = ("NVIDIA H200", "sm_90", "nvidia")
+GH200 = ("NVIDIA GH200 480GB", "sm_90", "nvidia")
+A100 = ("NVIDIA A100-SXM4-80GB", "sm_80", "nvidia")
+MI300X = ("AMD Instinct MI300X", "gfx942", "amd")
+MI250 = ("AMD Instinct MI250X", "gfx90a", "amd")
+ARC = ("Intel Arc", "xe2", "intel")
+CPU = ("cpu", "cpu", "cpu")
+MODEL = Model(32, 8, 128, 16, torch.bfloat16)
+DECODE = Lengths(64, 64, 1, 1024, 64 * 1024)
+
+pytestmark = pytest.mark.usefixtures("new_process")
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A function that puts a GPU in place of every device."""
+
+    def put(described, multiprocessors=132):
+        monkeypatch.setattr(choices, "describe_device", lambda device: described)
+        monkeypatch.setattr(choices, "multiprocessors", lambda device: multiprocessors)
+
+    return put
+
+
+def by_module(key, lengths=DECODE, model=MODEL):
+    """What a generated module chooses."""
+    return complete(MODULES[key].choose(**lengths._asdict(), **model.features))
+
+
+def batch():
+    heads = {"num_query_heads": 8, "num_kv_heads": 2, "head_size": 64, "block_size": 16}
+    return make_batch((3, 1), (20, 50), **heads)
+
+
+def warned(call):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return [warning for warning in caught if warning.category is AttnKernelsWarning]
+
+
+@pytest.mark.parametrize(
+    "described, key",
+    [(H100, "nvidia_h100"), (H200, "nvidia_h200"), (MI300X, "amd_mi300x"), (CPU, "default")],
+)
+def test_a_device_with_its_own_table_is_served_without_a_warning(gpu, described, key):
+    gpu(described)
+    assert not warned(lambda: Choices(MODEL, GPU).config(DECODE))
+    assert Choices(MODEL, GPU).config(DECODE) == by_module(key)
+
+
+@pytest.mark.parametrize(
+    "described, key, reason",
+    [(GH200, "nvidia_h100", "sm_90"), (A100, "nvidia", ""), (MI250, "amd", ""), (ARC, "default", "")],
+)
+def test_an_untuned_gpu_is_warned_of_once_at_the_users_call(gpu, described, key, reason):
+    gpu(described)
+    (warning,) = warned(lambda: batch().plan())
+    text = str(warning.message)
+    assert all(word in text for word in (described[0], key, reason, "attn-tune", "treegen build"))
+    assert warning.filename == __file__  # however deep the package's own calls are
+    assert not warned(lambda: Choices(MODEL, torch.device("cuda", 1)).config(DECODE))
+    gpu(("NVIDIA A10", "sm_86", "nvidia"))
+    assert warned(lambda: Choices(MODEL, GPU).config(DECODE))
+
+
+def test_a_given_config_asks_no_module(gpu):
+    gpu(A100)
+    assert not warned(lambda: batch().plan(config=Config("qblock", 16, 32)))
+
+
+def test_threads_that_choose_first_at_once_warn_once(gpu, monkeypatch):
+    barrier, shared, found = threading.Barrier(8), choices_for(MODEL, GPU), []
+
+    def describe(device):
+        barrier.wait(10)  # all are inside: nothing is resolved yet
+        return A100
+
+    monkeypatch.setattr(choices, "describe_device", describe)
+
+    def all_at_once():
+        threads = [threading.Thread(target=lambda: found.append(shared.config(DECODE))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+
+    assert len(warned(all_at_once)) == 1
+    assert found == [by_module("nvidia")] * 8
+
+
+def test_a_variable_forces_a_devices_module(gpu, monkeypatch):
+    gpu(A100)
+    monkeypatch.setenv("ATTN_KERNELS_DEVICE", "amd_mi300x")
+    assert not warned(lambda: Choices(MODEL, GPU).config(DECODE))
+    assert Choices(MODEL, GPU).config(DECODE) == by_module("amd_mi300x")
+    assert Choices(MODEL, GPU, "default").config(DECODE) == by_module("default")
+
+
+def test_a_variable_forces_a_config_but_arguments_take_precedence(monkeypatch):
+    monkeypatch.setenv("ATTN_KERNELS_CONFIG", "segmented_M32_T16_N3_W2_S1")
+    forced = Config("segmented", 32, 16, num_segments=3, num_warps=2, num_stages=1)
+    assert batch().plan().config == forced
+    assert batch().plan(config=Config("qblock", 16, 32)).config == Config("qblock", 16, 32)
+    assert batch().plan(device_key="default").config == Config("qblock", 64, 32)
+
+
+@pytest.mark.parametrize(
+    "values, named",
+    [
+        ({"DEVICE": "h100"}, "DEVICE"),
+        ({"CONFIG": "qblock"}, "CONFIG"),
+        ({"CONFIG": "qblock_M16_T16_N4"}, "CONFIG"),
+        ({"LOG": "yes"}, "LOG"),
+        ({"DEVICE": "nvidia", "CONFIG": "qblock_M16_T16"}, "DEVICE"),
+    ],
+)
+def test_a_wrong_value_is_an_error_of_every_plan(values, named, monkeypatch):
+    for name, value in values.items():
+        monkeypatch.setenv(f"ATTN_KERNELS_{name}", value)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=f"ATTN_KERNELS_{named} is '{values[named]}'"):
+            batch().plan()
+
+
+def test_variables_are_read_once_a_process_and_empty_ones_count_as_unset(monkeypatch, gpu):
+    gpu(H100)
+    for name in ("DEVICE", "CONFIG", "LOG"):
+        monkeypatch.setenv(f"ATTN_KERNELS_{name}", "")
+    assert Choices(MODEL, GPU).config(DECODE) == by_module("nvidia_h100")
+    monkeypatch.setenv("ATTN_KERNELS_CONFIG", "qblock_M128_T128")
+    monkeypatch.setenv("ATTN_KERNELS_LOG", "what?")
+    assert Choices(MODEL, GPU).config(DECODE) == by_module("nvidia_h100")
+
+
+def test_an_unknown_device_key_is_refused():
+    for call in (lambda: batch().plan(device_key="h100"), lambda: Choices(MODEL, GPU, "h100").possible()):
+        with pytest.raises(ValueError, match="device_key is 'h100'"):
+            call()
+
+
+def test_distinct_choices_are_logged_once(gpu, monkeypatch, caplog, generated_mixed):
+    gpu(H200)
+    monkeypatch.setenv("ATTN_KERNELS_LOG", "1")
+    shared = choices_for(MODEL, GPU)
+    shared.possible(for_capture=True)  # asks for all, and logs none
+    for num_seqs in (64, 65, 1):
+        shared.config(DECODE._replace(num_seqs=num_seqs, num_query_tokens=num_seqs))
+    shared.config(DECODE, for_capture=True)
+    choices_for(Model(32, 8, 64, 16, torch.bfloat16), GPU).config(DECODE)
+    for parts in (MANY, FEW, MANY, FEW):
+        shared.way(parts)
+    batch().plan(device_key="nvidia")
+    batch().plan(device_key="nvidia")
+    lines = [record.getMessage() for record in caplog.records if record.name == "attn_kernels"]
+    chosen = [line.split(" for num")[0] for line in lines]
+    assert chosen[0] == f"nvidia_h200 chose {by_module('nvidia_h200')}"
+    assert "num_seqs=64 " in lines[0] and "head_size=128" in lines[0]
+    assert chosen[-3:-1] == [f"nvidia_h200 of mixed_attention chose {way}" for way in (POD, SERIES)]
+    assert any(line.startswith("nvidia_h200 for capture chose ") for line in lines)
+    assert len(lines) == len(set(lines)) == 7
+    assert chosen[-1].startswith("nvidia chose ")
+
+
+def test_log_lines_reach_stderr_where_the_program_has_no_handler(monkeypatch, capsys):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setenv("ATTN_KERNELS_LOG", "1")
+    batch().plan()
+    assert capsys.readouterr().err.startswith("attn_kernels: default chose qblock_M64_T32_W4_S2 for ")
+
+
+# Captured graphs
+
+
+def maxima(num_seqs, num_kv_heads=8, query_len=1, queries_per_kv=4, head_size=128, context=8192):
+    model = Model(num_kv_heads * queries_per_kv, num_kv_heads, head_size, 16, torch.bfloat16)
+    return model, Lengths(num_seqs, num_seqs * query_len, query_len, context, num_seqs * context)
+
+
+def for_graph(case, device_key=None):
+    model, lengths = case
+    return choices_for(model, GPU, device_key).config(lengths, for_capture=True)
+
+
+@pytest.mark.parametrize(
+    "case, expected",
+    [
+        (maxima(8), None),  # 64 programs on 132 multiprocessors
+        (maxima(9), ON_DEVICE),
+        (maxima(16), ON_DEVICE),
+        (maxima(17), STREAM_K),
+        (maxima(66, num_kv_heads=1), None),
+        (maxima(67, num_kv_heads=1), ON_DEVICE),
+        (maxima(132, num_kv_heads=1), ON_DEVICE),
+        (maxima(133, num_kv_heads=1), STREAM_K),
+        (maxima(64, query_len=4), STREAM_K),  # 16 rows
+        (maxima(64, query_len=5), None),
+        (maxima(64, queries_per_kv=32), STREAM_K),
+        (maxima(64, query_len=2, queries_per_kv=16), None),
+        (maxima(16, head_size=32), STREAM_K),  # whose contexts the tree never splits
+        (maxima(16, context=512), STREAM_K),
+        (maxima(2, head_size=256), ON_DEVICE),
+        (maxima(64, head_size=129, context=512), None),
+        (maxima(1, query_len=5, head_size=256), None),
+    ],
+)
+@pytest.mark.parametrize("described, key", [(H100, "nvidia_h100"), (H200, "nvidia_h200")])
+def test_the_gpu_divides_graphs_of_many_decodes_and_the_tree_chooses_others(
+    case, expected, described, key, gpu
+):
+    gpu(described)
+    by_tree = by_module(key, case[1], case[0])
+    assert for_graph(case) == (by_tree if by_tree.variant == "stream_k" else expected or by_tree)
+
+
+@pytest.mark.parametrize("case, expected", [(maxima(8), None), (maxima(9), STREAM_K), (maxima(64), STREAM_K)])
+def test_modules_without_triton_functions_choose_for_graphs_as_well(case, expected, gpu, monkeypatch):
+    monkeypatch.setitem(sys.modules, "generated.unified_attention.in_kernel", None)
+    gpu(H100)
+    assert for_graph(case) == (expected or by_module("nvidia_h100", case[1], case[0]))
+    assert ON_DEVICE not in choices_for(MODEL, GPU).for_any_model()
+
+
+def test_what_is_many_depends_on_the_multiprocessors(gpu):
+    gpu(H100, multiprocessors=128)
+    assert for_graph(maxima(16)) == ON_DEVICE
+    choices_for.cache_clear()
+    gpu(H100, multiprocessors=126)
+    assert for_graph(maxima(16)) == STREAM_K
+
+
+@pytest.mark.parametrize("described, key", [(MI300X, "amd_mi300x"), (CPU, "default")])
+def test_the_tree_chooses_for_graphs_where_nothing_was_timed(described, key, gpu):
+    gpu(described)
+    case = maxima(64)
+    assert for_graph(case) == by_module(key, case[1], case[0])
+    assert not {ON_DEVICE, STREAM_K} & set(choices_for(MODEL, GPU).for_any_model())
+
+
+def test_a_forced_config_is_also_launched_by_graphs(gpu, monkeypatch):
+    gpu(H100)
+    monkeypatch.setenv("ATTN_KERNELS_CONFIG", "qblock_M64_T64_W4_S3")
+    forced = Config.parse("qblock_M64_T64_W4_S3")
+    assert for_graph(maxima(64)) == forced
+    assert choices_for(MODEL, GPU).for_any_model() == choices_for(MODEL, GPU).possible(True) == [forced]
+
+
+def test_all_that_can_be_chosen_is_listed(gpu):
+    gpu(H100)
+    rng = random.Random(0)
+    for _ in range(60):
+        kv_heads, queries_per_kv = rng.choice((1, 2, 8, 32)), rng.choice((1, 4, 8, 20))
+        model, _ = maxima(1, kv_heads, 1, queries_per_kv, rng.choice((32, 64, 128, 256)))
+        shared = choices_for(model, GPU)
+        batches, graphs = set(shared.possible()), set(shared.possible(for_capture=True))
+        assert batches <= graphs <= set(shared.for_any_model())
+        for _ in range(40):
+            sizes = rng.choice((1, 4, 16, 64, 256)), kv_heads, rng.choice((1, 1, 2, 8, 512)), queries_per_kv
+            _, lengths = maxima(*sizes, context=rng.choice((512, 8192, 131072)))
+            assert shared.config(lengths) in batches
+            assert shared.config(lengths, for_capture=True) in graphs
+    assert {ON_DEVICE, STREAM_K} <= set(shared.for_any_model())
+
+
+# Mixed batches
+
+POD = Config("pod", 128, 64, num_stages=3, decode_tile=128)
+MANY = Parts.of([1] * 200 + [512], [9000] * 200 + [512])
+FEW = Parts.of([1, 512], [9000, 512])
+
+
+@pytest.fixture
+def generated_mixed(monkeypatch):
+    """A generated package whose module for the H200 takes the one kernel for many decodes."""
+    modules = {key: ModuleType(key) for key in ("default", "nvidia_h200")}
+    modules["default"].choose = lambda **features: SERIES
+    modules["nvidia_h200"].choose = lambda **features: POD if features["num_decodes"] > 100 else SERIES
+    modules["nvidia_h200"].POD, modules["nvidia_h200"].SERIES = POD, SERIES
+    package = ModuleType("generated.mixed_attention")
+    package.MODULES = modules
+    package.for_device = lambda name, arch, vendor: (
+        modules["nvidia_h200" if arch == "sm_90" else "default"].choose
+    )
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+
+
+def test_series_and_whole_are_no_configs_that_can_be_launched_alone():
+    configs = (SERIES, WHOLE, POD, Config("qblock", 16, 16))
+    assert [needs_parts(config) for config in configs] == [True, True, True, False]
+    for way in WITHOUT_KERNEL:
+        assert Config.parse(str(way)) == way
+        with pytest.raises(ValueError, match=r"config\.variant"):
+            check_config(way)
+
+
+@pytest.mark.parametrize(
+    "described, device_key, variables, of_many",
+    [
+        (H200, None, {}, POD),
+        (A100, None, {}, SERIES),
+        (A100, "nvidia", {}, SERIES),
+        (A100, "nvidia_h200", {}, POD),
+        (A100, None, {"DEVICE": "nvidia_h200"}, POD),
+        (H200, None, {"DEVICE": "nvidia"}, SERIES),
+        (A100, None, {"CONFIG": str(POD._replace(tile_size=128))}, POD._replace(tile_size=128)),
+        (H200, None, {"CONFIG": "qblock_M16_T32_W4_S2"}, SERIES),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::attn_kernels.AttnKernelsWarning")
+def test_the_module_of_mixed_batches_chooses_a_way(
+    described, device_key, variables, of_many, gpu, monkeypatch, generated_mixed
+):
+    gpu(described)
+    for name, value in variables.items():
+        monkeypatch.setenv(f"ATTN_KERNELS_{name}", value)
+    shared = choices_for(MODEL, GPU, device_key)
+    assert shared.way(MANY) == of_many
+    assert shared.way(FEW) == (of_many if "CONFIG" in variables else SERIES)
+    assert shared.fused() == [way for way in (of_many,) if way not in WITHOUT_KERNEL]
+
+
+def test_parts_are_in_series_without_a_generated_package(gpu, monkeypatch):
+    monkeypatch.setitem(sys.modules, "generated.mixed_attention", None)
+    gpu(H200)
+    assert choices_for(MODEL, GPU).way(MANY) == SERIES and choices_for(MODEL, GPU).fused() == []
