@@ -18,7 +18,7 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Work:
-    """The work of one launch."""
+    """What one launch must do at least."""
 
     flops: int  # floating-point operations
     bytes: int  # through device memory

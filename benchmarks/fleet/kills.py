@@ -19,10 +19,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from attn_kernels.tuning.likeness import ATTENTION
+from attn_kernels.tuning.space.space import ATTENTION
 from benchmarks.fleet.scale import alone
-from triton_tune.bench.replay import problem_of
 from triton_tune.core.problem import Times
+from triton_tune.run.replay import problem_of
 from tuning_table import read_run
 from tuning_table.names import device_key
 from tuning_table.table import RUN, Cell

@@ -14,15 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from attn_kernels.tuning.likeness import ATTENTION
-from triton_tune.bench.replay import problem_of
+from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.errors import TuningError
 from triton_tune.fleet.on_ray import RaySource, connected
 from triton_tune.fleet.plan import FleetPlan, Prepared
 from triton_tune.fleet.replay import ReplayedWorker, ReplayStation, same_stack
 from triton_tune.fleet.run import run_fleet
 from triton_tune.fleet.station import WorkerFacts
-from triton_tune.search.search import STRATEGIES
+from triton_tune.run.replay import problem_of
+from triton_tune.search.strategies import STRATEGIES
 from tuning_table import TableError, TableWriter, create, read_run
 from tuning_table.names import device_key
 from tuning_table.table import RecordedRun

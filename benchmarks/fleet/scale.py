@@ -22,17 +22,17 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from attn_kernels.tuning.likeness import ATTENTION
+from attn_kernels.tuning.space.space import ATTENTION
 from benchmarks.fleet.replayed import table_like
 from benchmarks.fleet.simulated import SimulatedCrew, SimulatedWorker, Span
-from triton_tune.bench.replay import COMPILE_S, problem_of
 from triton_tune.core.problem import SearchProblem, Times
 from triton_tune.fleet.bench import FleetBench, Records
 from triton_tune.fleet.replay import replayed
 from triton_tune.fleet.shards import estimated_s
 from triton_tune.run.progress import Silent
+from triton_tune.run.replay import COMPILE_S, problem_of
 from triton_tune.search.loop import tune
-from triton_tune.search.search import STRATEGIES
+from triton_tune.search.strategies import STRATEGIES
 from tuning_table import read_run
 from tuning_table.table import RecordedRun, Visit
 from tuning_table.visit_log import log_visits

@@ -8,15 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from attn_kernels.core.config import Config as LaunchConfig
-from attn_kernels.tuning.likeness import ATTENTION
 from attn_kernels.tuning.scenarios.scenario import digest
 from attn_kernels.tuning.scenarios.serving import SETS
-from attn_kernels.tuning.space.candidates import find_possible, gpu_of
+from attn_kernels.tuning.space.space import ATTENTION, find_possible, gpu_of
 from benchmarks.trees.score_choices import Slowdowns, TimedTable, launch_config, summary
 from treegen.core.spec import Config
-from triton_tune.bench.replay import ReplayBench, problem_of
 from triton_tune.core.problem import Times
 from triton_tune.run.progress import Silent
+from triton_tune.run.replay import ReplayBench, problem_of
 from triton_tune.search.loop import tune
 from triton_tune.search.race import Race, RaceRules
 from tuning_table import read_run

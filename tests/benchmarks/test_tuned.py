@@ -13,9 +13,8 @@ import pytest
 from attn_kernels import Config
 from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest, kind_of
 from attn_kernels.tuning.scenarios.serving import SETS
-from attn_kernels.tuning.space.candidates import find_possible, gpu_of
 from attn_kernels.tuning.space.rules import baselines, fixed_choice
-from attn_kernels.tuning.space.space import declared
+from attn_kernels.tuning.space.space import declared, find_possible, gpu_of
 from benchmarks.trees import score_choices, tuned, tuned_plots
 from benchmarks.trees.compare_tables import compare_modules, compare_tables
 from benchmarks.trees.score_choices import (

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from attn_kernels.tuning.likeness import ATTENTION
-from triton_tune.bench.replay import problem_of
+from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.problem import Times
 from triton_tune.fleet.replay import replayed
-from triton_tune.search.search import STRATEGIES
+from triton_tune.run.replay import problem_of
+from triton_tune.search.strategies import STRATEGIES
 from tuning_table import read_run
 from tuning_table.table import RecordedRun, Visit
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from attn_kernels.tuning.likeness import ATTENTION
+from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.bench import Advance
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
-from triton_tune.search.rounds import Round, Strategy
+from triton_tune.search.strategies import Round, Strategy
 from tuning_table import TableWriter, create
 from tuning_table.table import Cell, Cells, Failure, RecordedRun, TableConfig, TableHeader, Visit
 

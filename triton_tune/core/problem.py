@@ -51,7 +51,7 @@ class SearchProblem:
 
     @cached_property
     def configs(self) -> Mapping[str, int]:
-        """The number of scenarios in which each config may be measured."""
+        """In how many scenarios each config may be measured."""
         return Counter(config for row in self.candidates.values() for config in row)
 
     @cached_property
@@ -112,10 +112,7 @@ class Times:
         return medians
 
     def slowdowns(self, scenario: str) -> Mapping[str, float]:
-        """Median over the best median here, of each config that never failed.
-
-        The same object until a visit to the scenario is added or withdrawn.
-        """
+        """Median over the best median, of each config that never failed; the same object until it changes."""
         if scenario not in self._slowdowns:
             times = self.medians(scenario)
             best = min(times.values(), default=1.0)
@@ -140,11 +137,10 @@ class Times:
         return sum(map(len, self._cells.values()))
 
     def failures(self) -> dict[str, int]:
-        """The number of failed cells by reason."""
-        counts: dict[str, int] = {}
+        """The number of failed cells by their first reason."""
+        counts: Counter[str] = Counter()
         for row in self._cells.values():
             for cells in row.values():
-                reasons = [cell.reason for cell in cells if isinstance(cell, Failure)]
-                if reasons:
-                    counts[reasons[0]] = counts.get(reasons[0], 0) + 1
-        return counts
+                failures = (cell.reason for cell in cells if isinstance(cell, Failure))
+                counts.update([reason] if (reason := next(failures, None)) is not None else [])
+        return dict(counts)

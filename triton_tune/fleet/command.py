@@ -6,9 +6,9 @@ from collections.abc import Callable
 import torch
 import triton
 
-from triton_tune.bench.devices import devices_from
 from triton_tune.bench.pool import GpuBench, Subject
 from triton_tune.core.bench import Bench
+from triton_tune.core.device import devices_from
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import SearchProblem
 from triton_tune.fleet.calibrated import CalibratedBench

@@ -15,10 +15,9 @@ from triton_tune.fleet.calibration import calibration_of
 from triton_tune.fleet.display import Display, Line
 from triton_tune.fleet.plan import FleetPlan, Prepared, Source
 from triton_tune.fleet.station import Work, WorkerFacts
-from triton_tune.run.fill import GO_ON, SUMMARY_EVERY_S
-from triton_tune.run.summary import lines_of, summarise
+from triton_tune.run.fill import GO_ON, SUMMARY_EVERY_S, lines_of, summarise
 from triton_tune.search.loop import tune
-from triton_tune.search.search import STRATEGIES
+from triton_tune.search.strategies import STRATEGIES
 from tuning_table import TableError
 from tuning_table.table import Visit
 from tuning_table.visit_log import MeasuredBy, log_visits

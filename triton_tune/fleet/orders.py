@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from triton_tune.bench.replay import COMPILE_S
 from triton_tune.core.problem import PlannedVisit, SearchProblem, ShapeKey
 from triton_tune.fleet.shards import estimated_s
+from triton_tune.run.replay import COMPILE_S
 
 AHEAD = 2  # a worker holds so many orders, so that it need not wait for the next
 MOST_LOST = 3  # a visit that ended so many workers is given up

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_tune.bench.replay import COMPILE_S
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
 from triton_tune.fleet.calibration import EVERY_S
 from triton_tune.fleet.shards import estimated_s
 from triton_tune.fleet.station import Outcome, Work, WorkerFacts
+from triton_tune.run.replay import COMPILE_S
 from tuning_table.reader import read_run
 from tuning_table.table import Cell, RecordedRun, Visit
 

@@ -4,9 +4,9 @@ import random
 import re
 from dataclasses import dataclass, replace
 
-from triton_tune.bench.replay import CELL_S, COMPILE_S, VISIT_S
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import SearchProblem, ShapeKey
+from triton_tune.run.replay import CELL_S, COMPILE_S, VISIT_S
 
 
 @dataclass(frozen=True)

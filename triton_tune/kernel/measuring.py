@@ -1,9 +1,8 @@
 """Time a kernel's configs at one shape, after a check of each against the reference."""
 
 import math
-import random
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,12 +10,12 @@ from typing import Any
 
 import torch
 
-from triton_tune.bench.failures import DISAGREES, failure_of
 from triton_tune.bench.timing import GIVE_UP, LONG_US, time_launches
+from triton_tune.bench.worker import DISAGREES
 from triton_tune.core.device import cache_bytes
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.batches import disagreement, first_launch, launches_of, make, result_of
-from triton_tune.kernel.loading import load_tunings, named
+from triton_tune.kernel.tuning import Tuning, load_tunings, named
 from tuning_table.table import Cell, Failure
 
 TIMING = (
@@ -52,47 +51,28 @@ class KernelFile:
 
     def source_hash(self) -> str:
         """The hash of the kernel's source in this process."""
-        return _loaded(self)[1].source_hash()
+        return loaded(self)[1].source_hash()
 
-    def measure(
-        self,
-        shape: Shape,
-        configs: Sequence[str],
-        repeat: int,
-        device: torch.device,
-        trying: Callable[[str], None],
-    ) -> Iterator[tuple[str, Cell]]:
-        """Yield each config with its microseconds, or with the reason why it has none (``bench.worker``)."""
-        tuning, kernel = _loaded(self)
-        yield from ((config, Failure(EXCLUDED)) for config in configs if config in shape.excluded)
-        order = [config for config in configs if config not in shape.excluded]
-        random.Random(f"{shape.id}/{repeat}").shuffle(order)
+    def prepare(self, shape: Shape, repeat: int, device: torch.device) -> Callable[[str, float], Cell]:
+        """What checks and times a config at a shape (``bench.worker.Prepare``)."""
+        tuning, kernel = loaded(self)
         values = tuning.shapes[shape.position]
-        try:
-            arguments = make(tuning, values, device)
-            expected = arguments.pass_to(tuning.reference)
-        except Exception as error:
-            yield from ((config, failure_of(error, device, with_text=True)) for config in order)
-            return
+        arguments = make(tuning, values, device)
+        expected = arguments.pass_to(tuning.reference)
         sets: list[tuple[Launch, ...]] = []
-        best = math.inf
-        for name in order:
-            trying(name)
+
+        def measure(name: str, best_us: float) -> Cell:
+            if name in shape.excluded:
+                return Failure(EXCLUDED)
             config = kernel.configs[name].config
-            try:
-                result = result_of(kernel, tuning, arguments, config)
-                wrong = disagreement(result, expected, tuning.tolerance)
-                if wrong is not None:
-                    yield name, Failure(f"{DISAGREES}: {wrong}")
-                    continue
-                if not sets:
-                    sets = _sets(kernel, tuning, values, config, device)
-                taken = _time(kernel, sets, config, device, best)
-            except Exception as error:
-                yield name, failure_of(error, device, with_text=True)
-                continue
-            best = min(best, taken)
-            yield name, taken
+            wrong = disagreement(result_of(kernel, tuning, arguments, config), expected, tuning.tolerance)
+            if wrong is not None:
+                return Failure(f"{DISAGREES}: {wrong}")
+            if not sets:
+                sets.extend(_sets(kernel, tuning, values, config, device))
+            return _time(kernel, sets, config, device, best_us)
+
+        return measure
 
     def job_for(self, shape: Shape, config: str, device: torch.device) -> "CompileJob":
         """The job that compiles what a config launches for a shape."""
@@ -115,18 +95,18 @@ class CompileJob:
 
     @property
     def cost(self) -> int:
-        _, kernel = _loaded(self.file)
+        _, kernel = loaded(self.file)
         return math.prod(max(1, value) for value in kernel.configs[self.config].parameters.values())
 
     def run(self, device: torch.device) -> None:
-        tuning, kernel = _loaded(self.file)
+        tuning, kernel = loaded(self.file)
         launch = first_launch(kernel, tuning, make(tuning, tuning.shapes[self.shape.position], device))
         if launch is not None:
             kernel.run(launch, kernel.configs[self.config].config, compile_only=True)
 
 
 @cache
-def _loaded(file: KernelFile) -> tuple[Any, AutotunedKernel]:
+def loaded(file: KernelFile) -> tuple[Tuning, AutotunedKernel]:
     tuning = named(load_tunings(file.path), file.name, file.path)
     return tuning, AutotunedKernel(tuning.kernel)
 

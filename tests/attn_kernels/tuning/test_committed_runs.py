@@ -13,8 +13,7 @@ from attn_kernels.choose.mixed import SERIES
 from attn_kernels.tuning.kernels import MIXED, UNIFIED
 from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest
 from attn_kernels.tuning.scenarios.serving import SETS
-from attn_kernels.tuning.space.candidates import find_possible, gpu_of
-from attn_kernels.tuning.space.space import declared
+from attn_kernels.tuning.space.space import declared, find_possible, gpu_of
 from triton_tune.core.problem import Times
 from tuning_table import read_run
 from tuning_table.table import RecordedRun

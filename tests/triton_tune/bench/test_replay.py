@@ -7,13 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tuning_builders import Recorder, SurfaceBench, create_table, recorded_of, surface
 
-from attn_kernels.tuning.likeness import ATTENTION
-from triton_tune.bench.replay import CELL_S, COMPILE_S, VISIT_S, ReplayBench, loss_of, problem_of
+from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit, Times
-from triton_tune.run.replaying import replay
+from triton_tune.run.replay import CELL_S, COMPILE_S, VISIT_S, ReplayBench, loss_of, problem_of, replay
 from triton_tune.search.loop import tune
-from triton_tune.search.search import STRATEGIES
+from triton_tune.search.strategies import STRATEGIES
 from tuning_table.table import Failure, RecordedRun, Visit
 
 PLENTY = 1e6

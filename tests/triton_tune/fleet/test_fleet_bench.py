@@ -16,7 +16,7 @@ from triton_tune.fleet.bench import GAVE_UP, FleetBench, FleetStopped, Records
 from triton_tune.fleet.orders import Worker
 from triton_tune.run.progress import Silent
 from triton_tune.search.loop import tune
-from triton_tune.search.search import STRATEGIES
+from triton_tune.search.strategies import STRATEGIES
 from tuning_table.table import Failure, Visit
 from tuning_table.visit_log import MeasuredBy
 

@@ -12,8 +12,7 @@ from triton.runtime.jit import JITFunction
 from triton_tune.core.errors import TuningError
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.batches import Arguments, disagreement, first_launch, launches_of, make, result_of
-from triton_tune.kernel.loading import load_tunings
-from triton_tune.kernel.tuning import Tuning
+from triton_tune.kernel.tuning import Tuning, load_tunings
 
 CPU = torch.device("cpu")
 FILE = Path(__file__).parents[2] / "helpers" / "scaled_kernel.py"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triton_tune.search.portfolio import ABSENT, cover
+from triton_tune.search.race import ABSENT, cover
 
 CONFIGS = "abcdefg"
 rows = st.dictionaries(st.sampled_from(CONFIGS), st.floats(1.0, 8.0), max_size=7)

@@ -7,7 +7,7 @@ import pytest
 from plain_race import PlainRace
 from tuning_builders import features, surface
 
-from attn_kernels.tuning.likeness import ATTENTION
+from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
 from triton_tune.search.race import Race, RaceRules
 from tuning_table.table import Visit

@@ -6,11 +6,10 @@ from collections import Counter
 import pytest
 from tuning_builders import Surface, rounds_of, surface
 
-from attn_kernels.tuning.likeness import ATTENTION
+from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.problem import SearchProblem, Times
 from triton_tune.search.race import Race, RaceRules
-from triton_tune.search.rounds import REPEATS
-from triton_tune.search.search import STRATEGIES, SWEPT_AGAIN, Full
+from triton_tune.search.strategies import REPEATS, STRATEGIES, SWEPT_AGAIN, Full
 from tuning_table.table import Failure, Visit
 
 QUICK = RaceRules(explore=(3, 2, 1), refine=2, neighbours=2, portfolio_most=4)

@@ -1,39 +1,87 @@
-"""A kernel's shapes as scenarios of a table: their features, and the configs that may be measured."""
+"""A user's `Tuning` as what a run measures: its shapes are scenarios, with features read from a launch."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from triton_tune.bench.pool import Subject
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import Likeness, SearchProblem
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import first_launch, make
-from triton_tune.kernel.measuring import Shape
-from triton_tune.kernel.tuning import Tuning
+from triton_tune.kernel.measuring import TIMING, KernelFile, Shape, loaded
+from triton_tune.kernel.tuning import Tuning, load_tunings
 from triton_tune.launch.words import DTYPES, OF_DTYPE, NotAFeature, integer_of, plain, word_of
+from triton_tune.run.workload import Space, Workload
 
 _WORD_WEIGHT = 4.0  # the distance between scenarios that differ in a word
 _MOST_CHARACTERS = 100  # of a scenario's id
 
 
-@dataclass(frozen=True)
-class KernelScenarios:
-    """What a tuning run may measure of a kernel."""
+def workload_of(path: Path, name: str | None = None) -> Callable[[torch.device], Workload]:
+    """What a file's `Tuning` asks to measure; its shapes are looked at on the device.
 
-    shapes: Mapping[str, Shape]  # by scenario id
-    features: tuple[str, ...]
-    words: Mapping[str, tuple[str, ...]]  # of features with words, for which 0, 1, ... stand
-    problem: SearchProblem
-    excluded: int  # cells that `early_config_prune` leaves out; they count as failed
+    name: of the Tuning, if the file defines several. Raises TuningError.
+    """
+    found = load_tunings(path.resolve())
+    if name is None and len(found) > 1:
+        raise TuningError(f"{path}: defines several: choose one with --kernel: {', '.join(found)}")
+    file = KernelFile(path.resolve(), name or next(iter(found)))
+    loaded(file)
+    return lambda device: _workload(file, device)
 
 
-def find_scenarios(kernel: AutotunedKernel, tuning: Tuning, device: torch.device) -> KernelScenarios:
-    """Make each shape's arguments once, and read what the first launch of its call tells.
+def _workload(file: KernelFile, device: torch.device) -> Workload:
+    name, (tuning, kernel) = file.name, loaded(file)
+    shapes, candidates, values = _look_at_shapes(kernel, tuning, device)
+    names = tuple(next(iter(values.values())))
+    words = {n: found for n in names if (found := _words([row[n] for row in values.values()]))}
+    integers = {n: {word: place for place, word in enumerate(found)} for n, found in words.items()}
+    worded = tuple(words)
+    problem = SearchProblem(
+        features={
+            s: {n: integer_of(v, integers.get(n, {})) for n, v in row.items()} for s, row in values.items()
+        },
+        candidates=candidates,
+        always={},
+        variants=dict.fromkeys(kernel.configs, ""),
+        likeness=Likeness(worded, worded, {n: _WORD_WEIGHT if n in worded else 1.0 for n in names}),
+    )
+    excluded = sum(len(shape.excluded) for shape in shapes.values())
+    features = [n for n in names if n not in words] + [f"{n} ({', '.join(words[n])})" for n in words]
+    space = Space(
+        problem,
+        configs={config: config for config in kernel.configs},
+        rows=[{"id": c.id, **c.parameters} for c in kernel.configs.values() if c.id in problem.configs],
+        lines=[
+            f"{name}: {len(shapes)} shapes, {len(problem.configs)} configs, {problem.possible} cells; "
+            f"early_config_prune leaves out {excluded}",
+            f"features: {', '.join(features)}",
+            *_warnings(problem),
+        ],
+    )
+    return Workload(
+        kernel=name,
+        features=names,
+        subject=Subject(shapes, file.prepare, file.job_for),
+        space=lambda facts: space,
+        source_hash=file.source_hash,
+        timing=TIMING,
+        scenario_set=file.path.name,
+        provenance={"values": {n: list(found) for n, found in words.items()}} if words else {},
+    )
 
-    Raises TuningError, which names the shape, for whatever the user's functions raise.
+
+def _look_at_shapes(
+    kernel: AutotunedKernel, tuning: Tuning, device: torch.device
+) -> tuple[dict[str, Shape], dict[str, tuple[str, ...]], dict[str, dict[str, Any]]]:
+    """By scenario: the shape, the configs to time and the features' values.
+
+    Makes each shape's arguments once, and reads what the first launch of its call tells. Raises TuningError,
+    which names the shape, for whatever the user's functions raise.
     """
     values: dict[str, dict[str, Any]] = {}
     shapes: dict[str, Shape] = {}
@@ -55,26 +103,19 @@ def find_scenarios(kernel: AutotunedKernel, tuning: Tuning, device: torch.device
         shapes[name] = Shape(name, position, kernel.specialisation(launch), excluded)
     if device.type == "cuda":
         torch.cuda.empty_cache()  # for the processes that measure
-    values = _without_constant_types(values)
-    names = tuple(next(iter(values.values())))
-    words = {name: found for name in names if (found := _words([row[name] for row in values.values()]))}
-    integers = {name: {word: place for place, word in enumerate(words[name])} for name in words}
-    rows = {s: {n: integer_of(v, integers.get(n, {})) for n, v in row.items()} for s, row in values.items()}
-    worded = tuple(words)
-    problem = SearchProblem(
-        features=rows,
-        candidates=candidates,
-        always={},
-        variants=dict.fromkeys(kernel.configs, ""),
-        likeness=Likeness(
-            shape=worded,
-            family=worded,
-            weights={name: _WORD_WEIGHT if name in worded else 1.0 for name in names},
-        ),
-    )
-    return KernelScenarios(
-        shapes, names, words, problem, sum(len(shape.excluded) for shape in shapes.values())
-    )
+    return shapes, candidates, _without_constant_types(values)
+
+
+def _warnings(problem: SearchProblem) -> list[str]:
+    """A line for each group of shapes with equal features."""
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for scenario, features in problem.features.items():
+        groups.setdefault(tuple(features.values()), []).append(scenario)
+    return [
+        f"warning: {', '.join(alike)} have the same features: a tree cannot tell them apart; add a feature"
+        for alike in groups.values()
+        if len(alike) > 1
+    ]
 
 
 def _values(kernel: AutotunedKernel, tuning: Tuning, arguments: Mapping[str, Any]) -> dict[str, Any]:
