@@ -36,6 +36,12 @@ def features(
     return dict(zip(FEATURES, values, strict=True))
 
 
+def attention(rows: Mapping[str, Mapping[str, int]], names: Sequence[str]) -> SearchProblem:
+    """A problem in which all configs are candidates everywhere."""
+    candidates = dict.fromkeys(rows, tuple(names))
+    return SearchProblem(rows, candidates, {}, dict.fromkeys(names, "qblock"), likeness=ATTENTION)
+
+
 @dataclass(frozen=True)
 class Surface:
     """A problem whose times are smooth in the logarithms of the features: each config has a best place."""
@@ -155,19 +161,6 @@ class Listed:
             if tasks:
                 return Round(planned.name, tasks, planned.share)
         return None
-
-
-class Recorder:
-    """A watcher that remembers what it is message."""
-
-    def __init__(self) -> None:
-        self.message: list[tuple[str, int]] = []
-
-    def begin(self, what: str, total: int) -> None:
-        self.message.append((what, total))
-
-    def advance(self, done: int) -> None:
-        pass
 
 
 def rounds_of(
