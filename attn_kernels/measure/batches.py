@@ -35,9 +35,16 @@ class HeadLayout:
             raise ValueError(f"head layout {text!r}: query heads must be a positive multiple of KV heads")
         return layout
 
-    def model(self, block_size: int, dtype: torch.dtype, *options: Any) -> Model:
-        """The constants of layers with these heads; options: cache_dtype, sliding_window."""
-        return Model(*dataclasses.astuple(self), block_size, dtype, *options)
+    def model(
+        self,
+        block_size: int,
+        dtype: torch.dtype,
+        cache_dtype: torch.dtype | None = None,
+        sliding_window: int | None = None,
+    ) -> Model:
+        """The constants of layers with these heads, as `attn_kernels.plan` takes them."""
+        heads = (self.num_query_heads, self.num_kv_heads, self.head_size)
+        return Model(*heads, block_size, dtype, cache_dtype, sliding_window)
 
     def __str__(self) -> str:
         return f"{self.num_query_heads}/{self.num_kv_heads}/{self.head_size}"

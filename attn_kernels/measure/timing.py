@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -45,16 +46,25 @@ class Timing:
         return cls(middle, min(samples), (high - low) / 2, len(samples))
 
 
-class WallClockTimed:
-    """Launches without a GPU, timed by the host's clock. The times say nothing about speed."""
+class Timed(Protocol):
+    """Launches that are ready to be timed."""
 
-    replay_us = 0.0  # about the microseconds of one of `sample`'s replays
-
-    def __init__(self, launches: Sequence[Launch]) -> None:
-        self._launches = launches
+    @property
+    def replay_us(self) -> float:
+        """About the microseconds of one of `sample`'s replays."""
 
     def sample(self, repeats: int) -> list[float]:
         """Replay `repeats` times. Returns the microseconds a launch of each replay."""
+
+
+class WallClockTimed:
+    """Launches without a GPU, timed by the host's clock. The times say nothing about speed."""
+
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        self._launches = launches
+        self.replay_us = 0.0
+
+    def sample(self, repeats: int) -> list[float]:
         samples = []
         for _ in range(repeats):
             start = time.perf_counter()
@@ -104,9 +114,6 @@ class GraphTimed(WallClockTimed):
             end.record()
         torch.cuda.synchronize(self._device)
         return [1e3 * start.elapsed_time(end) / self._count for start, end in events]
-
-
-Timed = GraphTimed | WallClockTimed
 
 
 def prepare(launches: Sequence[Launch], device: torch.device) -> Timed:

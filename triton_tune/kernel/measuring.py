@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -144,38 +144,25 @@ def _time(
 ) -> float:
     """The microseconds of one call's launches."""
 
-    def launch(call: tuple[Launch, ...]) -> None:
-        for each in call:
-            if kernel.has_hooks:
-                kernel.hooks(each, config, lambda each=each: kernel.run(each, config))  # type: ignore[misc]
-            else:
-                kernel.run(each, config)
-
-    def prepare_only(call: tuple[Launch, ...]) -> None:
-        for each in call:
-            kernel.hooks(each, config, lambda: None)
+    def call(launches: tuple[Launch, ...], only_hooks: bool = False) -> None:
+        for launch in launches:
+            kernel.run_as_tuned(launch, config, only_hooks=only_hooks)
 
     if device.type != "cuda":
         start = time.perf_counter()
-        launch(sets[0])
+        call(sets[0])
         return max(SHORTEST_US, 1e6 * (time.perf_counter() - start))
-    launch(sets[0])
-    rough = _between_events(lambda: launch(sets[0]))
+    call(sets[0])
+    start_event, end_event = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    start_event.record()
+    call(sets[0])
+    end_event.record()
+    end_event.synchronize()
+    rough = 1e3 * float(start_event.elapsed_time(end_event))
     if rough > GIVE_UP * best_us and rough > LONG_US:
         return rough
-    launches = [lambda call=call: launch(call) for call in sets]
     least = rough / 2 if rough > SHORT_US else 0.0
-    taken = time_launches(launches, device, least_us=least, best_us=best_us)
+    taken = time_launches([partial(call, each) for each in sets], device, least_us=least, best_us=best_us)
     if kernel.has_hooks:
-        prepared = [lambda call=call: prepare_only(call) for call in sets]
-        taken -= time_launches(prepared, device)
+        taken -= time_launches([partial(call, each, only_hooks=True) for each in sets], device)
     return max(SHORTEST_US, taken)
-
-
-def _between_events(launch: Callable[[], None]) -> float:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    start.record()
-    launch()
-    end.record()
-    end.synchronize()
-    return 1e3 * float(start.elapsed_time(end))

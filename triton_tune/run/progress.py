@@ -22,13 +22,8 @@ class Progress:
         self._end = time.monotonic() + budget - spent
         self._line = 0.0
         self._what, self._total = "", 0
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}"),
-        )
-        self._bar = Bar(*columns, disable=not sys.stdout.isatty())
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        self._bar = Bar(*columns, TextColumn("{task.fields[left]}"), disable=not sys.stdout.isatty())
         self._task = self._bar.add_task("starting", total=None, left="")
 
     def __enter__(self) -> Self:
@@ -63,8 +58,6 @@ class Progress:
 class Silent:
     """Shows nothing."""
 
-    def begin(self, what: str, total: int) -> None:
-        pass
+    def begin(self, what: str, total: int) -> None: ...
 
-    def advance(self, done: int) -> None:
-        pass
+    def advance(self, done: int) -> None: ...
