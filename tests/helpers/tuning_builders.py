@@ -36,12 +36,6 @@ def features(
     return dict(zip(FEATURES, values, strict=True))
 
 
-def attention(rows: Mapping[str, Mapping[str, int]], names: Sequence[str]) -> SearchProblem:
-    """A problem in which all configs are candidates everywhere."""
-    candidates = dict.fromkeys(rows, tuple(names))
-    return SearchProblem(rows, candidates, {}, dict.fromkeys(names, "qblock"), likeness=ATTENTION)
-
-
 @dataclass(frozen=True)
 class Surface:
     """A problem whose times are smooth in the logarithms of the features: each config has a best place."""

@@ -29,7 +29,7 @@ from generated import unified_attention
 from treegen.cli.main import main as treegen
 from triton_tune.bench import pool
 from triton_tune.core.device import device_facts
-from tuning_table import TableError, TableWriter, read_run
+from tuning_table import read_run
 from tuning_table.visit_log import read_visit_log
 
 ROOT = Path(__file__).parents[3]
@@ -264,14 +264,6 @@ def test_a_table_that_cannot_be_read_is_left_as_it_is(
     for line in (*run(code=2), *run("--replay", "table", code=2)):
         assert line.startswith(f"attn-tune: table/{name}")
     assert files(Path()) == before
-
-
-def test_a_full_disk_ends_the_run(monkeypatch: pytest.MonkeyPatch, run: Callable[..., list[str]]) -> None:
-    def full(*_: object) -> None:
-        raise TableError("table", "cannot be used: No space left on device")
-
-    monkeypatch.setattr(TableWriter, "append", full)
-    assert "table: cannot be used" in run(code=2)[0]
 
 
 def ended(process: BaseProcess, code: int) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -30,9 +29,7 @@ from attn_kernels.tuning.scenarios.serving import (
     OPTION_SHAPES,
     SETS,
     SHAPES,
-    SHARES,
     affordable,
-    apportioned,
     common,
     few_decodes,
     is_held_out,
@@ -202,24 +199,6 @@ def test_steps_have_both_parts_within_their_bounds(seed: int) -> None:
         else:
             assert 2 <= prompts.num_seqs <= 16 and min(queries) >= 64 and queries == contexts
         assert affordable(batch) and batch.num_query_tokens <= 8192
-
-
-@given(count=st.integers(1, 400), weights=st.lists(st.integers(1, 50), min_size=1, max_size=11))
-@few_seeds
-def test_apportioning_gives_each_shape_and_kind_its_share(count: int, weights: list[int]) -> None:
-    given_weights = dict(zip(SHAPES, weights, strict=False))
-    cells = apportioned(count, given_weights, SHARES)
-    assert cells.total() == count
-
-    def near(axis: int, shares: Sequence[tuple[object, float]]) -> bool:
-        counts: Counter[object] = Counter()
-        for key, cell in cells.items():
-            counts[key[axis]] += cell
-        return all(abs(counts[key] - share * count) < 2 for key, share in shares)
-
-    total = sum(given_weights.values())
-    assert near(0, [(shape, weight / total) for shape, weight in given_weights.items()])
-    assert near(1, list(SHARES.items()))
 
 
 def test_bounds_refuse_one_too_many() -> None:

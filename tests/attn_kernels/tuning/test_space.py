@@ -87,15 +87,6 @@ def test_the_space_is_as_large_as_docs_say():
     assert counts == {variant: int(count) for count, variant in in_docs}
 
 
-@pytest.mark.parametrize("name", [
-    "qblock_M16_T64_W4_S3", "qblock_M128_T128_W8_S2_D1", "qblock_M128_T64_W8_S3",
-    "segmented_M16_T64_N8_W4_S3",
-])  # fmt: skip
-def test_configs_that_measured_best_are_declared(name):
-    assert Config.parse(name) in declared("nvidia")
-    assert reason_of(name) is None
-
-
 def test_every_declared_config_is_of_use_at_some_shape():
     useful = {config for layout in LAYOUTS for config in kept_at(shape(layout), H100, declared("nvidia"))}
     assert not set(declared("nvidia")) - useful
@@ -151,21 +142,6 @@ def test_a_shape_keeps_configs_of_every_variant(layout, cache_dtype, gpu):
 ])  # fmt: skip
 def test_rules_of_a_shape(name, where, reason):
     assert reason_of(name, **where) == reason
-
-
-@settings(deadline=None)
-@given(
-    st.sampled_from(LAYOUTS),
-    st.sampled_from([("sm_90", "nvidia"), ("sm_120", "nvidia"), ("gfx942", "amd")]),
-    st.integers(0, 300_000),
-    st.integers(0, 300_000),
-)
-def test_more_shared_memory_never_drops_more(layout, device, one, other):
-    configs = declared(device[1])
-    less, more = (
-        set(kept_at(shape(layout), Gpu(*device, size, 100), configs)) for size in sorted((one, other))
-    )
-    assert less <= more
 
 
 COMPILE = """

@@ -68,13 +68,6 @@ def test_a_table_holds_features_words_times_and_what_failed(run: Run) -> None:
     assert len({visit.scenario for visit in recorded.visits}) == 12
 
 
-def test_a_finished_run_has_nothing_left(run: Run) -> None:
-    run(*SCALED)
-    before = (TABLE / "times.csv").read_bytes()
-    assert any("nothing is left to measure" in line for line in run(*SCALED))
-    assert (TABLE / "times.csv").read_bytes() == before
-
-
 def test_resetting_and_restoring_are_the_autotuners(run: Run) -> None:
     run("--kernel", "sums", "--strategy", "full")
     recorded = read_run(Path("tuning_data/sums/cpu_triton_interpreter"))

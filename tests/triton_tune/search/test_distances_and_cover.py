@@ -34,18 +34,6 @@ def radius(distances: Distances, names: Sequence[str], centers: Sequence[str]) -
     return max(min(distances.between(name, center) for center in centers) for name in names)
 
 
-@pytest.mark.parametrize("change", [
-    {"num_seqs": 8}, {"num_query_tokens": 9}, {"num_kv_tokens": 8}, {"max_query_len": 8}, {"max_seq_len": 8},
-    {"num_query_heads": 16}, {"num_kv_heads": 4}, {"head_size": 64}, {"block_size": 32},
-    {"kv_element_size": 1},
-])  # fmt: skip
-def test_every_feature_sets_scenarios_apart(change: dict[str, int]) -> None:
-    usual = features(4, 2, 1024)
-    rows = {"a": usual, "b": usual | change, "c": usual}
-    distances = Distances(SearchProblem(rows, {}, {}, {}))
-    assert distances.between("a", "b") > 0.0 == distances.between("a", "c")
-
-
 def test_factors_count_not_differences() -> None:
     rows = {name: features(count, 1, 1024) for name, count in (("a", 1), ("b", 4), ("c", 16), ("d", 19))}
     distances = Distances(SearchProblem(rows, {}, {}, {}))
@@ -142,13 +130,6 @@ def test_it_stops_as_soon_as_little_is_lost(
         assert lost(table, weights, chosen[:-1]) > enough
     if lost(table, weights, chosen) > enough:  # then no other config helps
         assert lost(table, weights, [*CONFIGS, *start]) == pytest.approx(lost(table, weights, chosen))
-
-
-def test_weights_decide_which_config_comes_first() -> None:
-    table = {"s": {"a": 1.0, "b": 1.2}, "t": {"a": 1.2, "b": 1.0}}
-    assert covered(table, {"s": 1.0, "t": 3.0}, loss=0.0, most=1) == ("b",)
-    assert covered(table, {"s": 3.0, "t": 1.0}, loss=0.0, most=1) == ("a",)
-    assert covered(table, {"s": 1.0, "t": 1.0}, loss=0.0, most=5) == ("a", "b")
 
 
 def test_a_config_without_a_time_counts_as_slow_as_the_slowest() -> None:

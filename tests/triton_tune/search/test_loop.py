@@ -35,13 +35,6 @@ def test_with_time_enough_it_ends_when_nothing_is_left() -> None:
     assert run(Full(THERE.problem), again, visits, PLENTY) and not again.begun
 
 
-def test_visits_are_recorded_as_they_end_and_in_that_order() -> None:
-    visits: list[Visit] = []
-    rounds = [a_round("one", "s3", "s1"), a_round("two", "s2", "s3", repeat=2)]
-    assert run(Listed(rounds), SurfaceBench(THERE), visits, PLENTY)
-    assert visits == [THERE.visit(task) for task in (*rounds[0].tasks, *rounds[1].tasks)]
-
-
 @pytest.mark.parametrize("compile_s", [0.0, 0.5, 7.0])
 @pytest.mark.parametrize("spent", [0.0, 12.5, 29.0])
 def test_no_visit_begins_after_the_budget(compile_s: float, spent: float) -> None:
@@ -52,12 +45,6 @@ def test_no_visit_begins_after_the_budget(compile_s: float, spent: float) -> Non
     assert max(bench.begun, default=0.0) < end <= bench.now <= end + bench.visit_s
     assert len(visits) == len(bench.begun)
     assert all(until <= end for until in bench.deadlines)
-
-
-def test_the_strategy_is_told_which_share_is_spent() -> None:
-    strategy = Listed([a_round("one", "s0", "s1"), a_round("two", "s2")])
-    assert run(strategy, SurfaceBench(THERE), [], 40.0, 10.0)
-    assert strategy.shares == [10 / 40, 12 / 40, 13 / 40]
 
 
 def test_of_a_rounds_time_some_is_left_to_measure() -> None:

@@ -5,12 +5,12 @@ from collections import Counter
 
 import pytest
 from plain_race import PlainRace
-from tuning_builders import Surface, attention, features, rounds_of, surface
+from tuning_builders import Surface, rounds_of, surface
 
-from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
+from triton_tune.core.problem import SearchProblem, Times
 from triton_tune.search.race import Race, RaceRules
 from triton_tune.search.strategies import REPEATS, SWEPT_AGAIN, Full
-from tuning_table.table import Failure, Visit
+from tuning_table.table import Visit
 
 QUICK = RaceRules(explore=(3, 2, 1), refine=2, neighbours=2, portfolio_most=4)
 
@@ -99,20 +99,6 @@ def test_full_sweeps_everything_and_times_the_best_again() -> None:
         assert all(once[c] <= 1.5 * best for c in twice)
 
 
-def test_with_time_enough_only_the_hopeless_stays_untried(there: Surface) -> None:
-    rules, problem = QUICK, there.problem
-    for spent in (0.0, 0.7):  # with and without an exploration
-        times = finished(there, quick_race(problem), spent)
-        for scenario in problem.scenarios:
-            tried = times.measured(scenario)
-            alike = [s for s in problem.scenarios if problem.family(s) == problem.family(scenario)]
-            for config in set(problem.candidates[scenario]) - set(tried):
-                slow = [s for s in alike if times.slowdowns(s).get(config, 9.0) > rules.hopeless]
-                assert len([s for s in slow if config in times.measured(s)]) >= rules.neighbours
-            if problem.candidates[scenario] and all(isinstance(c, Failure) for [c, *_] in tried.values()):
-                assert set(tried) == set(problem.candidates[scenario])
-
-
 def test_most_is_spared_where_little_may_win() -> None:
     there = surface(scenarios=96, configs=24)
     times = finished(there, Race(there.problem))
@@ -134,24 +120,6 @@ def test_what_is_always_to_be_measured_is_measured_twice_everywhere() -> None:
             assert len(times.measured(scenario)[config]) == REPEATS
 
 
-def test_of_every_variant_one_config_is_measured_everywhere() -> None:
-    for name in ("plain", "noisy", "failures"):
-        there = SURFACES[name]
-        times = finished(there, quick_race(there.problem))
-        everywhere = set.intersection(*(set(times.measured(s)) for s in there.problem.scenarios))
-        assert {there.problem.variants[config] for config in everywhere} == {"qblock", "segmented", "naive"}
-
-
-def test_failures_count_as_slow_and_are_not_tried_again() -> None:
-    there = SURFACES["failures"]
-    times = finished(there, quick_race(there.problem))
-    for scenario in there.problem.scenarios:
-        assert len(times.measured(scenario).get("c0", [])) <= 1  # it fails wherever it is tried
-    assert times.failures() == {"disagrees with the reference": sum(times.failures().values())}
-    tried = sum("c0" in times.measured(s) for s in there.problem.scenarios)
-    assert 0 < tried < len(there.problem.scenarios)
-
-
 def test_times_from_which_visits_were_withdrawn_are_those_of_the_rest() -> None:
     there = SURFACES["noisy"]
     visits: list[Visit] = []
@@ -168,34 +136,6 @@ def test_times_from_which_visits_were_withdrawn_are_those_of_the_rest() -> None:
         assert times.next_repeat(scenario) == rest.next_repeat(scenario)
         assert times.measured(scenario) == rest.measured(scenario)
         assert times.slowdowns(scenario) == rest.slowdowns(scenario)
-
-
-@pytest.mark.parametrize(("position", "hopeless"), [(0, True), (1, False), (5, False)])
-def test_only_the_nearest_count(position: int, hopeless: bool) -> None:
-    """Six scenarios tried the config, and at `position`, 0 the farthest, it was not slow."""
-    rows = {f"s{i}": features(1, 1, 1024 * 2**i) for i in range(7)}
-    names = ("fast", "other")
-    problem = attention(rows, names)
-    times = Times(
-        Visit(f"s{i}", repeat, {"fast": 1.0, "other": 1.1 if i == position else 1.2})
-        for i in range(6)
-        for repeat in (1, 2)
-    )
-    times.add(Visit("s6", 1, {"fast": 1.0}))
-    times.add(Visit("s6", 2, {"fast": 1.0}))
-    # Only "fast" is everywhere, and the portfolio needs no other: a loss of 20% is said to be fine.
-    planned = Race(problem, RaceRules(portfolio_loss=0.2)).next_round(times, 0.9)
-    visits = [] if planned is None else [(task.scenario, task.configs) for task in planned.tasks]
-    assert visits == ([] if hopeless else [("s6", ("other",))])
-
-
-def test_no_scenario_is_left_without_a_time_if_a_config_may_have_one() -> None:
-    rows = {f"s{i}": features(1, 1, 1024 + i) for i in range(7)}
-    candidates = {s: ("fast", "slow") if s != "s6" else ("slow",) for s in rows}
-    problem = SearchProblem(rows, candidates, {}, {"fast": "qblock", "slow": "qblock"})
-    times = Times(Visit(f"s{i}", r, {"fast": 1.0, "slow": 2.0}) for i in range(6) for r in (1, 2))
-    planned = Race(problem).next_round(times, 0.9)
-    assert planned is not None and planned.tasks == (PlannedVisit("s6", 1, ("slow",)),)
 
 
 @pytest.mark.parametrize("seed", range(8))
