@@ -158,12 +158,8 @@ class Batch:
         if self.scores.window is not None:
             lengths = lengths.in_window(self.scores.window)
         names = ("num_seqs", "num_query_tokens", "num_kv_tokens", "max_query_len", "max_seq_len")
-        return {
-            **{name: getattr(lengths, name) for name in names},
-            **dataclasses.asdict(self.layout),
-            "block_size": self.block_size,
-            "kv_element_size": self.kv_element_size,
-        }
+        sizes = {"block_size": self.block_size, "kv_element_size": self.kv_element_size}
+        return {**{name: getattr(lengths, name) for name in names}, **vars(self.layout), **sizes}
 
     @property
     def parts(self) -> Parts:

@@ -173,13 +173,9 @@ def _assemble(
 
 def score_options(batch: Batch, device: torch.device) -> dict[str, Any]:
     """The score options of a batch that has any, as `run` takes them; sinks are of the queries' dtype."""
-    scores = batch.scores
-    options: dict[str, Any] = {}
-    if scores.window is not None:
-        options["sliding_window"] = scores.window
-    if scores.softcap:
-        options["softcap"] = scores.softcap
+    scores, heads = batch.scores, batch.layout.num_query_heads
+    options: dict[str, Any] = {"sliding_window": scores.window, "softcap": scores.softcap}
+    options = {name: value for name, value in options.items() if value}
     if scores.sinks:
-        heads = batch.layout.num_query_heads
         options["sinks"] = torch.linspace(-1.0, 3.0, heads, device=device).to(batch.dtype)
     return options

@@ -13,9 +13,10 @@ import torch
 from triton_tune.bench.timing import GIVE_UP, LONG_US, time_launches
 from triton_tune.bench.worker import DISAGREES
 from triton_tune.core.device import cache_bytes
+from triton_tune.core.errors import TuningError
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.batches import disagreement, first_launch, launches_of, make, result_of
-from triton_tune.kernel.tuning import Tuning, load_tunings, named
+from triton_tune.kernel.tuning import Tuning, load_tunings
 from tuning_table.table import Cell, Failure
 
 TIMING = (
@@ -107,8 +108,12 @@ class CompileJob:
 
 @cache
 def loaded(file: KernelFile) -> tuple[Tuning, AutotunedKernel]:
-    tuning = named(load_tunings(file.path), file.name, file.path)
-    return tuning, AutotunedKernel(tuning.kernel)
+    """The kernel of a file. Raises TuningError."""
+    found = load_tunings(file.path)
+    if file.name not in found:
+        known = ", ".join(found)
+        raise TuningError(f"{file.path}: defines no Tuning called {file.name!r:.60}; it has {known}")
+    return found[file.name], AutotunedKernel(found[file.name].kernel)
 
 
 def _sets(

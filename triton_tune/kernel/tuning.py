@@ -37,25 +37,30 @@ class Tuning:
     features: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = field(default=None)
 
     def __post_init__(self) -> None:
-        if self.name is not None and not _NAME.fullmatch(self.name):
-            what = f"{self.name!r:.60} must be a name that begins with a letter and has no capitals"
-            raise TuningError(f"name of a Tuning: {what}")
-        for name in ("call", "arguments", "reference"):
-            if not callable(getattr(self, name)):
-                raise TuningError(f"{name} of a Tuning must be a function")
-        if not isinstance(self.shapes, Sequence) or not self.shapes:
-            raise TuningError("a Tuning needs a list of at least one shape")
-        for shape in self.shapes:
-            if not isinstance(shape, Mapping):
-                raise TuningError(f"a shape is a mapping such as dict(M=16, N=32), not {shape!r:.60}")
-        if self.tolerance is not None and not (
-            isinstance(self.tolerance, int | float) and 0 <= self.tolerance < 1
-        ):
-            raise TuningError(f"tolerance is {self.tolerance!r:.60}, but must be a number from 0 to below 1")
-        if self.features is not None and not (
-            isinstance(self.features, Mapping) and all(map(callable, self.features.values()))
-        ):
-            raise TuningError("features of a Tuning must be functions by name")
+        functions = self.features if isinstance(self.features, Mapping) else {"": self.features}
+        checks = {
+            f"name of a Tuning: {self.name!r:.60} must begin with a letter and have no capitals": (
+                self.name is None or _NAME.fullmatch(self.name)
+            ),
+            "call, arguments and reference of a Tuning must be functions": (
+                callable(self.call) and callable(self.arguments) and callable(self.reference)
+            ),
+            "a Tuning needs a list of shapes, each a mapping such as dict(M=16, N=32)": (
+                isinstance(self.shapes, Sequence)
+                and self.shapes
+                and all(isinstance(shape, Mapping) for shape in self.shapes)
+            ),
+            f"tolerance is {self.tolerance!r:.60}, but must be a number from 0 to below 1": (
+                self.tolerance is None
+                or (isinstance(self.tolerance, int | float) and 0 <= self.tolerance < 1)
+            ),
+            "features of a Tuning must be functions by name": (
+                self.features is None or all(map(callable, functions.values()))
+            ),
+        }
+        for what, fine in checks.items():
+            if not fine:
+                raise TuningError(what)
 
 
 @cache
@@ -91,13 +96,6 @@ def load_tunings(path: Path) -> dict[str, Tuning]:
     if not found:
         raise TuningError(f"{path}: defines no Tuning at its top level")
     return found
-
-
-def named(found: Mapping[str, Tuning], name: str, path: Path) -> Tuning:
-    """One of a file's tunings. Raises TuningError."""
-    if name not in found:
-        raise TuningError(f"{path}: defines no Tuning called {name!r:.60}; it has {', '.join(found)}")
-    return found[name]
 
 
 def _place(error: BaseException, path: Path) -> str:

@@ -120,10 +120,7 @@ def _warnings(problem: SearchProblem) -> list[str]:
 
 def _values(kernel: AutotunedKernel, tuning: Tuning, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The features of a launch: the autotuner's key, functions of the user's, and element types."""
-    found: dict[str, Any] = {}
-    for name in kernel.tuner.keys:
-        if name in arguments:
-            found[name] = arguments[name]
+    found = {name: arguments[name] for name in kernel.tuner.keys if name in arguments}
     functions = kernel.tuned_features if tuning.features is None else tuning.features
     found.update({name: function(arguments) for name, function in functions.items()})
     for name, argument in arguments.items():
@@ -168,15 +165,9 @@ def _words(column: list[Any]) -> tuple[str, ...]:
 
 def _scenario_id(shape: Mapping[str, Any], position: int) -> str:
     """`M16_N32` of the shape's values, where these are short and plain; else its number."""
-    parts = (f"{name}{word_of(value) or int(value)}" for name, value in shape.items() if _is_plain(value))
-    text = re.sub(r"[^A-Za-z0-9_.=-]", "-", "_".join(parts))
-    whole = all(map(_is_plain, shape.values()))
-    return text if whole and text[:1].isalnum() and len(text) <= _MOST_CHARACTERS else f"s{position}"
-
-
-def _is_plain(value: Any) -> bool:
     try:
-        word_of(value)
+        parts = [f"{name}{word_of(value) or int(value)}" for name, value in shape.items()]
     except NotAFeature:
-        return False
-    return True
+        return f"s{position}"
+    text = re.sub(r"[^A-Za-z0-9_.=-]", "-", "_".join(parts))
+    return text if text[:1].isalnum() and len(text) <= _MOST_CHARACTERS else f"s{position}"

@@ -97,9 +97,7 @@ def _record(scenario: Scenario) -> dict[str, Any]:
         "id": scenario.id,
         "query_lens": runs(batch.query_lens),
         "context_lens": runs(batch.context_lens),
-        "num_query_heads": shape.layout.num_query_heads,
-        "num_kv_heads": shape.layout.num_kv_heads,
-        "head_size": shape.layout.head_size,
+        **vars(shape.layout),
         "block_size": shape.block_size,
         "dtype": dtype_name(shape.dtype),
     }
