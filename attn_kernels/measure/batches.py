@@ -16,8 +16,6 @@ from attn_kernels.core.model import Model
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """The attention heads of a model."""
-
     num_query_heads: int
     num_kv_heads: int
     head_size: int = 128  # elements
@@ -55,8 +53,6 @@ LLAMA_3_8B = HeadLayout(32, 8, 128)
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """The score options of a model's layers."""
-
     window: int | None = None  # keys that a query sees
     softcap: float = 0.0
     sinks: bool = False
@@ -137,7 +133,6 @@ class Batch:
 
     @property
     def kv_element_size(self) -> int:
-        """Bytes of an element of the KV caches."""
         return (self.cache_dtype or self.dtype).itemsize
 
     @cached_property
@@ -182,12 +177,10 @@ def short(count: int) -> str:
 
 
 def decode(num_seqs: int, context: int) -> Batch:
-    """A batch of decodes: every sequence has one new token."""
     return Batch(f"decode {num_seqs}x{short(context)}", "decode", (1,) * num_seqs, (context,) * num_seqs)
 
 
 def prefill(num_seqs: int, length: int) -> Batch:
-    """A batch of whole prompts without cached context."""
     return Batch(f"prefill {num_seqs}x{short(length)}", "prefill", (length,) * num_seqs, (length,) * num_seqs)
 
 

@@ -21,8 +21,6 @@ HEAD_SLACK = 5  # the tolerance of one head of one query over that of the whole 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most of a batch that is compared."""
-
     cache_elements: int = 1 << 30  # keys x KV heads x head size; K and V each take 8 bytes an element
     scores: int = 1 << 31  # queries x keys x query heads
     windows_per_seq: int = 8
@@ -91,7 +89,6 @@ def choose_windows(batch: Batch, limits: Limits = Limits()) -> list[Window]:
 
 
 def _keys_of(batch: Batch, window: Window) -> int:
-    """The number of keys that the window's last query sees."""
     return batch.context_lens[window.seq] - batch.query_lens[window.seq] + window.stop
 
 

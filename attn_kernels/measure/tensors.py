@@ -147,7 +147,6 @@ def plan_for(tensors: BatchTensors, config: LaunchConfig | None = None, *, in_pa
 
 
 def launches_of(plan: Plan, tensors: BatchTensors) -> list[Launch]:
-    """One launch of the plan per KV set."""
 
     def launch(kv: KVSet) -> None:
         options = tensors.options

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's arguments."""
     arguments = CommandParser(
         prog="attn-tune",
         description="Time many configs in many scenarios on this machine's GPUs and write a tuning "

@@ -45,8 +45,6 @@ def source_hash_with_choices() -> str:
 
 @dataclass(frozen=True)
 class TunedKernel:
-    """A kernel of the spec, as tuning runs see it."""
-
     name: str
     features: tuple[str, ...]
     features_of: Callable[[Batch], Mapping[str, int]]

@@ -118,7 +118,6 @@ class ChosenJob:
 
 
 def job_for(scenario: Scenario, config: Config, device: torch.device) -> CompileJob | ChosenJob:
-    """The job that compiles what a config launches in a scenario."""
     batch = scenario.batch
     if config not in WITHOUT_KERNEL:
         return CompileJob(shape_of(batch), config)
@@ -128,7 +127,6 @@ def job_for(scenario: Scenario, config: Config, device: torch.device) -> Compile
 
 
 def _kernels(config: Config, shape: Shape) -> Hashable:
-    """A key of the kernels that a config launches at a shape."""
     layout, scores = shape.layout, shape.scores
     group = layout.num_query_heads // layout.num_kv_heads
     # Without descriptors, it sets the size of a launch and not the kernel.

@@ -34,8 +34,6 @@ HUNG = "took longer than 120 s"
 
 @dataclass(frozen=True)
 class Subject:
-    """What a bench measures."""
-
     scenarios: Mapping[str, Any]  # by id; pickled for the processes
     prepare: Prepare  # pickled as well
     job_for: Callable[[Any, Any, torch.device], Job]  # compiles what a config launches in a scenario
@@ -43,8 +41,6 @@ class Subject:
 
 @dataclass
 class _Visiting:
-    """A visit under way."""
-
     task: PlannedVisit
     left: list[str]  # the configs to measure, the next one last
     cells: dict[str, Cell] = field(default_factory=dict)
@@ -52,7 +48,6 @@ class _Visiting:
     prepared_again: bool = False  # a process ended while it prepared the scenario
 
     def fail(self, cell: Cell) -> None:
-        """Give up what is left."""
         self.cells.update(dict.fromkeys(self.left, cell))
         self.left.clear()
 
@@ -145,7 +140,6 @@ class GpuBench:
 
     @property
     def first_worker(self) -> str:
-        """The name of the first process."""
         return self._workers[0].name
 
     @property

@@ -83,7 +83,6 @@ def _table(
     facts: Mapping[str, str | int],
     driver: str,
 ) -> TableWriter:
-    """Create the table of a GPU model, or go on with it."""
     return create(
         _folder(options, workload, facts),
         kernel=workload.kernel,

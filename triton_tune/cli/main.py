@@ -10,7 +10,6 @@ from triton_tune.core.arguments import CommandParser, exit_code
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's arguments."""
     arguments = CommandParser(
         prog="triton-tune",
         description="Time the configs of a @triton.autotune kernel for many shapes and write a tuning table "

@@ -27,8 +27,6 @@ ANY_FEATURES = Likeness()
 
 @dataclass(frozen=True)
 class PlannedVisit:
-    """A visit that a strategy plans."""
-
     scenario: str
     repeat: int  # from 1
     configs: tuple[str, ...]  # ids
@@ -56,7 +54,6 @@ class SearchProblem:
 
     @cached_property
     def possible(self) -> int:
-        """The number of cells that may be measured."""
         return sum(map(len, self.candidates.values()))
 
     def shape(self, scenario: str) -> ShapeKey:
@@ -86,7 +83,6 @@ class Times:
             row.setdefault(config, []).append(cell)
 
     def withdraw(self, visit: Visit) -> None:
-        """Forget a visit that was added."""
         self._slowdowns.pop(visit.scenario, None)
         row = self._cells[visit.scenario]
         for config, cell in visit.cells.items():
@@ -137,7 +133,6 @@ class Times:
         return sum(map(len, self._cells.values()))
 
     def failures(self) -> dict[str, int]:
-        """The number of failed cells by their first reason."""
         counts: Counter[str] = Counter()
         for row in self._cells.values():
             for cells in row.values():

@@ -19,8 +19,6 @@ from tuning_table.names import letters_for
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch of the kernel without a config."""
-
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     grid: Any
@@ -28,8 +26,6 @@ class Launch:
 
 @dataclass(frozen=True)
 class KernelConfig:
-    """A config of the autotuner as a row of a table."""
-
     id: str
     parameters: Mapping[str, int]
     config: Any  # triton.Config

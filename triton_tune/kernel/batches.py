@@ -25,8 +25,6 @@ NARROW = 0.1  # of floating types with 8 bits or fewer
 
 
 class Arguments:
-    """The arguments of one call."""
-
     def __init__(self, made: Any) -> None:
         self.kwargs: dict[str, Any] = dict(made) if isinstance(made, Mapping) else {}
         parts = made if isinstance(made, list | tuple) else () if isinstance(made, Mapping) else (made,)

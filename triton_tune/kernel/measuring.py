@@ -76,14 +76,11 @@ class KernelFile:
         return measure
 
     def job_for(self, shape: Shape, config: str, device: torch.device) -> "CompileJob":
-        """The job that compiles what a config launches for a shape."""
         return CompileJob(self, shape, config)
 
 
 @dataclass(frozen=True)
 class CompileJob:
-    """One config for one shape."""
-
     file: KernelFile
     shape: Shape
     config: str
@@ -108,7 +105,6 @@ class CompileJob:
 
 @cache
 def loaded(file: KernelFile) -> tuple[Tuning, AutotunedKernel]:
-    """The kernel of a file. Raises TuningError."""
     found = load_tunings(file.path)
     if file.name not in found:
         known = ", ".join(found)
@@ -147,7 +143,6 @@ def _time(
     device: torch.device,
     best_us: float,
 ) -> float:
-    """The microseconds of one call's launches."""
 
     def call(launches: tuple[Launch, ...], only_hooks: bool = False) -> None:
         for launch in launches:

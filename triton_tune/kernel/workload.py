@@ -107,7 +107,6 @@ def _look_at_shapes(
 
 
 def _warnings(problem: SearchProblem) -> list[str]:
-    """A line for each group of shapes with equal features."""
     groups: dict[tuple[int, ...], list[str]] = {}
     for scenario, features in problem.features.items():
         groups.setdefault(tuple(features.values()), []).append(scenario)

@@ -25,8 +25,6 @@ GO_ON = "the same command with a larger --budget goes on"
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """What is searched, how, and how long."""
-
     problem: SearchProblem
     strategy: str  # of STRATEGIES
     budget: float  # seconds, of all runs of the table
@@ -117,7 +115,6 @@ def summarise(problem: SearchProblem, times: Times, seconds: float, finished: bo
 
 
 def lines_of(summary: Mapping[str, Any], problem: SearchProblem, times: Times) -> list[str]:
-    """Describe the summary in lines for the terminal."""
     measured, possible = summary["cells_measured"], summary["cells_possible"]
     lines = [
         f"{summary['scenarios']} of {len(problem.scenarios)} scenarios, {summary['rows']} rows, "

@@ -56,8 +56,6 @@ class Progress:
 
 
 class Silent:
-    """Shows nothing."""
-
     def begin(self, what: str, total: int) -> None: ...
 
     def advance(self, done: int) -> None: ...

@@ -13,8 +13,6 @@ COMPILE_SHARE = 0.6  # compiling gets at most this share of a round's time; the 
 
 
 class Watcher(Protocol):
-    """Shows the progress of a run."""
-
     def begin(self, what: str, total: int) -> None: ...
     def advance(self, done: int) -> None: ...
 

@@ -23,7 +23,6 @@ class Distances:
         return float(self._row(one)[self._index[other]])
 
     def matrix(self, scenarios: Sequence[str], others: Sequence[str]) -> Floats:
-        """The distances [scenario, other]."""
         columns = self._columns(others)
         found = np.empty((len(scenarios), len(others)))
         for row, scenario in enumerate(scenarios):
@@ -55,7 +54,6 @@ class Distances:
         return int(np.linalg.norm(points - points.mean(axis=0), axis=1).argmin())
 
     def _row(self, scenario: str) -> Floats:
-        """The distances to all scenarios."""
         if scenario not in self._rows:
             point = self._points[self._index[scenario]]
             self._rows[scenario] = np.linalg.norm(self._points - point, axis=1)

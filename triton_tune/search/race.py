@@ -90,7 +90,6 @@ class Race:
     def _visits(
         self, times: Times, due: Mask, shuffle: str, among: Iterable[int] | None = None
     ) -> tuple[PlannedVisit, ...]:
-        """Visits to measure the cells `due`, in the scenarios `among` or in all."""
         configs = np.array(self._seen.configs, dtype=object)
         configs_of = {}
         for number in range(len(due)) if among is None else among:
@@ -207,7 +206,6 @@ class Seen:
         self._filled: dict[int, Mapping[str, float]] = {}  # by row: the slowdowns that it holds
 
     def update(self, times: Times) -> None:
-        """Take over what has changed since the last call."""
         for row, scenario in enumerate(self.scenarios):
             slowdowns = times.slowdowns(scenario)  # another object if the scenario has changed
             if self._filled.get(row) is slowdowns:

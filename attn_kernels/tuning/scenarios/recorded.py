@@ -27,11 +27,9 @@ from triton_tune.core.errors import TuningError
 from tuning_table import read_run
 from tuning_table.names import is_id
 
-LENGTHS = ("query_lens", "context_lens")
 NUMBERS = ("num_query_heads", "num_kv_heads", "head_size", "block_size")
-REQUIRED = (*LENGTHS, *NUMBERS)
+REQUIRED = ("query_lens", "context_lens", *NUMBERS)
 SCORES = ("sliding_window", "softcap", "sinks")
-OPTIONAL = ("id", "dtype", "cache_dtype", *SCORES, "count", "parts", "for_capture")
 TYPES = {dtype_name(dtype): dtype for dtype in (*DTYPES, FP8)}
 MAX_SEQS = 1 << 14  # sequences in a batch
 MAX_LINE_BYTES = 1 << 20
@@ -55,8 +53,6 @@ def read_counted(path: Path, in_parts: bool = False) -> dict[Scenario, int]:
         try:
             record = _parse(raw)
             scenario = _scenario(record, number)
-            count, captured = _integer("count", record.get("count", 1)), _flag(record, "for_capture")
-            batches = _parts(scenario) if _flag(record, "parts") and in_parts else (scenario,)
             if scenario.id in lines:
                 raise ValueError(f"id {scenario.id!r} is already in line {lines[scenario.id]}")
         except RecursionError:
@@ -64,10 +60,12 @@ def read_counted(path: Path, in_parts: bool = False) -> dict[Scenario, int]:
         except (TypeError, ValueError) as error:
             raise TuningError(f"{path}:{number}: {error}") from None
         lines[scenario.id] = number
-        for one in () if captured else batches:
+        if record.get("for_capture"):
+            continue
+        for one in _parts(scenario) if in_parts and record.get("parts") else (scenario,):
             batch = one.batch
             kept = first.setdefault((batch.query_lens, batch.context_lens, shape_of(batch)), one)
-            counts[kept] = counts.get(kept, 0) + count
+            counts[kept] = counts.get(kept, 0) + record.get("count", 1)
     if not counts:
         only = " but those of captured graphs" if lines else ""
         raise TuningError(f"{path}: holds no batch{only}; write one JSON object a line")
@@ -175,6 +173,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _parse(raw: bytes) -> dict[str, Any]:
+    """A line's values by key, each checked."""
     try:
         record = json.loads(raw.decode(), object_pairs_hook=_no_repeats, parse_int=_number)
     except UnicodeDecodeError as error:
@@ -183,14 +182,13 @@ def _parse(raw: bytes) -> dict[str, Any]:
         raise ValueError(f"not JSON: {error.msg} at column {error.colno}; write one object a line") from None
     if not isinstance(record, dict):
         raise TypeError('not a JSON object; write {"query_lens": [...], "context_lens": [...], ...}')
-    known = (*REQUIRED, *OPTIONAL)
     for key in record:
-        if key not in known:
-            raise ValueError(f"key {_shown(key)} is unknown; possible are {', '.join(known)}")
+        if key not in KEYS:
+            raise ValueError(f"key {_shown(key)} is unknown; possible are {', '.join(KEYS)}")
     for key in REQUIRED:
         if key not in record:
             raise ValueError(f"key {key!r} is missing; needed are {', '.join(REQUIRED)}")
-    return record
+    return {key: check(key, record[key]) for key, check in KEYS.items() if key in record}
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -208,47 +206,29 @@ def _number(text: str) -> int:
 
 
 def _scenario(record: Mapping[str, Any], line: int) -> Scenario:
-    queries, contexts = (_lengths(name, record[name]) for name in LENGTHS)
+    queries, contexts = record["query_lens"], record["context_lens"]
     if len(queries) != len(contexts):
         raise ValueError(f"query_lens has {len(queries)} sequences, but context_lens {len(contexts)}")
     for i, (query, context) in enumerate(zip(queries, contexts, strict=True)):
         if query > context:
-            raise ValueError(
-                f"sequence {i} has {query} query tokens, but a context of {context}, which includes them"
-            )
+            raise ValueError(f"sequence {i} has {query} query tokens, but a context of {context}")
     if not any(queries):
         raise ValueError("query_lens holds no query token; leave out batches without any")
-    id = record.get("id", f"line-{line}")
-    if not isinstance(id, str) or not is_id(id):
-        raise ValueError(f"id is {_shown(id)}, but 1 to 128 letters, digits and _ . = - are needed")
-    heads = [_integer(name, record[name]) for name in NUMBERS]
-    check_heads(*heads[:3])
-    dtype = _dtype(record, "dtype", torch.bfloat16)
-    cache_dtype = _dtype(record, "cache_dtype", dtype)
+    *heads, block_size = (record[name] for name in NUMBERS)
+    check_heads(*heads)
+    dtype = record.get("dtype", torch.bfloat16)
+    cache_dtype = record.get("cache_dtype", dtype)
     check_dtype(dtype)
     check_cache_dtype(cache_dtype, dtype)
-    shape = Shape(
-        HeadLayout(*heads[:3]),
-        heads[3],
-        dtype,
-        None if cache_dtype == dtype else cache_dtype,
-        _scores(record),
+    different = None if cache_dtype == dtype else cache_dtype
+    scores = ScoreOptions(
+        record.get("sliding_window"), record.get("softcap", 0.0), record.get("sinks", False)
     )
-    return scenario_of(id, queries, contexts, shape)
+    shape = Shape(HeadLayout(*heads), block_size, dtype, different, scores)
+    return scenario_of(record.get("id", f"line-{line}"), queries, contexts, shape)
 
 
-def _scores(record: Mapping[str, Any]) -> ScoreOptions:
-    window, softcap = record.get("sliding_window"), record.get("softcap", 0.0)
-    if window is not None:
-        _integer("sliding_window", window)
-    if not isinstance(softcap, int | float) or isinstance(softcap, bool):
-        raise TypeError(f"softcap is {_shown(softcap)}, but a number is needed")
-    if not 0.0 <= softcap <= MAX_SOFTCAP:
-        raise ValueError(f"softcap is {softcap}, but 0 to {MAX_SOFTCAP:g} is needed")
-    return ScoreOptions(window, float(softcap), _flag(record, "sinks"))
-
-
-def _lengths(name: str, entries: object) -> list[int]:
+def _lengths(name: str, entries: Any) -> list[int]:
     """The lengths, with runs expanded. A length of 0 stands for a sequence that pads the batch."""
     if not isinstance(entries, list):
         raise TypeError(f"{name} is {_shown(entries)}, but a list of lengths is needed")
@@ -273,18 +253,38 @@ def _integer(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
-def _dtype(record: Mapping[str, Any], name: str, default: torch.dtype) -> torch.dtype:
-    text = record.get(name, dtype_name(default))
-    if not isinstance(text, str) or text not in TYPES:
-        raise ValueError(f"{name} is {_shown(text)}, but one of {', '.join(TYPES)} is needed")
-    return TYPES[text]
+def _softcap(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= MAX_SOFTCAP:
+        raise ValueError(f"{name} is {_shown(value)}, but a number from 0 to {MAX_SOFTCAP:g} is needed")
+    return float(value)
 
 
-def _flag(record: Mapping[str, Any], name: str) -> bool:
-    value = record.get(name, False)
+def _dtype(name: str, value: Any) -> torch.dtype:
+    if not isinstance(value, str) or value not in TYPES:
+        raise ValueError(f"{name} is {_shown(value)}, but one of {', '.join(TYPES)} is needed")
+    return TYPES[value]
+
+
+def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{name} is {_shown(value)}, but true or false is needed")
     return value
+
+
+def _id(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not is_id(value):
+        raise ValueError(f"{name} is {_shown(value)}, but 1 to 128 letters, digits and _ . = - are needed")
+    return value
+
+
+KEYS: dict[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys(("query_lens", "context_lens"), _lengths),
+    **dict.fromkeys((*NUMBERS, "sliding_window", "count"), _integer),
+    **dict.fromkeys(("dtype", "cache_dtype"), _dtype),
+    **dict.fromkeys(("sinks", "parts", "for_capture"), _flag),
+    "softcap": _softcap,
+    "id": _id,
+}
 
 
 def _parts(scenario: Scenario) -> tuple[Scenario, ...]:
@@ -300,6 +300,5 @@ def _parts(scenario: Scenario) -> tuple[Scenario, ...]:
 
 
 def _shown(value: object) -> str:
-    """Quote a value in a message: one line, at most 60 characters."""
     text = ascii(value)
     return text if len(text) <= 60 else text[:57] + "..."

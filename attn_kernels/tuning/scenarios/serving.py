@@ -166,7 +166,6 @@ def _prefill(u: float, v: float, rng: random.Random) -> Lengths:
 
 
 def _chunk(u: float, v: float, rng: random.Random) -> Lengths:
-    """Chunks of prompts; the cache holds at least CHUNK_LENS.low tokens of each prompt."""
     count = CHUNKS.at(u)
     queries = uneven(CHUNK_LENS.at(v), count, rng, CHUNK_LENS.low)
     longest = Range(CHUNK_LENS.low, CONTEXTS.high - max(queries)).at(rng.random())
@@ -293,7 +292,6 @@ def draw(
 
 
 def common(seed: int) -> tuple[Scenario, ...]:
-    """1,080 scenarios of eleven shapes."""
     return draw("serving", seed, DENSITY * sum(SHAPES.values()), SHAPES)
 
 
@@ -305,12 +303,10 @@ def options(seed: int, among: Mapping[Shape, int] = OPTION_SHAPES) -> tuple[Scen
 
 
 def one_kv_head(seed: int) -> tuple[Scenario, ...]:
-    """124 scenarios of few programs."""
     return draw("one_kv_head", seed, sum(ONE_KV_HEAD_SHAPES.values()), ONE_KV_HEAD_SHAPES, DECODING)
 
 
 def few_decodes(seed: int) -> tuple[Scenario, ...]:
-    """72 decodes of few programs and middle contexts."""
     return draw("few_decodes", seed, sum(FEW_DECODES_SHAPES.values()), FEW_DECODES_SHAPES, FEW_DECODING)
 
 

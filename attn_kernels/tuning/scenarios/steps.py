@@ -55,7 +55,6 @@ def _chunks(u: float, v: float, rng: random.Random) -> Lengths:
 
 
 def _prompts(u: float, v: float, rng: random.Random) -> Lengths:
-    """Decodes and many whole prompts."""
     decodes, queries = _step(u, v, rng, PROMPTS.at(rng.random()), SHORTEST_PROMPT)
     return [*decodes, *((query, query) for query in queries)]
 

@@ -47,7 +47,6 @@ def declared_mixed() -> tuple[Config, ...]:
 
 
 def _suits(config: Config) -> bool:
-    """Return whether the numbers of warps and stages suit the tile."""
     m, t, warps = config.block_m, config.tile_size, config.num_warps
     if warps == 2 and m * t > 1024:
         return False
@@ -59,7 +58,6 @@ def _suits(config: Config) -> bool:
 
 
 def gpu_of(facts: Mapping[str, str | int]) -> Gpu:
-    """Return what rules need of a device, from its ``device_facts``."""
     arch = str(facts["arch"])
     vendor = "cpu" if arch == "cpu" else "nvidia" if arch.startswith("sm_") else "amd"
     shared = SHARED_LIMITS.get(arch, SMALLEST_SHARED[vendor])
@@ -104,8 +102,6 @@ def reasons_at(shape: Shape, gpu: Gpu, configs: Sequence[Config]) -> dict[Config
 
 @dataclass(frozen=True)
 class Possible:
-    """The configs that a tuning run may measure."""
-
     problem: SearchProblem  # what strategies search
     at_shapes: Mapping[Shape, Mapping[Config, str | None]]  # `reasons_at` each shape
     dropped: Mapping[str, int]  # cells that rules dropped, by reason
