@@ -55,6 +55,7 @@ def serve(connection: Connection, device_name: str, prepare: Prepare) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     connection.send(WorkerReady(device_facts(device), worker_name(device)))
+    measure: Callable[[Any, float], Cell] | None = None
     while True:
         try:
             request = connection.recv()
@@ -63,8 +64,9 @@ def serve(connection: Connection, device_name: str, prepare: Prepare) -> None:
         answer: Cell | None = None
         try:
             if isinstance(request, Begin):
+                measure = None  # frees the tensors of the scenario before
                 measure = prepare(request.scenario, request.repeat, device)
-            else:
+            elif measure is not None:
                 answer = measure(request.config, request.best_us)
         except Exception as error:
             answer = failure_of(error, device)

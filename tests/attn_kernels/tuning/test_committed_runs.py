@@ -1,4 +1,4 @@
-"""The committed tables of our own: whole runs, within a quarter of an hour each, of the named scenario sets.
+"""The committed tables of our own are whole runs of the named scenario sets.
 
 A set's definition may have changed since a table was measured. The digest in run.yaml tells; then the table's
 scenarios cannot be drawn again, and only what the table itself holds is checked.
@@ -20,7 +20,6 @@ from tuning_table.table import RecordedRun
 
 FOLDER = Path(__file__).parents[3] / "tuning_data/unified_attention"
 TABLES = sorted(path.parent.name for path in FOLDER.glob("*/run.yaml"))
-TUNED = [name for name in TABLES if not name.startswith(("untuned", "other_heads"))]
 
 
 @pytest.fixture(scope="module", params=TABLES)

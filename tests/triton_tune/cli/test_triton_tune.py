@@ -14,7 +14,7 @@ from triton_tune.bench import pool
 from triton_tune.cli.main import main
 from triton_tune.kernel.measuring import loaded
 from triton_tune.kernel.tuning import load_tunings
-from tuning_table import merge, read_run
+from tuning_table import read_run
 from tuning_table.table import Failure
 
 FILE = Path(__file__).parents[2] / "helpers" / "scaled_kernel.py"
@@ -206,19 +206,3 @@ def test_help_and_wrong_use_need_no_torch_and_a_run_says_what_it_needs() -> None
         refused = without_torch(*arguments)
         (line,) = refused.stderr.splitlines()
         assert refused.returncode == 2 and line.startswith("triton-tune: ") and named in line
-
-
-def test_the_merged_shards_are_the_table_of_one_run(
-    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(merge, "TOO_SLOW", 1e9)  # two times in the interpreter differ by more
-    for part in ("1/2", "2/2"):
-        run(*SCALED, "--strategy", "full", "--shard", part)
-    run(*SCALED, "--strategy", "full")
-    shards = [f"{TABLE}-shard-{part}-of-2" for part in (1, 2)]
-    capsys.readouterr()
-    assert treegen(["merge", *shards, "--out", "merged"]) == 0
-    assert capsys.readouterr().out.startswith("merged: ")
-    merged, whole = read_run(Path("merged")), read_run(TABLE)
-    assert {visit.scenario for visit in merged.visits} == {visit.scenario for visit in whole.visits}
-    assert merged.scenarios == whole.scenarios and merged.header.configs == whole.header.configs
