@@ -30,13 +30,11 @@ RUN = ("--scenarios", "batches.jsonl", "--variants", "naive", "--gpus", "cpu", "
 NAIVE = [str(config) for config in declared("cpu") if config.variant == "naive"]
 
 
-def stub(
-    act: Act, facts: Callable[[str], Facts] | None = None, worker: str = ""
-) -> Callable[[Connection, str, object], None]:
-    """A process that gives every config 7 us, after `act` did with it what it likes. worker: its name."""
+def stub(act: Act, facts: Callable[[str], Facts] | None = None) -> Callable[[Connection, str, object], None]:
+    """A process that gives every config 7 us, after `act` did with it what it likes."""
 
     def serve(connection: Connection, device: str, prepare: object) -> None:
-        connection.send(WorkerReady(facts(device) if facts else {"name": "stub"}, worker))
+        connection.send(WorkerReady(facts(device) if facts else {"name": "stub"}))
         scenario = ""
         with contextlib.suppress(EOFError):
             while True:

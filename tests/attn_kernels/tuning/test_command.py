@@ -30,7 +30,6 @@ from treegen.cli.main import main as treegen
 from triton_tune.bench import pool
 from triton_tune.core.device import device_facts
 from tuning_table import read_run
-from tuning_table.visit_log import read_visit_log
 
 ROOT = Path(__file__).parents[3]
 
@@ -56,11 +55,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     """Run in this process with stubs as workers; stdout, or if it is refused stderr, as lines."""
     monkeypatch.setattr(pool, "START_METHOD", "fork")
 
-    def run_here(
-        *arguments: str, act: Act = lambda scenario, config: None, worker: str = "", code: int = 0
-    ) -> list[str]:
-        serve = stub(act, lambda name: device_facts(torch.device(name)), worker)
-        monkeypatch.setattr(pool, "serve", serve)
+    def run_here(*arguments: str, act: Act = lambda scenario, config: None, code: int = 0) -> list[str]:
+        monkeypatch.setattr(pool, "serve", stub(act, lambda name: device_facts(torch.device(name))))
         capsys.readouterr()
         assert main([*RUN, *arguments]) == code
         message = capsys.readouterr()
@@ -340,16 +336,13 @@ def test_a_table_of_mixed_batches_belongs_to_the_modules_that_choose_for_the_par
 
 def test_the_merged_table_of_two_shards_is_that_of_one_run(run: Callable[..., list[str]]) -> None:
     full = ("--strategy", "full")
-    run(*full, "--shard", "1/2", "--out", "part1", worker="host-1/cpu")
-    run(*full, "--shard", "2/2", "--out", "part2", worker="host-2/cpu")
+    run(*full, "--shard", "1/2", "--out", "part1")
+    run(*full, "--shard", "2/2", "--out", "part2")
     run(*full, "--out", "whole")
     assert treegen(["merge", "part1", "part2", "--out", "merged"]) == 0
     merged, whole = read_run(Path("merged")), read_run(Path("whole"))
     assert sorted(map(repr, merged.visits)) == sorted(map(repr, whole.visits))
     assert merged.scenarios == whole.scenarios
-    log = read_visit_log(Path("merged"))
-    assert {line.worker for line in log.values()} == {"host-1/cpu", "host-2/cpu"}
-    assert {(line.calibration_us, line.slowdown) for line in log.values()} == {(7.0, 1.0)}
     # A run goes on in the merged table as in its own.
     assert "an earlier run finished" in "\n".join(run(*full, "--out", "merged"))
 
