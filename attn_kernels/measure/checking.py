@@ -61,8 +61,8 @@ class Check:
 
     def __str__(self) -> str:
         limits = f"limits {self.tolerance:.0e}, {HEAD_SLACK * self.tolerance:.0e}"
-        bad = f"{self.bad_elements} elements not finite"
-        return f"error {self.error:.1e}, worst head {self.worst_head:.1e} ({limits}), {bad}"
+        bad = f", {self.bad_elements} elements unwritten or not finite" if self.bad_elements else ""
+        return f"error {self.error:.1e}, worst head {self.worst_head:.1e} ({limits}){bad}"
 
 
 def choose_windows(batch: Batch, limits: Limits = Limits()) -> list[Window]:
