@@ -170,17 +170,6 @@ def test_kernels_compile_in_other_processes_even_if_triton_interprets_here(
     assert "block_m" in str(impossible.error)
 
 
-def test_with_descriptors_the_kernel_without_them_compiles_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compile_config(config: Config, **options: object) -> dict[str, Resources]:
-        return {f"kernel_{config.descriptors}": Resources(1, None, None)}
-
-    monkeypatch.setattr(module, "compile_config", compile_config)
-    config = Config("qblock", 128, 64, num_warps=8, descriptors=1)
-    for descriptors, kernels in ((1, {"kernel_0", "kernel_1"}), (0, {"kernel_0"})):
-        job = HookJob("sm_90", config._replace(descriptors=descriptors), 128, 4, ())
-        assert set(module.attempt(job).kernels) == kernels
-
-
 @pytest.mark.parametrize(
     ("name", "given", "compiled", "with_fp8"),
     [
@@ -212,11 +201,6 @@ def test_the_hopper_kernel_compiles_at_the_largest_sizes_that_it_takes(
         assert module.attempt(HookJob(target, Config.parse(name), *given, features)).error is None
     elsewhere = [sizes for sizes in compiled if not sizes[0]]
     assert found == [*compiled, *elsewhere, *with_fp8, *elsewhere]
-
-
-def test_an_impossible_config_for_mixed_batches_is_an_error() -> None:
-    job = HookJob("sm_90", Config("pod", 128, 64, num_stages=3), 128, 4, ())
-    assert "config.decode_tile is 0" in str(module.attempt(job).error)
 
 
 def test_a_compiler_that_ends_its_process_costs_one_case(

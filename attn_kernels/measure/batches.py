@@ -5,6 +5,7 @@ import math
 import random
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 
@@ -15,8 +16,6 @@ from attn_kernels.core.model import Model
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """The attention heads of a model."""
-
     num_query_heads: int
     num_kv_heads: int
     head_size: int = 128  # elements
@@ -54,8 +53,6 @@ LLAMA_3_8B = HeadLayout(32, 8, 128)
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """The score options of a model's layers."""
-
     window: int | None = None  # keys that a query sees
     softcap: float = 0.0
     sinks: bool = False
@@ -82,13 +79,9 @@ class Batch:
 
     def __post_init__(self) -> None:
         if not self.query_lens or len(self.query_lens) != len(self.context_lens):
-            raise ValueError(
-                f"{self.name}: one query length and one context length per sequence, at least one"
-            )
-        if any(
-            not 0 <= query <= context
-            for query, context in zip(self.query_lens, self.context_lens, strict=True)
-        ):
+            raise ValueError(f"{self.name}: query_lens and context_lens need one length for each sequence")
+        lens = zip(self.query_lens, self.context_lens, strict=True)
+        if any(not 0 <= query <= context for query, context in lens):
             raise ValueError(f"{self.name}: a query length must be at least 0 and at most its context length")
         if not any(self.query_lens):
             raise ValueError(f"{self.name}: at least one query token is needed")
@@ -98,18 +91,11 @@ class Batch:
         layout: HeadLayout | None = None,
         block_size: int | None = None,
         dtype: torch.dtype | None = None,
-        cache_dtype: torch.dtype | None = None,
-        scores: ScoreOptions | None = None,
+        **changes: Any,
     ) -> "Batch":
-        """Return the same sequences at another head layout, page size, element type or score options."""
-        return dataclasses.replace(
-            self,
-            layout=layout or self.layout,
-            block_size=block_size or self.block_size,
-            dtype=dtype or self.dtype,
-            cache_dtype=cache_dtype or self.cache_dtype,
-            scores=scores or self.scores,
-        )
+        """The same sequences with other heads, pages, types or score options; what is None stays."""
+        changes |= {"layout": layout, "block_size": block_size, "dtype": dtype}
+        return dataclasses.replace(self, **{name: new for name, new in changes.items() if new is not None})
 
     @property
     def num_seqs(self) -> int:
@@ -143,12 +129,10 @@ class Batch:
             before = self.scores.window - 1
             lens = zip(self.query_lens, self.context_lens, strict=True)
             tokens = sum(min(context, query + before) for query, context in lens)
-        elements = 2 * tokens * self.layout.num_kv_heads * self.layout.head_size
-        return elements * self.kv_element_size
+        return 2 * tokens * self.layout.num_kv_heads * self.layout.head_size * self.kv_element_size
 
     @property
     def kv_element_size(self) -> int:
-        """Bytes of an element of the KV caches."""
         return (self.cache_dtype or self.dtype).itemsize
 
     @cached_property
@@ -168,18 +152,9 @@ class Batch:
         lengths = Lengths.of(self.query_lens, self.context_lens)
         if self.scores.window is not None:
             lengths = lengths.in_window(self.scores.window)
-        return {
-            "num_seqs": lengths.num_seqs,
-            "num_query_tokens": lengths.num_query_tokens,
-            "num_kv_tokens": lengths.num_kv_tokens,
-            "max_query_len": lengths.max_query_len,
-            "max_seq_len": lengths.max_seq_len,
-            "num_query_heads": self.layout.num_query_heads,
-            "num_kv_heads": self.layout.num_kv_heads,
-            "head_size": self.layout.head_size,
-            "block_size": self.block_size,
-            "kv_element_size": self.kv_element_size,
-        }
+        names = ("num_seqs", "num_query_tokens", "num_kv_tokens", "max_query_len", "max_seq_len")
+        sizes = {"block_size": self.block_size, "kv_element_size": self.kv_element_size}
+        return {**{name: getattr(lengths, name) for name in names}, **vars(self.layout), **sizes}
 
     @property
     def parts(self) -> Parts:
@@ -202,12 +177,10 @@ def short(count: int) -> str:
 
 
 def decode(num_seqs: int, context: int) -> Batch:
-    """A batch of decodes: every sequence has one new token."""
     return Batch(f"decode {num_seqs}x{short(context)}", "decode", (1,) * num_seqs, (context,) * num_seqs)
 
 
 def prefill(num_seqs: int, length: int) -> Batch:
-    """A batch of whole prompts without cached context."""
     return Batch(f"prefill {num_seqs}x{short(length)}", "prefill", (length,) * num_seqs, (length,) * num_seqs)
 
 
@@ -226,19 +199,15 @@ def speculative(num_seqs: int, query_len: int, context: int) -> Batch:
 def mixed(num_seqs: int, decode_share: float, context: int, chunk: int, seed: int = 0) -> Batch:
     """A batch of decodes at context/4 .. context, and then prompts of chunk/2 .. chunk tokens.
 
-    Serving engines order sequences like this. With a share of 0 or 1 the batch is all prefill or all decode.
+    With a share of 0 or 1 the batch is all prefill or all decode.
     """
     rng = random.Random(f"mixed/{num_seqs}/{decode_share}/{context}/{chunk}/{seed}")
     num_decodes = round(decode_share * num_seqs)
     decodes = [rng.randint(max(1, context // 4), context) for _ in range(num_decodes)]
     prompts = [rng.randint(max(1, chunk // 2), chunk) for _ in range(num_seqs - num_decodes)]
     kind = "mixed" if 0 < num_decodes < num_seqs else "decode" if num_decodes else "prefill"
-    return Batch(
-        f"mixed {round(100 * decode_share)}% {num_seqs}x{short(context)}+{short(chunk)}",
-        kind,
-        (1,) * num_decodes + tuple(prompts),
-        (*decodes, *prompts),
-    )
+    name = f"mixed {round(100 * decode_share)}% {num_seqs}x{short(context)}+{short(chunk)}"
+    return Batch(name, kind, (1,) * num_decodes + tuple(prompts), (*decodes, *prompts))
 
 
 def varlen(seed: int, max_seqs: int = 64, max_context: int = 16384, max_tokens: int = 200_000) -> Batch:

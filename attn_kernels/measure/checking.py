@@ -21,8 +21,6 @@ HEAD_SLACK = 5  # the tolerance of one head of one query over that of the whole 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most of a batch that is compared."""
-
     cache_elements: int = 1 << 30  # keys x KV heads x head size; K and V each take 8 bytes an element
     scores: int = 1 << 31  # queries x keys x query heads
     windows_per_seq: int = 8
@@ -62,8 +60,8 @@ class Check:
         return self.bad_elements == 0 and close
 
     def __str__(self) -> str:
-        bad = f", {self.bad_elements} elements unwritten or not finite" if self.bad_elements else ""
         limits = f"limits {self.tolerance:.0e}, {HEAD_SLACK * self.tolerance:.0e}"
+        bad = f", {self.bad_elements} elements unwritten or not finite" if self.bad_elements else ""
         return f"error {self.error:.1e}, worst head {self.worst_head:.1e} ({limits}){bad}"
 
 
@@ -72,28 +70,25 @@ def choose_windows(batch: Batch, limits: Limits = Limits()) -> list[Window]:
     rng = random.Random(0)
     candidates = []
     for seq, query_len in enumerate(batch.query_lens):
-        if not query_len:  # padding
-            continue
         count = -(-query_len // WINDOW)
         inner = range(1, count - 1)
         chosen = {0, count - 1, *rng.sample(inner, min(len(inner), limits.windows_per_seq - 2))}
-        candidates += [Window(seq, i * WINDOW, min((i + 1) * WINDOW, query_len)) for i in sorted(chosen)]
+        if query_len:  # otherwise it is padding
+            candidates += [Window(seq, i * WINDOW, min((i + 1) * WINDOW, query_len)) for i in sorted(chosen)]
     rng.shuffle(candidates)
-    layout = batch.layout
     elements = scores = 0
     windows: list[Window] = []
     for window in candidates:
-        keys = window_context(batch, window)
-        elements += keys * layout.num_kv_heads * layout.head_size
-        scores += keys * layout.num_query_heads * (window.stop - window.start)
+        keys = _keys_of(batch, window)
+        elements += keys * batch.layout.num_kv_heads * batch.layout.head_size
+        scores += keys * batch.layout.num_query_heads * (window.stop - window.start)
         if windows and (elements > limits.cache_elements or scores > limits.scores):
             break
         windows.append(window)
     return sorted(windows, key=lambda window: (window.seq, window.start))
 
 
-def window_context(batch: Batch, window: Window) -> int:
-    """The number of keys that the window's last query sees."""
+def _keys_of(batch: Batch, window: Window) -> int:
     return batch.context_lens[window.seq] - batch.query_lens[window.seq] + window.stop
 
 
@@ -109,7 +104,7 @@ def expect(tensors: BatchTensors, limits: Limits = Limits()) -> Expected:
         kv.k_cache,
         kv.v_cache,
         lengths.cumsum(0).to(torch.int32).to(device),
-        torch.tensor([window_context(batch, w) for w in windows], dtype=torch.int32, device=device),
+        torch.tensor([_keys_of(batch, w) for w in windows], dtype=torch.int32, device=device),
         tensors.block_table[torch.tensor([w.seq for w in windows], device=device)],
         softmax_scale=tensors.softmax_scale,
         **tensors.options,

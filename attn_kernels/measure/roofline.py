@@ -10,15 +10,13 @@ from attn_kernels.measure.batches import Batch
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The measured limits of a device."""
-
     bytes_per_s: float  # copy bandwidth, read plus written
     flops_per_s: float  # bfloat16 matrix products
 
 
 @dataclass(frozen=True)
 class Work:
-    """The work of one launch."""
+    """What one launch must do at least."""
 
     flops: int  # floating-point operations
     bytes: int  # through device memory
@@ -45,7 +43,6 @@ def visible_keys(query_len: int, context_len: int, window: int | None = None) ->
 
 
 def visible_pairs(batch: Batch) -> int:
-    """The query-key pairs that one head of a batch computes."""
     lens = zip(batch.query_lens, batch.context_lens, strict=True)
     return sum(visible_keys(query, context, batch.scores.window) for query, context in lens)
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -89,17 +90,11 @@ def block_table(batch: Batch, seed: int) -> torch.Tensor:
 
 
 def materialise(
-    batch: Batch,
-    device: torch.device,
-    *,
-    num_sets: int = 1,
-    seed: int = 0,
-    nan_padding: bool = False,
+    batch: Batch, device: torch.device, *, num_sets: int = 1, seed: int = 0, nan_padding: bool = False
 ) -> BatchTensors:
     """Allocate and fill `num_sets` KV sets with normal random numbers; outputs are poisoned with NaN.
 
-    nan_padding: fill the cache slots behind each context with NaN. In a server they are uninitialised memory,
-    on which no result may depend.
+    nan_padding: fill the cache slots behind each context with NaN, on which no result may depend.
     """
     layout, dtype, cache_dtype = batch.layout, batch.dtype, batch.cache_dtype or batch.dtype
     generator = torch.Generator(device=device).manual_seed(seed)
@@ -114,9 +109,8 @@ def materialise(
     out = torch.full(rows, math.nan, dtype=dtype, device=device)
     if nan_padding:
         last = table[torch.arange(batch.num_seqs), torch.tensor(batch.blocks_per_seq) - 1].long().to(device)
-        used = torch.tensor(
-            [(context - 1) % batch.block_size + 1 for context in batch.context_lens], device=device
-        )
+        filled = [(context - 1) % batch.block_size + 1 for context in batch.context_lens]
+        used = torch.tensor(filled, device=device)
         behind = torch.arange(batch.block_size, device=device) >= used[:, None]
         for tensor in (k, v):
             tensor[:, last] = tensor[:, last].masked_fill(behind[None, :, :, None, None], math.nan)
@@ -153,16 +147,12 @@ def plan_for(tensors: BatchTensors, config: LaunchConfig | None = None, *, in_pa
 
 
 def launches_of(plan: Plan, tensors: BatchTensors) -> list[Launch]:
-    """One launch of the plan per KV set."""
 
-    def launch(kv: KVSet) -> Launch:
-        def go() -> None:
-            caches = (kv.k_cache, kv.v_cache)
-            run(plan, kv.q, *caches, out=kv.out, softmax_scale=tensors.softmax_scale, **tensors.options)
+    def launch(kv: KVSet) -> None:
+        options = tensors.options
+        run(plan, kv.q, kv.k_cache, kv.v_cache, out=kv.out, softmax_scale=tensors.softmax_scale, **options)
 
-        return go
-
-    return [launch(kv) for kv in tensors.sets]
+    return [partial(launch, kv) for kv in tensors.sets]
 
 
 def _assemble(
@@ -182,13 +172,9 @@ def _assemble(
 
 def score_options(batch: Batch, device: torch.device) -> dict[str, Any]:
     """The score options of a batch that has any, as `run` takes them; sinks are of the queries' dtype."""
-    scores = batch.scores
-    options: dict[str, Any] = {}
-    if scores.window is not None:
-        options["sliding_window"] = scores.window
-    if scores.softcap:
-        options["softcap"] = scores.softcap
+    scores, heads = batch.scores, batch.layout.num_query_heads
+    options: dict[str, Any] = {"sliding_window": scores.window, "softcap": scores.softcap}
+    options = {name: value for name, value in options.items() if value}
     if scores.sinks:
-        heads = batch.layout.num_query_heads
         options["sinks"] = torch.linspace(-1.0, 3.0, heads, device=device).to(batch.dtype)
     return options

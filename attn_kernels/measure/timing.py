@@ -1,8 +1,4 @@
-"""Time kernels by replaying CUDA graphs of many launches.
-
-Two events around a single launch also measure the host, which for kernels under 100 us is much of the time. A
-graph replays many launches without the host, between two events.
-"""
+"""Time kernels by replaying CUDA graphs of many launches, which no host delays."""
 
 import math
 import statistics
@@ -16,7 +12,6 @@ import torch
 from triton_tune.bench.timing import Launch, capture, side_stream
 
 __all__ = [
-    "GraphTimed",
     "Launch",
     "Timed",
     "Timing",
@@ -62,48 +57,6 @@ class Timed(Protocol):
         """Replay `repeats` times. Returns the microseconds a launch of each replay."""
 
 
-class GraphTimed:
-    """Launches captured in order, repeatedly, into one CUDA graph whose replay lasts at least 2 ms.
-
-    Every kernel must have been launched before, as nothing can be compiled during capture.
-    brief: capture each launch only once, for a rough time.
-    """
-
-    def __init__(self, launches: Sequence[Launch], device: torch.device, *, brief: bool = False) -> None:
-        self._device = device
-        self.replay_us = 0.0
-        if brief:
-            self._capture(launches, rounds=-(-BRIEF_LAUNCHES // len(launches)))
-            return
-        side = side_stream(device)
-        side.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(side):
-            for launch in (*launches[:2], launches[-1]):
-                launch()
-        torch.cuda.current_stream(device).wait_stream(side)
-        torch.cuda.synchronize(device)
-        self._capture(launches, rounds=1)
-        once_us = min(self.sample(2)) * len(launches)
-        rounds = min(math.ceil(REPLAY_US / once_us), max(1, MAX_LAUNCHES // len(launches)))
-        if rounds > 1:
-            self._capture(launches, rounds)
-        self.replay_us = once_us * rounds
-
-    def _capture(self, launches: Sequence[Launch], rounds: int) -> None:
-        self._graph = capture(launches, rounds, self._device)
-        self._launches = rounds * len(launches)
-
-    def sample(self, repeats: int) -> list[float]:
-        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]  # type: ignore[no-untyped-call]
-        self._graph.replay()  # not timed; the host gets ahead of the device during this replay
-        for start, end in events:
-            start.record()
-            self._graph.replay()
-            end.record()
-        torch.cuda.synchronize(self._device)
-        return [1e3 * start.elapsed_time(end) / self._launches for start, end in events]
-
-
 class WallClockTimed:
     """Launches without a GPU, timed by the host's clock. The times say nothing about speed."""
 
@@ -121,19 +74,58 @@ class WallClockTimed:
         return samples
 
 
+class GraphTimed(WallClockTimed):
+    """Launches captured in order, repeatedly, into one CUDA graph whose replay lasts at least 2 ms.
+
+    Every kernel must have been launched before, as nothing can be compiled during capture.
+    brief: capture each launch only once, for a rough time.
+    """
+
+    def __init__(self, launches: Sequence[Launch], device: torch.device, *, brief: bool = False) -> None:
+        super().__init__(launches)
+        self._device = device
+        if brief:
+            self._capture(rounds=-(-BRIEF_LAUNCHES // len(launches)))
+            return
+        side = side_stream(device)
+        side.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(side):
+            for launch in (*launches[:2], launches[-1]):
+                launch()
+        torch.cuda.current_stream(device).wait_stream(side)
+        torch.cuda.synchronize(device)
+        self._capture(rounds=1)
+        once_us = min(self.sample(2)) * len(launches)
+        rounds = min(math.ceil(REPLAY_US / once_us), max(1, MAX_LAUNCHES // len(launches)))
+        if rounds > 1:
+            self._capture(rounds)
+        self.replay_us = once_us * rounds
+
+    def _capture(self, rounds: int) -> None:
+        self._graph = capture(self._launches, rounds, self._device)
+        self._count = rounds * len(self._launches)
+
+    def sample(self, repeats: int) -> list[float]:
+        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]  # type: ignore[no-untyped-call]
+        self._graph.replay()  # not timed; the host gets ahead of the device during this replay
+        for start, end in events:
+            start.record()
+            self._graph.replay()
+            end.record()
+        torch.cuda.synchronize(self._device)
+        return [1e3 * start.elapsed_time(end) / self._count for start, end in events]
+
+
 def prepare(launches: Sequence[Launch], device: torch.device) -> Timed:
     """Warm up and capture `launches`, one per KV set, so that consecutive launches touch different memory."""
     return GraphTimed(launches, device) if device.type == "cuda" else WallClockTimed(launches)
 
 
 def time_briefly(launches: Sequence[Launch], device: torch.device, give_up_us: float = math.inf) -> float:
-    """The microseconds of a launch from a few replays, or from one if that is over `give_up_us`.
-
-    Half of the KV sets suffice, as they are twice the size of the L2.
-    """
+    """The microseconds of a launch from a few replays, or from one if that is over `give_up_us`."""
     if device.type != "cuda":
         return WallClockTimed(launches[:1]).sample(1)[0]
-    launches = launches[: max(2, -(-len(launches) // 2))]
+    launches = launches[: max(2, -(-len(launches) // 2))]  # half of the KV sets are twice the size of the L2
     timed = GraphTimed(launches, device, brief=True)
     first = timed.sample(1)[0]
     if first > give_up_us or first * len(launches) > LONG_US:

@@ -2,7 +2,7 @@
 
 import sys
 
-from attn_kernels.tuning.cli.start import main
+from attn_kernels.tuning.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,26 +1,50 @@
-"""The kernels of the spec that attn-tune can measure: for each its features, configs and scenario sets."""
+"""The kernels of the spec that `attn-tune` measures, each as a `Workload` of triton_tune."""
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from attn_kernels.choose import mixed
+from attn_kernels.choose.choices import KERNEL
+from attn_kernels.choose.packages import kernel_package
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch
-from attn_kernels.measure.device import kernel_source_hash, source_hash_with_choices
-from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario
+from attn_kernels.tuning.measuring import TIMING, job_for, prepare
+from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
-from attn_kernels.tuning.space.space import declared, declared_mixed
+from attn_kernels.tuning.space.space import Possible, declared, declared_mixed, find_possible, gpu_of
+from triton_tune.bench.pool import Subject
+from triton_tune.core.device import hash_of
+from triton_tune.core.errors import TuningError
+from triton_tune.run.workload import Space, Workload
+from tuning_table.files import os_errors_in_one_line, replace_file
 
+# The files that determine a kernel's machine code, grid and arguments. Others only cost CPU time.
+KERNEL_SOURCES = ("kernels/**/*.py", "core/config.py")
 TILES = ("block_m", "tile_size")
 OTHERS = ("num_warps", "num_stages")
 
 
+def kernel_source_hash() -> str:
+    """`hash_of` the kernels and of what describes their launches."""
+    root = Path(__file__).resolve().parents[1]
+    return hash_of(root, [path for pattern in KERNEL_SOURCES for path in root.glob(pattern)])
+
+
+def source_hash_with_choices() -> str:
+    """As `kernel_source_hash`, and of the generated modules that choose for the parts of a mixed batch."""
+    folder = Path(str(kernel_package(KERNEL).__file__)).parent
+    both = kernel_source_hash() + hash_of(folder, list(folder.glob("*.py")))
+    return hashlib.sha256(both.encode()).hexdigest()[:12]
+
+
 @dataclass(frozen=True)
 class TunedKernel:
-    """A kernel of the spec, as tuning runs see it."""
-
     name: str
     features: tuple[str, ...]
     features_of: Callable[[Batch], Mapping[str, int]]
@@ -33,13 +57,67 @@ class TunedKernel:
     source_hash: Callable[[], str]  # of all code on which the times depend
     in_parts: bool = False  # whether it launches each part of a recorded batch that was planned with parts
 
-    @property
-    def default_set(self) -> str:
-        return next(iter(self.sets))
+    def workload(
+        self, scenarios: Sequence[Scenario], scenario_set: str, seed: int, variants: Sequence[str]
+    ) -> Workload:
+        """What a run measures of this kernel: the configs of these variants in these scenarios."""
+        name = f"{scenario_set} (digest {digest(scenarios)})"
+        kinds = Counter(scenario.batch.kind for scenario in scenarios)
+
+        def space(facts: Mapping[str, str | int]) -> Space:
+            gpu = gpu_of(facts)
+            configs = [config for config in self.configs(gpu.vendor) if config.variant in variants]
+            possible = find_possible(scenarios, configs, gpu, seed, self.features_of)
+            used = {str(c): c for c in configs if str(c) in possible.problem.configs}
+            if not used:
+                raise TuningError("no config of these variants may be measured in any of these scenarios")
+            return Space(
+                possible.problem,
+                configs=used,
+                rows=self._rows(used),
+                lines=[f"{name}: {len(scenarios)} scenarios, {_counts(kinds)}", *_lines(possible)],
+                begin=partial(_write_dropped, possible),
+            )
+
+        return Workload(
+            kernel=self.name,
+            features=self.features,
+            subject=Subject({scenario.id: scenario for scenario in scenarios}, prepare, job_for),
+            space=space,
+            source_hash=self.source_hash,
+            timing=TIMING,
+            scenario_set=name,
+            provenance={"seed": seed},
+        )
+
+    def _rows(self, configs: Mapping[str, Config]) -> list[dict[str, str | int]]:
+        return [
+            {"id": id, "variant": config.variant, **{name: getattr(config, name) for name in self.parameters}}
+            for id, config in configs.items()
+        ]
+
+
+def _lines(possible: Possible) -> list[str]:
+    problem = possible.problem
+    variants = Counter(problem.variants[config] for config in problem.configs)
+    return [
+        f"{len(problem.configs)} configs, {_counts(variants)}",
+        f"{problem.possible} cells may be measured; the rules dropped:",
+        *(f"  {count} {reason}" for reason, count in possible.dropped.items()),
+    ]
+
+
+def _write_dropped(possible: Possible, folder: Path) -> None:
+    with os_errors_in_one_line(folder):
+        replace_file(folder / "dropped.csv", possible.dropped_text())
+
+
+def _counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.most_common())
 
 
 UNIFIED = TunedKernel(
-    name="unified_attention",
+    name=KERNEL,
     features=FEATURES,
     features_of=lambda batch: batch.features,
     parameters=(*TILES, "num_segments", *OTHERS, "programs_per_sm", "descriptors"),

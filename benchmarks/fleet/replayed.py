@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from attn_kernels.tuning.likeness import ATTENTION
-from triton_tune.bench.replay import problem_of
+from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit, Times
 from triton_tune.fleet.command import Prepared, measure_on_workers
 from triton_tune.fleet.on_ray import Workers, connected
 from triton_tune.fleet.options import estimated_s
 from triton_tune.fleet.worker import WorkerFacts
-from triton_tune.search.search import STRATEGIES
+from triton_tune.run.replay import problem_of
+from triton_tune.search.strategies import STRATEGIES
 from tuning_table import TableError, TableWriter, create, read_run
 from tuning_table.names import device_key
 from tuning_table.table import RecordedRun, Visit

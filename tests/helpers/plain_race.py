@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from triton_tune.core.problem import SearchProblem, ShapeKey, Times
 from triton_tune.search.neighbours import Distances
-from triton_tune.search.portfolio import ABSENT
-from triton_tune.search.race import RaceRules
-from triton_tune.search.rounds import REPEATS, Round, visits
+from triton_tune.search.race import ABSENT, RaceRules
+from triton_tune.search.strategies import REPEATS, Round, visits
 
 
 class PlainRace:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from attn_kernels.tuning.likeness import ATTENTION
+from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.bench import Advance
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
-from triton_tune.search.rounds import Round, Strategy
+from triton_tune.search.strategies import Round, Strategy
 from tuning_table import TableWriter, create
 from tuning_table.table import Cell, Cells, Failure, RecordedRun, TableConfig, TableHeader, Visit
 
@@ -155,19 +155,6 @@ class Listed:
             if tasks:
                 return Round(planned.name, tasks, planned.share)
         return None
-
-
-class Recorder:
-    """A watcher that remembers what it is message."""
-
-    def __init__(self) -> None:
-        self.message: list[tuple[str, int]] = []
-
-    def begin(self, what: str, total: int) -> None:
-        self.message.append((what, total))
-
-    def advance(self, done: int) -> None:
-        pass
 
 
 def rounds_of(

@@ -14,10 +14,11 @@ from typing import Any
 from unittest.mock import patch
 
 from attn_kernels.tuning.space.space import declared
-from triton_tune.bench.worker import MeasuredCell, Order, Trying, WorkerReady
+from triton_tune.bench.worker import Begin, WorkerReady
 from tuning_table import TableWriter
 
-Act = Callable[[Order, str], None]
+# Called with a scenario's id and the config that is asked for; None: the scenario is to be prepared.
+Act = Callable[[str, Any], None]
 Facts = dict[str, str | int]
 OUTPUT_FILES = ("stdout", "stderr")
 LINE = (
@@ -29,25 +30,22 @@ RUN = ("--scenarios", "batches.jsonl", "--variants", "naive", "--gpus", "cpu", "
 NAIVE = [str(config) for config in declared("cpu") if config.variant == "naive"]
 
 
-def stub(
-    act: Act, facts: Callable[[str], Facts] | None = None, worker: str = ""
-) -> Callable[[Connection, str, object], None]:
-    """A process that gives every config 7 us, after `act` did with it what it likes. worker: its name."""
+def stub(act: Act, facts: Callable[[str], Facts] | None = None) -> Callable[[Connection, str, object], None]:
+    """A process that gives every config 7 us, after `act` did with it what it likes."""
 
-    def serve(connection: Connection, device: str, measure: object) -> None:
-        connection.send(WorkerReady(facts(device) if facts else {"name": "stub"}, worker))
-        while True:
-            try:
-                order = connection.recv()
-            except EOFError:
-                return
-            act(order, "begin")
-            for name, _ in order.configs:
-                connection.send(Trying(name))
-                act(order, name)
-                connection.send(MeasuredCell(name, 7.0))
-                act(order, f"after {name}")
-            connection.send(MeasuredCell(None))
+    def serve(connection: Connection, device: str, prepare: object) -> None:
+        connection.send(WorkerReady(facts(device) if facts else {"name": "stub"}))
+        scenario = ""
+        with contextlib.suppress(EOFError):
+            while True:
+                request = connection.recv()
+                if isinstance(request, Begin):
+                    scenario = request.scenario.id
+                    act(scenario, None)
+                    connection.send(None)
+                else:
+                    act(scenario, request.config)
+                    connection.send(7.0)
 
     return serve
 
@@ -64,7 +62,7 @@ def command(folder: Path, arguments: Sequence[str], hold_after: int | None = Non
     all modules already.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["attn_kernels.tuning.cli.main"])
+    context.set_forkserver_preload(["attn_kernels.tuning.kernels", "triton_tune.cli.command"])
     process = context.Process(target=_command, args=(folder, tuple(arguments), hold_after))
     with patch.dict(os.environ, PYTHONPATH=str(Path(__file__).parents[2])):  # of the fork server
         process.start()
@@ -102,7 +100,7 @@ def _command(folder: Path, arguments: Sequence[str], hold_after: int | None) -> 
                 os._exit(1)
 
     TableWriter.append = append_and_hold  # type: ignore[method-assign]
-    code = main.main(arguments)
+    code = main(arguments)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,10 +1,12 @@
 """A bench of GPUs: one process each, which get visits as they become free."""
 
 import contextlib
+import math
 import multiprocessing
+import random
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -12,7 +14,7 @@ from typing import Any, Final, Self
 
 import torch
 
-from triton_tune.bench.worker import Measure, MeasuredCell, Order, Trying, WorkerReady, serve
+from triton_tune.bench.worker import Begin, Prepare, Try, WorkerReady, serve
 from triton_tune.core.bench import Advance
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit
@@ -29,27 +31,32 @@ CRASHED = "ended its process"
 HUNG = "took longer than 120 s"
 
 
+@dataclass(frozen=True)
+class Subject:
+    scenarios: Mapping[str, Any]  # by id; pickled for the processes
+    prepare: Prepare  # pickled as well
+    job_for: Callable[[Any, Any, torch.device], Job]  # compiles what a config launches in a scenario
+
+
 @dataclass
 class _Visiting:
-    """A visit under way."""
-
     task: PlannedVisit
+    left: list[str]  # the configs to measure, the next one last
     cells: dict[str, Cell] = field(default_factory=dict)
-    trying: str | None = None
-    begun: bool = False  # the current process has tried a config
-    retried: bool = False  # an earlier process ended before it tried a config
+    trying: str | None = None  # None while the scenario is prepared
+    prepared_again: bool = False  # a process ended while it prepared the scenario
 
-    @property
-    def left(self) -> tuple[str, ...]:
-        return tuple(config for config in self.task.configs if config not in self.cells)
+    def fail(self, cell: Cell) -> None:
+        self.cells.update(dict.fromkeys(self.left, cell))
+        self.left.clear()
 
 
 class _Worker:
     """A process with a GPU, and its current visit."""
 
-    def __init__(self, device: torch.device, measure: Measure) -> None:
+    def __init__(self, device: torch.device, prepare: Prepare) -> None:
         self.device = device
-        self._measure = measure
+        self._prepare = prepare
         self.visiting: _Visiting | None = None
         self.heard = 0.0
         self.name = ""  # the host's and the GPU's
@@ -60,7 +67,7 @@ class _Worker:
         self.connection: Connection
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
-            target=serve, args=(theirs, str(self.device), self._measure), daemon=True
+            target=serve, args=(theirs, str(self.device), self._prepare), daemon=True
         )
         with without_interrupts():
             self.process.start()
@@ -78,19 +85,15 @@ class _Worker:
             pass
         raise TuningError(f"{self.device}: its process did not start; its message, if any, is above")
 
+    def ask(self, request: Begin | Try) -> None:
+        self.heard = time.monotonic()
+        with contextlib.suppress(OSError):  # the process has ended, which is noticed when it is listened to
+            self.connection.send(request)
+
     def stop(self) -> None:
         self.connection.close()
         self.process.kill()
         self.process.join()
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What a bench measures."""
-
-    scenarios: Mapping[str, Any]  # by id; pickled for the processes
-    measure: Measure  # pickled as well
-    job_for: Callable[[Any, Any, torch.device], Job]  # compiles what a config launches in a scenario
 
 
 class GpuBench:
@@ -101,17 +104,14 @@ class GpuBench:
     """
 
     def __init__(
-        self,
-        devices: Sequence[torch.device],
-        subject: Subject,
-        compile_workers: int | None = None,
+        self, devices: Sequence[torch.device], subject: Subject, compile_workers: int | None = None
     ) -> None:
         self._subject = subject
         self.configs: Mapping[str, Hashable] = {}
         self._broken = 0
         self.last_worker = ""
         self._compiler = CompileAhead(devices[0], compile_workers)
-        self._workers = [_Worker(device, subject.measure) for device in devices]
+        self._workers = [_Worker(device, subject.prepare) for device in devices]
         try:
             facts = [worker.await_ready().facts for worker in self._workers]
             names = list(dict.fromkeys(str(fact["name"]) for fact in facts))
@@ -139,7 +139,6 @@ class GpuBench:
 
     @property
     def first_worker(self) -> str:
-        """The name of the first process."""
         return self._workers[0].name
 
     @property
@@ -172,7 +171,7 @@ class GpuBench:
     def measure_on_each(self, task: PlannedVisit) -> Iterator[Visit]:
         """Measure the same visit on every device."""
         for worker in self._workers:
-            self._hand(worker, _Visiting(task))
+            self._hand(worker, task)
         yield from self._work_off(deque(), self.clock())
 
     def _work_off(self, queue: deque[PlannedVisit], until: float) -> Iterator[Visit]:
@@ -180,52 +179,47 @@ class GpuBench:
         while True:
             for worker in self._workers:
                 if worker.visiting is None and queue and self.clock() < until:
-                    self._hand(worker, _Visiting(queue.popleft()))
+                    self._hand(worker, queue.popleft())
             busy = [worker for worker in self._workers if worker.visiting is not None]
             if not busy:
                 return
             heard = wait([worker.connection for worker in busy], timeout=1.0)
             for worker in busy:
-                ended: Iterable[Visit] = ()
+                visiting = worker.visiting
+                assert visiting is not None
                 if worker.connection in heard:
-                    ended = self._listen(worker)
-                elif self.clock() - worker.heard > SILENT_S and not worker.connection.poll():
-                    ended = self._restart(worker, HUNG)
-                for visit in ended:
+                    self._listen(worker, visiting)
+                elif time.monotonic() - worker.heard > SILENT_S and not worker.connection.poll():
+                    self._restart(worker, visiting, HUNG)
+                if worker.visiting is None:
                     self.last_worker = worker.name
-                    yield visit
+                    yield Visit(visiting.task.scenario, visiting.task.repeat, visiting.cells)
 
-    def _hand(self, worker: _Worker, visiting: _Visiting) -> None:
-        worker.visiting = visiting
-        visiting.begun = False
-        worker.heard = self.clock()
-        task = visiting.task
-        configs = tuple((name, self.configs[name]) for name in visiting.left)
-        with contextlib.suppress(OSError):  # the process has ended: `_listen` notices it
-            worker.connection.send(Order(self._subject.scenarios[task.scenario], task.repeat, configs))
+    def _hand(self, worker: _Worker, task: PlannedVisit) -> None:
+        order = list(task.configs)
+        random.Random(f"{task.scenario}/{task.repeat}").shuffle(order)
+        worker.visiting = _Visiting(task, order)
+        worker.ask(Begin(self._subject.scenarios[task.scenario], task.repeat))
 
-    def _listen(self, worker: _Worker) -> Iterator[Visit]:
-        visiting = worker.visiting
-        assert visiting is not None
+    def _listen(self, worker: _Worker, visiting: _Visiting) -> None:
         try:
-            message = worker.connection.recv()
+            answer = worker.connection.recv()
         except (EOFError, OSError):
-            yield from self._restart(worker, CRASHED)
+            self._restart(worker, visiting, CRASHED)
             return
-        worker.heard = self.clock()
-        if isinstance(message, Trying):
-            visiting.trying, visiting.begun = message.config, True
-        elif isinstance(message, MeasuredCell) and message.config is not None and message.cell is not None:
-            visiting.cells[message.config] = message.cell
-            visiting.trying = None
-        elif isinstance(message, MeasuredCell):
+        if visiting.trying is not None:
+            visiting.cells[visiting.trying] = answer
+        elif answer is not None:
+            visiting.fail(answer)
+        if not visiting.left:
             worker.visiting = None
-            yield _visit(visiting)
+            return
+        visiting.trying = visiting.left.pop()
+        times = [cell for cell in visiting.cells.values() if not isinstance(cell, Failure)]
+        worker.ask(Try(self.configs[visiting.trying], min(times, default=math.inf)))
 
-    def _restart(self, worker: _Worker, reason: str) -> Iterator[Visit]:
-        """Replace a process that crashed or hangs; the config that it was trying has failed."""
-        visiting = worker.visiting
-        assert visiting is not None
+    def _restart(self, worker: _Worker, visiting: _Visiting, reason: str) -> None:
+        """Replace a process that crashed or hangs; the config that it was asked for has failed."""
         self._broken += 1
         worker.stop()
         if self._broken > MOST_BROKEN:
@@ -234,17 +228,11 @@ class GpuBench:
         worker.await_ready()
         if visiting.trying is not None:
             visiting.cells[visiting.trying] = Failure(reason)
-        elif visiting.retried and not visiting.begun:  # the scenario itself fails
-            visiting.cells.update((config, Failure(reason)) for config in visiting.left)
-        else:
-            visiting.retried = not visiting.begun
+        elif visiting.prepared_again:
+            visiting.fail(Failure(reason))
+        visiting.prepared_again = visiting.trying is None
         visiting.trying = None
-        if visiting.left:
-            self._hand(worker, visiting)
-        else:
+        if not visiting.left:
             worker.visiting = None
-            yield _visit(visiting)
-
-
-def _visit(visiting: _Visiting) -> Visit:
-    return Visit(visiting.task.scenario, visiting.task.repeat, dict(visiting.cells))
+        else:
+            worker.ask(Begin(self._subject.scenarios[visiting.task.scenario], visiting.task.repeat))

@@ -1,28 +1,27 @@
-"""The process of one GPU: it receives visits and sends back cells.
+"""The process of one GPU: it prepares a scenario, and then measures one config after the other.
 
-A launch that ends its process costs one cell: the parent knows the config that was tried last, and starts
-another process.
+A launch that ends its process costs one cell: the parent knows which config it asked for, and starts another
+process.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
-from triton_tune.core.device import device_facts, worker_name
+from triton_tune.core.device import device_facts, exceeds_device, worker_name
 from triton_tune.processes.compile_ahead import follow_parent
-from tuning_table.table import Cell
+from tuning_table.table import Cell, Failure
 
+TOO_LARGE = "needs more shared memory or registers than the device has"
+DISAGREES = "disagrees with the reference"
+OUT_OF_MEMORY = "needs more device memory than is free"
 
-@dataclass(frozen=True)
-class Order:
-    """A visit to measure."""
-
-    scenario: Any  # of the bench's subject
-    repeat: int
-    configs: tuple[tuple[str, Hashable], ...]
+# Makes the tensors and the reference of a scenario, for a repeat on a device. Returns what measures a config
+# in microseconds, given the best time so far.
+Prepare = Callable[[Any, int, torch.device], Callable[[Any, float], Cell]]
 
 
 @dataclass(frozen=True)
@@ -34,48 +33,54 @@ class WorkerReady:
 
 
 @dataclass(frozen=True)
-class MeasuredCell:
-    """One cell, or the end of the visit."""
+class Begin:
+    """Asks to prepare a scenario; the answer is None, or the Failure of every config."""
 
-    config: str | None  # None ends the visit
-    cell: Cell | None = None
+    scenario: Any  # of the bench's subject
+    repeat: int
 
 
 @dataclass(frozen=True)
-class Trying:
-    """The config that is launched next."""
+class Try:
+    """Asks to measure a config; the answer is its cell."""
 
-    config: str
-
-
-# Called with a scenario, configs, the repeat, the device, and what is called with each config before its
-# launch. Yields each config with its cell; raises errors that leave the device unusable.
-Measure = Callable[
-    [Any, Sequence[Any], int, torch.device, Callable[[Any], None]], Iterator[tuple[Hashable, Cell]]
-]
+    config: Hashable
+    best_us: float
 
 
-def serve(connection: Connection, device_name: str, measure: Measure) -> None:
-    """Measure visits until the connection closes or the parent ends."""
+def serve(connection: Connection, device_name: str, prepare: Prepare) -> None:
+    """Answer requests until the connection closes or the parent ends."""
     follow_parent()
     device = torch.device(device_name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     connection.send(WorkerReady(device_facts(device), worker_name(device)))
+    measure: Callable[[Any, float], Cell] | None = None
     while True:
         try:
-            order = connection.recv()
+            request = connection.recv()
         except EOFError:
             return
-        _visit(connection, order, device, measure)
+        answer: Cell | None = None
+        try:
+            if isinstance(request, Begin):
+                measure = None  # frees the tensors of the scenario before
+                measure = prepare(request.scenario, request.repeat, device)
+            elif measure is not None:
+                answer = measure(request.config, request.best_us)
+        except Exception as error:
+            answer = failure_of(error, device)
+        connection.send(answer)
 
 
-def _visit(connection: Connection, order: Order, device: torch.device, measure: Measure) -> None:
-    ids = {config: name for name, config in order.configs}
-
-    def trying(config: Hashable) -> None:
-        connection.send(Trying(ids[config]))
-
-    for config, cell in measure(order.scenario, list(ids), order.repeat, device, trying):
-        connection.send(MeasuredCell(ids[config], cell))
-    connection.send(MeasuredCell(None))
+def failure_of(error: Exception, device: torch.device) -> Failure:
+    """What an error tells of a config. Raises errors that leave the device unusable."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)  # raises again if the device is lost
+    if exceeds_device(error):
+        return Failure(TOO_LARGE)
+    if isinstance(error, torch.OutOfMemoryError):
+        torch.cuda.empty_cache()
+        return Failure(OUT_OF_MEMORY)
+    text = (str(error).strip().splitlines() or [""])[0][:120]
+    return Failure(f"raised {type(error).__name__}: {text}")

@@ -1,47 +1,34 @@
-"""The arguments of `triton-tune`."""
+"""The arguments that `triton-tune` and `attn-tune` share."""
 
 import argparse
-import os
-from pathlib import Path
 
-from triton_tune.core.arguments import CommandParser, count, seconds
+from triton_tune.core.arguments import count, seconds
 from triton_tune.fleet.options import add_fleet_arguments
-from triton_tune.search.search import STRATEGIES
+from triton_tune.search.strategies import STRATEGIES
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command's arguments."""
-    arguments = CommandParser(
-        prog="triton-tune",
-        description="Time the configs of a @triton.autotune kernel for many shapes and write a tuning table "
-        "for treegen to compile. After an interruption the same command goes on where it stopped.",
-    )
-    arguments.add_argument("file", type=Path, metavar="FILE", help="a Python file that defines a Tuning")
-    arguments.add_argument("--kernel", help="the Tuning to use, if the file defines several")
-    arguments.add_argument(
-        "--out",
-        type=Path,
-        default=Path("tuning_data"),
-        help="the folder of all tables (default: %(default)s); this one is <out>/<kernel>/<device>",
-    )
+def add_run_arguments(arguments: argparse.ArgumentParser, *, budget: float, gpus: str, strategy: str) -> None:
+    """Add what `cli.command.run` reads; `--out` sets `root`, of all tables, or `folder`, of one.
+
+    budget, gpus: defaults. strategy: the default in words.
+    """
+    arguments.set_defaults(root="tuning_data", folder=None, empty=False)
     arguments.add_argument(
         "--budget",
         type=seconds,
-        default=300.0,
-        help="seconds, summed over all runs of the table (default: 300)",
+        default=budget,
+        help=f"seconds, summed over all runs of the table (default: {budget:.0f})",
     )
     arguments.add_argument(
         "--strategy",
         choices=list(STRATEGIES),
-        default="race",
-        help="race: promising configs in more scenarios; full: every config for every shape "
-        "(default: %(default)s)",
+        help="race: promising configs in more scenarios; full: every config in every scenario "
+        f"(default: {strategy})",
     )
     arguments.add_argument(
         "--gpus",
-        default="cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "all",
-        help="all, numbers separated by commas, or cpu for Triton's interpreter (default: all; cpu where "
-        "TRITON_INTERPRET is 1)",
+        default=gpus,
+        help="all, numbers separated by commas, or cpu for Triton's interpreter (default: %(default)s)",
     )
     arguments.add_argument(
         "--compile-workers",
@@ -53,11 +40,5 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--dry-run",
         action="store_true",
-        help="print what would be measured, without timing anything; needs no GPU",
+        help="print what a run would measure and about how long it would take; needs no GPU",
     )
-    arguments.add_argument(
-        "--empty",
-        action="store_true",
-        help="write the table without times, so that `treegen init` can read it, and stop",
-    )
-    return arguments

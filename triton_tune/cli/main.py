@@ -1,34 +1,48 @@
 """The command `triton-tune`. Its help and wrong use need no torch."""
 
+import argparse
 import os
-import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from triton_tune.cli.arguments import parser
-from triton_tune.core.errors import TuningError
-from tuning_table import TableError
+from triton_tune.cli.arguments import add_run_arguments
+from triton_tune.core.arguments import CommandParser, exit_code
 
-INTERRUPTED = 130
+
+def parser() -> argparse.ArgumentParser:
+    arguments = CommandParser(
+        prog="triton-tune",
+        description="Time the configs of a @triton.autotune kernel for many shapes and write a tuning table "
+        "for treegen to compile. After an interruption the same command goes on where it stopped.",
+    )
+    arguments.add_argument("file", type=Path, metavar="FILE", help="a Python file that defines a Tuning")
+    arguments.add_argument("--kernel", help="the Tuning to use, if the file defines several")
+    arguments.add_argument(
+        "--out",
+        type=Path,
+        dest="root",
+        metavar="OUT",
+        help="the folder of all tables (default: tuning_data); this one is <out>/<kernel>/<device>",
+    )
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    add_run_arguments(arguments, budget=300.0, gpus="cpu" if interpreted else "all", strategy="race")
+    arguments.add_argument(
+        "--empty",
+        action="store_true",
+        help="write the table without times, so that `treegen init` can read it, and stop",
+    )
+    return arguments
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 2 for wrong input (one line on stderr), or 130 if it is interrupted."""
     options = parser().parse_args(arguments)
-    try:
-        from triton_tune.cli.run import run
+    options.strategy = options.strategy or "race"
 
-        return run(options)
-    except (TuningError, TableError) as error:
-        print(f"triton-tune: {error}", file=sys.stderr)
-        return 2
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "triton", "numpy", "yaml", "rich"):
-            raise
-        print(f"triton-tune: needs {error.name}: pip install 'attn-kernels[tune]'", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("triton-tune: stopped before anything was measured", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return INTERRUPTED
+    def work() -> int:
+        from triton_tune.cli.command import run
+        from triton_tune.kernel.workload import workload_of
+
+        return run(options, workload_of(options.file, options.kernel))
+
+    return exit_code("triton-tune", work)

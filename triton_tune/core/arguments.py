@@ -1,10 +1,17 @@
-"""The parser that tuning commands share, and numbers among their arguments."""
+"""What the command lines of tuning share that needs neither torch nor Triton."""
 
 import argparse
 import contextlib
+import os
+import sys
+from collections.abc import Callable
 from typing import NoReturn
 
+from triton_tune.core.errors import TuningError
+from tuning_table import TableError
 from tuning_table.errors import one_line
+
+INTERRUPTED = 130
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -28,3 +35,23 @@ def count(text: str, least: int = 0, most: int = 1024) -> int:
         if least <= int(text) <= most:
             return int(text)
     raise argparse.ArgumentTypeError(f"{text!r:.40} is not an integer from {least} to {most}")
+
+
+def exit_code(command: str, work: Callable[[], int]) -> int:
+    """What `work` returns; 2 after wrong input, with one line on stderr; 130 if it was interrupted."""
+    try:
+        return work()
+    except (TuningError, TableError) as error:
+        print(f"{command}: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "triton", "numpy", "yaml", "rich"):
+            raise
+        print(f"{command}: needs {error.name}: pip install 'attn-kernels[tune]'", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"{command}: stopped before anything was measured", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader stopped early, as in `attn-tune --list-scenarios | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return INTERRUPTED

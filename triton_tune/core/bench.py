@@ -17,10 +17,7 @@ class Bench(Protocol):
     def compile(
         self, tasks: Sequence[PlannedVisit], until: float, advance: Advance
     ) -> tuple[PlannedVisit, ...]:
-        """Compile the kernels of the visits until the time `until`.
-
-        Returns the visits without the configs that were not compiled in time.
-        """
+        """Compile until the time `until`. Returns the visits without the configs that were not compiled."""
 
     def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
         """The visits in the order in which they end; none begins after `until`."""

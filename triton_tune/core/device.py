@@ -1,6 +1,8 @@
 """Facts about devices, on which measured times depend."""
 
 import hashlib
+import os
+import re
 import shutil
 import socket
 import subprocess
@@ -9,6 +11,10 @@ from pathlib import Path
 import torch
 from triton.runtime.errors import OutOfResources
 
+from triton_tune.core.errors import TuningError
+
+# The GPU that rules assume where there is none.
+ASSUMED: dict[str, str | int] = {"name": "NVIDIA H100", "arch": "sm_90", "multiprocessors": 132}
 HIDDEN_CACHE_BYTES = 256 << 20  # an MI300X's behind 4 MB of L2 a die, which torch does not report
 
 
@@ -79,3 +85,23 @@ def cache_bytes(device: torch.device) -> int:
 def exceeds_device(error: BaseException) -> bool:
     """Return whether a launch failed because the device lacks shared memory or registers for the config."""
     return isinstance(error, OutOfResources)
+
+
+def devices_from(text: str, without: str) -> list[torch.device]:
+    """The devices that `all`, `0,2` or `cpu` stands for. Raises TuningError if there is no such device.
+
+    without: what the command can do without a GPU.
+    """
+    if text == "cpu":
+        if os.environ.get("TRITON_INTERPRET") != "1":
+            raise TuningError("--gpus cpu runs kernels in Triton's interpreter: set TRITON_INTERPRET=1")
+        return [torch.device("cpu")]
+    if text != "all" and not re.fullmatch(r"\d{1,3}(,\d{1,3})*", text):
+        raise TuningError(f"--gpus {text!r:.40}: expected all, or numbers such as 0,1")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not count:
+        raise TuningError(f"--gpus {text}: no GPU here; {without}")
+    numbers = list(range(count)) if text == "all" else [int(part) for part in text.split(",")]
+    if max(numbers) >= count or len(set(numbers)) < len(numbers):
+        raise TuningError(f"--gpus {text!r:.40}: expected different numbers below {count}")
+    return [torch.device("cuda", number) for number in numbers]

@@ -27,8 +27,6 @@ ANY_FEATURES = Likeness()
 
 @dataclass(frozen=True)
 class PlannedVisit:
-    """A visit that a strategy plans."""
-
     scenario: str
     repeat: int  # from 1
     configs: tuple[str, ...]  # ids
@@ -51,12 +49,11 @@ class SearchProblem:
 
     @cached_property
     def configs(self) -> Mapping[str, int]:
-        """The number of scenarios in which each config may be measured."""
+        """In how many scenarios each config may be measured."""
         return Counter(config for row in self.candidates.values() for config in row)
 
     @cached_property
     def possible(self) -> int:
-        """The number of cells that may be measured."""
         return sum(map(len, self.candidates.values()))
 
     def shape(self, scenario: str) -> ShapeKey:
@@ -86,7 +83,6 @@ class Times:
             row.setdefault(config, []).append(cell)
 
     def withdraw(self, visit: Visit) -> None:
-        """Forget a visit that was added."""
         self._slowdowns.pop(visit.scenario, None)
         row = self._cells[visit.scenario]
         for config, cell in visit.cells.items():
@@ -112,10 +108,7 @@ class Times:
         return medians
 
     def slowdowns(self, scenario: str) -> Mapping[str, float]:
-        """Median over the best median here, of each config that never failed.
-
-        The same object until a visit to the scenario is added or withdrawn.
-        """
+        """Median over the best median, of each config that never failed; the same object until it changes."""
         if scenario not in self._slowdowns:
             times = self.medians(scenario)
             best = min(times.values(), default=1.0)
@@ -140,11 +133,9 @@ class Times:
         return sum(map(len, self._cells.values()))
 
     def failures(self) -> dict[str, int]:
-        """The number of failed cells by reason."""
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for row in self._cells.values():
             for cells in row.values():
-                reasons = [cell.reason for cell in cells if isinstance(cell, Failure)]
-                if reasons:
-                    counts[reasons[0]] = counts.get(reasons[0], 0) + 1
-        return counts
+                failures = (cell.reason for cell in cells if isinstance(cell, Failure))
+                counts.update([reason] if (reason := next(failures, None)) is not None else [])
+        return dict(counts)

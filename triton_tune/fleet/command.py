@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
-from triton_tune.bench.devices import devices_from
 from triton_tune.bench.pool import GpuBench, Subject
+from triton_tune.core.device import devices_from
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import SearchProblem
 from triton_tune.fleet.on_ray import RayBench, Workers, connected

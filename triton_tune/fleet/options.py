@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass, replace
 from functools import partial
 
-from triton_tune.bench.replay import CELL_S, COMPILE_S, VISIT_S
 from triton_tune.core.arguments import count
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import SearchProblem, ShapeKey
+from triton_tune.run.replay import CELL_S, COMPILE_S, VISIT_S
 
 
 def add_fleet_arguments(arguments: argparse.ArgumentParser) -> None:

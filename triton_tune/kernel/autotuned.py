@@ -19,8 +19,6 @@ from tuning_table.names import letters_for
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch of the kernel without a config."""
-
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     grid: Any
@@ -28,8 +26,6 @@ class Launch:
 
 @dataclass(frozen=True)
 class KernelConfig:
-    """A config of the autotuner as a row of a table."""
-
     id: str
     parameters: Mapping[str, int]
     config: Any  # triton.Config
@@ -40,15 +36,11 @@ class AutotunedKernel:
 
     def __init__(self, kernel: Any) -> None:
         self._entry = kernel
-        while not isinstance(self._entry, Tuned | Autotuner):
+        while self._entry is not None and not isinstance(self._entry, Tuned | Autotuner):
             self._entry = getattr(self._entry, "fn", None)
-            if self._entry is None:
-                raise TuningError(f"{kernel!r:.60} has no @triton.autotune, which states the configs to time")
         tuner = self._entry.fn if isinstance(self._entry, Tuned) else self._entry
         if not isinstance(tuner, Autotuner):
-            raise TuningError(
-                f"{self._entry.__name__} has @tuned but no @triton.autotune, which states the configs to time"
-            )
+            raise TuningError(f"{kernel!r:.60} has no @triton.autotune, which states the configs to time")
         self.tuner = tuner
         self.function = function_of(kernel)
         self.name: str = self.function.__name__
@@ -93,11 +85,12 @@ class AutotunedKernel:
         names = ("reset_to_zero", "restore_value", "user_defined_pre_hook", "user_defined_post_hook")
         return any(getattr(tuner, name, None) for name in names)
 
-    def hooks(self, launch: Launch, config: Any, between: Callable[[], None]) -> None:
-        """Call `between` as the autotuner times a launch: after resetting, before restoring."""
+    def run_as_tuned(self, launch: Launch, config: Any, *, only_hooks: bool = False) -> None:
+        """Launch as the autotuner does when it times: after resetting, before restoring."""
         arguments = {**self._given(launch), **config.all_kwargs()}
         self.tuner.pre_hook(arguments)
-        between()
+        if not only_hooks:
+            self.run(launch, config)
         self.tuner.post_hook(arguments, exception=None)
 
     def pruned(self, launch: Launch) -> tuple[tuple[str, ...], frozenset[str]]:
@@ -111,9 +104,8 @@ class AutotunedKernel:
         try:
             kept = self._ids(tuner.prune_configs(kwargs))
             early = tuner.early_config_prune
-            possible = (
-                self._ids(early(list(configs), tuner.nargs, **kwargs)) if early else tuple(self.configs)
-            )
+            left = early(list(configs), tuner.nargs, **kwargs) if early else configs
+            possible = self._ids(left)
         finally:
             tuner.nargs = None
             tuner.configs = configs

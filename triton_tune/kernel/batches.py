@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.tuning import Tuning
@@ -24,8 +25,6 @@ NARROW = 0.1  # of floating types with 8 bits or fewer
 
 
 class Arguments:
-    """The arguments of one call."""
-
     def __init__(self, made: Any) -> None:
         self.kwargs: dict[str, Any] = dict(made) if isinstance(made, Mapping) else {}
         parts = made if isinstance(made, list | tuple) else () if isinstance(made, Mapping) else (made,)
@@ -33,8 +32,8 @@ class Arguments:
 
     def pass_to(self, function: Callable[..., Any]) -> Any:
         """Call a function with copies of the tensors, which it may change."""
-        args = [_copied(value) for value in self.args]
-        return function(*args, **{name: _copied(value) for name, value in self.kwargs.items()})
+        args, kwargs = tree_map_only(torch.Tensor, torch.clone, (self.args, self.kwargs))
+        return function(*args, **kwargs)
 
 
 def make(tuning: Tuning, shape: Mapping[str, Any], device: torch.device, seed: int = 0) -> Arguments:
@@ -118,32 +117,14 @@ def _difference(result: torch.Tensor, expected: torch.Tensor, tolerance: float |
 
 
 def _tensors(result: Any) -> list[torch.Tensor]:
-    if isinstance(result, torch.Tensor):
-        return [result]
-    if isinstance(result, Mapping):
-        result = list(result.values())
-    return (
-        [part for part in result if isinstance(part, torch.Tensor)]
-        if isinstance(result, list | tuple)
-        else []
-    )
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, list | tuple) and type(value) in (list, tuple):
-        return type(value)(map(_copied, value))
-    return value
+    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
 
 
 @contextlib.contextmanager
 def _poisoned_memory() -> Iterator[None]:
     """Fill what torch.empty returns with NaN or the largest integer, which torch does for determinism."""
-    mode, warn_only = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    mode = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.use_deterministic_algorithms(True, warn_only=True)

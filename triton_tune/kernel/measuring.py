@@ -1,22 +1,22 @@
 """Time a kernel's configs at one shape, after a check of each against the reference."""
 
 import math
-import random
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from triton_tune.bench.failures import DISAGREES, failure_of
 from triton_tune.bench.timing import GIVE_UP, LONG_US, time_launches
+from triton_tune.bench.worker import DISAGREES
 from triton_tune.core.device import cache_bytes
+from triton_tune.core.errors import TuningError
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.batches import disagreement, first_launch, launches_of, make, result_of
-from triton_tune.kernel.loading import load_tunings, named
+from triton_tune.kernel.tuning import Tuning, load_tunings
 from tuning_table.table import Cell, Failure
 
 TIMING = (
@@ -52,57 +52,35 @@ class KernelFile:
 
     def source_hash(self) -> str:
         """The hash of the kernel's source in this process."""
-        return _loaded(self)[1].source_hash()
+        return loaded(self)[1].source_hash()
 
-    def measure(
-        self,
-        shape: Shape,
-        configs: Sequence[str],
-        repeat: int,
-        device: torch.device,
-        trying: Callable[[str], None],
-    ) -> Iterator[tuple[str, Cell]]:
-        """Yield each config with its microseconds, or with the reason why it has none (``bench.worker``)."""
-        tuning, kernel = _loaded(self)
-        yield from ((config, Failure(EXCLUDED)) for config in configs if config in shape.excluded)
-        order = [config for config in configs if config not in shape.excluded]
-        random.Random(f"{shape.id}/{repeat}").shuffle(order)
+    def prepare(self, shape: Shape, repeat: int, device: torch.device) -> Callable[[str, float], Cell]:
+        """What checks and times a config at a shape (``bench.worker.Prepare``)."""
+        tuning, kernel = loaded(self)
         values = tuning.shapes[shape.position]
-        try:
-            arguments = make(tuning, values, device)
-            expected = arguments.pass_to(tuning.reference)
-        except Exception as error:
-            yield from ((config, failure_of(error, device, with_text=True)) for config in order)
-            return
+        arguments = make(tuning, values, device)
+        expected = arguments.pass_to(tuning.reference)
         sets: list[tuple[Launch, ...]] = []
-        best = math.inf
-        for name in order:
-            trying(name)
+
+        def measure(name: str, best_us: float) -> Cell:
+            if name in shape.excluded:
+                return Failure(EXCLUDED)
             config = kernel.configs[name].config
-            try:
-                result = result_of(kernel, tuning, arguments, config)
-                wrong = disagreement(result, expected, tuning.tolerance)
-                if wrong is not None:
-                    yield name, Failure(f"{DISAGREES}: {wrong}")
-                    continue
-                if not sets:
-                    sets = _sets(kernel, tuning, values, config, device)
-                taken = _time(kernel, sets, config, device, best)
-            except Exception as error:
-                yield name, failure_of(error, device, with_text=True)
-                continue
-            best = min(best, taken)
-            yield name, taken
+            wrong = disagreement(result_of(kernel, tuning, arguments, config), expected, tuning.tolerance)
+            if wrong is not None:
+                return Failure(f"{DISAGREES}: {wrong}")
+            if not sets:
+                sets.extend(_sets(kernel, tuning, values, config, device))
+            return _time(kernel, sets, config, device, best_us)
+
+        return measure
 
     def job_for(self, shape: Shape, config: str, device: torch.device) -> "CompileJob":
-        """The job that compiles what a config launches for a shape."""
         return CompileJob(self, shape, config)
 
 
 @dataclass(frozen=True)
 class CompileJob:
-    """One config for one shape."""
-
     file: KernelFile
     shape: Shape
     config: str
@@ -115,20 +93,23 @@ class CompileJob:
 
     @property
     def cost(self) -> int:
-        _, kernel = _loaded(self.file)
+        _, kernel = loaded(self.file)
         return math.prod(max(1, value) for value in kernel.configs[self.config].parameters.values())
 
     def run(self, device: torch.device) -> None:
-        tuning, kernel = _loaded(self.file)
+        tuning, kernel = loaded(self.file)
         launch = first_launch(kernel, tuning, make(tuning, tuning.shapes[self.shape.position], device))
         if launch is not None:
             kernel.run(launch, kernel.configs[self.config].config, compile_only=True)
 
 
 @cache
-def _loaded(file: KernelFile) -> tuple[Any, AutotunedKernel]:
-    tuning = named(load_tunings(file.path), file.name, file.path)
-    return tuning, AutotunedKernel(tuning.kernel)
+def loaded(file: KernelFile) -> tuple[Tuning, AutotunedKernel]:
+    found = load_tunings(file.path)
+    if file.name not in found:
+        known = ", ".join(found)
+        raise TuningError(f"{file.path}: defines no Tuning called {file.name!r:.60}; it has {known}")
+    return found[file.name], AutotunedKernel(found[file.name].kernel)
 
 
 def _sets(
@@ -162,40 +143,26 @@ def _time(
     device: torch.device,
     best_us: float,
 ) -> float:
-    """The microseconds of one call's launches."""
 
-    def launch(call: tuple[Launch, ...]) -> None:
-        for each in call:
-            if kernel.has_hooks:
-                kernel.hooks(each, config, lambda each=each: kernel.run(each, config))  # type: ignore[misc]
-            else:
-                kernel.run(each, config)
-
-    def prepare_only(call: tuple[Launch, ...]) -> None:
-        for each in call:
-            kernel.hooks(each, config, lambda: None)
+    def call(launches: tuple[Launch, ...], only_hooks: bool = False) -> None:
+        for launch in launches:
+            kernel.run_as_tuned(launch, config, only_hooks=only_hooks)
 
     if device.type != "cuda":
         start = time.perf_counter()
-        launch(sets[0])
+        call(sets[0])
         return max(SHORTEST_US, 1e6 * (time.perf_counter() - start))
-    launch(sets[0])
-    rough = _between_events(lambda: launch(sets[0]))
+    call(sets[0])
+    start_event, end_event = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    start_event.record()
+    call(sets[0])
+    end_event.record()
+    end_event.synchronize()
+    rough = 1e3 * float(start_event.elapsed_time(end_event))
     if rough > GIVE_UP * best_us and rough > LONG_US:
         return rough
-    launches = [lambda call=call: launch(call) for call in sets]
     least = rough / 2 if rough > SHORT_US else 0.0
-    taken = time_launches(launches, device, least_us=least, best_us=best_us)
+    taken = time_launches([partial(call, each) for each in sets], device, least_us=least, best_us=best_us)
     if kernel.has_hooks:
-        prepared = [lambda call=call: prepare_only(call) for call in sets]
-        taken -= time_launches(prepared, device)
+        taken -= time_launches([partial(call, each, only_hooks=True) for each in sets], device)
     return max(SHORTEST_US, taken)
-
-
-def _between_events(launch: Callable[[], None]) -> float:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    start.record()
-    launch()
-    end.record()
-    end.synchronize()
-    return 1e3 * float(start.elapsed_time(end))

@@ -1,12 +1,18 @@
-"""What a user says about a kernel to tune."""
+"""What a user says about a kernel to tune, and how it is found in the user's file."""
 
+import importlib.util
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from triton_tune.core.errors import TuningError
+from tuning_table.names import kernel_name
 
+MODULE = "__triton_tune_file__"
 _NAME = re.compile("[a-z][a-z0-9_]*")
 
 
@@ -31,22 +37,76 @@ class Tuning:
     features: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = field(default=None)
 
     def __post_init__(self) -> None:
-        if self.name is not None and not _NAME.fullmatch(self.name):
-            what = f"{self.name!r:.60} must be a name that begins with a letter and has no capitals"
-            raise TuningError(f"name of a Tuning: {what}")
-        for name in ("call", "arguments", "reference"):
-            if not callable(getattr(self, name)):
-                raise TuningError(f"{name} of a Tuning must be a function")
-        if not isinstance(self.shapes, Sequence) or not self.shapes:
-            raise TuningError("a Tuning needs a list of at least one shape")
-        for shape in self.shapes:
-            if not isinstance(shape, Mapping):
-                raise TuningError(f"a shape is a mapping such as dict(M=16, N=32), not {shape!r:.60}")
-        if self.tolerance is not None and not (
-            isinstance(self.tolerance, int | float) and 0 <= self.tolerance < 1
-        ):
-            raise TuningError(f"tolerance is {self.tolerance!r:.60}, but must be a number from 0 to below 1")
-        if self.features is not None and not (
-            isinstance(self.features, Mapping) and all(map(callable, self.features.values()))
-        ):
-            raise TuningError("features of a Tuning must be functions by name")
+        functions = self.features if isinstance(self.features, Mapping) else {"": self.features}
+        checks = {
+            f"name of a Tuning: {self.name!r:.60} must begin with a letter and have no capitals": (
+                self.name is None or _NAME.fullmatch(self.name)
+            ),
+            "call, arguments and reference of a Tuning must be functions": (
+                callable(self.call) and callable(self.arguments) and callable(self.reference)
+            ),
+            "a Tuning needs a list of shapes, each a mapping such as dict(M=16, N=32)": (
+                isinstance(self.shapes, Sequence)
+                and self.shapes
+                and all(isinstance(shape, Mapping) for shape in self.shapes)
+            ),
+            f"tolerance is {self.tolerance!r:.60}, but must be a number from 0 to below 1": (
+                self.tolerance is None
+                or (isinstance(self.tolerance, int | float) and 0 <= self.tolerance < 1)
+            ),
+            "features of a Tuning must be functions by name": (
+                self.features is None or all(map(callable, functions.values()))
+            ),
+        }
+        for what, fine in checks.items():
+            if not fine:
+                raise TuningError(what)
+
+
+@cache
+def load_tunings(path: Path) -> dict[str, Tuning]:
+    """Every `Tuning` at the top level of a Python file, by the kernel's name. Raises TuningError.
+
+    The file is run once a process, with its folder first on sys.path, as `python FILE` does.
+    """
+    from triton_tune.launch.tuned import function_of
+
+    path = path.resolve()
+    if not path.is_file() or path.suffix != ".py":
+        what = "expected a Python file that defines a Tuning" if path.exists() else "no such file"
+        raise TuningError(f"{path}: {what}")
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(MODULE, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
+        raise TuningError(f"{_place(error, path)}: {kind}{_first_line(error)}") from error
+    found: dict[str, Tuning] = {}
+    for value in vars(module).values():
+        if isinstance(value, Tuning):
+            function = getattr(function_of(value.kernel), "__name__", "kernel")
+            name = value.name or kernel_name(function)
+            if found.setdefault(name, value) is not value:
+                raise TuningError(f"{path}: two Tunings are called {name}: give one of them another name")
+    if not found:
+        raise TuningError(f"{path}: defines no Tuning at its top level")
+    return found
+
+
+def _place(error: BaseException, path: Path) -> str:
+    """The file, with the line of the error in it where there is one."""
+    trace, line = error.__traceback__, None
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return str(path) if line is None else f"{path}:{line}"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:200]

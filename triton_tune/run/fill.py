@@ -2,19 +2,22 @@
 
 import contextlib
 import signal
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from statistics import quantiles
+from typing import Any
 
 from triton_tune.core.bench import Bench
 from triton_tune.core.problem import SearchProblem, Times
 from triton_tune.run.progress import Progress
-from triton_tune.run.summary import lines_of, summarise
 from triton_tune.search.loop import tune
-from triton_tune.search.search import STRATEGIES
+from triton_tune.search.strategies import STRATEGIES
 from tuning_table import TableError, TableWriter
 from tuning_table.table import Visit
 
 SUMMARY_EVERY_S = 20.0  # how often run.yaml is written while a run measures
+MOST_WINNERS = 8  # that the summary names
 INTERRUPTED = 130
 ALL_FAILED = 1
 GO_ON = "the same command with a larger --budget goes on"
@@ -22,8 +25,6 @@ GO_ON = "the same command with a larger --budget goes on"
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """What is searched, how, and how long."""
-
     problem: SearchProblem
     strategy: str  # of STRATEGIES
     budget: float  # seconds, of all runs of the table
@@ -41,10 +42,17 @@ def fill(table: TableWriter, bench: Bench, plan: SearchPlan, begin: Callable[[],
     spent = table.header.seconds
     start = written = bench.clock()
 
-    def save(finished: bool) -> dict[str, object]:
+    def save(finished: bool) -> dict[str, Any]:
         summary = summarise(problem, times, spent + bench.clock() - start, finished)
         table.summarise(summary)
         return summary
+
+    def end(summary: Mapping[str, Any], why: str) -> int:
+        print("\n".join([f"{table.folder}: {why}", *lines_of(summary, problem, times)]))
+        if times.num_visits and not any(map(times.medians, problem.scenarios)):
+            print(f"{table.folder}: every config failed in every scenario, so there is nothing to build from")
+            return ALL_FAILED
+        return 0
 
     def tick() -> None:
         nonlocal written
@@ -59,9 +67,7 @@ def fill(table: TableWriter, bench: Bench, plan: SearchPlan, begin: Callable[[],
     if strategy.next_round(times, min(1.0, spent / budget)) is None:
         summary = summarise(problem, times, spent, True)
         table.summarise(summary)
-        print(f"{table.folder}: nothing is left to measure; an earlier run finished. Its result:")
-        print("\n".join(lines_of(summary, problem, times)))
-        return _status(table, problem, times)
+        return end(summary, "nothing is left to measure; an earlier run finished. Its result:")
     if spent >= budget:
         print(f"{table.folder}: the budget of {budget:.0f} s is used up; {GO_ON}")
         return 0
@@ -78,15 +84,54 @@ def fill(table: TableWriter, bench: Bench, plan: SearchPlan, begin: Callable[[],
         with contextlib.suppress(TableError):
             save(False)
         raise
-    summary = save(finished)
-    end = "nothing is left to measure" if finished else f"the budget is used up; {GO_ON}"
-    print("\n".join([f"{table.folder}: {end}", *lines_of(summary, problem, times)]))
-    return _status(table, problem, times)
+    return end(
+        save(finished),
+        "nothing is left to measure" if finished else f"the budget is used up; {GO_ON}",
+    )
 
 
-def _status(table: TableWriter, problem: SearchProblem, times: Times) -> int:
-    """The exit code at the end of a search; a line says if it found nothing."""
-    if times.num_visits and not any(map(times.medians, problem.scenarios)):
-        print(f"{table.folder}: every config failed in every scenario, so there is nothing to build from")
-        return ALL_FAILED
-    return 0
+def summarise(problem: SearchProblem, times: Times, seconds: float, finished: bool) -> dict[str, Any]:
+    """run.yaml's `summary`.
+
+    Noise is the relative difference between two repeats of a cell; median and percentiles over these cells.
+    """
+    failures = times.failures()
+    summary: dict[str, Any] = {
+        "seconds": max(0.1, round(seconds, 1)),  # a table needs a number above 0
+        "finished": finished,
+        "scenarios": sum(bool(times.measured(scenario)) for scenario in problem.scenarios),
+        "rows": times.num_visits,
+        "cells_measured": times.num_measured(),
+        "cells_possible": problem.possible,
+        "cells_failed": sum(failures.values()),
+        "failures": failures,
+    }
+    differences = times.differences()
+    if len(differences) > 1:
+        cuts = quantiles(differences, n=100, method="inclusive")
+        for name, percent in (("noise_median", 50), ("noise_p90", 90), ("noise_p99", 99)):
+            summary[name] = round(cuts[percent - 1], 5)
+    return summary
+
+
+def lines_of(summary: Mapping[str, Any], problem: SearchProblem, times: Times) -> list[str]:
+    measured, possible = summary["cells_measured"], summary["cells_possible"]
+    lines = [
+        f"{summary['scenarios']} of {len(problem.scenarios)} scenarios, {summary['rows']} rows, "
+        f"{measured} of {possible} cells ({measured / max(1, possible):.0%}), {summary['seconds']} s",
+    ]
+    if "noise_median" in summary:
+        noise = (f"{summary[key]:.1%}" for key in ("noise_median", "noise_p90", "noise_p99"))
+        lines.append("two repeats of a cell differ by {} (median), {} (90%), {} (99%)".format(*noise))
+    wins: Counter[str] = Counter()
+    for scenario in problem.scenarios:
+        medians = times.medians(scenario)
+        if medians:
+            config = min(medians, key=medians.__getitem__)
+            wins[problem.variants[config] or config] += 1
+    if wins:
+        ranked = wins.most_common(MOST_WINNERS)
+        lines.append("fastest: " + ", ".join(f"{winner} in {count}" for winner, count in ranked))
+    lines.append(f"failed cells: {summary['cells_failed']}")
+    ranked = Counter(summary["failures"]).most_common()
+    return [*lines, *(f"  {count}: {reason}" for reason, count in ranked)]

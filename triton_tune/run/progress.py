@@ -1,12 +1,12 @@
 """The progress of a run: a bar on a terminal, elsewhere a line every 15 seconds."""
 
-import importlib.util
 import sys
 import time
 from collections.abc import Callable
 from typing import Self
 
-from triton_tune.core.errors import TuningError
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
 
 LINE_EVERY_S = 15.0
 
@@ -18,20 +18,12 @@ class Progress:
     """
 
     def __init__(self, budget: float, spent: float, tick: Callable[[], None]) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-        from rich.progress import Progress as Bar
-
         self._tick = tick
         self._end = time.monotonic() + budget - spent
         self._line = 0.0
         self._what, self._total = "", 0
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}"),
-        )
-        self._bar = Bar(*columns, disable=not sys.stdout.isatty())
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        self._bar = Bar(*columns, TextColumn("{task.fields[left]}"), disable=not sys.stdout.isatty())
         self._task = self._bar.add_task("starting", total=None, left="")
 
     def __enter__(self) -> Self:
@@ -63,17 +55,7 @@ class Progress:
         return f"{max(0.0, self._end - time.monotonic()):.0f} s left of the budget"
 
 
-def check_rich(command: str) -> None:
-    """Raise TuningError where rich is missing."""
-    if importlib.util.find_spec("rich") is None:
-        raise TuningError(f"{command} needs rich: pip install 'attn-kernels[tune]'")
-
-
 class Silent:
-    """Shows nothing."""
+    def begin(self, what: str, total: int) -> None: ...
 
-    def begin(self, what: str, total: int) -> None:
-        pass
-
-    def advance(self, done: int) -> None:
-        pass
+    def advance(self, done: int) -> None: ...

@@ -6,15 +6,13 @@ from typing import Protocol
 from triton_tune.core.bench import Bench
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import Times
-from triton_tune.search.rounds import Strategy
+from triton_tune.search.strategies import Strategy
 from tuning_table.table import Visit
 
 COMPILE_SHARE = 0.6  # compiling gets at most this share of a round's time; the rest is for measuring
 
 
 class Watcher(Protocol):
-    """Shows the progress of a run."""
-
     def begin(self, what: str, total: int) -> None: ...
     def advance(self, done: int) -> None: ...
 

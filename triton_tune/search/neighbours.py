@@ -15,17 +15,14 @@ class Distances:
     """Distances between all scenarios of a problem."""
 
     def __init__(self, problem: SearchProblem) -> None:
-        self._points = {
-            name: _point(features, problem.likeness) for name, features in problem.features.items()
-        }
-        self._index = {name: index for index, name in enumerate(self._points)}
+        self._points = np.array([_point(row, problem.likeness) for row in problem.features.values()])
+        self._index = {name: index for index, name in enumerate(problem.features)}
         self._rows: dict[str, Floats] = {}
 
     def between(self, one: str, other: str) -> float:
         return float(self._row(one)[self._index[other]])
 
     def matrix(self, scenarios: Sequence[str], others: Sequence[str]) -> Floats:
-        """The distances [scenario, other]."""
         columns = self._columns(others)
         found = np.empty((len(scenarios), len(others)))
         for row, scenario in enumerate(scenarios):
@@ -53,15 +50,13 @@ class Distances:
         return chosen
 
     def _middle(self, scenarios: Sequence[str]) -> int:
-        points = [self._points[scenario] for scenario in scenarios]
-        mean = [sum(column) / len(points) for column in zip(*points, strict=True)]
-        return min(range(len(points)), key=lambda index: math.dist(points[index], mean))
+        points = self._points[self._columns(scenarios)]
+        return int(np.linalg.norm(points - points.mean(axis=0), axis=1).argmin())
 
     def _row(self, scenario: str) -> Floats:
-        """The distances to all scenarios."""
         if scenario not in self._rows:
-            point = self._points[scenario]
-            self._rows[scenario] = np.array([math.dist(point, other) for other in self._points.values()])
+            point = self._points[self._index[scenario]]
+            self._rows[scenario] = np.linalg.norm(self._points - point, axis=1)
         return self._rows[scenario]
 
     def _columns(self, scenarios: Sequence[str]) -> npt.NDArray[np.intp]:

@@ -1,7 +1,8 @@
 """The race: sweeps a few scenarios that differ, and times the best configs of these everywhere."""
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,11 +10,12 @@ import numpy.typing as npt
 
 from triton_tune.core.problem import PlannedVisit, SearchProblem, ShapeKey, Times
 from triton_tune.search.neighbours import Distances
-from triton_tune.search.portfolio import ABSENT, cover
-from triton_tune.search.rounds import REPEATS, Round, visits
-from triton_tune.search.seen import Seen
+from triton_tune.search.strategies import REPEATS, Round, visits
 
 ASKED_AT_ONCE = 16  # neighbours
+# The slowdown of a config without a time in a scenario (it failed, cannot run or was not tried). Greater
+# slowdowns count as this one.
+ABSENT = 4.0
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]  # numbers of scenarios
@@ -88,7 +90,6 @@ class Race:
     def _visits(
         self, times: Times, due: Mask, shuffle: str, among: Iterable[int] | None = None
     ) -> tuple[PlannedVisit, ...]:
-        """Visits to measure the cells `due`, in the scenarios `among` or in all."""
         configs = np.array(self._seen.configs, dtype=object)
         configs_of = {}
         for number in range(len(due)) if among is None else among:
@@ -184,3 +185,72 @@ class Race:
 
     def _names(self, numbers: Rows) -> Sequence[str]:
         return [self._scenarios[number] for number in numbers]
+
+
+class Seen:
+    """The times so far as arrays [scenario, config]; only rows that have changed are filled again."""
+
+    def __init__(self, problem: SearchProblem) -> None:
+        self.scenarios = tuple(s for s in problem.scenarios if problem.candidates[s])
+        self.configs = tuple(problem.configs)
+        self._columns = {config: column for column, config in enumerate(self.configs)}
+        shape = len(self.scenarios), len(self.configs)
+        self.candidates = np.zeros(shape, dtype=bool)
+        self.always = np.zeros(shape, dtype=bool)
+        for row, scenario in enumerate(self.scenarios):
+            self.candidates[row, self._known(problem.candidates[scenario])] = True
+            self.always[row, self._known(problem.always.get(scenario, ()))] = True
+        self.repeats = np.zeros(shape, dtype=np.int32)
+        self.slowdowns = np.full(shape, ABSENT)  # ABSENT also for configs that failed
+        self.has_time = np.zeros(len(self.scenarios), dtype=bool)
+        self._filled: dict[int, Mapping[str, float]] = {}  # by row: the slowdowns that it holds
+
+    def update(self, times: Times) -> None:
+        for row, scenario in enumerate(self.scenarios):
+            slowdowns = times.slowdowns(scenario)  # another object if the scenario has changed
+            if self._filled.get(row) is slowdowns:
+                continue
+            self._filled[row] = slowdowns
+            self.has_time[row] = bool(slowdowns)
+            self.repeats[row], self.slowdowns[row] = 0, ABSENT
+            measured = times.measured(scenario)
+            columns = self._known(measured)
+            tried = [self.configs[column] for column in columns]
+            self.repeats[row, columns] = [len(measured[config]) for config in tried]
+            self.slowdowns[row, columns] = [slowdowns.get(config, ABSENT) for config in tried]
+
+    def _known(self, configs: Iterable[str]) -> list[int]:
+        return [self._columns[config] for config in configs if config in self._columns]
+
+
+def cover(
+    slowdowns: npt.NDArray[np.float64],
+    weights: npt.NDArray[np.float64],
+    *,
+    start: Sequence[int] = (),
+    loss: float,
+    most: int,
+) -> tuple[int, ...]:
+    """Start with `start` and add the config that helps most, until there are `most` configs.
+
+    Args:
+        slowdowns: [scenario, config].
+        weights: [scenario].
+        start: columns, as are the configs that are returned.
+        loss: stop once the best of the chosen configs loses at most this, in the weighted geometric mean.
+
+    The greedy choice reaches at least 1 - 1/e of the greatest gain that as many configs can have: Nemhauser,
+    Wolsey, Fisher, Mathematical Programming 14, 1978.
+    """
+    logs = np.log(np.minimum(slowdowns, ABSENT))
+    chosen = list(start)
+    lost = logs[:, chosen].min(axis=1, initial=math.log(ABSENT))
+    enough = math.log1p(loss) * weights.sum()
+    while len(chosen) < most and weights @ lost > enough:
+        gains = weights @ np.maximum(0.0, lost[:, None] - logs)
+        best = int(gains.argmax()) if gains.size else -1
+        if best < 0 or gains[best] <= 0:
+            break
+        chosen.append(best)
+        lost = np.minimum(lost, logs[:, best])
+    return tuple(chosen)

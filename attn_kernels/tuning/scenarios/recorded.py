@@ -1,9 +1,9 @@
-"""Read and write files of recorded batches, one JSON object per line."""
+"""Files of recorded batches, one JSON object per line; and which of them a table has not measured."""
 
 import json
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,34 +20,28 @@ from attn_kernels.core.checks import (
     check_int,
 )
 from attn_kernels.core.layer_checks import MAX_SOFTCAP
-from attn_kernels.measure.batches import HeadLayout, ScoreOptions
+from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions
 from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, dtype_name, scenario_of, shape_of
+from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.errors import TuningError
+from tuning_table import read_run
 from tuning_table.names import is_id
 
-LENGTHS = ("query_lens", "context_lens")
 NUMBERS = ("num_query_heads", "num_kv_heads", "head_size", "block_size")
-REQUIRED = (*LENGTHS, *NUMBERS)
+REQUIRED = ("query_lens", "context_lens", *NUMBERS)
 SCORES = ("sliding_window", "softcap", "sinks")
-OPTIONAL = ("id", "dtype", "cache_dtype", *SCORES, "count", "parts", "for_capture")
 TYPES = {dtype_name(dtype): dtype for dtype in (*DTYPES, FP8)}
 MAX_SEQS = 1 << 14  # sequences in a batch
 MAX_LINE_BYTES = 1 << 20
 MAX_FILE_BYTES = 64 << 20
-
-
-def read_recorded(path: Path) -> tuple[Scenario, ...]:
-    """The distinct batches of a file, with the ids and in the order of their first lines.
-
-    Raises TuningError, naming the line, for every mistake.
-    """
-    return tuple(read_counted(path))
+MOST_LINES = 20  # that `outside` lists
 
 
 def read_counted(path: Path, in_parts: bool = False) -> dict[Scenario, int]:
-    """The distinct batches of a file, as `read_recorded` returns them, with how often each was planned.
+    """The distinct batches of a file, in the order of their first lines, with how often each was planned.
 
     That is the sum of its lines' counts. Batches of captured graphs are left out: their lengths are maxima.
+    Raises TuningError, naming the line, for every mistake.
 
     Args:
         in_parts: whether a mixed batch that was planned with `parts` counts as its decodes and its prompts.
@@ -59,23 +53,19 @@ def read_counted(path: Path, in_parts: bool = False) -> dict[Scenario, int]:
         try:
             record = _parse(raw)
             scenario = _scenario(record, number)
-            count, captured = _count(record), _flag(record, "for_capture")
-            batches = _parts(scenario) if in_parts and _flag(record, "parts") else (scenario,)
             if scenario.id in lines:
-                raise ValueError(
-                    f"id {scenario.id!r} is already in line {lines[scenario.id]}; give it another"
-                )
+                raise ValueError(f"id {scenario.id!r} is already in line {lines[scenario.id]}")
         except RecursionError:
             raise TuningError(f"{path}:{number}: not JSON that holds a batch (nested too deeply)") from None
         except (TypeError, ValueError) as error:
             raise TuningError(f"{path}:{number}: {error}") from None
         lines[scenario.id] = number
-        if captured:
+        if record.get("for_capture"):
             continue
-        for one in batches:
+        for one in _parts(scenario) if in_parts and record.get("parts") else (scenario,):
             batch = one.batch
             kept = first.setdefault((batch.query_lens, batch.context_lens, shape_of(batch)), one)
-            counts[kept] = counts.get(kept, 0) + count
+            counts[kept] = counts.get(kept, 0) + record.get("count", 1)
     if not counts:
         only = " but those of captured graphs" if lines else ""
         raise TuningError(f"{path}: holds no batch{only}; write one JSON object a line")
@@ -95,25 +85,72 @@ def drawn(counts: Mapping[Scenario, int], most: int, seed: int) -> tuple[Scenari
 
 
 def write_recorded(scenarios: Sequence[Scenario]) -> str:
-    """The text of a file from which `read_recorded` reads these scenarios; of equal batches, the first."""
+    """The text of a file from which `read_counted` reads these scenarios; of equal batches, the first."""
     return "".join(json.dumps(_record(scenario)) + "\n" for scenario in scenarios)
 
 
 def _record(scenario: Scenario) -> dict[str, Any]:
     batch, shape = scenario.batch, shape_of(scenario.batch)
-    record = {
+    record: dict[str, Any] = {
         "id": scenario.id,
         "query_lens": runs(batch.query_lens),
         "context_lens": runs(batch.context_lens),
-        "num_query_heads": shape.layout.num_query_heads,
-        "num_kv_heads": shape.layout.num_kv_heads,
-        "head_size": shape.layout.head_size,
+        **vars(shape.layout),
         "block_size": shape.block_size,
         "dtype": dtype_name(shape.dtype),
     }
+    if shape.cache_dtype:
+        record["cache_dtype"] = dtype_name(shape.cache_dtype)
     scores = (shape.scores.window, shape.scores.softcap, shape.scores.sinks)
-    options = {name: value for name, value in zip(SCORES, scores, strict=True) if value}
-    return record | ({"cache_dtype": dtype_name(shape.cache_dtype)} if shape.cache_dtype else {}) | options
+    return record | {name: value for name, value in zip(SCORES, scores, strict=True) if value}
+
+
+def outside(
+    counts: Mapping[Scenario, int], table: Path, features_of: Callable[[Batch], Mapping[str, int]]
+) -> list[str]:
+    """Lines about the batches outside of a table, the most frequent first.
+
+    A batch lies outside if no scenario of the table has its shape: heads, head size, page size, size of a
+    cache's element. It also does if a length is below or above those of all scenarios of its shape.
+    Raises TuningError for a table of other features than `features_of`, and TableError.
+    """
+    run = read_run(table)
+    shapes: dict[tuple[int, ...], list[dict[str, int]]] = {}
+    for values in run.scenarios.values():
+        row = dict(zip(run.header.features, values, strict=True))
+        shapes.setdefault(_shape_key(row), []).append(row)
+    found: list[tuple[int, str]] = []
+    for scenario, count in counts.items():
+        features = features_of(scenario.batch)
+        if tuple(features) != tuple(run.header.features):
+            raise TuningError(f"{table}: a table of another kernel than --kernel names")
+        why = _why_outside(features, shapes.get(_shape_key(features), []))
+        if why:
+            found.append((count, f"{scenario.id}: {why}"))
+    found.sort(key=lambda entry: -entry[0])
+    total, lost = sum(counts.values()), sum(count for count, _ in found)
+    lines = [
+        f"{lost} of {total} plans ({100 * lost / total:.1f}%), {len(found)} of {len(counts)} recorded "
+        f"batches, lie outside of {table}",
+        *(f"{count:10} plans  {text}" for count, text in found[:MOST_LINES]),
+    ]
+    return lines if len(found) <= MOST_LINES else [*lines, f"and {len(found) - MOST_LINES} batches more"]
+
+
+def _shape_key(features: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(features[name] for name in ATTENTION.shape)
+
+
+def _why_outside(features: Mapping[str, int], measured: Sequence[Mapping[str, int]]) -> str:
+    """The reason why a batch lies outside of the scenarios of its shape; empty if it does not."""
+    if not measured:
+        return "no scenario has " + ", ".join(f"{name}={features[name]}" for name in ATTENTION.shape)
+    beyond = []
+    for name, value in features.items():
+        low, high = (extreme(row[name] for row in measured) for extreme in (min, max))
+        if not low <= value <= high:
+            beyond.append(f"{name}={value}, but {low} to {high} was measured")
+    return "; ".join(beyond)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -129,33 +166,35 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     for number, line in enumerate(content.split(b"\n"), start=1):
         if len(line) > MAX_LINE_BYTES:
             raise TuningError(
-                f"{path}:{number}: longer than {MAX_LINE_BYTES >> 20} MiB; write runs of equal lengths as "
-                "[count, length]"
+                f"{path}:{number}: longer than {MAX_LINE_BYTES >> 20} MiB; write equal lengths as runs"
             )
         if line.strip():
             yield number, line
 
 
 def _parse(raw: bytes) -> dict[str, Any]:
+    """A line's values by key, each checked."""
     try:
-        text = raw.decode()
+        record = json.loads(raw.decode(), object_pairs_hook=_no_repeats, parse_int=_number)
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 text (byte {error.start + 1} of the line)") from None
-    try:
-        record = json.loads(text, object_pairs_hook=_no_repeats, parse_int=_number)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} at column {error.colno}; write one object a line") from None
     if not isinstance(record, dict):
         raise TypeError('not a JSON object; write {"query_lens": [...], "context_lens": [...], ...}')
-    return record
+    for key in record:
+        if key not in KEYS:
+            raise ValueError(f"key {_shown(key)} is unknown; possible are {', '.join(KEYS)}")
+    for key in REQUIRED:
+        if key not in record:
+            raise ValueError(f"key {key!r} is missing; needed are {', '.join(REQUIRED)}")
+    return {key: check(key, record[key]) for key, check in KEYS.items() if key in record}
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in record:
-            raise ValueError(f"key {_shown(key)} appears twice; keep one of them")
-        record[key] = value
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        raise ValueError("a key appears twice; keep one of them")
     return record
 
 
@@ -167,100 +206,85 @@ def _number(text: str) -> int:
 
 
 def _scenario(record: Mapping[str, Any], line: int) -> Scenario:
-    known = ", ".join((*REQUIRED, *OPTIONAL))
-    for key in record:
-        if key not in REQUIRED + OPTIONAL:
-            raise ValueError(f"key {_shown(key)} is unknown; possible are {known}")
-    for key in REQUIRED:
-        if key not in record:
-            raise ValueError(f"key {key!r} is missing; needed are {', '.join(REQUIRED)}")
-    queries, contexts = (_lengths(name, record[name]) for name in LENGTHS)
+    queries, contexts = record["query_lens"], record["context_lens"]
     if len(queries) != len(contexts):
-        raise ValueError(
-            f"query_lens has {len(queries)} sequences, but context_lens {len(contexts)}; each needs one "
-            "length per sequence"
-        )
+        raise ValueError(f"query_lens has {len(queries)} sequences, but context_lens {len(contexts)}")
     for i, (query, context) in enumerate(zip(queries, contexts, strict=True)):
         if query > context:
-            raise ValueError(
-                f"sequence {i} has {query} query tokens, but a context of {context}; contexts include the "
-                "query tokens"
-            )
+            raise ValueError(f"sequence {i} has {query} query tokens, but a context of {context}")
     if not any(queries):
         raise ValueError("query_lens holds no query token; leave out batches without any")
-    return scenario_of(_id(record, line), queries, contexts, _shape(record))
-
-
-def _shape(record: Mapping[str, Any]) -> Shape:
-    for name in NUMBERS:
-        check_int(name, record[name], 1)
-        _check_limit(name, record[name])
-    layout = HeadLayout(*(record[name] for name in NUMBERS[:3]))
-    check_heads(layout.num_query_heads, layout.num_kv_heads, layout.head_size)
-    dtype = _dtype(record, "dtype", torch.bfloat16)
-    cache_dtype = _dtype(record, "cache_dtype", dtype)
+    *heads, block_size = (record[name] for name in NUMBERS)
+    check_heads(*heads)
+    dtype = record.get("dtype", torch.bfloat16)
+    cache_dtype = record.get("cache_dtype", dtype)
     check_dtype(dtype)
     check_cache_dtype(cache_dtype, dtype)
     different = None if cache_dtype == dtype else cache_dtype
-    return Shape(layout, record["block_size"], dtype, different, _scores(record))
+    scores = ScoreOptions(
+        record.get("sliding_window"), record.get("softcap", 0.0), record.get("sinks", False)
+    )
+    shape = Shape(HeadLayout(*heads), block_size, dtype, different, scores)
+    return scenario_of(record.get("id", f"line-{line}"), queries, contexts, shape)
 
 
-def _scores(record: Mapping[str, Any]) -> ScoreOptions:
-    window, softcap = record.get("sliding_window"), record.get("softcap", 0.0)
-    if window is not None:
-        check_int("sliding_window", window, 1)
-        _check_limit("sliding_window", window)
-    if not isinstance(softcap, int | float) or isinstance(softcap, bool):
-        raise TypeError(f"softcap is {_shown(softcap)}, but a number is needed")
-    if not 0.0 <= softcap <= MAX_SOFTCAP:
-        raise ValueError(f"softcap is {softcap}, but 0 to {MAX_SOFTCAP:g} is needed")
-    return ScoreOptions(window, float(softcap), _flag(record, "sinks"))
-
-
-def _lengths(name: str, entries: object) -> list[int]:
+def _lengths(name: str, entries: Any) -> list[int]:
     """The lengths, with runs expanded. A length of 0 stands for a sequence that pads the batch."""
     if not isinstance(entries, list):
         raise TypeError(f"{name} is {_shown(entries)}, but a list of lengths is needed")
     lengths: list[int] = []
     for i, entry in enumerate(entries):
-        where, count, length = f"{name}[{i}]", 1, entry
-        if isinstance(entry, list):
-            if len(entry) != 2:
-                raise ValueError(f"{where} has {len(entry)} entries, but a run is [count, length]")
-            count, length = entry
-            check_int(f"{where}, the count,", count, 1)
-        check_int(where, length, 0)
+        run = entry if isinstance(entry, list) else [1, entry]
+        if len(run) != 2:
+            raise ValueError(f"{name}[{i}] has {len(run)} entries, but a run is [count, length]")
+        count = _integer(f"{name}[{i}], the count,", run[0])
+        length = _integer(f"{name}[{i}]", run[1], least=0)
         if len(lengths) + count > MAX_SEQS:
             raise ValueError(f"{name} has more than {MAX_SEQS} sequences; no server launches that many")
         lengths += [length] * count
-    _check_limit(f"the sum of {name}", sum(lengths))
+    _integer(f"the sum of {name}", sum(lengths), least=0)
     return lengths
 
 
-def _check_limit(name: str, value: int) -> None:
+def _integer(name: str, value: Any, least: int = 1) -> int:
+    check_int(name, value, least)
     if value >= INT32_LIMIT:
         raise ValueError(f"{name} is {value}, but at most {INT32_LIMIT - 1} is possible")
+    return int(value)
 
 
-def _dtype(record: Mapping[str, Any], name: str, default: torch.dtype) -> torch.dtype:
-    text = record.get(name, dtype_name(default))
-    if not isinstance(text, str) or text not in TYPES:
-        raise ValueError(f"{name} is {_shown(text)}, but one of {', '.join(TYPES)} is needed")
-    return TYPES[text]
+def _softcap(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= MAX_SOFTCAP:
+        raise ValueError(f"{name} is {_shown(value)}, but a number from 0 to {MAX_SOFTCAP:g} is needed")
+    return float(value)
 
 
-def _count(record: Mapping[str, Any]) -> int:
-    count = record.get("count", 1)
-    check_int("count", count, 1)
-    _check_limit("count", count)
-    return int(count)
+def _dtype(name: str, value: Any) -> torch.dtype:
+    if not isinstance(value, str) or value not in TYPES:
+        raise ValueError(f"{name} is {_shown(value)}, but one of {', '.join(TYPES)} is needed")
+    return TYPES[value]
 
 
-def _flag(record: Mapping[str, Any], name: str) -> bool:
-    value = record.get(name, False)
+def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{name} is {_shown(value)}, but true or false is needed")
     return value
+
+
+def _id(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not is_id(value):
+        raise ValueError(f"{name} is {_shown(value)}, but 1 to 128 letters, digits and _ . = - are needed")
+    return value
+
+
+KEYS: dict[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys(("query_lens", "context_lens"), _lengths),
+    **dict.fromkeys((*NUMBERS, "sliding_window", "count"), _integer),
+    **dict.fromkeys(("dtype", "cache_dtype"), _dtype),
+    **dict.fromkeys(("sinks", "parts", "for_capture"), _flag),
+    "softcap": _softcap,
+    "id": _id,
+}
 
 
 def _parts(scenario: Scenario) -> tuple[Scenario, ...]:
@@ -275,14 +299,6 @@ def _parts(scenario: Scenario) -> tuple[Scenario, ...]:
     return (scenario,) if len(parts) < 2 else tuple(parts)
 
 
-def _id(record: Mapping[str, Any], line: int) -> str:
-    text = record.get("id", f"line-{line}")
-    if not isinstance(text, str) or not is_id(text):
-        raise ValueError(f"id is {_shown(text)}, but 1 to 128 letters, digits and _ . = - are needed")
-    return text
-
-
 def _shown(value: object) -> str:
-    """Quote a value in a message: one line, at most 60 characters."""
     text = ascii(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,6 +1,5 @@
 """A scenario: a batch in which a tuning run times configs, with the id of its rows in the table."""
 
-import dataclasses
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,11 +39,10 @@ class Shape:
 
     def __str__(self) -> str:
         """Text for ids: `h32.8.128-p16`, the element types that are not bfloat16, and the score options."""
-        heads = ".".join(map(str, dataclasses.astuple(self.layout)))
+        heads = str(self.layout).replace("/", ".")
         types = [dtype_name(dtype) for dtype in (self.dtype, self.cache_dtype) if dtype]
         words = [*(name for name in types if name != "bfloat16"), *str(self.scores).split("+")]
-        words = [word.replace(" ", "") for word in words if word]
-        return "-".join([f"h{heads}", f"p{self.block_size}", *words])
+        return "-".join([f"h{heads}", f"p{self.block_size}", *(w.replace(" ", "") for w in words if w)])
 
 
 def shape_of(batch: Batch) -> Shape:
@@ -77,17 +75,8 @@ def scenario_of(id: str, query_lens: Sequence[int], context_lens: Sequence[int],
 
     Raises ValueError for impossible lengths.
     """
-    batch = Batch(
-        id,
-        kind_of(query_lens, context_lens) if any(query_lens) else "",
-        tuple(query_lens),
-        tuple(context_lens),
-        shape.layout,
-        shape.block_size,
-        shape.dtype,
-        shape.cache_dtype,
-        shape.scores,
-    )
+    kind = kind_of(query_lens, context_lens) if any(query_lens) else ""
+    batch = Batch(id, kind, tuple(query_lens), tuple(context_lens), **vars(shape))
     return Scenario(id, batch)
 
 

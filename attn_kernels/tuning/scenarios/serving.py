@@ -166,7 +166,6 @@ def _prefill(u: float, v: float, rng: random.Random) -> Lengths:
 
 
 def _chunk(u: float, v: float, rng: random.Random) -> Lengths:
-    """Chunks of prompts; the cache holds at least CHUNK_LENS.low tokens of each prompt."""
     count = CHUNKS.at(u)
     queries = uneven(CHUNK_LENS.at(v), count, rng, CHUNK_LENS.low)
     longest = Range(CHUNK_LENS.low, CONTEXTS.high - max(queries)).at(rng.random())
@@ -261,12 +260,6 @@ def scenario_from(id: str, lengths: Sequence[tuple[int, int]], shape: Shape) -> 
     return scenario_of(id, [query for query, _ in lengths], [context for _, context in lengths], shape)
 
 
-def _kind_in_id(kind: str, lengths: Sequence[tuple[int, int]]) -> str:
-    """The kind; of a part of a mixed batch, such as `chunk-part`, the kind of that part."""
-    is_part = kind.endswith("_part")
-    return kind_of(*zip(*lengths, strict=True)) + "-part" if is_part else kind
-
-
 def draw(
     name: str,
     seed: int,
@@ -286,8 +279,8 @@ def draw(
         seen: set[tuple[tuple[int, int], ...]] = set()
         for u, v in _points(rng):
             lengths = tuple(kinds[kind](u, v, rng))
-            id = f"{name}{seed}-{_kind_in_id(kind, lengths)}-{len(seen):02}-{shape}"
-            scenario = scenario_from(id, lengths, shape)
+            in_id = f"{kind_of(*zip(*lengths, strict=True))}-part" if kind.endswith("_part") else kind
+            scenario = scenario_from(f"{name}{seed}-{in_id}-{len(seen):02}-{shape}", lengths, shape)
             belongs = is_held_out(scenario.batch) == name.startswith("untuned")
             belongs = belongs and scenario.batch.max_seq_len > (shape.scores.window or 0)
             if belongs and lengths not in seen and affordable(scenario.batch):
@@ -299,57 +292,29 @@ def draw(
 
 
 def common(seed: int) -> tuple[Scenario, ...]:
-    """1,080 scenarios of eleven shapes, the first part of `serving`."""
     return draw("serving", seed, DENSITY * sum(SHAPES.values()), SHAPES)
 
 
-def options(seed: int) -> tuple[Scenario, ...]:
-    """236 scenarios of other head sizes, fp8 caches and windows, the second part of `serving`."""
-    return tuple(s for s in _options(seed) if shape_of(s.batch) in OPTION_SHAPES)
-
-
-def other_heads(seed: int) -> tuple[Scenario, ...]:
-    """124 scenarios of heads and pages that `serving` lacks; they judge what guards launch."""
-    return tuple(s for s in _options(seed) if shape_of(s.batch) in JUDGING_SHAPES)
-
-
-def _options(seed: int) -> tuple[Scenario, ...]:
+def options(seed: int, among: Mapping[Shape, int] = OPTION_SHAPES) -> tuple[Scenario, ...]:
+    """236 scenarios of other head sizes, fp8 caches and windows; or those of the shapes that only judge."""
     shapes = OPTION_SHAPES | JUDGING_SHAPES
-    return draw("options", seed, sum(shapes.values()), shapes)
+    drawn = draw("options", seed, sum(shapes.values()), shapes)
+    return tuple(scenario for scenario in drawn if shape_of(scenario.batch) in among)
 
 
 def one_kv_head(seed: int) -> tuple[Scenario, ...]:
-    """124 scenarios of few programs, the third part of `serving`."""
     return draw("one_kv_head", seed, sum(ONE_KV_HEAD_SHAPES.values()), ONE_KV_HEAD_SHAPES, DECODING)
 
 
 def few_decodes(seed: int) -> tuple[Scenario, ...]:
-    """72 decodes of few programs and middle contexts, the last part of `serving`."""
     return draw("few_decodes", seed, sum(FEW_DECODES_SHAPES.values()), FEW_DECODES_SHAPES, FEW_DECODING)
 
 
 def serving(seed: int) -> tuple[Scenario, ...]:
-    """1,512 scenarios of 25 shapes; the shipped tables measure those of seed 0."""
     return (*common(seed), *options(seed), *one_kv_head(seed), *few_decodes(seed))
 
 
-def untuned(seed: int) -> tuple[Scenario, ...]:
-    """48 scenarios of the same distribution that score trees. No other set has any of them, at any seed."""
-    return draw("untuned", seed, 48, SHAPES)
-
-
-def untuned_options(seed: int) -> tuple[Scenario, ...]:
-    """48 scenarios of the shapes that `untuned` lacks. No other set has any of them, at any seed."""
-    return draw("untuned_options", seed, 48, OPTION_SHAPES | JUDGING_SHAPES)
-
-
-def quick(seed: int) -> tuple[Scenario, ...]:
-    """24 scenarios of two shapes."""
-    return draw("quick", seed, 24, {Shape(HeadLayout(32, 8, 128)): 2, Shape(HeadLayout(28, 4, 128)): 1})
-
-
 def tiny(seed: int) -> tuple[Scenario, ...]:
-    """Eight scenarios of a few tokens for the interpreter on a CPU, the same at every seed."""
     lengths: dict[str, Lengths] = {
         "decode": [(1, 40), (1, 7), (1, 33)],
         "decode_even": [(1, 24)] * 2,
@@ -363,11 +328,13 @@ def tiny(seed: int) -> tuple[Scenario, ...]:
     return tuple(scenario_from(f"tiny-{kind}-{shape}", lengths[kind], shape) for kind, shape in cells)
 
 
+QUICK_SHAPES = {Shape(HeadLayout(32, 8, 128)): 2, Shape(HeadLayout(28, 4, 128)): 1}
+# By name, from a seed (docs/scenarios.md).
 SETS: dict[str, Callable[[int], tuple[Scenario, ...]]] = {
     "serving": serving,
-    "quick": quick,
+    "quick": lambda seed: draw("quick", seed, 24, QUICK_SHAPES),
     "tiny": tiny,
-    "untuned": untuned,
-    "untuned_options": untuned_options,
-    "other_heads": other_heads,
+    "untuned": lambda seed: draw("untuned", seed, 48, SHAPES),
+    "untuned_options": lambda seed: draw("untuned_options", seed, 48, OPTION_SHAPES | JUDGING_SHAPES),
+    "other_heads": lambda seed: options(seed, among=JUDGING_SHAPES),
 }

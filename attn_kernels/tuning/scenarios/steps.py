@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.tuning.scenarios.scenario import Scenario, Shape
@@ -20,16 +19,14 @@ from attn_kernels.tuning.scenarios.serving import (
 )
 
 # Weights of the shapes, which are shapes of `serving`.
-STEP_SHAPES: Mapping[Shape, int] = MappingProxyType(
-    {
-        Shape(HeadLayout(32, 8, 128)): 4,
-        Shape(HeadLayout(8, 1, 128)): 1,
-        Shape(HeadLayout(28, 4, 128)): 1,
-        Shape(HeadLayout(64, 8, 128)): 1,
-        Shape(HeadLayout(32, 8, 64)): 1,
-    }
-)
-STEP_SHARES: Mapping[str, float] = MappingProxyType({"chunks": 2 / 3, "prompts": 1 / 3})
+STEP_SHAPES: Mapping[Shape, int] = {
+    Shape(HeadLayout(32, 8, 128)): 4,
+    Shape(HeadLayout(8, 1, 128)): 1,
+    Shape(HeadLayout(28, 4, 128)): 1,
+    Shape(HeadLayout(64, 8, 128)): 1,
+    Shape(HeadLayout(32, 8, 64)): 1,
+}
+STEP_SHARES: Mapping[str, float] = {"chunks": 2 / 3, "prompts": 1 / 3}
 
 DECODES = Range(1, 256)  # the number of sequences, as in the next two
 CHUNKS = Range(1, 4)
@@ -58,26 +55,14 @@ def _chunks(u: float, v: float, rng: random.Random) -> Lengths:
 
 
 def _prompts(u: float, v: float, rng: random.Random) -> Lengths:
-    """Decodes and many whole prompts."""
     decodes, queries = _step(u, v, rng, PROMPTS.at(rng.random()), SHORTEST_PROMPT)
     return [*decodes, *((query, query) for query in queries)]
 
 
-_KINDS: Mapping[str, Kind] = MappingProxyType({"chunks": _chunks, "prompts": _prompts})
-
-
-def steps(seed: int) -> tuple[Scenario, ...]:
-    """240 steps of five shapes; the shipped tables measure those of seed 0."""
-    return draw("steps", seed, 240, STEP_SHAPES, STEP_SHARES, _KINDS)
-
-
-def untuned_steps(seed: int) -> tuple[Scenario, ...]:
-    """48 steps of the same distribution that score trees. No other set has any of them, at any seed."""
-    return draw("untuned_steps", seed, 48, STEP_SHAPES, STEP_SHARES, _KINDS)
+_KINDS: Mapping[str, Kind] = {"chunks": _chunks, "prompts": _prompts}
 
 
 def tiny_steps(seed: int) -> tuple[Scenario, ...]:
-    """Three steps of a few tokens for the interpreter on a CPU, the same at every seed."""
     grouped, multi_head = Shape(HeadLayout(4, 2, 32)), Shape(HeadLayout(2, 2, 32))
     return (
         scenario_from(f"tiny-chunks-{grouped}", [(1, 30), (1, 9), (12, 40)], grouped),
@@ -86,8 +71,9 @@ def tiny_steps(seed: int) -> tuple[Scenario, ...]:
     )
 
 
+# By name, from a seed (docs/scenarios.md).
 STEP_SETS: dict[str, Callable[[int], tuple[Scenario, ...]]] = {
-    "steps": steps,
+    "steps": lambda seed: draw("steps", seed, 240, STEP_SHAPES, STEP_SHARES, _KINDS),
     "tiny": tiny_steps,
-    "untuned_steps": untuned_steps,
+    "untuned_steps": lambda seed: draw("untuned_steps", seed, 48, STEP_SHAPES, STEP_SHARES, _KINDS),
 }

@@ -1,42 +1,22 @@
-"""The config space: what the variants declare, and what a shape leaves of it."""
+"""The config space: what the variants declare, and what the rules leave of it in each scenario."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from attn_kernels.choose.mixed import WITHOUT_KERNEL
+from attn_kernels.choose.mixed import SERIES, WITHOUT_KERNEL
 from attn_kernels.core.config import Config
+from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.tuning.scenarios.scenario import Shape
+from attn_kernels.measure.batches import Batch
+from attn_kernels.offline.resources import SHARED_LIMITS
+from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, shape_of
 from attn_kernels.tuning.space.rules import Gpu, baselines, reason_against, reason_at_shape
-
-__all__ = [
-    "DroppedConfig",
-    "Gpu",
-    "ShapeSpace",
-    "baselines",
-    "declared",
-    "declared_mixed",
-    "reason_against",
-    "space_at",
-]
+from triton_tune.core.problem import Likeness, SearchProblem
 
 VENDORS = ("nvidia", "amd", "cpu")
-
-
-@dataclass(frozen=True)
-class DroppedConfig:
-    """A config that cannot work at a shape, and why."""
-
-    config: Config
-    reason: str
-
-
-@dataclass(frozen=True)
-class ShapeSpace:
-    """The configs that may be measured at a shape, in declared order, and the others."""
-
-    configs: tuple[Config, ...]
-    dropped: tuple[DroppedConfig, ...]
+# Bytes of shared memory that a block may have on an architecture that is not in SHARED_LIMITS.
+SMALLEST_SHARED = {"nvidia": 101376, "amd": 65536, "cpu": 232448}
 
 
 def declared(vendor: str) -> tuple[Config, ...]:
@@ -66,17 +46,7 @@ def declared_mixed() -> tuple[Config, ...]:
     return tuple(dict.fromkeys((*WITHOUT_KERNEL, *configs)))
 
 
-def space_at(shape: Shape, gpu: Gpu, configs: Sequence[Config]) -> ShapeSpace:
-    """Part the configs into those that may be measured at a shape and those that cannot work there."""
-    reasons = [(config, reason_at_shape(config, shape, gpu)) for config in configs]
-    return ShapeSpace(
-        tuple(config for config, reason in reasons if reason is None),
-        tuple(DroppedConfig(config, reason) for config, reason in reasons if reason is not None),
-    )
-
-
 def _suits(config: Config) -> bool:
-    """Return whether the numbers of warps and stages suit the tile."""
     m, t, warps = config.block_m, config.tile_size, config.num_warps
     if warps == 2 and m * t > 1024:
         return False
@@ -85,3 +55,98 @@ def _suits(config: Config) -> bool:
     if warps == 8 and not (m >= 128 or t >= 128 or (m >= 64 and t >= 64)):
         return False
     return config.num_stages <= 3 or t <= 32 or m * t <= 1024
+
+
+def gpu_of(facts: Mapping[str, str | int]) -> Gpu:
+    arch = str(facts["arch"])
+    vendor = "cpu" if arch == "cpu" else "nvidia" if arch.startswith("sm_") else "amd"
+    shared = SHARED_LIMITS.get(arch, SMALLEST_SHARED[vendor])
+    return Gpu(arch, vendor, shared, int(facts["multiprocessors"]))
+
+
+def _derived(features: Mapping[str, int]) -> Mapping[str, int]:
+    """Add the number of query heads a KV head, and the columns of a tile that holds a head."""
+    group = features.get("num_query_heads", 1) // max(1, features.get("num_kv_heads", 1))
+    return {**features, "queries_per_kv": group, "head_padded": head_padded(features.get("head_size", 1))}
+
+
+# How alike two batches are, for the search.
+ATTENTION = Likeness(
+    shape=("num_query_heads", "num_kv_heads", "head_size", "block_size", "kv_element_size"),
+    family=("head_padded", "kv_element_size"),
+    weights={
+        "num_seqs": 1.0,
+        "num_query_tokens": 0.5,
+        "num_kv_tokens": 1.0,
+        "max_query_len": 1.0,
+        "max_seq_len": 1.0,
+        "num_decodes": 1.0,
+        "num_decode_kv_tokens": 1.0,
+        "num_prompts": 0.5,
+        "num_prompt_tokens": 1.0,
+        "num_prompt_kv_tokens": 1.0,
+        "queries_per_kv": 1.0,
+        "num_kv_heads": 1.0,
+        "head_size": 4.0,
+        "block_size": 0.5,
+        "kv_element_size": 4.0,
+    },
+    derive=_derived,
+)
+
+
+def reasons_at(shape: Shape, gpu: Gpu, configs: Sequence[Config]) -> dict[Config, str | None]:
+    """Each config, with the reason why it cannot work at a shape; None if it may be measured there."""
+    return {config: reason_at_shape(config, shape, gpu) for config in configs}
+
+
+@dataclass(frozen=True)
+class Possible:
+    problem: SearchProblem  # what strategies search
+    at_shapes: Mapping[Shape, Mapping[Config, str | None]]  # `reasons_at` each shape
+    dropped: Mapping[str, int]  # cells that rules dropped, by reason
+
+    def dropped_text(self) -> str:
+        """The text of dropped.csv: every config that cannot work at a shape, and why."""
+        lines = [
+            f"{shape},{config},{reason}\n"
+            for shape, reasons in self.at_shapes.items()
+            for config, reason in reasons.items()
+            if reason is not None
+        ]
+        return "".join(["shape,config,reason\n", *lines])
+
+
+def find_possible(
+    scenarios: Sequence[Scenario],
+    configs: Sequence[Config],
+    gpu: Gpu,
+    seed: int = 0,
+    features_of: Callable[[Batch], Mapping[str, int]] = lambda batch: batch.features,
+) -> Possible:
+    """Apply all rules to all cells. vLLM's fixed choice, or else ``SERIES``, stays wherever it can work."""
+    shapes = dict.fromkeys(shape_of(scenario.batch) for scenario in scenarios)
+    at_shapes = {shape: reasons_at(shape, gpu, configs) for shape in shapes}
+    dropped: Counter[str] = Counter()
+    candidates: dict[str, tuple[str, ...]] = {}
+    always: dict[str, tuple[str, ...]] = {}
+    for scenario in scenarios:
+        batch, kept = scenario.batch, []
+        for config, at_shape in at_shapes[shape_of(batch)].items():
+            reason = at_shape or reason_against(config, batch, gpu)
+            if reason is None:
+                kept.append(str(config))
+            else:
+                dropped[reason] += 1
+        fixed = str(SERIES if SERIES in configs else baselines(batch, gpu.vendor))
+        candidates[scenario.id] = tuple(kept)
+        always[scenario.id] = (fixed,) if fixed in kept else ()
+    problem = SearchProblem(
+        features={scenario.id: features_of(scenario.batch) for scenario in scenarios},
+        candidates=candidates,
+        always=always,
+        variants={str(config): config.variant for config in configs},
+        seed=seed,
+        likeness=ATTENTION,
+    )
+    return Possible(problem, at_shapes, dict(dropped.most_common()))

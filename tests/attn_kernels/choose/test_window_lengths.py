@@ -12,7 +12,7 @@ from attn_kernels.choose.choices import Choices
 from attn_kernels.choose.mixed import SERIES, mixed_features
 from attn_kernels.choose.recording import Bucket, line_of
 from attn_kernels.measure.batches import Batch, ScoreOptions
-from attn_kernels.tuning.scenarios.recorded import read_recorded
+from attn_kernels.tuning.scenarios.recorded import read_counted
 
 MODEL = Model(32, 8, 128, 16, torch.bfloat16)
 
@@ -81,7 +81,7 @@ def test_a_recorded_batch_keeps_its_window(tmp_path) -> None:
         line = line_of(Bucket(windowed(window), (lengths,), False, 1))
         assert json.loads(line).get("sliding_window") == window
         (tmp_path / "batches.jsonl").write_text(line)
-        (scenario,) = read_recorded(tmp_path / "batches.jsonl")
+        (scenario,) = read_counted(tmp_path / "batches.jsonl")
         assert scenario.batch.scores == ScoreOptions(window)
         assert scenario.batch.model == windowed(window)
 

@@ -1,4 +1,4 @@
-"""The committed tables of our own: whole runs, within a quarter of an hour each, of the named scenario sets.
+"""The committed tables of our own are whole runs of the named scenario sets.
 
 A set's definition may have changed since a table was measured. The digest in run.yaml tells; then the table's
 scenarios cannot be drawn again, and only what the table itself holds is checked.
@@ -13,15 +13,13 @@ from attn_kernels.choose.mixed import SERIES
 from attn_kernels.tuning.kernels import MIXED, UNIFIED
 from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest
 from attn_kernels.tuning.scenarios.serving import SETS
-from attn_kernels.tuning.space.candidates import find_possible, gpu_of
-from attn_kernels.tuning.space.space import declared
+from attn_kernels.tuning.space.space import declared, find_possible, gpu_of
 from triton_tune.core.problem import Times
 from tuning_table import read_run
 from tuning_table.table import RecordedRun
 
 FOLDER = Path(__file__).parents[3] / "tuning_data/unified_attention"
 TABLES = sorted(path.parent.name for path in FOLDER.glob("*/run.yaml"))
-TUNED = [name for name in TABLES if not name.startswith(("untuned", "other_heads"))]
 
 
 @pytest.fixture(scope="module", params=TABLES)
@@ -45,16 +43,6 @@ def drawn_again(recorded: RecordedRun) -> tuple[Scenario, ...] | None:
     return None
 
 
-def test_there_are_two_runs_of_h100_one_of_h200_and_sweeps_to_judge_them() -> None:
-    assert TUNED == ["nvidia_h100", "nvidia_h100_second", "nvidia_h200"]
-    judges = {"untuned_nvidia_h100", "untuned_nvidia_h200"}
-    assert (
-        judges
-        <= set(TABLES) - set(TUNED)
-        <= judges | {"untuned_options_nvidia_h200", "other_heads_nvidia_h200"}
-    )
-
-
 def test_it_holds_the_scenarios_of_its_named_set(recorded: RecordedRun) -> None:
     run = recorded.header.provenance
     name = run["scenario_set"].split()[0]
@@ -65,10 +53,6 @@ def test_it_holds_the_scenarios_of_its_named_set(recorded: RecordedRun) -> None:
     else:
         expected = {s.id: tuple(s.batch.features[name] for name in FEATURES) for s in scenarios}
         assert dict(recorded.scenarios) == expected
-
-
-def test_it_took_a_quarter_of_an_hour_at_most(recorded: RecordedRun) -> None:
-    assert 0 < recorded.header.seconds <= 900
 
 
 def test_it_is_a_whole_run(recorded: RecordedRun) -> None:

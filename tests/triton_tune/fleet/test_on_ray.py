@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from attn_kernels.tuning.likeness import ATTENTION
+from attn_kernels.tuning.space.space import ATTENTION
 from benchmarks.fleet.replayed import Replay, replayed, tune_replayed
-from triton_tune.bench.replay import problem_of
 from triton_tune.cli.main import main
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import Times
 from triton_tune.fleet.on_ray import connected
-from triton_tune.search.search import STRATEGIES
+from triton_tune.run.replay import problem_of
+from triton_tune.search.strategies import STRATEGIES
 from tuning_table import Failure, read_run
 from tuning_table.table import Cell, Visit
 from tuning_table.visit_log import read_visit_log

@@ -17,7 +17,7 @@ from triton_tune.fleet.on_ray import ENDED_WORKERS, RayBench, Workers
 from triton_tune.fleet.worker import WorkerFacts
 from triton_tune.run.progress import Silent
 from triton_tune.search.loop import tune
-from triton_tune.search.search import STRATEGIES
+from triton_tune.search.strategies import STRATEGIES
 from tuning_table.table import Visit
 from tuning_table.visit_log import MeasuredBy
 

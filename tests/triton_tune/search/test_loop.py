@@ -1,14 +1,14 @@
 """The loop of a run: its budget, rounds that do not get anywhere, and what an interrupt leaves."""
 
 import pytest
-from tuning_builders import Listed, Recorder, SurfaceBench, surface
+from tuning_builders import Listed, SurfaceBench, surface
 
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit, Times
+from triton_tune.run.progress import Silent
 from triton_tune.search.loop import COMPILE_SHARE, tune
-from triton_tune.search.race import Race, RaceRules
-from triton_tune.search.rounds import Round, Strategy
-from triton_tune.search.search import Full
+from triton_tune.search.race import Race
+from triton_tune.search.strategies import Full, Round, Strategy
 from tuning_table.table import Visit
 
 THERE = surface(noise=0.05)
@@ -19,7 +19,7 @@ def run(
     strategy: Strategy, bench: SurfaceBench, visits: list[Visit], budget: float, spent: float = 0.0
 ) -> bool:
     """Go on from `visits`, which grow."""
-    return tune(strategy, bench, Times(visits), visits.append, Recorder(), budget=budget, spent=spent)
+    return tune(strategy, bench, Times(visits), visits.append, Silent(), budget=budget, spent=spent)
 
 
 def a_round(name: str, *scenarios: str, share: float = 1.0, repeat: int = 1, config: str = "c0") -> Round:
@@ -35,23 +35,6 @@ def test_with_time_enough_it_ends_when_nothing_is_left() -> None:
     assert run(Full(THERE.problem), again, visits, PLENTY) and not again.begun
 
 
-def test_visits_are_recorded_as_they_end_and_in_that_order() -> None:
-    visits: list[Visit] = []
-    bench = SurfaceBench(THERE)
-    bench.on_visit = lambda count: recorded.append(len(visits))
-    recorded: list[int] = []
-    rounds = [a_round("one", "s3", "s1"), a_round("two", "s2", "s3", repeat=2)]
-    assert run(Listed(rounds), bench, visits, PLENTY)
-    assert [(visit.scenario, visit.repeat) for visit in visits] == [
-        ("s3", 1),
-        ("s1", 1),
-        ("s2", 2),
-        ("s3", 2),
-    ]
-    assert recorded == [0, 1, 2, 3]
-    assert visits == [THERE.visit(task) for task in (*rounds[0].tasks, *rounds[1].tasks)]
-
-
 @pytest.mark.parametrize("compile_s", [0.0, 0.5, 7.0])
 @pytest.mark.parametrize("spent", [0.0, 12.5, 29.0])
 def test_no_visit_begins_after_the_budget(compile_s: float, spent: float) -> None:
@@ -62,19 +45,6 @@ def test_no_visit_begins_after_the_budget(compile_s: float, spent: float) -> Non
     assert max(bench.begun, default=0.0) < end <= bench.now <= end + bench.visit_s
     assert len(visits) == len(bench.begun)
     assert all(until <= end for until in bench.deadlines)
-
-
-def test_a_budget_that_is_used_up_plans_nothing() -> None:
-    strategy = Listed([a_round("one", "s0")])
-    assert not run(strategy, SurfaceBench(THERE), [], 30.0, 30.0)
-    assert not run(strategy, SurfaceBench(THERE), [], 30.0, 31.0)
-    assert not strategy.shares
-
-
-def test_the_strategy_is_told_which_share_is_spent() -> None:
-    strategy = Listed([a_round("one", "s0", "s1"), a_round("two", "s2")])
-    assert run(strategy, SurfaceBench(THERE), [], 40.0, 10.0)
-    assert strategy.shares == [10 / 40, 12 / 40, 13 / 40]
 
 
 def test_of_a_rounds_time_some_is_left_to_measure() -> None:
@@ -94,14 +64,6 @@ def test_a_round_whose_time_was_too_short_to_compile_moves_on() -> None:
     assert run(strategy, bench, visits, 40.0)
     assert [visit.scenario for visit in visits] == ["s0", "s1"]
     assert strategy.shares[:2] == [0.0, 0.25]  # as if the share were over
-
-
-def test_an_exploring_race_that_compiles_nothing_goes_on_to_its_portfolio() -> None:
-    rules = RaceRules(explore_share=0.1)
-    bench = SurfaceBench(THERE, compile_s=4.0)
-    visits: list[Visit] = []
-    assert not run(Race(THERE.problem, rules), bench, visits, 50.0)
-    assert visits and min(bench.begun) > 105.0
 
 
 def test_a_last_round_that_could_not_compile_in_time_is_no_mistake() -> None:
@@ -131,17 +93,7 @@ def test_a_round_without_compiled_kernels_is_an_error(rounds: list[Round]) -> No
         run(Listed(rounds), Unable(THERE), [], 40.0)
 
 
-def test_configs_that_are_not_compiled_are_not_measured_but_asked_for_again() -> None:
-    # Twelve configs of 5 s each do not fit the first round's 0.6 of 50 s.
-    bench = SurfaceBench(THERE, compile_s=5.0, visit_s=0.25)
-    visits: list[Visit] = []
-    assert run(Full(THERE.problem), bench, visits, 100.0)
-    assert Times(visits).num_measured() == THERE.problem.possible
-    assert len({len(visit.cells) for visit in visits if visit.repeat == 1}) == 1
-    assert len(visits[0].cells) == 12
-
-
-@pytest.mark.parametrize("when", [1, 2, 30])
+@pytest.mark.parametrize("when", [1, 30])
 def test_an_interrupt_leaves_what_was_recorded_and_the_next_run_goes_on(when: int) -> None:
     undisturbed: list[Visit] = []
     assert run(Full(THERE.problem), SurfaceBench(THERE), undisturbed, PLENTY)
@@ -161,22 +113,11 @@ def test_an_interrupt_leaves_what_was_recorded_and_the_next_run_goes_on(when: in
     assert by_name[0] == by_name[1]
 
 
-def test_the_watcher_is_called_for_every_round() -> None:
-    message = Recorder()
-    rounds = [a_round("one", "s0", "s1"), a_round("two", "s2", config="c1")]
-    bench = SurfaceBench(THERE, compile_s=0.1)
-    assert tune(Listed(rounds), bench, Times(), lambda visit: None, message, budget=PLENTY)
-    assert message.message == [
-        ("compile for one", 0), ("compile for one", 1), ("one", 2),
-        ("compile for two", 0), ("compile for two", 1), ("two", 1),
-    ]  # fmt: skip
-
-
 def test_a_visit_that_could_not_be_recorded_does_not_count() -> None:
     def full(visit: Visit) -> None:
         raise TuningError("no space left")
 
     times = Times()
     with pytest.raises(TuningError, match="no space left"):
-        tune(Full(THERE.problem), SurfaceBench(THERE), times, full, Recorder(), budget=PLENTY)
+        tune(Full(THERE.problem), SurfaceBench(THERE), times, full, Silent(), budget=PLENTY)
     assert times.num_visits == 0

@@ -1,13 +1,18 @@
-"""A bench that takes its times from a recorded table, to compare strategies without a GPU, reproducibly."""
+"""Search on the times of a recorded table: compares strategies without a GPU, reproducibly."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import geometric_mean
 
 from triton_tune.core.bench import Advance
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import ANY_FEATURES, Likeness, PlannedVisit, SearchProblem, Times
+from triton_tune.run.progress import Silent
+from triton_tune.search.loop import tune
+from triton_tune.search.strategies import STRATEGIES
+from tuning_table import read_run
 from tuning_table.table import Cell, RecordedRun, Visit
 
 # Seconds on average with an H100 and 15 processes; a comparison depends only on their proportions.
@@ -103,3 +108,23 @@ def loss_of(times_found: Times, recorded: Times, scenarios: Sequence[str]) -> Lo
         raise TuningError("no config of the table has a time; replay a table that a run has measured")
     ranked = sorted(ratios)
     return Loss(geometric_mean(ranked), ranked[int(0.95 * (len(ranked) - 1))], ranked[-1])
+
+
+def replay(folder: Path, strategy: str, budget: float, likeness: Likeness = ANY_FEATURES) -> list[str]:
+    """Describe in lines what the strategy finds in `budget` seconds. Raises TuningError and TableError."""
+    recorded = read_run(folder)
+    problem = problem_of(recorded, likeness)
+    if not problem.possible:
+        raise TuningError(f"{folder}: holds no rows; replay a table that a run has measured")
+    bench = ReplayBench(recorded, problem)
+    times = Times()
+    finished = tune(STRATEGIES[strategy](problem), bench, times, lambda visit: None, Silent(), budget=budget)
+    loss = loss_of(times, Times(recorded.visits), problem.scenarios)
+    measured = times.num_measured()
+    return [
+        f"{folder}: {len(problem.scenarios)} scenarios, {problem.possible} cells",
+        f"strategy {strategy}: {measured} cells ({measured / problem.possible:.1%}) in {bench.clock():.0f} s "
+        f"by the replay's clock; {'nothing is left to measure' if finished else 'the budget is used up'}",
+        f"slowdown of the best config found: {loss.geomean:.4f} (geometric mean), {loss.p95:.3f} (95%), "
+        f"{loss.most:.3f} (worst)",
+    ]

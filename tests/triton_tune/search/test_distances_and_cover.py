@@ -1,15 +1,73 @@
-"""The portfolio is a greedy cover: against brute force over all choices of as many configs."""
+"""How alike scenarios are, the spread of those that are swept first, and the portfolio as a greedy cover."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tuning_builders import features
 
-from triton_tune.search.portfolio import ABSENT, cover
+from triton_tune.core.problem import SearchProblem
+from triton_tune.search.neighbours import Distances
+from triton_tune.search.race import ABSENT, cover
+
+quiet = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+scenarios = st.lists(
+    st.builds(
+        features,
+        st.integers(1, 256),
+        st.integers(1, 4096),
+        st.integers(1, 1 << 17),
+        st.sampled_from([(32, 8), (8, 1), (32, 32)]),
+        st.sampled_from([1, 2]),
+    ),
+    min_size=1,
+    max_size=7,
+).map(lambda rows: SearchProblem({f"s{i}": row for i, row in enumerate(rows)}, {}, {}, {}))
+
+
+def radius(distances: Distances, names: Sequence[str], centers: Sequence[str]) -> float:
+    """The farthest that a scenario is from its nearest center."""
+    return max(min(distances.between(name, center) for center in centers) for name in names)
+
+
+def test_factors_count_not_differences() -> None:
+    rows = {name: features(count, 1, 1024) for name, count in (("a", 1), ("b", 4), ("c", 16), ("d", 19))}
+    distances = Distances(SearchProblem(rows, {}, {}, {}))
+    assert distances.between("a", "b") == pytest.approx(distances.between("b", "c"))
+    assert distances.between("c", "d") < distances.between("a", "b")
+    assert distances.matrix(["c"], ["d", "b"]).tolist() == [[distances.between("c", s) for s in "db"]]
+
+
+@quiet
+@given(scenarios, st.integers(0, 8), st.integers(0, 2))
+def test_farthest_first_spreads_as_k_centers_do(problem: SearchProblem, count: int, num_known: int) -> None:
+    names = problem.scenarios
+    known, distances = names[:num_known], Distances(problem)
+    chosen = distances.farthest_first(names, count, known)
+    assert chosen == Distances(problem).farthest_first(names, count, known)
+    assert len(chosen) == len(set(chosen)) == min(count, len(names) - len(known))
+    assert not set(chosen) & set(known)
+    for shorter in range(count):  # a longer choice begins with the shorter ones
+        assert chosen[:shorter] == distances.farthest_first(names, shorter, known)
+    if not chosen:
+        return
+    others = [name for name in names if name not in known]
+    best = min(radius(distances, names, (*known, *centers)) for centers in combinations(others, len(chosen)))
+    assert radius(distances, names, (*known, *chosen)) <= 2 * best + 1e-9
+
+
+def test_the_first_without_anything_known_is_in_the_middle() -> None:
+    rows = {f"s{size}": features(2**size, 1, 1024) for size in range(7)}
+    distances = Distances(SearchProblem(rows, {}, {}, {}))
+    assert distances.farthest_first(list(rows), 1) == ["s3"]
+    assert set(distances.farthest_first(list(rows), 3)) == {"s0", "s3", "s6"}
+    assert distances.farthest_first(list(rows), 1, ["s0"]) == ["s6"]
+    assert distances.farthest_first([], 3) == distances.farthest_first(["s0"], 3, ["s0"]) == []
+
 
 CONFIGS = "abcdefg"
 rows = st.dictionaries(st.sampled_from(CONFIGS), st.floats(1.0, 8.0), max_size=7)
@@ -17,7 +75,6 @@ tables = st.dictionaries(st.sampled_from(["s", "t", "u", "v", "w"]), rows, max_s
 weightings = st.lists(st.floats(0.0, 5.0), min_size=5, max_size=5)
 starts = st.lists(st.sampled_from([*CONFIGS, "unknown"]), unique=True, max_size=2).map(tuple)
 Table = Mapping[str, Mapping[str, float]]
-quiet = settings(max_examples=120, deadline=None, derandomize=True, database=None)
 
 
 def covered(
@@ -75,13 +132,6 @@ def test_it_stops_as_soon_as_little_is_lost(
         assert lost(table, weights, [*CONFIGS, *start]) == pytest.approx(lost(table, weights, chosen))
 
 
-def test_weights_decide_which_config_comes_first() -> None:
-    table = {"s": {"a": 1.0, "b": 1.2}, "t": {"a": 1.2, "b": 1.0}}
-    assert covered(table, {"s": 1.0, "t": 3.0}, loss=0.0, most=1) == ("b",)
-    assert covered(table, {"s": 3.0, "t": 1.0}, loss=0.0, most=1) == ("a",)
-    assert covered(table, {"s": 1.0, "t": 1.0}, loss=0.0, most=5) == ("a", "b")
-
-
 def test_a_config_without_a_time_counts_as_slow_as_the_slowest() -> None:
     # "fails" is best in s alone; "slow" runs in both, in t slower than what is taken for a failure
     table = {"s": {"slow": 1.1, "fails": 1.0}, "t": {"slow": 20.0, "good": 1.0}}
@@ -92,9 +142,3 @@ def test_a_config_without_a_time_counts_as_slow_as_the_slowest() -> None:
     assert covered(table, {"s": 0.0, "t": 1.0}, start=("slow",), loss=4.0, most=9) == ("slow",)
     table = {"s": {"slow": 20.0, "fair": 5.0}, "t": {"slow": 1.5, "good": 1.0}}
     assert covered(table, even, start=("slow",), loss=0.0, most=2) == ("slow", "good")
-
-
-def test_where_no_config_has_a_time_there_is_no_portfolio() -> None:
-    assert covered({"s": {}, "t": {}}, {"s": 1.0, "t": 1.0}, loss=0.0, most=3) == ()
-    assert covered({}, {}, start=("a",), loss=0.0, most=3) == ("a",)
-    assert covered({"s": {}}, {"s": 1.0}, start=("a", "b"), loss=0.0, most=1) == ("a", "b")

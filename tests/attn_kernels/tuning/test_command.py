@@ -1,0 +1,354 @@
+"""`attn-tune`: wrong use, and runs that end, fail, are stopped or killed, and go on."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from tuning_workers import BATCHES, NAIVE, OUTPUT_FILES, RUN, Act, command, files, stub
+
+from attn_kernels import Lengths, Model, Parts
+from attn_kernels.choose.mixed import WITHOUT_KERNEL
+from attn_kernels.choose.recording import Recorder
+from attn_kernels.tuning.cli import main
+from attn_kernels.tuning.kernels import MIXED, kernel_source_hash, source_hash_with_choices
+from attn_kernels.tuning.scenarios.recorded import read_counted
+from attn_kernels.tuning.scenarios.serving import SETS
+from attn_kernels.tuning.space.space import declared
+from generated import unified_attention
+from treegen.cli.main import main as treegen
+from triton_tune.bench import pool
+from triton_tune.core.device import device_facts
+from tuning_table import read_run
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working folder that holds only a file of recorded batches."""
+    (tmp_path / "batches.jsonl").write_text(BATCHES)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    def make(count: int) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+    return make
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+    """Run in this process with stubs as workers; stdout, or if it is refused stderr, as lines."""
+    monkeypatch.setattr(pool, "START_METHOD", "fork")
+
+    def run_here(*arguments: str, act: Act = lambda scenario, config: None, code: int = 0) -> list[str]:
+        monkeypatch.setattr(pool, "serve", stub(act, lambda name: device_facts(torch.device(name))))
+        capsys.readouterr()
+        assert main([*RUN, *arguments]) == code
+        message = capsys.readouterr()
+        assert (message.err == "") == (code == 0)
+        return (message.err or message.out).splitlines()
+
+    return run_here
+
+
+def summary() -> dict[str, Any]:
+    return yaml.safe_load(Path("table/run.yaml").read_text())["summary"]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line on stderr of wrong use, which writes nothing."""
+    before = files(Path())
+    assert main(arguments) == 2
+    message = capsys.readouterr()
+    assert message.out == "" and message.err.startswith("attn-tune: ") and message.err.count("\n") == 1
+    assert files(Path()) == before and [path for path in Path().iterdir() if path.is_dir()] == []
+    return message.err
+
+
+@pytest.mark.parametrize(("arguments", "named"), [
+    (["--scenarios", "nope"], "'nope'"),
+    (["--scenarios", "."], "'.'"),
+    (["--scenarios", "a" * 5000], "too long"),
+    (["--scenarios", "bad.jsonl"], "bad.jsonl:2: query_lens"),
+    (["--scenarios", "bad.jsonl", "--dry-run"], "bad.jsonl:2: "),
+    (["--variants", "naive,"], "--variants"),
+    (["--variants", "series", "--dry-run"], "'series'"),
+    (["--kernel", "mixed_attention", "--variants", "qblock"], "'qblock'"),
+    (["--kernel", "mixed_attention", "--scenarios", "serving"], "'serving'"),
+    (["--kernel", "mixed_attention", "--scenarios", "batches.jsonl"], "batches.jsonl"),
+    (["--gpus", "x"], "--gpus 'x'"),
+    (["--gpus", ""], "--gpus ''"),
+    (["--gpus", "7"], "--gpus '7'"),
+    (["--gpus", "7", "--dry-run"], "--gpus '7'"),
+    (["--gpus", "0,0"], "--gpus '0,0'"),
+    (["--replay", "nope"], "nope"),
+    (["--replay", "."], "run.yaml"),
+    (["--outside", "nope"], "--scenarios"),
+    (["--scenarios", "quick", "--outside", "nope"], "--scenarios"),
+    (["--scenarios", "batches.jsonl", "--outside", "nope"], "nope"),
+    (["--scenarios", "large.jsonl", "--gpus", "cpu", "--variants", "naive"], "no config"),
+])  # fmt: skip
+def test_wrong_use_is_one_line_on_stderr(
+    gpus: Callable[[int], None], capsys: pytest.CaptureFixture[str], arguments: list[str], named: str
+) -> None:
+    gpus(2)
+    Path("bad.jsonl").write_text(BATCHES.partition("\n")[0] + "\n" + BATCHES.replace("[1]", "5"))
+    Path("large.jsonl").write_text(
+        BATCHES.splitlines()[0].replace("[1]", "[99999]").replace("[3]", "[99999]")
+    )
+    assert named in refused(capsys, *arguments)
+
+
+@pytest.mark.parametrize("arguments", [
+    ["--budget", "0"], ["--budget", "nan"], ["--budget", "abc"], ["--compile-workers", "-1"],
+    ["--compile-workers", "two"], ["--seed", "x"], ["--max-scenarios", "0"], ["--strategy", "best"],
+    ["--nope"], ["--kernel", "nope"],
+])  # fmt: skip
+def test_impossible_arguments_are_refused_by_name(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("attn-tune: ") and arguments[0] in line and arguments[-1] in line
+
+
+def test_without_a_gpu_a_run_is_refused(
+    gpus: Callable[[int], None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus(0)
+    for arguments in ([], ["--gpus", "0", "--scenarios", "quick"], ["--gpus", "7", "--dry-run"]):
+        assert "no GPU" in refused(capsys, *arguments)
+    monkeypatch.delenv("TRITON_INTERPRET")
+    assert "TRITON_INTERPRET=1" in refused(capsys, "--gpus", "cpu")
+
+
+def test_help_needs_no_torch_and_a_run_says_what_it_needs() -> None:
+    code = (
+        "import sys; sys.modules.update(torch=None, triton=None)\nfrom attn_kernels.tuning.cli import main\n"
+    )
+    for argument, status, printed in (("--help", 0, "usage: attn-tune"), ("--dry-run", 2, "")):
+        program = [sys.executable, "-c", f"{code}sys.exit(main([{argument!r}]))"]
+        done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == status and done.stdout.startswith(printed)
+        assert done.stderr == "" if not status else "needs torch" in done.stderr
+
+
+@pytest.mark.parametrize("kernel", ["unified_attention", "mixed_attention"])
+def test_a_dry_run_counts_cells_and_needs_no_gpu(
+    gpus: Callable[[int], None], capsys: pytest.CaptureFixture[str], kernel: str
+) -> None:
+    gpus(0)
+    assert main(["--kernel", kernel, "--scenarios", "tiny", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    scenarios, configs, cells = (
+        int(re.search(rf"(\d+) {word}", out)[1]) for word in ("scenarios,", "configs,", "cells may")
+    )
+    dropped = sum(int(count) for count in re.findall(r"^  (\d+) ", out, re.MULTILINE))
+    expected = MIXED.configs("nvidia") if kernel == MIXED.name else declared("nvidia")
+    assert cells + dropped == scenarios * len(expected) and 0 < configs <= cells <= scenarios * configs
+    assert set(files(Path())) == {"batches.jsonl"}
+
+
+def test_listed_scenarios_can_be_read_back(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--scenarios", "quick", "--seed", "5", "--list-scenarios"]) == 0
+    Path("listed.jsonl").write_text(capsys.readouterr().out)
+    assert tuple(read_counted(Path("listed.jsonl"))) == SETS["quick"](5)
+    assert main(["--scenarios", "listed.jsonl", "--max-scenarios", "2", "--list-scenarios"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_a_recorded_file_is_compared_with_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    table = str(ROOT / "tuning_data" / "unified_attention" / "nvidia_h200")
+    assert main(["--scenarios", "batches.jsonl", "--outside", table]) == 0
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first.startswith("3 of 3 plans (100.0%)") and len(others) == 3
+
+
+def test_what_a_process_recorded_is_tuned(capsys: pytest.CaptureFixture[str]) -> None:
+    recorder = Recorder(Path("recorded.jsonl"))
+    model = Model(4, 2, 32, 16, torch.float16)
+    decodes, prompts = Lengths(3, 3, 1, 40, 90), Lengths(2, 30, 20, 60, 75)
+    recorder.record(model, Lengths(5, 33, 20, 60, 165), Parts(decodes, prompts))
+    recorder.record(model, decodes)
+    recorder.write()
+    for kernel, scenarios in (("unified_attention", 2), ("mixed_attention", 1)):
+        assert main(["--kernel", kernel, "--scenarios", "recorded.jsonl", "--list-scenarios"]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == scenarios
+
+
+def test_a_run_writes_a_table_and_once_finished_changes_nothing(run: Callable[..., list[str]]) -> None:
+    lines = run("--strategy", "full")
+    cells = 3 * len(NAIVE)
+    assert f"3 of 3 scenarios, 6 rows, {cells} of {cells} cells (100%), " in "\n".join(lines)
+    assert set(files(Path("table"))) == {"run.yaml", "scenarios.csv", "times.csv", "dropped.csv"}
+    assert summary()["finished"] is True and summary()["cells_measured"] == cells
+    header = read_run(Path("table")).header
+    assert header.provenance["source_hash"] == kernel_source_hash() and header.provenance["seed"] == 0
+    assert [config.id for config in header.configs] == NAIVE
+    before = files(Path())
+    assert any("nothing is left to measure; an earlier run" in line for line in run("--strategy", "full"))
+    assert "table holds 6 rows" in "\n".join(run("--strategy", "full", "--dry-run"))
+    assert run("--replay", "table")[0] == f"table: 3 scenarios, {cells} cells"
+    assert files(Path()) == before
+
+
+def test_a_budget_that_is_used_up_ends_the_run_and_a_larger_one_goes_on(
+    run: Callable[..., list[str]],
+) -> None:
+    lines = run("--budget", "1", act=lambda scenario, config: time.sleep(1.1 * (config is None)))
+    assert "1 of 3 scenarios, 1 rows" in "\n".join(lines) and summary()["finished"] is False
+    before = files(Path())
+    assert "the budget of 1 s is used up" in "\n".join(run("--budget", "1"))
+    assert files(Path()) == before
+    assert "3 of 3 scenarios, 6 rows" in "\n".join(run("--budget", "100"))
+
+
+def test_a_run_that_fails_half_way_keeps_its_rows_and_how_long_it_took(
+    run: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "MOST_BROKEN", 0)
+    run(act=lambda scenario, config: os._exit(1) if scenario == "b" and config else None, code=2)
+    rows = len(read_run(Path("table")).visits)
+    assert summary()["rows"] == rows < 3 and summary()["finished"] is False
+    assert "3 of 3 scenarios, 6 rows" in "\n".join(run())
+
+
+def test_a_folder_of_another_run_or_of_something_else_is_refused(run: Callable[..., list[str]]) -> None:
+    run()
+    Path("other").mkdir()
+    Path("other/letter.txt").touch()
+    before = files(Path())
+    for arguments, named in (
+        (["--seed", "1"], "seed"),
+        (["--strategy", "full"], "strategy"),
+        (["--variants", "naive,split"], "configs["),
+        (["--out", "other"], "letter.txt"),
+        (["--out", "batches.jsonl"], "batches.jsonl"),
+        (["--out", "batches.jsonl/x"], "batches.jsonl/x"),
+    ):
+        (line,) = run(*arguments, code=2)
+        assert line.startswith("attn-tune: ") and named in line
+    assert files(Path()) == before
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("run.yaml", "["), ("times.csv", "scenario,repeat\n"), ("scenarios.csv", ""),
+])  # fmt: skip
+def test_a_table_that_cannot_be_read_is_left_as_it_is(
+    run: Callable[..., list[str]], name: str, text: str
+) -> None:
+    run()
+    (Path("table") / name).write_text(text)
+    before = files(Path())
+    for line in (*run(code=2), *run("--replay", "table", code=2)):
+        assert line.startswith(f"attn-tune: table/{name}")
+    assert files(Path()) == before
+
+
+def ended(process: BaseProcess, code: int) -> dict[str, str]:
+    process.join(120)
+    said = {name: Path(name).read_text() for name in OUTPUT_FILES}
+    assert process.exitcode == code, said
+    return said
+
+
+def rows() -> list[str]:
+    path = Path("table/times.csv")
+    return path.read_text().splitlines()[1:] if path.exists() else []
+
+
+def wait_for_rows(process: BaseProcess, count: int) -> None:
+    while len(rows()) < count:
+        assert process.is_alive(), Path("stderr").read_text()
+        time.sleep(0.01)
+
+
+def test_a_run_that_is_stopped_and_killed_goes_on_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    with command(Path(), RUN, hold_after=1) as first:
+        wait_for_rows(first, 1)
+        assert main([*RUN]) == 2  # while the other one writes
+        assert "table: another run is writing here" in capsys.readouterr().err
+        os.kill(first.pid, signal.SIGINT)
+        message = ended(first, 130)
+    assert message["stderr"] == "" and "\nstopped; table keeps " in message["stdout"]
+    stopped = rows()
+    assert len(stopped) == 1 and summary()["finished"] is False and summary()["seconds"] > 0.0
+
+    with command(Path(), RUN, hold_after=2) as second:
+        wait_for_rows(second, 3)
+    with Path("table/times.csv").open("a") as file:
+        file.write("c,9,5")  # as if it had been killed within a row
+    killed = rows()[:-1]
+    assert killed[:1] == stopped and len(killed) == 3
+
+    with command(Path(), RUN) as last:
+        message = ended(last, 0)
+    assert message["stderr"] == "" and "3 of 3 scenarios, " in message["stdout"]
+    assert rows()[:3] == killed and len({tuple(row.split(",")[:2]) for row in rows()}) == len(rows())
+    recorded = read_run(Path("table"))
+    assert recorded.header.device_name == "cpu (Triton interpreter)"
+    assert all(len(v.cells) == len(NAIVE) for v in recorded.visits if v.repeat == 1)
+    assert summary()["finished"] is True and summary()["failures"] == {}
+
+
+def test_mixed_attention_is_measured_in_series_and_as_a_whole_where_no_kernel_works() -> None:
+    arguments = ["--kernel", "mixed_attention", "--gpus", "cpu", "--out", "table", "--scenarios", "tiny"]
+    with command(Path(), arguments) as process:
+        message = ended(process, 0)
+    recorded = read_run(Path("table"))
+    assert message["stderr"] == "" and "6 of 6 cells" in message["stdout"]
+    assert recorded.header.kernel == "mixed_attention" and recorded.header.features == MIXED.features
+    assert [config.id for config in recorded.header.configs] == [str(way) for way in WITHOUT_KERNEL]
+    assert all(isinstance(cell, float) for visit in recorded.visits for cell in visit.cells.values())
+    tiny = {s.id: tuple(s.batch.mixed_features.values()) for s in MIXED.sets["tiny"](0)}
+    assert dict(recorded.scenarios) == tiny
+
+
+def test_a_table_of_mixed_batches_belongs_to_the_modules_that_choose_for_the_parts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = source_hash_with_choices()
+    assert before == source_hash_with_choices() != kernel_source_hash()
+    package = tmp_path / "package"
+    shutil.copytree(Path(unified_attention.__file__).parent, package)
+    monkeypatch.setattr(unified_attention, "__file__", str(package / "__init__.py"))
+    assert source_hash_with_choices() == before
+    (package / "nvidia_h200.py").write_text("# another tree")
+    assert source_hash_with_choices() != before
+
+
+def test_the_merged_table_of_two_shards_is_that_of_one_run(run: Callable[..., list[str]]) -> None:
+    full = ("--strategy", "full")
+    run(*full, "--shard", "1/2", "--out", "part1")
+    run(*full, "--shard", "2/2", "--out", "part2")
+    run(*full, "--out", "whole")
+    assert treegen(["merge", "part1", "part2", "--out", "merged"]) == 0
+    merged, whole = read_run(Path("merged")), read_run(Path("whole"))
+    assert sorted(map(repr, merged.visits)) == sorted(map(repr, whole.visits))
+    assert merged.scenarios == whole.scenarios
+    # A run goes on in the merged table as in its own.
+    assert "an earlier run finished" in "\n".join(run(*full, "--out", "merged"))
+
+
+def test_a_shard_has_a_folder_of_its_own(run: Callable[..., list[str]]) -> None:
+    assert "--shard 4/5" in run("--shard", "4/5", code=2)[0]
+    assert f"to time {len(NAIVE)} cells of 1 scenarios" in "\n".join(run("--shard", "2/3", "--dry-run"))
+    assert main([*RUN[:-2], "--shard", "2/3"]) == 0
+    assert read_run(Path("tuning_data/unified_attention/cpu_triton_interpreter-shard-2-of-3")).visits

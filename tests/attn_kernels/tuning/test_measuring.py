@@ -1,0 +1,129 @@
+"""Measuring attention in Triton's interpreter: what is timed, what a config fails of, what compiles ahead."""
+
+import math
+import pickle
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from attn_kernels.choose.choices import Choices
+from attn_kernels.choose.mixed import SERIES, WHOLE
+from attn_kernels.core.config import Config
+from attn_kernels.core.lengths import MAX_DRAFT
+from attn_kernels.measure import tensors
+from attn_kernels.measure.batches import HeadLayout
+from attn_kernels.tuning.measuring import ChosenJob, CompileJob, job_for, prepare
+from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, scenario_of, shape_of
+from attn_kernels.tuning.scenarios.steps import STEP_SETS
+from triton_tune.bench.worker import DISAGREES
+from triton_tune.processes.compile_ahead import minimal
+from tuning_table.table import Cell, Failure
+
+CPU = torch.device("cpu")
+SCENARIO = scenario_of("a", (1, 2), (5, 2), Shape(HeadLayout(2, 1, 16)))
+NAIVE = Config.parse("naive_M1_T32_W1_S1")
+STEP = STEP_SETS["tiny"](0)[0]
+
+
+def measured(config: Config, scenario: Scenario = SCENARIO) -> Cell:
+    return prepare(scenario, 1, CPU)(config, math.inf)
+
+
+@pytest.mark.parametrize("config", [NAIVE, Config("segmented", 16, 32, 4), Config("split", 64, 32)])
+def test_a_correct_config_has_a_time(config: Config) -> None:
+    cell = measured(config)
+    assert isinstance(cell, float) and math.isfinite(cell) and cell > 0.0
+
+
+@pytest.mark.parametrize(
+    ("queries", "contexts"), [((70, 0), (70, 90)), ((0, 1, 0), (0, 9, 3)), ((1, 1, 0), (4, 5, 0))]
+)
+def test_padding_has_no_rows_to_compare(queries: tuple[int, ...], contexts: tuple[int, ...]) -> None:
+    scenario = scenario_of("padded", queries, contexts, Shape(HeadLayout(1, 1, 16)))
+    assert isinstance(measured(Config("qblock", 16, 32), scenario), float)
+
+
+def one_element(out: torch.Tensor) -> None:
+    out[2, 1, 3] += 1.0
+
+
+def one_unwritten(out: torch.Tensor) -> None:
+    out[1, 0, 15] = math.nan
+
+
+@pytest.mark.parametrize("harm", [one_element, one_unwritten, torch.Tensor.zero_])
+@pytest.mark.parametrize(("scenario", "config"), [(SCENARIO, NAIVE), (STEP, SERIES)])
+def test_a_wrong_result_has_no_time(
+    monkeypatch: pytest.MonkeyPatch,
+    harm: Callable[[torch.Tensor], None],
+    scenario: Scenario,
+    config: Config,
+) -> None:
+    run = tensors.run
+
+    def harmed(*arguments: object, **keywords: torch.Tensor) -> None:
+        run(*arguments, **keywords)
+        harm(keywords["out"])
+
+    assert isinstance(measured(config, scenario), float)
+    monkeypatch.setattr(tensors, "run", harmed)
+    assert measured(config, scenario) == Failure(DISAGREES)
+
+
+def test_what_an_earlier_config_left_does_not_pass_as_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure = prepare(SCENARIO, 1, CPU)
+    assert isinstance(measure(NAIVE, math.inf), float)
+    monkeypatch.setattr(tensors, "run", lambda *arguments, **keywords: None)
+    assert measure(NAIVE._replace(num_warps=2), math.inf) == Failure(DISAGREES)
+
+
+def test_tensors_are_drawn_anew_each_repeat_but_the_same_for_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[torch.Tensor] = []
+    monkeypatch.setattr(tensors, "run", lambda plan, q, *others, **keywords: seen.append(q.clone()))
+    for repeat in (1, 1, 2):
+        prepare(SCENARIO, repeat, CPU)(NAIVE, math.inf)
+    first, again, other = seen
+    assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+def test_a_config_of_whole_batches_compiles_at_its_shape() -> None:
+    job = job_for(STEP, NAIVE, CPU)
+    assert job == CompileJob(shape_of(STEP.batch), NAIVE)
+    job.run(CPU)
+    assert not job.needs & CompileJob(shape_of(SCENARIO.batch), NAIVE).needs
+
+
+@pytest.mark.parametrize(("way", "tokens"), [(SERIES, (3, 12)), (WHOLE, (15,))])
+def test_ways_without_a_kernel_compile_what_is_chosen(
+    way: Config, tokens: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_tokens = {3: Config("split", 16, 32), 12: Config("qblock", 16, 32), 15: Config("qblock", 32, 32)}
+    monkeypatch.setattr(Choices, "config", lambda self, lengths: by_tokens[lengths.num_query_tokens])
+    step = scenario_of("a", (1, 2, MAX_DRAFT + 4), (30, 9, 40), Shape(HeadLayout(2, 1, 16)))
+    job = job_for(step, way, CPU)
+    assert job == ChosenJob(step.batch, way, tuple(by_tokens[count] for count in tokens))
+    assert pickle.loads(pickle.dumps(job)) == job
+    # Its launches take other arguments.
+    assert not job.needs & CompileJob(shape_of(step.batch), by_tokens[tokens[0]]).needs
+
+
+@pytest.mark.parametrize("way", [SERIES, WHOLE])
+def test_ways_without_a_kernel_launch_the_shipped_choices(
+    way: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched = []
+    monkeypatch.setattr(
+        tensors, "run", lambda plan, *others, **keywords: launched.append(plan.parts or (plan,))
+    )
+    job = job_for(STEP, way, CPU)
+    assert isinstance(job, ChosenJob)
+    job.run(CPU)
+    assert [tuple(part.config for part in parts) for parts in launched] == [job.configs]
+
+
+def test_equal_choices_compile_once() -> None:
+    jobs = [job_for(scenario, SERIES, CPU) for scenario in STEP_SETS["tiny"](0)]
+    assert len(minimal(jobs)) == 2  # one for each shape: on a CPU the choice is always the same

@@ -1,0 +1,213 @@
+"""Named scenario sets: what they cover, which bounds they keep, and that they stay as they were."""
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attn_kernels.measure.batches import Batch, HeadLayout
+from attn_kernels.measure.roofline import work
+from attn_kernels.tuning.scenarios.scenario import (
+    FEATURES,
+    KINDS,
+    Scenario,
+    Shape,
+    digest,
+    kind_of,
+    scenario_of,
+    shape_of,
+)
+from attn_kernels.tuning.scenarios.serving import (
+    DENSITY,
+    FEW_CONTEXTS,
+    FEW_DECODES,
+    FEW_DECODES_SHAPES,
+    JUDGING_SHAPES,
+    ONE_KV_HEAD_SHAPES,
+    OPTION_SHAPES,
+    SETS,
+    SHAPES,
+    affordable,
+    common,
+    few_decodes,
+    is_held_out,
+    one_kv_head,
+    options,
+)
+from attn_kernels.tuning.scenarios.steps import STEP_SETS, STEP_SHAPES
+
+few_seeds = settings(max_examples=8, deadline=None, derandomize=True, database=None)
+seeds = st.integers(0, 10**6)
+
+
+def lengths(batch: Batch) -> list[tuple[int, int]]:
+    return list(zip(batch.query_lens, batch.context_lens, strict=True))
+
+
+@pytest.mark.parametrize("wrong", ["", "a b", "a,b", "-a", "a\n", "ä", "a" * 129])
+def test_ids_that_tables_refuse_are_refused(wrong: str) -> None:
+    with pytest.raises(ValueError, match="scenario id"):
+        Scenario(wrong, Batch("", "decode", (1,), (1,)))
+
+
+@pytest.mark.parametrize(("queries", "contexts", "kind"), [
+    ((1, 1), (1, 900), "decode"), ((1, 0), (9, 0), "decode"), ((5, 700), (5, 700), "prefill"),
+    ((0, 700), (8, 700), "prefill"), ((2, 8), (5, 8), "spec"), ((1, 3), (9, 9), "spec"),
+    ((9,), (10,), "chunk"), ((1, 9), (5, 10), "mixed"),
+])  # fmt: skip
+def test_lengths_determine_the_kind_of_a_batch(
+    queries: tuple[int, ...], contexts: tuple[int, ...], kind: str
+) -> None:
+    assert kind_of(queries, contexts) == kind and kind in KINDS
+
+
+@pytest.mark.parametrize(("sets", "name", "golden"), [
+    (SETS, "serving", "52f74dd5d4f8"), (SETS, "untuned", "7fd10fc197b4"),
+    (SETS, "untuned_options", "2a1c18a0b46a"), (SETS, "other_heads", "1bc9cb10e144"),
+    (SETS, "quick", "51c0fbabc23b"), (SETS, "tiny", "6723f8ba7c1e"),
+    (STEP_SETS, "steps", "5fd765fef2cd"), (STEP_SETS, "untuned_steps", "53fff21772e0"),
+    (STEP_SETS, "tiny", "536177fc599f"),
+])  # fmt: skip
+def test_sets_stay_as_tables_know_them(sets: dict, name: str, golden: str) -> None:
+    random.seed(1)  # global randomness plays no part
+    assert digest(sets[name](0)) == golden
+
+
+def test_a_digest_tells_ids_lengths_and_shapes_but_not_the_order() -> None:
+    first, second = SETS["tiny"](0)[:2]
+    assert digest([first, second]) == digest([second, first]) != digest([first])
+    batch = first.batch
+    others = [
+        Scenario("other", batch),
+        scenario_of(first.id, (*batch.query_lens, 1), (*batch.context_lens, 1), shape_of(batch)),
+        Scenario(first.id, batch.at(block_size=32)),
+    ]
+    assert len({digest([other]) for other in (first, *others)}) == 4
+
+
+@given(seed=st.integers(-5, 10**6))
+@few_seeds
+def test_seeds_draw_other_batches_but_for_tiny(seed: int) -> None:
+    for name in SETS:
+        one, other = ({tuple(lengths(s.batch)) for s in SETS[name](n)} for n in (seed, seed + 1))
+        assert (one == other) == (name == "tiny")
+        assert name == "tiny" or len(one & other) < len(one) / 10
+
+
+@given(seed=seeds)
+@few_seeds
+def test_ids_and_batches_are_distinct(seed: int) -> None:
+    drawn = [draw(seed) for sets in (SETS, STEP_SETS) for draw in sets.values()]
+    assert len({s.id for scenarios in drawn for s in scenarios}) == sum(map(len, drawn))
+    for scenarios in drawn:
+        assert len({(*lengths(s.batch), shape_of(s.batch)) for s in scenarios}) == len(scenarios)
+        assert all(tuple(s.batch.features) == FEATURES for s in scenarios)
+
+
+@given(seed=seeds)
+@few_seeds
+def test_untuned_batches_are_in_no_other_set_at_any_seed(seed: int) -> None:
+    """The sets are kept apart by a batch's lengths alone, so that two seeds need not be compared."""
+    for name, draw in (*SETS.items(), *STEP_SETS.items()):
+        if name not in ("tiny", "other_heads"):
+            assert {is_held_out(s.batch) for s in draw(seed)} == {name.startswith("untuned")}
+
+
+@given(seed=seeds)
+@few_seeds
+def test_batches_keep_the_bounds_of_their_kind(seed: int) -> None:
+    """What docs/scenarios.md says."""
+    for scenario in (*SETS["serving"](seed), *SETS["untuned"](seed), *SETS["quick"](seed)):
+        batch, kind = scenario.batch, scenario.batch.kind
+        queries, seqs = batch.query_lens, batch.num_seqs
+        assert affordable(batch) and batch.kv_bytes <= 4 << 30 and work(batch).flops <= 4e12
+        assert batch.max_seq_len <= 65536 and seqs <= 256 and batch.num_query_tokens <= 16384
+        assert kind == scenario.id.split("-")[1].removesuffix("_even").removesuffix("_few")
+        if kind == "decode":
+            assert min(batch.context_lens) >= 64
+        elif "part" in scenario.id.split("-"):
+            assert seqs <= 16 and min(queries) >= 16 and batch.num_query_tokens <= 8192
+        elif kind == "prefill":
+            assert seqs <= 16 and min(queries) >= 64
+        elif kind == "chunk":
+            assert seqs <= 8 and min(queries) >= 256 and batch.max_query_len <= 4096
+            assert all(context - query >= 256 for query, context in lengths(batch))
+        elif kind == "spec":
+            assert seqs <= 128 and min(queries) >= 2 and batch.max_query_len <= 8
+        else:
+            decodes = queries.count(1)
+            assert 0.5 <= decodes / seqs <= 0.98 and batch.num_query_tokens <= 8192
+            assert set(queries[:decodes]) == {1} and min(queries[decodes:]) >= 16
+
+
+@given(seed=seeds)
+@few_seeds
+def test_serving_covers_every_kind_in_every_shape(seed: int) -> None:
+    scenarios = common(seed)
+    shapes = Counter(shape_of(scenario.batch) for scenario in scenarios)
+    assert shapes == {shape: DENSITY * weight for shape, weight in SHAPES.items()}
+    cells = Counter((shape_of(scenario.batch), scenario.batch.kind) for scenario in scenarios)
+    assert min(cells[shape, kind] for shape in SHAPES for kind in KINDS) >= 3
+    parts = Counter(s.batch.kind == "decode" for s in scenarios if "part" in s.id.split("-"))
+    kinds = Counter(s.batch.kind for s in scenarios if "part" not in s.id.split("-"))
+    expected = {"decode": 486, "mixed": 54, "prefill": 162, "chunk": 130, "spec": 86}
+    assert all(abs(kinds[kind] - count) <= 1 for kind, count in expected.items())
+    assert all(abs(parts[decodes] - 81) <= 1 for decodes in (True, False))
+
+
+@given(seed=seeds)
+@few_seeds
+def test_the_other_parts_of_serving_have_their_shapes(seed: int) -> None:
+    drawn = options(seed), one_kv_head(seed), few_decodes(seed)
+    assert SETS["serving"](seed) == (*common(seed), *(s for part in drawn for s in part))
+    for scenarios, shapes in zip(drawn, (OPTION_SHAPES, ONE_KV_HEAD_SHAPES, FEW_DECODES_SHAPES), strict=True):
+        assert Counter(shape_of(s.batch) for s in scenarios) == shapes
+    windows = [s.batch for s in (*drawn[0], *SETS["untuned_options"](seed)) if s.batch.scores.window]
+    assert windows and all(batch.max_seq_len > batch.scores.window for batch in windows)
+    assert {s.batch.kind for s in drawn[1]} == {"decode", "spec"}
+    for scenario in drawn[2]:
+        batch = scenario.batch
+        assert batch.kind == "decode" and 1 <= batch.num_seqs <= FEW_DECODES.high
+        assert FEW_CONTEXTS.low <= batch.max_seq_len <= FEW_CONTEXTS.high
+
+
+def test_judging_sets_and_quick_and_tiny_have_their_shapes() -> None:
+    shapes = {name: Counter(shape_of(s.batch) for s in draw(0)) for name, draw in SETS.items()}
+    assert shapes["untuned"].keys() == SHAPES.keys() and shapes["untuned"].total() == 48
+    assert shapes["untuned_options"].keys() == OPTION_SHAPES.keys() | JUDGING_SHAPES.keys()
+    assert shapes["other_heads"] == JUDGING_SHAPES
+    assert (len(shapes["quick"]), shapes["quick"].total(), shapes["tiny"].total()) == (2, 24, 8)
+    assert all({s.batch.kind for s in SETS[name](0)} == set(KINDS) for name in ("untuned", "quick", "tiny"))
+
+
+@given(seed=seeds)
+@few_seeds
+def test_steps_have_both_parts_within_their_bounds(seed: int) -> None:
+    steps = STEP_SETS["steps"](seed)
+    assert Counter(shape_of(s.batch) for s in steps) == {s: 30 * weight for s, weight in STEP_SHAPES.items()}
+    assert abs(sum("-prompts-" in s.id for s in steps) - 80) <= 1 and len(steps) == 240
+    for scenario in (*steps, *STEP_SETS["untuned_steps"](seed)):
+        batch = scenario.batch
+        decodes, prompts = batch.parts
+        queries, contexts = (lens[decodes.num_seqs :] for lens in (batch.query_lens, batch.context_lens))
+        assert 1 <= decodes.num_seqs <= 256 and decodes.max_query_len == 1
+        assert min(batch.context_lens[: decodes.num_seqs]) >= 64 and batch.max_seq_len <= 65536
+        if "-chunks-" in scenario.id:
+            assert 1 <= prompts.num_seqs <= 4 and min(queries) >= 256 and prompts.max_query_len <= 4096
+        else:
+            assert 2 <= prompts.num_seqs <= 16 and min(queries) >= 64 and queries == contexts
+        assert affordable(batch) and batch.num_query_tokens <= 8192
+
+
+def test_bounds_refuse_one_too_many() -> None:
+    multi_head = Shape(HeadLayout(32, 32, 128))  # 16 KiB a token
+
+    def fits(queries: list[int], contexts: list[int], shape: Shape = multi_head) -> bool:
+        return affordable(scenario_of("a", queries, contexts, shape).batch)
+
+    assert fits([1] * 4, [65536] * 4) and not fits([1] * 4, [65536] * 3 + [65537])
+    small = Shape(HeadLayout(1, 1, 16))
+    assert fits([16384], [16384], small) and not fits([16385], [16385], small)
+    assert fits([16384], [16384]) and not fits([16384], [32768])

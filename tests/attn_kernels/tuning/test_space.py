@@ -1,0 +1,311 @@
+"""The declared config space, the rules that drop configs from it, and vLLM's fixed choice."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attn_kernels import Config
+from attn_kernels.choose.mixed import SERIES, WITHOUT_KERNEL
+from attn_kernels.kernels.arguments import without_descriptors
+from attn_kernels.kernels.registry import VARIANTS, check_config
+from attn_kernels.measure.batches import (
+    Batch,
+    HeadLayout,
+    chunked_prefill,
+    decode,
+    mixed,
+    prefill,
+    speculative,
+)
+from attn_kernels.tuning.kernels import MIXED
+from attn_kernels.tuning.scenarios.scenario import Shape, shape_of
+from attn_kernels.tuning.scenarios.serving import SETS
+from attn_kernels.tuning.space import rules
+from attn_kernels.tuning.space.rules import Gpu, baselines, reason_against, shared_bytes
+from attn_kernels.tuning.space.space import declared, declared_mixed, find_possible, gpu_of, reasons_at
+
+TUNED = {name for name, variant in VARIANTS.items() if variant.grids and not variant.mixed}
+ON_HOPPER = {name for name in TUNED if all(all(grid.D) for grid in VARIANTS[name].grids)}
+ROOT = Path(__file__).parents[3]
+H100 = Gpu("sm_90", "nvidia", 232448, 132)
+A100 = Gpu("sm_80", "nvidia", 166912, 108)
+MI300X = Gpu("gfx942", "amd", 65536, 304)
+CPU = Gpu("cpu", "cpu", 0, 3)
+FP8 = torch.float8_e4m3fn
+LAYOUTS = [
+    "32/8/128",
+    "8/1/128",
+    "28/4/128",
+    "32/32/128",
+    "32/8/64",
+    "16/8/256",
+    "32/1/128",
+    "64/1/128",
+    "128/1/128",
+]
+QUICK = SETS["quick"](0)
+
+
+def shape(layout="32/8/128", **other):
+    return Shape(HeadLayout.parse(layout), **{"block_size": 16, "dtype": torch.bfloat16, **other})
+
+
+def reason_of(name, gpu=H100, **where):
+    """Why a config is dropped at a shape; None if it is not."""
+    (reason,) = reasons_at(shape(**where), gpu, [Config.parse(name)]).values()
+    return reason
+
+
+def kept_at(where, gpu, configs):
+    return tuple(config for config, reason in reasons_at(where, gpu, configs).items() if reason is None)
+
+
+@pytest.mark.parametrize("vendor", ["nvidia", "amd", "cpu"])
+def test_every_declared_config_is_possible_and_declared_once(vendor):
+    configs = declared(vendor)
+    assert not [config for config, count in Counter(configs).items() if count > 1]
+    assert {config.variant for config in configs} == TUNED - (ON_HOPPER if vendor == "amd" else set())
+    for config in configs:
+        check_config(config)
+
+
+def test_the_space_is_as_large_as_docs_say():
+    counts = Counter(config.variant for config in declared("nvidia"))
+    in_docs = re.findall(
+        r"([0-9]+)\s+`(\w+)`", (ROOT / "docs/space.md").read_text().split("## At a shape")[0]
+    )
+    assert counts == {variant: int(count) for count, variant in in_docs}
+
+
+def test_every_declared_config_is_of_use_at_some_shape():
+    useful = {config for layout in LAYOUTS for config in kept_at(shape(layout), H100, declared("nvidia"))}
+    assert not set(declared("nvidia")) - useful
+
+
+@pytest.mark.parametrize("gpu", [H100, A100, MI300X, CPU])
+@pytest.mark.parametrize("cache_dtype", [None, FP8])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_shape_keeps_configs_of_every_variant(layout, cache_dtype, gpu):
+    kept = kept_at(shape(layout, cache_dtype=cache_dtype), gpu, declared(gpu.vendor))
+    if "256" not in layout or gpu is not MI300X:
+        assert TUNED - ON_HOPPER <= {config.variant for config in kept} <= TUNED
+
+
+@pytest.mark.parametrize("name, where, reason", [
+    ("qblock_M128_T128_W8_S3", {}, None),
+    ("qblock_M128_T128_W8_S3", {"layout": "16/8/256"}, rules.SHARED),
+    ("qblock_M128_T128_W8_S3", {"gpu": A100}, None),
+    ("qblock_M128_T128_W8_S4", {"gpu": A100}, rules.SHARED),
+    ("qblock_M128_T128_W8_S2", {"layout": "16/8/256", "gpu": CPU}, None),
+    ("qblock_M128_T128_W8_S4", {}, rules.SHARED),
+    ("qblock_M128_T128_W8_S4", {"layout": "32/8/65"}, None),  # not copied ahead, so without stages
+    ("qblock_M32_T64_W4_S3", {"layout": "64/1/128"}, rules.ROWS),
+    ("segmented_M16_T64_N8_W4_S3", {"layout": "64/2/128"}, rules.ROWS),
+    ("static_grid_M16_T64_W4_S3_P2", {"layout": "64/2/128"}, rules.ROWS),
+    ("split_M64_T64_W4_S3", {"layout": "128/1/128"}, None),
+    ("qblock_M128_T64_W4_S3", {}, rules.REGISTERS),
+    ("qblock_M128_T64_W4_S3", {"layout": "32/8/64"}, None),
+    ("qblock_M128_T32_W4_S3", {"layout": "16/8/256"}, rules.REGISTERS),
+    ("qblock_M128_T32_W4_S3", {"layout": "128/1/256"}, None),  # vLLM's fixed choice
+    ("naive_M1_T128_W4_S2", {"layout": "16/8/256"}, rules.REGISTERS),
+    ("qblock_M128_T64_W8_S2_D1", {}, None),
+    ("qblock_M128_T64_W8_S2_D1", {"cache_dtype": torch.bfloat16}, None),
+    ("qblock_M128_T64_W8_S2_D1", {"cache_dtype": FP8}, None),
+    ("qblock_M128_T64_W8_S2_D1", {"cache_dtype": FP8, "layout": "32/8/96"}, None),
+    ("qblock_M128_T64_W8_S2_D1", {"cache_dtype": FP8, "layout": "32/8/80"}, rules.DESCRIPTORS),
+    ("qblock_M128_T64_W8_S2_D1", {"gpu": A100}, rules.DESCRIPTORS),
+    ("qblock_M128_T64_W8_S2_D1", {"gpu": CPU}, rules.DESCRIPTORS),
+    ("qblock_M128_T64_W8_S2_D1", {"layout": "32/8/72"}, rules.DESCRIPTORS),
+    ("qblock_M128_T64_W8_S2_D1", {"block_size": 24}, rules.DESCRIPTORS),
+    ("stream_k_M16_T128_W4_S2_P2_D1", {}, None),
+    ("stream_k_M16_T128_W4_S2_P2_D1", {"layout": "16/8/256"}, rules.DESCRIPTORS),
+    ("stream_k_M16_T64_W4_S2_P2_D1", {"layout": "16/8/256"}, None),
+    ("stream_k_M16_T64_W4_S2_D1", {"layout": "32/1/128"}, rules.ROWS),
+    ("stream_k_M16_T64_W4_S2_D1", {"gpu": A100}, rules.DESCRIPTORS),
+    ("stream_k_M16_T64_W4_S2_D1", {"cache_dtype": FP8}, None),
+    ("segmented_M16_T16_N16_W4_S3", {}, None),
+    ("segmented_M16_T16_N16_W4_S3", {"cache_dtype": FP8}, rules.FIXED_ONLY),
+    ("segmented_M32_T16_N16_W4_S3", {}, rules.FIXED_ONLY),
+    ("qblock_M16_T32_W4_S3", {"gpu": MI300X}, rules.STAGES),
+    ("qblock_M16_T32_W4_S2", {"gpu": MI300X}, None),
+    ("qblock_M64_T128_W4_S2", {"gpu": MI300X}, rules.SHARED),
+])  # fmt: skip
+def test_rules_of_a_shape(name, where, reason):
+    assert reason_of(name, **where) == reason
+
+
+COMPILE = """
+import json, sys
+from attn_kernels import Config
+from attn_kernels.offline import compile_config
+for name, head_size, features in json.loads(sys.argv[1]):
+    found = compile_config(Config.parse(name), target="sm_90", head_size=head_size, block_size=16,
+                           queries_per_kv=4, features=features)
+    print(max(need.shared_bytes for need in found.values()))
+"""
+NEAR_THE_LIMIT = [
+    ("qblock_M128_T128_W8_S3", 128, []),  # fits
+    ("qblock_M16_T64_W4_S4", 256, []),  # fits
+    ("segmented_M128_T64_N4_W8_S3", 256, []),  # does not
+    ("qblock_M64_T64_W4_S3", 128, ["fp8"]),  # fits
+]
+
+
+def test_shared_memory_is_what_the_compiler_allocates():
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", COMPILE, json.dumps(NEAR_THE_LIMIT)]
+    printed = subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    for (name, head_size, features), line in zip(NEAR_THE_LIMIT, printed.splitlines(), strict=True):
+        where = shape(f"32/8/{head_size}", cache_dtype=FP8 if features else None)
+        assert shared_bytes(Config.parse(name), where, H100) == int(line), name
+
+
+def test_configs_for_mixed_batches_are_a_space_of_their_own():
+    configs = declared_mixed()
+    of_kernels = configs[len(WITHOUT_KERNEL) :]
+    assert configs == (*WITHOUT_KERNEL, *of_kernels) and len(set(configs)) == len(configs)
+    assert of_kernels and all(VARIANTS[config.variant].mixed for config in of_kernels)
+    for config in of_kernels:
+        check_config(config)
+    assert kept_at(shape(), H100, configs) == configs
+    for gpu in (A100, MI300X, CPU):
+        reasons = reasons_at(shape(), gpu, configs)
+        assert reasons == dict.fromkeys(WITHOUT_KERNEL) | dict.fromkeys(of_kernels, rules.HOPPER)
+
+
+@pytest.mark.parametrize("head_size", [64, 96, 128, 144, 192, 256])
+def test_what_descriptors_fall_back_to_fits_a_hopper_gpu(head_size):
+    """Layers of unusual strides launch it, at every head size."""
+    configs = [config for config in declared("nvidia") if config.descriptors]
+    assert {config.variant for config in configs} == {"qblock", "stream_k"}
+    for config in configs:
+        plain = without_descriptors(config, head_size)
+        assert not plain.descriptors and plain.tile_size <= config.tile_size
+        assert shared_bytes(plain, shape(f"32/8/{head_size}"), H100) <= H100.shared_bytes
+
+
+@pytest.mark.parametrize("name, batch, reason", [
+    ("naive_M1_T64_W4_S2", prefill(1, 1024), None),
+    ("naive_M1_T64_W4_S2", prefill(4, 2048), rules.MULTIPLY_ADDS),
+    ("segmented_M64_T64_N8_W4_S3", prefill(1, 8192), rules.PARTIALS),
+    ("segmented_M64_T64_N4_W4_S3", prefill(1, 512), None),
+    ("segmented_M64_T64_N4_W4_S3", prefill(4, 2048), rules.FILLED),
+    ("segmented_M16_T64_N8_W4_S3", decode(128, 4096), None),  # 7.8 waves
+    ("segmented_M16_T64_N8_W4_S3", decode(136, 4096), rules.FILLED),
+    ("static_grid_M16_T64_N8_W4_S3_P2", decode(136, 4096), rules.FILLED),
+    ("static_grid_M16_T64_W4_S3_P2", decode(136, 4096), None),
+    ("qblock_M16_T64_W4_S3", decode(136, 4096), None),
+    ("segmented_M16_T64_N16_W4_S3", decode(1, 512), None),
+    ("segmented_M16_T64_N32_W4_S3", decode(1, 512), rules.SEGMENTS),
+    ("qblock_M128_T64_W8_S3", decode(4, 4096), rules.EMPTY_TILES),
+    ("qblock_M64_T64_W4_S3", decode(4, 4096), None),
+    ("qblock_M128_T64_W8_S3", speculative(4, 8, 4096), None),
+    ("qblock_M128_T64_W8_S3", mixed(8, 0.9, 4096, 512), None),
+    ("prefix_prefill_M128_T64_W8_S3", decode(4, 4096), rules.EMPTY_TILES),
+    ("split_M128_T64_W8_S3", decode(4, 4096), None),  # its decode kernel has tiles of its own
+    ("split_M128_T64_W8_S3", speculative(4, 2, 4096), rules.EMPTY_TILES),
+    ("qblock_M16_T64_W4_S3", prefill(4, 2048), rules.SMALL_TILES),
+    ("qblock_M16_T32_W4_S3", prefill(4, 2048), None),  # vLLM's fixed choice
+    ("qblock_M32_T64_W4_S3", prefill(4, 2048), None),
+    ("qblock_M16_T64_W4_S3", chunked_prefill(1, 512, 8192), None),
+    ("qblock_M16_T64_W4_S3", mixed(64, 0.5, 4096, 2048), None),  # small tiles may suit the decodes
+])  # fmt: skip
+def test_rules_of_a_scenario(name, batch, reason):
+    assert reason_against(Config.parse(name), batch, H100) == reason
+
+
+def test_one_long_sequence_beside_many_short_ones_keeps_segments():
+    many = decode(400, 256)
+    tail = Batch("tail", "decode", (1,) * 401, (*many.context_lens, 131072))
+    config = Config.parse("segmented_M16_T64_N8_W4_S3")
+    assert reason_against(config, many, H100) == rules.FILLED
+    assert reason_against(config, tail, H100) is None
+
+
+@pytest.mark.parametrize("batch, layout, cache_dtype, expected", [
+    (decode(16, 4096), "32/8/128", None, "segmented_M16_T16_N16_W4_S3"),  # 128 // 8 = 16
+    (decode(17, 4096), "32/8/128", None, "qblock_M16_T32_W4_S3"),
+    (decode(16, 4096), "32/8/128", FP8, "segmented_M16_T32_N16_W4_S3"),
+    (decode(17, 4096), "32/8/128", FP8, "qblock_M16_T32_W4_S3"),
+    (decode(4, 4096), "32/32/128", None, "segmented_M16_T16_N16_W4_S3"),
+    (decode(5, 4096), "32/32/128", None, "qblock_M16_T32_W4_S3"),
+    (decode(128, 512), "8/1/128", None, "segmented_M16_T16_N16_W4_S3"),
+    (decode(40, 512), "12/3/128", None, "segmented_M16_T16_N16_W4_S3"),  # 42: 40 is nearer than 48
+    (decode(41, 512), "12/3/128", None, "qblock_M16_T32_W4_S3"),
+    (decode(4, 512), "40/20/128", None, "segmented_M16_T16_N16_W4_S3"),  # 6: the first of 4 and 8
+    (decode(5, 512), "40/20/128", None, "qblock_M16_T32_W4_S3"),
+    (decode(1, 512), "256/256/128", None, "segmented_M16_T16_N16_W4_S3"),  # no graph is smaller than 1
+    (speculative(1, 2, 4096), "32/8/128", None, "qblock_M16_T32_W4_S3"),
+    (prefill(1, 4096), "17/1/64", None, "qblock_M32_T32_W4_S3"),
+    (decode(1, 4096), "128/1/64", None, "segmented_M128_T16_N16_W4_S3"),
+])  # fmt: skip
+def test_the_fixed_choice_of_vllm(batch, layout, cache_dtype, expected):
+    batch = batch.at(layout=HeadLayout.parse(layout), cache_dtype=cache_dtype)
+    assert str(baselines(batch)) == expected
+
+
+lengths = st.lists(st.tuples(st.integers(1, 20_000), st.integers(0, 100_000)), min_size=1, max_size=40)
+
+
+@settings(deadline=None)
+@given(lengths, st.booleans(), st.sampled_from(LAYOUTS), st.sampled_from([H100, A100, MI300X, CPU]))
+def test_the_fixed_choice_is_declared_and_never_dropped(lens, decodes, layout, gpu):
+    queries = tuple(1 if decodes else query for query, _ in lens)
+    contexts = tuple(query + cached for query, cached in lens)
+    batch = Batch("any", "any", queries, contexts, HeadLayout.parse(layout))
+    fixed = baselines(batch, gpu.vendor)
+    assert fixed in declared(gpu.vendor) and reason_against(fixed, batch, gpu) is None
+    assert kept_at(shape_of(batch), gpu, [fixed]) or gpu is MI300X  # whose shared memory may not hold it
+
+
+@pytest.mark.parametrize("gpu", [H100, MI300X], ids=["nvidia", "amd"])
+def test_every_cell_is_a_candidate_or_dropped_for_one_reason(gpu):
+    configs = declared(gpu.vendor)
+    possible = find_possible(QUICK, configs, gpu, seed=7)
+    problem, expected = possible.problem, Counter()
+    for scenario in QUICK:
+        at_shape = reasons_at(shape_of(scenario.batch), gpu, configs)
+        reasons = {c: at_shape[c] or reason_against(c, scenario.batch, gpu) for c in configs}
+        expected.update(filter(None, reasons.values()))
+        assert problem.candidates[scenario.id] == tuple(str(c) for c in configs if reasons[c] is None)
+        assert problem.always[scenario.id] == (str(baselines(scenario.batch, gpu.vendor)),)
+    assert possible.dropped == expected and len(expected) > 3
+    assert problem.seed == 7 and problem.features == {s.id: s.batch.features for s in QUICK}
+    head, *rows = possible.dropped_text().splitlines()
+    dropped = sum(reason is not None for at in possible.at_shapes.values() for reason in at.values())
+    assert head == "shape,config,reason" and len(rows) == dropped
+    assert {row.count(",") for row in rows} == {2}  # no reason has a comma of its own
+
+
+def test_a_fixed_choice_outside_the_space_is_not_measured():
+    only = [config for config in declared("nvidia") if config.variant == "naive"]
+    problem = find_possible(QUICK, only, H100).problem
+    assert set(problem.always.values()) == {()}
+    assert () in problem.candidates.values()  # long prompts, where `naive` would take seconds
+
+
+def test_of_mixed_attention_all_configs_are_candidates_and_series_is_always_measured():
+    steps, configs = MIXED.sets["steps"](0), MIXED.configs("nvidia")
+    problem = find_possible(steps, configs, H100, features_of=MIXED.features_of).problem
+    for scenario in steps:
+        assert problem.candidates[scenario.id] == tuple(map(str, configs))
+        assert problem.always[scenario.id] == (str(SERIES),)
+        assert tuple(problem.features[scenario.id]) == MIXED.features
+
+
+def test_facts_of_a_device_for_the_rules():
+    assert gpu_of({"arch": "sm_90", "multiprocessors": 132}) == H100
+    assert gpu_of({"arch": "gfx942", "multiprocessors": 304}) == MI300X
+    assert gpu_of({"arch": "sm_999", "multiprocessors": 9}) == Gpu("sm_999", "nvidia", 101376, 9)
+    assert gpu_of({"arch": "cpu", "multiprocessors": 1}).vendor == "cpu"

@@ -1,0 +1,227 @@
+"""Processes that measure: what breaks in one costs a cell, and none outlives the run."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from triton.runtime.errors import OutOfResources
+from tuning_workers import Act, stub
+
+from triton_tune.bench import pool
+from triton_tune.bench.pool import CRASHED, HUNG, GpuBench, Subject
+from triton_tune.bench.worker import OUT_OF_MEMORY, TOO_LARGE, failure_of
+from triton_tune.core.errors import TuningError
+from triton_tune.core.problem import PlannedVisit
+from tuning_table.table import Failure, Visit
+
+CPU = torch.device("cpu")
+NAMES = ("c0", "c1", "c2", "c3")
+SUBJECT = Subject(
+    {name: SimpleNamespace(id=name) for name in "abc"},
+    lambda *_: None,
+    lambda scenario, config, device: config,
+)
+FINE = dict.fromkeys(NAMES, 7.0)
+LATER = 1e9
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GpuBench]]:
+    """Makes benches of stubs; forked, so that any function can be one."""
+    made: list[GpuBench] = []
+    monkeypatch.setattr(pool, "START_METHOD", "fork")
+
+    def make(act: Act, devices: Sequence[torch.device] = (CPU,), **keywords: object) -> GpuBench:
+        monkeypatch.setattr(pool, "serve", stub(act, **keywords))
+        found = GpuBench(devices, SUBJECT, 0)
+        made.append(found)
+        found.configs = {name: name for name in NAMES}
+        return found
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def idle(*_: object) -> None:
+    pass
+
+
+def die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at(scenario: str, config: str | None, what: Callable[[], None], once: Path | None = None) -> Act:
+    """Do `what` when this is asked for; with `once` only the first time, in whichever process."""
+
+    def act(in_scenario: str, asked: str | None) -> None:
+        if (in_scenario, asked) == (scenario, config) and not (once and once.exists()):
+            if once:
+                once.touch()
+            what()
+
+    return act
+
+
+def visits(bench: GpuBench, *scenarios: str) -> dict[str, dict[str, object]]:
+    found = list(bench.measure([PlannedVisit(name, 2, NAMES) for name in scenarios], bench.clock() + LATER))
+    assert all(visit.repeat == 2 for visit in found) and len(found) == len(scenarios)
+    return {visit.scenario: dict(visit.cells) for visit in found}
+
+
+@pytest.mark.parametrize("config", NAMES)
+def test_a_process_that_dies_costs_the_config_that_it_tried(
+    bench: Callable[..., GpuBench], config: str
+) -> None:
+    there = bench(at("b", config, die))
+    first = there._workers[0].process
+    assert visits(there, "a", "b", "c") == {"a": FINE, "b": FINE | {config: Failure(CRASHED)}, "c": FINE}
+    assert not first.is_alive() and there._workers[0].process.is_alive()
+
+
+def test_a_scenario_that_ends_processes_fails_in_every_config(bench: Callable[..., GpuBench]) -> None:
+    there = bench(at("a", None, die))
+    assert visits(there, "a", "b") == {"a": dict.fromkeys(NAMES, Failure(CRASHED)), "b": FINE}
+
+
+def test_a_process_that_ends_once_before_the_first_config_costs_nothing(
+    bench: Callable[..., GpuBench], tmp_path: Path
+) -> None:
+    there = bench(at("a", None, die, once=tmp_path / "died"))
+    assert visits(there, "a", "b") == {"a": FINE, "b": FINE}
+    there._workers[0].process.kill()  # while it is idle
+    there._workers[0].process.join()
+    assert visits(there, "c") == {"c": FINE}
+
+
+def test_a_hang_is_ended(bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "SILENT_S", 1.0)
+    there = bench(at("a", "c2", lambda: time.sleep(600)))
+    hung = there._workers[0].process
+    assert visits(there, "a", "b") == {"a": FINE | {"c2": Failure(HUNG)}, "b": FINE}
+    assert not hung.is_alive()
+
+
+def test_a_device_that_keeps_breaking_ends_the_run(
+    bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "MOST_BROKEN", 3)
+    there = bench(at("b", "c1", die))
+    found: list[Visit] = []
+    with pytest.raises(TuningError, match=r"^cpu: "):
+        found += there.measure([PlannedVisit(name, 1, NAMES) for name in "abbbbb"], LATER)
+    assert there._broken == 4
+
+
+def test_visits_are_shared_among_devices(bench: Callable[..., GpuBench], tmp_path: Path) -> None:
+    def both_at_once(scenario: str, config: str | None) -> None:
+        (tmp_path / str(os.getpid())).touch()
+        while len(list(tmp_path.iterdir())) < 2:
+            time.sleep(0.01)
+
+    there = bench(both_at_once, (CPU, CPU))
+    assert visits(there, "a", "b", "c") == dict.fromkeys("abc", FINE)
+    assert {int(path.name) for path in tmp_path.iterdir()} == {w.process.pid for w in there._workers}
+
+
+def test_no_visit_begins_after_the_deadline(bench: Callable[..., GpuBench]) -> None:
+    there = bench(idle)
+    assert list(there.measure([PlannedVisit("a", 1, NAMES)], there.clock())) == []
+    moments = iter([0.0, 99.0])
+    there.clock = lambda: next(moments, 100.0)
+    (visit,) = there.measure([PlannedVisit(name, 1, NAMES) for name in "abc"], 50.0)
+    assert visit.cells == FINE  # it was waited for
+
+
+def test_the_order_of_configs_depends_on_the_repeat(bench: Callable[..., GpuBench]) -> None:
+    there = bench(idle)
+    found = there.measure([PlannedVisit("a", repeat, NAMES) for repeat in range(1, 9)], LATER)
+    assert len({tuple(visit.cells) for visit in found}) > 2
+
+
+def test_gpus_of_different_models_are_refused(
+    bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[pool._Worker] = []
+    start = pool._Worker.start
+    monkeypatch.setattr(pool._Worker, "start", lambda worker: (made.append(worker), start(worker)))
+    with pytest.raises(TuningError, match="--gpus"):
+        bench(idle, [CPU, torch.device("meta"), CPU], facts=lambda name: {"name": name})
+    assert len(made) == 3 and not any(worker.process.is_alive() for worker in made)
+
+
+def test_a_process_that_does_not_start_is_reported(
+    bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TuningError, match=r"^cpu: "):
+        bench(idle, facts=die)
+    monkeypatch.setattr(pool, "START_S", 0.1)
+    with pytest.raises(TuningError, match=r"^cpu: "):
+        bench(idle, facts=lambda device: {"name": str(time.sleep(600))})
+
+
+def test_configs_that_were_not_compiled_are_left_out(bench: Callable[..., GpuBench]) -> None:
+    there = bench(idle)
+    tasks = [PlannedVisit("a", 1, NAMES), PlannedVisit("b", 1, NAMES[:1])]
+    assert there.compile(tasks, LATER, idle) == tuple(tasks)  # nothing compiles ahead here
+    there._compiler.has = lambda job: job == "c1"
+    assert there.compile(tasks, LATER, idle) == (PlannedVisit("a", 1, ("c1",)),)
+
+
+@pytest.mark.parametrize(("error", "reason"), [
+    (RuntimeError("no\nmore"), "raised RuntimeError: no"),
+    (OutOfResources(300000, 232448, "shared memory"), TOO_LARGE),
+    (torch.OutOfMemoryError("no"), OUT_OF_MEMORY),
+])  # fmt: skip
+def test_a_failure_tells_its_error(error: Exception, reason: str) -> None:
+    assert failure_of(error, CPU) == Failure(reason)
+
+
+PARENT = """
+import os, time, torch
+from triton_tune.bench.pool import GpuBench, Subject
+from triton_tune.core.problem import PlannedVisit
+
+def prepare(scenario, repeat, device):
+    if scenario == "bad":
+        raise ValueError("no such scenario")
+    def measure(config, best_us):
+        if config == "raises":
+            raise KeyError(config)
+        return float(os.getpid())
+    return measure
+
+if __name__ == "__main__":
+    bench = GpuBench([torch.device("cpu")], Subject({"a": "a", "bad": "bad"}, prepare, None), 0)
+    bench.configs = {"c": "c", "r": "raises"}
+    for visit in bench.measure([PlannedVisit("bad", 1, ("c", "r")), PlannedVisit("a", 1, ("r", "c"))], 1e18):
+        print(visit.cells["r"].reason, flush=True)
+    print(int(visit.cells["c"]), flush=True)
+    time.sleep(1000)
+"""
+
+
+def test_a_real_process_measures_and_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "parent.py").write_text(PARENT)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    with subprocess.Popen(
+        [sys.executable, "parent.py"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        try:
+            assert parent.stdout is not None
+            lines = [parent.stdout.readline().strip() for _ in range(3)]
+        finally:
+            parent.kill()
+    assert lines[:2] == ["raised ValueError: no such scenario", "raised KeyError: 'raises'"]
+    child = Path(f"/proc/{lines[2]}/stat")
+    end = time.monotonic() + 60
+    while child.exists() and child.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < end
+        time.sleep(0.05)

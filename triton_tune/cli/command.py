@@ -1,0 +1,130 @@
+"""A tuning run from a command's arguments to a table, whatever it measures.
+
+`triton-tune` measures a user's kernel, `attn-tune` attention; each describes it as a `Workload`.
+"""
+
+import argparse
+import datetime
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+import triton
+
+from triton_tune.bench.pool import GpuBench
+from triton_tune.core.device import ASSUMED, device_facts, devices_from, driver_version
+from triton_tune.fleet.command import Prepared, folder_name, measure_here, measure_on_ray, part_of
+from triton_tune.fleet.worker import WorkerFacts, facts_here
+from triton_tune.processes.compile_ahead import default_workers
+from triton_tune.run.replay import CELL_S, COMPILE_S, VISIT_S
+from triton_tune.run.workload import Space, Workload
+from tuning_table import TableWriter, create, read_run
+from tuning_table.names import device_key
+from tuning_table.table import RUN
+
+WITHOUT_GPU = "--dry-run describes the run, and TRITON_INTERPRET=1 with --gpus cpu runs it on the CPU"
+REFERENCE_WORKERS = 15  # processes with which COMPILE_S was measured
+
+
+def run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workload]) -> int:
+    """Do what the arguments of `add_run_arguments` ask for. Returns the exit code.
+
+    workload_on: is given the device on which a kernel's shapes may be looked at.
+    Raises TuningError and TableError.
+    """
+    if options.dry_run:
+        return _dry_run(options, workload_on)
+    if options.ray is not None:
+        on_gpu = torch.cuda.is_available() and options.gpus != "cpu"
+        workload = workload_on(torch.device("cuda" if on_gpu else "cpu"))
+        return measure_on_ray(
+            options,
+            workload.subject,
+            workload.source_hash,
+            lambda facts: _prepared(options, workload, workload.space(facts.device), facts),
+        )
+    devices = devices_from(options.gpus, WITHOUT_GPU)
+    workload = workload_on(devices[0])
+    if options.empty:
+        facts = device_facts(devices[0])
+        with _table(options, workload, workload.space(facts), facts, driver_version()) as table:
+            print(f"{table.folder}: a table without times; treegen init {table.folder}")
+        return 0
+    with GpuBench(devices, workload.subject, options.compile_workers) as bench:
+        facts = bench.facts
+        space = workload.space(facts)
+        print("\n".join(space.lines), flush=True)
+        status = measure_here(options, bench, _prepared(options, workload, space, facts_here(bench)))
+    if not status and not Path("treegen.yaml").exists() and not options.shard:
+        print(f"next: treegen init {_folder(options, workload, facts)}; treegen build")
+    return status
+
+
+def _prepared(options: argparse.Namespace, workload: Workload, space: Space, facts: WorkerFacts) -> Prepared:
+    return Prepared(
+        space.problem,
+        space.configs,
+        lambda: _table(options, workload, space, facts.device, facts.versions["driver"]),
+        lambda table: space.begin(table.folder),
+    )
+
+
+def _folder(options: argparse.Namespace, workload: Workload, facts: Mapping[str, str | int]) -> Path:
+    if options.folder is not None:
+        return Path(options.folder)
+    return Path(options.root) / workload.kernel / folder_name(options, device_key(str(facts["name"])))
+
+
+def _table(
+    options: argparse.Namespace,
+    workload: Workload,
+    space: Space,
+    facts: Mapping[str, str | int],
+    driver: str,
+) -> TableWriter:
+    return create(
+        _folder(options, workload, facts),
+        kernel=workload.kernel,
+        device=facts,
+        timing="one launch by the host's clock" if facts["arch"] == "cpu" else workload.timing,
+        driver=driver,
+        torch=str(torch.__version__),
+        triton=triton.__version__,
+        source_hash=workload.source_hash(),
+        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        scenario_set=workload.scenario_set,
+        strategy=options.strategy,
+        features=workload.features,
+        configs=space.rows,
+        scenarios={s: list(row.values()) for s, row in space.problem.features.items()},
+        **workload.provenance,
+    )
+
+
+def _dry_run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workload]) -> int:
+    """Describe a run, and estimate how long it takes by what it took on an H100."""
+    folder, spent, num_devices = options.folder, 0.0, 1
+    if torch.cuda.is_available() or options.gpus != "all":
+        devices = devices_from(options.gpus, WITHOUT_GPU)
+        workload, facts, num_devices = workload_on(devices[0]), device_facts(devices[0]), len(devices)
+        print(f"on {num_devices} of {facts['name']}")
+        folder = _folder(options, workload, facts)
+    else:
+        workload, facts = workload_on(torch.device("cpu")), ASSUMED
+        print("no GPU here: the estimate is for an H100")
+    if folder is not None and (folder / RUN).exists():
+        recorded = read_run(folder)
+        spent = recorded.header.seconds
+        print(f"{folder} holds {len(recorded.visits)} rows from {spent:.0f} s")
+    space = workload.space(facts)
+    problem = part_of(options, space.problem)
+    workers = default_workers() if options.compile_workers is None else options.compile_workers
+    launches = {(problem.shape(scenario), c) for scenario, row in problem.candidates.items() for c in row}
+    compiling = COMPILE_S * REFERENCE_WORKERS / max(1, workers) * len(launches)
+    measuring = (VISIT_S * len(problem.scenarios) + CELL_S * problem.possible) / num_devices
+    print("\n".join(space.lines))
+    print(
+        f"to time {problem.possible} cells of {len(problem.scenarios)} scenarios once would take about "
+        f"{compiling + measuring:.0f} s; the budget is {options.budget:.0f} s, {spent:.0f} s are used up"
+    )
+    return 0

@@ -1,0 +1,172 @@
+"""A user's `Tuning` as what a run measures: its shapes are scenarios, with features read from a launch."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from triton_tune.bench.pool import Subject
+from triton_tune.core.errors import TuningError
+from triton_tune.core.problem import Likeness, SearchProblem
+from triton_tune.kernel.autotuned import AutotunedKernel
+from triton_tune.kernel.batches import first_launch, make
+from triton_tune.kernel.measuring import TIMING, KernelFile, Shape, loaded
+from triton_tune.kernel.tuning import Tuning, load_tunings
+from triton_tune.launch.words import DTYPES, OF_DTYPE, NotAFeature, integer_of, plain, word_of
+from triton_tune.run.workload import Space, Workload
+
+_WORD_WEIGHT = 4.0  # the distance between scenarios that differ in a word
+_MOST_CHARACTERS = 100  # of a scenario's id
+
+
+def workload_of(path: Path, name: str | None = None) -> Callable[[torch.device], Workload]:
+    """What a file's `Tuning` asks to measure; its shapes are looked at on the device.
+
+    name: of the Tuning, if the file defines several. Raises TuningError.
+    """
+    found = load_tunings(path.resolve())
+    if name is None and len(found) > 1:
+        raise TuningError(f"{path}: defines several: choose one with --kernel: {', '.join(found)}")
+    file = KernelFile(path.resolve(), name or next(iter(found)))
+    loaded(file)
+    return lambda device: _workload(file, device)
+
+
+def _workload(file: KernelFile, device: torch.device) -> Workload:
+    name, (tuning, kernel) = file.name, loaded(file)
+    shapes, candidates, values = _look_at_shapes(kernel, tuning, device)
+    names = tuple(next(iter(values.values())))
+    words = {n: found for n in names if (found := _words([row[n] for row in values.values()]))}
+    integers = {n: {word: place for place, word in enumerate(found)} for n, found in words.items()}
+    worded = tuple(words)
+    problem = SearchProblem(
+        features={
+            s: {n: integer_of(v, integers.get(n, {})) for n, v in row.items()} for s, row in values.items()
+        },
+        candidates=candidates,
+        always={},
+        variants=dict.fromkeys(kernel.configs, ""),
+        likeness=Likeness(worded, worded, {n: _WORD_WEIGHT if n in worded else 1.0 for n in names}),
+    )
+    excluded = sum(len(shape.excluded) for shape in shapes.values())
+    features = [n for n in names if n not in words] + [f"{n} ({', '.join(words[n])})" for n in words]
+    space = Space(
+        problem,
+        configs={config: config for config in kernel.configs},
+        rows=[{"id": c.id, **c.parameters} for c in kernel.configs.values() if c.id in problem.configs],
+        lines=[
+            f"{name}: {len(shapes)} shapes, {len(problem.configs)} configs, {problem.possible} cells; "
+            f"early_config_prune leaves out {excluded}",
+            f"features: {', '.join(features)}",
+            *_warnings(problem),
+        ],
+    )
+    return Workload(
+        kernel=name,
+        features=names,
+        subject=Subject(shapes, file.prepare, file.job_for),
+        space=lambda facts: space,
+        source_hash=file.source_hash,
+        timing=TIMING,
+        scenario_set=file.path.name,
+        provenance={"values": {n: list(found) for n, found in words.items()}} if words else {},
+    )
+
+
+def _look_at_shapes(
+    kernel: AutotunedKernel, tuning: Tuning, device: torch.device
+) -> tuple[dict[str, Shape], dict[str, tuple[str, ...]], dict[str, dict[str, Any]]]:
+    """By scenario: the shape, the configs to time and the features' values.
+
+    Makes each shape's arguments once, and reads what the first launch of its call tells. Raises TuningError,
+    which names the shape, for whatever the user's functions raise.
+    """
+    values: dict[str, dict[str, Any]] = {}
+    shapes: dict[str, Shape] = {}
+    candidates: dict[str, tuple[str, ...]] = {}
+    for position, shape in enumerate(tuning.shapes):
+        name = _scenario_id(shape, position)
+        if name in shapes:
+            raise TuningError(f"the shape {dict(shape)} is listed twice")
+        try:
+            launch = first_launch(kernel, tuning, make(tuning, shape, device))
+            if launch is None:
+                raise TuningError(f"its call did not launch {kernel.name}")
+            values[name] = _values(kernel, tuning, kernel.arguments(launch))
+            kept, excluded = kernel.pruned(launch)
+        except Exception as error:
+            what = error if isinstance(error, TuningError) else f"{type(error).__name__}: {error}"
+            raise TuningError(f"shape {dict(shape)}: {what}"[:400].splitlines()[0]) from error
+        candidates[name] = (*kept, *(config for config in kernel.configs if config in excluded))
+        shapes[name] = Shape(name, position, kernel.specialisation(launch), excluded)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # for the processes that measure
+    return shapes, candidates, _without_constant_types(values)
+
+
+def _warnings(problem: SearchProblem) -> list[str]:
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for scenario, features in problem.features.items():
+        groups.setdefault(tuple(features.values()), []).append(scenario)
+    return [
+        f"warning: {', '.join(alike)} have the same features: a tree cannot tell them apart; add a feature"
+        for alike in groups.values()
+        if len(alike) > 1
+    ]
+
+
+def _values(kernel: AutotunedKernel, tuning: Tuning, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The features of a launch: the autotuner's key, functions of the user's, and element types."""
+    found = {name: arguments[name] for name in kernel.tuner.keys if name in arguments}
+    functions = kernel.tuned_features if tuning.features is None else tuning.features
+    found.update({name: function(arguments) for name, function in functions.items()})
+    for name, argument in arguments.items():
+        if isinstance(argument, torch.Tensor):
+            found.setdefault(f"{name}{OF_DTYPE}", argument.dtype)
+    found = {name: plain(value) for name, value in found.items()}
+    for name, value in found.items():
+        try:
+            word_of(value)
+        except NotAFeature as error:
+            raise TuningError(f"feature {name}: {error}") from None
+    return found
+
+
+def _without_constant_types(values: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Leave out element types that are the same in every scenario, or as those of an earlier argument."""
+    rows = list(values.values())
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    kept, columns = [], []
+    for name in names:
+        column = [row.get(name) for row in rows]
+        if name.endswith(OF_DTYPE) and (column in columns or len(set(column)) == 1):
+            continue
+        kept.append(name)
+        columns.append(column)
+    if not kept:
+        raise TuningError("the kernel has no features: @triton.autotune needs a key")
+    return {scenario: {name: row.get(name) for name in kept} for scenario, row in values.items()}
+
+
+def _words(column: list[Any]) -> tuple[str, ...]:
+    """A feature's words, in the order of their integers; none where all values are integers."""
+    words = sorted({word for word in map(word_of, column) if word is not None})
+    if not words:
+        return ("false", "true") if all(isinstance(value, bool) for value in column) else ()
+    if any(isinstance(value, int) for value in column):
+        raise TuningError(f"a feature has both integers and words, such as {words[0]!r}")
+    if all(word in DTYPES for word in words):
+        return tuple(sorted(words, key=DTYPES.index))
+    return tuple(words)
+
+
+def _scenario_id(shape: Mapping[str, Any], position: int) -> str:
+    """`M16_N32` of the shape's values, where these are short and plain; else its number."""
+    try:
+        parts = [f"{name}{word_of(value) or int(value)}" for name, value in shape.items()]
+    except NotAFeature:
+        return f"s{position}"
+    text = re.sub(r"[^A-Za-z0-9_.=-]", "-", "_".join(parts))
+    return text if text[:1].isalnum() and len(text) <= _MOST_CHARACTERS else f"s{position}"
