@@ -1,4 +1,4 @@
-"""The compiler from top to bottom: every stage and every pass, in the order in which they run.
+"""The compiler from top to bottom: every stage, in the order in which they run.
 
 Nothing is written here: `treegen.write` writes the texts that `build` returns.
 """
@@ -8,18 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from treegen.core.errors import InputError
-from treegen.core.problem import Problem
+from treegen.core.heuristic import Heuristic
+from treegen.core.problem import FORBIDDEN, Problem
 from treegen.core.spec import Spec
-from treegen.core.tree import Tree
-from treegen.crossval.folds import FoldTree, evaluate, folds_of, held_out
+from treegen.crossval.choices import costs_of
+from treegen.crossval.folds import FoldFit, evaluate, folds_of, group_folds, held_out_costs
 from treegen.crossval.parallel import ParallelMap, ReportProgress, no_report, processes
 from treegen.emit.package import emit_package
-from treegen.fit.costs import choice_costs_of
-from treegen.fit.search import search_tree
-from treegen.fit.split_pruning import prune_splits
-from treegen.passes.bounds import refuse_unprovable
-from treegen.passes.guards import guard_leaves, guard_tree
-from treegen.passes.simplify import align, simplify
+from treegen.fit.decide import Scenarios
+from treegen.fit.fit import fit
 from treegen.read.problem import read_table, spec_problem
 from treegen.update.basis import basis_of, changed_basis
 from treegen.update.keep import Build, DeviceHeuristic, keep
@@ -42,12 +39,12 @@ def build(
     Args:
         spec: the spec
         previous: the output folder of an earlier build; None if there is none
-        fresh: fit every tree anew; otherwise the previous trees stay unless fresh ones are better
+        fresh: fit everything anew; otherwise what was fitted before stays unless fresh fits are better
         expect_jump: accept times that all changed by 10x or more since the earlier build
         jobs: processes that fit at most; small tables get one
         report: called with the progress
     """
-    problems = read_problems(spec)  # all input is checked before the first tree is fitted
+    problems = read_problems(spec)  # all input is checked before the first fit
     lock = read_lock(previous) if previous else Lock()
     if not expect_jump:
         for problem in problems:
@@ -55,7 +52,7 @@ def build(
     worth = sum(len(problem.cost) for problem in problems) // SCENARIOS_A_PROCESS
     with processes(max(1, min(jobs, worth)), report) as spread:
         heuristics = tuple(compile_heuristic(problem, lock, spread, fresh=fresh) for problem in problems)
-    files = emit_package(spec, ((heuristic.problem, heuristic.tree) for heuristic in heuristics))
+    files = emit_package(spec, ((found.problem, found.heuristic) for found in heuristics))
     return Build(heuristics, {**files, LOCK: lock_text(spec, heuristics, files, lock)})
 
 
@@ -77,32 +74,35 @@ def read_problems(spec: Spec) -> list[Problem]:
         for device, folder in kernel.tables.items()
     ]
     for problem in problems:
-        refuse_unprovable(problem, spec.path)
+        for regime, scenarios in zip(problem.kernel.regimes, Scenarios(problem).regimes, strict=True):
+            if not len(scenarios):
+                raise InputError(problem.table.folder, f"has no scenario of the regime {regime.name}")
     return problems
 
 
 def compile_heuristic(problem: Problem, lock: Lock, spread: ParallelMap, *, fresh: bool) -> DeviceHeuristic:
-    """The tree of one problem: fitted, cross-validated, compared with the previous tree, guarded."""
-    folds = folds_of(problem)
-    what = f"trees of {problem.kernel.name} on {problem.device.key}"
-    fitted, *others = spread(what, fit_tree, [problem, *(problem.rows(fold.train) for fold in folds)])
-    fold_trees = tuple(map(FoldTree, folds, others))
+    """One problem's heuristic: fitted, cross-validated, and compared with the previous one."""
+    folds, groups = folds_of(problem), group_folds(problem)
+    what = f"rows of {problem.kernel.name} on {problem.device.key}"
+    parts = [problem.rows(fold.train) for fold in (*folds, *groups)]
+    fitted, *others = spread(what, fit, [problem, *parts])
+    _refuse_failures(problem, fitted)
+    fits = tuple(map(FoldFit, folds, others))
+    group_fits = tuple(map(FoldFit, groups, others[len(folds) :]))
     chosen = keep(
         problem,
-        None if fresh else lock.previous_tree(problem),
+        None if fresh else lock.previous(problem),
         fitted,
-        lambda: held_out(problem, fold_trees),
+        lambda: held_out_costs(problem, fits),
         other_scenarios=lock.has_other_scenarios(problem),
         changed=changed_basis(lock.basis(problem), basis_of(problem)),
     )
-    tree = guard_tree(problem, chosen.tree)
-    return DeviceHeuristic(problem, tree, evaluate(problem, fold_trees), chosen)
+    return DeviceHeuristic(problem, chosen, evaluate(problem, fits, group_fits))
 
 
-def fit_tree(problem: Problem) -> Tree:
-    """The tree that fits a problem within its kernel's budget, with guards on what its table measures."""
-    tree = search_tree(problem, problem.kernel.budget)
-    tree = prune_splits(choice_costs_of(problem), tree)
-    tree = simplify(tree)
-    tree = align(tree, problem.kernel, problem.device)
-    return simplify(guard_leaves(simplify(tree), problem, measured_only=True))
+def _refuse_failures(problem: Problem, fitted: Heuristic) -> None:
+    """Raise InputError if a config is launched where it failed: no rows within the budget avoid it."""
+    failing = int((costs_of(fitted, problem) >= FORBIDDEN).sum())
+    if failing:
+        what = f"{failing} scenarios would get a config that failed; {problem.kernel.budget.max_rows} rows"
+        raise InputError(problem.table.folder, f"{problem.kernel.name}: {what} are too few")

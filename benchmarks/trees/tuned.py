@@ -42,7 +42,7 @@ from treegen.core.errors import InputError
 from treegen.core.spec import Config
 from treegen.crossval.choices import decisions_of
 from treegen.read.spec import find_spec, read_spec
-from treegen.review.modules import read_trees
+from treegen.review.modules import read_modules
 
 DEVICES = "nvidia_h100,nvidia_h200"
 SETS = {  # folders of a device
@@ -238,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stop("--devices needs a device key, --worst a count")
     try:
         spec = read_spec(find_spec(None))
-        trees = CommittedTrees(spec, read_trees(spec))
+        trees = CommittedTrees(spec, read_modules(spec))
         tables, missing = read_tables(args.tables, devices, trees)
         results = results_of(tables, devices, trees)
     except (InputError, ValueError) as error:

@@ -24,13 +24,13 @@ from benchmarks.trees.score_choices import (
     summary,
 )
 from treegen.read.spec import read_spec
-from treegen.review.modules import read_trees
+from treegen.review.modules import read_modules
 from tuning_table import create
 from tuning_table.table import Failure, Visit
 
 REPOSITORY = Path(__file__).parents[2]
 SPEC = read_spec(REPOSITORY / "treegen.yaml")
-STATE = CommittedTrees(SPEC, read_trees(SPEC))
+STATE = CommittedTrees(SPEC, read_modules(SPEC))
 KERNEL = STATE.spec.kernels[score_choices.KERNEL]
 A, B, C = LAUNCHED = [Config("qblock", rows, 32, num_warps=4, num_stages=2) for rows in (16, 32, 64)]
 SPEC_A, SPEC_B, SPEC_C = (spec_config(config, KERNEL) for config in LAUNCHED)

@@ -1,7 +1,8 @@
-"""Integer expressions of the spec: derived features, weights and the two sides of a constraint.
+"""Integer expressions of the spec: derived features, weights, constraints, classes and regimes.
 
-The language has integers, names, + - * // %, min, max, next_power_of_2 and ceil_div. It is total: no integers
-make an expression fail. Divisors must be surely positive, such as a positive literal or `max(1, ...)`.
+The language has integers, names, + - * // %, min, max, next_power_of_2, ceil_div, comparisons, and, or, not.
+A condition counts as 1 where it holds and as 0 elsewhere. The language is total: no integers make an
+expression fail. Divisors must be surely positive, such as a positive literal or `max(1, ...)`.
 `ceil_div(a, b)` is read as `(a + b - 1) // b`. Python parses the text of an expression but never runs it.
 """
 
@@ -31,17 +32,19 @@ class Name:
 
 @dataclass(frozen=True)
 class Call:
-    function: str  # one of + - * // % min max next_power_of_2
+    function: str  # one of + - * // % min max next_power_of_2 <= >= < > == != and or not
     arguments: tuple[Expression, ...]
 
 
 Expression = Number | Name | Call
 
 _BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%"}
-_COMPARISONS = {ast.LtE: "<=", ast.GtE: ">=", ast.Lt: "<", ast.Gt: ">"}
+_COMPARISONS = {ast.LtE: "<=", ast.GtE: ">=", ast.Lt: "<", ast.Gt: ">", ast.Eq: "==", ast.NotEq: "!="}
+_LOGIC = {ast.And: "and", ast.Or: "or"}
 _FUNCTIONS = {"min": (2, None), "max": (2, None), "next_power_of_2": (1, 1), "ceil_div": (2, 2)}
-PRECEDENCE = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
-"""The precedence of each symbol."""
+PRECEDENCE = {"or": 1, "and": 2, "not": 3, **dict.fromkeys(_COMPARISONS.values(), 4)}
+PRECEDENCE |= {"+": 5, "-": 5, "*": 6, "//": 6, "%": 6}
+"""The precedence of each symbol, as in Python."""
 
 
 class ExpressionError(ValueError):
@@ -53,13 +56,35 @@ def parse(text: str, known: Collection[str] | None = None) -> Expression:
     return _only_known(_convert(_python(text)), known)
 
 
-def parse_comparison(text: str, known: Collection[str] | None = None) -> tuple[Expression, str, Expression]:
-    """Left side, operator (<= >= < >) and right side of a comparison. Raises ExpressionError as `parse`."""
-    match _python(text):
-        case ast.Compare(left=left, ops=[symbol], comparators=[right]) if type(symbol) in _COMPARISONS:
-            sides = (_only_known(_convert(side), known) for side in (left, right))
-            return next(sides), _COMPARISONS[type(symbol)], next(sides)
-    raise ExpressionError("must be one comparison with <=, >=, < or >")
+def parse_condition(text: str, known: Collection[str] | None = None) -> Call:
+    """The comparison, or comparisons joined by and, or, not, that `text` spells. Raises as `parse`."""
+    condition = parse(text, known)
+    if not is_condition(condition):
+        raise ExpressionError(
+            "must be a comparison with <=, >=, <, >, == or !=, or several with and, or, not"
+        )
+    assert isinstance(condition, Call)
+    return condition
+
+
+def truths(expression: Expression) -> frozenset[str]:
+    """The names that the expression joins by and, or, not: each must stand for a condition."""
+    if not isinstance(expression, Call):
+        return frozenset()
+    inner = frozenset[str]().union(*(truths(part) for part in expression.arguments))
+    if expression.function not in ("and", "or", "not"):
+        return inner
+    return inner | {part.name for part in expression.arguments if isinstance(part, Name)}
+
+
+def is_condition(expression: Expression) -> bool:
+    """Return whether the expression's values are only 0 and 1, as it is a comparison or made of such."""
+    match expression:
+        case Call("and" | "or" | "not", arguments):
+            return all(isinstance(part, Name) or is_condition(part) for part in arguments)
+        case Call(function, _):
+            return function in _COMPARISONS.values()
+    return False
 
 
 def _only_known(expression: Expression, known: Collection[str] | None) -> Expression:
@@ -103,6 +128,12 @@ def _convert(node: ast.expr) -> Expression:
             if call.function in ("//", "%"):
                 _refuse_zero(call.arguments[1], call.function)
             return call
+        case ast.Compare(left=left, ops=[symbol], comparators=[right]) if type(symbol) in _COMPARISONS:
+            return Call(_COMPARISONS[type(symbol)], (_convert(left), _convert(right)))
+        case ast.BoolOp(op=op, values=parts):
+            return Call(_LOGIC[type(op)], tuple(_truth(part) for part in parts))
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return Call("not", (_truth(operand),))
         case ast.Call(func=ast.Name(id=function), args=arguments, keywords=[]) if function in _FUNCTIONS:
             least, most = _FUNCTIONS[function]
             if not least <= len(arguments) <= (most or len(arguments)):
@@ -110,9 +141,17 @@ def _convert(node: ast.expr) -> Expression:
             parts = tuple(_convert(argument) for argument in arguments)
             return _ceil_div(*parts) if function == "ceil_div" else Call(function, parts)
     raise ExpressionError(
-        f"holds {ast.unparse(node)!r}; only integers, names, + - * // %, min, max, next_power_of_2 and "
-        "ceil_div are known"
+        f"holds {ast.unparse(node)!r}; only integers, names, + - * // %, min, max, next_power_of_2, "
+        "ceil_div, single comparisons, and, or, not are known"
     )
+
+
+def _truth(node: ast.expr) -> Expression:
+    """A part of and, or, not: a condition, or the name of one."""
+    part = _convert(node)
+    if isinstance(part, Name) or is_condition(part):
+        return part
+    raise ExpressionError(f"joins {ast.unparse(node)!r}, which is no comparison")
 
 
 def _refuse_zero(divisor: Expression, symbol: str) -> None:
@@ -179,6 +218,8 @@ def degree(expression: Expression, known: Mapping[str, int]) -> int:
             return sum(degree(argument, known) for argument in arguments)
         case Call("//", (part, _)) | Call("%", (_, part)):
             return degree(part, known)
+        case Call(function, _) if function in _COMPARISONS.values() or function in ("and", "or", "not"):
+            return 1
         case Call(_, arguments):
             return max(degree(argument, known) for argument in arguments)
     return 1
@@ -198,6 +239,15 @@ _OPERATIONS: Mapping[str, Callable[..., int]] = {
     "min": min,
     "max": max,
     "next_power_of_2": next_power_of_2,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "and": lambda *parts: all(parts),
+    "or": lambda *parts: any(parts),
+    "not": operator.not_,
 }
 
 
@@ -209,7 +259,7 @@ def evaluate(expression: Expression, values: Mapping[str, int]) -> int:
         case Name(name):
             return values[name]
         case Call(function, arguments):
-            return _OPERATIONS[function](*(evaluate(argument, values) for argument in arguments))
+            return int(_OPERATIONS[function](*(evaluate(argument, values) for argument in arguments)))
     raise AssertionError(expression)
 
 
@@ -222,6 +272,24 @@ def substitute(expression: Expression, values: Mapping[str, int]) -> Expression:
             call = Call(function, tuple(substitute(argument, values) for argument in arguments))
             return call if names(call) else Number(evaluate(call, {}))
     return expression
+
+
+def simplified(expression: Expression) -> Expression:
+    """The expression without products with 0 or 1, and with the numbers of sums added up."""
+    if not isinstance(expression, Call):
+        return expression
+    call = Call(expression.function, tuple(simplified(part) for part in expression.arguments))
+    match call:
+        case Call("*", (Number(0), _) | (_, Number(0))):
+            return Number(0)
+        case Call("*", (Number(1), part) | (part, Number(1))) | Call("+" | "-", (part, Number(0))):
+            return part
+        case Call("+", (Number(0), part)):
+            return part
+        case Call("+" | "-" as outer, (Call("+" | "-" as inner, (part, Number(one))), Number(other))):
+            total = (one if inner == "+" else -one) + (other if outer == "+" else -other)
+            return simplified(Call("+" if total >= 0 else "-", (part, Number(abs(total)))))
+    return call if names(call) else Number(evaluate(call, {}))
 
 
 def replace(expression: Expression, parts: Mapping[Expression, Expression]) -> Expression:
@@ -254,22 +322,22 @@ def to_text(expression: Expression) -> str:
     return printed(expression, lambda call, outer, text: None)
 
 
-def to_python(expression: Expression) -> str:
+def to_python(expression: Expression, outer: int = 0, *, fast: bool = False) -> str:
     """Python text that computes the expression.
 
-    The max or min of two names or literals is a conditional: a call takes as long as a whole small tree.
+    fast: the max or min of two names or literals is a conditional, as a call takes as long as a small tree.
     """
 
     def own_form(call: Call, outer: int, text: Printer) -> str | None:
         match call:
-            case Call("max" | "min", (Number() | Name() as first, Number() | Name() as second)):
+            case Call("max" | "min", (Number() | Name() as first, Number() | Name() as second)) if fast:
                 one, other, sign = text(first, 0), text(second, 0), ">" if call.function == "max" else "<"
                 return f"({other} if {other} {sign} {one} else {one})"
             case Call("next_power_of_2", (only,)):
-                return f"(1 << max(0, {text(only, 1)} - 1).bit_length())"
+                return f"(1 << max(0, {text(only, 5)} - 1).bit_length())"
         return None
 
-    return printed(expression, own_form)
+    return printed(expression, own_form, outer)
 
 
 Printer = Callable[[Expression, int], str]
@@ -294,8 +362,15 @@ def printed(
                 return own
             if function not in PRECEDENCE:
                 return f"{function}({', '.join(text(argument, 0) for argument in arguments)})"
-            precedence, (left, right) = PRECEDENCE[function], arguments
-            infix = f"{text(left, precedence)} {function} {text(right, precedence + 1)}"
+            precedence = PRECEDENCE[function]
+            if function == "not":
+                infix = f"not {text(arguments[0], precedence)}"
+            elif function in _COMPARISONS.values():  # Python would chain comparisons
+                infix = f" {function} ".join(text(argument, precedence + 1) for argument in arguments)
+            else:
+                first, *others = arguments
+                rest = (text(other, precedence + 1) for other in others)
+                infix = f" {function} ".join([text(first, precedence), *rest])
             return f"({infix})" if precedence < outer else infix
     raise AssertionError(expression)
 

@@ -52,6 +52,7 @@ class Problem:
     features: npt.NDArray[np.int64]  # [scenarios, names]
     configs: tuple[Config, ...]
     cost: npt.NDArray[np.int64]  # [scenarios, configs]
+    allowed: npt.NDArray[np.bool_]  # [scenarios, configs] whether the constraints hold
     left_out: int  # scenarios of the table that have no best config among those that may be launched
     all_forbidden: int  # of these, scenarios in which constraints forbid every config
     scenarios: tuple[str, ...]  # the ids of the rows
@@ -64,6 +65,7 @@ class Problem:
             self,
             features=self.features[index],
             cost=self.cost[index],
+            allowed=self.allowed[index],
             scenarios=tuple(self.scenarios[row] for row in index),
             weight=self.weight[index],
         )
@@ -95,12 +97,4 @@ def broken_invariant(kernel: KernelSpec, device: DeviceSpec, values: Mapping[str
 
 def holds(constraint: Constraint, values: Mapping[str, int]) -> bool:
     """Return whether the constraint holds for these values of parameters, features and limits."""
-    left, right = expr.evaluate(constraint.left, values), expr.evaluate(constraint.right, values)
-    match constraint.operator:
-        case "<=":
-            return left <= right
-        case ">=":
-            return left >= right
-        case "<":
-            return left < right
-    return left > right
+    return bool(expr.evaluate(constraint.test, values))

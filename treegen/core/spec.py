@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from treegen.core.errors import InputError, shown
-from treegen.core.expr import Expression, Number, evaluate, names, with_parts
+from treegen.core.expr import Call, Expression, Number, evaluate, names, with_parts
 
 FALLBACK_DEVICE = "default"
 _ONE = Number(1)
@@ -30,18 +30,16 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Constraint:
-    """`left OP right` over config parameters, features and limits of the device."""
+    """A condition over config parameters, features and limits of the device."""
 
     text: str  # as the spec spells it
-    left: Expression
-    operator: str
-    right: Expression
+    test: Call
     line: int = 1  # in the spec
     variants: tuple[str, ...] | None = None  # binds only configs of these variants; None binds all
 
     @property
     def names(self) -> frozenset[str]:
-        return names(self.left) | names(self.right)
+        return names(self.test)
 
     def binds(self, config: Config) -> bool:
         return self.variants is None or config.variant in self.variants
@@ -58,15 +56,16 @@ class Translation:
 
 @dataclass(frozen=True)
 class Budget:
-    """The limits on a fitted tree's size.
+    """The limits on a fitted table of rows.
 
     A price is a part of the geometric mean slowdown: 0.0005 is 0.05% of the time.
     """
 
-    max_depth: int
-    max_leaves: int
-    leaf_price: float = 0.0  # one more leaf must gain at least this
-    config_price: float = 0.0  # one more distinct config must gain at least this
+    max_depth: int = 4  # splits on the way to a row
+    max_rows: int = 10  # of one regime
+    max_configs: int = 24  # of one module
+    row_price: float = 0.0005  # one more row must gain at least this
+    cell_price: float = 0.0005  # a class with a config of its own in a row must gain at least this
 
 
 @dataclass(frozen=True)
@@ -80,11 +79,19 @@ class Objective:
 
 @dataclass(frozen=True)
 class Regime:
-    """The shapes that a name stands for: least <= feature <= greatest, where None is unbounded."""
+    """A kind of step with a tree of its own."""
 
-    feature: str
-    least: int | None
-    greatest: int | None
+    name: str
+    when: Call | None  # over step features; None for all steps of no earlier regime
+    split_on: tuple[str, ...]  # the features of its tree, most preferred first
+
+
+@dataclass(frozen=True)
+class ModelClass:
+    """A kind of model with a config of its own in each row."""
+
+    name: str
+    when: Call | None  # over constants; None for all models of no earlier class
 
 
 @dataclass(frozen=True)
@@ -103,34 +110,64 @@ def is_model(name: str, model: str) -> bool:
     return name == model or name.startswith((f"{model} ", f"{model}-"))
 
 
+def fixed_features(
+    features: Iterable[str], constants: Iterable[str], derived: Mapping[str, Expression]
+) -> tuple[str, ...]:
+    """The constants and the derived features that depend on nothing else but limits."""
+    fixed = list(constants)
+    steps = set(features) - set(fixed)
+    for name, expression in derived.items():
+        if names(expression) & steps:
+            steps.add(name)
+        else:
+            fixed.append(name)
+    return tuple(fixed)
+
+
 @dataclass(frozen=True)
 class KernelSpec:
     name: str
     features: tuple[str, ...]
     derived: Mapping[str, Expression]
-    split_on: tuple[str, ...]  # the features of splits, most preferred first
+    constants: tuple[str, ...]  # the raw features that are fixed for a running program
+    regimes: tuple[Regime, ...]
+    classes: tuple[ModelClass, ...]
+    hold_out_by: tuple[str, ...]  # the features whose equal values make a group to hold out together
     variants: tuple[str, ...]
     parameters: Mapping[str, Parameter]
     constraints: tuple[Constraint, ...]
-    trusted_as_measured: tuple[str, ...]  # outside these features' measured range the fallback is launched
     fallback: Config
     budget: Budget
     translations: Mapping[str, Translation]  # by the name of the other kernel
     tables: Mapping[str, Path]  # folders, by device
     objective: Objective = Objective()
-    words: Mapping[str, str] = field(default_factory=dict)  # what reviews call features and parameters
     # What integers of features and parameters stand for, such as data types.
     values: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    regimes: Mapping[str, Regime] = field(default_factory=dict)  # by what reviews call them
+    row_names: Mapping[tuple[str, int], str] = field(default_factory=dict)  # by regime and number
     invariants: tuple[Constraint, ...] = ()  # hold for every shape; no parameter occurs in them
     hook: str | None = None  # the entry point through which `treegen check` calls the kernel's code
-    in_kernel: tuple[str, ...] = ()  # the parameters that Triton kernels choose themselves
+    in_kernel: bool = False  # whether Triton kernels find the row of a step themselves
     measured_on: Mapping[str, str] = field(default_factory=dict)  # other GPUs' tables: their GPU, by device
 
     def raw_parts(self, wanted: Iterable[str]) -> tuple[str, ...]:
         """The raw features among the wanted names and their parts, in the spec's order."""
         parts = with_parts(wanted, self.derived)
         return tuple(name for name in self.features if name in parts)
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """The constants and the derived features that depend on nothing else but limits."""
+        return fixed_features(self.features, self.constants, self.derived)
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The raw features that change from step to step."""
+        return tuple(name for name in self.features if name not in self.constants)
+
+    @property
+    def split_on(self) -> tuple[str, ...]:
+        """The features that some tree may split on, in the spec's order."""
+        return tuple(dict.fromkeys(name for regime in self.regimes for name in regime.split_on))
 
     def only(self, wanted: Iterable[str]) -> KernelSpec:
         """The kernel with only those derived features that are among the wanted names and their parts."""

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from treegen.core.expr import names
+from treegen.core.heuristic import Heuristic, choose
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, UNTIMED_PENALTY, Problem
-from treegen.core.spec import Budget, Config
+from treegen.core.spec import Config
 from treegen.core.table import Cells
-from treegen.core.tree import Tree, choose, size
-
-Fit = Callable[[Problem], Tree]
-"""Fits our trees. It is sent to other processes: a function of a module, or a partial of one."""
+from treegen.fit.decide import ABSENT, Scenarios
 
 Decisions = tuple[Config, ...]
 """One config per scenario, in the order of a problem's rows."""
@@ -29,8 +28,8 @@ class Rule:
     leaves: int | None  # of its tree; None if it is not a single tree
 
 
-Method = Callable[[Problem, Budget], Rule]
-"""Learns a rule from a problem, within the depth and the leaves of a budget."""
+Method = Callable[[Problem, int], Rule]
+"""Learns a rule from a problem, with at most so many leaves."""
 
 
 @dataclass(frozen=True)
@@ -65,19 +64,40 @@ class Quality:
         return (self.unmeasured + self.failed) / self.choices
 
 
-def tree_rule(tree: Tree) -> Rule:
-    return Rule(lambda unseen: decisions_of(tree, unseen), size(tree))
+def asked(problem: Problem) -> tuple[str, ...]:
+    """The features about which trees, regimes and classes ask, of those that the table holds."""
+    kernel = problem.kernel
+    whens = [entry.when for entry in (*kernel.regimes, *kernel.classes) if entry.when is not None]
+    named = {name for when in whens for name in names(when)} | set(kernel.split_on)
+    return tuple(name for name in problem.names if name in named) or problem.names
 
 
 def features_of(problem: Problem, known: Problem) -> npt.NDArray[np.int64]:
-    """[scenarios, split_on] of a problem, in the column order of `known`."""
-    return np.stack([problem.column(name) for name in known.split_on], axis=1)
+    """[scenarios, asked] the features of a problem about which trees of `known` may ask."""
+    return np.stack([problem.column(name) for name in asked(known)], axis=1)
 
 
-def decisions_of(tree: Tree, problem: Problem) -> Decisions:
-    """Return a tree's choice in every scenario, also of a table that it was not fitted to."""
+def rule_of(heuristic: Heuristic) -> Rule:
+    return Rule(lambda unseen: decisions_of(heuristic, unseen), cells_of(heuristic))
+
+
+def cells_of(heuristic: Heuristic) -> int:
+    """The number of rows and of cells that differ from their rows: what a reader has to read."""
+    return sum(1 + len(row.others) for regime in heuristic.regimes for row in regime.rows)
+
+
+def decisions_of(heuristic: Heuristic, problem: Problem) -> Decisions:
+    """What is launched in every scenario, also of a table that the heuristic was not fitted to."""
     rows = (dict(zip(problem.names, row, strict=True)) for row in problem.features.tolist())
-    return tuple(choose(tree, values) for values in rows)
+    limits = problem.device.limits
+    return tuple(choose(heuristic, problem.kernel, limits, values).config for values in rows)
+
+
+def costs_of(heuristic: Heuristic, problem: Problem) -> npt.NDArray[np.int64]:
+    """[scenarios] the cost of what is launched; UNTIMED for a config that the table lacks."""
+    columns = Scenarios(problem).columns(heuristic)
+    cost = problem.cost[np.arange(len(columns)), columns]
+    return np.where(columns == ABSENT, UNTIMED, cost)
 
 
 def score_decisions(decisions: Decisions, problem: Problem) -> Choices:

@@ -1,55 +1,75 @@
-"""Cross-validation: how good fitted trees are on scenarios that they have not seen.
+"""Cross-validation: how good fits are on scenarios and on models that they have not seen.
 
-Every held-out figure has five folds and one shuffle: of `treegen build`, of reports and, without options, of
-`treegen eval`.
+Every held-out figure has five folds of scenarios, or up to six of whole groups such as models: scenarios of
+one model resemble each other, so that folds of scenarios flatter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.model_selection import RepeatedKFold
 
-from treegen.core.problem import Problem
-from treegen.core.spec import Budget
-from treegen.core.tree import Tree, size
-from treegen.crossval.choices import Choices, Fit, Quality, decisions_of, joined, quality, score_decisions
+from treegen.core.heuristic import Heuristic
+from treegen.core.problem import UNIT, Problem
+from treegen.crossval.choices import (
+    Choices,
+    Quality,
+    cells_of,
+    costs_of,
+    joined,
+    penalise_untimed,
+    quality,
+    score_decisions,
+)
 from treegen.crossval.peers import classifier
 from treegen.fit.costs import copies
 
 FOLDS = 5
+GROUP_FOLDS = 6
 _SEED = 0
 _CLASSIFIER_SEEDS = range(4)
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Fold:
     """Ascending rows of a problem, each array [scenarios] int64."""
 
-    train: npt.NDArray[np.int64]
-    test: npt.NDArray[np.int64]
+    train: Ints
+    test: Ints
 
 
 @dataclass(frozen=True)
-class FoldTree:
-    """The tree that was fitted to a fold's training scenarios."""
+class FoldFit:
+    """What was fitted to a fold's training scenarios."""
 
     fold: Fold
-    tree: Tree
+    heuristic: Heuristic
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The figures of fits on what they have not seen."""
+
+    quality: Quality
+    error: float  # one standard error of the mean slowdown, over scenarios or groups
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """Held-out figures."""
 
-    tree: Quality
-    classifier: Quality
+    folds: HeldOut
+    groups: HeldOut | None  # of whole groups; None where all scenarios are of one group
+    classifier: Quality  # on the folds of scenarios
 
 
-def split_copies(copies: npt.NDArray[np.int64], folds: int, repeats: int) -> tuple[Fold, ...]:
+def split_copies(copies: Ints, folds: int, repeats: int) -> tuple[Fold, ...]:
     """Repeated k-fold cross-validation: every repeat shuffles anew and holds out each scenario once.
 
     Copies of a scenario stay together, so that no held-out scenario was seen in training.
@@ -62,51 +82,79 @@ def split_copies(copies: npt.NDArray[np.int64], folds: int, repeats: int) -> tup
 
 
 def folds_of(problem: Problem) -> tuple[Fold, ...]:
-    """The folds of a 5-fold cross-validation; none for a table whose scenarios all have the same features.
+    """Five folds of scenarios; none for a table whose scenarios all have the same features.
 
     Of fewer than five scenarios each is held out alone.
     """
-    copy = copies(problem.features)
-    if copy.max() == 0:
-        return ()
-    return split_copies(copy, min(FOLDS, int(copy.max()) + 1), 1)
+    return _folds(copies(problem.features), FOLDS)
 
 
-def cross_validate(problem: Problem, fit: Fit) -> tuple[FoldTree, ...]:
-    """The trees of a cross-validation, one for each fold."""
-    return tuple(FoldTree(fold, fit(problem.rows(fold.train))) for fold in folds_of(problem))
+def groups_of(problem: Problem, by: Sequence[str] | None = None) -> Ints:
+    """[scenarios] the number of the group: equal where the features of `by`, or of the spec, are equal."""
+    names = [name for name in (by or problem.kernel.hold_out_by) if name in problem.names]
+    if not names:
+        return np.zeros(len(problem.cost), dtype=np.int64)
+    return copies(np.stack([problem.column(name) for name in names], axis=1))
 
 
-def held_out(problem: Problem, fold_trees: Sequence[FoldTree]) -> npt.NDArray[np.int64]:
-    """[1, scenarios] int64, the cost of the choice of the tree that has not seen it; none of no trees."""
-    cost = np.empty((min(1, len(fold_trees)), len(problem.cost)), dtype=np.int64)
-    for fold_tree in fold_trees:
-        unseen = problem.rows(fold_tree.fold.test)
-        cost[0, fold_tree.fold.test] = score_decisions(decisions_of(fold_tree.tree, unseen), unseen).cost
+def group_folds(problem: Problem, by: Sequence[str] | None = None) -> tuple[Fold, ...]:
+    """Up to six folds of whole groups; none where all scenarios are of one group."""
+    return _folds(groups_of(problem, by), GROUP_FOLDS)
+
+
+def _folds(number: Ints, most: int) -> tuple[Fold, ...]:
+    return split_copies(number, min(most, int(number.max()) + 1), 1) if number.max() > 0 else ()
+
+
+def cross_validate(
+    problem: Problem, fit: Callable[[Problem], Heuristic], folds: Sequence[Fold]
+) -> tuple[FoldFit, ...]:
+    """What is fitted without each fold."""
+    return tuple(FoldFit(fold, fit(problem.rows(fold.train))) for fold in folds)
+
+
+def held_out_costs(problem: Problem, fits: Sequence[FoldFit]) -> Ints:
+    """[scenarios] the cost of the choice of the fit that has not seen the scenario."""
+    cost = np.empty(len(problem.cost), dtype=np.int64)
+    for found in fits:
+        cost[found.fold.test] = costs_of(found.heuristic, problem.rows(found.fold.test))
     return cost
 
 
-def held_out_quality(problem: Problem, fold_trees: Sequence[FoldTree]) -> Quality | None:
-    """The held-out figures of our trees; None for fewer than ten scenarios, or copies of one."""
-    if not fold_trees or len(problem.cost) < 2 * FOLDS:
-        return None
-    return quality(Choices(held_out(problem, fold_trees)[0], problem.scenarios), problem.table.cells)
+def held_out(problem: Problem, fits: Sequence[FoldFit], group: Ints) -> HeldOut | None:
+    """The figures of fits on their folds; None for fewer than ten scenarios, or no fold.
 
-
-def evaluate(problem: Problem, fold_trees: Sequence[FoldTree]) -> Evaluation | None:
-    """Held-out figures of our trees and of a classifier; None where ours has none.
-
-    The classifier is scikit-learn's DecisionTreeClassifier, trained on the winners. It has the same features,
-    the same depth limit and as many leaves as our tree of that fold. It breaks ties at random, so its figures
-    are means over seeds.
+    group: [scenarios] equal for scenarios that are not independent: copies, or those of a model.
     """
-    ours = held_out_quality(problem, fold_trees)
+    if not fits or len(problem.cost) < 2 * FOLDS:
+        return None
+    cost = held_out_costs(problem, fits)
+    found = quality(Choices(cost, problem.scenarios), problem.table.cells)
+    return HeldOut(found, standard_error(penalise_untimed(cost), group) * (found.slowdown or 1.0))
+
+
+def standard_error(cost: Ints, group: Ints) -> float:
+    """The standard error of the mean of costs, in natural logarithms, over independent groups."""
+    _, place = np.unique(group, return_inverse=True)
+    sums = np.bincount(place.ravel(), (cost - cost.mean()) / UNIT)
+    count = len(sums)
+    return math.sqrt(math.fsum((sums**2).tolist()) * count / max(1, count - 1)) / len(cost)
+
+
+def evaluate(problem: Problem, fits: Sequence[FoldFit], group_fits: Sequence[FoldFit]) -> Evaluation | None:
+    """Held-out figures of our fits and of a classifier; None where ours has none.
+
+    The classifier is scikit-learn's DecisionTreeClassifier, trained on the winners. It may ask about the same
+    features, and has as many leaves as our fit of that fold has cells. It breaks ties at random, so its
+    figures are means over seeds.
+    """
+    ours = held_out(problem, fits, copies(problem.features))
     if ours is None:
         return None
     theirs = []
-    for fold_tree in fold_trees:
-        known, unseen = problem.rows(fold_tree.fold.train), problem.rows(fold_tree.fold.test)
-        budget = Budget(problem.kernel.budget.max_depth, size(fold_tree.tree))
-        rules = [classifier(known, budget, seed) for seed in _CLASSIFIER_SEEDS]
+    for found in fits:
+        known, unseen = problem.rows(found.fold.train), problem.rows(found.fold.test)
+        rules = [classifier(known, cells_of(found.heuristic), seed) for seed in _CLASSIFIER_SEEDS]
         theirs += [score_decisions(rule.choose(unseen), unseen) for rule in rules]
-    return Evaluation(ours, quality(joined(theirs), problem.table.cells))
+    groups = held_out(problem, group_fits, groups_of(problem))
+    return Evaluation(ours, groups, quality(joined(theirs), problem.table.cells))

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from treegen.core.problem import UNIT, UNTIMED, Problem
-from treegen.core.spec import Budget
 from treegen.core.table import Cells
-from treegen.crossval.choices import Decisions, Rule, features_of
+from treegen.crossval.choices import Decisions, Rule, asked, features_of
 
 
 def version() -> str | None:
@@ -29,11 +28,11 @@ def version() -> str | None:
         return None
 
 
-def helion(known: Problem, budget: Budget) -> Rule:
-    """The tree that Helion builds; it keeps its own limits, not the budget's."""
+def helion(known: Problem, leaves: int) -> Rule:
+    """The tree that Helion builds, within its own limits."""
     generator, config = _generator(), importlib.import_module("helion").Config
     # Helion's generated function takes positional arguments if features are called key_0, key_1, ...
-    names = [f"key_{i}" for i in range(len(known.split_on))]
+    names = [f"key_{i}" for i in range(len(asked(known)))]
     # Times relative to the scenario's best; infinite where unknown.
     unknown = known.cost > 0 if known.table.cells is Cells.WINNERS else known.cost >= UNTIMED
     timings = np.where(unknown, np.inf, np.exp(np.where(unknown, 0, known.cost) / UNIT))

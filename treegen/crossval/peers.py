@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.ensemble import ExtraTreesRegressor
-from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.tree import DecisionTreeClassifier
 
+from treegen.core.heuristic import Heuristic
 from treegen.core.problem import UNIT, Problem, with_untimed_penalty
-from treegen.core.spec import Budget
-from treegen.core.tree import Tree, size
 from treegen.crossval import helion
-from treegen.crossval.choices import Decisions, Method, Rule, features_of, tree_rule
-from treegen.fit.search import greedy as greedy_tree
+from treegen.crossval.choices import Decisions, Method, Rule, cells_of, features_of, rule_of
+from treegen.fit.fit import fit
+from treegen.fit.search import greedy_search
 
 OURS, SINGLE, FOREST = "ours", "single_best", "forest"
 _SEED = 0
@@ -25,61 +25,49 @@ _CAP = 4 * UNIT  # else a single failure would outweigh all times in a mean of c
 
 @cache
 def peers() -> Mapping[str, Method]:
-    """The ways of choosing beside our tree, in order of presentation; Helion's only where it is installed."""
-    trees: dict[str, Method] = {"greedy": greedy, "classifier": classifier, "regressor": regressor}
+    """The ways of choosing beside ours, in order of presentation; Helion's only where it is installed."""
+    trees: dict[str, Method] = {"greedy": greedy, "classifier": classifier}
     if helion.version():
         trees["helion"] = helion.helion
     return {SINGLE: single_best, **trees, FOREST: forest}
 
 
-def learn(known: Problem, tree: Tree) -> dict[str, Rule]:
-    """Our tree's rule, then the peers' rules, with at most as many leaves and the same maximum depth."""
-    budget = Budget(known.kernel.budget.max_depth, size(tree))
-    return {OURS: tree_rule(tree), **{name: method(known, budget) for name, method in peers().items()}}
+def learn(known: Problem, heuristic: Heuristic) -> dict[str, Rule]:
+    """Our rule, then the peers' rules, with at most as many leaves as ours has cells."""
+    leaves = cells_of(heuristic)
+    return {OURS: rule_of(heuristic), **{name: method(known, leaves) for name, method in peers().items()}}
 
 
-def single_best(known: Problem, budget: Budget) -> Rule:
+def single_best(known: Problem, leaves: int) -> Rule:
     """The one config of least total cost."""
     config = known.configs[int(with_untimed_penalty(known.cost).sum(axis=0).argmin())]
     return Rule(lambda unseen: (config,) * len(unseen.cost), 1)
 
 
-def greedy(known: Problem, budget: Budget) -> Rule:
-    """Best-first growth for the same objective, over the same splits."""
-    return tree_rule(greedy_tree(known, budget))
+def greedy(known: Problem, leaves: int) -> Rule:
+    """Rows of greedy growth, with no search after it."""
+    return rule_of(fit(known, greedy_search))
 
 
-def classifier(known: Problem, budget: Budget, seed: int = _SEED) -> Rule:
+def classifier(known: Problem, leaves: int, seed: int = _SEED) -> Rule:
     """scikit-learn's DecisionTreeClassifier on the winners, as in PyTorch's AutoHeuristic."""
-    model = DecisionTreeClassifier(**_limits(budget), random_state=seed)
+    if leaves < 2:
+        return single_best(known, leaves)
+    model = DecisionTreeClassifier(max_leaf_nodes=leaves, random_state=seed)
     model.fit(features_of(known, known), known.cost.argmin(axis=1))
     return Rule(
         lambda unseen: _named(known, model.predict(features_of(unseen, known))), int(model.get_n_leaves())
     )
 
 
-def regressor(known: Problem, budget: Budget) -> Rule:
-    """scikit-learn's DecisionTreeRegressor on the costs of all configs; the cheapest config is chosen."""
-    model = DecisionTreeRegressor(**_limits(budget), random_state=_SEED)
-    model.fit(features_of(known, known), _targets(known))
-    return Rule(lambda unseen: _cheapest(known, model, features_of(unseen, known)), int(model.get_n_leaves()))
-
-
-def forest(known: Problem, budget: Budget) -> Rule:
-    """Extremely randomised trees (Geurts et al. 2006) on costs, without a budget: what the features allow.
+def forest(known: Problem, leaves: int) -> Rule:
+    """Extremely randomised trees (Geurts et al. 2006) on costs, of any size: what the features allow.
 
     They see logarithms of the features, as their random thresholds are uniform between two values.
     """
     model = ExtraTreesRegressor(n_estimators=200, random_state=_SEED)
     model.fit(_logarithms(features_of(known, known)), _targets(known))
     return Rule(lambda unseen: _cheapest(known, model, _logarithms(features_of(unseen, known))), None)
-
-
-def _limits(budget: Budget) -> dict[str, Any]:
-    """A budget as options of scikit-learn's trees, which take no limit of one leaf."""
-    never = 1e300 if budget.max_leaves < 2 else 0.0
-    limits = {"max_leaf_nodes": max(2, budget.max_leaves), "max_depth": budget.max_depth}
-    return {**limits, "min_impurity_decrease": never}
 
 
 def _logarithms(features: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

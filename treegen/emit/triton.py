@@ -1,128 +1,114 @@
-"""Print trees as Triton device functions, through a template beside this file, without importing Triton.
+"""Print the trees of a heuristic as a Triton device function, without importing Triton.
 
-A function assigns its result and returns it at its end: Triton does not inline one that returns earlier.
+The function gives the number of the row, counted over all regimes. `configs(...)` of the Python module says
+what a row launches on a model. The function assigns its result and returns it at its end, as Triton does not
+inline one that returns earlier.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 
 from treegen.core import expr
-from treegen.core.interval import Interval, enclosure, feature_intervals
-from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec
-from treegen.core.tree import Region, Tree, split_features
-from treegen.emit.statements import Dialect, Line, environment, statements
-from treegen.passes.simplify import project
+from treegen.core.heuristic import Heuristic, Split, StepTree, split_features
+from treegen.core.spec import KernelSpec
+from treegen.emit.templating import Line, environment
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
-_MOST_INDENTS = 90  # Python accepts 100 levels of indentation
 
 
 class Unprintable(ValueError):
-    """A tree that cannot be printed as a Triton function; the message says why."""
+    """A heuristic that cannot be printed as a Triton function; the message says why."""
 
 
-@dataclass(frozen=True)
-class _Function:
-    name: str
-    arguments: tuple[str, ...]  # the features that the function reads, in the spec's order
-    lines: tuple[Line, ...]
-
-    @property
-    def text(self) -> str:
-        return "\n".join(line.text for line in self.lines)
+def in_kernel_package(kernel: KernelSpec, modules: list[str]) -> str:
+    """The text of the subpackage's __init__.py."""
+    return environment().get_template("in_kernel.py.j2").render(kernel=kernel, modules=modules)
 
 
-def in_kernel_package(kernel: KernelSpec) -> dict[str, str]:
-    """The files of a kernel's subpackage that all devices share, by file name."""
-    if not kernel.in_kernel:
-        return {}
-    template = environment().get_template("in_kernel.py.j2")
-    modules = sorted([*kernel.tables, FALLBACK_DEVICE])
-    return {"__init__.py": template.render(kernel=kernel, modules=modules)}
-
-
-def in_kernel_module(kernel: KernelSpec, device_key: str, limits: Mapping[str, int], tree: Tree) -> str:
-    """The module of one device: a function for each parameter that the kernel's Triton code chooses.
-
-    tree: the device's tree, whose configs have all parameters. Raises Unprintable.
-    """
-    derived = _derived(kernel, limits)
-    functions = [_function(kernel, derived, tree, parameter) for parameter in kernel.in_kernel]
-    text = "\n".join(function.text for function in functions)
+def in_kernel_module(kernel: KernelSpec, device: str, limits: Mapping[str, int], heuristic: Heuristic) -> str:
+    """The module of one device, with the function `row`. Raises Unprintable."""
+    derived: dict[str, expr.Expression] = {}
+    known = dict(limits)
+    for name, expression in kernel.derived.items():
+        derived[name] = filled = expr.substitute(expression, known)
+        if isinstance(filled, expr.Number):  # Triton computes a constant expression in 32 bits
+            known[name] = filled.value
+    lines = list(_lines(kernel, derived, heuristic))
+    asked = {name for regime in heuristic.regimes for name in split_features(regime.tree)}
+    asked |= {
+        n for r in kernel.regimes[:-1] if r.when is not None and heuristic.regimes for n in expr.names(r.when)
+    }
+    parts = expr.with_parts(asked, derived)
+    text = "\n".join(line.text for line in lines)
     return (
         environment()
         .get_template("in_kernel_device.py.j2")
         .render(
             kernel=kernel,
-            device=device_key,
-            functions=functions,
-            uses_tl=any(function.arguments for function in functions),
+            device=device,
+            arguments=[name for name in kernel.features if name in parts],
+            lines=lines,
             floors="_floor_division(" in text,
             powers="_next_power_of_2(" in text,
         )
     )
 
 
-def _derived(kernel: KernelSpec, limits: Mapping[str, int]) -> dict[str, expr.Expression]:
-    """The derived features with limits inserted; those that become constants are inserted into the others.
-
-    No constant expression may remain, as Triton computes these in 32 bits.
-    """
-    derived: dict[str, expr.Expression] = {}
-    known = dict(limits)
-    for name, expression in kernel.derived.items():
-        derived[name] = filled = expr.substitute(expression, known)
-        if isinstance(filled, expr.Number):
-            known[name] = filled.value
-    return derived
-
-
-def _function(
-    kernel: KernelSpec, derived: Mapping[str, expr.Expression], tree: Tree, parameter: str
-) -> _Function:
-    projected = project(tree, parameter, _region(kernel))
-    needed = expr.with_parts(split_features(projected), derived)
-    for name in needed:
-        if name in derived and any(not _LEAST <= n <= _GREATEST for n in _numbers(derived[name])):
-            raise Unprintable(f"{parameter} depends on {name}, which holds a number beyond 64 bits")
-    # Raw features are 0 or more. Where the device states no limit, a derived feature has no range.
-    box = feature_intervals(dict.fromkeys(kernel.features, (0, None)), replace(kernel, derived=derived), {})
-
-    def leaf(config: Config) -> str:
-        return f"{parameter} = {dict(config.parameters)[parameter]}"
-
-    lines = statements(projected, derived, Dialect(leaf, lambda part: _text(part, box), returns=False))
-    if max(line.indent for line in lines) > _MOST_INDENTS:
-        raise Unprintable(f"the tree of {parameter} nests splits more than {_MOST_INDENTS} deep")
-    return _Function(parameter, tuple(name for name in kernel.features if name in needed), tuple(lines))
+def _lines(
+    kernel: KernelSpec, derived: Mapping[str, expr.Expression], heuristic: Heuristic
+) -> Iterator[Line]:
+    if not heuristic.regimes:
+        yield Line(0, "row = 0")
+        return
+    indent, first = 0, 0
+    known: set[str] = set()
+    for number, (regime, spec) in enumerate(zip(heuristic.regimes, kernel.regimes, strict=True)):
+        if spec.when is not None:
+            yield from _assignments(expr.names(spec.when), derived, known, indent)
+            yield Line(indent, f"if {_text(spec.when, derived)}:")
+        inside = set(known)
+        deeper = indent + (spec.when is not None)
+        yield from _assignments(split_features(regime.tree), derived, inside, deeper)
+        yield from _statements(regime.tree, first, deeper)
+        first += len(regime.rows)
+        if number < len(heuristic.regimes) - 1:
+            yield Line(indent, "else:")
+            indent += 1
 
 
-def _region(kernel: KernelSpec) -> Region:
-    """The int64 values that each feature may have; a split that this range decides is not printed."""
-    raw: Region = dict.fromkeys(kernel.features, (0, _GREATEST))
-    return {**raw, **dict.fromkeys(kernel.derived, (_LEAST, _GREATEST))}
+def _statements(tree: StepTree, first: int, indent: int) -> Iterator[Line]:
+    if not isinstance(tree, Split):
+        yield Line(indent, f"row = {first + tree}")
+        return
+    yield Line(indent, f"if {tree.feature} <= {expr.number(tree.threshold)}:")
+    yield from _statements(tree.low, first, indent + 1)
+    yield Line(indent, "else:")
+    yield from _statements(tree.high, first, indent + 1)
 
 
-def _numbers(expression: expr.Expression) -> Iterator[int]:
-    match expression:
-        case expr.Number(value):
-            yield value
-        case expr.Call(_, arguments):
-            for argument in arguments:
-                yield from _numbers(argument)
+def _assignments(
+    names: Iterator[str] | frozenset[str] | tuple[str, ...],
+    derived: Mapping[str, expr.Expression],
+    known: set[str],
+    indent: int,
+) -> Iterator[Line]:
+    parts = expr.with_parts(names, derived)
+    for name, expression in derived.items():
+        if name in parts and name not in known:
+            known.add(name)
+            yield Line(indent, f"{name} = {_text(expression, derived)}")
 
 
-def _text(expression: expr.Expression, box: Mapping[str, Interval]) -> str:
-    """Triton source of an expression of int64 names. box: the range of each name."""
+def _text(expression: expr.Expression, derived: Mapping[str, expr.Expression]) -> str:
+    """Triton source of an expression of int64 names; raw features are 0 or more."""
 
     def own_form(call: expr.Call, outer: int, text: expr.Printer) -> str | None:
         match call:
-            case expr.Call("//", (dividend, divisor)) if enclosure(dividend, box)[0] < 0:
+            case expr.Call("//", (dividend, divisor)) if not _nonnegative(dividend, derived):
                 return f"_floor_division({text(dividend, 0)}, {text(divisor, 0)})"
-            case expr.Call("%", (dividend, divisor)) if enclosure(dividend, box)[0] < 0:
+            case expr.Call("%", (dividend, divisor)) if not _nonnegative(dividend, derived):
                 whole = expr.Call("*", (expr.Call("//", (dividend, divisor)), divisor))
                 return text(expr.Call("-", (dividend, whole)), outer)
             case expr.Call("next_power_of_2", (argument,)):
@@ -132,6 +118,38 @@ def _text(expression: expr.Expression, box: Mapping[str, Interval]) -> str:
                 ordered = sorted(arguments, key=lambda argument: isinstance(argument, expr.Number))
                 texts = [text(argument, 0) for argument in ordered]
                 return functools.reduce(lambda one, other: f"tl.{function}imum({one}, {other})", texts)
+        if expr.is_condition(call) and outer > expr.PRECEDENCE["not"]:
+            raise Unprintable(f"{expr.to_text(call)} counts as a number, which Triton's functions cannot do")
         return None
 
+    for value in _numbers(expression):
+        if not _LEAST <= value <= _GREATEST:
+            raise Unprintable(f"{expr.to_text(expression)} holds a number beyond 64 bits")
     return expr.printed(expression, own_form)
+
+
+def _nonnegative(expression: expr.Expression, derived: Mapping[str, expr.Expression]) -> bool:
+    """Return whether an expression is surely 0 or more where all raw features are."""
+    match expression:
+        case expr.Number(value):
+            return value >= 0
+        case expr.Name(name):
+            return name not in derived or _nonnegative(derived[name], derived)
+        case expr.Call("max", arguments):
+            return any(_nonnegative(argument, derived) for argument in arguments)
+        case expr.Call("-", _):
+            return False
+        case expr.Call("%" | "next_power_of_2", _):
+            return True
+        case expr.Call(_, arguments):
+            return all(_nonnegative(argument, derived) for argument in arguments)
+    raise AssertionError(expression)
+
+
+def _numbers(expression: expr.Expression) -> Iterator[int]:
+    match expression:
+        case expr.Number(value):
+            yield value
+        case expr.Call(_, arguments):
+            for argument in arguments:
+                yield from _numbers(argument)

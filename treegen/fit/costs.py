@@ -8,17 +8,14 @@ STreeD, van der Linden, de Weerdt, Demirović, NeurIPS 2023).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, UNTIMED_PENALTY, Problem
-from treegen.core.spec import Config
 from treegen.core.table import Cells, Table
-from treegen.core.tree import Leaf, Tree
 
 _NORMAL_MEDIAN = 0.6745  # median absolute deviation of a normal variable, in standard deviations
 _DIGITS = 10**9
@@ -167,108 +164,11 @@ def _losses(
 Ints = npt.NDArray[np.int64]
 
 
-def columns(problem: Problem) -> dict[Config, int]:
-    """Each config's column in the problem's costs."""
-    return {config: column for column, config in enumerate(problem.configs)}
-
-
-def choices(tree: Tree, problem: Problem, column: Mapping[Config, int], rows: Ints) -> Ints:
-    """[rows] the columns of the configs that a tree chooses in these scenarios.
-
-    Raises ValueError for a feature that the problem lacks, KeyError for a config that has no column.
-    """
-    result = np.empty(len(rows), dtype=np.int64)
-    pending = [(tree, np.arange(len(rows)))]
-    while pending:
-        node, here = pending.pop()
-        if isinstance(node, Leaf):
-            result[here] = column[node.config]
-            continue
-        low = problem.column(node.feature)[rows[here]] <= node.threshold
-        pending += [(node.low, here[low]), (node.high, here[~low])]
-    return result
-
-
-def costs(tree: Tree, problem: Problem) -> Ints:
-    """[scenarios] the cost of what the tree chooses. Raises as `choices` does."""
-    every = np.arange(len(problem.cost))
-    return np.asarray(problem.cost[every, choices(tree, problem, columns(problem), every)])
-
-
 CAP = 2 * UNTIMED_PENALTY
 """The greatest cost, that of a choice four times slower than the best, so that no single cell decides."""
 
-Ints = npt.NDArray[np.int64]
 
-
-@dataclass(frozen=True)
-class ChoiceCosts:
-    """A problem's costs, made ready for significance tests."""
-
-    problem: Problem
-    column: Mapping[Config, int]  # where the problem holds each config
-    cost: Ints  # [scenarios, configs] costs, none above CAP
-    loss: Ints  # [scenarios, configs] the losses of these costs
-    group: Ints  # [scenarios] equal for scenarios with the same features
-    noise: TableNoise
-
-    @property
-    def all_rows(self) -> Ints:
-        return np.arange(len(self.cost))
-
-    def choices(self, tree: Tree, rows: Ints) -> Ints:
-        """[rows] the columns of the configs that a tree chooses. Raises KeyError if the table lacks one."""
-        return choices(tree, self.problem, self.column, rows)
-
-    def fails(self, tree: Tree, rows: Ints) -> bool:
-        """Return whether the tree launches a failed or forbidden config in any of these scenarios."""
-        return bool((self.problem.cost[rows, self.choices(tree, rows)] >= FORBIDDEN).any())
-
-    def best_leaf(self, rows: Ints) -> Leaf:
-        """The config that fails in the fewest of the rows; of these the one of least loss, then the first."""
-        failing = (self.problem.cost[rows] >= FORBIDDEN).sum(axis=0)
-        return Leaf(self.problem.configs[np.lexsort([self.loss[rows].sum(axis=0), failing])[0]])
-
-    def drop(self, before: Tree, after: Tree, rows: Ints, *, penalise_untimed: bool = False) -> CostDrop:
-        """Return how much costs drop in some scenarios from one tree to another.
-
-        A scenario in which the choice before is untimed is left out, or penalised as in fitting. One in which
-        only the choice after is untimed is always penalised.
-        """
-        old = self.choices(before, rows)
-        known = (self.problem.cost[rows, old] != UNTIMED) | penalise_untimed
-        rows, old = rows[known], old[known]
-        new = self.choices(after, rows)
-        return CostDrop(
-            self.cost[rows, old] - self.cost[rows, new],
-            self.loss[rows, old] - self.loss[rows, new],
-            self.group[rows],
-        )
-
-    def drop_to(self, before: Tree, after: Ints, *, penalise_untimed: bool) -> CostDrop:
-        """Return how much costs drop from a tree to costs [repeats, scenarios] as in `Problem.cost`.
-
-        A pair with an untimed side is left out, or penalised as in fitting.
-        """
-        old = self.choices(before, self.all_rows)
-        timed = (after != UNTIMED) & (self.problem.cost[self.all_rows, old] != UNTIMED)
-        repeat, rows = np.nonzero(timed | penalise_untimed)
-        cost, loss = _capped(replace(self.problem, cost=after.T))
-        return CostDrop(
-            self.cost[rows, old[rows]] - cost[rows, repeat],
-            self.loss[rows, old[rows]] - loss[rows, repeat],
-            self.group[rows],
-        )
-
-
-def choice_costs_of(problem: Problem) -> ChoiceCosts:
-    """The costs of a problem's choices, computed once for all tests."""
-    group, noise = copies(problem.features), table_noise(problem.table)
-    return ChoiceCosts(problem, columns(problem), *_capped(problem), group, noise)
-
-
-def _capped(problem: Problem) -> tuple[Ints, Ints]:
-    """Costs of which none exceeds CAP, with untimed ones penalised as in fitting, and their losses."""
+def capped_costs(problem: Problem) -> Ints:
+    """Costs of which none exceeds CAP, with untimed ones penalised as in fitting."""
     untimed = round(math.log(problem.kernel.objective.untimed) * UNIT)
-    cost = np.minimum(np.where(problem.cost == UNTIMED, untimed, problem.cost), CAP)
-    return cost, losses(replace(problem, cost=cost))
+    return np.minimum(np.where(problem.cost == UNTIMED, untimed, problem.cost), CAP)

@@ -1,134 +1,249 @@
-"""From a problem to a tree within a budget: the stages of the search, in the order in which they run."""
+"""Fit one shallow tree a regime over what changes from step to step; a leaf holds a config for each class.
+
+A class is a cell of cuts on constants, features that are fixed for a running program. A leaf is a row of the
+printed table, and its configs are that row's cells. The search is greedy growth, then alternating
+optimisation (Carreira-Perpiñán, Tavallali, NeurIPS 2018) and removal of one side of a split, until nothing
+helps. All losses are whole numbers whose sums float64 holds exactly, so every machine finds the same tree.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import hashlib
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.problem import UNIT, Problem
-from treegen.core.spec import Budget, Config
-from treegen.core.tree import Leaf, Split, Tree
-from treegen.fit.costs import FAILED, CostDrop, is_significant, losses
-from treegen.fit.interpolation import interpolate
-from treegen.fit.local_search import grow, isolate_failures, local_search, prune_configs
-from treegen.fit.training_set import CandidateSplit, IndexTree, TrainingSet, candidate_splits, low_sides
-
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-
-_MOST_ROWS = 8192  # scenarios that the search reads, evenly spaced in a table that is sorted by features
-_REPAIRS = 3  # further searches, which also read scenarios in which the tree before would fail
-_Z_REFINED = 3.0  # standard deviations that the search without interpolated rows must save
-_SMALLEST_LEAF = 200  # a leaf holds at least one in so many rows: fewer say little about the next scenario
+NodePath = tuple[int, ...]
 
 
-def search_tree(problem: Problem, budget: Budget) -> Tree:
-    """The tree of least loss that was found, prices of leaves and configs included; equal on every machine.
+class Leaf(NamedTuple):
+    cells: tuple[int, ...]  # [classes] the column of each class's config
 
-    `Split.gap` holds the measured values around each threshold.
-    """
-    loss, features = losses(problem), feature_columns(problem)
-    splits = candidate_splits(features)
-    rows = np.unique(np.linspace(0, len(loss) - 1, _MOST_ROWS).round().astype(np.int64))
-    for _ in range(1 + _REPAIRS):
-        configs = shortlist(loss[rows], UNIT)
-        searched = _search(splits, features[rows], loss[np.ix_(rows, configs)], budget)
-        table = _training_set(splits, features, loss[:, configs], budget)
-        tree = prune_configs(table, searched, round(budget.config_price * UNIT * len(loss)))
-        failing = np.flatnonzero(_fails(table, tree) | _fails(table, searched))
-        if not _fails(table, tree).any() or np.isin(failing, rows).all():
+
+class Node(NamedTuple):
+    split: int
+    low: RowTree
+    high: RowTree
+
+
+RowTree = Leaf | Node
+
+
+def count_leaves(tree: RowTree) -> int:
+    return 1 if isinstance(tree, Leaf) else count_leaves(tree.low) + count_leaves(tree.high)
+
+
+def replaced(tree: RowTree, path: NodePath, subtree: RowTree) -> RowTree:
+    """The tree with another subtree at the end of a path of sides, 1 for low and 2 for high."""
+    if not path:
+        return subtree
+    assert isinstance(tree, Node)
+    if path[0] == 1:
+        return Node(tree.split, replaced(tree.low, path[1:], subtree), tree.high)
+    return Node(tree.split, tree.low, replaced(tree.high, path[1:], subtree))
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """The scenarios of a regime, as the search reads them."""
+
+    is_low: npt.NDArray[np.bool_]  # [splits, scenarios]
+    loss: Floats  # [scenarios, configs] whole numbers
+    group: Ints  # [scenarios] the class of the scenario's model
+    classes: int
+    min_rows: int
+    max_depth: int
+    max_leaves: int
+    leaf_price: int
+
+    @cached_property
+    def sides(self) -> Floats:
+        """[scenarios, splits] 1 on the low side."""
+        return np.ascontiguousarray(self.is_low.T.astype(np.float64))
+
+    @cached_property
+    def memo(self) -> dict[Hashable, Any]:
+        return {}
+
+    @property
+    def everywhere(self) -> Ints:
+        return np.arange(len(self.loss))
+
+    def key(self, rows: Ints) -> bytes:
+        return hashlib.blake2b(rows.tobytes(), digest_size=16).digest()
+
+    def divide(self, split: int, rows: Ints) -> tuple[Ints, Ints]:
+        low = self.is_low[split, rows]
+        return rows[low], rows[~low]
+
+    def by_class(self, rows: Ints) -> Iterator[tuple[int, Ints]]:
+        group = self.group[rows]
+        for k in range(self.classes):
+            inside = rows[group == k]
+            if len(inside):
+                yield k, inside
+
+    def best_cells(self, rows: Ints) -> Leaf:
+        """Each class's config of least loss, where a class counts with one scenario of the row's mean."""
+        key = "cells", self.key(rows)
+        if key not in self.memo:
+            pool = self.loss[rows].sum(axis=0) // max(1, len(rows))
+            cells = np.full(self.classes, int(pool.argmin()))
+            for k, inside in self.by_class(rows):
+                cells[k] = int((self.loss[inside].sum(axis=0) + pool).argmin())
+            self.memo[key] = Leaf(tuple(cells.tolist()))
+        found: Leaf = self.memo[key]
+        return found
+
+    def row_losses(self, tree: RowTree, rows: Ints) -> Floats:
+        """[rows] the loss of each scenario by the tree."""
+        if isinstance(tree, Leaf):
+            return np.asarray(self.loss[rows, np.array(tree.cells)[self.group[rows]]])
+        low = self.is_low[tree.split, rows]
+        result = np.empty(len(rows))
+        result[low], result[~low] = (
+            self.row_losses(tree.low, rows[low]),
+            self.row_losses(tree.high, rows[~low]),
+        )
+        return result
+
+    def total(self, tree: RowTree) -> float:
+        """Its loss, with the price of its leaves."""
+        return float(self.row_losses(tree, self.everywhere).sum()) + self.leaf_price * count_leaves(tree)
+
+    def too_small(self, low: Floats, rows: int) -> npt.NDArray[np.bool_]:
+        return np.asarray((low < self.min_rows) | (rows - low < self.min_rows))
+
+    def nodes(
+        self, tree: RowTree, rows: Ints | None = None, path: NodePath = ()
+    ) -> Iterator[tuple[NodePath, RowTree, Ints]]:
+        rows = self.everywhere if rows is None else rows
+        yield path, tree, rows
+        if isinstance(tree, Node):
+            low, high = self.divide(tree.split, rows)
+            yield from self.nodes(tree.low, low, (*path, 1))
+            yield from self.nodes(tree.high, high, (*path, 2))
+
+
+def side_losses(training: Training, sums: list[Floats], counts: list[Floats]) -> Floats:
+    """[splits] the loss of one side of each split, given each class's sums [splits, configs] and counts."""
+    pool, count = sum(sums), sum(counts)
+    mean = pool // np.maximum(1, count)[:, None]
+    every = np.arange(len(pool))
+    return sum(own[every, (own + mean).argmin(axis=1)] for own in sums)
+
+
+def best_split(training: Training, rows: Ints, depth: int) -> tuple[float, int]:
+    """Return what the best split of a leaf saves, and its number."""
+    if depth >= training.max_depth or len(rows) < 2 * training.min_rows or not len(training.is_low):
+        return -np.inf, 0
+    key = "split", training.key(rows)
+    if key not in training.memo:
+        count = training.sides[rows].sum(axis=0)
+        possible = np.flatnonzero(~training.too_small(count, len(rows)))
+        if len(possible):
+            low, high, low_n, high_n, now, now_n = [], [], [], [], [], []
+            for _, inside in training.by_class(rows):
+                all_, sides = training.loss[inside], training.sides[np.ix_(inside, possible)]
+                low.append(sides.T @ all_), low_n.append(sides.sum(axis=0))
+                now.append(all_.sum(axis=0)[None]), now_n.append(np.array([float(len(inside))]))
+                high.append(now[-1] - low[-1]), high_n.append(len(inside) - low_n[-1])
+            saved = (
+                side_losses(training, now, now_n)[0]
+                - side_losses(training, low, low_n)
+                - side_losses(training, high, high_n)
+            )
+            best = int(saved.argmax())
+            training.memo[key] = float(saved[best]), int(possible[best])
+        else:
+            training.memo[key] = -np.inf, 0
+    found: tuple[float, int] = training.memo[key]
+    return found
+
+
+def grow(training: Training, tree: RowTree) -> RowTree:
+    """Split the leaf whose split saves most, while that is more than its price and the limits allow it."""
+    leaves = {path: rows for path, node, rows in training.nodes(tree) if isinstance(node, Leaf)}
+    options = {path: best_split(training, rows, len(path)) for path, rows in leaves.items()}
+    for _ in range(training.max_leaves - count_leaves(tree)):
+        path = max(options, key=lambda path: options[path][0])
+        saved, split = options.pop(path)
+        if saved <= training.leaf_price:
             break
-        rows = np.union1d(rows, failing[:_MOST_ROWS])
-    return _tree(problem, splits, [problem.configs[column] for column in configs], tree)
-
-
-def _search(splits: Sequence[CandidateSplit], features: Ints, loss: Ints, budget: Budget) -> IndexTree:
-    """The best tree that was found for some scenarios. features: [rows, split_on]; loss: [rows, configs]."""
-    measured = _training_set(splits, features, loss, budget)
-    more_features, more_loss = interpolate(features, loss)
-    dense = _training_set(splits, np.vstack([features, more_features]), np.vstack([loss, more_loss]), budget)
-    tree = local_search(dense, dense.best_config(dense.all_rows))
-    if len(more_loss):
-        tree = _refined(measured, tree)
-    if _fails(measured, tree).any():  # a few scenarios may need a leaf for themselves, however small
-        tree = local_search(replace(dense, min_rows=1), tree)
-        tree = isolate_failures(measured, tree)
+        low, high = training.divide(split, leaves[path])
+        tree = replaced(tree, path, Node(split, training.best_cells(low), training.best_cells(high)))
+        for step, rows in ((1, low), (2, high)):
+            leaves[*path, step] = rows
+            options[*path, step] = best_split(training, rows, len(path) + 1)
     return tree
 
 
-def _refined(measured: TrainingSet, tree: IndexTree) -> IndexTree:
-    """A search on measured scenarios alone, if its tree saves more there than chance explains."""
-    refined = local_search(measured, tree)
-    saved = measured.row_losses(tree, measured.all_rows) - measured.row_losses(refined, measured.all_rows)
-    drop = CostDrop(saved.astype(np.int64), saved.astype(np.int64), measured.all_rows)
-    return refined if is_significant(drop, _Z_REFINED) else tree
+def alternate(training: Training, tree: RowTree) -> RowTree:
+    """Choose each split anew, given the subtrees below it, and each leaf's cells, until nothing improves."""
+    while True:
+        other = _reoptimised(training, tree, training.everywhere)
+        if training.total(other) >= training.total(tree):
+            return tree
+        tree = other
 
 
-def greedy(problem: Problem, budget: Budget) -> Tree:
-    """The baseline: best-first growth over the same splits and configs, with nothing after it."""
-    loss, features = losses(problem), feature_columns(problem)
-    columns, splits = shortlist(loss, UNIT), candidate_splits(features)
-    table = _training_set(splits, features, loss[:, columns], budget)
-    tree = grow(replace(table, min_rows=1, leaf_price=0), table.best_config(table.all_rows))
-    return _tree(problem, splits, [problem.configs[column] for column in columns], tree)
+def _reoptimised(training: Training, tree: RowTree, rows: Ints) -> RowTree:
+    key = "tree", tree, training.key(rows)
+    if key not in training.memo:
+        training.memo[key] = _once(training, tree, rows)
+    found: RowTree = training.memo[key]
+    return found
 
 
-def feature_columns(problem: Problem) -> Ints:
-    """[scenarios, split_on] the features that trees may split on."""
-    return np.stack([problem.column(name) for name in problem.split_on], axis=1)
+def _once(training: Training, tree: RowTree, rows: Ints) -> RowTree:
+    if isinstance(tree, Leaf):
+        return training.best_cells(rows) if len(rows) else tree
+    split = tree.split
+    if len(rows):
+        difference = training.row_losses(tree.low, rows) - training.row_losses(tree.high, rows)
+        sides = training.sides[rows]
+        loss = difference @ sides
+        loss[training.too_small(sides.sum(axis=0), len(rows))] = np.inf
+        best = int(loss.argmin())
+        if loss[best] < loss[split]:
+            split = best
+    low, high = training.divide(split, rows)
+    return Node(split, _reoptimised(training, tree.low, low), _reoptimised(training, tree.high, high))
 
 
-def _training_set(
-    splits: Sequence[CandidateSplit], features: Ints, loss: Ints, budget: Budget
-) -> TrainingSet:
-    return TrainingSet(
-        is_low=low_sides(splits, features).astype(np.float64),
-        loss=loss.astype(np.float64),
-        min_rows=max(1, len(loss) // _SMALLEST_LEAF),
-        max_depth=budget.max_depth,
-        max_leaves=budget.max_leaves,
-        leaf_price=round(budget.leaf_price * UNIT * len(loss)),
-    )
-
-
-def _fails(training: TrainingSet, tree: IndexTree) -> npt.NDArray[np.bool_]:
-    """[rows] whether the tree launches a config that failed or breaks a constraint there."""
-    return training.row_losses(tree, training.all_rows) >= FAILED
-
-
-def _tree(
-    problem: Problem, splits: Sequence[CandidateSplit], configs: Sequence[Config], tree: IndexTree
-) -> Tree:
-    """The tree with features, thresholds and configs in place of their numbers."""
-    if not isinstance(tree, tuple):
-        return Leaf(configs[tree])
-    split = splits[tree[0]]
-    low, high = (_tree(problem, splits, configs, side) for side in tree[1:])
-    return Split(problem.split_on[split.feature], split.threshold, low, high, (split.below, split.above))
-
-
-MOST = 24
-_SMALLEST_GAIN = 1.0005  # no further config is taken that saves less than this factor of the time
-
-
-def shortlist(loss: npt.NDArray[np.int64], unit: int) -> npt.NDArray[np.int64]:
-    """Columns of loss [rows, configs], each the one that saves most beside those before it.
-
-    The greedy choice saves at least 1 - 1/e of what the best set of as many columns saves (Nemhauser, Wolsey,
-    Fisher, Mathematical Programming 14, 1978). Of equal savings the column of least total loss wins, then the
-    first. unit: the steps of one natural log.
-    """
-    rank = np.lexsort([np.arange(loss.shape[1]), loss.sum(axis=0)])
-    chosen = [int(rank[0])]
-    now = loss[:, chosen[0]].copy()
-    least = round(np.log(_SMALLEST_GAIN) * unit * len(loss))
-    while len(chosen) < min(MOST, loss.shape[1]):
-        left = np.array([np.minimum(now, loss[:, column]).sum() for column in rank])
-        best = int(left.argmin())
-        if int(now.sum()) - int(left[best]) <= least:
+def local_search(training: Training, rounds: int = 40) -> RowTree:
+    """Grow, then remove one side of a split and grow again, while that lowers the total."""
+    tree: RowTree = training.best_cells(training.everywhere)
+    tree = alternate(training, grow(training, tree))
+    for _ in range(rounds):
+        for smaller in _one_side_fewer(training, tree):
+            other = alternate(training, grow(training, alternate(training, smaller)))
+            if training.total(other) < training.total(tree):
+                tree = other
+                break
+        else:
             break
-        chosen.append(int(rank[best]))
-        now = np.minimum(now, loss[:, chosen[-1]])
-    return np.array(chosen)
+    return tree
+
+
+def greedy_search(training: Training) -> RowTree:
+    """Growth alone: the baseline."""
+    return grow(training, training.best_cells(training.everywhere))
+
+
+def _one_side_fewer(training: Training, tree: RowTree) -> list[RowTree]:
+    candidates: list[tuple[float, NodePath, int, RowTree]] = []
+    for path, node, rows in training.nodes(tree):
+        if isinstance(node, Node):
+            before = training.row_losses(node, rows).sum()
+            leaf = training.best_cells(rows)
+            for number, left in enumerate((node.low, node.high, leaf)):
+                after = training.row_losses(left, rows).sum()
+                candidates.append((float(after - before), path, number, replaced(tree, path, left)))
+    return [smaller for *_, smaller in sorted(candidates, key=lambda entry: entry[:3])]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from treegen.core import expr
 from treegen.core.errors import InputError, Mistakes, shown
 from treegen.core.spec import Config, Constraint, Parameter
-from treegen.read.yaml_file import Fields, Items, check_names, known_names
+from treegen.read.yaml_file import Fields, Items, check_names
 
 _TRITON = {"triton", "tl"}
 _LARGEST_PARAMETER = (1 << 31) - 1
@@ -82,14 +82,20 @@ def refuse_names_of_constants(
             raise kernel.error(None, f"the name {shown(name)} could be that of a config's constant")
 
 
-def in_kernel(kernel: Fields, features: Collection[str], parameters: Collection[str]) -> tuple[str, ...]:
-    """The parameters that Triton kernels choose themselves, from `features`. Raises InputError."""
-    names = known_names(kernel, "in_kernel", "parameter", parameters)
-    for name in (*features, *names) if names else ():
+def in_kernel(
+    kernel: Fields, features: Collection[str], rules: Collection[Constraint], steps: Collection[str]
+) -> bool:
+    """Whether Triton kernels find the row of a step themselves. Raises InputError."""
+    wanted: bool = kernel.get_as("in_kernel", bool, False)
+    for name in features if wanted else ():
         if name in _TRITON:
             what = f"{shown(name)} is the name of a module that functions for Triton use; rename it"
             raise kernel.error("in_kernel", what)
-    return names
+    for rule in rules if wanted else ():
+        if rule.names & set(steps):
+            what = f"the constraint {shown(rule.text)} is about steps; a row does not say what is launched"
+            raise kernel.error("in_kernel", what)
+    return wanted
 
 
 def constraints(kernel: Fields, variants: Collection[str], known: Collection[str]) -> tuple[Constraint, ...]:
@@ -103,20 +109,20 @@ def constraints(kernel: Fields, variants: Collection[str], known: Collection[str
             if isinstance(entry, Fields):
                 text, bound = _text_and_variants(entry, variants)
             if not isinstance(text, str):
-                raise kernel.error("constraints", f"holds {shown(text)}, which is not a comparison")
+                raise kernel.error("constraints", f"holds {shown(text)}, which is no condition")
             if text in [other.text for other in result]:
                 raise kernel.error("constraints", f"names {shown(text)} twice")
             try:
-                left, operator, right = expr.parse_comparison(text, known)
+                test = expr.parse_condition(text, known)
             except expr.ExpressionError as error:
                 raise InputError(kernel.path, f"constraint {shown(text)} {error}", line=line) from None
-            result.append(Constraint(text, left, operator, right, line, bound))
+            result.append(Constraint(text, test, line, bound))
     mistakes.refuse()
     return tuple(result)
 
 
 def _text_and_variants(entry: Fields, known: Collection[str]) -> tuple[str, tuple[str, ...]]:
-    """The comparison and the variants of `{holds: COMPARISON, variants: [VARIANT, ...]}`."""
+    """The condition and the variants of `{holds: CONDITION, variants: [VARIANT, ...]}`."""
     entry.only(["holds", "variants"])
     text, variants = entry.get_as("holds", str), entry.names("variants")
     entry.refuse_unknown("variant", variants, known, key="variants")

@@ -1,4 +1,4 @@
-"""Read and check one kernel of the spec, with what it says for reviews."""
+"""Read and check one kernel of the spec, with its regimes, classes and names of rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from treegen.core.spec import (
     Constraint,
     DeviceSpec,
     KernelSpec,
+    ModelClass,
     Objective,
     Parameter,
     Regime,
     Translation,
+    fixed_features,
 )
 from treegen.read.configs import (
     constraints,
@@ -26,13 +28,24 @@ from treegen.read.configs import (
     refuse_names_of_constants,
     variants_and_parameters,
 )
-from treegen.read.yaml_file import LARGEST, Fields, Items, check_names, expression, folder_below, known_names
+from treegen.read.yaml_file import (
+    LARGEST,
+    Fields,
+    Items,
+    check_names,
+    expression,
+    folder_below,
+    known_names,
+    refuse_numbers_as_truths,
+)
 from tuning_table.names import is_word
 
 _MOST_FEATURES = 256
-_REQUIRED = ["features", "config", "fallback", "tree", "tables"]
-_OPTIONAL = ["derived", "split_on", "constraints", "trusted_as_measured", "objective", "translate"]
-_OPTIONAL += ["in_kernel", "words", "values", "regimes", "invariants", "hook"]
+_REQUIRED = ["features", "config", "fallback", "tables"]
+_OPTIONAL = ["derived", "constants", "split_on", "regimes", "classes", "rows", "tree", "hold_out_by"]
+_OPTIONAL += ["constraints", "objective", "translate"]
+_OPTIONAL += ["in_kernel", "values", "invariants", "hook"]
+OTHERWISE = "otherwise"
 
 
 def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], folder: Path) -> KernelSpec:
@@ -43,7 +56,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     with mistakes.collect():
         fields.only([*_REQUIRED, *_OPTIONAL])
     with mistakes.collect():
-        budget = _budget(fields.section("tree"))
+        budget = _budget(fields.section("tree", optional=True))
     with mistakes.collect():
         hook = fields.get_as("hook", str, None)
         check_names(fields, [] if hook is None else [hook], key="hook")
@@ -75,13 +88,25 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         refuse_names_of_constants(fields, [*known, *any_limit], variants, parameters)
     if not parameters:
         mistakes.refuse()
-    split_on: tuple[str, ...] = tuple(known)
+    constants: tuple[str, ...] = ()
     with mistakes.collect():
-        split_on = known_names(fields, "split_on", "feature", known) if "split_on" in fields else split_on
+        constants = known_names(fields, "constants", "raw feature", features)
+        if len(constants) == len(features):
+            raise fields.error("constants", "leaves no feature that changes from step to step")
+    fixed = fixed_features(features, constants, derived)
+    named_regimes: tuple[Regime, ...] = ()
+    with mistakes.collect():
+        named_regimes = regimes(fields, constants, [name for name in known if name not in fixed])
+    model_classes: tuple[ModelClass, ...] = ()
+    with mistakes.collect():
+        model_classes = classes(fields, fixed)
+    with mistakes.collect():
+        named_rows = row_names(fields, named_regimes, budget.max_rows)
+    with mistakes.collect():
+        hold_out_by = known_names(fields, "hold_out_by", "feature", known) or constants
+    bounds: tuple[Constraint, ...] = ()
     with mistakes.collect():
         bounds = constraints(fields, variants, [*known, *limits, *parameters])
-    with mistakes.collect():
-        trusted = known_names(fields, "trusted_as_measured", "feature", known)
     with mistakes.collect():
         config = fallback(fields, variants, parameters)
     with mistakes.collect():
@@ -89,34 +114,34 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     with mistakes.collect():
         objective = _objective(fields.section("objective", optional=True), [*known, *limits])
     with mistakes.collect():
-        phrases = words(fields, [*known, *parameters])
-    with mistakes.collect():
         worded = values(fields, [*known, *parameters])
-    with mistakes.collect():
-        named = regimes(fields, known)
     with mistakes.collect():
         always = invariants(fields, [*known, *limits])
     with mistakes.collect():
-        chosen_in_kernel = in_kernel(fields, known, parameters)
+        chosen_in_kernel = in_kernel(fields, known, bounds, [name for name in known if name not in fixed])
     mistakes.refuse()
+    asked = [(entry.name, entry.when) for entry in (*named_regimes, *model_classes) if entry.when]
+    rules = [(rule.text, rule.test) for rule in (*bounds, *always)]
+    refuse_numbers_as_truths(fields, [*asked, *rules], _conditions(derived))
     return KernelSpec(
         name=name,
         features=tuple(features),
         derived=derived,
-        split_on=split_on,
+        constants=constants,
+        regimes=named_regimes,
+        classes=model_classes,
+        hold_out_by=hold_out_by,
         variants=variants,
         parameters=parameters,
         constraints=bounds,
-        trusted_as_measured=trusted,
         fallback=config,
         budget=budget,
         translations=translations,
         tables=tables,
         measured_on=measured_on,
         objective=objective,
-        words=phrases,
         values=worded,
-        regimes=named,
+        row_names=named_rows,
         invariants=always,
         hook=hook,
         in_kernel=chosen_in_kernel,
@@ -163,24 +188,25 @@ def _derived(
                 what = f"multiplies {degrees[name]} numbers; {expr.MAX_DEGREE} are the most"
                 raise section.error(name, what)
     mistakes.refuse()
+    refuse_numbers_as_truths(section, derived.items(), _conditions(derived))
     return derived
 
 
+def _conditions(derived: Mapping[str, expr.Expression]) -> set[str]:
+    return {name for name, expression in derived.items() if expr.is_condition(expression)}
+
+
 def _budget(tree: Fields) -> Budget:
+    limits = {"max_depth": (1, 4), "max_rows": (1, 12), "max_configs": (1, 64)}
+    tree.only([*limits, "row_price", "cell_price"])
     mistakes = Mistakes()
-    budget = Budget(1, 1)
-    with mistakes.collect():
-        tree.only(["max_depth", "max_leaves", "leaf_price", "config_price"])
-    with mistakes.collect():
-        budget = replace(budget, max_depth=tree.number("max_depth", int, 1, 32))
-    with mistakes.collect():
-        budget = replace(budget, max_leaves=tree.number("max_leaves", int, 1, 1024))
-    with mistakes.collect():
-        price = tree.number("leaf_price", float, 0, 1, Budget.leaf_price)
-        budget = replace(budget, leaf_price=price)
-    with mistakes.collect():
-        price = tree.number("config_price", float, 0, 1, Budget.config_price)
-        budget = replace(budget, config_price=price)
+    budget = Budget()
+    for name, (least, most) in limits.items():
+        with mistakes.collect():
+            budget = replace(budget, **{name: tree.number(name, int, least, most, getattr(budget, name))})
+    for name in ("row_price", "cell_price"):
+        with mistakes.collect():
+            budget = replace(budget, **{name: tree.number(name, float, 0, 1, getattr(budget, name))})
     mistakes.refuse()
     return budget
 
@@ -233,15 +259,6 @@ def _translation(
 _PHRASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,.%/-]{0,38}[A-Za-z0-9%]|[A-Za-z]")
 
 
-def words(kernel: Fields, known: Collection[str]) -> dict[str, str]:
-    """Phrases by the feature or parameter that they stand for. Raises InputError."""
-    section = kernel.section("words", optional=True)
-    section.refuse_unknown("feature or parameter", section, known)
-    phrases = {name: section.get_as(name, str) for name in section}
-    _check_phrases(section, phrases.items())
-    return phrases
-
-
 def values(kernel: Fields, known: Collection[str]) -> dict[str, dict[int, str]]:
     """Words by the integers of a feature or parameter, from a list or from `{word: integer}`.
 
@@ -268,39 +285,77 @@ def values(kernel: Fields, known: Collection[str]) -> dict[str, dict[int, str]]:
     return result
 
 
-def regimes(kernel: Fields, features: Collection[str]) -> dict[str, Regime]:
-    """Regimes by their names, as in `decode: max_query_len <= 1`. Raises InputError."""
+def regimes(kernel: Fields, constants: Collection[str], steps: Collection[str]) -> tuple[Regime, ...]:
+    """The kinds of steps, as in `decode: {when: max_query_len <= 1, split_on: [...]}`; one by default.
+
+    steps: the features that are not fixed. Raises InputError.
+    """
+    default = known_names(kernel, "split_on", "feature of steps", steps) or tuple(steps)
     section = kernel.section("regimes", optional=True)
-    _check_phrases(section, ((name, name) for name in section))
-    return {name: _regime(section, name, features) for name in section}
+    check_names(section, section)
+    result = []
+    for name in section:
+        entry = section[name]
+        if isinstance(entry, Fields):
+            entry.only(["when", "split_on"])
+            own = known_names(entry, "split_on", "feature of steps", steps) or default
+            when = _condition(entry, "when", steps, last=name == [*section][-1])
+        else:
+            own, when = default, _condition(section, name, steps, last=name == [*section][-1])
+        result.append(Regime(name, when, own))
+    return tuple(result) or (Regime("steps", None, default),)
+
+
+def classes(kernel: Fields, fixed: Collection[str]) -> tuple[ModelClass, ...]:
+    """The kinds of models, as in `fp8: kv_element_size <= 1`; one by default. Raises InputError."""
+    section = kernel.section("classes", optional=True)
+    check_names(section, section)
+    found = [
+        ModelClass(name, _condition(section, name, fixed, last=name == [*section][-1])) for name in section
+    ]
+    return tuple(found) or (ModelClass("all", None),)
+
+
+def _condition(fields: Fields, key: str, known: Collection[str], *, last: bool) -> expr.Call | None:
+    """A condition; None for `otherwise`, which the last entry of a section must be, and no other may be."""
+    text = fields.get_as(key, str)
+    if (text == OTHERWISE) != last:
+        what = "the last one must be" if last else "only the last one may be"
+        raise fields.error(key, f"{what} {OTHERWISE!r}, so that each has exactly one")
+    try:
+        return None if last else expr.parse_condition(text, known)
+    except expr.ExpressionError as error:
+        raise fields.error(key, str(error)) from None
+
+
+def row_names(kernel: Fields, known: Iterable[Regime], most: int) -> dict[tuple[str, int], str]:
+    """Names of rows, as in `rows: {decode: {5: few long sequences}}`. Raises InputError."""
+    section = kernel.section("rows", optional=True)
+    section.refuse_unknown("regime", section, [regime.name for regime in known])
+    result: dict[tuple[str, int], str] = {}
+    for regime in section:
+        names = section.section(regime)
+        numbers = [str(number) for number in range(most)]
+        names.refuse_unknown("row", names, numbers)
+        phrases = {number: names.get_as(number, str) for number in names}
+        _check_phrases(names, phrases.items())
+        result |= {(regime, int(number)): phrase for number, phrase in phrases.items()}
+    return result
 
 
 def invariants(kernel: Fields, known: Collection[str]) -> tuple[Constraint, ...]:
-    """Comparisons over features and limits that hold for every shape. Raises InputError."""
+    """Conditions over features and limits that hold for every shape. Raises InputError."""
     items = kernel.get_as("invariants", list, Items())
     result = []
     for text, line in zip(items, items.lines, strict=True):
         if not isinstance(text, str):
             raise kernel.error("invariants", f"holds {shown(text)}, which is not a comparison")
         try:
-            left, operator, right = expr.parse_comparison(text, known)
+            test = expr.parse_condition(text, known)
         except expr.ExpressionError as error:
             raise InputError(kernel.path, f"invariant {shown(text)} {error}", line=line) from None
-        result.append(Constraint(text, left, operator, right, line))
+        result.append(Constraint(text, test, line))
     return tuple(result)
-
-
-def _regime(section: Fields, key: str, features: Collection[str]) -> Regime:
-    try:
-        comparison = expr.parse_comparison(section.get_as(key, str), features)
-    except expr.ExpressionError as error:
-        raise section.error(key, str(error)) from None
-    match comparison:
-        case (expr.Name(feature), "<=" | "<" as operator, expr.Number(value)):
-            return Regime(feature, None, value if operator == "<=" else value - 1)
-        case (expr.Name(feature), operator, expr.Number(value)):
-            return Regime(feature, value if operator == ">=" else value + 1, None)
-    raise section.error(key, "must compare one feature with an integer")
 
 
 def _check_phrases(fields: Fields, phrases: Iterable[tuple[str, str]]) -> None:

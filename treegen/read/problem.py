@@ -67,9 +67,6 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
     split_on = tuple(name for name in kernel.split_on if name in values)
     if not split_on:
         raise InputError(table.folder, f"has no column of `split_on` of {kernel.name}")
-    for name in kernel.trusted_as_measured:
-        if name not in values:
-            raise InputError(table.folder, f"does not hold {name}, which the spec trusts only as measured")
     weight = _weights(kernel, device, table, values)
     allowed = _allowed(kernel, device, configs, values, len(table.scenarios))
     cost, has_best = _costs(table, allowed)
@@ -78,7 +75,7 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
         raise InputError(table.folder, what)
     # Folds go by position, so the order must depend on content alone, not on the order of the files.
     by_config = sorted(range(len(configs)), key=lambda c: configs[c])
-    cost = cost[:, by_config]
+    cost, allowed = cost[:, by_config], allowed[:, by_config]
     features = np.stack(list(values.values()), axis=1)
     order = np.lexsort(np.concatenate([features, cost], axis=1).T[::-1])
     kept = order[has_best[order]]
@@ -91,6 +88,7 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
         features=features[kept],
         configs=tuple(configs[c] for c in by_config),
         cost=cost[kept],
+        allowed=allowed[kept],
         left_out=int(np.sum(~has_best)),
         all_forbidden=int(np.sum(~allowed.any(axis=1))),
         scenarios=tuple(table.scenarios[row] for row in kept),

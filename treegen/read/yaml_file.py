@@ -191,3 +191,13 @@ def expression(fields: Fields, key: str, known: Collection[str]) -> expr.Express
         return expr.parse(fields.get_as(key, str), known)
     except expr.ExpressionError as error:
         raise fields.error(key, str(error)) from None
+
+
+def refuse_numbers_as_truths(
+    fields: Fields, expressions: Iterable[tuple[str, expr.Expression]], conditions: Container[str]
+) -> None:
+    """Refuse names that and, or, not join though they stand for numbers: `a and b` is no number then."""
+    for key, found in expressions:
+        for name in sorted(expr.truths(found)):
+            if name not in conditions:
+                raise fields.error(key, f"joins {shown(name)}, which is no condition of `derived`")

@@ -9,15 +9,27 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
 
+from treegen.core.heuristic import Heuristic
 from treegen.core.problem import Problem
 from treegen.core.table import Cells
-from treegen.core.tree import Tree, depth, same_without_gaps, size
-from treegen.crossval.choices import Quality, decisions_of, quality, score_decisions
+from treegen.crossval.choices import Choices, Quality, cells_of, costs_of, quality
+from treegen.crossval.folds import HeldOut
 from treegen.review.printing import left_out_words
-from treegen.update.keep import DeviceHeuristic, TreeOrigin
+from treegen.update.keep import DeviceHeuristic, Origin
 
-_COLUMNS = ("device", "scenarios", "configs", "depth", "leaves", "tree", "fitted", "held-out", "scikit-learn")
-_WIDTH = 128
+_COLUMNS = (
+    "device",
+    "scenarios",
+    "rows",
+    "cells",
+    "configs",
+    "origin",
+    "fitted",
+    "held-out",
+    "groups held-out",
+)
+_COLUMNS += ("scikit-learn",)
+_WIDTH = 140
 
 
 def show_heuristics(heuristics: Sequence[DeviceHeuristic]) -> None:
@@ -34,17 +46,19 @@ def show_heuristics(heuristics: Sequence[DeviceHeuristic]) -> None:
     console.print(*_notes(heuristics), sep="\n", soft_wrap=True)
 
 
-def _row(heuristic: DeviceHeuristic) -> list[str]:
-    problem, tree, evaluation = heuristic.problem, heuristic.tree, heuristic.evaluation
+def _row(found: DeviceHeuristic) -> list[str]:
+    problem, evaluation = found.problem, found.evaluation
+    groups = evaluation.groups if evaluation else None
     return [
         problem.device.key,
         str(len(problem.table.scenarios)),
-        _configs(problem),
-        str(depth(tree)),
-        str(size(tree)),
-        heuristic.chosen.origin,
-        _figure(_fitted(problem, heuristic.chosen.tree)),
-        _figure(evaluation.tree) if evaluation else "too few scenarios",
+        str(sum(len(regime.rows) for regime in found.heuristic.regimes)),
+        str(cells_of(found.heuristic)),
+        str(len(found.heuristic.configs)),
+        found.chosen.origin,
+        _figure(_fitted(problem, found.heuristic)),
+        _held_out(evaluation.folds) if evaluation else "too few scenarios",
+        _held_out(groups) if groups else "one group" if evaluation else "",
         _figure(evaluation.classifier) if evaluation else "",
     ]
 
@@ -53,35 +67,35 @@ def _notes(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
     notes = []
     kinds = {heuristic.problem.table.cells for heuristic in heuristics}
     if Cells.WINNERS in kinds:
-        notes += [
-            "won: share of scenarios in which the measured winner is chosen.",
-            "N of M configs: M were tried, N won somewhere; the table lacks the others' times.",
-        ]
+        notes.append("won: share of scenarios in which the measured winner is chosen.")
     if Cells.MEASURED in kinds:
         notes.append("x: geometric mean over scenarios of time over the best time.")
-        figures = [_fitted(h.problem, h.chosen.tree) for h in heuristics]
+        figures = [_fitted(h.problem, h.heuristic) for h in heuristics]
         for evaluation in filter(None, (h.evaluation for h in heuristics)):
-            figures += [evaluation.tree, evaluation.classifier]
+            figures += [evaluation.folds.quality, evaluation.classifier]
+            figures += [evaluation.groups.quality] if evaluation.groups else []
         if any(figure.untimed for figure in figures):
             what = "share of choices that failed, were not measured or break a constraint"
             notes.append(f"untimed: {what}; each counts as 2x slower.")
     notes += [
+        "cells: rows, and classes of models that launch another config in a row.",
         "fitted: the module, by the table that it is built from.",
-        "held-out: fresh trees, each by the fifth of the scenarios that it was not fitted to.",
-        "scikit-learn: its DecisionTreeClassifier with as many leaves, on the same folds.",
+        "held-out: fresh fits, each by the fifth of the scenarios that it has not seen; +- a standard error.",
+        "groups held-out: the same with whole groups left out (hold_out_by): what new models get.",
+        "scikit-learn: its DecisionTreeClassifier with as many leaves as cells, on the folds of scenarios.",
     ]
     for problem in (h.problem for h in heuristics if h.problem.left_out):
         left_out = f"{problem.left_out} of {len(problem.table.scenarios)} scenarios are left out"
         notes.append(f"{problem.device.key}: {left_out}: {left_out_words(problem)}.")
     notes += [f"{_title(h)}: {line}." for h in heuristics for line in (*_ignored(h.problem), *_forgone(h))]
-    notes += [f"{_title(h)}: {h.chosen}." for h in heuristics if h.chosen.origin is TreeOrigin.EDITED]
+    notes += [f"{_title(h)}: {h.chosen}." for h in heuristics if h.chosen.origin is Origin.EDITED]
     return notes + not_kept(heuristics)
 
 
 def not_kept(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
-    """A line for each previous tree that a fresh one replaces."""
+    """A line for each previous heuristic that a fresh one replaces."""
     return [
-        f"{_title(heuristic)}: the previous tree is not kept: {heuristic.chosen.why_fresh}."
+        f"{_title(heuristic)}: the previous rows are not kept: {heuristic.chosen.why_fresh}."
         for heuristic in heuristics
         if heuristic.chosen.why_fresh is not None
     ]
@@ -99,27 +113,27 @@ def _ignored(problem: Problem) -> list[str]:
     return [f"column {name} {what}" for name in problem.table.feature_names if name not in problem.names]
 
 
-def _configs(problem: Problem) -> str:
-    tried = problem.table.provenance.get("origin", {}).get("evaluated_configs")
-    return f"{len(problem.configs)} of {tried}" if isinstance(tried, int) else str(len(problem.configs))
+def _fitted(problem: Problem, heuristic: Heuristic) -> Quality:
+    return quality(Choices(costs_of(heuristic, problem), problem.scenarios), problem.table.cells)
 
 
-def _fitted(problem: Problem, tree: Tree) -> Quality:
-    return quality(score_decisions(decisions_of(tree, problem), problem), problem.table.cells)
-
-
-def _forgone(heuristic: DeviceHeuristic) -> list[str]:
-    """What a kept or edited tree costs beside the fresh one, by the table."""
-    chosen, problem = heuristic.chosen, heuristic.problem
-    if chosen.forgone is None or same_without_gaps(chosen.tree, chosen.fresh) or chosen.forgone[0] <= 0:
+def _forgone(found: DeviceHeuristic) -> list[str]:
+    """What a kept or edited heuristic costs beside the fresh one, by the table."""
+    chosen, problem = found.chosen, found.problem
+    if chosen.forgone is None or chosen.heuristic == chosen.fresh or chosen.forgone[0] <= 0:
         return []
     fresh = _figure(_fitted(problem, chosen.fresh))
     mean, error = chosen.forgone
     forgone = f"{math.expm1(mean):.2%} +- {2 * error:.2%} of the time"
     if problem.table.cells is Cells.WINNERS:
         forgone = f"{mean:.1%} +- {2 * error:.1%}"
-    figures = f"a fresh tree is at {fresh}; the tree that is {chosen.origin} forgoes {forgone}"
-    return [f"{figures}. `treegen build --fresh` takes the fresh tree"]
+    figures = f"a fresh fit is at {fresh}; what is {chosen.origin} forgoes {forgone}"
+    return [f"{figures}. `treegen build --fresh` takes the fresh fit"]
+
+
+def _held_out(found: HeldOut) -> str:
+    figure = _figure(found.quality)
+    return figure if found.quality.slowdown is None else figure.replace("x", f" +-{found.error:.3f}", 1)
 
 
 def _figure(found: Quality) -> str:

@@ -24,7 +24,7 @@ from treegen.core.tree import Region, Split, Tree, halves, leaves, within
 from treegen.passes.guards import outside_of
 from treegen.read.problem import read_table, spec_problem
 from treegen.read.spec import find_spec, read_spec
-from treegen.review.modules import Module, read_trees
+from treegen.review.modules import Module, read_modules
 from treegen.review.printing import bounds_words, region_words, value_words
 from treegen.review.shapes import FeatureSpace, Shape, complete, doublings, independent, outside
 
@@ -106,7 +106,7 @@ def read_module_and_table(spec_path: Path | None, kernel_name: str, device: str 
     if device not in (None, *kernel.tables) or not kernel.tables:
         what = f"names no table of {kernel.name} for the device {shown(str(device))}"
         raise InputError(spec.path, f"{what}; there are: {', '.join(kernel.tables)}")
-    modules = read_trees(spec)
+    modules = read_modules(spec)
     ready = [key for key in kernel.tables if (kernel.name, key) in modules]
     key = device or next(iter(ready or kernel.tables))
     if key not in ready:

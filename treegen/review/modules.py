@@ -1,4 +1,4 @@
-"""The committed modules of a spec, read back into trees, and what they choose."""
+"""The committed modules of a spec, with what they were printed from."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 from treegen.core.errors import InputError
 from treegen.core.files import read_text, try_path
+from treegen.core.heuristic import Heuristic, choose
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
-from treegen.core.tree import Tree, choose
-from treegen.write.lock import committed_tree
+from treegen.write.lock import committed
 
 NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
 """The device of the `default` module, which serves GPUs that the spec does not name."""
@@ -33,7 +33,7 @@ class Module:
     device: DeviceSpec
     path: Path
     text: str
-    tree: Tree  # as printed: with guards, without gaps
+    heuristic: Heuristic
 
 
 def expected_modules(spec: Spec, output: Path) -> Iterator[tuple[KernelSpec, DeviceSpec, Path]]:
@@ -46,7 +46,7 @@ def expected_modules(spec: Spec, output: Path) -> Iterator[tuple[KernelSpec, Dev
             yield kernel, spec.devices.get(key, NO_DEVICE), output / kernel.name / f"{key}.py"
 
 
-def read_trees(spec: Spec) -> dict[ModuleKey, Module]:
+def read_modules(spec: Spec) -> dict[ModuleKey, Module]:
     """The modules that exist in the spec's output folder.
 
     Raises InputError for one that no build of this spec wrote.
@@ -61,7 +61,7 @@ def read_trees(spec: Spec) -> dict[ModuleKey, Module]:
 def read_committed(kernel: KernelSpec, device: DeviceSpec, path: Path) -> Module:
     """The module in a file. Raises InputError if a build of this spec prints no such text."""
     text = read_text(path)
-    return Module(kernel, device, path, text, committed_tree(kernel, device, path, text))
+    return Module(kernel, device, path, text, committed(kernel, device, path, text))
 
 
 def choices(
@@ -74,7 +74,7 @@ def choices(
     device: the key of the module; None for the kernel's first that exists. others: every other feature, as
     `NAME=VALUE`.
     """
-    (kernel,), modules = spec.selected(kernel_name), read_trees(spec)
+    (kernel,), modules = spec.selected(kernel_name), read_modules(spec)
     keys = [key for key in kernel.tables if (kernel_name, key) in modules]
     if device is None and keys:
         device = keys[0]
@@ -90,7 +90,7 @@ def choices(
             raise InputError(unknown[0], what)
         if missing := [name for name in kernel.features if name not in given]:
             raise InputError("choices", f"give {' '.join(f'{name}=...' for name in missing)}")
-        config = choose(module.tree, kernel.with_derived({**module.device.limits, **given}))
+        config = choose(module.heuristic, kernel, module.device.limits, given).config
         variant: dict[str, str | int] = {"variant": config.variant} if len(kernel.variants) > 1 else {}
         found[value] = {**variant, **dict(config.parameters)}
     return found

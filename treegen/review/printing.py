@@ -1,4 +1,4 @@
-"""How review commands print: regions and configs in the spec's words, counts, JSON and progress."""
+"""How review commands print: rows, values and configs in the spec's words, counts, JSON and progress."""
 
 from __future__ import annotations
 
@@ -12,51 +12,13 @@ from rich.console import Console
 from treegen.core.problem import Problem
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
-from treegen.core.tree import Region, within
 from treegen.crossval.parallel import ReportProgress
 
-EVERYTHING = "all shapes"
 
-
-def region_words(region: Region, kernel: KernelSpec) -> str:
-    """A region in the spec's words: `decode, batch 17 to 64, longest context over 4,096`.
-
-    The regimes that hold come first, then the bounds that none of them implies, in the spec's order.
-    """
-    order = [*kernel.features, *kernel.derived]
-    regimes: list[str] = []
-    ranges: list[str] = []
-    for feature in sorted(region, key=lambda name: order.index(name) if name in order else len(order)):
-        least, greatest = region[feature]
-        for name, regime in kernel.regimes.items():
-            if regime.feature != feature:
-                continue
-            if regime.least is not None and least is not None and least >= regime.least:
-                regimes.append(name)
-                least = None if least == regime.least else least
-            elif regime.greatest is not None and greatest is not None and greatest <= regime.greatest:
-                regimes.append(name)
-                greatest = None if greatest == regime.greatest else greatest
-        if bounds := bounds_words(feature, least, greatest, kernel):
-            ranges.append(f"{kernel.words.get(feature, feature)} {bounds}")
-    return ", ".join([*regimes, *ranges]) or EVERYTHING
-
-
-def bounds_words(feature: str, least: int | None, greatest: int | None, kernel: KernelSpec) -> str:
-    """`17 to 64`, `up to 64`, `over 16`, `17`, or `bf16 or fp16` for a feature whose values have words.
-
-    Empty without a bound.
-    """
-    if least is None and greatest is None:
-        return ""
-    values = sorted(kernel.values.get(feature, {}).items())
-    if words := [word for value, word in values if within(value, least, greatest)]:
-        return " or ".join(words)
-    if least is None:
-        return f"up to {greatest:,}"
-    if greatest is None:
-        return f"over {least - 1:,}"
-    return f"{least:,}" if least == greatest else f"{least:,} to {greatest:,}"
+def row_words(regime: str, row: int, kernel: KernelSpec) -> str:
+    """A row as people refer to it: `decode, row 5 (few long sequences)`."""
+    name = kernel.row_names.get((regime, row))
+    return f"{regime}, row {row}" + (f" ({name})" if name else "")
 
 
 def value_words(name: str, value: int, kernel: KernelSpec) -> str:
@@ -72,7 +34,7 @@ def change_words(old: Config, new: Config, kernel: KernelSpec) -> str:
         if before.get(name) != after.get(name):
             words = kernel.values.get(name, {})
             ends = (words.get(ends.get(name, -1)) or str(ends.get(name, "none")) for ends in (before, after))
-            parts.append(f"{' -> '.join(ends)} {kernel.words.get(name, name)}")
+            parts.append(f"{' -> '.join(ends)} {name}")
     return ", ".join(parts)
 
 

@@ -30,7 +30,7 @@ from treegen.crossval.folds import cross_validate, held_out_quality
 from treegen.crossval.parallel import processes
 from treegen.crossval.peers import single_best
 from treegen.read.spec import find_spec, read_spec
-from treegen.review.modules import Module, read_trees
+from treegen.review.modules import Module, read_modules
 from treegen.review.printing import EVERYTHING, counted, left_out_words, progress, region_words, value_words
 from treegen.review.shapes import doublings
 from treegen.review.tables import noise_floor, read_tables
@@ -93,7 +93,7 @@ def run(spec_path: Path | None, kernel: str | None, device: str | None, out: Pat
     check_writable(out.parent, [out.name])
     check_replaceable(out, "treegen report", MARK.encode())
     spec = read_spec(find_spec(spec_path))
-    modules = read_trees(spec)
+    modules = read_modules(spec)
     problems = [table.problem for table in read_tables(spec, kernel, device)]
     for problem in problems:
         if (problem.kernel.name, problem.device.key) not in modules:

@@ -30,7 +30,7 @@ def basis_of(problem: Problem) -> dict[str, str]:
     }
     weight = expr.to_text(kernel.objective.weight)
     return {
-        "features": digest(repr((problem.split_on, known)))[:16],
+        "features": digest(repr((problem.kernel.regimes, problem.kernel.classes, known)))[:16],
         "budget": digest(repr(kernel.budget))[:16],
         "objective": digest(repr((weight, kernel.objective.worst_case, kernel.objective.untimed)))[:16],
         **stack_of(run),
@@ -45,7 +45,7 @@ def changed_basis(before: Basis | None, now: Basis) -> str | None:
     """What differs between two bases, in words; None if nothing does, or the one before is unknown."""
     if not before:
         return None
-    keys = [key for key in now if before.get(key) != now[key]]
+    keys = [key for key in now if key not in STACK and before.get(key) != now[key]]
     words = [_changed(key, before.get(key), now[key]) for key in keys]
     return f"{' and '.join(words)} changed since it was fitted" if words else None
 

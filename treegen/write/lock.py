@@ -1,4 +1,4 @@
-"""treegen.lock: what the modules were built from, the figures that noise moves, and the trees as data.
+"""treegen.lock: what the modules were built from, the figures that noise moves, and the rows as data.
 
 Figures stand apart from the modules, so that new measurements of an unchanged GPU do not change the modules.
 """
@@ -20,21 +20,22 @@ import numpy as np
 from treegen import __version__
 from treegen.core.errors import InputError, one_line
 from treegen.core.files import digest, read_bytes, try_path
+from treegen.core.heuristic import Heuristic
 from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.core.table import Cells
-from treegen.core.tree import Leaf, Tree, depth, size
-from treegen.emit.package import device_module
+from treegen.crossval.folds import HeldOut
+from treegen.emit.module import device_module
 from treegen.update.basis import Basis, basis_of
-from treegen.update.keep import DeviceHeuristic, TreeOrigin
-from treegen.write.stored_tree import stored, tree_of
+from treegen.update.keep import DeviceHeuristic, Origin
+from treegen.write.stored import heuristic_of, stored
 from tuning_table.table import RUN, SCENARIOS, TIMES
 
 LOCK = "treegen.lock"
 MOST_JUMP = 10.0
 """From this factor on, times that all changed are taken for times in another unit."""
 
-_ORIGIN = re.compile(f"{TreeOrigin.KEPT}|{TreeOrigin.FRESH}|{TreeOrigin.EDITED}: [0-9a-z, ]+")
+_ORIGIN = re.compile(f"{Origin.KEPT}|{Origin.FRESH}|{Origin.EDITED}: [0-9a-z, ]+")
 
 
 @dataclass(frozen=True)
@@ -49,27 +50,27 @@ class Lock:
         found = _inside(self.content, "heuristics", kernel, device)
         return found if isinstance(found, dict) else {}
 
-    def tree(self, kernel: KernelSpec, device: str) -> Tree:
-        """The tree that a module was printed from, without gaps. Raises InputError."""
-        content = _inside(self.content, "trees", kernel.name, device)
-        what = f"tree of {kernel.name} on {device}"
+    def stored(self, kernel: KernelSpec, device: str) -> Heuristic:
+        """What a module was printed from. Raises InputError."""
+        content = _inside(self.content, "rows", kernel.name, device)
+        what = f"rows of {kernel.name} on {device}"
         if content is None:
-            raise InputError(self.folder / LOCK, f"stores no {what}; `treegen build` writes it")
+            raise InputError(self.folder / LOCK, f"stores no {what}; `treegen build` writes them")
         try:
-            return tree_of(content, kernel)
+            return heuristic_of(content, kernel)
         except ValueError as error:
             raise InputError(self.folder / LOCK, f"the {what} cannot be read: {error}") from None
 
-    def previous_tree(self, problem: Problem) -> Tree | str | None:
-        """The tree of a device's module; None if there is no module, or why the tree cannot be kept."""
+    def previous(self, problem: Problem) -> Heuristic | str | None:
+        """What a device's module was printed from; None if there is no module, or why it cannot be kept."""
         kernel, device = problem.kernel, problem.device.key
         path = self.folder / kernel.name / f"{device}.py"
         try:
             if not try_path(path, Path.exists):
                 return None
-            tree, written = self.tree(kernel, device), self.entry(kernel.name, device).get("module")
+            found, written = self.stored(kernel, device), self.entry(kernel.name, device).get("module")
             edited = written != hashlib.sha256(read_bytes(path)).hexdigest()
-            return one_line(f"{path}: is not what the last build wrote") if edited else tree
+            return one_line(f"{path}: is not what the last build wrote") if edited else found
         except InputError as error:
             return str(error)
 
@@ -104,15 +105,15 @@ def read_lock(folder: Path) -> Lock:
         return Lock(folder)
 
 
-def committed_tree(kernel: KernelSpec, device: DeviceSpec, path: Path, text: str) -> Tree:
-    """The tree that the lock stores for a module. Raises InputError if the tree is not printed as `text`."""
+def committed(kernel: KernelSpec, device: DeviceSpec, path: Path, text: str) -> Heuristic:
+    """What the lock stores for a module. Raises InputError if that is not printed as `text`."""
     try:
-        tree = read_lock(path.parent.parent).tree(kernel, device.key)
+        found = read_lock(path.parent.parent).stored(kernel, device.key)
     except InputError as error:
-        raise InputError(path, f"has no stored tree ({error})") from None
-    if device_module(kernel, device.key, device.limits, tree) != text:
-        raise InputError(path, "is not what treegen prints for its stored tree; `treegen build` rewrites it")
-    return tree
+        raise InputError(path, f"has no stored rows ({error})") from None
+    if device_module(kernel, device.key, device.limits, found) != text:
+        raise InputError(path, "is not what treegen prints for its stored rows; `treegen build` rewrites it")
+    return found
 
 
 def lock_text(
@@ -120,28 +121,26 @@ def lock_text(
 ) -> str:
     """The lock of a build. files: its other texts, by their path.
 
-    previous: the previous lock, which alone knows the origin of a tree that is kept for an unchanged table.
+    previous: the previous lock, which alone knows the origin of what is kept for an unchanged table.
     Its entry stays, so a second build in a row changes nothing.
     """
     entries: dict[str, dict[str, Any]] = {}
-    trees: dict[tuple[str, str], Tree] = {
-        (kernel.name, FALLBACK_DEVICE): Leaf(kernel.fallback) for kernel in spec.kernels.values()
-    }
+    rows = {(kernel.name, FALLBACK_DEVICE): Heuristic(()) for kernel in spec.kernels.values()}
     for heuristic in heuristics:
         kernel, device = heuristic.problem.kernel.name, heuristic.problem.device.key
         entry = _entry(heuristic, spec.path.resolve().parent, previous.entry(kernel, device))
         entry["module"] = digest(files[f"{kernel}/{device}.py"])
         entries.setdefault(kernel, {})[device] = entry
-        trees[kernel, device] = heuristic.tree
-    content = {"treegen": __version__, "heuristics": entries, "trees": stored_trees(spec, trees)}
+        rows[kernel, device] = heuristic.heuristic
+    content = {"treegen": __version__, "heuristics": entries, "rows": stored_rows(spec, rows)}
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
 
-def stored_trees(spec: Spec, trees: Mapping[tuple[str, str], Tree]) -> dict[str, dict[str, Any]]:
-    """The lock's section of trees, by kernel and device."""
+def stored_rows(spec: Spec, rows: Mapping[tuple[str, str], Heuristic]) -> dict[str, dict[str, Any]]:
+    """The lock's section of rows, by kernel and device."""
     section: dict[str, dict[str, Any]] = {}
-    for (kernel, device), tree in trees.items():
-        section.setdefault(kernel, {})[device] = stored(tree, spec.kernels[kernel])
+    for (kernel, device), heuristic in rows.items():
+        section.setdefault(kernel, {})[device] = stored(heuristic, spec.kernels[kernel])
     return section
 
 
@@ -162,8 +161,8 @@ def best_time(problem: Problem) -> float | None:
 
 def _entry(heuristic: DeviceHeuristic, root: Path, previous: Mapping[str, Any]) -> dict[str, Any]:
     table, chosen, evaluation = heuristic.problem.table, heuristic.chosen, heuristic.evaluation
-    sha256, origin = digests(table.folder), previous.get("tree")
-    unchanged = chosen.origin is TreeOrigin.KEPT and previous.get("sha256") == sha256
+    sha256, origin = digests(table.folder), previous.get("origin")
+    unchanged = chosen.origin is Origin.KEPT and previous.get("sha256") == sha256
     entry: dict[str, Any] = {
         "table": Path(os.path.relpath(table.folder, root)).as_posix(),
         "sha256": sha256,
@@ -171,17 +170,24 @@ def _entry(heuristic: DeviceHeuristic, root: Path, previous: Mapping[str, Any]) 
         "scenarios": len(table.scenarios),
         "left_out": heuristic.problem.left_out,
         "configs": len(table.configs),
-        "tree": origin if unchanged and _ORIGIN.fullmatch(str(origin)) else str(chosen),
-        "depth": depth(heuristic.tree),
-        "leaves": size(heuristic.tree),
+        "origin": origin if unchanged and _ORIGIN.fullmatch(str(origin)) else str(chosen),
+        "rows": sum(len(regime.rows) for regime in heuristic.heuristic.regimes),
         "fitted_by": basis_of(heuristic.problem),
     }
     best_us = best_time(heuristic.problem)
     if best_us is not None:
         entry["best_us"] = float(f"{best_us:.4g}")
     if evaluation is not None:  # without the classifier's figures, which change with scikit-learn's version
-        entry["held_out"] = {"agreement": round(evaluation.tree.agreement, 4)}
-        if evaluation.tree.slowdown is not None:
-            entry["held_out"]["slowdown"] = round(evaluation.tree.slowdown, 4)
-            entry["held_out"]["untimed"] = round(evaluation.tree.untimed, 4)
+        entry["held_out"] = _figures(evaluation.folds)
+        if evaluation.groups is not None:
+            entry["groups_held_out"] = _figures(evaluation.groups)
     return entry
+
+
+def _figures(found: HeldOut) -> dict[str, float]:
+    figures = {"agreement": round(found.quality.agreement, 4)}
+    if found.quality.slowdown is not None:
+        figures["slowdown"] = round(found.quality.slowdown, 4)
+        figures["error"] = round(found.error, 4)
+        figures["untimed"] = round(found.quality.untimed, 4)
+    return figures

@@ -15,7 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from treegen.core.files import IN_KERNEL, try_path
-from treegen.emit.statements import MARK
+from treegen.emit.templating import MARK
 from treegen.write.files import check_writable, content_of, write_file, write_files
 
 _CONFIG = "config.py"

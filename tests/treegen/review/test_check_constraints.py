@@ -20,10 +20,10 @@ from treegen.core.tree import Leaf, Region, Split, Tree, choose, leaves
 from treegen.read.spec import read_spec
 from treegen.review import regions
 from treegen.review.check.proof import check_constraints, prove
-from treegen.review.modules import NO_DEVICE, Module, read_trees
+from treegen.review.modules import NO_DEVICE, Module, read_modules
 
 SPEC = read_spec(REPOSITORY / "treegen.yaml")
-MODULES = read_trees(SPEC)
+MODULES = read_modules(SPEC)
 SHARED = DeviceSpec("gpu", (), None, "nvidia", MappingProxyType({"shared": 4096}))
 DERIVED = MappingProxyType(
     {"area": expr.parse("rows * columns"), "share": expr.parse("columns // max(1, heads)")}

@@ -16,7 +16,7 @@ from treegen.core.errors import InputError
 from treegen.core.spec import Config, KernelSpec, Parameter
 from treegen.core.tree import Leaf, Split, Tree, choose, same_without_gaps
 from treegen.read.spec import read_spec
-from treegen.review.modules import read_trees
+from treegen.review.modules import read_modules
 from treegen.write.lock import Lock, committed_tree, read_lock
 from treegen.write.stored_tree import stored, tree_of
 
@@ -83,7 +83,7 @@ def test_anything_else_is_refused(kernel: KernelSpec, content: Any) -> None:
 @pytest.mark.parametrize("project", ["", "examples/matmul", "examples/block_fp8"])
 def test_the_committed_modules_are_what_their_stored_trees_print(project: str) -> None:
     spec = read_spec(REPOSITORY / project / "treegen.yaml")
-    found = read_trees(spec)
+    found = read_modules(spec)
     assert len(found) == sum(len(kernel.tables) + 1 for kernel in spec.kernels.values())
     module = found[next(iter(found))]
     with pytest.raises(InputError, match=module.path.stem):

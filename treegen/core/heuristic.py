@@ -1,0 +1,129 @@
+"""What a module launches: for each regime a shallow tree that leads to rows, and in each row the configs.
+
+The fit makes a `Heuristic`, the emitters print it, and the functions here say what the printed module does.
+Everything is frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from treegen.core.expr import evaluate
+from treegen.core.problem import holds
+from treegen.core.spec import Config, KernelSpec, ModelClass, Regime
+
+
+@dataclass(frozen=True)
+class Split:
+    """A question `feature <= threshold` about a step."""
+
+    feature: str
+    threshold: int
+    low: StepTree  # where feature <= threshold
+    high: StepTree  # elsewhere
+
+
+StepTree = int | Split
+"""The number of a row, or a question that leads to one."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The configs of a kind of step."""
+
+    config: Config  # of most classes
+    others: Mapping[str, Config] = field(default_factory=dict)  # by the name of a class of models
+    then: tuple[Config, ...] = ()  # tried in order where these break a constraint
+
+    def candidates(self, model_class: str) -> Iterator[Config]:
+        """The configs for models of a class, best first; the kernel's fallback follows them."""
+        if model_class in self.others:
+            yield self.others[model_class]
+        yield self.config
+        yield from self.then
+
+
+@dataclass(frozen=True)
+class RegimeRows:
+    name: str
+    tree: StepTree
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """What is launched on one device."""
+
+    regimes: tuple[RegimeRows, ...]  # in the spec's order; none where the fallback is always launched
+
+    @property
+    def configs(self) -> tuple[Config, ...]:
+        """Every config that may be launched besides the fallback, in order."""
+        rows = [row for regime in self.regimes for row in regime.rows]
+        return tuple(sorted({c for row in rows for c in (row.config, *row.others.values(), *row.then)}))
+
+
+class Choice(NamedTuple):
+    """What is launched for a shape, and why."""
+
+    config: Config
+    regime: str
+    row: int
+    model_class: str
+    broken: tuple[Config, ...]  # candidates that break a constraint, in order
+
+
+def choose(
+    heuristic: Heuristic, kernel: KernelSpec, limits: Mapping[str, int], values: Mapping[str, int]
+) -> Choice:
+    """The choice for a shape. values: raw features, and derived ones that cannot be computed from these."""
+    known = kernel.with_derived({**limits, **values})
+    model_class = first(kernel.classes, known)
+    if not heuristic.regimes:
+        return Choice(kernel.fallback, "", 0, model_class, ())
+    regime = next(r for r in heuristic.regimes if r.name == first(kernel.regimes, known))
+    number = regime.tree
+    while isinstance(number, Split):
+        number = number.low if known[number.feature] <= number.threshold else number.high
+    broken: list[Config] = []
+    for config in regime.rows[number].candidates(model_class):
+        if fits(config, kernel, known):
+            return Choice(config, regime.name, number, model_class, tuple(broken))
+        broken.append(config)
+    return Choice(kernel.fallback, regime.name, number, model_class, tuple(broken))
+
+
+def first(entries: tuple[Regime, ...] | tuple[ModelClass, ...], values: Mapping[str, int]) -> str:
+    """The name of the first regime or class whose condition holds."""
+    return next(entry.name for entry in entries if entry.when is None or evaluate(entry.when, values))
+
+
+def fits(config: Config, kernel: KernelSpec, values: Mapping[str, int]) -> bool:
+    """Return whether a config meets all constraints that the known values of features and limits decide."""
+    known = {**values, **dict(config.parameters)}
+    return all(
+        holds(rule, known) for rule in kernel.constraints if rule.binds(config) and rule.names <= known.keys()
+    )
+
+
+def split_features(tree: StepTree) -> tuple[str, ...]:
+    """The features that a tree asks about, the root's first."""
+    if isinstance(tree, int):
+        return ()
+    return tuple(dict.fromkeys([tree.feature, *split_features(tree.low), *split_features(tree.high)]))
+
+
+def paths(tree: StepTree, path: tuple[str, ...] = ()) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Each row's number with the answers that lead there, such as `max_seq_len <= 512`."""
+    if isinstance(tree, int):
+        yield tree, path
+        return
+    yield from paths(tree.low, (*path, f"{tree.feature} <= {tree.threshold}"))
+    yield from paths(tree.high, (*path, f"{tree.feature} > {tree.threshold}"))
+
+
+def depth(tree: StepTree) -> int:
+    """The number of questions on the longest way to a row."""
+    return 0 if isinstance(tree, int) else 1 + max(depth(tree.low), depth(tree.high))

@@ -1,0 +1,154 @@
+"""Print a heuristic as a Python module, through the templates beside this file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from treegen.core import expr
+from treegen.core.heuristic import Heuristic, Split, StepTree, fits, split_features
+from treegen.core.spec import Config, Constraint, KernelSpec
+from treegen.emit.templating import Line, environment
+
+
+def device_module(kernel: KernelSpec, device: str, limits: Mapping[str, int], heuristic: Heuristic) -> str:
+    """The module of one device: its configs, rows, a function for each tree, `for_model` and `choose`."""
+    module = _Module(kernel, limits, heuristic)
+    return environment().get_template("device.py.j2").render(kernel=kernel, device=device, module=module)
+
+
+class _Regime:
+    """A regime as the template prints it."""
+
+    def __init__(self, name: str, condition: str | None, asked: list[str], before: list[str]) -> None:
+        self.name, self.condition, self.asked, self.before = name, condition, asked, before
+        self.constant = name.upper()
+
+
+class _Module:
+    """What the template prints of a heuristic."""
+
+    def __init__(self, kernel: KernelSpec, limits: Mapping[str, int], heuristic: Heuristic) -> None:
+        self._kernel, self._limits, self._heuristic = kernel, limits, heuristic
+        self._derived = {name: self._filled(known) for name, known in kernel.derived.items()}
+        self._order = [*kernel.features, *kernel.derived]
+        self._fixed = set(kernel.fixed)
+        self.constants = [(kernel.constant_name(c), c) for c in sorted({*heuristic.configs, kernel.fallback})]
+        self.fallback = kernel.constant_name(kernel.fallback)
+        rules = self._rules()
+        self.fixed_rules = [text for rule, text in rules if self._features(rule.test) <= self._fixed]
+        self.step_rules = [text for rule, text in rules if not self._features(rule.test) <= self._fixed]
+        whens = [c.when for c in kernel.classes if c.when is not None and heuristic.regimes]
+        self.class_arguments = self._sorted({n for when in whens for n in self._features(when)})
+        conditions = {r.name: r.when for r in kernel.regimes}
+        shared = {n for when in conditions.values() if when is not None for n in self._features(when)}
+        shared |= {name for rule, _ in rules for name in self._features(rule.test)} - self._fixed
+        trees = {regime.name: split_features(regime.tree) for regime in heuristic.regimes}
+        known = set(kernel.features)
+        of_rows = {name for rule, _ in rules for name in self._features(rule.test) & self._fixed}
+        self.before_rows = self._assignments(of_rows | set(self.class_arguments), set(known))
+        of_steps = set(expr.with_parts(shared.union(*trees.values()), self._derived)) & self._fixed
+        self.before_model = self._assignments(of_steps, known)
+        common = [set(expr.with_parts(features, self._derived)) for features in trees.values()]
+        shared |= set.intersection(*common) if common else set()
+        self.before_step = self._assignments(shared, known)
+        self.regimes = [
+            _Regime(
+                regime.name,
+                None if (when := conditions[regime.name]) is None else self._text(when),
+                self._sorted(trees[regime.name]),
+                self._assignments(trees[regime.name], set(known)),
+            )
+            for regime in heuristic.regimes
+        ]
+
+    def classes(self) -> list[tuple[str, str | None]]:
+        """The name and the condition of each class; none where all models are of one."""
+        if not self.class_arguments:
+            return []
+        return [(c.name, None if c.when is None else self._text(c.when)) for c in self._kernel.classes]
+
+    def rows(self, regime: str) -> list[tuple[str, str]]:
+        """The arguments of each row of a regime, and the comment behind it."""
+        (found,) = (r for r in self._heuristic.regimes if r.name == regime)
+        name = self._kernel.constant_name
+        order = [c.name for c in self._kernel.classes]
+        lines = []
+        for number, row in enumerate(found.rows):
+            cells = sorted(row.others.items(), key=lambda cell: order.index(cell[0]))
+            others = ", ".join(f'"{model_class}": {name(config)}' for model_class, config in cells)
+            then = "".join(f"{name(config)}, " for config in row.then)
+            then = then if len(row.then) == 1 else then.removesuffix(", ")
+            label = self._kernel.row_names.get((regime, number))
+            comment = str(number) if label is None else f"{number}: {label}"
+            lines.append((f"{name(row.config)}, {{{others}}}, ({then.strip()})", comment))
+        return lines
+
+    def tree(self, regime: str) -> list[Line]:
+        (found,) = (r for r in self._heuristic.regimes if r.name == regime)
+        return list(_statements(found.tree))
+
+    def _sorted(self, names: Iterable[str]) -> list[str]:
+        return sorted(names, key=self._order.index)
+
+    def _features(self, expression: expr.Expression) -> set[str]:
+        return {name for name in expr.names(expression) if name in self._order}
+
+    def _filled(self, expression: expr.Expression) -> expr.Expression:
+        return expr.simplified(expr.substitute(expression, self._limits))
+
+    def _text(self, expression: expr.Expression, outer: int = 0) -> str:
+        return expr.to_python(self._filled(expression), outer)
+
+    def _assignments(self, names: Iterable[str], known: set[str]) -> list[str]:
+        """Lines that compute derived features and their parts, each once; `known` grows by them."""
+        wanted = expr.with_parts(names, self._derived)
+        lines = []
+        for name, expression in self._derived.items():
+            if name in wanted and name not in known:
+                lines.append(f"{name} = {expr.to_python(expression, fast=name not in self._fixed)}")
+                known.add(name)
+        return lines
+
+    def _rules(self) -> list[tuple[Constraint, str]]:
+        """The constraints that some config of the module may break, as conditions on `config`."""
+        configs = self._heuristic.configs
+        variants = {config.variant for config in configs}
+        rules = []
+        for rule in self._kernel.constraints:
+            bound = [config for config in configs if rule.binds(config)]
+            if not bound or (not self._features(rule.test) and self._all_meet(rule, bound)):
+                continue
+            of_config = {expr.Name(p): expr.Name(f"config.{p}") for p in self._kernel.parameters}
+            test = expr.replace(rule.test, of_config)  # type: ignore[arg-type]
+            names = sorted({config.variant for config in bound})
+            if set(names) == variants:
+                text = self._text(test)
+            else:
+                other = f'config.variant != "{names[0]}"' if len(names) == 1 else _not_in(names)
+                text = f"{other} or {self._text(test, expr.PRECEDENCE['or'])}"
+            rules.append((rule, text))
+        return rules
+
+    def _all_meet(self, rule: Constraint, configs: Collection[Config]) -> bool:
+        from dataclasses import replace
+
+        alone = replace(self._kernel, constraints=(rule,))
+        return all(fits(config, alone, self._limits) for config in configs)
+
+
+def _not_in(names: Iterable[str]) -> str:
+    quoted = ", ".join(f'"{name}"' for name in names)
+    return f"config.variant not in ({quoted})"
+
+
+def _statements(tree: StepTree, indent: int = 0) -> Iterable[Line]:
+    """If-else statements that return the number of a row; a side that is a row is printed first."""
+    if isinstance(tree, int):
+        yield Line(indent, f"return {tree}")
+        return
+    first, second, sign = tree.low, tree.high, "<="
+    if isinstance(second, int) and isinstance(first, Split):
+        first, second, sign = second, first, ">"
+    yield Line(indent, f"if {tree.feature} {sign} {expr.number(tree.threshold)}:")
+    yield from _statements(first, indent + 1)
+    yield from _statements(second, indent)
