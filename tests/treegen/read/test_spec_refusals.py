@@ -204,9 +204,6 @@ WRONG: list[tuple[Change, str | tuple[str, int]]] = [
     (put("translate", constants={"block": 3}), "block: 3"),
     (put("translate", rename={"A": "rows"}, constants={"rows": 3}), "rows: 3"),
     (put("translate", constants={"rows": LONG}), "rows: 4"),
-    (kernel(words={"nothing": "x"}), "nothing"),
-    (kernel(words={"rows": "<b>bold</b>"}), "rows: <b>"),
-    (kernel(words={"rows": 5}), "rows: 5"),
     (kernel(regimes={"a|b": "rows <= 1"}), "a|b"),
     *(
         (kernel(regimes={"decode": {"when": text}, "rest": {"when": "otherwise"}}), f"when: {text}")
@@ -357,10 +354,10 @@ def test_no_spec_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_phrase_for_reviews_is_plain_text_or_refused(
     tmp_path_factory: pytest.TempPathFactory, phrase: str
 ) -> None:
-    path = write_spec(tmp_path_factory.mktemp("p"), spec(words={"rows": phrase}))
+    path = write_spec(tmp_path_factory.mktemp("p"), spec(rows={"steps": {"0": phrase}}))
     plain = phrase.isascii() and len(phrase) <= 40 and not set(phrase) & set("<>|`*_[]()\\&@#\"'$\n\r\t\x1b")
     try:
-        found = read_spec(path).kernels[KERNEL].words["rows"]
+        found = read_spec(path).kernels[KERNEL].row_names["steps", 0]
     except InputError:
         return
     assert found == phrase and plain
