@@ -297,8 +297,13 @@ FEW = Parts.of([1, 512], [9000, 512])
 def generated_mixed(monkeypatch):
     """A generated package whose module for the H200 takes the one kernel for many decodes."""
     modules = {key: ModuleType(key) for key in ("default", "nvidia_h200")}
-    modules["default"].choose = lambda **features: SERIES
-    modules["nvidia_h200"].choose = lambda **features: POD if features["num_decodes"] > 100 else SERIES
+    steps = {
+        "default": lambda **lengths: SERIES,
+        "nvidia_h200": lambda **lengths: POD if lengths["num_decodes"] > 100 else SERIES,
+    }
+    for key, module in modules.items():
+        module.choose = steps[key]
+        module.for_model = lambda step=steps[key], **constants: step
     modules["nvidia_h200"].POD, modules["nvidia_h200"].SERIES = POD, SERIES
     package = ModuleType("generated.mixed_attention")
     package.MODULES = modules

@@ -24,8 +24,13 @@ PACKAGE = """
 import sys
 from attn_kernels import Config
 MODULES = {{"only": sys.modules[__name__]}}
+CONFIG = Config({variant!r}, {block_m}, 16)
+def configs(**constants):
+    return ((CONFIG,),)
+def for_model(**constants):
+    return lambda **lengths: CONFIG
 def choose(**features):
-    return Config({variant!r}, {block_m}, 16)
+    return CONFIG
 def for_device(name, arch, vendor):
     return choose
 """
