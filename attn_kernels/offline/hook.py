@@ -24,7 +24,6 @@ from attn_kernels.offline.resources import Resources, measure
 from attn_kernels.offline.sources import index_source
 
 LARGEST_HEAD = 256
-LARGEST_TUNED_HEAD = 128  # of mixed batches; the spec trusts no choice beyond
 LARGEST_GROUP = 64  # query heads a KV head: more are shared among programs of the fallback's tiles
 PAGE_SIZE = 16
 BF16_BYTES = 2
@@ -91,8 +90,8 @@ class AttentionHook:
 
     @property
     def refused(self) -> Iterator[RefusedLaunch]:
-        """Launches of the tuned configs with descriptors that the Hopper kernel refuses."""
-        return refused_launches(name for name, variant in VARIANTS.items() if not variant.mixed)
+        """Launches of tuned configs that the Hopper kernel refuses."""
+        return refused_launches(name for name in self.variants if name in VARIANTS)
 
     def compile(self, cases: Sequence[Any], jobs: int) -> Iterator[HookOutcome]:
         """Yield the outcome of each case, in order. Equal cases compile once, the longest first."""
@@ -108,14 +107,7 @@ class MixedHook(AttentionHook):
     """The kernels of ``mixed_attention``."""
 
     variants = (*WAYS, *(name for name, variant in VARIANTS.items() if variant.mixed))
-
     features = tuple(mixed_features(Parts.of((), ()), ANY_MODEL))
-
-    @property
-    def refused(self) -> Iterator[RefusedLaunch]:
-        """Launches of ``pod`` that the Hopper kernel refuses, up to the largest head size that is tuned."""
-        refused = refused_launches(name for name, variant in VARIANTS.items() if variant.mixed)
-        return (launch for launch in refused if launch.features["head_size"] <= LARGEST_TUNED_HEAD)
 
 
 HOOK = AttentionHook()
