@@ -4,7 +4,7 @@ They are the entry points ``attn_kernels`` and ``attn_kernels_mixed`` of the gro
 docs/check.md describes the protocol, and what a case is.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -90,8 +90,22 @@ class AttentionHook:
 
     @property
     def refused(self) -> Iterator[RefusedLaunch]:
-        """Launches of tuned configs that the Hopper kernel refuses."""
-        return refused_launches(name for name in self.variants if name in VARIANTS)
+        """What the Hopper kernel refuses of ``SHAPES``, for each tuned config that asks for it."""
+        grids = [(name, grid) for name in self.variants if name in VARIANTS for grid in VARIANTS[name].grids]
+        for config in (config for name, grid in grids for config in grid.configs(name)):
+            if not (config.descriptors or needs_parts(config)):
+                continue
+            parameters = config._asdict()
+            name = parameters.pop("variant")
+            for values in product(*SHAPES.values()):
+                shape = dict(zip(SHAPES, values, strict=True))
+                kv_heads, group = shape["num_kv_heads"], shape.pop("queries_per_kv")
+                sizes = (shape["head_size"], shape["block_size"], group, shape["kv_element_size"])
+                if hopper_limits.why_not_shape(config, *sizes) or hopper_limits.why_not_heads(
+                    config, kv_heads, MULTIPROCESSORS
+                ):
+                    features = shape | {"num_query_heads": group * kv_heads}
+                    yield RefusedLaunch("sm_90", name, parameters, features)
 
     def compile(self, cases: Sequence[Any], jobs: int) -> Iterator[HookOutcome]:
         """Yield the outcome of each case, in order. Equal cases compile once, the longest first."""
@@ -112,25 +126,6 @@ class MixedHook(AttentionHook):
 
 HOOK = AttentionHook()
 MIXED_HOOK = MixedHook()
-
-
-def refused_launches(variants: Iterable[str]) -> Iterator[RefusedLaunch]:
-    """What the Hopper kernel refuses of ``SHAPES``, for each config of these variants that asks for it."""
-    for name in variants:
-        for config in (config for grid in VARIANTS[name].grids for config in grid.configs(name)):
-            if not (config.descriptors or needs_parts(config)):
-                continue
-            parameters = config._asdict()
-            del parameters["variant"]
-            for values in product(*SHAPES.values()):
-                shape = dict(zip(SHAPES, values, strict=True))
-                kv_heads, group = shape["num_kv_heads"], shape.pop("queries_per_kv")
-                sizes = (shape["head_size"], shape["block_size"], group, shape["kv_element_size"])
-                if hopper_limits.why_not_shape(config, *sizes) or hopper_limits.why_not_heads(
-                    config, kv_heads, MULTIPROCESSORS
-                ):
-                    features = shape | {"num_query_heads": group * kv_heads}
-                    yield RefusedLaunch("sm_90", name, parameters, features)
 
 
 def _job_of(case: Any) -> HookJob | HookOutcome:

@@ -31,7 +31,7 @@ from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise,
 from attn_kernels.measure.timing import Launch, capture
 from benchmarks.common import environment
 from benchmarks.common.implementations import PEERS_FOLDER, Implementation, load_peers
-from benchmarks.launch.timing import cpu_us, first_us, launching, wall_us
+from benchmarks.launch.timing import cpu_us, first_us, launching
 
 CONFIGS = {
     "naive": Config("naive", 1, 64),
@@ -222,9 +222,10 @@ def step(bench: LaunchBench, peers: list[Implementation], layers: int) -> None:
 
 def one_step(bench: LaunchBench, name: str, call: Launch) -> None:
     repeats = 2 if bench.smoke else 50
-    figures = [wall_us(call, bench.device, repeats), bench.cpu_us(call)]
+    figures = [first_us(call, bench.device, repeats, finished=True), bench.cpu_us(call)]
     if bench.device.type == "cuda":
-        figures.append(wall_us(capture([call], 1, bench.device).replay, bench.device, repeats))
+        replay = capture([call], 1, bench.device).replay
+        figures.append(first_us(replay, bench.device, repeats, finished=True))
     row(name, *figures)
 
 
