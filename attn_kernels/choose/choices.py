@@ -175,6 +175,8 @@ def _unified_module(device: torch.device, device_key: str | None) -> tuple[str, 
     if key not in package.MODULES:
         named, known = DEVICE if device_key is None else "device_key", ", ".join(sorted(package.MODULES))
         raise ValueError(f"{named} is {key!r}, but the generated modules are: {known}")
+    if not hasattr(package.MODULES[key], "for_model"):
+        raise ValueError(f"an earlier treegen wrote {package.__name__}: run 'treegen build' again")
     return key, package.MODULES[key]
 
 

@@ -78,6 +78,15 @@ def test_without_a_name_they_are_ours() -> None:
     assert kernel_package(MIXED).__name__ == "generated.mixed_attention"
 
 
+def test_modules_of_an_earlier_treegen_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package(tmp_path / "mine", "unified_attention")
+    path = tmp_path / "mine/unified_attention.py"
+    path.write_text(path.read_text().replace("for_model", "of_a_model"))
+    monkeypatch.setenv("ATTN_KERNELS_HEURISTICS", "mine")
+    with pytest.raises(ValueError, match=r"mine\.unified_attention"):
+        chosen()
+
+
 def test_a_variable_names_another_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package(tmp_path / "mine", "unified_attention")
     monkeypatch.setenv("ATTN_KERNELS_HEURISTICS", "mine")
