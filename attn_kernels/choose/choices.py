@@ -12,7 +12,7 @@ from attn_kernels.choose.capture import ON_DEVICE, STREAM_K, TIMED_ON, for_decod
 from attn_kernels.choose.mixed import KERNEL as MIXED
 from attn_kernels.choose.mixed import SERIES, WITHOUT_KERNEL, mixed_lengths, needs_parts
 from attn_kernels.choose.overrides import CONFIG, DEVICE, logged, overrides
-from attn_kernels.choose.packages import kernel_package
+from attn_kernels.choose.packages import heuristics_package, kernel_package
 from attn_kernels.core.config import Config, LaunchConfig, complete
 from attn_kernels.core.errors import warn_if_untuned
 from attn_kernels.core.lengths import Lengths, Parts
@@ -176,7 +176,8 @@ def _unified_module(device: torch.device, device_key: str | None) -> tuple[str, 
         named, known = DEVICE if device_key is None else "device_key", ", ".join(sorted(package.MODULES))
         raise ValueError(f"{named} is {key!r}, but the generated modules are: {known}")
     if not hasattr(package.MODULES[key], "for_model"):
-        raise ValueError(f"an earlier treegen wrote {package.__name__}: run 'treegen build' again")
+        wrote = f"an earlier treegen wrote {heuristics_package()}.{KERNEL}"
+        raise ValueError(f"{wrote}: run 'treegen build' again")
     return key, package.MODULES[key]
 
 
@@ -212,7 +213,7 @@ def _rows_of(module: ModuleType, constants: Mapping[str, int]) -> list[list[Conf
 def _row_function(key: str) -> Any | None:
     """Return the Triton function ``row`` of the module of this name; None where the spec asks for none."""
     try:
-        functions = import_module(f"{kernel_package(KERNEL).__name__}.in_kernel")
+        functions = import_module(f"{heuristics_package()}.{KERNEL}.in_kernel")
     except ImportError:  # no such folder
         return None
     return getattr(getattr(functions, "MODULES", {}).get(key), "row", None)
