@@ -1,11 +1,11 @@
 """The config of a captured graph: one for every batch up to the maxima that the graph is captured for.
 
-A tree chooses for one batch, but a graph is replayed for batches that it was not captured for. If decode
-programs (sequences times KV heads) are few, only splitting contexts fills the GPU, and the tree's choice for
-the maxima splits contexts of any length. If they are many, the tree's choice for the longest contexts is
-wrong for short ones. Then the GPU divides the work at each replay: ``ON_DEVICE`` calls the tree for the
-number of segments of this batch, and ``STREAM_K`` shares all tiles evenly. ``ON_DEVICE`` is left out where
-no module has the tree as a Triton function, or where the tree does not split even the longest contexts.
+A module chooses for one batch, but a graph is replayed for batches that it was not captured for. If decode
+programs (sequences times KV heads) are few, only splitting contexts fills the GPU, and the choice for the
+maxima splits contexts of any length. If they are many, the choice for the longest contexts is wrong for short
+ones. Then the GPU divides the work at each replay: ``ON_DEVICE`` finds the row of this batch and with it a
+number of segments, and ``STREAM_K`` shares all tiles evenly. ``ON_DEVICE`` is left out where no module finds
+rows in Triton, or where even the longest contexts are not split.
 docs/graphs.md has the figures.
 """
 
@@ -18,15 +18,15 @@ STREAM_K = Config(
 ON_DEVICE = Config("segmented", block_m=16, tile_size=64, num_segments=16, num_stages=3, device_segments=1)
 TIMED_ON = ("sm_90",)  # elsewhere these configs are untimed, and may not fit
 MAX_HEAD_SIZE = 128  # above, STREAM_K spills registers
-# Decode programs a multiprocessor, timed on 132 multiprocessors. Up to FEW the tree's choice is best, up to
-# SOME splitting on the device is best, and above that STREAM_K.
+# Decode programs a multiprocessor, timed on 132 multiprocessors. Up to FEW the module's choice is best, up
+# to SOME splitting on the device is best, and above that STREAM_K.
 FEW, SOME = 0.5, 1.0
 
 
 def for_decode(
     model: Model, num_seqs: int, max_query_len: int, multiprocessors: int, can_split_on_device: bool
 ) -> Config | None:
-    """The config of a decode graph in place of the tree's choice; None where the tree's choice is best.
+    """The config of a decode graph in place of the module's choice; None where that is best.
 
     A decode graph has so few query tokens a sequence that one query tile holds them, for all query heads of a
     KV head. It has one program for each sequence and KV head.
@@ -34,7 +34,7 @@ def for_decode(
     Args:
         num_seqs, max_query_len: the maxima of the graph.
         multiprocessors: of the GPU.
-        can_split_on_device: whether the tree is there as a Triton function, and splits the longest contexts.
+        can_split_on_device: whether Triton code finds the row, and the row of the maxima splits contexts.
     """
     if max_query_len != 1 and max_query_len * model.queries_per_kv > STREAM_K.block_m:
         return None
@@ -44,3 +44,9 @@ def for_decode(
     if programs <= FEW * multiprocessors:
         return None
     return ON_DEVICE if can_split_on_device and programs <= SOME * multiprocessors else STREAM_K
+
+
+def possible_for_decode(model: Model, can_split_on_device: bool) -> list[Config]:
+    """List what ``for_decode`` can return for graphs of a model."""
+    on_device = [ON_DEVICE] if can_split_on_device else []
+    return on_device if model.head_size > MAX_HEAD_SIZE else [*on_device, STREAM_K]

@@ -1,19 +1,18 @@
 """All choices of configs for the layers of one model on one device."""
 
-from collections.abc import Callable, Hashable
-from functools import lru_cache, partial
+from collections.abc import Callable, Hashable, Mapping
+from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from attn_kernels.choose.capture import ON_DEVICE, STREAM_K, TIMED_ON, for_decode
+from attn_kernels.choose.capture import ON_DEVICE, STREAM_K, TIMED_ON, for_decode, possible_for_decode
 from attn_kernels.choose.mixed import KERNEL as MIXED
-from attn_kernels.choose.mixed import SERIES, WITHOUT_KERNEL, mixed_features, needs_parts
+from attn_kernels.choose.mixed import SERIES, WITHOUT_KERNEL, mixed_lengths, needs_parts
 from attn_kernels.choose.overrides import CONFIG, DEVICE, logged, overrides
-from attn_kernels.choose.packages import kernel_package
-from attn_kernels.choose.reachable import reachable
+from attn_kernels.choose.packages import heuristics_package, kernel_package
 from attn_kernels.core.config import Config, LaunchConfig, complete
 from attn_kernels.core.errors import warn_if_untuned
 from attn_kernels.core.lengths import Lengths, Parts
@@ -37,7 +36,7 @@ def checked(config: LaunchConfig) -> Config:
 
 
 class Choices:
-    """All that depends on a model and a device alone: what chooses configs, and the launches bound so far.
+    """All that depends on a model and a device alone: what each row launches, and the launches bound so far.
 
     Made once a model and device, by ``choices_for``, and asked at every step. What chooses is the generated
     module of ``device_key``, of ``ATTN_KERNELS_DEVICE``, or the one nearest to the device; a config in
@@ -62,20 +61,28 @@ class Choices:
             return
         forced = overrides().config if self.device_key is None else None
         key, module = _unified_module(self.device, self.device_key)
-        source, tree = key, module.choose
+        constants = self.model.features
+        rows = _rows_of(module, constants)
+        source, step = key, module.for_model(**constants)
+        possible, of_any_model = [config for row in rows for config in row], configs_of(module)
         count = 0  # of multiprocessors; 0 where configs for graphs were not timed
         way, fused = _always(SERIES), list[Config]()
         if forced is not None and not needs_parts(forced):
-            source, tree = CONFIG, _always(forced)
+            source, step = CONFIG, _always(forced)
+            possible = of_any_model = [forced]
         elif describe_device(self.device)[1] in TIMED_ON:
             count = multiprocessors(self.device)
         if forced is not None and needs_parts(forced):
-            way, fused = logged(CONFIG, _always(forced)), [forced]
+            way, fused = logged(CONFIG, _always(forced), self.model), [forced]
         elif forced is None and (mixed := _mixed_module(self.device, self.device_key)):
-            way, fused = logged(f"{mixed[0]} of {MIXED}", mixed[1].choose), configs_of(mixed[1])
-        self._key, self._module, self._tree, self._multiprocessors = key, module, tree, count
-        self._choose = _for_model(logged(source, tree), self.model)
-        self._choose_for_graph = _for_model(logged(f"{source} for capture", self._graph_config), self.model)
+            way = logged(f"{mixed[0]} of {MIXED}", mixed[1].for_model(**constants), self.model)
+            fused = configs_of(mixed[1])
+        row = _row_function(key)
+        self._segments_by_row = row and (row, tuple(configs[0].num_segments for configs in rows))
+        self._step, self._multiprocessors = step, count
+        self._possible, self._of_any_model = list(dict.fromkeys(possible)), of_any_model
+        self._choose = logged(source, step, self.model)
+        self._choose_for_graph = logged(f"{source} for capture", self._graph_config, self.model)
         self._choose_way, self._fused = way, [config for config in fused if config not in WITHOUT_KERNEL]
         self._resolved = True
 
@@ -85,7 +92,17 @@ class Choices:
             self._resolve()
         if self.model.sliding_window is not None:
             lengths = lengths.in_window(self.model.sliding_window)
-        return checked(self._choose_for_graph(lengths) if for_capture else self._choose(lengths))
+        num_seqs, num_query_tokens, max_query_len, max_seq_len, num_kv_tokens = lengths
+        choose = self._choose_for_graph if for_capture else self._choose
+        return checked(
+            choose(
+                num_seqs=num_seqs,
+                num_query_tokens=num_query_tokens,
+                num_kv_tokens=num_kv_tokens,
+                max_query_len=max_query_len,
+                max_seq_len=max_seq_len,
+            )
+        )
 
     def way(self, parts: Parts) -> Config:
         """Choose how a mixed batch is computed: ``SERIES``, ``WHOLE`` or a config of a mixed variant.
@@ -94,32 +111,35 @@ class Choices:
         ``device_key``, and where ``ATTN_KERNELS_CONFIG`` is no config for mixed batches.
         """
         self._resolve()
-        return checked(self._choose_way(**mixed_features(parts, self.model)))
+        return checked(self._choose_way(**mixed_lengths(parts, self.model.sliding_window)))
 
     @property
-    def segments_function(self) -> Any:
-        """The Triton function ``num_segments`` of the module. Raises ValueError where it has none."""
+    def segments_by_row(self) -> tuple[Any, tuple[int, ...]]:
+        """The module's Triton function ``row``, and the segments of each row for this model.
+
+        Raises ValueError where there is no such function.
+        """
         self._resolve()
-        function = _segments_function(self._key)
-        if function is None:
-            needed = "generated modules with 'in_kernel: [num_segments]' in treegen.yaml are needed"
+        if self._segments_by_row is None:
+            needed = "generated modules with 'in_kernel: true' in treegen.yaml are needed"
             raise ValueError(f"config.device_segments is 1, but {needed}")
-        return function
+        return self._segments_by_row
 
     def possible(self, for_capture: bool = False) -> list[Config]:
         """List what ``config`` can return; with ``for_capture``, also for graphs."""
         self._resolve()
-        trees = [self._tree, self._graph_config] if for_capture else [self._tree]
-        found = [reachable(partial(tree, **self.model.features)) for tree in trees]
-        return list(dict.fromkeys(checked(config) for configs in found for config in configs))
+        if not for_capture or not self._multiprocessors:
+            return self._possible
+        can_split = any(config.num_segments > 1 for config in self._possible)
+        return self._possible + possible_for_decode(
+            self.model, can_split and self._segments_by_row is not None
+        )
 
     def for_any_model(self) -> list[Config]:
         """List the configs of batches and graphs of any model on this device."""
         self._resolve()
-        if self._tree is not self._module.choose:
-            return [checked(self._tree())]
-        for_graphs = [STREAM_K] if _segments_function(self._key) is None else [ON_DEVICE, STREAM_K]
-        return configs_of(self._module) + (for_graphs if self._multiprocessors else [])
+        for_graphs = [STREAM_K] if self._segments_by_row is None else [ON_DEVICE, STREAM_K]
+        return self._of_any_model + (for_graphs if self._multiprocessors else [])
 
     def fused(self) -> list[Config]:
         """List the configs of one launch for both parts of a mixed batch of any model."""
@@ -127,38 +147,16 @@ class Choices:
         return self._fused
 
     def _graph_config(self, **maxima: int) -> LaunchConfig:
-        """The tree's choice for the maxima of a graph, or a config that adapts to each batch."""
-        by_tree: LaunchConfig = self._tree(**maxima)
-        if not self._multiprocessors or by_tree.variant == STREAM_K.variant:
-            return by_tree
-        can_split = checked(by_tree).num_segments > 1 and _segments_function(self._key) is not None
+        """The row's config for the maxima of a graph, or a config that adapts to each batch."""
+        by_row: LaunchConfig = self._step(**maxima)
+        if not self._multiprocessors or by_row.variant == STREAM_K.variant:
+            return by_row
+        can_split = checked(by_row).num_segments > 1 and self._segments_by_row is not None
         sizes = maxima["num_seqs"], maxima["max_query_len"]
-        return for_decode(self.model, *sizes, self._multiprocessors, can_split) or by_tree
+        return for_decode(self.model, *sizes, self._multiprocessors, can_split) or by_row
 
 
 choices_for = lru_cache(maxsize=1024)(Choices)
-
-
-def _for_model(choose: Choose, model: Model) -> Callable[[Lengths], LaunchConfig]:
-    """Return a generated ``choose`` for the batches of one model, which takes their lengths."""
-    num_query_heads, num_kv_heads, head_size, block_size, kv_element_size = model.features.values()
-
-    def for_lengths(lengths: Lengths) -> LaunchConfig:
-        num_seqs, num_query_tokens, max_query_len, max_seq_len, num_kv_tokens = lengths
-        return choose(
-            num_seqs=num_seqs,
-            num_query_tokens=num_query_tokens,
-            num_kv_tokens=num_kv_tokens,
-            max_query_len=max_query_len,
-            max_seq_len=max_seq_len,
-            num_query_heads=num_query_heads,
-            num_kv_heads=num_kv_heads,
-            head_size=head_size,
-            block_size=block_size,
-            kv_element_size=kv_element_size,
-        )
-
-    return for_lengths
 
 
 def _always(config: Config) -> Choose:
@@ -177,6 +175,9 @@ def _unified_module(device: torch.device, device_key: str | None) -> tuple[str, 
     if key not in package.MODULES:
         named, known = DEVICE if device_key is None else "device_key", ", ".join(sorted(package.MODULES))
         raise ValueError(f"{named} is {key!r}, but the generated modules are: {known}")
+    if not hasattr(package.MODULES[key], "for_model"):
+        wrote = f"an earlier treegen wrote {heuristics_package()}.{KERNEL}"
+        raise ValueError(f"{wrote}: run 'treegen build' again")
     return key, package.MODULES[key]
 
 
@@ -200,13 +201,22 @@ def _key_for(package: ModuleType, device: torch.device) -> str:
     return next(key for key, module in modules.items() if module.choose is choose)
 
 
-def _segments_function(key: str) -> Any | None:
-    """Return ``num_segments`` of the module of this name; None where the spec does not list it."""
+def _rows_of(module: ModuleType, constants: Mapping[str, int]) -> list[list[Config]]:
+    """List what each row of a generated module can launch on models with these constants, best first."""
+    rows = [row for regime in module.configs(**constants) for row in regime]
+    if all(hasattr(row, "variant") for row in rows):  # no constraint depends on the step
+        return [[complete(row)] for row in rows]
+    (fallback,) = configs_of(kernel_package(KERNEL).MODULES["default"])
+    return [[*map(complete, row), fallback] for row in rows]
+
+
+def _row_function(key: str) -> Any | None:
+    """Return the Triton function ``row`` of the module of this name; None where the spec asks for none."""
     try:
-        functions = import_module(f"{kernel_package(KERNEL).__name__}.in_kernel")
+        functions = import_module(f"{heuristics_package()}.{KERNEL}.in_kernel")
     except ImportError:  # no such folder
         return None
-    return getattr(getattr(functions, "MODULES", {}).get(key), "num_segments", None)
+    return getattr(getattr(functions, "MODULES", {}).get(key), "row", None)
 
 
 def configs_of(module: ModuleType) -> list[Config]:

@@ -25,9 +25,14 @@ def needs_parts(config: LaunchConfig) -> bool:
 
 def mixed_features(parts: Parts, model: Model) -> dict[str, int]:
     """The features of a mixed batch: the arguments of the generated ``choose`` of ``mixed_attention``."""
+    return mixed_lengths(parts, model.sliding_window) | model.features
+
+
+def mixed_lengths(parts: Parts, sliding_window: int | None) -> dict[str, int]:
+    """The features that differ from step to step."""
     decodes, prompts = parts
-    if model.sliding_window is not None:
-        decodes, prompts = (part.in_window(model.sliding_window) for part in parts)
+    if sliding_window is not None:
+        decodes, prompts = (part.in_window(sliding_window) for part in parts)
     return {
         "num_decodes": decodes.num_seqs,
         "num_decode_tokens": decodes.num_query_tokens,
@@ -39,5 +44,4 @@ def mixed_features(parts: Parts, model: Model) -> dict[str, int]:
         "num_prompt_kv_tokens": prompts.num_kv_tokens,
         "max_prompt_len": prompts.max_query_len,
         "max_prompt_seq_len": prompts.max_seq_len,
-        **model.features,
     }

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 
 from attn_kernels.core.config import Config, LaunchConfig, complete
+from attn_kernels.core.model import Model
 from attn_kernels.kernels.registry import check_config
 
 DEVICE = "ATTN_KERNELS_DEVICE"
 CONFIG = "ATTN_KERNELS_CONFIG"
 LOG = "ATTN_KERNELS_LOG"
-MODEL_FEATURES = ("num_query_heads", "num_kv_heads", "head_size", "block_size", "kv_element_size")
 
 logger = logging.getLogger("attn_kernels")
 _logged: dict[tuple[object, ...], object] = {}
@@ -49,8 +49,8 @@ def _config(text: str) -> Config:
     return config
 
 
-def logged(key: str, choose: Callable[..., LaunchConfig]) -> Callable[..., LaunchConfig]:
-    """Return ``choose`` of the module ``key``, which logs each distinct choice once if the variable asks so.
+def logged(key: str, choose: Callable[..., LaunchConfig], model: Model) -> Callable[..., LaunchConfig]:
+    """Return what chooses for a model, which logs each distinct choice once if the variable asks so.
 
     Choices are distinct by module, config and the model's features, not by a step's lengths.
     """
@@ -67,8 +67,8 @@ def logged(key: str, choose: Callable[..., LaunchConfig]) -> Callable[..., Launc
         config = choose(**features)
         ticket = object()
         # setdefault lets one of several threads in, without a lock that a fork could copy while it is held.
-        if _logged.setdefault((key, config, *map(features.get, MODEL_FEATURES)), ticket) is ticket:
-            values = " ".join(f"{name}={value}" for name, value in features.items())
+        if _logged.setdefault((key, config, *model.features.values()), ticket) is ticket:
+            values = " ".join(f"{name}={value}" for name, value in (features | model.features).items())
             logger.info("%s chose %s for %s", key, complete(config), values)
         return config
 

@@ -30,7 +30,7 @@ class Plan:
     workspace: tuple[Tensor, ...]  # what the variant needs beside the batch; layers use it one after another
     launch_cache: dict[Hashable, Any] = field(repr=False)  # by signature; shared by plans of config and model
     for_capture: bool = False  # the lengths are upper bounds: of a captured graph, or of a part
-    segments_function: Any = None  # the generated Triton function that the GPU calls for a number of segments
+    segments_by_row: tuple[Any, tuple[int, ...]] | None = None  # how the GPU counts them: see ``Choices``
     launches: dict[Hashable, Any] = field(
         default_factory=dict, repr=False
     )  # by signature; of this plan alone

@@ -112,7 +112,7 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
         q_blocks = max_q_blocks(plan, const.block_q)
         return q_blocks * plan.model.num_kv_heads, const.num_segments, const.head_splits
 
-    num_segments = NUM_SEGMENTS if plan.segments_function else None
+    num_segments = NUM_SEGMENTS if plan.segments_by_row else None
     arguments = (*arguments, *PARTIALS, num_segments, plan.model.num_kv_heads, const)
     first = Launch(segmented_kernel, programs, arguments, options)
     return first, bind_reduce(layer, PARTIALS, num_segments, const)

@@ -5,8 +5,9 @@ arXiv 2511.11581, section 4.5 and listing 5; also Flash-Decoding's split over ke
 2023).
 
 A config has room for some number of segments. With ``device_segments``, the GPU counts how many of them the
-batch needs for which a captured graph is replayed: the tree is printed as a Triton function, too
-(docs/in_kernel.md). One program calls it once a plan, and the kernels of all layers read the count.
+batch needs for which a captured graph is replayed: a Triton function finds the batch's row in the generated
+module (docs/in_kernel.md), and the host knows how many segments each row stands for. One program does so once
+a plan, and the kernels of all layers read the count.
 """
 
 from collections.abc import Sequence
@@ -42,7 +43,7 @@ from attn_kernels.kernels.variant import Scratch, ScratchSizes
 
 
 class BatchFeatures(NamedTuple):
-    """The features of trees that lengths determine, of the sequences that have query tokens."""
+    """The features that lengths determine, of the sequences that have query tokens."""
 
     num_seqs: Any
     num_query_tokens: Any
@@ -78,6 +79,15 @@ def batch_features(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs):
     )
 
 
+@triton.jit
+def pick(values: tl.constexpr, place):
+    """The value at a place of a tuple of integers (int32)."""
+    value = tl.full([], values[0], tl.int32)
+    for other in tl.static_range(1, len(values)):
+        value = tl.where(place == other, values[other], value)
+    return value
+
+
 @triton.jit(**JIT_OPTIONS)
 def count_segments_kernel(
     num_segments_ptr,
@@ -90,54 +100,42 @@ def count_segments_kernel(
     block_size,
     kv_element_size,
     most,
-    num_segments: tl.constexpr,
+    row: tl.constexpr,
+    segments_by_row: tl.constexpr,
 ):
     """Store into how many segments the batch's contexts are split, 1 to ``most``; one program.
 
-    ``num_segments``: a generated function, which takes the features of trees by their names.
+    ``row``: a generated function, which takes features by their names; None where a kernel is compiled for no
+    device in particular. ``segments_by_row``: the numbers that these rows stand for, a tuple.
     """
-    features = batch_features(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs)
-    count = num_segments(
-        num_seqs=features.num_seqs,
-        num_query_tokens=features.num_query_tokens,
-        num_kv_tokens=features.num_kv_tokens,
-        max_query_len=features.max_query_len,
-        max_seq_len=features.max_seq_len,
-        num_query_heads=num_query_heads,
-        num_kv_heads=num_kv_heads,
-        head_size=head_size,
-        block_size=block_size,
-        kv_element_size=kv_element_size,
-    )
+    count = most
+    if row is not None:
+        features = batch_features(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs)
+        number = row(
+            num_seqs=features.num_seqs,
+            num_query_tokens=features.num_query_tokens,
+            num_kv_tokens=features.num_kv_tokens,
+            max_query_len=features.max_query_len,
+            max_seq_len=features.max_seq_len,
+            num_query_heads=num_query_heads,
+            num_kv_heads=num_kv_heads,
+            head_size=head_size,
+            block_size=block_size,
+            kv_element_size=kv_element_size,
+        )
+        count = pick(segments_by_row, number)
     tl.store(num_segments_ptr, tl.maximum(tl.minimum(count, most), 1))
-
-
-@triton.jit
-def all_segments(
-    num_seqs,
-    num_query_tokens,
-    num_kv_tokens,
-    max_query_len,
-    max_seq_len,
-    num_query_heads,
-    num_kv_heads,
-    head_size,
-    block_size,
-    kv_element_size,
-):
-    """Stands for a generated function where a kernel is compiled for no device in particular."""
-    return 1 << 30
 
 
 def specialise_count_segments(config: Config) -> tuple[Specialisation, ...]:
     if not config.device_segments:
         return ()
-    constants = {"num_segments": all_segments}
+    constants = {"row": None, "segments_by_row": None}
     return (Specialisation(count_segments_kernel, constants=constants, options=ONE_PROGRAM_OPTIONS),)
 
 
 def bind_count_segments(plan: Plan, num_segments: OfPlan) -> tuple[Launch, ...]:
-    if plan.segments_function is None:
+    if plan.segments_by_row is None:
         return ()
     arguments = (
         num_segments,
@@ -150,7 +148,7 @@ def bind_count_segments(plan: Plan, num_segments: OfPlan) -> tuple[Launch, ...]:
         plan.model.block_size,
         plan.model.kv_element_size,
         plan.config.num_segments,
-        plan.segments_function,
+        *plan.segments_by_row,
     )
     return (Launch(count_segments_kernel, one_program_grid, arguments, ONE_PROGRAM_OPTIONS),)
 

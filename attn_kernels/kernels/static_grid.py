@@ -173,7 +173,7 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     arguments, const, options = common_arguments(plan, layer)
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
     segmented = plan.config.num_segments > 1
-    num_segments = NUM_SEGMENTS if plan.segments_function else None
+    num_segments = NUM_SEGMENTS if plan.segments_by_row else None
     group = OfPlan(bind_group(plan, layer))
     kept = PARTIALS if segmented else NO_PARTIALS.values()
     arguments = (*arguments, CU_Q_BLOCKS, *kept, num_segments, plan.model.num_kv_heads, group, const)

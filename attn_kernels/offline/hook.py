@@ -4,7 +4,7 @@ They are the entry points ``attn_kernels`` and ``attn_kernels_mixed`` of the gro
 docs/check.md describes the protocol, and what a case is.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -24,7 +24,6 @@ from attn_kernels.offline.resources import Resources, measure
 from attn_kernels.offline.sources import index_source
 
 LARGEST_HEAD = 256
-LARGEST_TUNED_HEAD = 128  # of mixed batches; the spec trusts no choice beyond
 LARGEST_GROUP = 64  # query heads a KV head: more are shared among programs of the fallback's tiles
 PAGE_SIZE = 16
 BF16_BYTES = 2
@@ -91,8 +90,22 @@ class AttentionHook:
 
     @property
     def refused(self) -> Iterator[RefusedLaunch]:
-        """Launches of the tuned configs with descriptors that the Hopper kernel refuses."""
-        return refused_launches(name for name, variant in VARIANTS.items() if not variant.mixed)
+        """What the Hopper kernel refuses of ``SHAPES``, for each tuned config that asks for it."""
+        grids = [(name, grid) for name in self.variants if name in VARIANTS for grid in VARIANTS[name].grids]
+        for config in (config for name, grid in grids for config in grid.configs(name)):
+            if not (config.descriptors or needs_parts(config)):
+                continue
+            parameters = config._asdict()
+            name = parameters.pop("variant")
+            for values in product(*SHAPES.values()):
+                shape = dict(zip(SHAPES, values, strict=True))
+                kv_heads, group = shape["num_kv_heads"], shape.pop("queries_per_kv")
+                sizes = (shape["head_size"], shape["block_size"], group, shape["kv_element_size"])
+                if hopper_limits.why_not_shape(config, *sizes) or hopper_limits.why_not_heads(
+                    config, kv_heads, MULTIPROCESSORS
+                ):
+                    features = shape | {"num_query_heads": group * kv_heads}
+                    yield RefusedLaunch("sm_90", name, parameters, features)
 
     def compile(self, cases: Sequence[Any], jobs: int) -> Iterator[HookOutcome]:
         """Yield the outcome of each case, in order. Equal cases compile once, the longest first."""
@@ -108,37 +121,11 @@ class MixedHook(AttentionHook):
     """The kernels of ``mixed_attention``."""
 
     variants = (*WAYS, *(name for name, variant in VARIANTS.items() if variant.mixed))
-
     features = tuple(mixed_features(Parts.of((), ()), ANY_MODEL))
-
-    @property
-    def refused(self) -> Iterator[RefusedLaunch]:
-        """Launches of ``pod`` that the Hopper kernel refuses, up to the largest head size that is tuned."""
-        refused = refused_launches(name for name, variant in VARIANTS.items() if variant.mixed)
-        return (launch for launch in refused if launch.features["head_size"] <= LARGEST_TUNED_HEAD)
 
 
 HOOK = AttentionHook()
 MIXED_HOOK = MixedHook()
-
-
-def refused_launches(variants: Iterable[str]) -> Iterator[RefusedLaunch]:
-    """What the Hopper kernel refuses of ``SHAPES``, for each config of these variants that asks for it."""
-    for name in variants:
-        for config in (config for grid in VARIANTS[name].grids for config in grid.configs(name)):
-            if not (config.descriptors or needs_parts(config)):
-                continue
-            parameters = config._asdict()
-            del parameters["variant"]
-            for values in product(*SHAPES.values()):
-                shape = dict(zip(SHAPES, values, strict=True))
-                kv_heads, group = shape["num_kv_heads"], shape.pop("queries_per_kv")
-                sizes = (shape["head_size"], shape["block_size"], group, shape["kv_element_size"])
-                if hopper_limits.why_not_shape(config, *sizes) or hopper_limits.why_not_heads(
-                    config, kv_heads, MULTIPROCESSORS
-                ):
-                    features = shape | {"num_query_heads": group * kv_heads}
-                    yield RefusedLaunch("sm_90", name, parameters, features)
 
 
 def _job_of(case: Any) -> HookJob | HookOutcome:

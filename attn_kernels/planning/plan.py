@@ -193,7 +193,7 @@ def _plan_whole(step: Step, lengths: Lengths, config: Config, part: int = 0) -> 
         workspace=variant.scratch(step.scratch, sizes),
         launch_cache=choices.launch_cache(config),
         for_capture=step.for_capture,
-        segments_function=choices.segments_function if config.device_segments else None,
+        segments_by_row=choices.segments_by_row if config.device_segments else None,
     )
 
 

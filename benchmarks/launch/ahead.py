@@ -4,7 +4,7 @@ python -m benchmarks.launch.ahead [--batches 1000]
 
 It calls `compile_ahead` for two models and two types of caches. A first process starts with an empty Triton
 cache, and a second one with the cache that the first left. The second process then serves random batches with
-the configs that the device's tree chooses, every other batch in parts. It counts the kernels that Triton
+the configs that the device's module chooses, every other batch in parts. It counts the kernels that Triton
 compiles or loads during this, of which there must be none.
 """
 
@@ -108,7 +108,7 @@ def count_compiled(device: torch.device) -> int:
 
 
 def serve(batches: Iterable[Batch], device: torch.device) -> Result:
-    """Plan and run each batch once, every other one in parts, with the choices of the device's tree."""
+    """Plan and run each batch once, every other one in parts, with the choices of the device's module."""
     before, times, reported = count_compiled(device), [], []
     configs: set[Config] = set()
     for number, batch in enumerate(batches):

@@ -14,7 +14,7 @@ import tempfile
 import time
 import timeit
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,17 +23,15 @@ import torch
 
 import attn_kernels
 from attn_kernels import Config, Lengths, Parts, Workspace
+from attn_kernels.choose.choices import choices_for
 from attn_kernels.choose.recording import Recorder, recorder_of_process
-from attn_kernels.core.config import complete
 from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import Batch, HeadLayout, decode, prefill
 from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise, plan_for, stand_in
 from attn_kernels.measure.timing import Launch, capture
 from benchmarks.common import environment
 from benchmarks.common.implementations import PEERS_FOLDER, Implementation, load_peers
-from benchmarks.launch.timing import cpu_us, first_us, launching, wall_us
-from generated import unified_attention
-from triton_tune.core.device import describe_device
+from benchmarks.launch.timing import cpu_us, first_us, launching
 
 CONFIGS = {
     "naive": Config("naive", 1, 64),
@@ -80,14 +78,6 @@ class LaunchBench:
         number = 10 if self.smoke else 20_000
         return min(timeit.repeat(call, number=number, repeat=5)) / number * 1e9
 
-    def call_ns(self, function: Callable[..., object], values: Mapping[str, int]) -> float:
-        """Time a call with keyword arguments that are variables, as in `plan`, in nanoseconds."""
-        number = 10 if self.smoke else 20_000
-        call = f"function({', '.join(f'{name}={name}' for name in values)})"
-        setup = "; ".join(f"{name} = {value}" for name, value in values.items())
-        timed = timeit.repeat(call, setup, number=number, repeat=5, globals={"function": function})
-        return min(timed) / number * 1e9
-
 
 def head(name: str, *columns: object) -> None:
     print(f"\n{name:28}" + "".join(f"{column:>10}" for column in columns), flush=True)
@@ -98,19 +88,12 @@ def row(name: str, *figures: float, note: str = "") -> None:
 
 
 def choosing(bench: LaunchBench) -> None:
-    """The choice of `plan`, beside a function of the same arguments that does nothing."""
-    choose = unified_attention.for_device(*describe_device(bench.device))
+    """The choice of `plan`."""
     for batch in bench.batches:
-        features = batch.features
-        took, passing = bench.call_ns(choose, features), bench.call_ns(nothing_of(features), features)
-        config = complete(choose(**features))
-        print(f"choose  {batch.name:14} {took:5.0f} ns, an empty function {passing:5.0f} ns  {config}")
-
-
-def nothing_of(features: Iterable[str]) -> Callable[..., None]:
-    """A function of these keyword arguments that does nothing."""
-    nothing: Callable[..., None] = eval(f"lambda *, {', '.join(features)}: None")
-    return nothing
+        choices = choices_for(batch.model, bench.device)
+        lengths = Lengths.of(batch.query_lens, batch.context_lens)
+        config = choices.config(lengths)
+        print(f"choose  {batch.name:14} {bench.ns(partial(choices.config, lengths)):5.0f} ns  {config}")
 
 
 def planning(bench: LaunchBench) -> None:
@@ -239,9 +222,10 @@ def step(bench: LaunchBench, peers: list[Implementation], layers: int) -> None:
 
 def one_step(bench: LaunchBench, name: str, call: Launch) -> None:
     repeats = 2 if bench.smoke else 50
-    figures = [wall_us(call, bench.device, repeats), bench.cpu_us(call)]
+    figures = [first_us(call, bench.device, repeats, finished=True), bench.cpu_us(call)]
     if bench.device.type == "cuda":
-        figures.append(wall_us(capture([call], 1, bench.device).replay, bench.device, repeats))
+        replay = capture([call], 1, bench.device).replay
+        figures.append(first_us(replay, bench.device, repeats, finished=True))
     row(name, *figures)
 
 

@@ -1,4 +1,4 @@
-"""Kernels that store what generated Triton functions choose."""
+"""Kernels that store which rows generated Triton functions find."""
 
 import triton
 import triton.language as tl
@@ -15,7 +15,7 @@ def measured_choice_kernel(
     shape_ptr,
     FUNCTION: tl.constexpr,
 ):
-    """Choose for one batch per program, by ``batch_features`` of the lengths that begin at ``first``."""
+    """Find the row of one batch per program, by ``batch_features`` of the lengths that begin at ``first``."""
     batch = tl.program_id(0)
     first = tl.load(first_ptr + batch)
     num_seqs = tl.load(first_ptr + batch + 1) - first
@@ -39,9 +39,9 @@ def measured_choice_kernel(
 
 @triton.jit
 def choice_kernel(out_ptr, features_ptr, stride, count, FUNCTION: tl.constexpr):
-    """Choose for rows of ten features."""
-    for row in range(tl.program_id(0), count, tl.num_programs(0)):
-        at = features_ptr + row * stride
+    """Find the rows of batches, each given by ten features."""
+    for batch in range(tl.program_id(0), count, tl.num_programs(0)):
+        at = features_ptr + batch * stride
         chosen = FUNCTION(
             tl.load(at),
             tl.load(at + 1),
@@ -54,12 +54,12 @@ def choice_kernel(out_ptr, features_ptr, stride, count, FUNCTION: tl.constexpr):
             tl.load(at + 8),
             tl.load(at + 9),
         )
-        tl.store(out_ptr + row, chosen)
+        tl.store(out_ptr + batch, chosen)
 
 
 @triton.jit
 def constant_choice_kernel(out_ptr, FEATURES: tl.constexpr, FUNCTION: tl.constexpr):
-    """Choose for ten features that are known when the kernel is compiled."""
+    """Find the row for ten features that are known when the kernel is compiled."""
     chosen = FUNCTION(
         FEATURES[0],
         FEATURES[1],

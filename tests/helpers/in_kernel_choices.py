@@ -1,10 +1,10 @@
-"""What kernels choose on the device, for batches whose lengths only kernels read."""
+"""The rows that kernels find on the device, for batches whose lengths only kernels read."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from types import ModuleType
+from itertools import accumulate, chain
+from typing import Any
 
 import torch
 from choice_kernels import measured_choice_kernel
@@ -76,7 +76,7 @@ def _spread(rng: random.Random, most: int) -> int:
 
 
 def on_device(function: object, batches: Sequence[RandomBatch], device: str) -> list[int]:
-    """Return what a kernel chooses for each batch after it has read the lengths."""
+    """Return the row that a kernel finds for each batch after it has read the lengths."""
 
     def tensor(values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int32, device=device)
@@ -92,19 +92,20 @@ def on_device(function: object, batches: Sequence[RandomBatch], device: str) -> 
         tensor([n for batch in batches for n in batch.model]),
         function,
     )
-    chosen_segments: list[int] = chosen.tolist()
-    return chosen_segments
+    rows: list[int] = chosen.tolist()
+    return rows
+
+
+def of_rows(key: str, batch: RandomBatch) -> list[Any]:
+    """What each row of a device's module launches on a batch's model, over all kinds of steps."""
+    configs = unified_attention.MODULES[key].configs(*batch.model)
+    return list(chain.from_iterable(configs))
 
 
 def differences(
-    modules: Mapping[str, ModuleType], batches: Sequence[RandomBatch], device: str
-) -> list[tuple[str, RandomBatch, int, int]]:
-    """Return the device key, the batch, the host's choice and the kernel's of each choice that differs."""
-    result = []
-    for key, module in modules.items():
-        choices = on_device(module.num_segments, batches, device)
-        for batch, chosen in zip(batches, choices, strict=True):
-            expected = unified_attention.MODULES[key].choose(**batch.features()).num_segments
-            if chosen != expected:
-                result.append((key, batch, expected, chosen))
-    return result
+    key: str, function: object, batches: Sequence[RandomBatch], device: str
+) -> list[tuple[RandomBatch, int]]:
+    """Return the batches for which a kernel finds a row that is not the choice of the host, and that row."""
+    choose = unified_attention.MODULES[key].choose
+    rows = zip(batches, on_device(function, batches, device), strict=True)
+    return [(batch, row) for batch, row in rows if of_rows(key, batch)[row] != choose(**batch.features())]

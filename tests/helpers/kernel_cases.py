@@ -49,9 +49,9 @@ def set_choices(monkeypatch: Any, choose: Callable[[Lengths], Config], way: Conf
     monkeypatch.setattr(Choices, "way", lambda self, parts: way)
 
 
-def count_segments_by(function: Any, monkeypatch: Any) -> None:
-    """Let a Triton function count segments in place of every tree."""
-    monkeypatch.setattr(Choices, "segments_function", property(lambda self: function))
+def count_segments_by(row: Any, segments: tuple[int, ...], monkeypatch: Any) -> None:
+    """Let a Triton function find the row in place of every module; ``segments``: of each row."""
+    monkeypatch.setattr(Choices, "segments_by_row", property(lambda self: (row, segments)))
 
 
 def scores(heads: int, names: str, dtype: torch.dtype = torch.float16) -> dict[str, Any]:

@@ -269,8 +269,9 @@ def test_a_forced_config_is_also_launched_by_graphs(gpu, monkeypatch):
     assert choices_for(MODEL, GPU).for_any_model() == choices_for(MODEL, GPU).possible(True) == [forced]
 
 
-def test_all_that_can_be_chosen_is_listed(gpu):
-    gpu(H100)
+@pytest.mark.parametrize("described", [H100, MI300X])
+def test_all_that_can_be_chosen_is_listed(described, gpu):
+    gpu(described)
     rng = random.Random(0)
     for _ in range(60):
         kv_heads, queries_per_kv = rng.choice((1, 2, 8, 32)), rng.choice((1, 4, 8, 20))
@@ -283,7 +284,22 @@ def test_all_that_can_be_chosen_is_listed(gpu):
             _, lengths = maxima(*sizes, context=rng.choice((512, 8192, 131072)))
             assert shared.config(lengths) in batches
             assert shared.config(lengths, for_capture=True) in graphs
-    assert {ON_DEVICE, STREAM_K} <= set(shared.for_any_model())
+    assert ({ON_DEVICE, STREAM_K} <= set(shared.for_any_model())) == (described is H100)
+
+
+def test_rows_that_depend_on_the_step_may_end_at_the_fallback(monkeypatch):
+    """Such a row lists several configs, or none that fits the model."""
+    first, second, fallback = (Config("qblock", 16, tile) for tile in (16, 32, 64))
+    module, default = ModuleType("only"), ModuleType("default")
+    module.configs = lambda **constants: (((first, second), ()),)
+    module.for_model = lambda **constants: lambda **lengths: second
+    default.FALLBACK = fallback
+    package = ModuleType("mine.unified_attention")
+    package.MODULES = {"only": module, "default": default}
+    monkeypatch.setattr(choices, "kernel_package", lambda kernel: package)
+    shared = Choices(MODEL, torch.device("cpu"), "only")
+    assert shared.possible() == [first, second, fallback]
+    assert shared.config(DECODE) == second
 
 
 # Mixed batches
@@ -297,8 +313,13 @@ FEW = Parts.of([1, 512], [9000, 512])
 def generated_mixed(monkeypatch):
     """A generated package whose module for the H200 takes the one kernel for many decodes."""
     modules = {key: ModuleType(key) for key in ("default", "nvidia_h200")}
-    modules["default"].choose = lambda **features: SERIES
-    modules["nvidia_h200"].choose = lambda **features: POD if features["num_decodes"] > 100 else SERIES
+    steps = {
+        "default": lambda **lengths: SERIES,
+        "nvidia_h200": lambda **lengths: POD if lengths["num_decodes"] > 100 else SERIES,
+    }
+    for key, module in modules.items():
+        module.choose = steps[key]
+        module.for_model = lambda step=steps[key], **constants: step
     modules["nvidia_h200"].POD, modules["nvidia_h200"].SERIES = POD, SERIES
     package = ModuleType("generated.mixed_attention")
     package.MODULES = modules

@@ -24,8 +24,13 @@ PACKAGE = """
 import sys
 from attn_kernels import Config
 MODULES = {{"only": sys.modules[__name__]}}
+CONFIG = Config({variant!r}, {block_m}, 16)
+def configs(**constants):
+    return ((CONFIG,),)
+def for_model(**constants):
+    return lambda **lengths: CONFIG
 def choose(**features):
-    return Config({variant!r}, {block_m}, 16)
+    return CONFIG
 def for_device(name, arch, vendor):
     return choose
 """
@@ -71,6 +76,15 @@ def chosen() -> str:
 def test_without_a_name_they_are_ours() -> None:
     assert chosen() == OURS
     assert kernel_package(MIXED).__name__ == "generated.mixed_attention"
+
+
+def test_modules_of_an_earlier_treegen_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package(tmp_path / "mine", "unified_attention")
+    path = tmp_path / "mine/unified_attention.py"
+    path.write_text(path.read_text().replace("for_model", "of_a_model"))
+    monkeypatch.setenv("ATTN_KERNELS_HEURISTICS", "mine")
+    with pytest.raises(ValueError, match=r"mine\.unified_attention"):
+        chosen()
 
 
 def test_a_variable_names_another_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_plans_and_tables_see_the_same_lengths(pairs: list[tuple[int, int]], win
     seen: list[dict[str, int]] = []
     choices = Choices(windowed(window), torch.device("cpu"), "nvidia_h200")
     choices.possible()  # finds the module
-    choices._choose = lambda lengths: seen.append(lengths._asdict()) or SERIES  # type: ignore[func-returns-value]
+    choices._choose = lambda **lengths: seen.append(lengths) or SERIES  # type: ignore[func-returns-value]
     choices.config(Lengths.of(queries, contexts))
     assert seen == [{name: batch.features[name] for name in Lengths._fields}]
     parts = batch.parts if window is None else Parts(*(part.in_window(window) for part in batch.parts))

@@ -15,6 +15,8 @@ from attn_kernels.testing.poisoned import run_poisoned
 from generated.unified_attention import MODULES
 
 SEGMENTS = 5
+BY_LENGTH = (1, 7)  # there is no room for 7
+BY_ELEMENT_SIZE = (0, 4)  # of fp8 caches, and of others
 VARIANTS = ("segmented", "static_grid")
 
 
@@ -31,8 +33,8 @@ def by_element_size(
     num_query_tokens,
     num_seqs,
 ):
-    """4, or 0 for fp8. A spec may have its features in any order."""
-    return (kv_element_size - 1) * 4
+    """A spec may have its features in any order."""
+    return kv_element_size - 1
 
 
 @triton.jit
@@ -48,8 +50,7 @@ def by_length(
     block_size,
     kv_element_size,
 ):
-    """1, or 7, which is more than there is room for."""
-    return max_seq_len % 2 * 6 + 1
+    return max_seq_len % 2
 
 
 pytestmark = pytest.mark.usefixtures("new_process")
@@ -62,7 +63,7 @@ def counting(variant, **parameters):
 @pytest.mark.parametrize("names, fp8", [("window=37 sinks", False), ("softcap alibi scales=tensor", True)])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_replays_are_right_whatever_the_count(variant, names, fp8, monkeypatch):
-    count_segments_by(by_length, monkeypatch)
+    count_segments_by(by_length, BY_LENGTH, monkeypatch)
     rng = random.Random(f"{variant}/{names}")
     options, cache_dtype = scores(HEADS, names), FP8 if fp8 else None
     server = Server(counting(variant), cache_dtype=cache_dtype, **options)
@@ -74,14 +75,14 @@ def test_replays_are_right_whatever_the_count(variant, names, fp8, monkeypatch):
         if len(batch.q):
             assert_close(server.replay(batch), batch.reference(**options))
             longest = max(k for q, k in zip(batch.query_lens, batch.context_lens, strict=True) if q)
-            assert server.plan.workspace[-1].tolist() == [min(longest % 2 * 6 + 1, SEGMENTS)]
+            assert server.plan.workspace[-1].tolist() == [min(BY_LENGTH[longest % 2], SEGMENTS)]
             counts.update(server.plan.workspace[-1].tolist())
     assert counts == {1, SEGMENTS}
 
 
 def test_features_are_passed_by_name_and_the_count_is_at_least_one(monkeypatch):
     """By plans that share all but the caches' element."""
-    count_segments_by(by_element_size, monkeypatch)
+    count_segments_by(by_element_size, BY_ELEMENT_SIZE, monkeypatch)
     for cache_dtype, count in ((None, 4), (FP8, 1), (None, 4)):
         batch = random_batch(((1, 2), (40, 9)), cache_dtype=cache_dtype)
         plan = batch.plan(config=counting("segmented"))
@@ -89,8 +90,8 @@ def test_features_are_passed_by_name_and_the_count_is_at_least_one(monkeypatch):
         assert_close(run_poisoned(batch, plan), batch.reference())
 
 
-def test_the_tree_of_the_device_key_counts():
-    """As many as `choose` on the host, for plans that share all but the tree."""
+def test_the_module_of_the_device_key_counts():
+    """As many as `choose` on the host, for plans that share all but the module."""
     rng, counts = random.Random(0), set()
     config = Config("segmented", 16, 64, num_segments=16, device_segments=1)
     for _ in range(15):
@@ -120,7 +121,7 @@ def features_of(plan):
     }
 
 
-def test_the_tree_of_the_device_counts_for_a_forced_config(monkeypatch):
+def test_the_module_of_the_device_counts_for_a_forced_config(monkeypatch):
     monkeypatch.setenv("ATTN_KERNELS_CONFIG", "segmented_M16_T16_N4_W4_S2_G1")
     batch = random_batch(((1,), (90,)))
     plan = batch.plan()
@@ -133,7 +134,7 @@ def test_the_tree_of_the_device_counts_for_a_forced_config(monkeypatch):
     [
         None,  # no such folder
         SimpleNamespace(),  # a folder without modules, such as one that holds what Python cached
-        SimpleNamespace(MODULES={"default": SimpleNamespace()}),  # functions for other parameters
+        SimpleNamespace(MODULES={"default": SimpleNamespace()}),  # an older module
     ],
 )
 def test_modules_without_triton_functions_are_named(functions, monkeypatch):

@@ -35,11 +35,14 @@ def generated(monkeypatch):
     calls = SimpleNamespace(devices=[], features=[])
 
     def module(config):
-        def choose(**features):
-            calls.features.append(features)
-            return config
+        def for_model(**constants):
+            def step(**lengths):
+                calls.features.append({**lengths, **constants})
+                return config
 
-        return SimpleNamespace(choose=choose)
+            return step
+
+        return SimpleNamespace(choose=object(), for_model=for_model, configs=lambda **constants: ((config,),))
 
     modules = {
         "default": module(GeneratedConfig("qblock", 32, 64, 2, 3)),

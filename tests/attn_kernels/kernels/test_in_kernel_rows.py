@@ -1,4 +1,4 @@
-"""Functions printed for any tree over any expression choose in a kernel what the tree chooses."""
+"""Functions printed for any trees over any expression find in a kernel the row that the trees lead to."""
 
 import importlib.util
 from itertools import count
@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from treegen.core import expr
-from treegen.core.spec import Budget, Config, KernelSpec, Parameter
-from treegen.core.tree import Leaf, Split, choose
+from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, choose
+from treegen.core.spec import Budget, Config, KernelSpec, ModelClass, Parameter, Regime
 from treegen.emit.triton import Unprintable, in_kernel_module
 
 
@@ -28,24 +28,29 @@ def constants_kernel(out_ptr, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr,
 
 
 NAMES = ("rows", "columns", "heads")
-CONFIGS = tuple(Config("plain", (("parts", parts),)) for parts in (0, 1, 4, 32, (1 << 31) - 1))
+CONFIG = Config("plain", (("parts", 1),))
+REGIMES = ("few", "many")
+ROWS = 4  # of each regime
 
 
-def spec_of(derived):
+def spec_of(derived, few):
+    """``few``: the condition of the first regime."""
     return KernelSpec(
         name="scale",
         features=NAMES,
         derived=derived,
-        split_on=NAMES,
+        constants=("heads",),
+        regimes=(Regime("few", few, NAMES), Regime("many", None, NAMES)),
+        classes=(ModelClass("all", None),),
+        hold_out_by=("heads",),
         variants=("plain",),
         parameters={"parts": Parameter("N")},
         constraints=(),
-        trusted_as_measured=(),
-        fallback=CONFIGS[0],
-        budget=Budget(8, 8),
+        fallback=CONFIG,
+        budget=Budget(),
         translations={},
         tables={},
-        in_kernel=("parts",),
+        in_kernel=True,
     )
 
 
@@ -93,32 +98,33 @@ def module_of(folder, text):
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(EXPRESSIONS, st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=4, max_size=4), st.data())
-def test_any_expression_and_tree(tmp_path_factory, expression, rows, data):
+def test_any_expression_and_trees(tmp_path_factory, expression, points, data):
     expression = expr.substitute(expression, {})
-    rows = [row for row in rows if fits(expression, dict(zip(NAMES, row, strict=True)))]
-    assume(rows)
-    values = [expr.evaluate(expression, dict(zip(NAMES, row, strict=True))) for row in rows]
+    shapes = [dict(zip(NAMES, point, strict=True)) for point in points]
+    shapes = [shape for shape in shapes if fits(expression, shape)]
+    assume(shapes)
+    values = [expr.evaluate(expression, shape) for shape in shapes]
     near = st.builds(lambda value, step: value + step, st.sampled_from(values), st.integers(-1, 1))
-    tree = data.draw(
-        st.recursive(
-            st.sampled_from(CONFIGS).map(Leaf),
-            lambda inner: st.builds(Split, st.sampled_from(["value", "heads"]), near, inner, inner),
-            max_leaves=6,
-        )
+    trees = st.recursive(
+        st.integers(0, ROWS - 1),
+        lambda inner: st.builds(Split, st.sampled_from(["value", "columns"]), near, inner, inner),
+        max_leaves=6,
     )
+    regimes = [RegimeRows(name, data.draw(trees), (Row(CONFIG),) * ROWS) for name in REGIMES]
+    few = expr.parse_condition(f"value <= {data.draw(near)} or rows <= {data.draw(SIZES)}")
+    kernel, heuristic = spec_of({"value": expression}, few), Heuristic(tuple(regimes))
     try:
-        text = in_kernel_module(spec_of({"value": expression}), "device", {}, tree)
+        text = in_kernel_module(kernel, "device", {}, heuristic)
     except Unprintable:
         assume(False)
-    function = module_of(tmp_path_factory.getbasetemp(), text).parts
-    expected = [
-        dict(choose(tree, {"value": value, "heads": row[2]}).parameters)["parts"]
-        for value, row in zip(values, rows, strict=True)
-    ]
+    function = module_of(tmp_path_factory.getbasetemp(), text).row
+    choices = [choose(heuristic, kernel, {}, shape) for shape in shapes]
+    expected = [ROWS * REGIMES.index(choice.regime) + choice.row for choice in choices]
+    points = [tuple(shape.values()) for shape in shapes]
     for dtype in (torch.int32, torch.int64):
-        out = torch.full((len(rows),), -1, dtype=torch.int32)
-        rows_kernel[(1,)](out, torch.tensor(rows, dtype=dtype), len(rows), function)
+        out = torch.full((len(points),), -1, dtype=torch.int32)
+        rows_kernel[(1,)](out, torch.tensor(points, dtype=dtype), len(points), function)
         assert out.tolist() == expected
     out = torch.full((1,), -1, dtype=torch.int32)
-    constants_kernel[(1,)](out, *rows[0], function)
+    constants_kernel[(1,)](out, *points[0], function)
     assert out.tolist() == expected[:1]
