@@ -200,19 +200,27 @@ class Spares:
             if not any(c in usable and not self._sometimes[c] for c in own):
                 wanting.append((name, usable))
         spares: list[Config] = []
+        allowed, column = self._known.problem.allowed, self._known.column
+        left = rows
+        for config in {
+            main,
+            *others.values(),
+        }:  # scenarios of the row in which none of its configs may be launched
+            left = left[~allowed[left, column[config]]]
         while wanting and len(spares) < _MOST_SPARES:
             classes = sorted({self._number[name] for name, _ in wanting})
-            like = rows[np.isin(self._known.group[rows], classes)]
+            like = left if len(left) else rows[np.isin(self._known.group[rows], classes)]
             mean = loss[like if len(like) else rows].mean(axis=0)
             ranked = sorted(
                 (c for c in self._configs if c != main and c not in spares),
-                key=lambda c: (mean[self._known.column[c]] + (c not in self._used) * _NEW, c),
+                key=lambda c: (mean[column[c]] + (c not in self._used) * _NEW, c),
             )
             config = next((c for c in ranked if any(c in usable for _, usable in wanting)), None)
             if config is None:
                 break
             spares.append(config)
             self._used.add(config)
+            left = left[~allowed[left, column[config]]]
             if not self._sometimes[config]:
                 wanting = [(name, usable) for name, usable in wanting if config not in usable]
         return tuple(spares)
