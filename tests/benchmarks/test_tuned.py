@@ -14,7 +14,7 @@ from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.space.rules import baselines, fixed_choice
 from benchmarks.trees import score_choices, tuned
 from benchmarks.trees.score_choices import (
-    CommittedTrees,
+    CommittedModules,
     TimedTable,
     compare_tables,
     read_timed_table,
@@ -30,7 +30,7 @@ from tuning_table.table import Failure, Visit
 
 REPOSITORY = Path(__file__).parents[2]
 SPEC = read_spec(REPOSITORY / "treegen.yaml")
-STATE = CommittedTrees(SPEC, read_modules(SPEC))
+STATE = CommittedModules(SPEC, read_modules(SPEC))
 KERNEL = STATE.spec.kernels[score_choices.KERNEL]
 A, B, C = LAUNCHED = [Config("qblock", rows, 32, num_warps=4, num_stages=2) for rows in (16, 32, 64)]
 SPEC_A, SPEC_B, SPEC_C = (spec_config(config, KERNEL) for config in LAUNCHED)

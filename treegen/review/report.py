@@ -16,7 +16,7 @@ from treegen import __version__
 from treegen.build import SCENARIOS_A_PROCESS
 from treegen.core import expr
 from treegen.core.errors import InputError
-from treegen.core.heuristic import RegimeRows, paths
+from treegen.core.heuristic import RegimeRows, split_features
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
@@ -56,7 +56,6 @@ class CellView:
 @dataclass(frozen=True)
 class RowView:
     name: str
-    path: Sequence[str]  # the answers that lead to the row
     then: Sequence[Config]
     cells: Sequence[CellView]  # one for each class
 
@@ -147,12 +146,12 @@ def _held_out(problem: Problem) -> tuple[HeldOut | None, HeldOut | None]:
 def section(problem: Problem, module: Module, unseen: Sequence[HeldOut | None]) -> Section:
     """Score a committed module by its table. Raises InputError where that lacks a feature of the module."""
     kernel, heuristic, cells = problem.kernel, module.heuristic, problem.table.cells
+    asked = (name for regime in heuristic.regimes for name in split_features(regime.tree))
+    if unknown := [name for name in asked if name not in problem.names]:
+        what = f"asks about {unknown[0]}, which {problem.table.folder} does not hold; run `treegen build`"
+        raise InputError(module.path, what)
     known = Scenarios(problem)
-    try:
-        columns, cost = known.columns(heuristic), costs_of(heuristic, problem)
-        places = known.cells(heuristic)
-    except ValueError as error:
-        raise InputError(module.path, f"{error}; run `treegen build`") from None
+    places, columns, cost = known.cells(heuristic), known.columns(heuristic), costs_of(heuristic, problem)
     ways = {"this module": quality(Choices(cost, problem.scenarios), cells)}
     fixed = (
         ("single best config", single_best(problem, 1).choose(problem)[0]),
@@ -173,14 +172,14 @@ def section(problem: Problem, module: Module, unseen: Sequence[HeldOut | None]) 
             rf"^def {regime.name}_row\(.*?(?=\n\n\n)", module.text, re.MULTILINE | re.DOTALL
         )
         rows = []
-        for place, path in sorted(paths(regime.tree)):
-            row, views = regime.rows[place], []
+        for place, row in enumerate(regime.rows):
+            views = []
             for entry in kernel.classes:
                 here = reached.get((number, place, entry.name), np.zeros(0, dtype=np.int64))
                 config = row.others.get(entry.name, row.config)
                 spare = int((columns[here] != known.column.get(config, ABSENT)).sum())
                 views.append(_cell(config, config != row.config, here, spare, cost, problem))
-            rows.append(RowView(row_words(regime.name, place, kernel), path, row.then, views))
+            rows.append(RowView(row_words(regime.name, place, kernel), row.then, views))
         when = next(entry.when for entry in kernel.regimes if entry.name == regime.name)
         return RegimeView(regime.name, _condition(when), function, rows)
 
@@ -232,8 +231,8 @@ def _sentence(problem: Problem) -> str:
     floor = noise_floor(problem.table)
     noise = "" if floor is None else f" Choosing by one repeat loses {floor.slowdown - 1:.2%} in the others."
     return (
-        f"The table was measured on {problem.table.device_name}: {len(problem.cost):,} scenarios{left_out} by "
-        f"{len(problem.configs):,} configs; {timed / cells:.1%} of the cells hold a time.{noise}"
+        f"The table was measured on {problem.table.device_name}: {len(problem.cost):,} scenarios{left_out} "
+        f"by {len(problem.configs):,} configs; {timed / cells:.1%} of the cells hold a time.{noise}"
     )
 
 
