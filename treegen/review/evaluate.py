@@ -256,8 +256,10 @@ def show(report: EvalReport, console: Console | None = None) -> None:
     shuffles = counted(report.repeats, "shuffle")
     for one in report.assessments:
         console.print(f"## {one.kernel} on {one.device}\n")
-        groups = f"{counted(one.held_out.groups, 'group')} ({', '.join(one.held_out.group_by)})"
-        held_out = f"held out in {report.folds} folds, {shuffles}, and by {groups}"
+        by = f" of {', '.join(one.held_out.group_by)}" if one.held_out.group_by else ""
+        held_out = (
+            f"held out in {report.folds} folds, {shuffles}; {counted(one.held_out.groups, 'group')}{by}"
+        )
         console.print(f"{_size(one.held_out)}, {held_out}.\n")
         _show_scores(one.held_out, console, held_out=True)
         if one.noise is not None:

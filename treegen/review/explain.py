@@ -9,10 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table as Grid
 from rich.text import Text
 
 from treegen.core import expr
@@ -54,7 +52,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Alternative:
-    """The nearest value of one feature, everything else being equal, with which another config is launched."""
+    """The nearest value of one feature, all else being equal, with which another config is launched."""
 
     feature: str
     value: int
@@ -94,7 +92,6 @@ class Explanation:
     source: str | None
     outside: tuple[str, ...]
     config: str
-    variant: str
     parameters: Mapping[str, int]
     regime: str
     row: int
@@ -160,7 +157,6 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
         source=shape.source,
         outside=outside(shape.values, problem, space),
         config=kernel.constant_name(choice.config),
-        variant=choice.config.variant,
         parameters=dict(choice.config.parameters),
         regime=choice.regime,
         row=choice.row,
@@ -250,7 +246,7 @@ def alternatives(
 
 
 def _nearest(value: int, differs: Callable[[int], bool]) -> Iterator[int]:
-    """The nearest greater and the nearest smaller value that differ, by quarter doublings and then exactly."""
+    """The nearest greater and smaller values that differ: by quarter doublings, and then exactly."""
     for sign in (1, -1):
         same = value
         for rung in range(1, _RUNGS):
@@ -306,8 +302,7 @@ def show(explanation: Explanation, kernel: KernelSpec, console: Console | None =
         taken = _listed(explanation.assumed, shape, kernel)
         _lines(console, [f"not given, taken from scenario {explanation.source}: {taken}"])
     _heading(console, f"launches {explanation.config}")
-    changed = [n for n, value in explanation.parameters.items() if value != kernel.parameters[n].default]
-    _lines(console, [f"{explanation.variant}: {_listed(changed, explanation.parameters, kernel)}"])
+    _lines(console, [_listed(explanation.parameters, explanation.parameters, kernel)])
     _heading(
         console, f"why: {row_words(explanation.regime, explanation.row, kernel)}, {explanation.model_class}"
     )
@@ -316,12 +311,10 @@ def show(explanation: Explanation, kernel: KernelSpec, console: Console | None =
         ("class", explanation.model_class, kernel.classes),
     )
     _lines(console, (f"{what} {name}: {_condition(name, of)}" for what, name, of in conditions))
-    steps = []
     for one in path:
-        question = f"{one.feature} <= {value_words(one.feature, one.at_most, kernel)}?"
-        here = value_words(one.feature, one.value, kernel)
-        steps.append([question, here, "yes" if one.value <= one.at_most else "no"])
-    _grid(console, ["question", "here", "answer"], steps)
+        at_most, here = (value_words(one.feature, value, kernel) for value in (one.at_most, one.value))
+        answer = "yes" if one.value <= one.at_most else "no"
+        _lines(console, [f"{one.feature} <= {at_most}? {answer}, {here}"])
     _heading(console, "configs of this cell, in order")
     launched = False
     for candidate in explanation.candidates:
@@ -331,16 +324,10 @@ def show(explanation: Explanation, kernel: KernelSpec, console: Console | None =
         _lines(console, candidate.broken, indent=4)
     if explanation.alternatives:
         _heading(console, "another config would be launched if, nearest first")
-        changes = (
-            (
-                f"{one.feature} were {value_words(one.feature, one.value, kernel)}",
-                one.config,
-                f"{row_words(one.regime, one.row, kernel)}, {one.model_class}",
-                f"{one.distance:.2f}",
-            )
-            for one in explanation.alternatives
-        )
-        _grid(console, ["if", "config", "from", "doublings away"], changes)
+    for one in explanation.alternatives:
+        change = f"{one.feature} were {value_words(one.feature, one.value, kernel)}"
+        cell = f"{row_words(one.regime, one.row, kernel)}, {one.model_class}"
+        _lines(console, [f"{change}, {one.distance:.2f} doublings away: {one.config} ({cell})"])
     _heading(console, "nearest measured scenarios")
     for near in explanation.nearest:
         _lines(console, [f"{near.scenario}, {near.distance:.2f} doublings away"])
@@ -365,16 +352,6 @@ def _heading(console: Console, title: str, style: str = "bold") -> None:
 def _lines(console: Console, lines: Iterable[str], style: str = "", indent: int = 2) -> None:
     for line in lines:  # text from outside may hold terminal escapes
         console.print(Padding(Text(one_line(line), style), (0, 0, 0, indent), expand=False))
-
-
-def _grid(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in columns:
-        grid.add_column(column, justify="right" if column in ("here", "doublings away") else "left")
-    for row in rows:
-        grid.add_row(*(Text(one_line(cell)) for cell in row))
-    if grid.row_count:
-        console.print(Padding(grid, (0, 0, 0, 2), expand=False))
 
 
 def _listed(names: Iterable[str], values: Mapping[str, int], kernel: KernelSpec) -> str:

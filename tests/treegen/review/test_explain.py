@@ -93,7 +93,7 @@ def tuned(project: Path) -> TunedModule:
     ("name", "words"),
     [
         ("measured", ["rows=8", "columns=64", "heads=2"]),
-        ("outside", ["rows=8", "columns=4_096", "heads=16"]),
+        ("outside", ["rows=8", "columns=4", "heads=20"]),
         ("assumed", ["rows=6"]),
     ],
 )
