@@ -66,8 +66,8 @@ class Quality:
 def asked(problem: Problem) -> tuple[str, ...]:
     """The features about which trees, regimes and classes ask, of those that the table holds."""
     kernel = problem.kernel
-    whens = [entry.when for entry in (*kernel.regimes, *kernel.classes) if entry.when is not None]
-    named = {name for when in whens for name in names(when)} | set(kernel.split_on)
+    whens = [regime.when for regime in kernel.regimes] + [entry.when for entry in kernel.classes]
+    named = {name for when in whens if when is not None for name in names(when)} | set(kernel.split_on)
     return tuple(name for name in problem.names if name in named) or problem.names
 
 

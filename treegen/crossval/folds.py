@@ -81,12 +81,12 @@ def split_copies(copies: Ints, folds: int, repeats: int) -> tuple[Fold, ...]:
     return tuple(Fold(*(np.flatnonzero(np.isin(copies, side)) for side in pair)) for pair in sides)
 
 
-def folds_of(problem: Problem) -> tuple[Fold, ...]:
-    """Five folds of scenarios; none for a table whose scenarios all have the same features.
+def folds_of(problem: Problem, folds: int = FOLDS, repeats: int = 1) -> tuple[Fold, ...]:
+    """Folds of scenarios; none for a table whose scenarios all have the same features.
 
-    Of fewer than five scenarios each is held out alone.
+    Of fewer scenarios than folds each is held out alone.
     """
-    return _folds(copies(problem.features), FOLDS)
+    return _folds(copies(problem.features), folds, repeats)
 
 
 def groups_of(problem: Problem, by: Sequence[str] | None = None) -> Ints:
@@ -102,7 +102,7 @@ def group_folds(problem: Problem, by: Sequence[str] | None = None, repeats: int 
     return _folds(groups_of(problem, by), GROUP_FOLDS, repeats)
 
 
-def _folds(number: Ints, most: int, repeats: int = 1) -> tuple[Fold, ...]:
+def _folds(number: Ints, most: int, repeats: int) -> tuple[Fold, ...]:
     count = int(number.max()) + 1
     if count == 1:
         return ()
@@ -145,7 +145,7 @@ def with_error(choices: Choices, problem: Problem, group: Ints) -> HeldOut:
 
 
 def standard_error(cost: Ints, group: Ints) -> float:
-    """The standard error of the mean cost, over UNIT: that of a ratio, as independent groups differ in size."""
+    """The standard error of the mean cost, over UNIT, as that of a ratio: independent groups differ in size."""
     _, place = np.unique(group, return_inverse=True)
     sums = np.bincount(place.ravel(), (cost - cost.mean()) / UNIT)
     count = len(sums)

@@ -23,9 +23,9 @@ from treegen.crossval.folds import (
     FOLDS,
     Fold,
     HeldOut,
+    folds_of,
     group_folds,
     groups_of,
-    split_copies,
     with_error,
 )
 from treegen.crossval.parallel import ParallelMap, processes
@@ -63,7 +63,7 @@ class EvalSettings:
     spec: Path | None = None  # None: treegen.yaml in this folder
     kernel: str | None = None  # None: all
     device: str | None = None  # None: all
-    folds: int = FOLDS  # at least 2, and no more than a table has different scenarios
+    folds: int = FOLDS  # at least 2; a table with fewer different scenarios has a fold for each
     repeats: int = 1  # shuffles
     hold_out_by: tuple[str, ...] = ()  # the features that make a group; empty for the spec's
     against: tuple[Path, ...] = ()  # folders of further tables
@@ -113,7 +113,6 @@ class EvalReport:
     versions: Mapping[str, str]  # of packages that move figures; helion only where it is installed
     folds: int
     repeats: int
-    left_out: tuple[str, ...]  # a line for each table with fewer scenarios than folds
     assessments: tuple[Assessment, ...]
 
 
@@ -138,9 +137,10 @@ def evaluate(settings: EvalSettings) -> EvalReport:
             raise InputError(f"--{option} {value}", f"must be at least {least}")
     spec = read_spec(find_spec(settings.spec))
     tables = read_tables(spec, settings.kernel, settings.device, settings.against)
-    tables, left_out = _without_small(tables, settings)
-    if settings.hold_out_by:
-        for table in tables:
+    for table in tables:
+        if not folds_of(table.problem):
+            raise InputError(table.problem.table.folder, "has one scenario, which cannot be held out")
+        if settings.hold_out_by:
             _check_groups(table.problem, settings.hold_out_by)
     root = spec.path.resolve().parent
     with progress() as tell, processes(settings.jobs or os.cpu_count() or 1, tell) as spread:
@@ -148,28 +148,7 @@ def evaluate(settings: EvalSettings) -> EvalReport:
     versions = {"treegen": __version__, "scikit-learn": sklearn.__version__}
     if (version := helion.version()) is not None:
         versions["helion"] = version
-    return EvalReport(versions, settings.folds, settings.repeats, left_out, assessments)
-
-
-def _without_small(
-    tables: Sequence[SelectedTable], settings: EvalSettings
-) -> tuple[list[SelectedTable], tuple[str, ...]]:
-    """The tables with a scenario for each fold, and a line on each other table.
-
-    Raises InputError for one of the kernel that the user named, and if no table is left.
-    """
-    large: list[SelectedTable] = []
-    small: list[str] = []
-    for table in tables:
-        problem = table.problem
-        if (distinct := int(copies(problem.features).max()) + 1) >= settings.folds:
-            large.append(table)
-            continue
-        what = f"has {counted(distinct, 'different scenario')}, fewer than {settings.folds} folds"
-        if settings.kernel is not None or len(small) + 1 == len(tables):
-            raise InputError(problem.table.folder, what)
-        small.append(f"{problem.kernel.name} on {problem.device.key} is left out: it {what}.")
-    return large, tuple(small)
+    return EvalReport(versions, settings.folds, settings.repeats, assessments)
 
 
 def _check_groups(problem: Problem, by: Sequence[str]) -> None:
@@ -191,7 +170,7 @@ def _assess(table: SelectedTable, settings: EvalSettings, run: ParallelMap, root
     """Score what is fitted to a table and to parts of it."""
     problem, by = table.problem, settings.hold_out_by or table.problem.kernel.hold_out_by
     kernel, device = problem.kernel.name, problem.device.key
-    folds = split_copies(copies(problem.features), settings.folds, settings.repeats)
+    folds = folds_of(problem, settings.folds, settings.repeats)
     groups = group_folds(problem, by, settings.repeats)
     scores = run(f"{kernel} on {device}", partial(score_fold, problem), [*folds, *groups])
     held_out = _scored(problem, by, scores[: len(folds)], scores[len(folds) :], 0, root)
@@ -257,10 +236,8 @@ def show(report: EvalReport, console: Console | None = None) -> None:
     for one in report.assessments:
         console.print(f"## {one.kernel} on {one.device}\n")
         by = f" of {', '.join(one.held_out.group_by)}" if one.held_out.group_by else ""
-        held_out = (
-            f"held out in {report.folds} folds, {shuffles}; {counted(one.held_out.groups, 'group')}{by}"
-        )
-        console.print(f"{_size(one.held_out)}, {held_out}.\n")
+        groups = f"{counted(one.held_out.groups, 'group')}{by}"
+        console.print(f"{_size(one.held_out)}, held out in {report.folds} folds, {shuffles}; {groups}.\n")
         _show_scores(one.held_out, console, held_out=True)
         if one.noise is not None:
             of = f"{one.noise.scenarios} scenarios; {one.noise.changed:.0%} change"
@@ -273,7 +250,7 @@ def show(report: EvalReport, console: Console | None = None) -> None:
     console.print(_LEGEND, "", sep="\n")
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     without = "" if "helion" in report.versions else " Helion is not installed here, so it is left out."
-    console.print(*report.left_out, f"Made by {versions}.{without}", sep="\n")
+    console.print(f"Made by {versions}.{without}")
 
 
 def _size(table: ScoredTable) -> str:

@@ -324,10 +324,10 @@ def show(explanation: Explanation, kernel: KernelSpec, console: Console | None =
         _lines(console, candidate.broken, indent=4)
     if explanation.alternatives:
         _heading(console, "another config would be launched if, nearest first")
-    for one in explanation.alternatives:
-        change = f"{one.feature} were {value_words(one.feature, one.value, kernel)}"
-        cell = f"{row_words(one.regime, one.row, kernel)}, {one.model_class}"
-        _lines(console, [f"{change}, {one.distance:.2f} doublings away: {one.config} ({cell})"])
+    for other in explanation.alternatives:
+        change = f"{other.feature} were {value_words(other.feature, other.value, kernel)}"
+        cell = f"{row_words(other.regime, other.row, kernel)}, {other.model_class}"
+        _lines(console, [f"{change}, {other.distance:.2f} doublings away: {other.config} ({cell})"])
     _heading(console, "nearest measured scenarios")
     for near in explanation.nearest:
         _lines(console, [f"{near.scenario}, {near.distance:.2f} doublings away"])

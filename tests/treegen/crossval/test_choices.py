@@ -36,7 +36,7 @@ def test_the_worst_is_a_measured_time_and_names_the_first_scenario_in_the_alphab
     found = quality(
         _choices(c=_cost(1.5), b=_cost(1.5), a=_cost(1.1), d=UNTIMED, e=FORBIDDEN), Cells.MEASURED
     )
-    assert (found.worst, found.worst_scenario) == (pytest.approx(1.5, abs=1e-5), "b")
+    assert found.worst == pytest.approx(1.5, abs=1e-5) and found.worst_scenario == "b"
 
 
 def test_choices_without_any_time_have_no_worst() -> None:

@@ -134,19 +134,14 @@ def test_a_table_of_winners_has_no_slowdown(two_devices: Path, capsys: Capture) 
     assert only == won
 
 
-def test_a_kernel_with_fewer_scenarios_than_folds_is_left_out(
-    tmp_path: Path, capsys: Capture, refusal: Refuse
+def test_fewer_scenarios_than_folds_are_held_out_one_at_a_time_and_one_alone_is_refused(
+    project: Path, tmp_path: Path, capsys: Capture, refusal: Refuse
 ) -> None:
-    content = spec()
-    content["kernels"]["few"] = {**content["kernels"]["scale"], "tables": {DEVICE: "tables/few"}}
-    write_table(tmp_path / "tables/few", kernel="few", shapes=[(1, 1, 2)])
-    path = write_project(tmp_path, content)
-    figures = _figures(path, capsys)
-    assert [one["kernel"] for one in figures["assessments"]] == ["scale"]
-    assert len(figures["left_out"]) == 1 and figures["left_out"][0].startswith(f"few on {DEVICE}")
-    assert "tables/few" in refusal(tmp_path, "eval", "--spec", path, "--kernel", "few", "--folds", "2")
-    assert "folds" in refusal(tmp_path, "eval", "--spec", path, "--folds", "10")
-    assert len(_figures(path, capsys, "--folds", 9)["assessments"]) == 1
+    (of_each,) = _figures(project, capsys, "--folds", 9)["assessments"]
+    (of_more,) = _figures(project, capsys, "--folds", 100)["assessments"]
+    assert of_more == of_each
+    write_table(tmp_path / "tables/h100", shapes=[(1, 1, 2)])
+    assert "tables/h100" in refusal(tmp_path, "eval", "--spec", project)
 
 
 def test_another_table_scores_what_was_fitted_to_the_whole_table(
@@ -196,7 +191,7 @@ def test_wrong_use_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_project(tmp_path, spec(constraints=[]))
-    write_table(tmp_path / "lacks_rows", features=["columns", "heads"], shapes=[(1, 2)])  # type: ignore[list-item]
+    write_table(tmp_path / "lacks_rows", features=["columns", "heads"], shapes=[(1, 2)])
     write_table(tmp_path / "of_gemm", kernel="gemm")
     assert names in refusal(tmp_path, "eval", *options)
 
@@ -228,7 +223,7 @@ def test_the_printed_page() -> None:
     )
     of_winners = ScoredTable("tables/mi300x", 9, "", 6, 1, ("heads",), 0, (won,))
     winners = Assessment("scale", MI300X, None, of_winners, ())
-    report = EvalReport({"treegen": "0.1.0"}, 4, 2, ("few is left out.",), (measured, winners))
+    report = EvalReport({"treegen": "0.1.0"}, 4, 2, (measured, winners))
     out = io.StringIO()
     show(report, Console(file=out, width=130, highlight=False, markup=False, emoji=False))
     printed = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
