@@ -145,7 +145,7 @@ def with_error(choices: Choices, problem: Problem, group: Ints) -> HeldOut:
 
 
 def standard_error(cost: Ints, group: Ints) -> float:
-    """The standard error of the mean cost, over UNIT, as that of a ratio: independent groups differ in size."""
+    """The standard error of the mean cost, over UNIT: that of a ratio, as groups differ in size."""
     _, place = np.unique(group, return_inverse=True)
     sums = np.bincount(place.ravel(), (cost - cost.mean()) / UNIT)
     count = len(sums)
