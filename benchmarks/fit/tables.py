@@ -1,109 +1,79 @@
-"""Judge ways of fitting on many tables: held-out slowdowns of each, beside the fit of treegen.
+"""Judge the stages of the fit on many tables: held-out slowdowns without each, beside the whole fit.
 
-    python -m benchmarks.fit.tables treegen.yaml examples/convolve/treegen.yaml
-    python -m benchmarks.fit.tables treegen.yaml:tuning_data/unified_attention/untuned_nvidia_h200 --stages
+    python -m benchmarks.fit.tables treegen.yaml examples/matmul/treegen.yaml
+    python -m benchmarks.fit.tables treegen.yaml:tuning_data/unified_attention/untuned_nvidia_h200
 
 A case is a spec, for all of its tables, or `SPEC:FOLDER`, for one more table of a kernel of that spec. Every
-way gets the same folds. A choice without a time scores as 2x slower than the best. Needs no GPU and no torch.
+way gets the same folds of scenarios and of groups. A choice without a time scores as 2x slower than the best.
+`treegen eval` compares the fit with other methods. Needs no GPU and no torch.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from unittest.mock import patch
 
-import numpy as np
-import numpy.typing as npt
-
-from treegen.build import fit_tree, read_problems
+from treegen.build import read_problems
+from treegen.core.heuristic import Heuristic
 from treegen.core.problem import UNIT, Problem
-from treegen.core.spec import Budget, Spec
-from treegen.core.table import Cells, Table
-from treegen.core.tree import size
-from treegen.crossval.choices import (
-    Choices,
-    Rule,
-    decisions_of,
-    penalise_untimed,
-    quality,
-    score_decisions,
-    tree_rule,
+from treegen.core.spec import Budget, ModelClass, Spec
+from treegen.core.table import Table
+from treegen.crossval.choices import penalise_untimed
+from treegen.crossval.folds import (
+    Fold,
+    Ints,
+    cross_validate,
+    folds_of,
+    group_folds,
+    groups_of,
+    held_out_costs,
+    standard_error,
 )
-from treegen.crossval.folds import split_copies
-from treegen.crossval.peers import SINGLE, peers
 from treegen.fit.costs import copies
-from treegen.fit.local_search import grow
+from treegen.fit.fit import fit
+from treegen.fit.search import greedy_search
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import read_spec
-from treegen.suggest import suggest, with_suggestions, without_derived
 
-_MOST_SUGGESTIONS = 8
-OURS = "treegen"
-RAW = "treegen, raw features"
-RAW_SUGGESTED = "treegen, raw and suggested"
-SUGGESTED = "treegen, suggested features"
+Way = Callable[[Problem], Heuristic]
 
-# What stands in for each stage that `--stages` leaves out.
-WITHOUT: dict[str, dict[str, Callable[..., Any]]] = {
-    "interpolation": {"treegen.fit.search.interpolate": lambda features, loss: (features[:0], loss[:0])},
-    "local search": {"treegen.fit.search.local_search": grow},
-    "search on measured scenarios": {"treegen.fit.search._refined": lambda measured, tree: tree},
-    "isolation of failures": {"treegen.fit.search.isolate_failures": lambda training, tree: tree},
-    "shortlist": {"treegen.fit.search.shortlist": lambda loss, unit: np.arange(loss.shape[1])},
-    "config pruning": {"treegen.fit.search.prune_configs": lambda training, tree, price: tree},
-    "split pruning": {"treegen.build.prune_splits": lambda costs, tree: tree},
+
+def with_budget(**changes: float) -> Way:
+    """The fit with another budget."""
+
+    def way(known: Problem) -> Heuristic:
+        budget: Budget = replace(known.kernel.budget, **changes)  # type: ignore[arg-type]
+        return fit(replace(known, kernel=replace(known.kernel, budget=budget)))
+
+    return way
+
+
+def one_class(known: Problem) -> Heuristic:
+    """Rows without classes of models."""
+    return fit(replace(known, kernel=replace(known.kernel, classes=(ModelClass("all", None),))))
+
+
+WAYS: dict[str, Way] = {
+    "treegen": fit,
+    "without local search": lambda known: fit(known, greedy_search),
+    "without classes": one_class,
+    "without prices": with_budget(row_price=0.0, cell_price=0.0),
+    "half of the rows": lambda known: with_budget(max_rows=max(1, known.kernel.budget.max_rows // 2))(known),
+    "half of the configs": lambda k: with_budget(max_configs=max(1, k.kernel.budget.max_configs // 2))(k),
 }
 
 
-@dataclass(frozen=True)
-class Case:
-    """A table, seen through a spec."""
-
-    name: str
-    problem: Problem
-
-
-@dataclass(frozen=True)
-class Held:
-    """One way's choices in every held-out scenario of a case, fold by fold."""
-
-    cost: npt.NDArray[np.int64]  # [choices] as in Problem
-    scenarios: tuple[str, ...]  # [choices]
-    leaves: float | None  # mean over the folds
-
-
-Way = Callable[[Problem, Budget], Rule]
-"""Learns a rule from training scenarios. Peers get the leaves of treegen's tree of the same fold."""
-
-
-@contextmanager
-def without(stage: str | None) -> Iterator[None]:
-    """Leave a stage out of every fit within the block; None leaves all in."""
-    with ExitStack() as stack:
-        for name, replacement in WITHOUT[stage].items() if stage else ():
-            stack.enter_context(patch(name, replacement))
-        yield
-
-
-def cases(arguments: Sequence[str]) -> list[Case]:
-    """The cases that the command line names. Raises InputError for a spec or table that cannot be read."""
-    found: list[Case] = []
+def cases(arguments: Sequence[str]) -> Iterator[tuple[str, Problem]]:
+    """The tables that the command line names. Raises InputError for a spec or table that cannot be read."""
     for argument in arguments:
         path, _, folder = argument.partition(":")
         spec = read_spec(Path(path))
         problems = [_further(spec, read_table(Path(folder)))] if folder else read_problems(spec)
         for problem in problems:
-            place = Path(folder).name if folder else problem.device.key
-            name = f"{problem.kernel.name} {place}"
-            found.append(Case(name, problem))
-    return found
+            yield f"{problem.kernel.name} {Path(folder).name if folder else problem.device.key}", problem
 
 
 def _further(spec: Spec, table: Table) -> Problem:
@@ -115,100 +85,34 @@ def _further(spec: Spec, table: Table) -> Problem:
     return build_problem(kernel, (here or devices)[0], table)
 
 
-def ways(*, stages: bool) -> dict[str, Way]:
-    """Every way by its name. treegen's is the first."""
-
-    def fitted(known: Problem, budget: Budget, stage: str | None = None) -> Rule:
-        with without(stage):
-            return tree_rule(fit_tree(known))
-
-    if stages:
-        return {OURS: fitted, **{f"without {s}": partial(fitted, stage=s) for s in WITHOUT}}
-    suggested = {RAW_SUGGESTED: _raw_suggested, SUGGESTED: _suggested}
-    return {OURS: fitted, RAW: _raw, **suggested, **peers()}
-
-
-def _raw(known: Problem, budget: Budget) -> Rule:
-    return tree_rule(fit_tree(without_derived(known)))
-
-
-def _raw_suggested(known: Problem, budget: Budget) -> Rule:
-    rule = _suggested(without_derived(known), budget)
-    return Rule(lambda unseen: rule.choose(without_derived(unseen)), rule.leaves)
-
-
-def _suggested(known: Problem, budget: Budget) -> Rule:
-    """Features are searched in the training scenarios alone."""
-    found = suggest([known], _MOST_SUGGESTIONS).found
-    tree = fit_tree(with_suggestions(known, found))
-    return Rule(lambda unseen: decisions_of(tree, with_suggestions(unseen, found)), size(tree))
-
-
-def held_out(case: Case, way: Way, leaves: Sequence[int | None], folds: int, repeats: int) -> Held:
-    """Cross-validate one way. leaves: the most for each fold; None for the kernel's budget."""
-    problem, parts, sizes = case.problem, [], []
-    for number, fold in enumerate(split_copies(copies(problem.features), folds, repeats)):
-        known, unseen = problem.rows(fold.train), problem.rows(fold.test)
-        limit = problem.kernel.budget
-        budget = replace(limit, max_leaves=leaves[number] or limit.max_leaves)
-        rule = way(known, budget)
-        parts.append(score_decisions(rule.choose(unseen), unseen))
-        sizes.append(rule.leaves)
-    known_sizes = [count for count in sizes if count is not None]
-    return Held(
-        np.concatenate([part.cost for part in parts]),
-        tuple(scenario for part in parts for scenario in part.scenarios),
-        sum(known_sizes) / len(known_sizes) if known_sizes else None,
-    )
-
-
-def line(held: Held, ours: Held, cells: Cells) -> str:
-    """The figures of a way, and how much slower it chooses than treegen, with one standard error."""
-    found = quality(Choices(held.cost, held.scenarios), cells)
-    leaves = "" if held.leaves is None else f"{held.leaves:.1f}"
-    if found.slowdown is None or found.percentile95 is None:
-        return f"{found.agreement:9.1%} won{leaves:>27}"
-    steps = (penalise_untimed(held.cost) - penalise_untimed(ours.cost)) / UNIT
-    by_scenario: dict[str, list[float]] = {}
-    for scenario, step in zip(held.scenarios, steps.tolist(), strict=True):
-        by_scenario.setdefault(scenario, []).append(step)
-    means = np.array([math.fsum(group) / len(group) for group in by_scenario.values()])
-    error = means.std(ddof=1) / math.sqrt(len(means)) if len(means) > 1 else 0.0
-    worst = found.worst or math.inf
-    beside = "" if held is ours else f"{math.expm1(means.mean()):+9.2%} +- {error:.2%}"
-    return (
-        f"{found.slowdown:9.4f}{found.percentile95:8.3f}{worst:8.2f}{found.failed:7}{leaves:>8}{beside:>20}"
-    )
-
-
-def judge(case: Case, chosen: Mapping[str, Way], folds: int, repeats: int) -> Iterator[str]:
-    """A line per way."""
-    ours: Held | None = None
-    for name, way in chosen.items():
-        peer = ours is not None and name in peers() and name != SINGLE
-        leaves = [round(ours.leaves) if peer and ours and ours.leaves else None] * folds * repeats
-        held = held_out(case, way, leaves, folds, repeats)
-        ours = ours or held
-        yield f"{case.name:40}{name:32}{line(held, ours, case.problem.table.cells)}"
+def judge(problem: Problem, folds: Sequence[Fold], group: Ints) -> Iterator[tuple[str, str]]:
+    """By way, its held-out mean and its difference from the whole fit, each with one standard error."""
+    ours: Ints | None = None
+    for name, way in WAYS.items():
+        cost = penalise_untimed(held_out_costs(problem, cross_validate(problem, way, folds)))
+        ours = cost if ours is None else ours
+        figures = [(cost, ""), (cost - ours, "+")]
+        yield (
+            name,
+            "".join(
+                f"{math.expm1(values.mean() / UNIT):{sign}10.2%} +-{standard_error(values, group):.2%}"
+                for values, sign in figures
+            ),
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a line per case and way."""
-    parser = argparse.ArgumentParser(description="Judge ways of fitting on many tables.")
+    """Print a line per table and way: time lost held out, and more than the whole fit loses."""
+    parser = argparse.ArgumentParser(description="Judge the stages of the fit on many tables.")
     parser.add_argument("cases", nargs="*", default=["treegen.yaml"], metavar="SPEC[:FOLDER]")
-    parser.add_argument("--stages", action="store_true", help="judge the fit without one stage at a time")
-    parser.add_argument("--ways", nargs="+", metavar="TEXT", help="only ways whose name contains a TEXT")
-    parser.add_argument("--folds", type=int, default=5)
-    parser.add_argument("--repeats", type=int, default=2, help="shuffles (default: 2)")
-    options = parser.parse_args(arguments)
-    chosen = ways(stages=options.stages)
-    if options.ways:
-        chosen = {n: w for n, w in chosen.items() if n == OURS or any(text in n for text in options.ways)}
-    head = f"{'geomean':>9}{'95%':>8}{'worst':>8}{'failed':>7}{'leaves':>8}{'over treegen':>20}"
-    print(f"{'table':40}{'way':32}{head}")
-    for case in cases(options.cases):
-        for text in judge(case, chosen, options.folds, options.repeats):
-            print(text, flush=True)
+    head = "".join(f"{what:>18}" for what in ("held out", "over treegen", "groups", "over treegen"))
+    print(f"{'table':40}{'way':24}{head}")
+    for name, problem in cases(parser.parse_args(arguments).cases):
+        by_scenario = judge(problem, folds_of(problem), copies(problem.features))
+        groups = group_folds(problem)
+        by_group = dict(judge(problem, groups, groups_of(problem))) if groups else {}
+        for way, figures in by_scenario:
+            print(f"{name:40}{way:24}{figures}{by_group.get(way, '')}", flush=True)
 
 
 if __name__ == "__main__":

@@ -62,16 +62,16 @@ class Slowdowns:
 
 
 @dataclass(frozen=True)
-class CommittedTrees:
-    """A spec and the trees of its committed modules."""
+class CommittedModules:
+    """A spec and its committed modules."""
 
     spec: Spec
     modules: Mapping[ModuleKey, Module]
 
 
-def read_timed_table(folder: Path, device: str, name: str, trees: CommittedTrees) -> TimedTable:
+def read_timed_table(folder: Path, device: str, name: str, committed: CommittedModules) -> TimedTable:
     """The measured table in `folder`, for a device of the spec. Raises InputError."""
-    spec = trees.spec
+    spec = committed.spec
     if device not in spec.devices:
         raise InputError(spec.path, f"has no device {device}; it has {', '.join(spec.devices)}")
     table = read_table(folder)
@@ -94,17 +94,17 @@ def single_best(table: TimedTable) -> Config:
     return table.problem.configs[int(total.argmin())]
 
 
-def choices(table: TimedTable, single: Config, trees: CommittedTrees) -> dict[str, Decisions]:
+def choices(table: TimedTable, single: Config, committed: CommittedModules) -> dict[str, Decisions]:
     """Each way's config in each scenario. Raises InputError for a device without a module."""
-    modules = {key: module for (kernel, key), module in trees.modules.items() if kernel == KERNEL}
+    modules = {key: module for (kernel, key), module in committed.modules.items() if kernel == KERNEL}
     if table.device not in modules:
         raise InputError(table.device, f"has no module; the generated modules are {', '.join(modules)}")
     problem = table.problem
     return {
-        "chosen": decisions_of(modules[table.device].tree, problem),
+        "chosen": decisions_of(modules[table.device].heuristic, problem),
         "vllm": tuple(spec_config(fixed_choice(values), problem.kernel) for _, values in scenarios(problem)),
         "single": (single,) * len(problem.scenarios),
-        "fallback": decisions_of(modules[FALLBACK_DEVICE].tree, problem),
+        "fallback": decisions_of(modules[FALLBACK_DEVICE].heuristic, problem),
     }
 
 

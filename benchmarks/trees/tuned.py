@@ -3,7 +3,7 @@
     python -m benchmarks.trees.tuned --out results/
 
 For each device it reads the table that its module is compiled from. Where they exist, it also reads the full
-sweep of scenarios that were not tuned (`untuned_DEVICE`). `treegen eval` scores fresh trees on held-out
+sweep of scenarios that were not tuned (`untuned_DEVICE`). `treegen eval` scores fresh fits on held-out
 scenarios; this scores the committed modules.
 """
 
@@ -23,7 +23,7 @@ from benchmarks.trees.score_choices import (
     CHOICES,
     KERNEL,
     NEAR,
-    CommittedTrees,
+    CommittedModules,
     ModuleSlowdowns,
     Slowdowns,
     TableComparison,
@@ -89,37 +89,37 @@ class TunedResults:
     devices: Sequence[DeviceComparison]
 
 
-def read_tables(root: Path, devices: Sequence[str], trees: CommittedTrees) -> tuple[Tables, list[str]]:
+def read_tables(root: Path, devices: Sequence[str], committed: CommittedModules) -> tuple[Tables, list[str]]:
     """The tables that exist, and a line for each that does not. Raises InputError."""
     tables, missing = {}, []
     for device in devices:
         for name, pattern in SETS.items():
             folder = root / pattern.format(device)
             if name == "tuned" or folder.is_dir():
-                tables[device, name] = read_timed_table(folder, device, name, trees)
+                tables[device, name] = read_timed_table(folder, device, name, committed)
             else:
                 missing.append(f"no table {folder}: left out")
     return tables, missing
 
 
-def results_of(tables: Tables, devices: Sequence[str], trees: CommittedTrees) -> TunedResults:
+def results_of(tables: Tables, devices: Sequence[str], committed: CommittedModules) -> TunedResults:
     """Score and compare all tables.
 
     Raises InputError for a device without a module, and ValueError for tables that contradict each other.
     """
     singles = {device: single_best(tables[device, "tuned"]) for device in devices}
-    scores = [table_scores(table, singles[table.device], trees) for table in tables.values()]
+    scores = [table_scores(table, singles[table.device], committed) for table in tables.values()]
     pairs = []
     for first, second in combinations(devices, 2):
         for name in ("tuned", "untuned"):
             if (first, name) in tables and (second, name) in tables:
-                pairs.append(compare_devices(tables[first, name], tables[second, name], trees))
+                pairs.append(compare_devices(tables[first, name], tables[second, name], committed))
     return TunedResults(scores, pairs)
 
 
-def table_scores(table: TimedTable, single: Config, trees: CommittedTrees) -> TableScores:
+def table_scores(table: TimedTable, single: Config, committed: CommittedModules) -> TableScores:
     """Score all choices by one table."""
-    source, chosen = table.problem.table, choices(table, single, trees)
+    source, chosen = table.problem.table, choices(table, single, committed)
     slowdowns = {name: table.times_of(decisions) / table.best for name, decisions in chosen.items()}
     return TableScores(
         table.device,
@@ -135,9 +135,9 @@ def table_scores(table: TimedTable, single: Config, trees: CommittedTrees) -> Ta
     )
 
 
-def compare_devices(first: TimedTable, second: TimedTable, trees: CommittedTrees) -> DeviceComparison:
+def compare_devices(first: TimedTable, second: TimedTable, committed: CommittedModules) -> DeviceComparison:
     """Compare two devices in the scenarios of one set."""
-    one, other = (trees.modules[KERNEL, table.device].tree for table in (first, second))
+    one, other = (committed.modules[KERNEL, table.device].heuristic for table in (first, second))
     return DeviceComparison(
         first.device,
         second.device,
@@ -238,9 +238,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stop("--devices needs a device key, --worst a count")
     try:
         spec = read_spec(find_spec(None))
-        trees = CommittedTrees(spec, read_modules(spec))
-        tables, missing = read_tables(args.tables, devices, trees)
-        results = results_of(tables, devices, trees)
+        committed = CommittedModules(spec, read_modules(spec))
+        tables, missing = read_tables(args.tables, devices, committed)
+        results = results_of(tables, devices, committed)
     except (InputError, ValueError) as error:
         stop(str(error))
     for line in [*missing, *lines(results, args.worst)]:

@@ -9,7 +9,7 @@ from treegen.cli.parsers import FINE, Commands, add_selection, add_spec, path_of
 
 def add(commands: Commands) -> None:
     parser = commands.add_parser(
-        "eval", help="compare the held-out slowdown of trees with that of other methods"
+        "eval", help="compare the held-out slowdown of rows with that of other methods"
     )
     add_spec(parser)
     add_selection(parser)
@@ -24,16 +24,31 @@ def add(commands: Commands) -> None:
         help="cross-validations, each with other folds (default: 1)",
     )
     parser.add_argument(
+        "--hold-out-by",
+        type=names_of,
+        default=(),
+        metavar="A,B",
+        help="features whose equal values make a group to leave out (default: the spec's hold_out_by)",
+    )
+    parser.add_argument(
         "--against",
         type=path_of,
         action="append",
         default=[],
         metavar="FOLDER",
-        help="another table on which to score the tree of the whole table; may be repeated (default: none)",
+        help="another table on which to score the rows of the whole table; may be repeated (default: none)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one per processor)")
     parser.set_defaults(run=run)
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    """The names between commas; none at all is wrong use."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise argparse.ArgumentTypeError("name at least one feature")
+    return names
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
         options.device,
         options.folds,
         options.repeats,
+        options.hold_out_by,
         tuple(dict.fromkeys(options.against)),
         options.jobs,
     )

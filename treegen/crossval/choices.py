@@ -45,13 +45,12 @@ class Quality:
     """The quality of some choices.
 
     A slowdown is a choice's time over the best time in its scenario. All slowdowns are None for a winner
-    table; `timed_slowdown` and `worst` are None where no choice has a time.
+    table; `worst` is None where no choice has a time.
     """
 
     choices: int  # how many were scored
     agreement: float  # share that is the fastest config
     slowdown: float | None  # geometric mean; a choice without a time scores as 2x slower than the best
-    timed_slowdown: float | None  # geometric mean over the choices that have a time
     percentile95: float | None  # the least slowdown that 95% do not exceed; without a time as in `slowdown`
     worst: float | None  # the greatest slowdown of a choice that has a time
     worst_scenario: str | None  # where that is; of equals the first id in the alphabet
@@ -67,8 +66,8 @@ class Quality:
 def asked(problem: Problem) -> tuple[str, ...]:
     """The features about which trees, regimes and classes ask, of those that the table holds."""
     kernel = problem.kernel
-    whens = [entry.when for entry in (*kernel.regimes, *kernel.classes) if entry.when is not None]
-    named = {name for when in whens for name in names(when)} | set(kernel.split_on)
+    whens = [regime.when for regime in kernel.regimes] + [entry.when for entry in kernel.classes]
+    named = {name for when in whens if when is not None for name in names(when)} | set(kernel.split_on)
     return tuple(name for name in problem.names if name in named) or problem.names
 
 
@@ -126,17 +125,11 @@ def quality(choices: Choices, cells: Cells) -> Quality:
     unmeasured = int((cost >= UNTIMED).sum()) - failed
     agreement = float((cost == 0).sum()) / count
     if cells is Cells.WINNERS:
-        return Quality(count, agreement, None, None, None, None, None, unmeasured, failed)
-    scored = np.sort(penalise_untimed(cost))
+        return Quality(count, agreement, None, None, None, None, unmeasured, failed)
+    scored, worst, where = np.sort(penalise_untimed(cost)), None, None
     percentile95 = math.exp(int(scored[(95 * count + 99) // 100 - 1]) / UNIT)
-    timed_slowdown, worst, where = None, None, None
     if (timed := cost[cost < UNTIMED]).size:
-        timed_slowdown, worst = geomean(timed), math.exp(int(timed.max()) / UNIT)
+        worst = math.exp(int(timed.max()) / UNIT)
         where = min(name for name, c in zip(choices.scenarios, cost, strict=True) if c == timed.max())
-    mean = geomean(scored)
-    return Quality(count, agreement, mean, timed_slowdown, percentile95, worst, where, unmeasured, failed)
-
-
-def geomean(cost: npt.NDArray[np.int64]) -> float:
-    """The geometric mean slowdown of these costs."""
-    return math.exp(int(cost.sum()) / len(cost) / UNIT)
+    slowdown = math.exp(int(scored.sum()) / count / UNIT)
+    return Quality(count, agreement, slowdown, percentile95, worst, where, unmeasured, failed)

@@ -57,7 +57,7 @@ class HeldOut:
     """The figures of fits on what they have not seen."""
 
     quality: Quality
-    error: float  # one standard error of the mean slowdown, over scenarios or groups
+    error: float  # one standard error of the mean slowdown, or of the share that is won
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,12 @@ def split_copies(copies: Ints, folds: int, repeats: int) -> tuple[Fold, ...]:
     return tuple(Fold(*(np.flatnonzero(np.isin(copies, side)) for side in pair)) for pair in sides)
 
 
-def folds_of(problem: Problem) -> tuple[Fold, ...]:
-    """Five folds of scenarios; none for a table whose scenarios all have the same features.
+def folds_of(problem: Problem, folds: int = FOLDS, repeats: int = 1) -> tuple[Fold, ...]:
+    """Folds of scenarios; none for a table whose scenarios all have the same features.
 
-    Of fewer than five scenarios each is held out alone.
+    Of fewer scenarios than folds each is held out alone.
     """
-    return _folds(copies(problem.features), FOLDS)
+    return _folds(copies(problem.features), folds, repeats)
 
 
 def groups_of(problem: Problem, by: Sequence[str] | None = None) -> Ints:
@@ -97,13 +97,16 @@ def groups_of(problem: Problem, by: Sequence[str] | None = None) -> Ints:
     return copies(np.stack([problem.column(name) for name in names], axis=1))
 
 
-def group_folds(problem: Problem, by: Sequence[str] | None = None) -> tuple[Fold, ...]:
+def group_folds(problem: Problem, by: Sequence[str] | None = None, repeats: int = 1) -> tuple[Fold, ...]:
     """Up to six folds of whole groups; none where all scenarios are of one group."""
-    return _folds(groups_of(problem, by), GROUP_FOLDS)
+    return _folds(groups_of(problem, by), GROUP_FOLDS, repeats)
 
 
-def _folds(number: Ints, most: int) -> tuple[Fold, ...]:
-    return split_copies(number, min(most, int(number.max()) + 1), 1) if number.max() > 0 else ()
+def _folds(number: Ints, most: int, repeats: int) -> tuple[Fold, ...]:
+    count = int(number.max()) + 1
+    if count == 1:
+        return ()
+    return split_copies(number, min(most, count), repeats if count > most else 1)
 
 
 def cross_validate(
@@ -122,19 +125,27 @@ def held_out_costs(problem: Problem, fits: Sequence[FoldFit]) -> Ints:
 
 
 def held_out(problem: Problem, fits: Sequence[FoldFit], group: Ints) -> HeldOut | None:
-    """The figures of fits on their folds; None for fewer than ten scenarios, or no fold.
-
-    group: [scenarios] equal for scenarios that are not independent: copies, or those of a model.
-    """
+    """The figures of fits on their folds; None for fewer than ten scenarios, or no fold."""
     if not fits or len(problem.cost) < 2 * FOLDS:
         return None
-    cost = held_out_costs(problem, fits)
-    found = quality(Choices(cost, problem.scenarios), problem.table.cells)
-    return HeldOut(found, standard_error(penalise_untimed(cost), group) * (found.slowdown or 1.0))
+    return with_error(Choices(held_out_costs(problem, fits), problem.scenarios), problem, group)
+
+
+def with_error(choices: Choices, problem: Problem, group: Ints) -> HeldOut:
+    """The figures of choices in a problem's scenarios.
+
+    group: [scenarios of the problem] equal for those that are not independent: copies, or those of a model.
+    """
+    row = {scenario: number for number, scenario in enumerate(problem.scenarios)}
+    groups = group[[row[scenario] for scenario in choices.scenarios]]
+    found = quality(choices, problem.table.cells)
+    if found.slowdown is None:
+        return HeldOut(found, standard_error((choices.cost > 0) * UNIT, groups))
+    return HeldOut(found, standard_error(penalise_untimed(choices.cost), groups) * found.slowdown)
 
 
 def standard_error(cost: Ints, group: Ints) -> float:
-    """The standard error of the mean of costs, in natural logarithms, over independent groups."""
+    """The standard error of the mean cost, over UNIT: that of a ratio, as groups differ in size."""
     _, place = np.unique(group, return_inverse=True)
     sums = np.bincount(place.ravel(), (cost - cost.mean()) / UNIT)
     count = len(sums)

@@ -12,24 +12,14 @@ from rich.table import Table as Grid
 from treegen.core.heuristic import Heuristic
 from treegen.core.problem import Problem
 from treegen.core.table import Cells
-from treegen.crossval.choices import Choices, Quality, cells_of, costs_of, quality
+from treegen.crossval.choices import Choices, Quality, costs_of, quality
 from treegen.crossval.folds import HeldOut
 from treegen.review.printing import left_out_words
 from treegen.update.keep import DeviceHeuristic, Origin
 
-_COLUMNS = (
-    "device",
-    "scenarios",
-    "rows",
-    "cells",
-    "configs",
-    "origin",
-    "fitted",
-    "held-out",
-    "groups held-out",
-)
-_COLUMNS += ("scikit-learn",)
-_WIDTH = 140
+_NUMBERS = ("scenarios", "rows", "configs")
+_COLUMNS = ("device", *_NUMBERS, "origin", "fitted", "held-out", "groups held-out", "scikit-learn")
+_WIDTH = 1000  # no cell is cut; the table has at most 120 columns for keys of up to 16 characters
 
 
 def show_heuristics(heuristics: Sequence[DeviceHeuristic]) -> None:
@@ -38,7 +28,7 @@ def show_heuristics(heuristics: Sequence[DeviceHeuristic]) -> None:
     for kernel in dict.fromkeys(heuristic.problem.kernel.name for heuristic in heuristics):
         grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for column in _COLUMNS:
-            grid.add_column(column, justify="right" if column in _COLUMNS[1:5] else "left", no_wrap=True)
+            grid.add_column(column, justify="right" if column in _NUMBERS else "left", no_wrap=True)
         for heuristic in heuristics:
             if heuristic.problem.kernel.name == kernel:
                 grid.add_row(*_row(heuristic))
@@ -53,12 +43,11 @@ def _row(found: DeviceHeuristic) -> list[str]:
         problem.device.key,
         str(len(problem.table.scenarios)),
         str(sum(len(regime.rows) for regime in found.heuristic.regimes)),
-        str(cells_of(found.heuristic)),
         str(len(found.heuristic.configs)),
         found.chosen.origin,
         _figure(_fitted(problem, found.heuristic)),
-        _held_out(evaluation.folds) if evaluation else "too few scenarios",
-        _held_out(groups) if groups else "one group" if evaluation else "",
+        held_out_words(evaluation.folds) if evaluation else "few scenarios",
+        held_out_words(groups) if groups else "one group" if evaluation else "",
         _figure(evaluation.classifier) if evaluation else "",
     ]
 
@@ -69,20 +58,20 @@ def _notes(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
     if Cells.WINNERS in kinds:
         notes.append("won: share of scenarios in which the measured winner is chosen.")
     if Cells.MEASURED in kinds:
-        notes.append("x: geometric mean over scenarios of time over the best time.")
+        notes.append(
+            "Figures: geometric mean over scenarios of time over the best time; +- one standard error."
+        )
         figures = [_fitted(h.problem, h.heuristic) for h in heuristics]
         for evaluation in filter(None, (h.evaluation for h in heuristics)):
             figures += [evaluation.folds.quality, evaluation.classifier]
             figures += [evaluation.groups.quality] if evaluation.groups else []
-        if any(figure.untimed for figure in figures):
-            what = "share of choices that failed, were not measured or break a constraint"
-            notes.append(f"untimed: {what}; each counts as 2x slower.")
+        if any(figure.slowdown and figure.untimed for figure in figures):
+            notes.append("(3%): share of choices without a time, each counted as 2x slower than the best.")
     notes += [
-        "cells: rows, and classes of models that launch another config in a row.",
         "fitted: the module, by the table that it is built from.",
-        "held-out: fresh fits, each by the fifth of the scenarios that it has not seen; +- a standard error.",
+        "held-out: fresh fits, each by the fifth of the scenarios that it has not seen.",
         "groups held-out: the same with whole groups left out (hold_out_by): what new models get.",
-        "scikit-learn: its DecisionTreeClassifier with as many leaves as cells, on the folds of scenarios.",
+        "scikit-learn: DecisionTreeClassifier with as many leaves as our rows have cells, held-out.",
     ]
     for problem in (h.problem for h in heuristics if h.problem.left_out):
         left_out = f"{problem.left_out} of {len(problem.table.scenarios)} scenarios are left out"
@@ -131,13 +120,15 @@ def _forgone(found: DeviceHeuristic) -> list[str]:
     return [f"{figures}. `treegen build --fresh` takes the fresh fit"]
 
 
-def _held_out(found: HeldOut) -> str:
-    figure = _figure(found.quality)
-    return figure if found.quality.slowdown is None else figure.replace("x", f" +-{found.error:.3f}", 1)
+def held_out_words(found: HeldOut) -> str:
+    """`1.040 +-0.002`, with the share of untimed choices behind it; `92.9% won +-2.7%` for winners."""
+    if found.quality.slowdown is None:
+        return f"{_figure(found.quality)} +-{found.error:.1%}"
+    return _figure(found.quality, f" +-{found.error:.3f}")
 
 
-def _figure(found: Quality) -> str:
+def _figure(found: Quality, error: str = "") -> str:
     if found.slowdown is None:
         return f"{found.agreement:.1%} won"
-    text = f"{found.slowdown:.3f}x"
-    return f"{text}, {found.untimed:.0%} untimed" if found.untimed else text
+    share = f"{found.untimed:.0%}" if found.untimed >= 0.005 else "<1%"
+    return f"{found.slowdown:.3f}{error}" + (f" ({share})" if found.untimed else "")

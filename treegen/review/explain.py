@@ -3,52 +3,64 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table as Grid
 from rich.text import Text
 
+from treegen.core import expr
 from treegen.core.errors import InputError, one_line, shown
-from treegen.core.interval import feature_intervals, is_empty
-from treegen.core.problem import UNTIMED, Problem
-from treegen.core.spec import Config, KernelSpec
+from treegen.core.heuristic import Choice, Heuristic, Split, choose, split_features
+from treegen.core.problem import UNTIMED, Problem, broken_invariant, holds
+from treegen.core.spec import Config, KernelSpec, ModelClass, Regime
 from treegen.core.table import Cells
-from treegen.core.tree import Region, Split, Tree, halves, leaves, within
-from treegen.passes.guards import outside_of
 from treegen.read.problem import read_table, spec_problem
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.modules import Module, read_modules
-from treegen.review.printing import bounds_words, region_words, value_words
+from treegen.review.printing import row_words, value_words
 from treegen.review.shapes import FeatureSpace, Shape, complete, doublings, independent, outside
 
 _WIDTH = 100
 _LOUD = "bold red"
+_RUNGS = 96  # quarter doublings that are tried on each side of a value
 
 
 @dataclass(frozen=True)
-class PathStep:
-    """A split on the path: is `feature <= at_most`?"""
+class Question:
+    """A question on the way to the row: is `feature <= at_most`?"""
 
     feature: str
     at_most: int
     value: int  # the shape's
-    kind: str  # `fitted`, or `guard` where no measured scenario goes to one side, or `beyond a guard`
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A config of the cell, in the order in which they are tried."""
+
+    config: str
+    role: str  # the class of models, the row, a runner-up or the fallback
+    broken: tuple[
+        str, ...
+    ]  # the constraints that it breaks, each with its numbers; the first that fits is launched
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """The smallest change of the tree's features that would launch another config."""
+    """The nearest value of one feature, all else being equal, with which another config is launched."""
 
-    config: str
+    feature: str
+    value: int
     distance: float  # doublings
-    bounds: Region  # of the features that would have to change
+    config: str
+    regime: str
+    row: int
+    model_class: str
 
 
 @dataclass(frozen=True)
@@ -80,10 +92,12 @@ class Explanation:
     source: str | None
     outside: tuple[str, ...]
     config: str
-    variant: str
     parameters: Mapping[str, int]
-    path: tuple[PathStep, ...]
-    region: Region  # the shapes that the leaf serves
+    regime: str
+    row: int
+    model_class: str
+    path: tuple[Question, ...]
+    candidates: tuple[Candidate, ...]
     alternatives: tuple[Alternative, ...]  # nearest first
     nearest: tuple[Neighbour, ...]  # nearest first
 
@@ -123,9 +137,9 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
 
     top: how many alternatives and neighbours to find.
     """
-    problem, tree = tuned.problem, tuned.module.tree
+    problem, heuristic = tuned.problem, tuned.module.heuristic
     kernel, shape = problem.kernel, complete(given, problem)
-    steps, config, region = trace(tree, shape.values, problem)
+    choice = choice_of(heuristic, shape.values, problem)
     space = FeatureSpace(problem)
     distances = space.distances(shape.values)
     same = (problem.features == [shape.values[name] for name in problem.names]).all(axis=1)
@@ -142,66 +156,108 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
         assumed=shape.assumed,
         source=shape.source,
         outside=outside(shape.values, problem, space),
-        config=kernel.constant_name(config),
-        variant=config.variant,
-        parameters=dict(config.parameters),
-        path=steps,
-        region=region,
-        alternatives=alternatives(tree, config, shape.values, problem)[:top],
-        nearest=tuple(_neighbour(tuned, config, shape, row, distances[row]) for row in nearest),
+        config=kernel.constant_name(choice.config),
+        parameters=dict(choice.config.parameters),
+        regime=choice.regime,
+        row=choice.row,
+        model_class=choice.model_class,
+        path=tuple(questions(heuristic, choice, shape.values)),
+        candidates=tuple(candidates(heuristic, choice, shape.values, problem)),
+        alternatives=alternatives(heuristic, choice, shape.values, problem)[:top],
+        nearest=tuple(_neighbour(tuned, choice.config, shape, row, distances[row]) for row in nearest),
     )
 
 
-def trace(
-    tree: Tree, values: Mapping[str, int], problem: Problem
-) -> tuple[tuple[PathStep, ...], Config, Region]:
-    """A shape's way through the tree, its config, and the shapes that get it by the same way.
+def choice_of(heuristic: Heuristic, values: Mapping[str, int], problem: Problem) -> Choice:
+    """What the module launches for a shape. Raises InputError where a question needs an unknown feature."""
+    try:
+        return choose(heuristic, problem.kernel, problem.device.limits, values)
+    except KeyError as error:
+        name = str(error.args[0])
+        raw = ", ".join(problem.kernel.raw_parts([name])) or name
+        what = f"the committed module asks about it, and the table of {problem.device.key}"
+        raise InputError(name, f"{what} does not hold it; give {raw}") from None
 
-    Raises InputError where a split needs an unknown feature.
-    """
-    steps = []
-    region: Region = {}
-    rows = np.arange(len(problem.cost))
+
+def questions(heuristic: Heuristic, choice: Choice, values: Mapping[str, int]) -> Iterator[Question]:
+    """The questions of the regime's tree on the way to the row."""
+    tree = next(regime.tree for regime in heuristic.regimes if regime.name == choice.regime)
     while isinstance(tree, Split):
-        if tree.feature not in values:
-            raw = ", ".join(problem.kernel.raw_parts([tree.feature])) or tree.feature
-            what = f"the committed tree splits on {tree.feature}, which the table of {problem.device.key}"
-            raise InputError(tree.feature, f"{what} does not hold; give {raw}")
-        value, known = values[tree.feature], tree.feature in problem.names
-        is_low = problem.column(tree.feature)[rows] <= tree.threshold if known else np.zeros(0, dtype=bool)
-        beyond = outside_of(tree, bool(is_low.any()), bool((~is_low).any()), problem)
-        goes_low = value <= tree.threshold
-        side = tree.low if goes_low else tree.high
-        kind = "fitted" if beyond is None else "beyond a guard" if side is beyond else "guard"
-        steps.append(PathStep(tree.feature, tree.threshold, value, kind))
-        region = halves(tree, region)[0 if goes_low else 1]
-        rows = rows[is_low == goes_low] if known else rows
-        tree = side
-    return tuple(steps), tree.config, region
+        value = values[tree.feature]
+        yield Question(tree.feature, tree.threshold, value)
+        tree = tree.low if value <= tree.threshold else tree.high
+
+
+def candidates(
+    heuristic: Heuristic, choice: Choice, values: Mapping[str, int], problem: Problem
+) -> Iterator[Candidate]:
+    """The configs of the shape's cell and the fallback, in the order in which they are tried."""
+    kernel, known = problem.kernel, {**problem.device.limits, **values}
+    row = next(r for r in heuristic.regimes if r.name == choice.regime).rows[choice.row]
+    roles = ["row", *["runner-up"] * len(row.then)]
+    if choice.model_class in row.others:
+        roles.insert(0, f"class {choice.model_class}")
+    for config, role in zip(row.candidates(choice.model_class), roles, strict=True):
+        yield Candidate(kernel.constant_name(config), role, tuple(_broken(config, kernel, known)))
+    yield Candidate(kernel.constant_name(kernel.fallback), "fallback", ())
+
+
+def _broken(config: Config, kernel: KernelSpec, values: Mapping[str, int]) -> Iterator[str]:
+    """The constraints that a config breaks, as the spec spells them, then with the numbers filled in."""
+    known = {**values, **dict(config.parameters)}
+    numbers = {expr.Name(name): expr.Number(value) for name, value in known.items()}
+    for rule in kernel.constraints:
+        if rule.binds(config) and rule.names <= known.keys() and not holds(rule, known):
+            filled = expr.to_text(expr.replace(rule.test, numbers))  # type: ignore[arg-type]
+            yield f"{rule.text}; here {filled}"
 
 
 def alternatives(
-    tree: Tree, config: Config, values: Mapping[str, int], problem: Problem
+    heuristic: Heuristic, choice: Choice, values: Mapping[str, int], problem: Problem
 ) -> tuple[Alternative, ...]:
-    """By other config, the leaf that is nearest in the tree's features, each of which may change alone."""
-    kernel = problem.kernel
-    found: dict[str, Alternative] = {}
-    for leaf, region in leaves(tree):
-        bounds = {n: ends for n, ends in region.items() if n in values and not within(values[n], *ends)}
-        box = feature_intervals(region, kernel, problem.device.limits)
-        if leaf.config == config or not bounds or any(map(is_empty, box.values())):
-            continue
-        away = []
-        for name, (least, greatest) in bounds.items():
-            nearest = least if least is not None and values[name] < least else greatest
-            ends = doublings([values[name], nearest or 0], kernel.values.get(name, {}))
-            away.append(abs(ends[1] - ends[0]))
-        change = Alternative(
-            kernel.constant_name(leaf.config), round(float(np.hypot.reduce(away)), 6), bounds
-        )
-        if change.config not in found or change.distance < found[change.config].distance:
-            found[change.config] = change
-    return tuple(sorted(found.values(), key=lambda change: change.distance))
+    """For each feature, the nearest value with which another config is launched, nearest first.
+
+    Raw features change what follows from them, within the invariants. Derived features that the regime's tree
+    asks about change alone.
+    """
+    kernel, device = problem.kernel, problem.device
+    tree = next(regime.tree for regime in heuristic.regimes if regime.name == choice.regime)
+    free = [name for name in values if name in kernel.features or name in independent(problem)]
+    found = []
+    for name in dict.fromkeys([*free, *split_features(tree)]):
+        rest = {other: value for other, value in values.items() if name not in free or other in free}
+
+        def choice_at(value: int, name: str = name, rest: Mapping[str, int] = rest) -> Choice | None:
+            """What else is launched with another value; None if nothing else is, or no shape has it."""
+            there = kernel.with_derived({**device.limits, **rest, name: value})
+            if name in free and broken_invariant(kernel, device, there) is not None:
+                return None
+            other = choose(heuristic, kernel, device.limits, there)
+            return None if other.config == choice.config else other
+
+        words = kernel.values.get(name, {})
+        for value in sorted(words) if words else _nearest(values[name], lambda v: choice_at(v) is not None):
+            if (other := choice_at(value)) is not None:
+                away = abs(float(np.subtract(*doublings([values[name], value], words))))
+                config = kernel.constant_name(other.config)
+                place = other.regime, other.row, other.model_class
+                found.append(Alternative(name, value, round(away, 6), config, *place))
+    return tuple(sorted(found, key=lambda change: change.distance))
+
+
+def _nearest(value: int, differs: Callable[[int], bool]) -> Iterator[int]:
+    """The nearest greater and smaller values that differ: by quarter doublings, and then exactly."""
+    for sign in (1, -1):
+        same = value
+        for rung in range(1, _RUNGS):
+            other = round(max(1, value) * 2 ** (sign * rung / 4))
+            if sign * (other - same) > 0 and differs(other):
+                while abs(other - same) > 1:
+                    middle = (same + other) // 2
+                    same, other = (same, middle) if differs(middle) else (middle, other)
+                yield other
+                break
+            same = other if sign * (other - same) > 0 else same
 
 
 def _neighbour(tuned: TunedModule, config: Config, shape: Shape, row: int, distance: float) -> Neighbour:
@@ -214,10 +270,8 @@ def _neighbour(tuned: TunedModule, config: Config, shape: Shape, row: int, dista
     if problem.table.cells is Cells.WINNERS:
         says = "won" if cost == 0 else "did not win"
     elif column is None or cost >= UNTIMED:
-        says, best_time = (
-            "failed or may not run" if cost > UNTIMED else "was not timed",
-            tuned.times[row, best],
-        )
+        best_time = tuned.times[row, best]
+        says = "failed or may not run" if cost > UNTIMED else "was not timed"
     else:
         time, best_time = tuned.times[row, column], tuned.times[row, best]
         says = "the best" if cost == 0 else f"{time / best_time:.2f}x the best"
@@ -242,38 +296,53 @@ def show(explanation: Explanation, kernel: KernelSpec, console: Console | None =
     _heading(console, "shape")
     raw = [name for name in shape if name in kernel.features]
     _lines(console, [_listed(raw, shape, kernel)] if raw else [])
-    asked = dict.fromkeys(step.feature for step in path if step.feature not in raw)
+    asked = dict.fromkeys(question.feature for question in path if question.feature not in raw)
     _lines(console, [f"so {_listed(asked, shape, kernel)}"] if asked else [])
     if explanation.source is not None:
         taken = _listed(explanation.assumed, shape, kernel)
         _lines(console, [f"not given, taken from scenario {explanation.source}: {taken}"])
     _heading(console, f"launches {explanation.config}")
-    changed = [n for n, value in explanation.parameters.items() if value != kernel.parameters[n].default]
-    _lines(console, [f"{explanation.variant}: {_listed(changed, explanation.parameters, kernel)}"])
-    _heading(console, "why")
-    steps = []
-    for step in path:
-        question = f"{_word(step.feature, kernel)} {bounds_words(step.feature, None, step.at_most, kernel)}?"
-        answer = "yes" if step.value <= step.at_most else "no"
-        steps.append([question, value_words(step.feature, step.value, kernel), answer, step.kind])
-    _grid(console, ["question", "here", "answer", "kind"], steps)
-    _lines(console, [f"so this leaf serves {region_words(explanation.region, kernel)}"])
+    _lines(console, [_listed(explanation.parameters, explanation.parameters, kernel)])
+    _heading(
+        console, f"why: {row_words(explanation.regime, explanation.row, kernel)}, {explanation.model_class}"
+    )
+    conditions = (
+        ("regime", explanation.regime, kernel.regimes),
+        ("class", explanation.model_class, kernel.classes),
+    )
+    _lines(console, (f"{what} {name}: {_condition(name, of)}" for what, name, of in conditions))
+    for one in path:
+        at_most, here = (value_words(one.feature, value, kernel) for value in (one.at_most, one.value))
+        answer = "yes" if one.value <= one.at_most else "no"
+        _lines(console, [f"{one.feature} <= {at_most}? {answer}, {here}"])
+    _heading(console, "configs of this cell, in order")
+    launched = False
+    for candidate in explanation.candidates:
+        says = "does not fit" if candidate.broken else "fits, too" if launched else "is launched"
+        launched |= not candidate.broken
+        _lines(console, [f"{candidate.config} ({candidate.role}) {says}"])
+        _lines(console, candidate.broken, indent=4)
     if explanation.alternatives:
-        _heading(console, "what else would be launched if, nearest first")
-        changes = (
-            (one.config, region_words(one.bounds, kernel), f"{one.distance:.2f}")
-            for one in explanation.alternatives
-        )
-        _grid(console, ["config", "if", "doublings away"], changes)
+        _heading(console, "another config would be launched if, nearest first")
+    for other in explanation.alternatives:
+        change = f"{other.feature} were {value_words(other.feature, other.value, kernel)}"
+        cell = f"{row_words(other.regime, other.row, kernel)}, {other.model_class}"
+        _lines(console, [f"{change}, {other.distance:.2f} doublings away: {other.config} ({cell})"])
     _heading(console, "nearest measured scenarios")
     for near in explanation.nearest:
         _lines(console, [f"{near.scenario}, {near.distance:.2f} doublings away"])
         if near.differs:
             _lines(console, [f"there {_listed(near.differs, near.differs, kernel)}"], indent=4)
-        launched = near.says if near.time is None else f"{_us(near.time)}, {near.says}"
+        launched_there = near.says if near.time is None else f"{_us(near.time)}, {near.says}"
         best = near.best if near.best_time is None else f"{_us(near.best_time)} with {near.best}"
-        here = f"{launched}; best {best}" if near.best != explanation.config else launched
+        here = f"{launched_there}; best {best}" if near.best != explanation.config else launched_there
         _lines(console, [here], indent=4)
+
+
+def _condition(name: str, entries: Sequence[Regime | ModelClass]) -> str:
+    """The condition of a regime or class, as the spec spells it."""
+    when = next(entry.when for entry in entries if entry.name == name)
+    return "all" if len(entries) == 1 else "otherwise" if when is None else expr.to_text(when)
 
 
 def _heading(console: Console, title: str, style: str = "bold") -> None:
@@ -285,22 +354,8 @@ def _lines(console: Console, lines: Iterable[str], style: str = "", indent: int 
         console.print(Padding(Text(one_line(line), style), (0, 0, 0, indent), expand=False))
 
 
-def _grid(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in columns:
-        grid.add_column(column, justify="right" if column in ("here", "doublings away") else "left")
-    for row in rows:
-        grid.add_row(*(Text(one_line(cell)) for cell in row))
-    if grid.row_count:
-        console.print(Padding(grid, (0, 0, 0, 2), expand=False))
-
-
 def _listed(names: Iterable[str], values: Mapping[str, int], kernel: KernelSpec) -> str:
-    return ", ".join(f"{_word(name, kernel)} {value_words(name, values[name], kernel)}" for name in names)
-
-
-def _word(name: str, kernel: KernelSpec) -> str:
-    return kernel.words.get(name, name)
+    return ", ".join(f"{name} {value_words(name, values[name], kernel)}" for name in names)
 
 
 def _us(microseconds: float) -> str:

@@ -12,7 +12,7 @@ from treegen.core import expr
 from treegen.core.errors import InputError, shown
 from treegen.core.problem import Problem, broken_invariant
 from treegen.review.modules import BITS
-from treegen.review.printing import bounds_words, value_words
+from treegen.review.printing import value_words
 
 Floats = npt.NDArray[np.float64]
 
@@ -113,9 +113,10 @@ def outside(values: Mapping[str, int], problem: Problem, space: FeatureSpace) ->
     for name in problem.names:
         measured, value = np.unique(problem.column(name)), values[name]
         least, greatest = int(measured[0]), int(measured[-1])
-        here = f"{kernel.words.get(name, name)} {value_words(name, value, kernel)}"
+        here = f"{name} {value_words(name, value, kernel)}"
         if not least <= value <= greatest:
-            lines.append(f"{here}: the table measured {bounds_words(name, least, greatest, kernel)}")
+            ends = dict.fromkeys(value_words(name, end, kernel) for end in (least, greatest))
+            lines.append(f"{here}: the table measured {' to '.join(ends)}")
         elif value not in measured and len(measured) <= min(_FEW, len(problem.cost) // _EACH):
             place = int(np.searchsorted(measured, value))
             around = (value_words(name, int(one), kernel) for one in measured[place - 1 : place + 1])

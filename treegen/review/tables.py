@@ -14,7 +14,7 @@ from treegen.core.errors import InputError, shown
 from treegen.core.problem import Problem
 from treegen.core.spec import KernelSpec, Spec
 from treegen.core.table import Cells, Table
-from treegen.passes.bounds import refuse_unprovable
+from treegen.crossval.choices import asked
 from treegen.read.problem import build_problem, read_table, spec_problem
 
 
@@ -37,7 +37,6 @@ def read_tables(
     found = []
     for of, key in selected:
         problem = spec_problem(of, spec.devices[key], tables[of.tables[key]])
-        refuse_unprovable(problem, spec.path)
         others = [f for f in against if len(selected) == 1 or _same_gpu(tables[f], problem.table)]
         used.update(others)
         found.append(SelectedTable(problem, tuple(_other_problem(problem, tables[f]) for f in others)))
@@ -68,9 +67,9 @@ def _same_gpu(other: Table, table: Table) -> bool:
 def _other_problem(problem: Problem, table: Table) -> Problem:
     """Another table as a problem with the same features to split on."""
     other = build_problem(problem.kernel, problem.device, table)
-    for name in problem.split_on:
+    for name in asked(problem):
         if name not in other.names:
-            what = f"does not hold {name}, on which trees of {problem.table.folder} may split"
+            what = f"does not hold {name}, about which the rows of {problem.table.folder} may ask"
             raise InputError(table.folder, what)
     return replace(other, split_on=problem.split_on)
 

@@ -11,29 +11,29 @@ from typing import Any
 
 import numpy as np
 import pytest
-from treegen_builders import NARROW, SIDES, Cell, Row, planted, problem
+from treegen_builders import NARROW, SIDES, Row, planted, problem
 
-from treegen.core.problem import FORBIDDEN
-from treegen.core.spec import Budget
-from treegen.core.tree import depth, size
+from treegen.core.heuristic import Heuristic, RegimeRows, Split
+from treegen.core.heuristic import Row as HeuristicRow
 from treegen.crossval import helion
-from treegen.crossval.choices import score_decisions
+from treegen.crossval.choices import asked, decisions_of, score_decisions
 from treegen.crossval.peers import (
     FOREST,
     OURS,
+    SINGLE,
     classifier,
     forest,
     greedy,
     learn,
     peers,
-    regressor,
     single_best,
 )
-from treegen.fit.search import greedy as grown
+from treegen.fit.fit import fit
+from treegen.fit.search import greedy_search
 
-ROOMY = Budget(4, 8)
+ROOMY = 8  # leaves
 SHAPES = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
-TREES = {"greedy": greedy, "classifier": classifier, "regressor": regressor}
+TREES = {"greedy": greedy, "classifier": classifier}
 
 
 def _bands(row: Row) -> list[float]:
@@ -63,44 +63,39 @@ def test_a_table_of_one_config(tmp_path: Path, method: Callable[..., Any]) -> No
     assert len(set(method(made, ROOMY).choose(made))) == 1
 
 
-@pytest.mark.parametrize("method", TREES.values(), ids=TREES)
-@pytest.mark.parametrize(("depth", "leaves", "found"), [(4, 1, 1), (4, 2, 2), (4, 3, 3), (1, 8, 2)])
-def test_peers_keep_to_the_budget(
-    tmp_path: Path, method: Callable[..., Any], depth: int, leaves: int, found: int
-) -> None:
+@pytest.mark.parametrize("leaves", [1, 2, 3])
+def test_the_classifier_has_as_many_leaves_as_it_may(tmp_path: Path, leaves: int) -> None:
     made = problem(tmp_path, shapes=SHAPES, times=_bands)
-    rule = method(made, Budget(depth, leaves))
-    assert rule.leaves == found and len(set(rule.choose(made))) <= found
+    rule = classifier(made, leaves)
+    assert rule.leaves == leaves and len(set(rule.choose(made))) == leaves
 
 
-def test_peers_get_the_leaves_of_our_tree(tmp_path: Path) -> None:
-    made = problem(tmp_path, shapes=SHAPES, times=_bands)
-    tree = grown(made, Budget(4, 2))
-    rules = learn(made, tree)
+def test_peers_get_as_many_leaves_as_our_rows_have_cells(tmp_path: Path) -> None:
+    """Two rows, of which a class of models launches one with another config."""
+    made = problem(
+        tmp_path, {"classes": {"few": "heads <= 4", "many": "otherwise"}}, shapes=SHAPES, times=_bands
+    )
+    narrow, medium, wide = made.configs
+    rows = HeuristicRow(narrow, {"many": wide}), HeuristicRow(medium)
+    heuristic = Heuristic((RegimeRows(made.kernel.regimes[0].name, Split("rows", 1, 0, 1), rows),))
+    rules = learn(made, heuristic)
     assert list(rules) == [OURS, *peers()]
-    assert {rules[name].leaves for name in (OURS, *TREES)} == {size(tree)} == {2}
-    assert rules[FOREST].leaves is None and depth(tree) == 1
+    assert rules[OURS].leaves == rules["classifier"].leaves == 3
+    assert rules[FOREST].leaves is None and rules[SINGLE].leaves == 1
+
+
+def test_greedy_rows_are_the_fit_s_without_its_search(tmp_path: Path) -> None:
+    made = problem(tmp_path, shapes=SHAPES, times=_bands)
+    rule = greedy(made, ROOMY)
+    assert rule.choose(made) == decisions_of(fit(made, greedy_search), made)
 
 
 @pytest.mark.parametrize("method", [*TREES.values(), forest], ids=[*TREES, FOREST])
 def test_rules_find_their_features_by_name(tmp_path: Path, method: Callable[..., Any]) -> None:
     made = problem(tmp_path, shapes=SHAPES, times=_bands)
-    turned = replace(made, names=made.names[::-1], features=made.features[:, ::-1], split_on=())
+    turned = replace(made, names=made.names[::-1], features=made.features[:, ::-1])
     rule = method(made, ROOMY)
     assert rule.choose(turned) == rule.choose(made)
-
-
-def test_the_regressor_is_not_blinded_by_failures(tmp_path: Path) -> None:
-    """A failure weighs no more than any config that is far too slow, so three leaves find the three bands."""
-
-    def times(row: Row) -> list[Cell]:
-        far = [1.0 if time == 10 else 1000.0 for time in _bands(row)]
-        return [*far[:2], "inf" if row in ((1, 8, 2), (1, 512, 2), (64, 1, 2)) and far[2] > 1 else far[2]]
-
-    made = problem(tmp_path, shapes=SHAPES, times=times)
-    assert (made.cost == FORBIDDEN).sum() == 3
-    rule = regressor(made, Budget(4, 3))
-    assert score_decisions(rule.choose(made), made).cost.max() == 0
 
 
 def test_helion_gets_times_and_its_answer_is_read_back(
@@ -108,24 +103,24 @@ def test_helion_gets_times_and_its_answer_is_read_back(
 ) -> None:
     """Helion is a large install: here, a stand-in with the names that the adapter was written against.
 
-    It takes the second of the selected configs where the third feature is above 8.
+    It takes the second of the selected configs where the second feature is above 8.
     """
     cells = {(1, 1, 2): ["", 15.0, 30.0], (1, 8, 2): [10.0, "inf", 20.0]}
-    sections = {"split_on": ["heads", "area", "columns"]}
+    sections = {"derived": {}, "split_on": ["rows", "columns"]}
     made = problem(tmp_path, sections, times=lambda s: cells.get(s, planted(s)))
     seen: list[Any] = []
 
     def generate(kernel_name: str, data: Any, **given: Any) -> Any:
-        assert given == {"selected_configs": [{"place": 2}, {"place": 0}], "feature_names": ["key_2"]}
+        assert given == {"selected_configs": [{"place": 2}, {"place": 0}], "feature_names": ["key_1"]}
         seen.append(data)
-        choose = f"def key_{kernel_name}(*args):\n if args[2] <= 8:\n  return 0\n return 1\n"
+        choose = f"def key_{kernel_name}(*args):\n if args[1] <= 8:\n  return 0\n return 1\n"
         return SimpleNamespace(generated_code=f"{choose}def autotune_{kernel_name}(*args):\n return 1\n")
 
     generator = SimpleNamespace(
         ShapeConfigData=SimpleNamespace,
         PerformanceTarget=lambda **given: SimpleNamespace(backend="decision_tree", **given),
         select_config_subset=lambda data, target: ([2, 0], {}),
-        select_shape_features=lambda shapes, verbose: SimpleNamespace(selected_features=["key_2"]),
+        select_shape_features=lambda shapes, verbose: SimpleNamespace(selected_features=["key_1"]),
         get_backend=lambda name: SimpleNamespace(generate_heuristic=generate),
     )
     monkeypatch.setattr(helion, "_generator", lambda: generator)
@@ -134,7 +129,7 @@ def test_helion_gets_times_and_its_answer_is_read_back(
     assert rule.leaves == 2
     assert rule.choose(made) == tuple(made.configs[2 if n <= 8 else 0] for n in made.column("columns"))
     (data,) = seen
-    first = {f"key_{i}": int(made.column(name)[0]) for i, name in enumerate(made.split_on)}
+    first = {f"key_{i}": int(made.column(name)[0]) for i, name in enumerate(asked(made))}
     assert data.shape_features[0] == first and data.selected_config_indices == [2, 0]
     assert data.timings[:2] == pytest.approx(np.array([[np.inf, 1, 2], [1, np.inf, 2]]), rel=1e-5)
 

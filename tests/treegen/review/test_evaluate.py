@@ -23,35 +23,20 @@ from treegen_builders import (
 )
 
 from treegen.cli.main import main
-from treegen.core.errors import InputError
 from treegen.core.problem import Problem
-from treegen.core.spec import Budget
-from treegen.core.tree import Leaf, Tree
 from treegen.crossval import peers
 from treegen.crossval.choices import Decisions, Quality, Rule
-from treegen.crossval.folds import split_copies
+from treegen.crossval.folds import HeldOut, cross_validate, evaluate, folds_of, group_folds, split_copies
 from treegen.fit.costs import copies
+from treegen.fit.fit import fit
 from treegen.read.spec import read_spec
-from treegen.review.evaluate import (
-    Assessment,
-    EvalReport,
-    EvalSettings,
-    Score,
-    ScoredTable,
-    evaluate,
-    score_fold,
-    show,
-)
+from treegen.review.evaluate import Assessment, EvalReport, Score, ScoredTable, score_fold, show
 from treegen.review.tables import NoiseFloor, read_tables
 
 Capture = pytest.CaptureFixture[str]
 Refuse = Callable[..., str]
 MI300X = "amd_mi300x"
 SHAPES: list[Row] = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
-
-
-def _settings(path: Path, *against: Path, **options: Any) -> EvalSettings:
-    return EvalSettings(path, **{"folds": 2, "jobs": 1, "against": against, **options})
 
 
 def _figures(path: Path, capsys: Capture, *options: object) -> Any:
@@ -84,9 +69,10 @@ def test_all_ways_are_scored_on_every_scenario_and_nothing_is_written(
     assert contents(tmp_path) == before
     (found,) = figures["assessments"]
     scores = {score["way"]: score for score in found["held_out"]["scores"] if score["way"] != "helion"}
-    assert list(scores) == ["ours", "single_best", "greedy", "classifier", "regressor", "forest"]
-    assert {score["quality"]["choices"] for score in scores.values()} == {9}
-    assert scores["single_best"]["configs"] == 1 and scores["forest"]["leaves"] is None
+    assert list(scores) == ["ours", "single_best", "greedy", "classifier", "forest"]
+    assert {score["folds"]["quality"]["choices"] for score in scores.values()} == {9}
+    assert {score["groups"] for score in scores.values()} == {None}  # all have two heads
+    assert scores["single_best"]["configs"] == 1 and scores["forest"]["cells"] is None
     assert found["noise"] == {"scenarios": 9, "slowdown": 1.0, "changed": 0.0}
 
 
@@ -95,9 +81,9 @@ def test_every_way_learns_and_chooses_in_the_same_scenarios(
 ) -> None:
     made, seen = problem(tmp_path, shapes=SHAPES), []
 
-    def spy(known: Problem, budget: Budget) -> Rule:
+    def spy(known: Problem, leaves: int) -> Rule:
         def choose(unseen: Problem) -> Decisions:
-            seen.append((known.scenarios, unseen.scenarios, budget.max_leaves))
+            seen.append((known.scenarios, unseen.scenarios, leaves))
             return (known.configs[0],) * len(unseen.cost)
 
         return Rule(choose, 1)
@@ -105,46 +91,70 @@ def test_every_way_learns_and_chooses_in_the_same_scenarios(
     monkeypatch.setattr(peers, "peers", lambda: {"one": spy, "other": spy})
     for fold in split_copies(copies(made.features), 4, 1):
         seen.clear()
-        score_fold(made, lambda known: Leaf(known.configs[0]), fold)
-        held_out = {(set(known).isdisjoint(unseen), leaves) for known, unseen, leaves in seen[::2]}
-        assert len(seen) == 4 and seen[:2] == seen[2:] and held_out == {(True, 1)}
+        score_fold(made, fold)
+        assert len(seen) == 4 and seen[:2] == seen[2:]
+        assert all(set(known).isdisjoint(unseen) for known, unseen, _ in seen[::2])
+
+
+@pytest.fixture
+def grouped(tmp_path: Path) -> Path:
+    """Four models with a best config each, which rows can remember by the length of their steps."""
+    shapes = [((64 << model) + step, 8, model) for model in range(4) for step in range(15)]
+
+    def times(shape: Row) -> list[float]:
+        return [10.0 if config == shape[2] * 2 % 3 else 20.0 for config in range(3)]
+
+    return write_project(tmp_path, spec(constraints=[]), shapes=shapes, times=times)
+
+
+def test_both_held_out_figures_are_those_of_build(grouped: Path, capsys: Capture) -> None:
+    (made,) = (table.problem for table in read_tables(read_spec(grouped), None, None))
+    expected = evaluate(made, *(cross_validate(made, fit, of) for of in (folds_of(made), group_folds(made))))
+    (found,) = _figures(grouped, capsys, "--folds", 5)["assessments"]
+    assert expected is not None and expected.groups is not None
+    assert (found["held_out"]["groups"], found["held_out"]["group_by"]) == (4, ["heads"])
+    ours = found["held_out"]["scores"][0]
+    for theirs, mine in ((ours["folds"], expected.folds), (ours["groups"], expected.groups)):
+        assert theirs["quality"]["slowdown"] == pytest.approx(mine.quality.slowdown, abs=1e-6)
+        assert theirs["error"] == pytest.approx(mine.error, abs=1e-6)
+    assert ours["folds"]["quality"]["slowdown"] < 1.1 < ours["groups"]["quality"]["slowdown"]
+
+
+def test_groups_are_of_the_features_that_the_user_names(grouped: Path, capsys: Capture) -> None:
+    (found,) = _figures(grouped, capsys, "--hold-out-by", "heads,area")["assessments"]
+    assert (found["held_out"]["groups"], found["held_out"]["group_by"]) == (60, ["heads", "area"])
 
 
 def test_a_table_of_winners_has_no_slowdown(two_devices: Path, capsys: Capture) -> None:
     measured, won = _figures(two_devices, capsys)["assessments"]
     assert (measured["device"], won["device"]) == (DEVICE, MI300X)
     assert won["noise"] is None
-    assert {score["quality"]["slowdown"] for score in won["held_out"]["scores"]} == {None}
+    assert {score["folds"]["quality"]["slowdown"] for score in won["held_out"]["scores"]} == {None}
     (only,) = _figures(two_devices, capsys, "--device", MI300X, "--kernel", "scale")["assessments"]
     assert only == won
 
 
-def test_a_kernel_with_fewer_scenarios_than_folds_is_left_out(
-    tmp_path: Path, capsys: Capture, refusal: Refuse
+def test_fewer_scenarios_than_folds_are_held_out_one_at_a_time_and_one_alone_is_refused(
+    project: Path, tmp_path: Path, capsys: Capture, refusal: Refuse
 ) -> None:
-    content = spec()
-    content["kernels"]["few"] = {**content["kernels"]["scale"], "tables": {DEVICE: "tables/few"}}
-    write_table(tmp_path / "tables/few", kernel="few", shapes=[(1, 1, 2)])
-    path = write_project(tmp_path, content)
-    figures = _figures(path, capsys)
-    assert [one["kernel"] for one in figures["assessments"]] == ["scale"]
-    assert len(figures["left_out"]) == 1 and figures["left_out"][0].startswith(f"few on {DEVICE}")
-    assert "tables/few" in refusal(tmp_path, "eval", "--spec", path, "--kernel", "few", "--folds", "2")
-    assert "folds" in refusal(tmp_path, "eval", "--spec", path, "--folds", "10")
-    assert len(_figures(path, capsys, "--folds", 9)["assessments"]) == 1
+    (of_each,) = _figures(project, capsys, "--folds", 9)["assessments"]
+    (of_more,) = _figures(project, capsys, "--folds", 100)["assessments"]
+    assert of_more == of_each
+    write_table(tmp_path / "tables/h100", shapes=[(1, 1, 2)])
+    assert "tables/h100" in refusal(tmp_path, "eval", "--spec", project)
 
 
-def test_another_table_scores_what_was_trained_on_the_whole_table(
+def test_another_table_scores_what_was_fitted_to_the_whole_table(
     project: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     other = write_table(tmp_path / "other", shapes=SHAPES)
     (found,) = _figures(project, capsys, "--against", other, "--against", other)["assessments"]
     (against,) = found["against"]
     assert (against["table"], against["scenarios"]) == ("other", 16) and 0 < against["known"] < 9
-    assert {score["quality"]["choices"] for score in against["scores"]} == {16}
+    assert {score["folds"]["quality"]["choices"] for score in against["scores"]} == {16}
 
 
-def test_a_table_scores_the_trees_of_its_own_gpu_or_a_single_one(
+def test_a_table_scores_the_rows_of_its_own_gpu_or_a_single_one(
     two_devices: Path, tmp_path: Path, refusal: Refuse
 ) -> None:
     again = write_table(tmp_path / "again")
@@ -168,8 +178,10 @@ def test_a_table_scores_the_trees_of_its_own_gpu_or_a_single_one(
         (["--folds", "1"], "--folds 1"),
         (["--repeats", "0"], "--repeats 0"),
         (["--jobs", "0"], "--jobs 0"),
+        (["--hold-out-by", "heads"], "--hold-out-by heads"),  # all have two
+        (["--hold-out-by", "rows,head"], "head"),
         (["--against", "none"], "none"),
-        (["--against", "lacks_heads"], "heads"),
+        (["--against", "lacks_rows"], "rows"),
         (["--against", "of_gemm"], "gemm"),
         (["--spec", "none.yaml"], "none.yaml"),
     ],
@@ -179,40 +191,40 @@ def test_wrong_use_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_project(tmp_path, spec(constraints=[]))
-    write_table(tmp_path / "lacks_heads", features=["rows", "columns"], shapes=[(1, 2)])  # type: ignore[list-item]
+    write_table(tmp_path / "lacks_rows", features=["columns", "heads"], shapes=[(1, 2)])
     write_table(tmp_path / "of_gemm", kernel="gemm")
     assert names in refusal(tmp_path, "eval", *options)
 
 
-def test_nothing_is_fitted_before_all_input_is_read(two_devices: Path, tmp_path: Path) -> None:
+def test_all_input_is_read_before_anything_is_fitted(
+    two_devices: Path, tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "tables/mi300x/times.csv").write_text("")
-
-    def fit(known: Problem) -> Tree:
-        raise AssertionError("was fitted")
-
-    with pytest.raises(InputError):
-        evaluate(_settings(two_devices), fit)
+    monkeypatch.setattr("treegen.review.evaluate.fit", None)
+    assert "tables/mi300x" in refusal(tmp_path, "eval", "--spec", two_devices, "--jobs", "1")
 
 
-def _quality(slowdown: float) -> Quality:
-    return Quality(32, 0.5, slowdown, slowdown - 0.01, 1.5, 2.25, "s7", 3, 1)
+def _held_out(slowdown: float, error: float, unmeasured: int = 0) -> HeldOut:
+    return HeldOut(Quality(32, 0.5, slowdown, 1.5, 2.25, "s7", unmeasured, 1), error)
 
 
 def test_the_printed_page() -> None:
-    ours, single = Score("ours", _quality(1.0625), 7.5, 3), Score("single_best", _quality(1.5), 1, 1)
-    forest = Score("forest", _quality(1.03125), None, 3.0)
-    won = Score("ours", Quality(18, 0.9444, None, None, None, None, None, 0, 0), 4.0, 4.0)
+    ours = Score("ours", _held_out(1.0625, 0.0031, 3), _held_out(1.125, 0.02), 7.5, 3)
+    single = Score("single_best", _held_out(1.5, 0.1), None, 1, 1)
+    forest = Score("forest", _held_out(1.03125, 0.01), _held_out(1.0625, 0.02), None, 3.0)
+    won = Score("ours", HeldOut(Quality(18, 0.9444, None, None, None, None, 0, 0), 0.05), None, 4.0, 4.0)
     left_out = "2 more left out: in 2 constraints forbid every config"
     measured = Assessment(
         "scale",
         DEVICE,
         NoiseFloor(16, 1.00234, 0.125),
-        ScoredTable("tables/h100", 16, left_out, 3, 0, (ours, single, forest)),
-        (ScoredTable("tables/again", 16, "", 3, 4, (ours,)),),
+        ScoredTable("tables/h100", 16, left_out, 3, 4, ("heads",), 0, (ours, single, forest)),
+        (ScoredTable("tables/again", 16, "", 3, 4, ("heads",), 4, (ours,)),),
     )
-    winners = Assessment("scale", MI300X, None, ScoredTable("tables/mi300x", 9, "", 6, 0, (won,)), ())
-    report = EvalReport({"treegen": "0.1.0"}, 4, 2, ("few is left out.",), (measured, winners))
+    of_winners = ScoredTable("tables/mi300x", 9, "", 6, 1, ("heads",), 0, (won,))
+    winners = Assessment("scale", MI300X, None, of_winners, ())
+    report = EvalReport({"treegen": "0.1.0"}, 4, 2, (measured, winners))
     out = io.StringIO()
-    show(report, Console(file=out, width=110, highlight=False, markup=False, emoji=False))
+    show(report, Console(file=out, width=130, highlight=False, markup=False, emoji=False))
     printed = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
     assert printed == (Path(__file__).parent / "golden/evaluate.md.txt").read_text()
