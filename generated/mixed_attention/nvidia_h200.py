@@ -16,24 +16,36 @@ WHOLE_M0_T0_W0_S0 = Config("whole", block_m=0, tile_size=0, num_warps=0, num_sta
 # A row: what most models launch, the classes of models with another config, and what is tried in order where these
 # do not fit. The fallback is SERIES_M0_T0_W0_S0.
 STEPS = (
-    Row(WHOLE_M0_T0_W0_S0, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128)),  # 0
-    Row(SERIES_M0_T0_W0_S0, {}, ()),  # 1
-    Row(POD_M128_T64_W4_S3_K128, {}, (POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S2_K64, POD_M128_T128_W4_S2_K64)),  # 2
+    Row(WHOLE_M0_T0_W0_S0, {}, (POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128)),  # 0
+    Row(POD_M128_T64_W4_S3_K64, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T128_W4_S2_K64, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128)),  # 1
+    Row(SERIES_M0_T0_W0_S0, {}, ()),  # 2
+    Row(WHOLE_M0_T0_W0_S0, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K64)),  # 3
+    Row(POD_M128_T64_W4_S3_K128, {}, (POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K64, WHOLE_M0_T0_W0_S0)),  # 4
+    Row(POD_M128_T64_W4_S3_K64, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T128_W4_S2_K64, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128)),  # 5
+    Row(POD_M128_T64_W4_S3_K128, {}, (POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K64, POD_M128_T128_W4_S2_K64)),  # 6
 )
 
 
-def steps_row(prompt_scores: int, decodes_per_prompts: int) -> int:
-    if decodes_per_prompts > 1:
+def steps_row(mean_decode_context: int, prompt_scores: int, decodes_per_prompts: int) -> int:
+    if decodes_per_prompts <= 1:
+        if prompt_scores <= 134_217_728:
+            return 0
+        if prompt_scores <= 268_435_456:
+            return 1
         return 2
-    if prompt_scores <= 134_217_728:
-        return 0
-    return 1
+    if mean_decode_context <= 256:
+        if prompt_scores <= 6_291_456:
+            return 3
+        return 4
+    if decodes_per_prompts <= 7:
+        return 5
+    return 6
 
 
 def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[tuple[tuple[Config, ...], ...], ...]:
     """What each row launches on models with these constants, best first, by regime."""
     queries_per_kv = num_query_heads // max(1, num_kv_heads)
-    can_pod = head_size % 16 == 0 and block_size % 16 == 0 and head_size >= 64 and head_size <= 256 and kv_element_size >= 2 and queries_per_kv <= 32 and 132 % max(1, num_kv_heads) <= 16
+    can_pod = head_size % 16 == 0 and block_size % 16 == 0 and head_size >= 64 and head_size <= 128 and kv_element_size >= 2 and queries_per_kv <= 32 and 132 % max(1, num_kv_heads) <= 16
 
     def fits(config: Config) -> bool:
         return (
@@ -42,7 +54,7 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
         )
 
     return (
-        all_fitting(STEPS, "", fits),
+        all_fitting(STEPS, "all", fits),
     )
 
 
@@ -53,13 +65,14 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
     queries_per_kv = num_query_heads // max(1, num_kv_heads)
 
     def step(num_decodes: int, num_decode_tokens: int, num_decode_kv_tokens: int, max_decode_len: int, max_decode_seq_len: int, num_prompts: int, num_prompt_tokens: int, num_prompt_kv_tokens: int, max_prompt_len: int, max_prompt_seq_len: int) -> Config:
+        mean_decode_context = num_decode_kv_tokens // (num_decodes if num_decodes > 1 else 1)
         prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
         prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
         decode_keys = num_decode_kv_tokens * num_kv_heads
         prompt_context = max(0, 2 * num_prompt_kv_tokens - num_prompt_tokens) // max(1, 2 * num_prompts)
         prompt_scores = num_prompt_tokens * prompt_context * num_query_heads
         decodes_per_prompts = 2048 * decode_keys // (prompt_scores if prompt_scores > 1 else 1)
-        for config in steps[steps_row(prompt_scores, decodes_per_prompts)]:
+        for config in steps[steps_row(mean_decode_context, prompt_scores, decodes_per_prompts)]:
             if (config.variant != "pod" or num_prompt_tokens <= 8192) and (config.variant != "pod" or prompt_keys_per_tile <= 65_536) and (config.variant != "whole" or prompt_scores <= 134_217_728):
                 return config
         return SERIES_M0_T0_W0_S0

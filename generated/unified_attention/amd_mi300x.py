@@ -6,6 +6,7 @@ from functools import lru_cache
 from .config import Config, Row, fitting
 
 QBLOCK_M16_T32_W4_S4 = Config("qblock", block_m=16, tile_size=32, num_warps=4, num_stages=4)
+QBLOCK_M16_T128_W8_S2 = Config("qblock", block_m=16, tile_size=128, num_warps=8, num_stages=2)
 QBLOCK_M32_T64_W2_S1 = Config("qblock", block_m=32, tile_size=64, num_warps=2, num_stages=1)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T64_W2_S1 = Config("qblock", block_m=64, tile_size=64, num_warps=2, num_stages=1)
@@ -17,7 +18,8 @@ DECODE = (
 )
 PROMPTS = (
     Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M32_T64_W2_S1,)),  # 0
-    Row(QBLOCK_M64_T64_W2_S1, {}, ()),  # 1
+    Row(QBLOCK_M16_T128_W8_S2, {}, (QBLOCK_M64_T64_W2_S1,)),  # 1
+    Row(QBLOCK_M64_T64_W2_S1, {}, ()),  # 2
 )
 
 
@@ -42,7 +44,9 @@ def decode_row() -> int:
 def prompts_row(max_scores: int) -> int:
     if max_scores <= 98_304:
         return 0
-    return 1
+    if max_scores <= 393_216:
+        return 1
+    return 2
 
 
 def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[tuple[Config, ...], ...]:

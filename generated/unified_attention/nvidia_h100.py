@@ -11,46 +11,48 @@ QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, n
 QBLOCK_M64_T64_W4_S2 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=2)
 QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=3)
 QBLOCK_M128_T64_W8_S2_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=2, descriptors=1)
-QBLOCK_M128_T128_W8_S2_D1 = Config("qblock", block_m=128, tile_size=128, num_warps=8, num_stages=2, descriptors=1)
 QBLOCK_M128_T128_W8_S3 = Config("qblock", block_m=128, tile_size=128, num_warps=8, num_stages=3)
 QBLOCK_M128_T128_W8_S3_D1 = Config("qblock", block_m=128, tile_size=128, num_warps=8, num_stages=3, descriptors=1)
 SEGMENTED_M16_T16_N16_W4_S3 = Config("segmented", block_m=16, tile_size=16, num_segments=16, num_warps=4, num_stages=3)
 SEGMENTED_M16_T32_N8_W4_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M16_T32_N32_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=32, num_warps=2, num_stages=3)
 SEGMENTED_M16_T64_N4_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
+SEGMENTED_M16_T64_N16_W4_S2 = Config("segmented", block_m=16, tile_size=64, num_segments=16, num_warps=4, num_stages=2)
 SEGMENTED_M16_T64_N16_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
 SEGMENTED_M16_T64_N32_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=32, num_warps=4, num_stages=3)
+SEGMENTED_M16_T128_N16_W4_S2 = Config("segmented", block_m=16, tile_size=128, num_segments=16, num_warps=4, num_stages=2)
 SEGMENTED_M64_T64_N4_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N8_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N16_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
 SPLIT_M64_T32_W4_S3 = Config("split", block_m=64, tile_size=32, num_warps=4, num_stages=3)
 SPLIT_M64_T64_W4_S3 = Config("split", block_m=64, tile_size=64, num_warps=4, num_stages=3)
 SPLIT_M64_T128_W4_S2 = Config("split", block_m=64, tile_size=128, num_warps=4, num_stages=2)
+STATIC_GRID_M16_T32_N8_W4_S3_P2 = Config("static_grid", block_m=16, tile_size=32, num_segments=8, num_warps=4, num_stages=3, programs_per_sm=2)
 
 # A row: what most models launch, the classes of models with another config, and what is tried in order where these
 # do not fit. The fallback is QBLOCK_M64_T32_W4_S2.
 DECODE = (
     Row(SPLIT_M64_T32_W4_S3, {}, ()),  # 0
     Row(SPLIT_M64_T128_W4_S2, {"wide_256": SPLIT_M64_T64_W4_S3}, (SPLIT_M64_T64_W4_S3,)),  # 1
-    Row(SPLIT_M64_T64_W4_S3, {}, ()),  # 2
-    Row(QBLOCK_M16_T64_W4_S3, {"wide_64": QBLOCK_M64_T64_W4_S3}, (SPLIT_M64_T64_W4_S3,)),  # 3
-    Row(SPLIT_M64_T128_W4_S2, {"wide_256": SEGMENTED_M16_T16_N16_W4_S3}, (SPLIT_M64_T64_W4_S3,)),  # 4
+    Row(SPLIT_M64_T64_W4_S3, {"fp8_128": SEGMENTED_M16_T64_N4_W4_S3}, ()),  # 2
+    Row(QBLOCK_M16_T64_W4_S3, {"wide_64": QBLOCK_M64_T64_W4_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, (SPLIT_M64_T64_W4_S3,)),  # 3
+    Row(SEGMENTED_M16_T16_N16_W4_S3, {}, (SPLIT_M64_T128_W4_S2,)),  # 4
     Row(SEGMENTED_M16_T32_N8_W4_S3, {}, (SEGMENTED_M64_T64_N8_W4_S3,)),  # 5
-    Row(SEGMENTED_M16_T32_N32_W2_S3, {"fp8_128": SEGMENTED_M16_T64_N16_W4_S3}, (SEGMENTED_M64_T64_N16_W4_S3,)),  # 6
+    Row(SEGMENTED_M16_T32_N32_W2_S3, {"fp8_128": SEGMENTED_M16_T64_N16_W4_S3, "wide_256": STATIC_GRID_M16_T32_N8_W4_S3_P2}, (SEGMENTED_M64_T64_N16_W4_S3,)),  # 6
     Row(SEGMENTED_M16_T64_N32_W4_S3, {}, (SEGMENTED_M64_T64_N16_W4_S3,)),  # 7
     Row(SEGMENTED_M16_T64_N4_W4_S3, {}, (SEGMENTED_M64_T64_N4_W4_S3,)),  # 8
-    Row(SEGMENTED_M16_T64_N32_W4_S3, {}, (SEGMENTED_M64_T64_N16_W4_S3,)),  # 9
+    Row(SEGMENTED_M16_T128_N16_W4_S2, {"fp8_128": SEGMENTED_M16_T64_N32_W4_S3, "wide_256": SEGMENTED_M16_T64_N16_W4_S2}, (SEGMENTED_M16_T64_N16_W4_S3, SEGMENTED_M64_T64_N16_W4_S3)),  # 9
 )
 PROMPTS = (
     Row(QBLOCK_M64_T32_W4_S2, {}, ()),  # 0
     Row(QBLOCK_M64_T64_W4_S3, {"wide_256": QBLOCK_M16_T32_W4_S3}, ()),  # 1
     Row(SEGMENTED_M64_T64_N4_W4_S3, {"wide_128": QBLOCK_M64_T64_W4_S3}, ()),  # 2
     Row(QBLOCK_M128_T64_W8_S2_D1, {"fp8_128": QBLOCK_M64_T64_W4_S2, "wide_64": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 3
-    Row(QBLOCK_M128_T128_W8_S2_D1, {"fp8_128": QBLOCK_M128_T128_W8_S3, "wide_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M128_T64_W8_S2_D1, QBLOCK_M64_T64_W4_S3)),  # 4
+    Row(QBLOCK_M128_T128_W8_S3_D1, {"fp8_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M128_T64_W8_S2_D1, QBLOCK_M64_T64_W4_S3)),  # 4
     Row(QBLOCK_M128_T128_W8_S3_D1, {"fp8_128": QBLOCK_M128_T128_W8_S3, "wide_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M128_T64_W8_S2_D1, QBLOCK_M64_T64_W4_S3)),  # 5
     Row(SEGMENTED_M64_T64_N4_W4_S3, {}, ()),  # 6
     Row(SEGMENTED_M64_T64_N8_W4_S3, {}, ()),  # 7
-    Row(SEGMENTED_M64_T64_N8_W4_S3, {"wide_128": QBLOCK_M128_T128_W8_S3_D1, "wide_256": QBLOCK_M128_T64_W8_S2_D1}, ()),  # 8
+    Row(QBLOCK_M128_T128_W8_S3_D1, {"fp8_128": SEGMENTED_M64_T64_N8_W4_S3, "wide_256": QBLOCK_M128_T64_W8_S2_D1}, (SEGMENTED_M64_T64_N4_W4_S3,)),  # 8
     Row(SEGMENTED_M64_T64_N16_W4_S3, {}, ()),  # 9
 )
 
@@ -70,8 +72,8 @@ def model_class(head_size: int, kv_element_size: int) -> str:
 
 
 def decode_row(max_seq_len: int, query_tiles: int, keys_per_tile: int) -> int:
-    if keys_per_tile <= 768:
-        if keys_per_tile <= 32:
+    if keys_per_tile <= 1024:
+        if keys_per_tile <= 64:
             return 0
         if max_seq_len <= 128:
             return 1
@@ -79,14 +81,14 @@ def decode_row(max_seq_len: int, query_tiles: int, keys_per_tile: int) -> int:
             return 2
         return 3
     if max_seq_len <= 512:
-        if max_seq_len <= 256:
+        if query_tiles <= 10:
             return 4
         return 5
     if query_tiles <= 32:
         if keys_per_tile <= 131_072:
             return 6
         return 7
-    if keys_per_tile <= 6144:
+    if keys_per_tile <= 4096:
         return 8
     return 9
 
@@ -99,9 +101,9 @@ def prompts_row(keys_per_tile: int, max_scores: int) -> int:
             if keys_per_tile <= 15:
                 return 0
             return 1
-        if keys_per_tile > 96:
+        if max_scores > 1_048_576:
             return 5
-        if max_scores <= 1_048_576:
+        if keys_per_tile <= 96:
             return 3
         return 4
     if keys_per_tile > 6144:
@@ -123,7 +125,7 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
     def fits(config: Config) -> bool:
         return (
             (head_size >= 64 and head_size <= 256 and kv_element_size >= 1 and kv_element_size <= 2)
-            and (config.variant not in ("qblock", "segmented") or config.block_m >= min(64, queries_per_kv))
+            and (config.variant not in ("qblock", "segmented", "static_grid") or config.block_m >= min(64, queries_per_kv))
             and (config.descriptors == 1 or 4 * config.tile_size * padded_head * config.num_stages + 2 * config.block_m * padded_head <= 232_448)
             and (config.variant != "qblock" or config.descriptors == 0 or 1536 + head_size * (6 + kv_element_size) // 8 * 2 * (config.block_m + 2 * config.num_stages * config.tile_size) <= 232_448)
             and (config.descriptors == 0 or tma)

@@ -15,9 +15,9 @@ QBLOCK_M128_T64_W8_S3_D1 = Config("qblock", block_m=128, tile_size=64, num_warps
 QBLOCK_M128_T128_W8_S3_D1 = Config("qblock", block_m=128, tile_size=128, num_warps=8, num_stages=3, descriptors=1)
 SEGMENTED_M16_T32_N8_W4_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M16_T32_N32_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=32, num_warps=2, num_stages=3)
-SEGMENTED_M16_T64_N8_W2_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=2, num_stages=3)
 SEGMENTED_M16_T64_N8_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M16_T64_N16_W4_S2 = Config("segmented", block_m=16, tile_size=64, num_segments=16, num_warps=4, num_stages=2)
+SEGMENTED_M16_T64_N32_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=32, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N4_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N8_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N16_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
@@ -32,28 +32,28 @@ STREAM_K_M16_T128_W4_S2_P2_D1 = Config("stream_k", block_m=16, tile_size=128, nu
 # A row: what most models launch, the classes of models with another config, and what is tried in order where these
 # do not fit. The fallback is QBLOCK_M64_T32_W4_S2.
 DECODE = (
-    Row(SPLIT_M64_T128_W4_S2, {"fp8_256": SPLIT_M64_T64_W4_S3, "wide_256": SPLIT_M64_T32_W4_S3}, ()),  # 0
-    Row(SPLIT_M64_T64_W4_S3, {}, ()),  # 1
-    Row(SEGMENTED_M16_T32_N8_W4_S3, {}, (SEGMENTED_M64_T64_N4_W4_S3,)),  # 2
-    Row(SPLIT_M64_T32_W4_S3, {}, ()),  # 3
-    Row(SEGMENTED_M16_T32_N32_W2_S3, {"wide_256": SEGMENTED_M64_T64_N16_W4_S3}, (SEGMENTED_M64_T64_N16_W4_S3,)),  # 4
-    Row(SEGMENTED_M16_T32_N32_W2_S3, {"wide_256": SEGMENTED_M16_T64_N8_W4_S3}, (SEGMENTED_M64_T64_N8_W4_S3,)),  # 5
-    Row(STREAM_K_M16_T64_W4_S2_P2_D1, {"fp8_256": SEGMENTED_M16_T32_N32_W2_S3, "wide_64": SEGMENTED_M16_T32_N32_W2_S3, "wide_128": STREAM_K_M16_T128_W4_S2_D1}, (SEGMENTED_M16_T32_N32_W2_S3, SEGMENTED_M64_T64_N16_W4_S3)),  # 6
-    Row(SPLIT_M64_T64_W4_S3, {"fp8_128": SPLIT_M64_T128_W4_S3, "wide_64": STREAM_K_M16_T128_W4_S2_P2_D1, "wide_128": STREAM_K_M16_T128_W4_S2_P2_D1, "wide_256": STREAM_K_M16_T64_W4_S2_P2_D1}, ()),  # 7
+    Row(SPLIT_M64_T128_W4_S2, {"wide_256": SPLIT_M64_T32_W4_S3}, (SPLIT_M64_T64_W4_S3,)),  # 0
+    Row(SPLIT_M64_T32_W4_S3, {}, ()),  # 1
+    Row(SPLIT_M64_T64_W4_S3, {}, ()),  # 2
+    Row(QBLOCK_M16_T32_W2_S3, {}, (SPLIT_M64_T32_W4_S3,)),  # 3
+    Row(SEGMENTED_M16_T32_N8_W4_S3, {}, (SEGMENTED_M64_T64_N4_W4_S3,)),  # 4
+    Row(STREAM_K_M16_T64_W4_S2_P2_D1, {"fp8_64": QBLOCK_M16_T32_W2_S3, "fp8_128": SPLIT_M64_T128_W4_S3, "wide_64": STREAM_K_M16_T128_W4_S2_P2_D1, "wide_128": STREAM_K_M16_T128_W4_S2_P2_D1}, (SPLIT_M64_T64_W4_S3,)),  # 5
+    Row(SEGMENTED_M16_T32_N32_W2_S3, {}, (SEGMENTED_M64_T64_N16_W4_S3,)),  # 6
+    Row(STREAM_K_M16_T128_W4_S2_D1, {"wide_256": STREAM_K_M16_T64_W4_S2_P2_D1}, (SEGMENTED_M16_T64_N32_W4_S3, SEGMENTED_M64_T64_N16_W4_S3)),  # 7
     Row(SEGMENTED_M16_T64_N8_W4_S3, {"wide_256": SEGMENTED_M16_T64_N16_W4_S2}, (SEGMENTED_M64_T64_N8_W4_S3,)),  # 8
-    Row(STREAM_K_M16_T64_W4_S2_P2_D1, {"fp8_64": SEGMENTED_M16_T32_N32_W2_S3, "fp8_256": SEGMENTED_M16_T64_N8_W4_S3, "wide_64": STREAM_K_M16_T128_W4_S2_P2_D1, "wide_128": STREAM_K_M16_T128_W4_S2_D1}, (SEGMENTED_M16_T32_N32_W2_S3, SEGMENTED_M64_T64_N8_W4_S3)),  # 9
+    Row(STREAM_K_M16_T128_W4_S2_P2_D1, {"fp8_64": SEGMENTED_M16_T32_N32_W2_S3, "fp8_256": SEGMENTED_M16_T64_N8_W4_S3, "wide_128": STREAM_K_M16_T128_W4_S2_D1, "wide_256": STREAM_K_M16_T64_W4_S2_P2_D1}, (SEGMENTED_M16_T32_N32_W2_S3, SEGMENTED_M64_T64_N8_W4_S3)),  # 9
 )
 PROMPTS = (
     Row(QBLOCK_M64_T32_W4_S4, {}, ()),  # 0
     Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T32_W2_S3, "fp8_256": QBLOCK_M16_T32_W4_S3, "wide_256": QBLOCK_M16_T32_W2_S3}, ()),  # 1
     Row(SEGMENTED_M16_T32_N8_W4_S3, {}, (SEGMENTED_M64_T64_N4_W4_S3,)),  # 2
-    Row(SEGMENTED_M64_T64_N4_W4_S3, {"fp8_128": SEGMENTED_M16_T64_N8_W2_S3, "fp8_256": SEGMENTED_M16_T64_N8_W4_S3}, ()),  # 3
+    Row(SEGMENTED_M64_T64_N4_W4_S3, {"fp8_128": STREAM_K_M16_T128_W4_S2_P2_D1, "fp8_256": SEGMENTED_M16_T64_N8_W4_S3}, ()),  # 3
     Row(QBLOCK_M128_T64_W8_S3_D1, {"wide_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 4
     Row(SEGMENTED_M64_T64_N8_W4_S3, {}, ()),  # 5
     Row(QBLOCK_M128_T128_W8_S3_D1, {"fp8_256": QBLOCK_M128_T64_W8_S3_D1, "wide_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 6
     Row(SEGMENTED_M64_T64_N16_W4_S3, {"wide_256": SEGMENTED_M64_T64_N8_W4_S3}, ()),  # 7
     Row(SEGMENTED_M64_T64_N16_W4_S3, {}, ()),  # 8
-    Row(SEGMENTED_M64_T64_N16_W4_S3, {"fp8_128": STREAM_K_M16_T64_W4_S2_P2_D1}, ()),  # 9
+    Row(SEGMENTED_M64_T64_N16_W4_S3, {"fp8_128": STREAM_K_M16_T128_W4_S2_P2_D1}, ()),  # 9
 )
 
 
@@ -73,20 +73,20 @@ def model_class(head_size: int, kv_element_size: int) -> str:
 
 def decode_row(max_seq_len: int, query_tiles: int, keys_per_tile: int) -> int:
     if max_seq_len <= 768:
-        if query_tiles > 384:
-            return 3
         if max_seq_len <= 128:
-            return 0
-        if keys_per_tile <= 768:
+            if query_tiles <= 256:
+                return 0
             return 1
-        return 2
-    if query_tiles <= 24:
-        if max_seq_len > 12_288:
-            return 6
-        if query_tiles <= 11:
+        if keys_per_tile > 768:
             return 4
-        return 5
+        if query_tiles <= 384:
+            return 2
+        return 3
     if keys_per_tile <= 1536:
+        return 5
+    if query_tiles <= 24:
+        if max_seq_len <= 12_288:
+            return 6
         return 7
     if max_seq_len <= 2048:
         return 8

@@ -27,5 +27,8 @@ def row(
         if max_scores <= 98_304:
             row = 1
         else:
-            row = 2
+            if max_scores <= 393_216:
+                row = 2
+            else:
+                row = 3
     return row

@@ -41,17 +41,17 @@ def row(
                     else:
                         row = 3
         else:
-            if max_seq_len <= 6144:
-                if max_seq_len <= 384:
+            if max_seq_len <= 512:
+                if query_tiles <= 10:
                     row = 4
                 else:
-                    if keys_per_tile <= 3072:
-                        row = 5
-                    else:
-                        row = 6
+                    row = 5
             else:
-                if query_tiles <= 96:
-                    row = 7
+                if query_tiles <= 32:
+                    if keys_per_tile <= 131_072:
+                        row = 6
+                    else:
+                        row = 7
                 else:
                     if keys_per_tile <= 4096:
                         row = 8
@@ -62,7 +62,7 @@ def row(
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
         max_scores = max_query_len * max_seq_len
-        if keys_per_tile <= 1536:
+        if keys_per_tile <= 768:
             if keys_per_tile <= 384:
                 if max_scores <= 49_152:
                     if keys_per_tile <= 15:
@@ -70,24 +70,21 @@ def row(
                     else:
                         row = 11
                 else:
-                    row = 12
-            else:
-                if max_scores <= 50_331_648:
-                    if keys_per_tile <= 768:
-                        row = 13
+                    if keys_per_tile <= 128:
+                        row = 12
                     else:
-                        row = 14
-                else:
-                    row = 15
+                        row = 13
+            else:
+                row = 14
         else:
-            if keys_per_tile <= 6144:
-                if keys_per_tile <= 3072:
-                    if max_scores <= 2_097_152:
+            if keys_per_tile <= 1536:
+                row = 15
+            else:
+                if max_scores <= 25_165_824:
+                    if keys_per_tile <= 4096:
                         row = 16
                     else:
                         row = 17
                 else:
                     row = 18
-            else:
-                row = 19
     return row

@@ -29,8 +29,8 @@ def row(
         query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-        if keys_per_tile <= 768:
-            if keys_per_tile <= 32:
+        if keys_per_tile <= 1024:
+            if keys_per_tile <= 64:
                 row = 0
             else:
                 if max_seq_len <= 128:
@@ -42,7 +42,7 @@ def row(
                         row = 3
         else:
             if max_seq_len <= 512:
-                if max_seq_len <= 256:
+                if query_tiles <= 10:
                     row = 4
                 else:
                     row = 5
@@ -53,7 +53,7 @@ def row(
                     else:
                         row = 7
                 else:
-                    if keys_per_tile <= 6144:
+                    if keys_per_tile <= 4096:
                         row = 8
                     else:
                         row = 9
@@ -72,8 +72,8 @@ def row(
                 else:
                     row = 12
             else:
-                if keys_per_tile <= 96:
-                    if max_scores <= 1_048_576:
+                if max_scores <= 1_048_576:
+                    if keys_per_tile <= 96:
                         row = 13
                     else:
                         row = 14

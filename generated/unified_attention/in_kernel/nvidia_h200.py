@@ -30,28 +30,28 @@ def row(
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
         if max_seq_len <= 768:
-            if query_tiles <= 384:
-                if max_seq_len <= 128:
+            if max_seq_len <= 128:
+                if query_tiles <= 256:
                     row = 0
                 else:
-                    if keys_per_tile <= 768:
-                        row = 1
-                    else:
+                    row = 1
+            else:
+                if keys_per_tile <= 768:
+                    if query_tiles <= 384:
                         row = 2
-            else:
-                row = 3
-        else:
-            if query_tiles <= 24:
-                if max_seq_len <= 12_288:
-                    if query_tiles <= 11:
-                        row = 4
                     else:
-                        row = 5
+                        row = 3
                 else:
-                    row = 6
+                    row = 4
+        else:
+            if keys_per_tile <= 1536:
+                row = 5
             else:
-                if keys_per_tile <= 1536:
-                    row = 7
+                if query_tiles <= 24:
+                    if max_seq_len <= 12_288:
+                        row = 6
+                    else:
+                        row = 7
                 else:
                     if max_seq_len <= 2048:
                         row = 8
