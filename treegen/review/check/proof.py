@@ -158,4 +158,4 @@ def numbers(module: Module) -> set[int]:
     texts += [answer for regime in regimes for _, path in paths(regime.tree) for answer in path]
     found = {int(number) for text in texts for number in _NUMBER.findall(text)}
     values = {value for config in module.heuristic.configs for _, value in config.parameters}
-    return found | values | set(module.device.limits.values())
+    return {1} | found | values | set(module.device.limits.values())
