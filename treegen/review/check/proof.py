@@ -85,7 +85,8 @@ def _conditions(text: ast.Module) -> Iterator[tuple[str, Sequence[str] | None]]:
             case ast.For(body=[ast.If(test=test)]):
                 tests.append(test)
     for test in tests:
-        for part in [test, *(test.values if isinstance(test, ast.BoolOp) else [])]:
+        joined = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else []
+        for part in (test, *joined):
             yield ast.dump(part), None
             match part:
                 case ast.BoolOp(
