@@ -30,9 +30,9 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """
     from treegen_builders import contents  # tests on a GPU need no treegen
 
-    from treegen.cli.main import main
-
     def refuse(folder: Path, *arguments: object) -> str:
+        from treegen.cli.main import main  # the tests of the core need no command
+
         before = contents(folder)
         capsys.readouterr()
         assert main([str(argument) for argument in arguments]) == 2

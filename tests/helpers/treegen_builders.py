@@ -15,17 +15,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-import numpy as np
 import yaml
 
-from treegen.cli.main import main
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
-from treegen.core.spec import DeviceSpec, KernelSpec
-from treegen.core.tree import Tree
-from treegen.passes.guards import guard_leaves, guard_trust
+from treegen.core.spec import Config, DeviceSpec, KernelSpec
+from treegen.emit.package import emit_package, kernel_package
+from treegen.fit.fit import fit
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import read_spec
 
@@ -47,11 +46,12 @@ def spec(**kernel: Any) -> dict[str, Any]:
     """A spec of one kernel and one device; `kernel` replaces sections of the kernel."""
     sections: dict[str, Any] = {
         "features": list(FEATURES),
+        "constants": ["heads"],
         "derived": {"area": "rows * columns"},
         "config": {"variants": ["plain"], "parameters": {"block": "B", "warps": "W"}},
         "constraints": ["block >= heads"],
         "fallback": {"variant": "plain", "block": 64, "warps": 4},
-        "tree": {"max_depth": 4, "max_leaves": 8},
+        "tree": {"max_depth": 4, "max_rows": 8},
         "tables": {DEVICE: "tables/h100"},
     }
     return {
@@ -203,6 +203,8 @@ def device_and_kernel(folder: Path, **kernel: Any) -> tuple[DeviceSpec, KernelSp
 
 def build(spec_path: Path, *options: str | Path) -> int:
     """`treegen build` in this process."""
+    from treegen.cli.main import main  # the tests of the core need no command
+
     return main(["build", "--spec", str(spec_path), *map(str, options)])
 
 
@@ -255,28 +257,47 @@ def imported(folder: Path, package: str = "generated") -> Iterator[Any]:
         sys.modules.update(outer)
 
 
-def guard(
-    tree: Tree, kernel: KernelSpec, device: DeviceSpec, measured: Mapping[str, tuple[int, int]]
-) -> Tree:
-    """A tree with its guards, for two scenarios at the ends of each feature that time the fallback alone."""
-    made = timed_at_ends(kernel, device, measured)
-    return guard_trust(guard_leaves(tree, made), made)
+def write_package(spec_path: Path) -> Path:
+    """Fit every table of a spec and write its package, with no look at what is there; returns its folder."""
+    read = read_spec(spec_path)
+    problems = [
+        build_problem(kernel, read.devices[key], read_table(folder))
+        for kernel in read.kernels.values()
+        for key, folder in kernel.tables.items()
+    ]
+    for name, text in emit_package(read, [(made, fit(made)) for made in problems]).items():
+        (read.output / name).parent.mkdir(parents=True, exist_ok=True)
+        (read.output / name).write_text(text)
+    return spec_path.parent
 
 
-def timed_at_ends(kernel: KernelSpec, device: DeviceSpec, measured: Mapping[str, tuple[int, int]]) -> Problem:
-    """Two scenarios, at the least and the greatest value of each feature, which time the fallback alone."""
-    return Problem(
-        kernel=kernel,
-        device=device,
-        table=None,  # type: ignore[arg-type]  # guards read none
-        names=tuple(measured),
-        split_on=tuple(measured),
-        features=np.array(list(measured.values()), dtype=object).reshape(-1, 2).T,
-        configs=(kernel.fallback,),
-        cost=np.zeros((2, 1), dtype=np.int64),
-        left_out=0,
-        all_forbidden=0,
-        scenarios=("least", "greatest"),
-        weight=np.ones(2, dtype=np.int64),
-        table_columns=(0,),
-    )
+def committed(kernel: str, device: str, folder: str | None = None) -> Problem:
+    """The problem of a committed table, seen through the committed spec."""
+    read = read_spec(REPOSITORY / "treegen.yaml")
+    known = read.kernels[kernel]
+    path = known.tables[device] if folder is None else REPOSITORY / "tuning_data" / kernel / folder
+    return build_problem(known, read.devices[device], read_table(path))
+
+
+def run_module(kernel: KernelSpec, text: str) -> ModuleType:
+    """A printed module of the kernel, run beside the printed `config.py`."""
+
+    def executed(name: str, source: str) -> ModuleType:
+        module = ModuleType(name)
+        module.__package__ = "printed"
+        exec(compile(source, name, "exec"), module.__dict__)
+        return module
+
+    package = ModuleType("printed")
+    package.__path__ = []
+    sys.modules["printed"] = package
+    sys.modules["printed.config"] = executed("printed.config", kernel_package(kernel, {})["config.py"])
+    try:
+        return executed("printed.module", text)
+    finally:
+        del sys.modules["printed"], sys.modules["printed.config"]
+
+
+def as_config(printed: Any, kernel: KernelSpec) -> Config:
+    """The core's config of a printed module's."""
+    return Config(printed.variant, tuple((name, getattr(printed, name)) for name in kernel.parameters))

@@ -1,22 +1,37 @@
-"""Hypothesis strategies: integers as an attacker passes them, expressions and trees."""
+"""Hypothesis strategies: integers as an attacker passes them, expressions, kernels and their heuristics."""
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
+import random
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from treegen.core.expr import Call, Expression, Name, Number
-from treegen.core.spec import Config
-from treegen.core.tree import Leaf, Split, Tree
+from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, StepTree
+from treegen.core.spec import (
+    Budget,
+    Config,
+    Constraint,
+    KernelSpec,
+    ModelClass,
+    Parameter,
+    Regime,
+    fixed_features,
+)
 
 FEATURES = ("rows", "columns", "heads")
 CONFIGS = tuple(Config("plain", (("block", 1 << k), ("warps", k))) for k in range(3, 8))
 FALLBACK = Config("plain", (("block", 64), ("warps", 1)))
+LIMITS = {"shared_memory": 200}
 
 
-def examples(count: int) -> settings:
+def examples(count: int, *, shrink: bool = True) -> settings:
     """Deterministic, so that the suite never fails on one machine only; raise `count` to explore."""
     return settings(
+        phases=(Phase.explicit, Phase.generate, *((Phase.shrink,) if shrink else ())),
         max_examples=count,
         deadline=None,
         derandomize=True,
@@ -35,13 +50,15 @@ any_integer = st.one_of(
 points = st.fixed_dictionaries(dict.fromkeys(FEATURES, any_integer))
 
 
-def expressions(*, power_of_2: bool = True) -> st.SearchStrategy[Expression]:
-    """Expressions as `parse` can return them.
+def expressions(
+    known: Collection[str] = FEATURES, *, power_of_2: bool = True, truths: bool = False
+) -> st.SearchStrategy[Expression]:
+    """Expressions over the known names, as `parse` can return them; `truths`: with conditions as parts.
 
     Their Python text holds no next_power_of_2, so that a round trip through `parse` is possible.
     """
-    numbers = st.integers(-(10**6), 10**6).map(Number)
-    leaves = st.one_of(numbers, st.sampled_from(FEATURES).map(Name))
+    numbers = st.integers(-(10**6), 10**6).map(Number) | st.integers(-2, 70).map(Number)
+    leaves = st.one_of(numbers, st.sampled_from(sorted(known)).map(Name)) if known else numbers
 
     def larger(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
         positive = st.one_of(
@@ -61,33 +78,172 @@ def expressions(*, power_of_2: bool = True) -> st.SearchStrategy[Expression]:
         ]
         if power_of_2:
             kinds.append(st.builds(lambda a: Call("next_power_of_2", (a,)), inner))
+        if truths:
+            kinds.append(_joined(inner))
         return st.one_of(kinds)
 
     return st.recursive(leaves, larger, max_leaves=8)
 
 
-def trees(thresholds: st.SearchStrategy[int] = any_integer) -> st.SearchStrategy[Tree]:
-    """Trees over FEATURES whose leaves hold CONFIGS; thresholds may contradict each other."""
+def _joined(parts: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+    """Comparisons of these parts, and what and, or, not make of them."""
+    symbols = st.sampled_from(["<=", ">=", "<", ">", "==", "!="])
+    compared = st.builds(lambda symbol, a, b: Call(symbol, (a, b)), symbols, parts, parts)
     return st.recursive(
-        st.sampled_from(CONFIGS).map(Leaf),
-        lambda inner: st.builds(Split, st.sampled_from(FEATURES), thresholds, inner, inner),
-        max_leaves=12,
+        compared,
+        lambda inner: st.one_of(
+            st.builds(lambda part: Call("not", (part,)), inner),
+            st.builds(
+                lambda f, a: Call(f, tuple(a)),
+                st.sampled_from(["and", "or"]),
+                st.lists(inner, min_size=2, max_size=3),
+            ),
+        ),
+        max_leaves=3,
     )
 
 
-@st.composite
-def points_near(draw: st.DrawFn, tree: Tree) -> dict[str, int]:
-    """A point at or beside thresholds of the tree, where mistakes by one show."""
-    return {name: draw(st.sampled_from(near_thresholds(tree, name))) for name in FEATURES}
+def conditions(known: Collection[str] = FEATURES) -> st.SearchStrategy[Expression]:
+    """Conditions over the known names, of which many hold for some small integers and not for others."""
+    name = st.sampled_from(sorted(known)).map(Name) if known else st.integers(0, 3).map(Number)
+    number = st.integers(-1, 40).map(Number)
+    small = st.one_of(
+        name, number, st.builds(lambda a, b: Call("%", (a, Number(b))), name, st.integers(2, 8))
+    )
+    return _joined(small) | _joined(expressions(known))
 
 
-def near_thresholds(tree: Tree, feature: str) -> list[int]:
-    found = {0, 1, 17}
-    pending = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Split):
-            pending += [node.low, node.high]
-            if node.feature == feature:
-                found |= {node.threshold - 1, node.threshold, node.threshold + 1}
-    return sorted(found)
+_SIGNS = ("<=", ">=", "<", ">", "==", "!=")
+_BLOCKS = (16, 32, 64, 128)
+_NUMBERS = (-7, -1, 0, 1, 2, 3, 5, 16, 33, 64, 1000, 10**6)
+_POINTS = (
+    -(2**63),
+    -(10**18),
+    -1000,
+    -2,
+    -1,
+    0,
+    1,
+    2,
+    3,
+    4,
+    8,
+    15,
+    16,
+    33,
+    64,
+    100,
+    4096,
+    10**6,
+    2**62,
+    10**30,
+)
+
+
+def _expression(rng: random.Random, known: Sequence[str], size: int = 3) -> Expression:
+    kind = rng.randrange(8)
+    if not size or kind == 0:
+        return Name(rng.choice(known)) if known and rng.random() < 0.7 else Number(rng.choice(_NUMBERS))
+    one, other = (_expression(rng, known, size - 1) for _ in range(2))
+    if kind <= 3:
+        return Call("+-*"[kind - 1], (one, other))
+    if kind == 4:
+        least = Number(rng.randint(1, 9))
+        return Call(rng.choice(["//", "%"]), (one, rng.choice([least, Call("max", (least, other))])))
+    if kind <= 6:
+        return Call(rng.choice(["min", "max"]), (one, other))
+    return Call("next_power_of_2", (one,))
+
+
+def _condition(rng: random.Random, known: Sequence[str], size: int = 2) -> Call:
+    """One that often holds for some small integers and not for others."""
+    kind = rng.randrange(6)
+    if size and kind == 0:
+        return Call("not", (_condition(rng, known, size - 1),))
+    if size and kind == 1:
+        parts = tuple(_condition(rng, known, size - 1) for _ in range(rng.randint(2, 3)))
+        return Call(rng.choice(["and", "or"]), parts)
+    one = _expression(rng, known, rng.choice([0, 0, 1, 3]))
+    other = rng.choice([Number(rng.randint(0, 70)), _expression(rng, known, 1)])
+    return Call(rng.choice(_SIGNS), (one, other))
+
+
+def kernels(*, on_steps: bool = True) -> st.SearchStrategy[KernelSpec]:
+    """Kernels over FEATURES with regimes, classes and constraints; and maybe with constraints on steps."""
+    return st.integers(0, 1 << 40).map(lambda seed: random_kernel(random.Random(seed), on_steps=on_steps))
+
+
+def random_kernel(rng: random.Random, *, on_steps: bool = True) -> KernelSpec:
+    constants = rng.choice([(), ("heads",), ("heads",), ("columns", "heads")])
+    derived: dict[str, Expression] = {}
+    for name in ("one", "two", "three")[: rng.randint(0, 3)]:
+        known = [*rng.choice([FEATURES, constants]), *LIMITS]
+        known += [before for before in derived if known[0] == "rows"]
+        derived[name] = rng.choice([_expression, _condition])(rng, known)
+    fixed = fixed_features(FEATURES, constants, derived)
+    steps = [name for name in (*FEATURES, *derived) if name not in fixed]
+    known = [*(steps if on_steps else ()), *fixed, "block", "block", "warps", *LIMITS]
+    rules = [_condition(rng, known) for _ in range(rng.randint(0, 2))]
+    bound = [rng.choice([None, None, ("plain",), ("split",), ("plain", "split")]) for _ in rules]
+    regimes = [*(_condition(rng, steps) for _ in range(rng.randint(0, 2))), None]
+    classes = [*(_condition(rng, fixed) for _ in range(rng.randint(0, 2) if fixed else 0)), None]
+    return KernelSpec(
+        name="scale",
+        features=FEATURES,
+        derived=derived,
+        constants=constants,
+        regimes=tuple(Regime(f"regime{k}", when, tuple(steps)) for k, when in enumerate(regimes)),
+        classes=tuple(ModelClass(f"class{k}", when) for k, when in enumerate(classes)),
+        hold_out_by=constants,
+        variants=("plain", "split"),
+        parameters={"block": Parameter("B"), "warps": Parameter("W", 4)},
+        constraints=tuple(Constraint(f"rule{k}", test, variants=bound[k]) for k, test in enumerate(rules)),
+        fallback=Config("plain", (("block", 64), ("warps", 4))),
+        budget=Budget(max_depth=4, max_rows=12),
+        translations={},
+        tables={"nvidia_h100": Path("tables/h100")},
+    )
+
+
+def heuristics(kernel: KernelSpec) -> st.SearchStrategy[Heuristic]:
+    """Any heuristics of a kernel; thresholds may contradict each other."""
+    return st.integers(0, 1 << 40).map(lambda seed: random_heuristic(random.Random(seed), kernel))
+
+
+def random_heuristic(rng: random.Random, kernel: KernelSpec) -> Heuristic:
+    few = [
+        Config(
+            rng.choice(kernel.variants), (("block", 16 << rng.randrange(4)), ("warps", 2 << rng.randrange(3)))
+        )
+        for _ in range(rng.randint(1, 6))
+    ]
+    regimes = []
+    for regime in kernel.regimes:
+        tree, count = _tree(rng, regime.split_on, 0, rng.randint(0, 4))
+        rows = []
+        for _ in range(count):
+            others = {c.name: rng.choice(few) for c in kernel.classes if rng.random() < 0.4}
+            then = tuple(rng.choice(few) for _ in range(rng.randrange(4)))
+            rows.append(Row(rng.choice(few), others, then))
+        regimes.append(RegimeRows(regime.name, tree, tuple(rows)))
+    return Heuristic(tuple(regimes))
+
+
+def _tree(rng: random.Random, features: Sequence[str], first: int, deepest: int) -> tuple[StepTree, int]:
+    """A tree whose rows are numbered from `first`, and the number that follows."""
+    if not deepest or rng.random() < 0.15:
+        return first, first + 1
+    low, middle = _tree(rng, features, first, deepest - 1)
+    high, end = _tree(rng, features, middle, deepest - 1)
+    return Split(rng.choice(features), rng.choice(_POINTS), low, high), end
+
+
+def trees() -> st.SearchStrategy[StepTree]:
+    """Trees over FEATURES."""
+    return st.integers(0, 1 << 40).map(lambda seed: _tree(random.Random(seed), FEATURES, 0, 4)[0])
+
+
+def shapes() -> st.SearchStrategy[dict[str, int]]:
+    """Points of FEATURES: small, extreme, and beside the thresholds of `heuristics`."""
+    near = st.builds(lambda value, more: value + more, st.sampled_from(_POINTS), st.integers(-1, 1))
+    return st.fixed_dictionaries(dict.fromkeys(FEATURES, st.one_of(st.integers(-2, 70), near, any_integer)))

@@ -1,4 +1,4 @@
-"""Small inputs of the search for a tree, without a table behind them."""
+"""Small inputs of the search for a tree of rows, without a table behind them."""
 
 from __future__ import annotations
 
@@ -8,68 +8,61 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from treegen.fit.training_set import IndexTree, TrainingSet, count_leaves, height
+from treegen.fit.search import Training
 
 LOSSES = st.integers(0, 9) | st.integers(0, 1) | st.sampled_from([0, 1 << 36])
 
 
-def training_set(
-    is_low: object, loss: object, *, min_rows: int = 1, depth: int = 4, leaves: int = 8, price: int = 0
-) -> TrainingSet:
-    """is_low: [splits, rows]; loss: [rows, configs]."""
-    loss = np.array(loss, dtype=np.float64)
-    sides = np.array(is_low, dtype=np.float64).reshape(-1, len(loss))
-    return TrainingSet(sides, loss, min_rows, depth, leaves, price)
-
-
 @st.composite
-def training_sets(draw: st.DrawFn, rows: int = 10, splits: int = 5) -> TrainingSet:
-    """Splits may repeat or have an empty side, rows may be on the same sides, losses may tie."""
-    count, configs = draw(st.integers(1, rows)), draw(st.integers(1, 4))
-    sides = st.lists(st.lists(st.booleans(), min_size=count, max_size=count), min_size=1, max_size=splits)
+def training_sets(draw: st.DrawFn, scenarios: int = 10, splits: int = 4, classes: int = 2) -> Training:
+    """Splits may repeat or have an empty side, scenarios may be on the same sides, losses may tie."""
+    count, configs = draw(st.integers(1, scenarios)), draw(st.integers(1, 4))
+    sides = st.lists(st.booleans(), min_size=count, max_size=count)
     row = st.lists(LOSSES, min_size=configs, max_size=configs)
-    return training_set(
-        draw(sides),
-        draw(st.lists(row, min_size=count, max_size=count)),
-        min_rows=draw(st.integers(1, 3)),
-        depth=draw(st.integers(0, 3)),
-        leaves=draw(st.integers(1, 6)),
-        price=draw(st.sampled_from([0, 0, 1, 3])),
+    classes = draw(st.integers(1, classes))
+    return Training(
+        is_low=np.array(draw(st.lists(sides, min_size=1, max_size=splits)), dtype=np.bool_),
+        loss=np.array(draw(st.lists(row, min_size=count, max_size=count)), dtype=np.float64),
+        group=np.array(draw(st.lists(st.integers(0, classes - 1), min_size=count, max_size=count))),
+        classes=classes,
+        min_rows=1,
+        max_depth=draw(st.integers(0, 3)),
+        max_leaves=draw(st.integers(1, 6)),
+        leaf_price=draw(st.sampled_from([0, 0, 1, 3])),
     )
 
 
-def reordered(case: TrainingSet, order: list[int]) -> TrainingSet:
-    """The same training set with its rows in another order."""
-    return replace(case, is_low=case.is_low[:, order], loss=case.loss[order])
+def reordered(case: Training, order: list[int]) -> Training:
+    """The same training set with its scenarios in another order."""
+    return replace(case, is_low=case.is_low[:, order], loss=case.loss[order], group=case.group[order])
 
 
-def trees(case: TrainingSet) -> st.SearchStrategy[IndexTree]:
-    """Any tree over the splits and configs of a training set, whatever its limits."""
-    config, split = (st.integers(0, count - 1) for count in (case.loss.shape[1], len(case.is_low)))
-    return st.recursive(config, lambda below: st.tuples(split, below, below), max_leaves=6)
+def least_total(case: Training) -> float:
+    """The total of the best tree within the limits, by trying them all."""
+
+    def totals(rows: frozenset[int], depth: int) -> dict[int, float]:
+        """The least total of a subtree for each number of leaves."""
+        inside = sorted(rows)
+        parts = [[row for row in inside if case.group[row] == k] for k in range(case.classes)]
+        lost = sum(float(case.loss[part].sum(axis=0).min()) for part in parts if part)
+        found = {1: lost + case.leaf_price}
+        for low in _low_sides(case, rows) if depth else ():
+            for (one, a), (other, b) in _pairs(totals(low, depth - 1), totals(rows - low, depth - 1)):
+                if one + other <= case.max_leaves:
+                    found[one + other] = min(found.get(one + other, np.inf), a + b)
+        return found
+
+    return min(totals(frozenset(range(len(case.loss))), case.max_depth).values())
 
 
-def leaves_of(
-    case: TrainingSet, tree: IndexTree, rows: list[int] | None = None
-) -> Iterator[tuple[int, list[int]]]:
-    """The config and the rows of every leaf, low sides first."""
-    rows = list(range(len(case.loss))) if rows is None else rows
-    if not isinstance(tree, tuple):
-        yield tree, rows
-        return
-    low = [row for row in rows if case.is_low[tree[0], row]]
-    yield from leaves_of(case, tree[1], low)
-    yield from leaves_of(case, tree[2], [row for row in rows if row not in low])
+def _low_sides(case: Training, rows: frozenset[int]) -> set[frozenset[int]]:
+    sides = {frozenset(row for row in rows if split[row]) for split in case.is_low}
+    return {low for low in sides if low and low != rows}
 
 
-def total(case: TrainingSet, tree: IndexTree) -> int:
-    """The loss of all rows plus the price of all leaves."""
-    lost = sum(int(case.loss[row, config]) for config, rows in leaves_of(case, tree) for row in rows)
-    return lost + case.leaf_price * count_leaves(tree)
-
-
-def allowed(case: TrainingSet, tree: IndexTree) -> bool:
-    """Whether a tree keeps the limits of a training set."""
-    large = all(len(rows) >= case.min_rows for _, rows in leaves_of(case, tree))
-    within = height(tree) <= case.max_depth and count_leaves(tree) <= case.max_leaves
-    return within and (large or not isinstance(tree, tuple))
+def _pairs(
+    low: dict[int, float], high: dict[int, float]
+) -> Iterator[tuple[tuple[int, float], tuple[int, float]]]:
+    for one in low.items():
+        for other in high.items():
+            yield one, other

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from treegen.core import expr
-from treegen.core.heuristic import Heuristic, Split, StepTree, fits, split_features
+from treegen.core.heuristic import Heuristic, Split, StepTree, first, fits, split_features
 from treegen.core.spec import Config, Constraint, KernelSpec
-from treegen.emit.templating import Line, environment
+from treegen.emit.templating import Line, environment, literal
 
 
 def device_module(kernel: KernelSpec, device: str, limits: Mapping[str, int], heuristic: Heuristic) -> str:
@@ -39,9 +39,12 @@ class _Module:
         self.step_rules = [text for rule, text in rules if not self._features(rule.test) <= self._fixed]
         whens = [c.when for c in kernel.classes if c.when is not None and heuristic.regimes]
         self.class_arguments = self._sorted({n for when in whens for n in self._features(when)})
+        only = first(kernel.classes, limits) if heuristic.regimes and not self.class_arguments else ""
+        self.kind = "kind" if self.class_arguments else literal(only)
         conditions = {r.name: r.when for r in kernel.regimes}
         shared = {n for when in conditions.values() if when is not None for n in self._features(when)}
-        shared |= {name for rule, _ in rules for name in self._features(rule.test)} - self._fixed
+        asked = [self._features(rule.test) for rule, _ in rules]
+        shared |= {name for features in asked if not features <= self._fixed for name in features}
         trees = {regime.name: split_features(regime.tree) for regime in heuristic.regimes}
         known = set(kernel.features)
         of_rows = {name for rule, _ in rules for name in self._features(rule.test) & self._fixed}
@@ -62,7 +65,7 @@ class _Module:
         ]
 
     def classes(self) -> list[tuple[str, str | None]]:
-        """The name and the condition of each class; none where all models are of one."""
+        """The name and the condition of each class; none where all models are of one class."""
         if not self.class_arguments:
             return []
         return [(c.name, None if c.when is None else self._text(c.when)) for c in self._kernel.classes]

@@ -50,7 +50,8 @@ class Scenarios:
                     if name not in problem.names:
                         what = f"does not hold {name}, about which regimes or classes of the kernel ask"
                         raise InputError(problem.table.folder, what)
-                points = zip(*(problem.column(name)[left].tolist() for name in parts), strict=True)
+                columns = [problem.column(name)[left].tolist() for name in parts]
+                points = zip(*columns, strict=True) if parts else [()] * len(left)
                 values = (
                     {**problem.device.limits, **dict(zip(parts, point, strict=True))} for point in points
                 )

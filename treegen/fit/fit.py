@@ -18,7 +18,7 @@ from treegen.fit.splits import CandidateSplit, candidate_splits, low_sides
 Ints = npt.NDArray[np.int64]
 
 _SHORTLIST = 40  # configs that the search of a regime tries
-_BROKEN = round(1.5 * UNIT)  # the loss of a config that may not be launched: a runner-up takes its place
+_BROKEN = round(0.4 * UNIT)  # what a runner-up probably loses where a config may not be launched
 _SMALLEST_ROW = 12  # scenarios: fewer say little about the next one
 _MOST_SPARES = 4  # runners-up of a row
 _NEW = round(0.03 * UNIT)  # how much faster a runner-up must be that no row launches otherwise

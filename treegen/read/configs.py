@@ -11,6 +11,8 @@ from treegen.core.spec import Config, Constraint, Parameter
 from treegen.read.yaml_file import Fields, Items, check_names
 
 _TRITON = {"triton", "tl"}
+_PRINTED = {"Callable", "Config", "Row", "all_fitting", "choose", "config", "configs", "fits", "fitting"}
+_PRINTED |= {"for_model", "kind", "lru_cache", "model_class", "step"}
 _LARGEST_PARAMETER = (1 << 31) - 1
 
 
@@ -74,9 +76,12 @@ def _refuse_ambiguous_constants(
 def refuse_names_of_constants(
     kernel: Fields, names: Collection[str], variants: Collection[str], parameters: Mapping[str, Parameter]
 ) -> None:
-    """Refuse features whose names may be those of configs' constants, which they would shadow in `choose`."""
+    """Refuse names of features and regimes that the printed module uses itself, as for configs' constants."""
     letters = "|".join(parameter.letters for parameter in parameters.values())
     constant = re.compile(f"({'|'.join(map(str.upper, variants))})(_({letters})[0-9]+)*")
+    for name in names:
+        if name in _PRINTED:
+            raise kernel.error(None, f"the name {shown(name)} is one that the printed module uses itself")
     for name in (*names, *parameters):
         if constant.fullmatch(name):
             raise kernel.error(None, f"the name {shown(name)} could be that of a config's constant")

@@ -55,6 +55,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     mistakes = Mistakes()
     with mistakes.collect():
         fields.only([*_REQUIRED, *_OPTIONAL])
+    budget = Budget()
     with mistakes.collect():
         budget = _budget(fields.section("tree", optional=True))
     with mistakes.collect():
@@ -75,6 +76,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     # Expressions may use the limits that every device of this kernel states.
     limits = [limit for limit in any_limit if all(limit in devices[key].limits for key in tables)]
     known = list(features)
+    derived: dict[str, expr.Expression] = {}
     with mistakes.collect():
         known += fields.section("derived", optional=True)
         derived = _derived(fields, features, limits, any_limit)
@@ -97,6 +99,13 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     named_regimes: tuple[Regime, ...] = ()
     with mistakes.collect():
         named_regimes = regimes(fields, constants, [name for name in known if name not in fixed])
+        for regime in named_regimes:
+            if not {regime.name, regime.name.upper(), f"{regime.name}_row"}.isdisjoint(known):
+                what = f"the regime {shown(regime.name)} and a feature would share a name"
+                raise fields.error("regimes" if "regimes" in fields else None, what)
+        refuse_names_of_constants(
+            fields, [name for r in named_regimes for name in (r.name, r.name.upper())], variants, parameters
+        )
     model_classes: tuple[ModelClass, ...] = ()
     with mistakes.collect():
         model_classes = classes(fields, fixed)

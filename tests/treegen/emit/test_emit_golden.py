@@ -11,13 +11,13 @@ import os
 from pathlib import Path
 
 import pytest
-from treegen_builders import guard, spec, write_spec
+from treegen_builders import spec, write_spec
 
+from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split
 from treegen.core.spec import Config, Spec
-from treegen.core.tree import Leaf, Split, Tree
-from treegen.emit.package import device_module, kernel_package, top_package
+from treegen.emit.module import device_module
+from treegen.emit.package import kernel_package, top_package
 from treegen.emit.triton import in_kernel_module, in_kernel_package
-from treegen.passes.simplify import simplify
 from treegen.read.spec import read_spec
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -26,26 +26,27 @@ FAMILY, MODEL = "nvidia", "nvidia_h100"
 
 def _spec(folder: Path) -> Spec:
     content = spec(
-        features=["num_seqs", "query_len", "seq_len", "query_heads", "kv_heads"],
+        features=["num_seqs", "query_len", "seq_len", "query_heads", "kv_heads", "dtype"],
+        constants=["query_heads", "kv_heads", "dtype"],
         derived={
             "queries_per_kv": "query_heads // max(1, kv_heads)",
-            "scores": "query_len * seq_len",
-            "scores_per_program": "scores // max(16, num_seqs * kv_heads)",
-            "both": "scores_per_program + scores",
-            "room": "(shared_memory - scores) // 3",
-            "max_room": "max(1, room, 65536, -num_seqs)",
-            "padded": "next_power_of_2(min(seq_len, shared_memory // 100000 * 65536))",
+            "tiles": "ceil_div(query_len, 64) * num_seqs * kv_heads",
+            "keys_per_tile": "seq_len // max(1, tiles)",
         },
+        regimes={"decode": {"when": "query_len <= 1"}, "prompts": {"when": "otherwise"}},
+        classes={"narrow": "dtype == 1 and queries_per_kv <= 8", "wide": "otherwise"},
+        rows={"decode": {1: "few long sequences"}},
+        values={"dtype": ["bf16", "fp8"]},
         config={
             "variants": ["plain", "split"],
             "parameters": {"block": "B", "parts": {"letter": "N", "default": 1}, "num_warps": "W"},
         },
         constraints=[
             "block >= queries_per_kv",
-            {"holds": "parts * 64 >= num_seqs", "variants": ["split"]},
+            {"holds": "parts * block * 1024 <= shared_memory", "variants": ["split"]},
         ],
         fallback={"variant": "plain", "block": 64, "num_warps": 4},
-        in_kernel=["parts", "block"],
+        in_kernel=True,
         tables={MODEL: "tables/h100", FAMILY: "tables/h100"},
     )
     content["devices"][FAMILY] = {"vendor": "nvidia", "limits": {"shared_memory": 101376}}
@@ -53,46 +54,31 @@ def _spec(folder: Path) -> Spec:
     return read_spec(write_spec(folder, content))
 
 
-def _leaf(variant: str, block: int, warps: int, parts: int = 1) -> Leaf:
-    return Leaf(Config(variant, (("block", block), ("parts", parts), ("num_warps", warps))))
+def _config(variant: str, block: int, warps: int, parts: int = 1) -> Config:
+    return Config(variant, (("block", block), ("parts", parts), ("num_warps", warps)))
 
 
-def _tree() -> Tree:
-    """Leaves on both sides, nested sides, features derived from derived ones and used twice."""
-    decode = Split(
-        "scores_per_program",
-        98_304,
-        _leaf("split", 16, 4),
-        Split("padded", 4096, _leaf("plain", 16, 2), _leaf("plain", 16, 8)),
+def _heuristic() -> Heuristic:
+    small, large, split = _config("plain", 16, 2), _config("plain", 128, 8), _config("split", 16, 4, 8)
+    decode = Split("seq_len", 512, 0, Split("keys_per_tile", 12_288, Split("tiles", 96, 1, 2), 3))
+    rows = (Row(small), Row(split, {"narrow": large}, (large,)), Row(split, {}, (small, large)), Row(large))
+    prompts = Split("query_len", 64, 0, 1)
+    return Heuristic(
+        (
+            RegimeRows("decode", decode, rows),
+            RegimeRows("prompts", prompts, (Row(small, {}, (large,)), Row(large, {"narrow": small}))),
+        )
     )
-    prefill = Split(
-        "scores",
-        1_048_576,
-        Split("num_seqs", 0, _leaf("plain", 128, 8), _leaf("plain", 16, 2)),
-        _leaf("plain", 128, 8),
-    )
-    again = Split("both", 77, _leaf("plain", 16, 2), _leaf("plain", 16, 4))
-    mixed = Split("scores", 12_288, Split("scores", 1024, prefill, again), _leaf("split", 32, 4, 8))
-    return Split("query_len", 1, decode, Split("seq_len", -1, prefill, Split("both", -9, again, mixed)))
-
-
-def _with_room(tree: Tree) -> Tree:
-    return Split("room", -4096, Split("max_room", 70_000, _leaf("split", 16, 4, 2), tree), tree)
 
 
 def _files(folder: Path) -> dict[str, str]:
     read = _spec(folder)
     kernel, device = read.kernels["scale"], read.devices[MODEL]
-    guarded = simplify(
-        guard(simplify(_tree()), kernel, device, {"queries_per_kv": (4, 4), "num_seqs": (1, 99)})
-    )
-    fenced = simplify(guard(_leaf("split", 32, 4), kernel, device, {"queries_per_kv": (1, 64)}))
     return {
-        "device_module": device_module(kernel, MODEL, device.limits, guarded),
-        "in_kernel_module": in_kernel_module(kernel, MODEL, device.limits, _with_room(guarded)),
-        "in_kernel_init": in_kernel_package(kernel)["__init__.py"],
-        "family_module": device_module(kernel, FAMILY, read.devices[FAMILY].limits, fenced),
-        "default_module": device_module(kernel, "default", {}, Leaf(kernel.fallback)),
+        "device_module": device_module(kernel, MODEL, device.limits, _heuristic()),
+        "default_module": device_module(kernel, "default", {}, Heuristic(())),
+        "in_kernel_module": in_kernel_module(kernel, MODEL, device.limits, _heuristic()),
+        "in_kernel_init": in_kernel_package(kernel, [MODEL, "default"]),
         "top_package": top_package(read.kernels),
         **{
             f"kernel_{name.strip('_').removesuffix('.py').strip('_')}": text
@@ -101,7 +87,7 @@ def _files(folder: Path) -> dict[str, str]:
     }
 
 
-NAMES = ("device_module", "family_module", "default_module", "top_package", "kernel_config", "kernel_init")
+NAMES = ("device_module", "default_module", "top_package", "kernel_config", "kernel_init")
 NAMES += ("in_kernel_module", "in_kernel_init")
 
 

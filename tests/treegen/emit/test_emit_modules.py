@@ -1,170 +1,185 @@
-"""A printed module is the tree: for any integers the same choice, as one of its constants."""
+"""A printed module is its heuristic: the same choice for any integers, as one of its constants."""
 
 from __future__ import annotations
 
 import ast
-import dataclasses
-import sys
+import random
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_builders import device_and_kernel
-from treegen_strategies import CONFIGS, FALLBACK, FEATURES, any_integer, examples, near_thresholds, points
+from treegen_builders import as_config, committed, device_and_kernel, run_module
+from treegen_strategies import LIMITS, examples, heuristics, kernels, shapes
 
-from treegen.core import expr
-from treegen.core.spec import DeviceSpec, KernelSpec
-from treegen.core.tree import Leaf, Split, Tree, choose
-from treegen.emit.package import device_module, kernel_package, top_package
+from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, choose, fits
+from treegen.core.spec import Config, KernelSpec
+from treegen.emit.module import device_module
+from treegen.emit.package import kernel_package, top_package
+from treegen.fit.fit import fit
 
-DERIVED = {
-    "area": "rows * columns",
-    "share": "area // max(1, heads)",
-    "padded": "next_power_of_2(columns) - share",
-    "room": "max(shared_memory - area, 0 - rows, -7)",
-}
-Load = Callable[[Tree], ModuleType]
+LARGEST_MODULE = 170  # lines
+MOST_CONFIGS = 24
 
 
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> tuple[DeviceSpec, KernelSpec]:
-    device, kernel = device_and_kernel(tmp_path_factory.mktemp("spec"), derived=DERIVED)
-    return device, dataclasses.replace(kernel, fallback=FALLBACK)
+def _printed(kernel: KernelSpec, heuristic: Heuristic) -> ModuleType:
+    return run_module(kernel, device_module(kernel, "nvidia_h100", LIMITS, heuristic))
 
 
-@pytest.fixture(scope="module")
-def load(parts: tuple[DeviceSpec, KernelSpec]) -> Iterator[Load]:
-    """A function that prints a tree as a module and runs the text, as if it lay in a package `printed`."""
-    device, kernel = parts
-
-    def execute(name: str, text: str) -> ModuleType:
-        module = ModuleType(name)
-        module.__package__ = "printed"
-        exec(compile(text, name, "exec"), module.__dict__)
-        return module
-
-    sys.modules["printed"] = ModuleType("printed")
-    sys.modules["printed"].__path__ = []
-    sys.modules["printed.config"] = execute(
-        "printed.config", kernel_package(kernel, {device.key: device})["config.py"]
-    )
-    yield lambda tree: execute("printed.module", device_module(kernel, device.key, device.limits, tree))
-    del sys.modules["printed"], sys.modules["printed.config"]
-
-
-trees: st.SearchStrategy[Tree] = st.recursive(
-    st.sampled_from(CONFIGS).map(Leaf),
-    lambda inner: st.builds(Split, st.sampled_from([*FEATURES, *DERIVED]), any_integer, inner, inner),
-    max_leaves=12,
-)
+def _compare(module: ModuleType, kernel: KernelSpec, heuristic: Heuristic, point: dict[str, int]) -> None:
+    expected = choose(heuristic, kernel, LIMITS, point)
+    found = module.choose(**point)
+    assert as_config(found, kernel) == expected.config
+    assert found is getattr(module, kernel.constant_name(expected.config))
+    constants = {name: point[name] for name in kernel.constants}
+    step = module.for_model(**constants)
+    assert step(**{name: point[name] for name in kernel.steps}) is found
+    listed = module.configs(**constants)
+    assert [len(rows) for rows in listed] == [len(regime.rows) for regime in heuristic.regimes]
+    (place,) = (k for k, regime in enumerate(heuristic.regimes) if regime.name == expected.regime)
+    row = listed[place][expected.row]
+    if isinstance(row, module.Config):
+        assert row is found
+    else:  # a constraint is about steps, so that the row lists all that may be launched
+        fallback = getattr(module, kernel.constant_name(kernel.fallback))
+        assert found is next((config for config in row if config is found), fallback)
 
 
-@examples(200)
-@given(st.data(), trees)
-def test_the_module_chooses_as_the_tree_does(
-    parts: tuple[DeviceSpec, KernelSpec], load: Load, data: st.DataObject, tree: Tree
+@examples(250, shrink=False)
+@given(st.data(), kernels())
+def test_the_module_chooses_as_its_heuristic_does(data: st.DataObject, kernel: KernelSpec) -> None:
+    heuristic = data.draw(heuristics(kernel))
+    module = _printed(kernel, heuristic)
+    for point in data.draw(st.lists(shapes(), min_size=3, max_size=6)):
+        _compare(module, kernel, heuristic, point)
+
+
+@examples(100, shrink=False)
+@given(st.data(), kernels(on_steps=False))
+def test_rows_launch_what_configs_lists_where_no_constraint_is_about_steps(
+    data: st.DataObject, kernel: KernelSpec
 ) -> None:
-    device, kernel = parts
-    module = load(tree)
-    near = st.fixed_dictionaries({name: st.sampled_from(near_thresholds(tree, name)) for name in FEATURES})
-    for point in data.draw(st.lists(st.one_of(points, near), min_size=3, max_size=6)):
-        values = {**device.limits, **point}
-        for name in DERIVED:
-            values[name] = expr.evaluate(kernel.derived[name], values)
-        expected = choose(tree, values)
-        found = module.choose(**point)
-        assert found._asdict() == {"variant": expected.variant, **dict(expected.parameters)}
-        assert found is getattr(module, kernel.constant_name(expected))
+    heuristic = data.draw(heuristics(kernel))
+    module = _printed(kernel, heuristic)
+    for point in data.draw(st.lists(shapes(), min_size=2, max_size=3)):
+        values = kernel.with_derived({**LIMITS, **point})
+        _compare(module, kernel, heuristic, point)
+        for rows in module.configs(**{name: point[name] for name in kernel.constants}):
+            for config in (as_config(row, kernel) for row in rows):
+                assert config == kernel.fallback or fits(config, kernel, values)
 
 
-@examples(100)
-@given(trees)
-def test_constants_are_the_configs_of_the_tree_each_once(load: Load, tree: Tree) -> None:
-    module = load(tree)
-    constants = [value for value in vars(module).values() if isinstance(value, module.Config)]
-    assert len(constants) == len(set(constants)) == len(set(_configs(tree)))
+@examples(50, shrink=False)
+@given(st.data(), kernels())
+def test_constants_are_the_configs_each_once(data: st.DataObject, kernel: KernelSpec) -> None:
+    heuristic = data.draw(heuristics(kernel))
+    module = _printed(kernel, heuristic)
+    constants = [as_config(c, kernel) for c in vars(module).values() if isinstance(c, module.Config)]
+    assert sorted(constants) == sorted({*heuristic.configs, kernel.fallback})
 
 
-def _configs(tree: Tree) -> list[object]:
-    return [tree.config] if isinstance(tree, Leaf) else [*_configs(tree.low), *_configs(tree.high)]
+def _ifs(node: ast.AST) -> int:
+    """How many ifs are nested within each other."""
+    own = isinstance(node, ast.If)
+    return own + max((_ifs(inner) for inner in ast.iter_child_nodes(node)), default=0)
 
 
-ALLOWED = (
-    "FunctionDef arguments arg Name Load Store If Return Assign Compare IfExp LtE Lt Gt Constant BinOp Add"
-)
-ALLOWED += " Sub Mult FloorDiv LShift UnaryOp USub Call Attribute BoolOp Or"
+IMPORTED = {"typing", "collections.abc", "functools"}
 
 
-@examples(100)
-@given(trees)
-def test_the_function_holds_nothing_but_arithmetic_and_comparisons(
-    parts: tuple[DeviceSpec, KernelSpec], tree: Tree
+@examples(100, shrink=False)
+@given(st.data(), kernels())
+def test_a_module_is_shallow_and_imports_next_to_nothing(data: st.DataObject, kernel: KernelSpec) -> None:
+    heuristic = data.draw(heuristics(kernel))
+    text = device_module(kernel, "nvidia_h100", LIMITS, heuristic)
+    texts = [text, top_package({kernel.name: kernel}), *kernel_package(kernel, {}).values()]
+    for node in (node for text in texts for node in ast.walk(ast.parse(text))):
+        assert not isinstance(node, ast.Import)
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            assert node.module in IMPORTED
+    for function in ast.walk(ast.parse(text)):
+        if isinstance(function, ast.FunctionDef):
+            rows = f"{function.name.removesuffix('_row')}_row" in [f"{r.name}_row" for r in kernel.regimes]
+            assert _ifs(function) <= (4 if rows else 2)
+
+
+COMMITTED = [
+    ("unified_attention", "nvidia_h100"),
+    ("unified_attention", "nvidia_h200"),
+    ("unified_attention", "amd_mi300x"),
+    ("mixed_attention", "nvidia_h200"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "device"), COMMITTED)
+def test_the_module_of_a_committed_table_is_short_and_chooses_as_its_heuristic(
+    kernel: str, device: str
 ) -> None:
-    device, kernel = parts
-    module = ast.parse(device_module(kernel, device.key, device.limits, tree))
-    docstring, imports, *constants, function = module.body
-    assert isinstance(docstring, ast.Expr) and isinstance(imports, ast.ImportFrom)
-    assert all(
-        isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Config(") for node in constants
-    )
-    assert isinstance(function, ast.FunctionDef) and function.name == "choose"
-    for node in ast.walk(function):
-        assert type(node).__name__ in ALLOWED.split()
-        if isinstance(node, ast.Call):
-            assert ast.unparse(node.func) in ("min", "max") or ast.unparse(node.func).endswith(".bit_length")
-        if isinstance(node, ast.Constant):
-            assert type(node.value) is int
+    made = committed(kernel, device)
+    heuristic = fit(made)
+    text = device_module(made.kernel, device, made.device.limits, heuristic)
+    assert len(text.splitlines()) <= LARGEST_MODULE and len(heuristic.configs) <= MOST_CONFIGS
+    assert _ifs(ast.parse(text)) <= 4
+    module = run_module(made.kernel, text)
+    rng = random.Random(1)
+    for _ in range(500):
+        point = {
+            name: rng.choice([0, 1, -5, 64, 100, 1 << rng.randrange(20)]) for name in made.kernel.features
+        }
+        expected = choose(heuristic, made.kernel, made.device.limits, point)
+        assert as_config(module.choose(**point), made.kernel) == expected.config
 
 
-def test_arguments_are_keywords_and_all_are_needed(load: Load) -> None:
-    choose = load(Leaf(CONFIGS[0])).choose
-    assert choose(rows=1, columns=2, heads=3).variant == "plain"
-    for wrong in (
-        lambda: choose(1, 2, 3),
-        lambda: choose(rows=1, columns=2),
-        lambda: choose(rows=1, columns=2, heads=3, x=4),
-    ):
+def _kernel(folder: Path, **sections: Any) -> KernelSpec:
+    return device_and_kernel(folder, **sections)[1]
+
+
+def _one(config: Config, *rest: Config) -> Heuristic:
+    """One tree, about rows."""
+    tree = Split("rows", 3, 0, 1) if rest else 0
+    return Heuristic((RegimeRows("steps", tree, tuple(map(Row, (config, *rest)))),))
+
+
+SMALL = Config("plain", (("block", 16), ("warps", 2)))
+LARGE = Config("plain", (("block", 128), ("warps", 8)))
+
+
+def test_arguments_are_keywords_and_all_are_needed(tmp_path: Path) -> None:
+    launch = _printed(_kernel(tmp_path), _one(SMALL)).choose
+    assert launch(rows=1, columns=2, heads=3).variant == "plain"
+    for wrong in ((lambda: launch(1, 2, 3)), (lambda: launch(rows=1, columns=2)), (lambda: launch(x=4))):
         with pytest.raises(TypeError):
             wrong()
 
 
-def test_nothing_is_imported_but_typing_and_abstract_classes(parts: tuple[DeviceSpec, KernelSpec]) -> None:
-    device, kernel = parts
-    texts = [
-        device_module(kernel, device.key, device.limits, Leaf(CONFIGS[0])),
-        top_package({kernel.name: kernel}),
-        *kernel_package(kernel, {device.key: device}).values(),
-    ]
-    for text in texts:
-        for node in ast.walk(ast.parse(text)):
-            assert not isinstance(node, ast.Import)
-            if isinstance(node, ast.ImportFrom) and not node.level:
-                assert node.module in ("typing", "collections.abc")
-
-
 def test_an_expression_of_many_minus_signs_can_be_imported(tmp_path: Path) -> None:
-    device, kernel = device_and_kernel(tmp_path, derived={"area": "-" * 250 + "rows"})
-    tree = Split("area", 5, Leaf(CONFIGS[0]), Leaf(CONFIGS[1]))
-    compile(device_module(kernel, device.key, device.limits, tree), "module", "exec")
+    kernel = _kernel(tmp_path, derived={"area": "-" * 250 + "rows"})
+    heuristic = Heuristic((RegimeRows("steps", Split("area", 5, 0, 1), (Row(SMALL), Row(LARGE))),))
+    assert _printed(kernel, heuristic).choose(rows=6, columns=0, heads=0).block == 128
 
 
 def test_a_long_chain_of_derived_features_takes_no_time(tmp_path: Path) -> None:
     derived = {"d0": "rows", "d1": "d0 + columns"}
     derived |= {f"d{k}": f"d{k - 1} + d{k - 2}" for k in range(2, 22)}
-    device, kernel = device_and_kernel(tmp_path, derived=derived)
+    kernel = _kernel(tmp_path, derived=derived)
+    heuristic = Heuristic((RegimeRows("steps", Split("d21", 5, 0, 1), (Row(SMALL), Row(LARGE))),))
     start = time.process_time()
-    device_module(kernel, device.key, {}, Split("d21", 5, Leaf(CONFIGS[0]), Leaf(CONFIGS[1])))
-    assert time.process_time() - start < 0.1
+    device_module(kernel, "nvidia_h100", {}, heuristic)
+    assert time.process_time() - start < 0.2
 
 
-def test_a_deep_chain_of_leaves_stays_flat(parts: tuple[DeviceSpec, KernelSpec]) -> None:
-    device, kernel = parts
-    tree: Tree = Leaf(CONFIGS[0])
-    for threshold in range(30):
-        tree = Split("rows", threshold * 10, Leaf(CONFIGS[threshold % 5]), tree)
-    text = device_module(kernel, device.key, device.limits, tree)
-    assert "else:" not in text and max(len(line) - len(line.lstrip()) for line in text.splitlines()) == 8
+@pytest.mark.parametrize("sizes", [("rows", "columns"), ("rows", "columns", "heads")])
+def test_a_kernel_whose_features_are_all_or_none_fixed(tmp_path: Path, sizes: tuple[str, ...]) -> None:
+    constants = [name for name in ("rows", "columns", "heads") if name not in sizes]
+    kernel = _kernel(tmp_path, constants=constants, derived={"area": "rows * columns"})
+    module = _printed(kernel, _one(SMALL, LARGE))
+    assert [module.choose(rows=n, columns=1, heads=2).block for n in (3, 4)] == [16, 128]
+    assert module.for_model(*[2] * len(constants))(**dict.fromkeys(sizes, 9)).block == 128
+
+
+def test_models_are_remembered(tmp_path: Path) -> None:
+    module = _printed(_kernel(tmp_path), _one(SMALL, LARGE))
+    assert module.for_model(8) is module.for_model(8) and module.for_model(8) is not module.for_model(9)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from treegen_builders import DEVICE, build, imported, spec, write_project
+from treegen_builders import DEVICE, imported, spec, write_package, write_project
+
+from treegen.core.errors import InputError
 
 Content = dict[str, Any]
 
 
 def _works(folder: Path, content: Content, **table: Any) -> None:
-    """The build is refused with status 2, or what it writes can be imported and chooses configs."""
-    path = write_project(folder, content, **table)
-    status = build(path)
-    if status == 2:
+    """The spec is refused, or what is written of it can be imported and chooses configs."""
+    try:
+        write_package(write_project(folder, content, **table))
+    except InputError:
         return
     (kernel,) = content["kernels"].values()
     values = dict.fromkeys(kernel["features"], 3)
@@ -46,6 +47,8 @@ def test_a_device_key_that_the_package_uses_itself(tmp_path: Path, key: str) -> 
 USED = (
     "Config choose MODULES for_device NamedTuple config default variant annotations PLAIN_B16_W2 plain_b16_w2"
 )
+USED += " Row fitting all_fitting fits kind step configs for_model model_class lru_cache Callable STEPS steps"
+USED += " steps_row decode decode_row"
 
 
 @pytest.mark.parametrize("name", USED.split())
@@ -54,6 +57,21 @@ def test_a_feature_or_derived_feature_that_the_module_uses_itself(tmp_path: Path
     derived = {"area": f"{name} * columns"}
     _works(tmp_path / "feature", spec(features=features, derived=derived), features=features)
     _works(tmp_path / "derived", spec(derived={name: "rows * columns"}, split_on=[name]))
+    classes = {"few": f"{name} <= 2", "many": "otherwise"}
+    rule = [f"block >= {name}", "block >= rows - 100"]
+    features = ["rows", "columns", name]
+    _works(
+        tmp_path / "constant",
+        spec(features=features, constants=[name], classes=classes, constraints=rule),
+        features=features,
+    )
+
+
+@pytest.mark.parametrize("name", [*USED.split(), "Decode", "rows", "heads"])
+def test_a_regime_or_class_that_the_module_uses_itself(tmp_path: Path, name: str) -> None:
+    regimes = {name: {"when": "rows <= 8"}, "rest": {"when": "otherwise"}}
+    _works(tmp_path / "regime", spec(regimes=regimes, constraints=["block >= heads", "block >= rows - 100"]))
+    _works(tmp_path / "class", spec(classes={name: "heads <= 2", "rest": "otherwise"}))
 
 
 @pytest.mark.parametrize("name", ["count", "index", "NamedTuple", "Config", "choose", "_block", "_fields"])
@@ -65,32 +83,3 @@ def test_a_parameter_that_means_something_to_a_tuple(tmp_path: Path, name: str) 
     )
     configs = [{"id": f"c{k}", "variant": "plain", name: 16 << k} for k in range(3)]
     _works(tmp_path, content, configs=configs)
-
-
-def test_variants_that_differ_in_case_only(tmp_path: Path) -> None:
-    content = spec(config={"variants": ["plain", "Plain"], "parameters": {"block": "B", "warps": "W"}})
-    configs = [
-        {"id": f"c{k}", "variant": v, "block": 64, "warps": 4} for k, v in enumerate(["plain", "Plain"])
-    ]
-    times: Callable[[tuple[int, int, int]], list[float]] = lambda s: [1.0, 2.0] if s[0] < 10 else [2.0, 1.0]  # noqa: E731
-    if build(write_project(tmp_path, content, configs=configs, times=times)) == 2:
-        return
-    with imported(tmp_path) as generated:
-        choose = generated.scale.MODULES[DEVICE].choose
-        assert choose(rows=1, columns=8, heads=2).variant == "plain"
-        assert choose(rows=64, columns=8, heads=2).variant == "Plain"
-
-
-def test_kernels_named_as_parts_of_the_standard_library(tmp_path: Path) -> None:
-    content = spec()
-    sections = content["kernels"].pop("scale")
-    for name in ("typing", "collections", "sys", "treegen"):
-        content["kernels"][name] = {
-            **sections,
-            "translate": {"scale": {"variant": "plain", "rename": {"rows": "rows"}}},
-        }
-    assert build(write_project(tmp_path, content)) == 0
-    with imported(tmp_path) as generated:
-        for name in content["kernels"]:
-            choose = getattr(generated, name).for_device("NVIDIA H100", "sm_90", "nvidia")
-            assert choose(rows=1, columns=1, heads=2).block == 16

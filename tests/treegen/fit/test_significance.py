@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from treegen_builders import NARROW, WIDE, Cell, Row, write_table, write_winners
+from treegen_builders import NARROW, WIDE, Cell, Row, write_table
 from treegen_strategies import examples
 
 from treegen.core.problem import UNIT
-from treegen.fit.costs import CostDrop, TableNoise, copies, is_significant, table_noise
+from treegen.fit.costs import CostDrop, TableNoise, is_significant, table_noise
 from treegen.read.problem import read_table
 
 SILENT = TableNoise(0, 0)
@@ -68,11 +68,6 @@ def test_drift_over_many_repeats_counts_only_from_one_to_the_next(tmp_path: Path
     assert found.cell == pytest.approx(math.log(1.01) / (math.sqrt(2) * 0.6745) * UNIT, abs=1)
 
 
-def test_nothing_is_known_of_one_repeat_or_of_winners(tmp_path: Path) -> None:
-    assert _noise(tmp_path / "a", _rows(_gauss, 1)) == SILENT
-    assert table_noise(read_table(write_winners(tmp_path / "b"))) == SILENT
-
-
 # What is more than noise
 
 
@@ -93,20 +88,6 @@ def test_it_is_students_test_with_one_neutral_unit_more(drops: list[int], z: flo
         assert not is_significant(_drop(*drops), z)
 
 
-@pytest.mark.parametrize(("z", "enough"), [(2.0, 4), (3.0, 6), (4.0, 8)])
-def test_how_many_scenarios_that_agree_are_enough(z: float, enough: int) -> None:
-    assert not is_significant(_drop(*[1000] * (enough - 1)), z)
-    assert is_significant(_drop(*[1000] * enough), z)
-
-
-def test_for_many_scenarios_it_is_the_sum_over_the_root_of_the_squares() -> None:
-    """10,000 scenarios of which some fall by one step and some rise: the sum must be 3 times 100."""
-    for more, answer in ((1.02, True), (0.98, False)):
-        falling = round((10_000 + more * 300) / 2)
-        steps = [1] * falling + [-1] * (10_000 - falling)
-        assert is_significant(_drop(*steps), 3.0) is answer
-
-
 def test_copies_are_no_further_evidence() -> None:
     drops = [1000] * 4
     assert not is_significant(_drop(*drops * 5, group=[0, 1, 2, 3] * 5), 3.0)
@@ -125,11 +106,3 @@ def test_losses_are_tested_and_costs_compared_to_noise() -> None:
     group = np.arange(20)
     assert is_significant(CostDrop(cost, cost, group), 3.0)
     assert not is_significant(CostDrop(cost, heavy, group), 3.0)
-
-
-def test_no_pairs_prove_nothing() -> None:
-    assert not is_significant(_drop(), 0.0)
-
-
-def test_copies_are_counted_in_order_of_appearance() -> None:
-    assert copies(np.array([[5, 1], [2, 9], [5, 1], [2, 8], [2, 9]])).tolist() == [0, 1, 0, 2, 1]

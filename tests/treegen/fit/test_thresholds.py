@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from treegen_strategies import examples
 
-from treegen.fit.training_set import candidate_splits, low_sides
+from treegen.fit.splits import candidate_splits, low_sides, round_between
 
 VALUES = st.integers(0, 40) | st.integers(0, 5000) | st.integers(-60, 60) | st.integers(0, 1 << 62)
 TABLES = st.integers(1, 3).flatmap(
@@ -77,42 +76,35 @@ def test_the_grid_is_coarse_above_sixteen() -> None:
     assert [(split.below, split.above) for split in splits[-2:]] == [(64, 65), (96, 97)]
 
 
-def test_the_threshold_of_a_wide_gap_is_round() -> None:
-    (split,) = candidate_splits(np.array([[100], [1000]]))
-    assert (split.threshold, split.below, split.above) == (256, 100, 1000)
+def _odd_part(value: int) -> int:
+    return value // (value & -value)
 
 
-def test_where_values_lie_close_the_threshold_is_the_grids_own() -> None:
-    assert [split.threshold for split in candidate_splits(np.array([[61], [65], [80]]))] == [64, 65]
-    assert [split.threshold for split in candidate_splits(np.array([[50], [70], [99]]))] == [64, 96]
-    assert [split.threshold for split in candidate_splits(np.array([[80], [96], [112]]))] == [80, 96]
+@examples(300)
+@given(st.integers(-50, 10**5), st.integers(1, 10**5))
+def test_a_threshold_separates_its_neighbours(below: int, gap: int) -> None:
+    assert below <= round_between(below, below + gap) < below + gap
 
 
-def test_of_columns_that_order_rows_alike_only_the_first_is_split() -> None:
-    column = np.array([1, 2, 64, 4096])
-    both = candidate_splits(np.stack([column, 8 * column], axis=1))
-    assert both == candidate_splits(column[:, None])
+@examples(200)
+@given(st.integers(1, 10**4), st.integers(2, 10**4))
+def test_no_rounder_number_lies_close_to_the_middle(below: int, gap: int) -> None:
+    above = below + gap
+    threshold = round_between(below, above)
+    low, high = below * (above / below) ** 0.26, below * (above / below) ** 0.74
+    assume(low <= threshold <= high)
+    assert all(_odd_part(t) >= _odd_part(threshold) for t in range(int(low) + 1, int(high) + 1) if t < high)
 
 
-@pytest.mark.parametrize("values", [[5], [5, 5], [*range(100, 120)], [*range(130, 190)]])
-def test_rows_between_two_grid_thresholds_are_not_divided(values: list[int]) -> None:
-    assert candidate_splits(np.array(values)[:, None]) == ()
+def test_round_numbers_between_powers_of_two() -> None:
+    found = {
+        gap: round_between(*gap) for gap in [(1, 2), (1, 4), (16, 32), (64, 128), (128, 2048), (100, 300)]
+    }
+    assert found == {(1, 2): 1, (1, 4): 2, (16, 32): 24, (64, 128): 96, (128, 2048): 512, (100, 300): 192}
 
 
-def test_negative_values_far_from_zero_are_on_the_grid_too() -> None:
-    splits = candidate_splits(np.array([[-(1 << 62)], [-70], [-50], [0], [1 << 62]]))
-    assert [(split.below, split.above) for split in splits] == [
-        (-(1 << 62), -70),
-        (-70, -50),
-        (-50, 0),
-        (0, 1 << 62),
-    ]
-
-
-def test_sides_of_rows_that_were_not_measured() -> None:
-    splits = candidate_splits(np.array([[1, 8], [64, 8], [64, 512]]))
-    assert low_sides(splits, np.array([[0, 0], [64, 64], [9999, 9999]])).tolist() == [
-        [True, False, False],
-        [True, True, False],
-    ]
-    assert low_sides((), np.array([[0, 0]])).shape == (0, 1)
+@examples(300)
+@given(st.integers(40, 62), st.integers(-3, 3), st.sampled_from([1, 2, 3, 5, 1000, 10**9, 2**62]))
+def test_values_beyond_the_precision_of_floats(power: int, offset: int, gap: int) -> None:
+    below = (1 << power) + offset
+    assert below <= round_between(below, below + gap) < below + gap

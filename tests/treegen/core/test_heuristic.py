@@ -1,0 +1,122 @@
+"""What a heuristic launches, against a slow reading of its rows and of the spec's conditions by Python."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from treegen_strategies import (
+    CONFIGS,
+    FALLBACK,
+    LIMITS,
+    any_integer,
+    examples,
+    heuristics,
+    kernels,
+    shapes,
+    trees,
+)
+
+from treegen.core.expr import Expression, parse_condition, to_python
+from treegen.core.heuristic import (
+    Heuristic,
+    Row,
+    Split,
+    StepTree,
+    choose,
+    depth,
+    fits,
+    paths,
+    split_features,
+)
+from treegen.core.spec import Constraint, KernelSpec
+
+
+def _value(expression: Expression, values: dict[str, int]) -> int:
+    return int(eval(to_python(expression), {"__builtins__": {}, "min": min, "max": max}, dict(values)))
+
+
+def _all_values(kernel: KernelSpec, point: dict[str, int]) -> dict[str, int]:
+    values = {**LIMITS, **point}
+    for name, expression in kernel.derived.items():
+        values[name] = _value(expression, values)
+    return values
+
+
+def _ways(tree: StepTree, values: dict[str, int]) -> list[int]:
+    """The rows whose answers all hold."""
+    return [row for row, path in paths(tree) if all(eval(answer, {}, dict(values)) for answer in path)]
+
+
+@examples(150)
+@given(st.data(), kernels())
+def test_the_first_candidate_of_the_row_that_meets_all_constraints(
+    data: st.DataObject, kernel: KernelSpec
+) -> None:
+    heuristic = data.draw(heuristics(kernel))
+    for point in data.draw(st.lists(shapes(), min_size=2, max_size=4)):
+        values = _all_values(kernel, point)
+        regimes = [r.name for r in kernel.regimes if r.when is None or _value(r.when, values)]
+        classes = [c.name for c in kernel.classes if c.when is None or _value(c.when, values)]
+        (regime,) = (r for r in heuristic.regimes if r.name == regimes[0])
+        (number,) = _ways(regime.tree, values)
+        row = regime.rows[number]
+        own = [row.others[classes[0]]] if classes[0] in row.others else []
+        candidates = [*own, row.config, *row.then]
+        fitting = [
+            config
+            for config in candidates
+            if all(
+                _value(rule.test, {**values, **dict(config.parameters)})
+                for rule in kernel.constraints
+                if rule.variants is None or config.variant in rule.variants
+            )
+        ]
+        found = choose(heuristic, kernel, LIMITS, point)
+        assert (found.regime, found.row, found.model_class) == (regime.name, number, classes[0])
+        assert found.config == (fitting[0] if fitting else kernel.fallback)
+        before = candidates.index(fitting[0]) if fitting else len(candidates)
+        assert found.broken == tuple(candidates[:before])
+        assert all(fits(config, kernel, values) == (config in fitting) for config in candidates)
+
+
+@examples(20)
+@given(kernels(), st.integers(0, 9))
+def test_without_regimes_the_fallback_is_launched(kernel: KernelSpec, size: int) -> None:
+    point = dict.fromkeys(kernel.features, size)
+    assert choose(Heuristic(()), kernel, LIMITS, point).config == kernel.fallback
+
+
+@examples(100)
+@given(trees(), st.fixed_dictionaries(dict.fromkeys(("rows", "columns", "heads"), any_integer)))
+def test_every_step_has_exactly_one_row(tree: StepTree, point: dict[str, int]) -> None:
+    assert len(_ways(tree, point)) == 1
+    assert depth(tree) == max(len(path) for _, path in paths(tree)) <= 4
+    asked = {answer.split()[0] for _, path in paths(tree) for answer in path}
+    assert set(split_features(tree)) == asked
+
+
+def test_paths_are_answers_low_side_first_and_the_threshold_is_low() -> None:
+    tree = Split("rows", 10, Split("rows", 4, 0, 1), Split("heads", -1, 2, 3))
+    assert list(paths(tree)) == [
+        (0, ("rows <= 10", "rows <= 4")),
+        (1, ("rows <= 10", "rows > 4")),
+        (2, ("rows > 10", "heads <= -1")),
+        (3, ("rows > 10", "heads > -1")),
+    ]
+    assert split_features(tree) == ("rows", "heads")
+
+
+def test_a_class_without_a_config_of_its_own_has_the_rows() -> None:
+    row = Row(CONFIGS[0], {"fp8": CONFIGS[1]}, (CONFIGS[2], FALLBACK))
+    assert list(row.candidates("fp8")) == [CONFIGS[1], CONFIGS[0], CONFIGS[2], FALLBACK]
+    assert list(row.candidates("wide")) == [CONFIGS[0], CONFIGS[2], FALLBACK]
+
+
+@examples(20)
+@given(kernels())
+def test_a_constraint_on_unknown_values_decides_nothing(kernel: KernelSpec) -> None:
+    rule = Constraint("block >= heads", parse_condition("block >= heads"))
+    kernel = replace(kernel, constraints=(rule,))
+    assert fits(CONFIGS[0], kernel, {}) and not fits(CONFIGS[0], kernel, {"heads": 200})
