@@ -98,7 +98,7 @@ def _kernel_lines(kernel: str, tables: dict[str, tuple[Path, RecordedTable]], sp
     lines += [f"        {name}: {letters}" for name, letters in letters_for(parameters).items()]
     lines += [
         "    # constraints: []  # conditions that a config must meet, as `2 * BLOCK <= shared_memory`",
-        "    # The config for unknown devices, and where no config of a row meets the constraints. The kernel",
+        "    # The config for unknown devices, and where no config of a row may be launched. The kernel",
         f"    # must accept it for every shape on every GPU. {source}",
         f"    fallback: {_mapping(fallback, with_variant=bool(variants))}",
         "    tables:",

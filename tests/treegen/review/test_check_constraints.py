@@ -1,4 +1,4 @@
-"""The check of constraints: quiet about what treegen prints, and it finds conditions and choices that changed."""
+"""The check of constraints accepts what treegen prints, and finds conditions and choices that changed."""
 
 from __future__ import annotations
 
