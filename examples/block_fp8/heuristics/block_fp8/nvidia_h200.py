@@ -50,7 +50,7 @@ def configs(N: int, K: int) -> tuple[tuple[Config, ...], ...]:
         return True
 
     return (
-        fitting(STEPS, "", fits, BLOCK_FP8_M64_N128_K128_G32_W4_S2),
+        fitting(STEPS, "all", fits, BLOCK_FP8_M64_N128_K128_G32_W4_S2),
     )
 
 
