@@ -284,7 +284,9 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         "few",
     ),
     "regime without scenarios": (
-        _replace("treegen.yaml", "    tables:", "    regimes: {many: rows > 999, few: otherwise}\n    tables:"),
+        _replace(
+            "treegen.yaml", "    tables:", "    regimes: {many: rows > 999, few: otherwise}\n    tables:"
+        ),
         "many",
     ),
     "class on a feature that the table lacks": (
