@@ -84,6 +84,12 @@ def _kernel_lines(kernel: str, tables: dict[str, tuple[Path, RecordedTable]], sp
     if words:
         lines.append("    values:  # the words that 0, 1, ... stand for")
         lines += [f"      {name}: [{', '.join(map(_text, values))}]" for name, values in words.items()]
+    lines += [
+        "    # constants: [...]  # features that are fixed for a running program, such as a layer's sizes",
+        "    # classes:  # kinds of programs that may launch other configs, by conditions on the constants",
+        "    #   small: FEATURE <= 1024",
+        "    #   large: otherwise",
+    ]
     lines += _derived_lines(plain)
     lines.append("    config:")
     if variants:
@@ -91,11 +97,10 @@ def _kernel_lines(kernel: str, tables: dict[str, tuple[Path, RecordedTable]], sp
     lines.append("      parameters:  # with the letters that stand for each in names of configs")
     lines += [f"        {name}: {letters}" for name, letters in letters_for(parameters).items()]
     lines += [
-        "    # constraints: []  # what a config needs of a shape or GPU, as `2 * BLOCK <= shared_memory`",
-        "    # The config for unknown devices, and where constraints leave no other. The kernel must accept",
-        f"    # it for every shape on every GPU. {source}",
+        "    # constraints: []  # conditions that a config must meet, as `2 * BLOCK <= shared_memory`",
+        "    # The config for unknown devices, and where no config of a row may be launched. The kernel",
+        f"    # must accept it for every shape on every GPU. {source}",
         f"    fallback: {_mapping(fallback, with_variant=bool(variants))}",
-        "    tree: {max_depth: 6, max_leaves: 16}  # `treegen eval` shows what a larger tree would gain",
         "    tables:",
     ]
     for key, (folder, _) in tables.items():
@@ -111,7 +116,7 @@ def _kernel_lines(kernel: str, tables: dict[str, tuple[Path, RecordedTable]], sp
 def _derived_lines(plain: Sequence[str]) -> list[str]:
     if len(plain) < 2:
         return []
-    lines = ["    derived:  # what a tree may ask for beside: sizes that decide how a launch fills the GPU"]
+    lines = ["    derived:  # what a tree may ask about, too: sizes that decide how a launch fills the GPU"]
     pairs = list(combinations(plain, 2)) if len(plain) <= _MOST_PRODUCTS else [(plain[0], plain[1])]
     return [*lines, *(f"      {one}_{other}: {one} * {other}" for one, other in pairs)]
 

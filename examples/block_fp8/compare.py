@@ -28,7 +28,7 @@ Shape = dict[str, int]
 Choose = Callable[[Shape], dict[str, int]]
 
 
-def by_tree(shape: Shape) -> dict[str, int]:
+def by_rows(shape: Shape) -> dict[str, int]:
     """The module's choice."""
     chosen = MODULES[KEY].choose(**shape)._asdict()
     return {name: value for name, value in chosen.items() if name != "variant"}
@@ -53,7 +53,7 @@ def by_nearest_file(folder: Path) -> Choose:
 
 
 def compare(folder: Path, ways: dict[str, Choose]) -> list[str]:
-    """Lines that state each way's time over the best, and over the tree's, by geometric mean."""
+    """Lines that state each way's time over the best, and over the rows', by geometric mean."""
     table = read_run(folder)
     ids = {tuple(sorted(config.parameters.items())): config.id for config in table.header.configs}
     cells: dict[str, dict[str, list[float]]] = {}
@@ -76,17 +76,17 @@ def compare(folder: Path, ways: dict[str, Choose]) -> list[str]:
             lines.append(f"{name}: no choice was timed")
             continue
         over_best = geometric_mean(found[s] / best[s] for s in found)
-        both = [s for s in found if s in times["tree"]]
-        over_tree = [found[s] / times["tree"][s] for s in both]
+        both = [s for s in found if s in times["rows"]]
+        over_rows = [found[s] / times["rows"][s] for s in both]
         lines.append(
             f"{name}: {over_best:.3f} times the best in {len(found)} of {len(cells)} shapes; "
-            f"{geometric_mean(over_tree):.3f} times the tree's ({min(over_tree):.2f} to {max(over_tree):.2f})"
+            f"{geometric_mean(over_rows):.3f} times the rows' ({min(over_rows):.2f} to {max(over_rows):.2f})"
         )
     return lines
 
 
 def main() -> None:
-    ways: dict[str, Choose] = {"tree": by_tree, "vLLM's default": lambda shape: DEFAULT}
+    ways: dict[str, Choose] = {"rows": by_rows, "vLLM's default": lambda shape: DEFAULT}
     if len(sys.argv) > 1:
         ways["vLLM's nearest file"] = by_nearest_file(Path(sys.argv[1]))
     print("\n".join(compare(Path("untuned_data/block_fp8") / KEY, ways)))

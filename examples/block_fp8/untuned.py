@@ -1,4 +1,4 @@
-"""Shapes of two models that `tune.py` has not seen, to judge the tree by."""
+"""Shapes of two models that `tune.py` has not seen, to judge the module by."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Shapes of a model that `tune.py` has not seen, to judge the tree by."""
+"""Shapes of a model that `tune.py` has not seen, to judge the module by."""
 
 import dataclasses
 

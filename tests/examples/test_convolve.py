@@ -45,7 +45,7 @@ def test_the_tutorial(
     assert treegen(["explain", "convolve", "signal_len=300", "filter_len=30"]) == 0
     shutil.copytree(here, tmp_path / "before")
     text = Path("treegen.yaml").read_text()
-    Path("treegen.yaml").write_text(text.replace("max_leaves: 6", "max_leaves: 1"))
+    Path("treegen.yaml").write_text(text.replace("max_rows: 6", "max_rows: 1"))
     assert treegen(["build"]) == 0
     assert treegen(["diff", "../before"]) in (0, 1)
     capsys.readouterr()

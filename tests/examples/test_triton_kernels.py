@@ -152,9 +152,9 @@ def test_block_fp8_goes_from_tuning_to_vllms_file(
     name = "N=32,K=256,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
     (folder / name).write_text(json.dumps(tuned))
     code = "import compare, sys; from pathlib import Path\n"
-    code += "ways = {'tree': compare.by_tree, 'default': lambda shape: compare.DEFAULT,"
+    code += "ways = {'rows': compare.by_rows, 'default': lambda shape: compare.DEFAULT,"
     code += " 'file': compare.by_nearest_file(Path('configs'))}\n"
     code += "print(*compare.compare(Path('untuned_data/block_fp8/cpu_triton_interpreter'), ways), sep='\\n')"
     lines = python(code).splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["tree", "default", "file"]
-    assert "in 2 of 2 shapes; 1.000 times the tree's (1.00 to 1.00)" in lines[0]
+    assert [line.partition(":")[0] for line in lines] == ["rows", "default", "file"]
+    assert "in 2 of 2 shapes; 1.000 times the rows' (1.00 to 1.00)" in lines[0]

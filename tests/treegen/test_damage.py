@@ -17,12 +17,10 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 import yaml
-from generated_modules import check_modules
 from hypothesis import given
 from hypothesis import strategies as st
 from treegen_builders import (
@@ -41,8 +39,10 @@ from treegen_builders import (
 from treegen_strategies import examples
 
 from treegen.cli.main import main
-from treegen.emit.statements import literal
+from treegen.emit.templating import literal
 from treegen.read.spec import read_spec
+from treegen.review.check.proof import check_constraints
+from treegen.review.modules import read_modules
 
 EXAMPLES = int(os.environ.get("DAMAGE_EXAMPLES", "8"))
 Refuse = Callable[..., str]
@@ -53,7 +53,8 @@ def _content() -> dict[str, Any]:
     tables = {DEVICE: "tables/h100", "other": "tables/winners", "family": as_h100()}
     kernel: dict[str, Any] = {
         "derived": {"area": "rows * columns", "share": "(area + memory) // max(1, heads)"},
-        "split_on": ["rows", "area", "share", "heads"],
+        "constants": ["heads"],
+        "split_on": ["rows", "area", "share"],
         "config": {
             "variants": ["plain", "split"],
             "parameters": {"block": "B", "parts": {"letter": "N", "default": 1}, "warps": "W"},
@@ -62,18 +63,28 @@ def _content() -> dict[str, Any]:
             "block >= heads",
             {"holds": "8 * block * (warps + fast) <= memory", "variants": ["plain"]},
         ],
-        "trusted_as_measured": ["heads"],
         "fallback": {"variant": "plain", "block": 16, "parts": 1, "warps": 2},
-        "tree": {"max_depth": 4, "max_leaves": 6, "leaf_price": 0.001, "config_price": 0.001},
+        "tree": {
+            "max_depth": 3,
+            "max_rows": 6,
+            "max_configs": 9,
+            "row_price": 0.001,
+            "cell_price": 0.001,
+        },
         "objective": {"weight": "1 + min(heads, 7)", "worst_case": 0.5, "untimed": 3},
         "translate": {"foreign": {"variant": "split", "rename": {"ROWS": "rows"}, "constants": {"heads": 2}}},
         "tables": tables,
-        "words": {"rows": "batch rows", "block": "block size"},
-        "regimes": {"decode": "rows <= 1", "large": "area > 4096"},
+        "regimes": {
+            "decode": {"when": "rows <= 1", "split_on": ["columns"]},
+            "large": {"when": "otherwise"},
+        },
+        "classes": {"one": "heads <= 1 or heads % 8 == 7", "many": "otherwise"},
+        "rows": {"large": {0: "few, or many"}},
+        "hold_out_by": ["columns"],
         "values": {"heads": {"one": 0, "two": 1, "three": 2}, "warps": ["none", "1 warp", "2 warps"]},
         "invariants": ["rows <= area * 2", "heads >= 1"],
         "hook": "scale",
-        "in_kernel": ["parts", "block"],
+        "in_kernel": True,
     }
     content = spec(**kernel)
     content["devices"][DEVICE]["limits"] = {"memory": 4096, "fast": 1}
@@ -287,7 +298,7 @@ def test_damage_is_refused_in_one_line_or_does_no_harm(built: Path, kind: str, d
         changed = {root / path for path in {*before, *after} if before.get(path) != after.get(path)}
         assert all(path == found.output or path.is_relative_to(found.output) for path in changed)
         assert (project / "generated/mine.py").read_text() == "MINE = 1\n"
-        check_modules(found, Random(0))
+        assert not check_constraints(found, read_modules(found).values()).problems
 
 
 SPECIAL = ["/dev/zero", "/dev/full", "pipe"]
@@ -331,7 +342,8 @@ def test_the_name_of_a_gpu_is_a_text(tmp_path: Path, text: str) -> None:
         package = generated.scale
         assert list(package._BY_NAME) == [text] and list(package._BY_ARCH) == [text + "a"]
         assert package.for_device(text, "?", "?") is package.MODULES[DEVICE].choose
-    check_modules(read_spec(path), Random(0))
+    found = read_spec(path)
+    assert not check_constraints(found, read_modules(found).values()).problems
 
 
 def test_what_a_table_says_of_itself_reaches_no_module(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from treegen.core.files import ignore_closed_pipe, problem_with_output, short
 
 CHECKS = {
     "tables": "every table is valid, and the tables that the spec names agree with it",
-    "modules": "every committed module is the text that treegen prints",
-    "constraints": "every constraint is proved to hold wherever a leaf launches",
+    "modules": "every committed module is the text that treegen prints for its rows",
+    "constraints": "modules launch what their rows say, and nothing that breaks a constraint",
     "code": "spec and kernel code have the same features, variants and parameters",
     "fresh": "generated/ is what `treegen build` writes",
-    "compile": "the config of every leaf compiles for its GPU within its limits",
+    "compile": "every config that a module launches compiles for its GPU within its limits",
 }
 
 
@@ -35,7 +35,7 @@ def add_build(commands: Commands) -> None:
     parser.add_argument(
         "--fresh",
         action="store_true",
-        help="fit every tree anew, without the previous trees in the output folder",
+        help="fit everything anew, without the previous rows in the output folder",
     )
     parser.add_argument(
         "--expect-jump",

@@ -22,7 +22,6 @@ INTERRUPTED, CLOSED_PIPE = 130, 141  # 128 plus the number of the signal, as in 
 _COMMANDS = (
     start.add_init,
     start.add_new_device,
-    start.add_suggest,
     build.add_build,
     build.add_check,
     diff.add,

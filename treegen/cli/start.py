@@ -1,4 +1,4 @@
-"""Commands that help to write a spec: `treegen init`, `new-device` and `suggest`."""
+"""Commands that help to write a spec: `treegen init` and `new-device`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from treegen.cli.parsers import FINE, Commands, add_selection, add_spec
+from treegen.cli.parsers import FINE, Commands
 from treegen.core.errors import InputError, reason
 
 
@@ -77,24 +77,4 @@ def run_new_device(options: argparse.Namespace) -> int:
         raise InputError("new-device", "--name and --arch go together")
     gpu = gpu_here() if options.name is None else Gpu(options.name, options.arch, None)
     print("\n".join(device_section(gpu)))
-    return FINE
-
-
-def add_suggest(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "suggest", help="search derived features (products, quotients, tiles) that make trees better"
-    )
-    add_spec(parser)
-    add_selection(parser)
-    parser.add_argument(
-        "--most", type=int, default=8, metavar="N", help="the most features a kernel gets (default: 8)"
-    )
-    parser.add_argument("--raw", action="store_true", help="ignore the derived features of the spec")
-    parser.set_defaults(run=run_suggest)
-
-
-def run_suggest(options: argparse.Namespace) -> int:
-    from treegen.suggest import run
-
-    run(options.spec, options.kernel, options.device, options.most, raw=options.raw)
     return FINE

@@ -55,7 +55,7 @@ class Lock:
         content = _inside(self.content, "rows", kernel.name, device)
         what = f"rows of {kernel.name} on {device}"
         if content is None:
-            raise InputError(self.folder / LOCK, f"stores no {what}; `treegen build` writes them")
+            raise InputError(self.folder / LOCK, f"stores no {what}, as that of an older treegen; build anew")
         try:
             return heuristic_of(content, kernel)
         except ValueError as error:
@@ -80,7 +80,7 @@ class Lock:
         return known is not None and known != digests(problem.table.folder)[SCENARIOS]
 
     def basis(self, problem: Problem) -> Basis | None:
-        """What the previous tree was fitted by; None if the lock does not say."""
+        """What the previous heuristic was fitted by; None if the lock does not say."""
         recorded = self.entry(problem.kernel.name, problem.device.key).get("fitted_by")
         return recorded if isinstance(recorded, dict) else None
 

@@ -101,8 +101,8 @@ def test_from_a_csv_to_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[st
     options = ["--features", "rows,dtype", "--time", "time_us", "--kernel", "scale", "--device", GPU]
     _import(tmp_path / "tables", "csv", tmp_path / "times.csv", *options)
     values = yaml.safe_load(capsys.readouterr().out.partition("\n")[2])["values"]
-    sections = {"features": ["rows", "dtype"], "derived": {}, "constraints": [], "values": values}
-    path = write_spec(tmp_path, spec(**sections, tables={DEVICE: "tables/scale/nvidia_h100"}))
+    sections = {"features": ["rows", "dtype"], "constants": [], "derived": {}, "constraints": []}
+    path = write_spec(tmp_path, spec(**sections, values=values, tables={DEVICE: "tables/scale/nvidia_h100"}))
     assert build(path) == 0
     with imported(tmp_path) as generated:
         choose = generated.scale.for_device(GPU, "sm_90", "nvidia")

@@ -1,181 +1,120 @@
-"""Proofs of constraints: sound against brute force, and they find every removed guard."""
+"""The check of constraints accepts what treegen prints, and finds conditions and choices that changed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import product
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_builders import DEVICE, REPOSITORY, device_and_kernel, guard
-from treegen_strategies import CONFIGS, FALLBACK, FEATURES, examples, trees
+from treegen_builders import DEVICE, REPOSITORY, device_and_kernel
+from treegen_strategies import LIMITS, examples, heuristics, kernels
 
-from treegen.core import expr
-from treegen.core.problem import holds
-from treegen.core.spec import Budget, Config, Constraint, DeviceSpec, KernelSpec, Parameter, Spec
-from treegen.core.tree import Leaf, Region, Split, Tree, choose, leaves
+from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split
+from treegen.core.spec import Config, DeviceSpec, KernelSpec, Spec
+from treegen.emit.module import device_module
 from treegen.read.spec import read_spec
-from treegen.review import regions
-from treegen.review.check.proof import check_constraints, prove
-from treegen.review.modules import NO_DEVICE, Module, read_modules
+from treegen.review.check.proof import check_constraints, loaded, mistake, numbers, shapes, unprinted
+from treegen.review.modules import Module, read_modules
 
-SPEC = read_spec(REPOSITORY / "treegen.yaml")
-MODULES = read_modules(SPEC)
-SHARED = DeviceSpec("gpu", (), None, "nvidia", MappingProxyType({"shared": 4096}))
-DERIVED = MappingProxyType(
-    {"area": expr.parse("rows * columns"), "share": expr.parse("columns // max(1, heads)")}
-)
+ANY_DEVICE = DeviceSpec(DEVICE, (), None, "nvidia", MappingProxyType(LIMITS))
+SMALL, LARGE = (Config("plain", (("block", block), ("warps", warps))) for block, warps in ((16, 2), (128, 8)))
 
 
-def constraint(text: str) -> Constraint:
-    left, operator, right = expr.parse_comparison(text)
-    return Constraint(text, left, operator, right, 7)
+def module_of(kernel: KernelSpec, device: DeviceSpec, heuristic: Heuristic) -> Module:
+    text = device_module(kernel, device.key, device.limits, heuristic)
+    return Module(kernel, device, Path("module.py"), text, heuristic)
 
 
-def kernel(*constraints: str) -> KernelSpec:
-    return KernelSpec(
-        name="scale",
-        features=FEATURES,
-        derived=DERIVED,
-        split_on=FEATURES,
-        variants=("plain",),
-        parameters={"block": Parameter("B"), "warps": Parameter("W")},
-        constraints=tuple(map(constraint, constraints)),
-        trusted_as_measured=(),
-        fallback=FALLBACK,
-        budget=Budget(4, 8),
-        translations={},
-        tables={},
-    )
+def problems(module: Module) -> tuple[str, ...]:
+    spec = Spec(Path("treegen.yaml"), Path("generated"), {}, {module.kernel.name: module.kernel})
+    return check_constraints(spec, [module]).problems
 
 
-GUARDABLE = ("block >= heads", "block * next_power_of_2(columns) <= shared", "share < warps", "area <= 4096")
+@examples(40)
+@given(st.data())
+def test_what_treegen_prints_is_in_order(data: st.DataObject) -> None:
+    kernel = data.draw(kernels())
+    assert problems(module_of(kernel, ANY_DEVICE, data.draw(heuristics(kernel)))) == ()
 
 
-def values(point: Mapping[str, int], of: KernelSpec, config: Config) -> dict[str, int]:
-    found = {**SHARED.limits, **dict(config.parameters), **point}
-    for name, expression in of.derived.items():
-        found[name] = expr.evaluate(expression, found)
-    return found
-
-
-bounds = st.one_of(st.none(), st.integers(-3, 12))
-boxes = st.fixed_dictionaries(
-    {}, optional={n: st.tuples(bounds, bounds) for n in (*FEATURES, "area", "share")}
-)
-
-
-@examples(300)
-@given(
-    boxes, st.sampled_from(CONFIGS), st.sampled_from([*GUARDABLE, "rows - columns <= heads", "area > share"])
-)
-def test_proofs_and_counterexamples_agree_with_brute_force(region: Region, config: Config, text: str) -> None:
-    subject = kernel(text)
-    unproved = list(prove(region, config, subject, SHARED))
-    for point in product(range(-4, 14, 3), repeat=3):
-        found = values(dict(zip(FEATURES, point, strict=True)), subject, config)
-        if regions.holds(region, found) and not holds(subject.constraints[0], found):
-            assert unproved, found
-    for one in unproved:
-        if one.counterexample is not None:
-            found = values({**dict.fromkeys(FEATURES, 1), **one.counterexample}, subject, config)
-            assert regions.holds(region, found)
-            assert not holds(subject.constraints[0], found)
-
-
-@examples(200)
-@given(trees(st.integers(-5, 300)))
-def test_every_guarded_tree_is_proved(tree: Tree) -> None:
-    subject = kernel(*GUARDABLE)
-    for leaf, region in leaves(guard(tree, subject, SHARED, {"heads": (1, 8), "columns": (1, 64)})):
-        if leaf.config != FALLBACK:
-            assert list(prove(region, leaf.config, subject, SHARED)) == []
-
-
-def test_a_region_without_shapes_needs_no_proof() -> None:
-    region = {"heads": (500, None), "rows": (1, 4), "columns": (1, 4), "area": (17, None)}
-    assert list(prove(region, CONFIGS[0], kernel("block >= heads"), SHARED)) == []
-    assert list(prove({**region, "area": (16, None)}, CONFIGS[0], kernel("block >= heads"), SHARED))
-
-
-def test_a_constraint_over_a_limit_that_the_device_lacks_is_not_proved() -> None:
-    (one,) = prove({}, CONFIGS[0], kernel("block <= shared"), NO_DEVICE)
-    assert one.unknown == ("shared",)
-
-
-def test_a_constraint_binds_only_its_variants(tmp_path: Path) -> None:
-    device, subject = device_and_kernel(
-        tmp_path,
-        config={"variants": ["plain", "other"], "parameters": {"block": "B", "warps": "W"}},
-        constraints=[{"holds": "block >= heads", "variants": ["plain"]}],
-    )
-    parameters = (("block", 16), ("warps", 2))
-    assert list(prove({}, Config("plain", parameters), subject, device))
-    assert list(prove({}, Config("other", parameters), subject, device)) == []
-
-
-def test_the_repositorys_modules_are_proved() -> None:
-    assert check_constraints(SPEC, MODULES.values()).problems == ()
-
-
-def without_guards(tree: Tree, feature: str, fallback: Config) -> Tree:
-    """The tree without the splits on a feature whose high side is a leaf, or whose low side the fallback."""
-    if isinstance(tree, Leaf):
-        return tree
-    low, high = (without_guards(side, feature, fallback) for side in (tree.low, tree.high))
-    if tree.feature == feature and (isinstance(high, Leaf) or low == Leaf(fallback)):
-        return low if isinstance(high, Leaf) else high
-    return Split(tree.feature, tree.threshold, low, high)
-
-
-ROWS, MEMORY = ("block_m >= min(64, queries_per_kv)",), ("<= shared_memory", "descriptors * ")
+def planted(folder: Path, **kernel: object) -> Module:
+    """Small blocks where an area of rows is small, and large ones elsewhere."""
+    device, found = device_and_kernel(folder, **kernel)
+    rows = (Row(SMALL, then=(LARGE,)), Row(LARGE))
+    return module_of(found, device, Heuristic((RegimeRows("steps", Split("area", 100, 0, 1), rows),)))
 
 
 @pytest.mark.parametrize(
-    ("key", "feature", "texts"),
+    ("old", "new"),
     [
-        ("nvidia", "queries_per_kv", ROWS),
-        ("amd_mi300x", "queries_per_kv", ROWS),
-        ("amd_mi300x", "head_size", MEMORY),
+        ("(config.block >= heads)", "(config.block >= heads - 1)"),
+        ("(config.block >= heads)", "(config.block > heads)"),
+        ("config.block >= heads", "config.block >= heads or True"),
+        ("area <= 100", "area <= 101"),
+        ("area <= 100", "area < 100"),
+        ("Row(PLAIN_B16_W2, {}", "Row(PLAIN_B128_W8, {}"),
     ],
 )
-def test_a_removed_guard_is_found_with_a_shape_that_breaks_the_constraint(
-    key: str, feature: str, texts: tuple[str, ...]
-) -> None:
-    module = MODULES["unified_attention", key]
-    kernel_spec, device = module.kernel, module.device
-    tree = without_guards(module.tree, feature, kernel_spec.fallback)
-    found = [
-        (leaf, one)
-        for leaf, region in leaves(tree)
-        if leaf.config != kernel_spec.fallback
-        for one in prove(region, leaf.config, kernel_spec, device)
-    ]
-    assert {text for text in texts[:1] for _, one in found if text in one.constraint.text}
-    assert any(one.counterexample is not None for _, one in found)
-    for leaf, one in found:
-        assert any(text in one.constraint.text for text in texts)
-        if one.counterexample is None:  # the search for a shape is not complete
-            continue
-        shape = {**dict.fromkeys(kernel_spec.features, 1), **one.counterexample, **device.limits}
-        for name, expression in kernel_spec.derived.items():
-            shape[name] = expr.evaluate(expression, shape)
-        assert choose(tree, shape) == leaf.config
-        assert not holds(one.constraint, {**shape, **dict(leaf.config.parameters)})
+def test_a_module_that_differs_from_its_rows_is_found(tmp_path: Path, old: str, new: str) -> None:
+    module = planted(tmp_path)
+    assert old in module.text
+    changed = replace(module, text=module.text.replace(old, new))
+    assert problems(changed) and not problems(module)
 
 
-def test_a_problem_names_leaf_region_constraint_line_and_shape(tmp_path: Path) -> None:
-    device, subject = device_and_kernel(tmp_path, words={"heads": "KV heads"})
-    config = Config("plain", (("block", 16), ("warps", 2)))
-    tree = Split("rows", 4, Split("heads", 17, Leaf(config), Leaf(subject.fallback)), Leaf(subject.fallback))
-    module = Module(subject, device, tmp_path / "m.py", "", tree)
-    spec = Spec(tmp_path / "treegen.yaml", tmp_path, {DEVICE: device}, {subject.name: subject})
-    report = check_constraints(spec, [module])
-    (line,) = report.problems
-    where = f"treegen.yaml:{subject.constraints[0].line}"
-    for word in (DEVICE, "PLAIN_B16_W2", "rows up to 4, KV heads up to 17", where, "rows=1 heads=17"):
-        assert word in line
-    assert report.seen == "0 constraints proved at 1 leaf; 2 more launch the fallback and are exempt"
+def test_a_condition_that_is_not_printed_is_found_though_no_shape_shows_it(tmp_path: Path) -> None:
+    rules = ["block >= heads", {"holds": "heads != 123456", "variants": ["plain"]}]
+    module = planted(tmp_path, constraints=rules)
+    assert list(unprinted(module)) == []
+    changed = replace(module, text=module.text.replace("123_456", "123_457"))
+    assert {rule.text for _, rule in unprinted(changed)} == {"heads != 123456"}
+
+
+def test_a_condition_binds_only_its_variants(tmp_path: Path) -> None:
+    config = {"variants": ["plain", "split", "other"], "parameters": {"block": "B", "warps": "W"}}
+    rules = [{"holds": "block >= heads", "variants": ["plain", "split"]}]
+    device, kernel = device_and_kernel(tmp_path, config=config, constraints=rules)
+    rows = tuple(Row(replace(SMALL, variant=variant)) for variant in config["variants"])
+    tree = Split("rows", 4, 0, Split("rows", 8, 1, 2))
+    module = module_of(kernel, device, Heuristic((RegimeRows("steps", tree, rows),)))
+    assert list(unprinted(module)) == []
+    changed = replace(module, text=module.text.replace('not in ("plain", "split")', '!= "plain"'))
+    assert changed.text != module.text
+    assert [config.variant for config, _ in unprinted(changed)] == ["split"]
+
+
+def test_conditions_on_steps_are_asked_at_each_step(tmp_path: Path) -> None:
+    module = planted(tmp_path, constraints=["area <= 4096 * block", "block >= heads"])
+    assert not problems(module)
+    changed = replace(module, text=module.text.replace("4096 * config.block", "8192 * config.block"))
+    assert changed.text != module.text and len(problems(changed)) > 1
+
+
+def test_a_config_that_breaks_a_constraint_is_a_mistake(tmp_path: Path) -> None:
+    """Even if the rows, taken without constraints, say so."""
+    module = planted(tmp_path)
+    free = replace(module.kernel, constraints=())
+    unguarded = module_of(free, module.device, module.heuristic)
+    launch = loaded(unguarded)["choose"]
+    assert mistake(unguarded, launch, {"rows": 1, "columns": 1, "heads": 17}) is None
+    assert mistake(module, launch, {"rows": 1, "columns": 1, "heads": 16}) is None
+    assert mistake(module, launch, {"rows": 1, "columns": 1, "heads": 17}) is not None
+
+
+def test_shapes_lie_on_both_sides_of_every_change(tmp_path: Path) -> None:
+    module = planted(tmp_path)
+    assert {100, 16, 128} <= numbers(module)
+    tried = list(shapes(module, loaded(module)["choose"]))
+    areas = {shape["rows"] * shape["columns"] for shape in tried if shape["columns"] == 1}
+    assert {100, 101} <= areas
+    assert {16, 17} <= {shape["heads"] for shape in tried}
+    assert min(shape["rows"] for shape in tried) < -(2**62) and max(s["rows"] for s in tried) > 2**61
+
+
+def test_the_repositorys_modules_are_in_order() -> None:
+    spec = read_spec(REPOSITORY / "treegen.yaml")
+    report = check_constraints(spec, read_modules(spec).values())
+    assert report.problems == ()

@@ -18,7 +18,7 @@ from treegen_builders import DEVICE, build, contents, planted, spec, write_proje
 
 from treegen import build as compiler
 from treegen.core.errors import InputError
-from treegen.emit.statements import MARK
+from treegen.emit.templating import MARK
 from treegen.write import output_folder
 from treegen.write.files import write_files
 from treegen.write.output_folder import publish
@@ -128,7 +128,7 @@ def test_a_build_that_is_killed_is_completed_by_the_next(tmp_path: Path, moment:
     child = os.fork()
     if child == 0:
         places = [
-            (compiler, "fit_tree"),
+            (compiler, "fit"),
             (output_folder, "write_file"),
             (output_folder, "_exchange"),
             (shutil, "rmtree"),

@@ -14,9 +14,8 @@ from treegen.build import build
 from treegen.core.errors import InputError
 from treegen.core.files import IN_KERNEL, read_text, short, try_path
 from treegen.core.problem import holds
-from treegen.core.spec import Config, DeviceSpec, KernelSpec, Spec
+from treegen.core.spec import FALLBACK_DEVICE, Config, DeviceSpec, KernelSpec, Spec
 from treegen.core.table import Table
-from treegen.core.tree import size
 from treegen.emit.package import kernel_package
 from treegen.emit.triton import Unprintable, in_kernel_module, in_kernel_package
 from treegen.read.problem import read_table, spec_problem
@@ -127,22 +126,23 @@ def _read_modules(spec: Spec) -> tuple[list[Module], list[str]]:
 
 
 def check_modules(spec: Spec, modules: Sequence[Module], unreadable: Sequence[str]) -> CheckReport:
-    """Find modules that no tree is printed as, other files that were edited, and files of no table."""
+    """Find files that treegen would print otherwise, and modules of no table."""
     problems = list(unreadable)
     output = short(spec.output)
-    known: set[Path] = set()
-    for kernel, _, path in expected_modules(spec, output):
-        known |= {path, path.parent / IN_KERNEL / path.name} if kernel.in_kernel else {path}
     expected: dict[Path, str] = {}
+    known = {path for _, _, path in expected_modules(spec, output)}
     for kernel in spec.kernels.values():
         folder = output / kernel.name
         expected |= {folder / name: text for name, text in kernel_package(kernel, spec.devices).items()}
-        expected |= {folder / IN_KERNEL / name: text for name, text in in_kernel_package(kernel).items()}
+        if kernel.in_kernel:
+            text = in_kernel_package(kernel, sorted([*kernel.tables, FALLBACK_DEVICE]))
+            expected[folder / IN_KERNEL / "__init__.py"] = text
+            known |= {folder / IN_KERNEL / path.name for path in known if path.parent == folder}
     inside = [module for module in modules if module.kernel.in_kernel]
     for one in inside:
         path = one.path.parent / IN_KERNEL / one.path.name
         try:
-            expected[path] = in_kernel_module(one.kernel, one.device.key, one.device.limits, one.tree)
+            expected[path] = in_kernel_module(one.kernel, one.device.key, one.device.limits, one.heuristic)
         except Unprintable as error:
             problems.append(f"{path}: {error}")
     for path, text in expected.items():
@@ -155,8 +155,8 @@ def check_modules(spec: Spec, modules: Sequence[Module], unreadable: Sequence[st
         for folder in (output / kernel.name, output / kernel.name / IN_KERNEL):
             others = {*folder.glob("*.py")} - known - expected.keys()
             problems += [f"{path}: no table of the spec has such a module" for path in sorted(others)]
-    leaves = sum(size(module.tree) for module in modules)
-    seen = f"{counted(len(modules), 'module')}, {counted(leaves, 'leaf', 'leaves')}"
+    rows = sum(len(regime.rows) for module in modules for regime in module.heuristic.regimes)
+    seen = f"{counted(len(modules), 'module')}, {counted(rows, 'row')}"
     return CheckReport(f"{seen}, {len(inside)} for kernels" if inside else seen, tuple(problems))
 
 

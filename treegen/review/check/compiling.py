@@ -1,14 +1,17 @@
-"""Check: every leaf compiles for its GPU and needs no more than the GPU's limits."""
+"""Check: every config that a module launches compiles for its GPU and needs no more than the GPU's limits."""
 
 from __future__ import annotations
 
+import operator
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
-from treegen.core.interval import feature_intervals, is_empty
 from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec, Spec
-from treegen.core.tree import leaves, size
 from treegen.review.check.hook import CompileCase, CompileOutcome, HookDescription
+from treegen.review.check.proof import SIZES, config_of, loaded, numbers
 from treegen.review.check.report import CheckReport
 from treegen.review.modules import Module
 from treegen.review.printing import counted
@@ -20,10 +23,15 @@ _RESOURCES = {
 }
 """The resources that the hook reports of a kernel and that a device may limit, by name."""
 
+_TRIES = 4000
+_ANY = 1 << 31
+"""A size that may be as large may be any."""
+_STEPS = (1 << 62, *(1 << exponent for exponent in reversed(range(16))))
+
 
 @dataclass(frozen=True)
 class CompileTask:
-    """A leaf to compile and the limits that it must keep."""
+    """A config to compile and the limits that it must keep."""
 
     device: str  # the first that launches the config
     config: Config
@@ -59,7 +67,7 @@ def check_compile(
         for task, outcome in zip(tasks, outcomes, strict=True)
         for problem in _problems(kernel, task, outcome)
     ]
-    launched = counted(sum(size(module.tree) for module in modules), "leaf", "leaves")
+    launched = counted(sum(len({*m.heuristic.configs, kernel.fallback}) for m in modules), "config")
     targets = ", ".join(sorted({task.case.target for task in tasks})) or "no target"
     spills = max(
         (needs.spills or 0 for compiled in outcomes for needs in compiled.kernels.values()), default=0
@@ -69,17 +77,60 @@ def check_compile(
 
 
 def compile_tasks(spec: Spec, module: Module, code: HookDescription) -> Iterator[CompileTask]:
-    """A task for every leaf of a module that a shape reaches and every architecture that may launch it."""
+    """A task for every config of a module, its largest sizes and every architecture that may launch it."""
     targets = list(_targets(spec, module, code))
-    for leaf, region in leaves(module.tree):
-        box = feature_intervals(region, module.kernel, module.device.limits)
-        if any(map(is_empty, box.values())):
-            continue
-        greatest = {name: box[name][1] for name in code.sizes if name in box}
-        largest = {name: end if isinstance(end, int) else None for name, end in greatest.items()}
+    for config, largest in largest_sizes(module, code.sizes):
         for target, limits in targets:
-            case = CompileCase(target, leaf.config.variant, dict(leaf.config.parameters), largest)
-            yield CompileTask(module.device.key, leaf.config, case, limits)
+            case = CompileCase(target, config.variant, dict(config.parameters), largest)
+            yield CompileTask(module.device.key, config, case, limits)
+
+
+def largest_sizes(module: Module, sizes: Sequence[str]) -> Iterator[tuple[Config, dict[str, int | None]]]:
+    """The configs of a module, each with all combinations of largest sizes at which it is launched.
+
+    They are found by trying models, and making these larger as long as they launch the config. A size of
+    None may be any, as those that change from step to step are.
+    """
+    kernel, limits, printed = module.kernel, module.device.limits, loaded(module)
+    wanted = dict.fromkeys(name for name in sizes if name in kernel.features or name in kernel.derived)
+    fixed = [name for name in wanted if name in kernel.fixed]
+    parts = kernel.only(fixed)
+    yield kernel.fallback, wanted
+
+    def sizes_of(point: Mapping[str, int]) -> tuple[int, ...]:
+        known = parts.with_derived({**limits, **point})
+        return tuple(min(known[name], _ANY) for name in fixed)
+
+    def launched(point: Mapping[str, int]) -> set[Any]:
+        rows = (row for regime in printed["configs"](**point) for row in regime)
+        configs = {c for row in rows for c in ([row] if isinstance(row, printed["Config"]) else row)}
+        return {config for config in configs if config_of(config, kernel) != kernel.fallback}
+
+    draw, near = random.Random(0), sorted({n + more for n in numbers(module) for more in (0, 1)})
+    found: dict[Any, dict[tuple[int, ...], dict[str, int]]] = {}
+    for _ in range(_TRIES):
+        point = {name: draw.choice(draw.choice((SIZES, near))) for name in kernel.constants}
+        for config in launched(point):
+            found.setdefault(config, {})[sizes_of(point)] = point
+    for config in sorted(found):
+        for reached, point in _maximal(found[config]).items():
+            for step, name in product(_STEPS, kernel.constants):
+                larger = {**point, name: point[name] + step}
+                if all(map(operator.ge, sizes_of(larger), reached)) and config in launched(larger):
+                    reached, point = sizes_of(larger), larger
+            found[config][reached] = point
+        for reached in _maximal(found[config]):
+            largest = zip(fixed, (None if size == _ANY else size for size in reached), strict=True)
+            yield config_of(config, kernel), wanted | dict(largest)
+
+
+def _maximal(found: Mapping[tuple[int, ...], dict[str, int]]) -> dict[tuple[int, ...], dict[str, int]]:
+    """Those of which no other has all sizes as large."""
+    return {
+        sizes: point
+        for sizes, point in found.items()
+        if not any(other != sizes and all(map(operator.ge, other, sizes)) for other in found)
+    }
 
 
 def _targets(spec: Spec, module: Module, code: HookDescription) -> Iterator[tuple[str, Mapping[str, int]]]:

@@ -1,139 +1,162 @@
-"""Check: every constraint of the spec holds wherever a leaf launches its config.
+"""Check: a module launches what its rows say, and never a config that breaks a constraint.
 
-The proof does not use the pass that made the guards. That pass solves a constraint for a feature; the proof
-encloses both sides of the constraint over the finished leaf's region by interval arithmetic.
+That holds by construction, as candidates pass through the printed `fits`. The check reads the finished text
+instead of trusting the printer: every constraint of every config must stand there as a condition, and the
+module's choices are compared with those of `core.heuristic` on both sides of where they change.
 """
 
 from __future__ import annotations
 
+import ast
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from treegen.core import expr
 from treegen.core.files import short
-from treegen.core.interval import Interval, enclosure, feature_intervals, is_empty
+from treegen.core.heuristic import choose, paths
 from treegen.core.problem import holds
-from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec, Spec
-from treegen.core.tree import Region, leaves, within
-from treegen.review import regions
+from treegen.core.spec import Config, Constraint, KernelSpec, Spec
+from treegen.emit.package import kernel_package
 from treegen.review.check.report import CheckReport
 from treegen.review.modules import Module
-from treegen.review.printing import counted, region_words
+from treegen.review.printing import counted
 
-_TRIES = 4000
-_SIZES = tuple(1 << exponent for exponent in range(21))
+_TRIES = 250
+SIZES = tuple(many << exponent for exponent in range(14) for many in (1, 3))
+_EXTREMES = (0, -1, -4096, 1 << 40, -(1 << 40), 1 << 62, -(1 << 63) - 1)
+_NUMBER = re.compile(r"\d+(?:_\d+)*")
 
-
-@dataclass(frozen=True)
-class Unproved:
-    constraint: Constraint
-    counterexample: Mapping[str, int] | None = None  # raw features of a shape that breaks it, if one is found
-    unknown: tuple[str, ...] = ()  # names that have no value on the device
+Shape = Mapping[str, int]
 
 
 def check_constraints(spec: Spec, modules: Iterable[Module]) -> CheckReport:
-    """Prove the constraints of every leaf.
-
-    Leaves with the fallback are exempt, as kernels must accept it for every shape.
-    """
+    """Check the conditions that modules print, and what they launch. The fallback needs no constraint."""
     problems: list[str] = []
-    proved = bound = exempt = 0
+    guarded = tried = 0
     for module in modules:
-        for leaf, region in leaves(module.tree):
-            if leaf.config == module.kernel.fallback:
-                exempt += 1
-                continue
-            bound += 1
-            unproved = list(prove(region, leaf.config, module.kernel, module.device))
-            binding = [rule for rule in module.kernel.constraints if rule.binds(leaf.config)]
-            proved += len(binding) - len(unproved)
-            problems += [_problem(spec, module, leaf.config, region, rule) for rule in unproved]
-    seen = f"{counted(proved, 'constraint')} proved at {counted(bound, 'leaf', 'leaves')}"
-    return CheckReport(f"{seen}; {exempt} more launch the fallback and are exempt", tuple(problems))
+        unguarded = list(unprinted(module))
+        guarded += sum(r.binds(c) for c in _configs(module) for r in module.kernel.constraints)
+        guarded -= len(unguarded)
+        for config, rule in unguarded:
+            name, where = module.kernel.constant_name(config), f"{short(spec.path)}:{rule.line}"
+            problems.append(f"{module.path}: launches {name} without asking for {rule.text!r} ({where})")
+        launch = loaded(module)["choose"]
+        for shape in shapes(module, launch):
+            tried += 1
+            if (what := mistake(module, launch, shape)) is not None:
+                at = " ".join(f"{name}={value}" for name, value in shape.items())
+                problems.append(f"{module.path}: {what} at {at}")
+                break
+    seen = f"{counted(guarded, 'constraint')} of configs printed; {counted(tried, 'shape')} launched"
+    return CheckReport(f"{seen} as rows say", tuple(problems))
 
 
-def _problem(spec: Spec, module: Module, config: Config, region: Region, unproved: Unproved) -> str:
-    kernel, constraint = module.kernel, unproved.constraint
-    leaf = f"{kernel.name} on {module.device.key}: {kernel.constant_name(config)}"
-    where = f"{short(spec.path)}:{constraint.line}"
-    start = f"{leaf}, launched at {region_words(region, kernel)}: {constraint.text!r} ({where})"
-    if unproved.unknown:
-        return f"{start} cannot be proved: {', '.join(unproved.unknown)} has no value here"
-    if unproved.counterexample is None:
-        return f"{start} is not proved; no shape was found that breaks it"
-    shape = " ".join(f"{name}={value}" for name, value in unproved.counterexample.items())
-    return f"{start} does not hold" + (f" at {shape}" if shape else "")
+def _configs(module: Module) -> list[Config]:
+    """What a module launches besides the fallback, which kernels accept for every shape."""
+    return [config for config in module.heuristic.configs if config != module.kernel.fallback]
 
 
-def prove(region: Region, config: Config, kernel: KernelSpec, device: DeviceSpec) -> Iterator[Unproved]:
-    """Yield the constraints that bind the config and are not proved for every integer point of the region.
-
-    Sound: a constraint that is not yielded holds. Complete for constraints that can be guards.
-    """
-    known = {**device.limits, **dict(config.parameters)}
-    box = feature_intervals(region, kernel, known)
-    if any(map(is_empty, box.values())):
-        return
-    for constraint in kernel.constraints:
-        if not constraint.binds(config):
-            continue
-        unknown = sorted(constraint.names - box.keys() - known.keys())
-        if unknown:
-            yield Unproved(constraint, unknown=tuple(unknown))
-        elif not _surely_holds(constraint, box, known):
-            yield Unproved(constraint, _counterexample(region, constraint, kernel, known))
+def unprinted(module: Module) -> Iterator[tuple[Config, Constraint]]:
+    """The constraints of configs that depend on the shape, or fail, and that the text does not ask for."""
+    kernel, limits = module.kernel, module.device.limits
+    printed = list(_conditions(ast.parse(module.text)))
+    of_config = {expr.Name(name): expr.Name(f"config.{name}") for name in kernel.parameters}
+    for rule in kernel.constraints:
+        test = expr.replace(rule.test, of_config)  # type: ignore[arg-type]
+        text = expr.to_python(expr.simplified(expr.substitute(test, limits)))
+        wanted = ast.dump(ast.parse(text, mode="eval").body)
+        bound = [variants for found, variants in printed if found == wanted]
+        for config in filter(rule.binds, _configs(module)):
+            known = {**limits, **dict(config.parameters)}
+            always = rule.names <= known.keys() and holds(rule, known)
+            if not always and not any(variants is None or config.variant in variants for variants in bound):
+                yield config, rule
 
 
-def _surely_holds(constraint: Constraint, box: Mapping[str, Interval], known: Mapping[str, int]) -> bool:
-    sides = (constraint.left, constraint.right)
-    left, right = (enclosure(expr.substitute(side, known), box) for side in sides)
-    match constraint.operator:
-        case "<=":
-            return left[1] <= right[0]
-        case ">=":
-            return left[0] >= right[1]
-        case "<":
-            return left[1] < right[0]
-    return left[0] > right[1]
+def _conditions(text: ast.Module) -> Iterator[tuple[str, Sequence[str] | None]]:
+    """The conditions that candidates must meet, each with the variants that it binds; None binds all."""
+    tests: list[ast.expr] = []
+    for node in ast.walk(text):
+        match node:
+            case ast.FunctionDef(name="fits", body=[ast.Return(value=ast.expr() as test)]):
+                tests.append(test)
+            case ast.For(body=[ast.If(test=test)]):
+                tests.append(test)
+    for test in tests:
+        joined = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else []
+        for part in (test, *joined):
+            yield ast.dump(part), None
+            match part:
+                case ast.BoolOp(
+                    ast.Or(),
+                    [ast.Compare(ast.Attribute(attr="variant"), [ast.NotEq() | ast.NotIn()], [named]), *rest],
+                ):
+                    names = ast.literal_eval(named)
+                    bound = [names] if isinstance(names, str) else names
+                    yield ast.dump(rest[0] if len(rest) == 1 else ast.BoolOp(ast.Or(), rest)), bound
 
 
-def _counterexample(
-    region: Region, constraint: Constraint, kernel: KernelSpec, known: Mapping[str, int]
-) -> dict[str, int] | None:
-    """Search for a shape in the region that breaks the constraint. The search is deterministic."""
-    wanted = {*region, *constraint.names}
-    needed, names = kernel.only(wanted), kernel.raw_parts(wanted)
-    candidates = {name: _candidates(*region.get(name, (None, None))) for name in names}
+def loaded(module: Module) -> dict[str, Any]:
+    """The names of a module, which imports nothing but the kernel's printed `config.py`."""
+    namespace: dict[str, Any] = {"__name__": module.kernel.name}
+    for text in (kernel_package(module.kernel, {})["config.py"], module.text):
+        tree = ast.parse(text)
+        tree.body = [node for node in tree.body if not (isinstance(node, ast.ImportFrom) and node.level)]
+        exec(compile(tree, str(module.path), "exec"), namespace)
+    return namespace
 
-    def breaks(point: Mapping[str, int]) -> bool:
-        values = needed.with_derived({**known, **point})
-        inside = region.keys() <= values.keys() and regions.holds(region, values)
-        return inside and not holds(constraint, values)
 
-    draw = random.Random(0).random
-    for _ in range(_TRIES):
-        point = {name: values[int(draw() * len(values))] for name, values in candidates.items()}
-        if breaks(point):
-            return _simplest(point, candidates, breaks)
+def config_of(printed: Any, kernel: KernelSpec) -> Config:
+    return Config(printed.variant, tuple((name, getattr(printed, name)) for name in kernel.parameters))
+
+
+def mistake(module: Module, launch: Callable[..., Any], shape: Shape) -> str | None:
+    """How a launch differs from what the rows say, or which constraint it breaks; None if it is right."""
+    kernel, limits = module.kernel, module.device.limits
+    config = config_of(launch(**shape), kernel)
+    expected = choose(module.heuristic, kernel, limits, shape).config
+    if config != expected:
+        return f"launches {kernel.constant_name(config)}, not {kernel.constant_name(expected)}"
+    known = {**kernel.with_derived({**limits, **shape}), **dict(config.parameters)}
+    for rule in kernel.constraints if config != kernel.fallback else ():
+        if rule.binds(config) and not holds(rule, known):
+            return f"launches {kernel.constant_name(config)}, which breaks {rule.text!r}"
     return None
 
 
-def _simplest(
-    point: Mapping[str, int], candidates: Mapping[str, list[int]], breaks: Callable[[Mapping[str, int]], bool]
-) -> dict[str, int]:
-    """Move every coordinate to its first candidate that breaks the constraint, until none moves."""
-    result: dict[str, int] = {}
-    after = dict(point)
-    while after != result:  # a coordinate never moves to a later candidate
-        result = dict(after)
-        for name, values in candidates.items():
-            after[name] = next(value for value in values if breaks({**after, name: value}))
-    return result
+def shapes(module: Module, launch: Callable[..., Any]) -> Iterator[Shape]:
+    """Random and extreme shapes, and both sides of where the launched config changes between two of them."""
+    features, draw = module.kernel.features, random.Random(0)
+    near = sorted({number + step for number in numbers(module) for step in (-1, 0, 1)})
+
+    def value() -> int:
+        kinds: Sequence[Sequence[int]] = (SIZES, SIZES, near, _EXTREMES)
+        return draw.choice(draw.choices(kinds, (4, 4, 4, 1))[0])
+
+    for _ in range(_TRIES):
+        shape = {name: value() for name in features}
+        moved = draw.choice(features)
+        low, high = sorted((shape[moved], value()))
+        yield from ({**shape, moved: end} for end in (low, high))
+        first = launch(**{**shape, moved: low})
+        if first == launch(**{**shape, moved: high}):
+            continue
+        while high - low > 1:
+            middle = (low + high) // 2
+            same = first == launch(**{**shape, moved: middle})
+            low, high = (middle, high) if same else (low, middle)
+        yield from ({**shape, moved: end} for end in (low, high))
 
 
-def _candidates(least: int | None, greatest: int | None) -> list[int]:
-    """Values within bounds, the simplest first: usual sizes, the bounds and their neighbours, 0 and -1."""
-    ends = [end + step for end in (least, greatest) if end is not None for step in (0, 1, -1)]
-    values = dict.fromkeys([*_SIZES, *ends, 0, -1])
-    return [value for value in values if within(value, least, greatest)]
+def numbers(module: Module) -> set[int]:
+    """Every number of the kernel's expressions and configs, of the device's limits and of the trees."""
+    kernel, regimes = module.kernel, module.heuristic.regimes
+    tests = [entry.when for entry in (*kernel.regimes, *kernel.classes) if entry.when is not None]
+    tests += [rule.test for rule in kernel.constraints]
+    texts = [expr.to_text(one) for one in (*tests, *kernel.derived.values())]
+    texts += [answer for regime in regimes for _, path in paths(regime.tree) for answer in path]
+    found = {int(number) for text in texts for number in _NUMBER.findall(text)}
+    values = {value for config in module.heuristic.configs for _, value in config.parameters}
+    return {1} | found | values | set(module.device.limits.values())
