@@ -16,7 +16,7 @@ MATMUL_M128_N256_K64_W8_S4 = Config("matmul", BLOCK_M=128, BLOCK_N=256, BLOCK_K=
 # A row: what most models launch, the classes of models with another config, and what is tried in order where these
 # do not fit. The fallback is MATMUL_M64_N64_K64_W4_S3.
 STEPS = (
-    Row(MATMUL_M16_N64_K256_W4_S5, {"wide": MATMUL_M16_N128_K256_W4_S3}, ()),  # 0
+    Row(MATMUL_M16_N64_K256_W4_S5, {}, ()),  # 0
     Row(MATMUL_M16_N128_K256_W4_S3, {}, ()),  # 1
     Row(MATMUL_M32_N128_K128_W4_S5, {}, ()),  # 2
     Row(MATMUL_M64_N64_K128_W4_S5, {}, ()),  # 3
