@@ -14,7 +14,6 @@ from treegen.core.errors import InputError, shown
 from treegen.core.problem import Problem
 from treegen.core.spec import KernelSpec, Spec
 from treegen.core.table import Cells, Table
-from treegen.passes.bounds import refuse_unprovable
 from treegen.read.problem import build_problem, read_table, spec_problem
 
 
@@ -37,7 +36,6 @@ def read_tables(
     found = []
     for of, key in selected:
         problem = spec_problem(of, spec.devices[key], tables[of.tables[key]])
-        refuse_unprovable(problem, spec.path)
         others = [f for f in against if len(selected) == 1 or _same_gpu(tables[f], problem.table)]
         used.update(others)
         found.append(SelectedTable(problem, tuple(_other_problem(problem, tables[f]) for f in others)))
