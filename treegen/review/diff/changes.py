@@ -11,7 +11,7 @@ from functools import cache
 from treegen.core.spec import FALLBACK_DEVICE, is_model, serving
 from treegen.read.problem import read_table
 from treegen.review.diff.prices import Price, PricedChoices, Verdict
-from treegen.review.diff.rows import line_changes, same_data, signature_changes, spec_changes
+from treegen.review.diff.rows import Line, line_changes, same_data, signature_changes, spec_changes
 from treegen.review.diff.snapshots import Snapshot
 from treegen.review.diff.tables import Launched, TableChange, price_modules
 from treegen.review.modules import Module, ModuleKey
@@ -61,6 +61,11 @@ class ModuleChange:
     @property
     def same(self) -> bool:
         return self.kind in (Kind.SAME, Kind.TEXT)
+
+    @property
+    def priced(self) -> bool:
+        """Return whether some table has times, or winners, of what changed."""
+        return any(price.verdict is not Verdict.UNTIMED for price in self.overall)
 
     @property
     def has_news(self) -> bool:
@@ -171,16 +176,19 @@ def serving_module(
 
 def _changes(before: Module, after: Module, choices: Sequence[PricedChoices]) -> tuple[Change, ...]:
     """All changes, regressions and what moves most time first."""
-    changes = []
-    for line in line_changes(before, after, choices[0] if choices else None):
-        prices = tuple(of_table.price(of_table.rows_of(line.scenarios)) for of_table in choices)
-        changes.append(Change(line.what, prices, any(price.regresses for price in prices)))
+    lines = line_changes(before, after, choices[0] if choices else None)
+    priced = [(line, tuple(c.price(c.rows_of(line.scenarios)) for c in choices)) for line in lines]
 
-    def rank(change: Change) -> tuple[bool, float, int]:
-        times = [abs(math.log(price.ratio)) * price.timed for price in change.prices if price.ratio]
-        return not change.regresses, -max(times, default=0.0), -sum(p.scenarios for p in change.prices)
+    def rank(found: tuple[Line, tuple[Price, ...]]) -> tuple[bool, bool, float, int]:
+        line, prices = found
+        times = [abs(math.log(price.ratio)) * price.timed for price in prices if price.ratio]
+        regresses = any(price.regresses for price in prices)
+        return not line.is_tree, not regresses, -max(times, default=0.0), -len(line.scenarios)
 
-    return tuple(sorted(changes, key=rank))
+    return tuple(
+        Change(line.what, prices, any(price.regresses for price in prices))
+        for line, prices in sorted(priced, key=rank)
+    )
 
 
 def _other_files(old: Snapshot, new: Snapshot) -> dict[str, str]:

@@ -20,6 +20,7 @@ class Line:
 
     what: str
     scenarios: frozenset[str]  # ids of the measured scenarios that it explains
+    is_tree: bool = False  # whether it tells that the tree is another, so that cells are listed by pairs
 
 
 def signature_changes(old: KernelSpec, new: KernelSpec) -> Iterator[str]:
@@ -39,12 +40,13 @@ def spec_changes(old: Module, new: Module) -> Iterator[str]:
     before, after = _sections(old), _sections(new)
     for name in dict.fromkeys([*before, *after]):
         one, other = before.get(name), after.get(name)
-        if one != other:
-            yield (
-                f"{name} is new: {other}"
-                if one is None
-                else (f"{name} is gone: {one}" if other is None else f"{name}: {one} -> {other}")
-            )
+        if one == other:
+            continue
+        if one is None or other is None:
+            text = one or other
+            yield f"{name} is {'new' if one is None else 'gone'}" + (f": {text}" if text else "")
+        else:
+            yield f"{name}: {one} -> {other}"
 
 
 def _sections(module: Module) -> dict[str, str]:
@@ -54,7 +56,7 @@ def _sections(module: Module) -> dict[str, str]:
         for place, entry in enumerate(whens):
             when = "otherwise" if entry.when is None else expr.to_text(entry.when)
             entries[f"{kind} {entry.name}"] = f"{place + 1}. {when}"
-    entries |= {f"constraint {_constraint(rule)}": "for launches" for rule in kernel.constraints}
+    entries |= {f"constraint {_constraint(rule)}": "" for rule in kernel.constraints}
     entries |= {f"limit {name}": str(value) for name, value in module.device.limits.items()}
     entries["fallback"] = kernel.constant_name(kernel.fallback)
     return entries
@@ -115,7 +117,7 @@ class _Comparison:
     def _regime(self, old: RegimeRows, new: RegimeRows) -> list[Line]:
         if _questions(old.tree) != _questions(new.tree):
             rows = f"{len(old.rows)} rows before, {counted(len(new.rows), 'row')} now"
-            return [self._line(f"{new.name}: other questions ({rows}); by cells below", [])]
+            return [Line(f"{new.name}: other questions ({rows})", frozenset(), True)]
         found = [self._bound(new.name, *pair) for pair in _moved(old.tree, new.tree)]
         for number, (one, other) in enumerate(zip(old.rows, new.rows, strict=True)):
             found += self._row(new.name, number, one, other)
