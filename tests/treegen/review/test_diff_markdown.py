@@ -114,7 +114,7 @@ def test_a_table_of_winners_gives_no_slowdown(tmp_path: Path, monkeypatch: pytes
 
 
 def test_many_changes_are_counted(tmp_path: Path) -> None:
-    """Each of the smallest areas gets another config, which makes more changes than are shown; one says so."""
+    """Each of the smallest areas gets another config, which is more than is shown; one line says so."""
     chain: Tree = NARROW
     for i in reversed(range(SHOWN + 2)):
         chain = Ask("rows", i, Config("plain", (("block", 256 + i), ("warps", 4))), chain)
