@@ -11,7 +11,7 @@ from treegen.review.diff.changes import Diff
 from treegen.review.diff.prices import Price, Verdict
 from treegen.review.printing import counted, percent
 
-SHOWN = 20
+SHOWN = 12
 """The most changes of a module that are shown; the others are counted."""
 
 _MARKUP = re.compile(

@@ -91,8 +91,8 @@ class PricedChoices:
         before, after = choices_in(old, problem), choices_in(new, problem)
         configs = [[_UNKNOWN if one is None else one.config for one in side] for side in (before, after)]
         same = np.array([one == other != _UNKNOWN for one, other in zip(*configs, strict=True)], dtype=bool)
-        costs = (_costs(tuple(side), problem) for side in configs)
-        return cls(problem, before, after, *costs, same, spread(problem.table), threshold)
+        old_cost, new_cost = (_costs(tuple(side), problem) for side in configs)
+        return cls(problem, before, after, old_cost, new_cost, same, spread(problem.table), threshold)
 
     def rows_of(self, scenarios: Collection[str]) -> _Ints:
         """The rows of scenarios, by their ids."""

@@ -52,10 +52,11 @@ def spec_changes(old: Module, new: Module) -> Iterator[str]:
 def _sections(module: Module) -> dict[str, str]:
     kernel = module.kernel
     entries = {f"feature {name}": expr.to_text(formula) for name, formula in kernel.derived.items()}
-    for kind, whens in (("regime", kernel.regimes), ("class", kernel.classes)):
-        for place, entry in enumerate(whens):
-            when = "otherwise" if entry.when is None else expr.to_text(entry.when)
-            entries[f"{kind} {entry.name}"] = f"{place + 1}. {when}"
+    whens = [(f"regime {entry.name}", entry.when) for entry in kernel.regimes]
+    whens += [(f"class {entry.name}", entry.when) for entry in kernel.classes]
+    for name, when in whens:
+        entries[name] = "otherwise" if when is None else expr.to_text(when)
+    entries["order of regimes and classes"] = ", ".join(e.name for e in (*kernel.regimes, *kernel.classes))
     entries |= {f"constraint {_constraint(rule)}": "" for rule in kernel.constraints}
     entries |= {f"limit {name}": str(value) for name, value in module.device.limits.items()}
     entries["fallback"] = kernel.constant_name(kernel.fallback)
