@@ -65,8 +65,16 @@ def test_pyprojects_entry_points_are_hooks(kernel: KernelSpec, hook: AttentionHo
         (HOOK, "or 1536 + head_size * (6 + kv_element_size) // 8", "or 1536 + head_size * 0 // 8"),
         (HOOK, "descriptors == 0 or 128 * tile_size", "descriptors == 0 or tile_size"),
         (HOOK, "tma: head_bytes % 32 == 0", "tma: head_bytes % 8 == 0"),
-        (HOOK, "block_size % 16 == 0 and queries_per_kv <= 128", "block_size % 8 == 0 and queries_per_kv <= 128"),
-        (HOOK, "kv_element_size >= 2 or head_size % 128 == 0", "kv_element_size >= 1 or head_size % 128 == 0"),
+        (
+            HOOK,
+            "block_size % 16 == 0 and queries_per_kv <= 128",
+            "block_size % 8 == 0 and queries_per_kv <= 128",
+        ),
+        (
+            HOOK,
+            "kv_element_size >= 2 or head_size % 128 == 0",
+            "kv_element_size >= 1 or head_size % 128 == 0",
+        ),
         (HOOK, "idle_programs <= 16", "idle_programs <= 32"),
         (HOOK, "queries_per_kv <= 128 and head_size", "queries_per_kv <= 129 and head_size"),
         (MIXED_HOOK, "head_size % 16 == 0 and block_size", "head_size % 8 == 0 and block_size"),

@@ -1,4 +1,4 @@
-"""Small projects with handmade trees, their comparison, and git repositories of them."""
+"""Small projects with handmade rows, their comparison, and git repositories of them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,57 @@ import os
 import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from treegen_builders import DEVICE, KERNEL, write_project
 
+from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, StepTree
 from treegen.core.spec import FALLBACK_DEVICE, Config
-from treegen.core.tree import Leaf, Split, Tree
-from treegen.emit.package import device_module, kernel_package, top_package
+from treegen.emit.module import device_module
+from treegen.emit.package import kernel_package, top_package
 from treegen.read.spec import read_spec
 from treegen.review.diff.changes import Diff, ModuleChange, compare
 from treegen.review.diff.snapshots import read_snapshot
 from treegen.write.files import write_files
-from treegen.write.lock import LOCK, stored_trees
+from treegen.write.lock import LOCK, stored_rows
 
 NARROW, MEDIUM, WIDE = (
-    Leaf(Config("plain", (("block", block), ("warps", warps))))
-    for block, warps in ((16, 2), (64, 4), (128, 8))
+    Config("plain", (("block", block), ("warps", warps))) for block, warps in ((16, 2), (64, 4), (128, 8))
 )
 """The configs of `treegen_builders`; MEDIUM is the fallback."""
 
-BEST = Split("area", 64, NARROW, WIDE)
-"""The best tree for the times of `treegen_builders.planted`."""
+
+@dataclass(frozen=True)
+class Ask:
+    """A question `feature <= threshold` that leads to configs."""
+
+    feature: str
+    threshold: int
+    low: Tree
+    high: Tree
+
+
+Tree = Config | Row | Ask
+
+
+def heuristic(tree: Tree) -> Heuristic:
+    """The default regime, with a row for each config of the tree."""
+    rows: list[Row] = []
+
+    def numbered(tree: Tree) -> StepTree:
+        if isinstance(tree, Ask):
+            return Split(tree.feature, tree.threshold, numbered(tree.low), numbered(tree.high))
+        rows.append(tree if isinstance(tree, Row) else Row(tree))
+        return len(rows) - 1
+
+    found = numbered(tree)
+    return Heuristic((RegimeRows("steps", found, tuple(rows)),))
+
+
+BEST = Ask("area", 64, NARROW, WIDE)
+"""The best rows for the times of `treegen_builders.planted`."""
 
 _IDENTITY = {
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -38,20 +67,18 @@ _IDENTITY = {
 
 
 def write_modules(spec_path: Path, trees: Mapping[tuple[str, str], Tree]) -> None:
-    """Write the output folder as a build that fitted these trees would."""
+    """Write the output folder as a build that fitted these would."""
     spec = read_spec(spec_path)
     files = {"__init__.py": top_package(spec.kernels)}
-    trees = {(kernel.name, FALLBACK_DEVICE): Leaf(kernel.fallback) for kernel in spec.kernels.values()} | {
-        **trees
-    }
+    found = {(name, FALLBACK_DEVICE): Heuristic(()) for name in spec.kernels}
+    found |= {key: heuristic(tree) for key, tree in trees.items()}
     for kernel in spec.kernels.values():
-        files |= {
-            f"{kernel.name}/{name}": text for name, text in kernel_package(kernel, spec.devices).items()
-        }
-    for (name, key), tree in trees.items():
+        package = kernel_package(kernel, spec.devices)
+        files |= {f"{kernel.name}/{name}": text for name, text in package.items()}
+    for (name, key), rows in found.items():
         limits = spec.devices[key].limits if key in spec.devices else {}
-        files[f"{name}/{key}.py"] = device_module(spec.kernels[name], key, limits, tree)
-    files[LOCK] = json.dumps({"trees": stored_trees(spec, trees)})
+        files[f"{name}/{key}.py"] = device_module(spec.kernels[name], key, limits, rows)
+    files[LOCK] = json.dumps({"rows": stored_rows(spec, found)})
     write_files(spec.output, files)
 
 

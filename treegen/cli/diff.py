@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         )
         diff = compare(old, new, 1 + options.threshold / 100)
     if options.format == "json":
-        sys.stdout.write(json_text({"format": 2, **asdict(diff)}))
+        sys.stdout.write(json_text({"format": 3, **asdict(diff)}))
     elif options.format == "terminal" and sys.stdout.isatty():
         Console().print(Markdown(markdown(diff)))
     else:

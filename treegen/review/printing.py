@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from treegen.core.problem import Problem
-from treegen.core.spec import Config, KernelSpec
+from treegen.core.spec import KernelSpec
 from treegen.core.table import Cells
 from treegen.crossval.parallel import ReportProgress
 
@@ -24,18 +24,6 @@ def row_words(regime: str, row: int, kernel: KernelSpec) -> str:
 def value_words(name: str, value: int, kernel: KernelSpec) -> str:
     """A value of a feature or parameter: `bf16` where the spec has a word for it, else `4,096`."""
     return kernel.values.get(name, {}).get(value) or f"{value:,}"
-
-
-def change_words(old: Config, new: Config, kernel: KernelSpec) -> str:
-    """The variant and the parameters that differ: `split -> segmented, 1 -> 32 segments`."""
-    before, after = dict(old.parameters), dict(new.parameters)
-    parts = [f"{old.variant} -> {new.variant}"] if old.variant != new.variant else []
-    for name in dict.fromkeys([*before, *after]):
-        if before.get(name) != after.get(name):
-            words = kernel.values.get(name, {})
-            ends = (words.get(ends.get(name, -1)) or str(ends.get(name, "none")) for ends in (before, after))
-            parts.append(f"{' -> '.join(ends)} {name}")
-    return ", ".join(parts)
 
 
 def left_out_words(problem: Problem) -> str:

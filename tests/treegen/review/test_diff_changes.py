@@ -19,18 +19,19 @@ from treegen_builders import (
     write_project,
     write_spec,
 )
-from treegen_diffs import BEST, MEDIUM, NARROW, WIDE, compared, of_device, project, write_modules
+from treegen_diffs import BEST, MEDIUM, NARROW, WIDE, Ask, Tree, compared, of_device, project, write_modules
 
 from treegen.cli.main import main
-from treegen.core.tree import Split, Tree
+from treegen.core.heuristic import Row
 from treegen.read.spec import read_spec
-from treegen.review.diff.changes import Kind, ModuleChange, serving_module
+from treegen.review.diff.changes import Change, Kind, ModuleChange, serving_module
+from treegen.review.diff.markdown import markdown
 from treegen.review.diff.prices import Verdict
 from treegen.review.diff.snapshots import read_snapshot
 from treegen.review.modules import Module
 
 MODULE = Path("generated/scale/nvidia_h100.py")
-SLOWER = Split("area", 64, NARROW, MEDIUM)
+SLOWER = Ask("area", 64, NARROW, MEDIUM)
 """It costs 25% more than BEST in a third of the scenarios."""
 
 
@@ -50,37 +51,86 @@ def test_exit_codes(tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str
         assert said.err == "" and said.out.endswith("\n")
 
 
-def test_a_change_and_its_price(tmp_path: Path) -> None:
-    found = of_device(compared(project(tmp_path / "old"), project(tmp_path / "new", SLOWER)))
+def _lines(tmp_path: Path, old: Tree, new: Tree, **content: Any) -> list[Change]:
+    written = spec(**content)
+    found = of_device(
+        compared(project(tmp_path / "old", old, written), project(tmp_path / "new", new, written))
+    )
     assert found.kind is Kind.CHANGED
-    (change,) = found.changes
-    assert (change.old, change.new) == ("PLAIN_B128_W8", "PLAIN_B64_W4")
-    assert (change.where, change.measured) == (("area over 64",), "rows over 7, columns over 7")
+    return list(found.changes)
+
+
+def test_a_cell_that_changed_is_a_line_with_its_price(tmp_path: Path) -> None:
+    (change,) = _lines(tmp_path, BEST, SLOWER)
+    assert change.what == "steps, row 1: PLAIN_B128_W8 -> PLAIN_B64_W4"
+    assert change.prices[0].scenarios == 3 and change.regresses
     assert change.prices[0].ratio == pytest.approx(1.25)
-    assert found.overall[0].ratio == pytest.approx(1.25 ** (3 / 9))
 
 
-@pytest.mark.parametrize(
-    ("new", "order"),
-    [
-        (SLOWER, ["PLAIN_B64_W4", "PLAIN_B16_W2"]),  # a third of the scenarios gets slower, the rest faster
-        (
-            Split("area", 1, MEDIUM, NARROW),
-            ["PLAIN_B16_W2", "PLAIN_B64_W4"],
-        ),  # one saves more, but less often
-    ],
-)
-def test_regressions_come_first_then_what_saves_most(tmp_path: Path, new: Tree, order: list[str]) -> None:
-    diff = compared(project(tmp_path / "old", WIDE), project(tmp_path / "new", new))
-    assert [change.new for change in of_device(diff).changes] == order
+def test_a_cell_names_the_classes_that_change(tmp_path: Path) -> None:
+    classes = {"few": "heads <= 1", "some": "heads <= 4", "many": "otherwise"}
+    new = Ask("area", 64, NARROW, Row(WIDE, {"some": MEDIUM}))
+    (change,) = _lines(tmp_path, BEST, new, classes=classes)
+    assert change.what == "steps, row 1, some: PLAIN_B128_W8 -> PLAIN_B64_W4"
+    assert change.prices[0].scenarios == 3
 
 
-def test_a_change_where_nothing_was_measured_does_not_regress(tmp_path: Path) -> None:
-    new = project(tmp_path / "new", Split("area", 1_000_000, BEST, NARROW))
-    diff = compared(project(tmp_path / "old"), new)
-    (change,) = of_device(diff).changes
-    assert (change.prices[0].scenarios, change.where) == (0, ("area over 1,000,000",))
-    assert not diff.regresses
+def test_a_moved_bound_is_a_line_with_the_rows_that_serve_now(tmp_path: Path) -> None:
+    (change,) = _lines(tmp_path, BEST, Ask("area", 8, NARROW, WIDE))
+    assert change.what == "steps: area <= 64 -> 8, from row 0 to row 1"
+    assert (change.prices[0].scenarios, change.prices[0].ratio) == (3, pytest.approx(3.0))
+
+
+def test_other_runners_up_are_a_line_without_scenarios(tmp_path: Path) -> None:
+    (change,) = _lines(tmp_path, BEST, Ask("area", 64, NARROW, Row(WIDE, then=(MEDIUM,))))
+    assert change.what == "steps, row 1: runners-up none -> PLAIN_B64_W4"
+    assert change.prices[0].scenarios == 0
+
+
+def test_other_questions_are_listed_by_pairs_of_cells_costliest_first(tmp_path: Path) -> None:
+    changes = _lines(tmp_path, BEST, Ask("rows", 1, WIDE, Ask("columns", 8, MEDIUM, WIDE)))
+    pairs = [change for change in changes if change.prices[0].scenarios]
+    assert [change.what for change in pairs] == [
+        "steps, row 0 PLAIN_B16_W2 -> steps, row 0 PLAIN_B128_W8",
+        "steps, row 0 PLAIN_B16_W2 -> steps, row 1 PLAIN_B64_W4",
+        "steps, row 1 PLAIN_B128_W8 -> steps, row 1 PLAIN_B64_W4",
+    ]
+    assert len(changes) == 4 and "2 rows before, 3 rows now" in changes[0].what
+
+
+def test_regressions_come_first_then_what_saves_most(tmp_path: Path) -> None:
+    changes = _lines(tmp_path, Ask("area", 64, WIDE, NARROW), Ask("area", 64, MEDIUM, WIDE))
+    assert [change.what[-13:] for change in changes] == ["-> PLAIN_B64_W4"[-13:], "PLAIN_B128_W8"]
+
+
+def test_a_spec_that_says_something_else_about_launches(tmp_path: Path) -> None:
+    old = project(tmp_path / "old")
+    new = project(tmp_path / "new", content=spec(constraints=["block >= 2 * heads"]))
+    found = of_device(compared(old, new))
+    assert any("block >= heads" in line for line in found.spec)
+    assert not found.signature and found.kind is Kind.CHANGED
+
+
+def test_a_changed_signature_comes_first_and_exits_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The new spec has dropped a feature; the old module is priced by the table's column all the same."""
+    old = project(tmp_path / "old", Ask("heads", 1, NARROW, WIDE))
+    content = spec(features=["rows", "columns"], constants=["rows"], constraints=[])
+    new = project(tmp_path / "new", NARROW, content)
+    found = of_device(compared(old, new))
+    assert found.regresses and found.overall[0].timed == 9
+    assert main(["diff", str(old), str(new), "--format", "markdown"]) == 1
+    first = capsys.readouterr().out.split("\n\n")[1]
+    assert "choose()" in first and "heads" in first
+
+
+def test_a_launched_config_that_got_slower_is_stated(tmp_path: Path) -> None:
+    old = project(tmp_path / "old")
+    new = project(tmp_path / "new", times=lambda row: [1.2 * time for time in planted(row)])
+    found = of_device(compared(old, new))
+    assert found.launched is not None and found.launched.ratio == pytest.approx(1.2)
+    assert "+20%" in markdown(compared(old, new)).split("####")[0]
 
 
 H200 = {"nvidia_h200": {"names": ["NVIDIA H200"], "arch": "sm_90", "vendor": "nvidia"}}

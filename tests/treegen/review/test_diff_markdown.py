@@ -19,18 +19,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt  # comes with rich
 from treegen_builders import Row, as_h100, planted, spec, time_rows, write_project, write_winners
-from treegen_diffs import BEST, MEDIUM, NARROW, compared, project, write_modules
+from treegen_diffs import BEST, MEDIUM, NARROW, Ask, Tree, compared, project, write_modules
 from treegen_strategies import examples
 
 from treegen.cli.main import main
 from treegen.core.errors import one_line
 from treegen.core.spec import Config
-from treegen.core.tree import Leaf, Split, Tree
 from treegen.review.diff.markdown import SHOWN, code, markdown, text
 
 GOLDEN = Path(__file__).with_name("golden")
 SHAPES: list[Row] = [(rows, columns, 2) for rows in (1, 8, 64, 512) for columns in (1, 8, 64, 512)]
-SLOWER = Split("area", 64, NARROW, MEDIUM)
+SLOWER = Ask("area", 64, NARROW, MEDIUM)
 
 
 def _is_golden(name: str, text: str) -> None:
@@ -43,8 +42,7 @@ def _is_golden(name: str, text: str) -> None:
 def _measured(folder: Path, tree: Tree, factor: float, **run: str) -> Path:
     """Second repeats take 1% longer; `factor` multiplies the times of WIDE."""
     content = spec(
-        words={"rows": "batch", "area": "elements", "block": "elements a program"},
-        regimes={"decode": "columns <= 1", "prompts": "columns > 1"},
+        classes={"few": "heads <= 2", "many": "otherwise"},
     )
     rows = time_rows(SHAPES, lambda row: [*planted(row)[:2], planted(row)[2] * factor])
     for row in rows[len(SHAPES) :]:
@@ -57,8 +55,8 @@ def contradicting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the old table MEDIUM takes 1.25 of WIDE's time where it replaces it, by the new one 0.83."""
     monkeypatch.chdir(tmp_path)
     wide = BEST.high
-    _measured(Path("main"), Split("area", 64, NARROW, Split("columns", 1, NARROW, wide)), 1.0)
-    tree = Split("area", 64, NARROW, Split("columns", 1, NARROW, Split("rows", 63, wide, MEDIUM)))
+    _measured(Path("main"), Ask("area", 64, NARROW, Ask("columns", 1, NARROW, wide)), 1.0)
+    tree = Ask("area", 64, NARROW, Ask("columns", 1, NARROW, Ask("rows", 63, wide, MEDIUM)))
     _measured(Path("retuned"), tree, 1.5, timing="500 replays", date="2026-02-01")
 
 
@@ -97,7 +95,7 @@ def test_every_kind_of_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         }
         trees = {("scale", f"gpu_{key}"): BEST for key in keys}
         if folder == "new":
-            trees["scale", "gpu_a"] = Split("area", 64, Split("rows", 7, NARROW, NARROW), BEST.high)
+            trees["scale", "gpu_a"] = Ask("area", 64, Ask("rows", 7, NARROW, NARROW), BEST.high)
             trees["scale", "gpu_d"] = SLOWER
         write_modules(write_project(Path(folder), content), trees)
         Path(f"{folder}/generated/scale/gpu_{edited}.py").write_text("edited\n")
@@ -116,12 +114,14 @@ def test_a_table_of_winners_gives_no_slowdown(tmp_path: Path, monkeypatch: pytes
 
 
 def test_many_changes_are_counted(tmp_path: Path) -> None:
-    """Each of the smallest areas gets another config, which makes more changes than are shown."""
+    """Each of the smallest areas gets another config, which is more than is shown; one line says so."""
     chain: Tree = NARROW
     for i in reversed(range(SHOWN + 2)):
-        chain = Split("area", i, Leaf(Config("plain", (("block", 256 + i), ("warps", 4)))), chain)
-    comment = markdown(compared(project(tmp_path / "old", NARROW), project(tmp_path / "new", chain)))
-    assert comment.count("\n- **16 -> ") == SHOWN and "\n2 more changes" in comment
+        chain = Ask("rows", i, Config("plain", (("block", 256 + i), ("warps", 4))), chain)
+    shapes = [(rows, 8, 2) for rows in range(SHOWN + 2)]
+    old = project(tmp_path / "old", NARROW, shapes=shapes)
+    comment = markdown(compared(old, project(tmp_path / "new", chain, shapes=shapes)))
+    assert comment.count("\n- steps") == SHOWN and "\n3 more changes" in comment
 
 
 # Text from outside is text: no markup, mention, reference or link.

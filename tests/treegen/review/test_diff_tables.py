@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 from treegen_builders import CONFIGS, DEVICE, Cell, Row, error_of, planted, spec, time_rows
-from treegen_diffs import BEST, MEDIUM, NARROW, compared, of_device, project
+from treegen_diffs import BEST, MEDIUM, NARROW, Ask, compared, of_device, project
 
-from treegen.core.tree import Split
 from treegen.review.diff.markdown import markdown
 from treegen.review.diff.prices import Verdict
 from treegen.review.diff.tables import TableChange
 
 SHAPES: list[Row] = [(rows, columns, 2) for rows in (1, 8, 64) for columns in (1, 8, 64)]
-WORSE = Split("area", 64, NARROW, MEDIUM)
+WORSE = Ask("area", 64, NARROW, MEDIUM)
 """It launches MEDIUM where WIDE is best by `planted`."""
 
 

@@ -8,30 +8,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
-import numpy as np
-import numpy.typing as npt
-
-from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, is_model, serving
-from treegen.core.tree import size
 from treegen.read.problem import read_table
-from treegen.review.diff.decisions import with_new_names
 from treegen.review.diff.prices import Price, PricedChoices, Verdict
+from treegen.review.diff.rows import Line, line_changes, same_data, signature_changes, spec_changes
 from treegen.review.diff.snapshots import Snapshot
-from treegen.review.diff.tables import TableChange, price_modules
+from treegen.review.diff.tables import Launched, TableChange, price_modules
 from treegen.review.modules import Module, ModuleKey
-from treegen.review.printing import change_words, region_words
-from treegen.review.regions import holds, tree_differences
-
-_MOST_FEATURES = 3  # that say where measured scenarios lie
-_LEAST_EXCLUDED = 0.1  # of the table's scenarios: a range that excludes fewer is not worth a word
 
 
 class Kind(StrEnum):
     """What became of a device's module."""
 
     SAME = "launches the same"
-    TEXT = "changed in text only: it launches the same for all integers"
+    TEXT = "changed in text only: it launches the same"
     CHANGED = "launches differently"
     ADDED = "is new"
     REMOVED = "is gone"
@@ -40,15 +30,11 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class ConfigChange:
-    """The shapes that launched the config `old` and now launch `new`, both by their constants' names."""
+class Change:
+    """One bound, cell or list of runners-up that changed, or a pair of cells where the rows are others."""
 
-    old: str
-    new: str
-    what: str  # the difference of the configs in words
-    where: tuple[str, ...]  # the regions in words, first those with most measured scenarios
-    measured: str  # the raw features of the measured scenarios in these regions, in words
-    prices: tuple[Price, ...]  # of these scenarios, one for each pricing table
+    what: str
+    prices: tuple[Price, ...]  # of the scenarios that change with it, one for each pricing table
     regresses: bool  # whether a table that judges finds it slower than allowed
 
 
@@ -61,9 +47,11 @@ class ModuleChange:
     kind: Kind
     note: str | None = None  # why something could not be compared
     served: str | None = None  # the device whose module serves this GPU in the snapshot without its module
-    leaves: tuple[int, int] | None = None  # before and after, guards included
+    signature: tuple[str, ...] = ()  # what breaks callers
+    spec: tuple[str, ...] = ()  # what the spec says differently about launches
+    launched: Launched | None = None  # time that is launched, by the new table over the old one
     overall: tuple[Price, ...] = ()  # of all scenarios, one for each pricing table
-    changes: tuple[ConfigChange, ...] = ()
+    changes: tuple[Change, ...] = ()
     table: TableChange | None = None
     regresses: bool = False  # whether something is slower than allowed, or the new module cannot be read
 
@@ -75,9 +63,14 @@ class ModuleChange:
         return self.kind in (Kind.SAME, Kind.TEXT)
 
     @property
+    def priced(self) -> bool:
+        """Return whether some table has times, or winners, of what changed."""
+        return any(price.verdict is not Verdict.UNTIMED for price in self.overall)
+
+    @property
     def has_news(self) -> bool:
         """Return whether a reader should see more than that the module is the same."""
-        return self.kind is not Kind.SAME or self.table is not None or self.note is not None
+        return self.kind is not Kind.SAME or any((self.table, self.note, self.signature, self.spec))
 
     @property
     def contradicted(self) -> bool:
@@ -92,8 +85,6 @@ class ModuleChange:
             text += f", served by {self.served} {'now' if self.kind is Kind.REMOVED else 'before'}"
         if self.same or not self.overall:
             return text
-        if not self.changes:
-            return f"{text}: launches the same"
         changed, scenarios = self.overall[0].changed, self.overall[0].scenarios
         others = f"other configs in {changed:,} of {scenarios:,} measured scenarios"
         return f"{text}: {others if changed else 'only where nothing was measured'}"
@@ -136,19 +127,23 @@ def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
         device = before.device if kind is Kind.REMOVED else after.device
         pricing = price_modules((old, new), (before, after), device, threshold, read)
         overall = tuple(choices.price() for choices in pricing.choices)
-        changes = _config_changes(before, after, pricing.choices)
-        if kind is Kind.CHANGED and not changes:
+        if kind is Kind.CHANGED and same_data(before, after):
             kind = Kind.SAME if before.text == after.text else Kind.TEXT
+        changes = () if kind in (Kind.SAME, Kind.TEXT) else _changes(before, after, pricing.choices)
+        signature = tuple(signature_changes(before.kernel, after.kernel))
         return ModuleChange(
             *key,
             kind,
             pricing.note,
             served,
-            (size(before.tree), size(after.tree)),
+            signature,
+            tuple(spec_changes(before, after)) if served is None else (),
+            pricing.launched,
             overall,
             changes,
             pricing.change,
-            any(price.regresses for price in overall) or any(change.regresses for change in changes),
+            bool(signature)
+            or any(price.regresses for price in (*overall, *(p for c in changes for p in c.prices))),
         )
 
     modules = tuple(compare_module(key) for key in dict.fromkeys([*new.modules, *old.modules]))
@@ -179,62 +174,21 @@ def serving_module(
     return None, None
 
 
-def _config_changes(
-    before: Module, after: Module, choices: Sequence[PricedChoices]
-) -> tuple[ConfigChange, ...]:
-    """All changes of configs.
+def _changes(before: Module, after: Module, choices: Sequence[PricedChoices]) -> tuple[Change, ...]:
+    """All changes, regressions and what moves most time first."""
+    lines = line_changes(before, after, choices[0] if choices else None)
+    priced = [(line, tuple(c.price(c.rows_of(line.scenarios)) for c in choices)) for line in lines]
 
-    Regressions come first, then the changes that cost or save the most total time, then those with the most
-    scenarios.
-    """
-    kernel = after.kernel
-    changes = []
-    for (old, new), regions in tree_differences(with_new_names(before, after), after.tree).items():
-        rows = [of_table.rows_of(old, new) for of_table in choices]
-        prices = tuple(of_table.price(held) for of_table, held in zip(choices, rows, strict=True))
-        shapes: list[dict[str, int]] = []
-        if choices:
-            problem = choices[0].problem
-            shapes = [
-                dict(zip(problem.names, row, strict=True)) for row in problem.features[rows[0]].tolist()
-            ]
-        regions = sorted(regions, key=lambda region: -sum(holds(region, shape) for shape in shapes))
-        changes.append(
-            ConfigChange(
-                old=kernel.constant_name(old),
-                new=kernel.constant_name(new),
-                what=change_words(old, new, kernel),
-                where=tuple(region_words(region, kernel) for region in regions),
-                measured=_measured_words(choices[0].problem, rows[0]) if shapes else "",
-                prices=prices,
-                regresses=any(price.regresses for price in prices),
-            )
-        )
+    def rank(found: tuple[Line, tuple[Price, ...]]) -> tuple[bool, bool, float, int]:
+        line, prices = found
+        times = [abs(math.log(price.ratio)) * price.timed for price in prices if price.ratio]
+        regresses = any(price.regresses for price in prices)
+        return not line.is_tree, not regresses, -max(times, default=0.0), -len(line.scenarios)
 
-    def rank(change: ConfigChange) -> tuple[bool, float, int]:
-        times = [abs(math.log(price.ratio)) * price.timed for price in change.prices if price.ratio]
-        return not change.regresses, -max(times, default=0.0), -sum(p.scenarios for p in change.prices)
-
-    return tuple(sorted(changes, key=rank))
-
-
-def _measured_words(problem: Problem, rows: npt.NDArray[np.int64]) -> str:
-    """The ranges of those raw features that exclude most other scenarios.
-
-    A bound that equals the table's least or greatest value is left out.
-    """
-    ranges: list[tuple[int, str, tuple[int | None, int | None]]] = []
-    for name in problem.kernel.features:
-        if name in problem.names:
-            column = problem.column(name)
-            least, greatest = int(column[rows].min()), int(column[rows].max())
-            excluded = int(((column < least) | (column > greatest)).sum())
-            low = None if least == column.min() else least
-            high = None if greatest == column.max() else greatest
-            if excluded >= _LEAST_EXCLUDED * len(problem.cost):
-                ranges.append((-excluded, name, (low, high)))
-    region = {name: bounds for _, name, bounds in sorted(ranges)[:_MOST_FEATURES]}
-    return region_words(region, problem.kernel) if region else ""
+    return tuple(
+        Change(line.what, prices, any(price.regresses for price in prices))
+        for line, prices in sorted(priced, key=rank)
+    )
 
 
 def _other_files(old: Snapshot, new: Snapshot) -> dict[str, str]:

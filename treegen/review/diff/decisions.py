@@ -1,68 +1,79 @@
-"""A module of one spec as another spec reads it: its choices in a table's scenarios, and its tree."""
+"""What a module of one spec launches in the scenarios of a table that another spec reads."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from treegen.core import expr
+from treegen.core.heuristic import Choice, Heuristic, choose
 from treegen.core.problem import Problem
 from treegen.core.spec import Config, DeviceSpec, KernelSpec
-from treegen.core.tree import Leaf, Split, Tree, choose, map_leaves, split_features
 from treegen.review.modules import Module
 
-KnownDecisions = tuple[Config | None, ...]
-"""The config of each scenario; None if the table lacks a feature that the tree splits on."""
+Choices = tuple[Choice | None, ...]
+"""The choice in each scenario; None if the table lacks a feature that the module asks about."""
 
 
-def known_decisions(module: Module, problem: Problem) -> KnownDecisions:
+def choices_in(module: Module, problem: Problem) -> Choices:
     """The module's choices in the problem's scenarios, with the parameters of the problem's kernel.
 
-    A derived feature that the two specs define differently is computed from the table's columns by the
-    definition of the module's spec.
+    A feature that the problem's spec has dropped comes from the table's column. A derived feature that the
+    two specs define differently is computed by the definition of the module's spec.
     """
-    tree = _with_parameters_of(problem.kernel, module)
-    split_on = frozenset(split_features(tree))
-    own = module.kernel.derived.keys() - _defined_alike(module, problem.kernel, problem.device)
-    result: list[Config | None] = []
-    for row in problem.features.tolist():
-        known = {n: value for n, value in zip(problem.names, row, strict=True) if n not in own}
-        values = module.kernel.with_derived({**module.device.limits, **known})
-        result.append(choose(tree, values) if split_on <= values.keys() else None)
-    return tuple(result)
+    kernel, table = module.kernel, problem.table
+    heuristic = in_parameters_of(problem.kernel, module)
+    reader = replace(
+        kernel, parameters=problem.kernel.parameters, fallback=translated(kernel.fallback, problem.kernel)
+    )
+    own = kernel.derived.keys() - _defined_alike(module, problem.kernel, problem.device)
+    row_of = {scenario: row for row, scenario in enumerate(table.scenarios)}
+    found: list[Choice | None] = []
+    for scenario, features in zip(problem.scenarios, problem.features.tolist(), strict=True):
+        raw = dict(zip(table.feature_names, table.features[row_of[scenario]].tolist(), strict=True))
+        known = {**raw, **dict(zip(problem.names, features, strict=True))}
+        try:
+            values = {name: value for name, value in known.items() if name not in own}
+            found.append(choose(heuristic, reader, module.device.limits, values))
+        except KeyError:
+            found.append(None)
+    return tuple(found)
 
 
-def with_new_names(old: Module, new: Module) -> Tree:
-    """The old tree in the names of the new spec.
-
-    A derived feature that the new spec defines differently is renamed to `NAME (old)`.
-    """
-    both = old.kernel.derived.keys() & new.kernel.derived.keys()
-    other = both - _defined_alike(old, new.kernel, new.device)
-
-    def rename(tree: Tree) -> Tree:
-        if isinstance(tree, Leaf):
-            return tree
-        name = f"{tree.feature} (old)" if tree.feature in other else tree.feature
-        return Split(name, tree.threshold, rename(tree.low), rename(tree.high))
-
-    return rename(_with_parameters_of(new.kernel, old))
-
-
-def _with_parameters_of(kernel: KernelSpec, module: Module) -> Tree:
-    """The module's tree with the parameters of another spec's kernel.
+def in_parameters_of(kernel: KernelSpec, module: Module) -> Heuristic:
+    """The module's heuristic with the parameters of another spec's kernel.
 
     A parameter unknown there is dropped; a missing one gets its default.
     """
     if module.kernel.parameters == kernel.parameters:
-        return module.tree
+        return module.heuristic
 
-    def translated(leaf: Leaf) -> Leaf:
-        stated = dict(leaf.config.parameters)
-        values = {name: stated.get(name, known.default) for name, known in kernel.parameters.items()}
-        parameters = tuple((name, value) for name, value in values.items() if value is not None)
-        return Leaf(replace(leaf.config, parameters=parameters))
+    def of(config: Config) -> Config:
+        return translated(config, kernel)
 
-    return map_leaves(module.tree, translated)
+    return Heuristic(
+        tuple(
+            replace(
+                regime,
+                rows=tuple(
+                    replace(
+                        row,
+                        config=of(row.config),
+                        others={name: of(config) for name, config in row.others.items()},
+                        then=tuple(map(of, row.then)),
+                    )
+                    for row in regime.rows
+                ),
+            )
+            for regime in module.heuristic.regimes
+        )
+    )
+
+
+def translated(config: Config, kernel: KernelSpec) -> Config:
+    """A config of another spec with a kernel's parameters."""
+    stated = dict(config.parameters)
+    values = {name: stated.get(name, known.default) for name, known in kernel.parameters.items()}
+    return replace(config, parameters=tuple((n, v) for n, v in values.items() if v is not None))
 
 
 def _defined_alike(module: Module, kernel: KernelSpec, device: DeviceSpec) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -13,7 +14,7 @@ from treegen.core.problem import UNIT, UNTIMED, Problem
 from treegen.core.spec import Config
 from treegen.core.table import Cells, Table
 from treegen.crossval.choices import score_decisions
-from treegen.review.diff.decisions import KnownDecisions, known_decisions
+from treegen.review.diff.decisions import Choices, choices_in
 from treegen.review.modules import Module
 from treegen.review.printing import percent
 
@@ -75,10 +76,11 @@ class PricedChoices:
     """The configs that two modules launch in one table's scenarios, and their costs."""
 
     problem: Problem
-    old: KnownDecisions
-    new: KnownDecisions
+    old: Choices
+    new: Choices
     old_cost: _Ints  # [scenarios]
     new_cost: _Ints  # [scenarios]
+    same: _Bools  # [scenarios] whether both launch one config
     spread: float | None  # of the table
     threshold: float  # accepted slowdown, above 1
     table: str = "by the table"
@@ -86,28 +88,30 @@ class PricedChoices:
 
     @classmethod
     def of(cls, problem: Problem, old: Module, new: Module, threshold: float) -> PricedChoices:
-        before, after = known_decisions(old, problem), known_decisions(new, problem)
-        costs = _costs(before, problem), _costs(after, problem)
-        return cls(problem, before, after, *costs, spread(problem.table), threshold)
+        before, after = choices_in(old, problem), choices_in(new, problem)
+        configs = [[_UNKNOWN if one is None else one.config for one in side] for side in (before, after)]
+        same = np.array([one == other != _UNKNOWN for one, other in zip(*configs, strict=True)], dtype=bool)
+        old_cost, new_cost = (_costs(tuple(side), problem) for side in configs)
+        return cls(problem, before, after, old_cost, new_cost, same, spread(problem.table), threshold)
 
-    def rows_of(self, old: Config, new: Config) -> _Ints:
-        """The scenarios that launched `old` and now launch `new`."""
-        return np.flatnonzero([pair == (old, new) for pair in zip(self.old, self.new, strict=True)])
+    def rows_of(self, scenarios: Collection[str]) -> _Ints:
+        """The rows of scenarios, by their ids."""
+        return np.flatnonzero([scenario in scenarios for scenario in self.problem.scenarios])
 
     def price(self, rows: _Ints | None = None) -> Price:
         """The price of some scenarios; without `rows`, of all."""
         rows = np.arange(len(self.old)) if rows is None else rows
         scenarios = tuple(self.problem.scenarios[row] for row in rows)
-        same = np.array([self.old[row] == self.new[row] for row in rows], dtype=bool)
         costs = self.old_cost[rows], self.new_cost[rows]
         cells = self.problem.table.cells
-        found = price(scenarios, *costs, same, cells=cells, spread=self.spread, threshold=self.threshold)
+        found = price(
+            scenarios, *costs, self.same[rows], cells=cells, spread=self.spread, threshold=self.threshold
+        )
         return replace(found, table=self.table, judges=self.judges)
 
 
-def _costs(decisions: KnownDecisions, problem: Problem) -> _Ints:
+def _costs(configs: tuple[Config, ...], problem: Problem) -> _Ints:
     """[scenarios] costs. The fallback is exempt from constraints, but it may have failed."""
-    configs = tuple(_UNKNOWN if config is None else config for config in decisions)
     cost = score_decisions(configs, problem).cost
     fallback = problem.kernel.fallback
     if fallback not in configs or fallback not in problem.configs:

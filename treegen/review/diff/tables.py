@@ -61,11 +61,23 @@ class TableChange:
 
 
 @dataclass(frozen=True)
+class Launched:
+    """The time of what is launched: the new module by the new table over the old one by the old table."""
+
+    ratio: float  # geometric mean
+    scenarios: int  # that both tables timed so
+
+    def __str__(self) -> str:
+        return f"{percent(self.ratio)} in {self.scenarios:,} scenarios"
+
+
+@dataclass(frozen=True)
 class Pricing:
     """What two modules launch in each table's scenarios; the new snapshot's table comes first."""
 
     choices: tuple[PricedChoices, ...]
     change: TableChange | None = None
+    launched: Launched | None = None
     note: str | None = None  # why another old table prices nothing, or only informs
 
 
@@ -113,7 +125,26 @@ def price_modules(
     other = [stack_word(key) for key in STACK if key in change.run]
     note = f"{' and '.join(other)} changed, so the old table only informs" if other else None
     now, before = replace(now, table="by the new table"), replace(before, table="by the old table")
-    return Pricing((now, replace(before, judges=not other)), change, note)
+    return Pricing((now, replace(before, judges=not other)), change, _launched(before, now), note)
+
+
+def _launched(old: PricedChoices, new: PricedChoices) -> Launched | None:
+    """What is launched by the new table over what was by the old one; None without common times."""
+    steps = []
+    rows = common_rows(old.problem, new.problem)
+    times = old.problem.times(), new.problem.times()
+    for before, after in zip(*(side.tolist() for side in rows), strict=True):
+        was, now = old.old[before], new.new[after]
+        if was is None or now is None:
+            continue
+        if was.config in old.problem.configs and now.config in new.problem.configs:
+            one = times[0][before, old.problem.configs.index(was.config)]
+            other = times[1][after, new.problem.configs.index(now.config)]
+            if np.isfinite(one) and np.isfinite(other):
+                steps.append(math.log(other / one))
+    if not steps or Cells.WINNERS in (old.problem.table.cells, new.problem.table.cells):
+        return None
+    return Launched(math.exp(math.fsum(steps) / len(steps)), len(steps))
 
 
 def table_change(old: PricedChoices, new: PricedChoices) -> TableChange:
