@@ -130,8 +130,8 @@ def _convert(node: ast.expr) -> Expression:
             return call
         case ast.Compare(left=left, ops=[symbol], comparators=[right]) if type(symbol) in _COMPARISONS:
             return Call(_COMPARISONS[type(symbol)], (_convert(left), _convert(right)))
-        case ast.BoolOp(op=op, values=parts):
-            return Call(_LOGIC[type(op)], tuple(_truth(part) for part in parts))
+        case ast.BoolOp(op=op, values=joined):
+            return Call(_LOGIC[type(op)], tuple(_truth(part) for part in joined))
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return Call("not", (_truth(operand),))
         case ast.Call(func=ast.Name(id=function), args=arguments, keywords=[]) if function in _FUNCTIONS:

@@ -161,9 +161,6 @@ def _losses(
     return loss
 
 
-Ints = npt.NDArray[np.int64]
-
-
 CAP = 2 * UNTIMED_PENALTY
 """The greatest cost, that of a choice four times slower than the best, so that no single cell decides."""
 

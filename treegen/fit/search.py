@@ -131,12 +131,14 @@ class Training:
             yield from self.nodes(tree.high, high, (*path, 2))
 
 
-def side_losses(training: Training, sums: list[Floats], counts: list[Floats]) -> Floats:
-    """[splits] the loss of one side of each split, given each class's sums [splits, configs] and counts."""
-    pool, count = sum(sums), sum(counts)
-    mean = pool // np.maximum(1, count)[:, None]
-    every = np.arange(len(pool))
-    return sum(own[every, (own + mean).argmin(axis=1)] for own in sums)
+def side_losses(sums: Floats, counts: Floats) -> Floats:
+    """[splits] the loss of one side of each split, each class by its best config.
+
+    sums: [classes, splits, configs] of the losses there. counts: [classes, splits] of the scenarios there.
+    """
+    mean = sums.sum(axis=0) // np.maximum(1, counts.sum(axis=0))[:, None]
+    best = (sums + mean).argmin(axis=2)
+    return np.asarray(np.take_along_axis(sums, best[:, :, None], axis=2).sum(axis=(0, 2)))
 
 
 def best_split(training: Training, rows: Ints, depth: int) -> tuple[float, int]:
@@ -148,17 +150,14 @@ def best_split(training: Training, rows: Ints, depth: int) -> tuple[float, int]:
         count = training.sides[rows].sum(axis=0)
         possible = np.flatnonzero(~training.too_small(count, len(rows)))
         if len(possible):
-            low, high, low_n, high_n, now, now_n = [], [], [], [], [], []
-            for _, inside in training.by_class(rows):
-                all_, sides = training.loss[inside], training.sides[np.ix_(inside, possible)]
-                low.append(sides.T @ all_), low_n.append(sides.sum(axis=0))
-                now.append(all_.sum(axis=0)[None]), now_n.append(np.array([float(len(inside))]))
-                high.append(now[-1] - low[-1]), high_n.append(len(inside) - low_n[-1])
-            saved = (
-                side_losses(training, now, now_n)[0]
-                - side_losses(training, low, low_n)
-                - side_losses(training, high, high_n)
-            )
+            classes = [inside for _, inside in training.by_class(rows)]
+            sides = [training.sides[np.ix_(inside, possible)] for inside in classes]
+            low = np.stack([s.T @ training.loss[r] for s, r in zip(sides, classes, strict=True)])
+            low_count = np.stack([side.sum(axis=0) for side in sides])
+            now = np.stack([training.loss[inside].sum(axis=0)[None] for inside in classes])
+            count_now = np.array([[float(len(inside))] for inside in classes])
+            saved = side_losses(now, count_now) - side_losses(low, low_count)
+            saved -= side_losses(now - low, count_now - low_count)
             best = int(saved.argmax())
             training.memo[key] = float(saved[best]), int(possible[best])
         else:

@@ -129,9 +129,10 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     with mistakes.collect():
         chosen_in_kernel = in_kernel(fields, known, bounds, [name for name in known if name not in fixed])
     mistakes.refuse()
-    asked = [(entry.name, entry.when) for entry in (*named_regimes, *model_classes) if entry.when]
-    rules = [(rule.text, rule.test) for rule in (*bounds, *always)]
-    refuse_numbers_as_truths(fields, [*asked, *rules], _conditions(derived))
+    asked = [(regime.name, regime.when) for regime in named_regimes]
+    asked += [(model_class.name, model_class.when) for model_class in model_classes]
+    asked += [(rule.text, rule.test) for rule in (*bounds, *always)]
+    refuse_numbers_as_truths(fields, ((key, when) for key, when in asked if when), _conditions(derived))
     return KernelSpec(
         name=name,
         features=tuple(features),

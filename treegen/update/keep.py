@@ -103,10 +103,9 @@ class _Costs:
 
     def fails(self, columns: Ints) -> npt.NDArray[np.bool_]:
         """[scenarios] whether the launched config failed there, was never timed or is not in the table."""
-        never = ~(self.problem.cost < UNTIMED).any(axis=0)
-        return np.asarray(
-            (columns == ABSENT) | (self.problem.cost[self.every, columns] >= FORBIDDEN) | never[columns]
-        )
+        never = np.asarray((self.problem.cost >= UNTIMED).all(axis=0))
+        failed = self.problem.cost[self.every, columns] >= FORBIDDEN
+        return np.asarray((columns == ABSENT) | failed | never[columns])
 
     def drop(self, before: Ints, after: Ints, *, penalise_untimed: bool = False) -> CostDrop:
         """The drops of cost where the columns differ.

@@ -153,7 +153,8 @@ def shapes(module: Module, launch: Callable[..., Any]) -> Iterator[Shape]:
 def numbers(module: Module) -> set[int]:
     """Every number of the kernel's expressions and configs, of the device's limits and of the trees."""
     kernel, regimes = module.kernel, module.heuristic.regimes
-    tests = [entry.when for entry in (*kernel.regimes, *kernel.classes) if entry.when is not None]
+    whens = [*(regime.when for regime in kernel.regimes), *(entry.when for entry in kernel.classes)]
+    tests = [when for when in whens if when is not None]
     tests += [rule.test for rule in kernel.constraints]
     texts = [expr.to_text(one) for one in (*tests, *kernel.derived.values())]
     texts += [answer for regime in regimes for _, path in paths(regime.tree) for answer in path]

@@ -56,7 +56,8 @@ def _sections(module: Module) -> dict[str, str]:
     whens += [(f"class {entry.name}", entry.when) for entry in kernel.classes]
     for name, when in whens:
         entries[name] = "otherwise" if when is None else expr.to_text(when)
-    entries["order of regimes and classes"] = ", ".join(e.name for e in (*kernel.regimes, *kernel.classes))
+    names = [*(regime.name for regime in kernel.regimes), *(entry.name for entry in kernel.classes)]
+    entries["order of regimes and classes"] = ", ".join(names)
     entries |= {f"constraint {_constraint(rule)}": "" for rule in kernel.constraints}
     entries |= {f"limit {name}": str(value) for name, value in module.device.limits.items()}
     entries["fallback"] = kernel.constant_name(kernel.fallback)
