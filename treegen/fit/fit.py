@@ -203,7 +203,8 @@ class Spares:
         allowed, column = self._known.problem.allowed, self._known.column
         left = rows  # scenarios of the row in which none of its configs may be launched
         for own_config in (main, *others.values()):
-            left = left[~allowed[left, column[own_config]]]
+            if own_config in column:  # a kept row may hold a config that the table no longer has
+                left = left[~allowed[left, column[own_config]]]
         while wanting and len(spares) < _MOST_SPARES:
             classes = sorted({self._number[name] for name, _ in wanting})
             like = left if len(left) else rows[np.isin(self._known.group[rows], classes)]

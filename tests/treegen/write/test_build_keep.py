@@ -88,7 +88,7 @@ def _printed(capsys: Capture) -> tuple[str, list[str]]:
     lines = capsys.readouterr().out.splitlines()
     (row,) = [line.split() for line in lines if line.startswith(f"{DEVICE} ")]
     notes = [line for line in lines if line.startswith(f"scale on {DEVICE}: ")]
-    return row[5], [line for line in notes if "forgoes" not in line and ": edited" not in line]
+    return row[4], [line for line in notes if "forgoes" not in line and ": edited" not in line]
 
 
 # Noise
