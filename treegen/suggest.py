@@ -193,7 +193,6 @@ def _values(text: str, known: Known, limits: Mapping[str, Sequence[int]]) -> tup
     return tuple(parts)
 
 
-Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _LEAST_GAIN = 0.001  # of the time; a feature that wins less is not worth a line of the spec

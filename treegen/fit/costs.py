@@ -164,9 +164,6 @@ def _losses(
     return loss
 
 
-Ints = npt.NDArray[np.int64]
-
-
 def columns(problem: Problem) -> dict[Config, int]:
     """Each config's column in the problem's costs."""
     return {config: column for column, config in enumerate(problem.configs)}
@@ -197,8 +194,6 @@ def costs(tree: Tree, problem: Problem) -> Ints:
 
 CAP = 2 * UNTIMED_PENALTY
 """The greatest cost, that of a choice four times slower than the best, so that no single cell decides."""
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

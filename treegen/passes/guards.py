@@ -258,9 +258,6 @@ def guard_tree(problem: Problem, tree: Tree) -> Tree:
     return result
 
 
-Rows = npt.NDArray[np.int64]
-
-
 def strip_guards(tree: Tree, problem: Problem) -> Tree:
     """The tree, simplified, without its guards.
 

@@ -328,4 +328,4 @@ def test_importing_it_loads_triton_and_no_other_third_party() -> None:
     output = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
     )
-    assert output.stdout == "['triton_tune']\n"
+    assert output.stdout == "['triton_tune', 'tuning_table']\n"
