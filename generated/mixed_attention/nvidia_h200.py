@@ -9,7 +9,6 @@ POD_M128_T64_W4_S2_K64 = Config("pod", block_m=128, tile_size=64, num_warps=4, n
 POD_M128_T64_W4_S2_K128 = Config("pod", block_m=128, tile_size=64, num_warps=4, num_stages=2, decode_tile=128)
 POD_M128_T64_W4_S3_K64 = Config("pod", block_m=128, tile_size=64, num_warps=4, num_stages=3, decode_tile=64)
 POD_M128_T64_W4_S3_K128 = Config("pod", block_m=128, tile_size=64, num_warps=4, num_stages=3, decode_tile=128)
-POD_M128_T128_W4_S2_K64 = Config("pod", block_m=128, tile_size=128, num_warps=4, num_stages=2, decode_tile=64)
 SERIES_M0_T0_W0_S0 = Config("series", block_m=0, tile_size=0, num_warps=0, num_stages=0)
 WHOLE_M0_T0_W0_S0 = Config("whole", block_m=0, tile_size=0, num_warps=0, num_stages=0)
 
@@ -17,12 +16,12 @@ WHOLE_M0_T0_W0_S0 = Config("whole", block_m=0, tile_size=0, num_warps=0, num_sta
 # do not fit. The fallback is SERIES_M0_T0_W0_S0.
 STEPS = (
     Row(WHOLE_M0_T0_W0_S0, {}, (POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128)),  # 0
-    Row(POD_M128_T64_W4_S3_K64, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T128_W4_S2_K64, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128)),  # 1
+    Row(POD_M128_T64_W4_S3_K64, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128, WHOLE_M0_T0_W0_S0)),  # 1
     Row(SERIES_M0_T0_W0_S0, {}, ()),  # 2
     Row(WHOLE_M0_T0_W0_S0, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K64)),  # 3
     Row(POD_M128_T64_W4_S3_K128, {}, (POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K64, WHOLE_M0_T0_W0_S0)),  # 4
-    Row(POD_M128_T64_W4_S3_K64, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T128_W4_S2_K64, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128)),  # 5
-    Row(POD_M128_T64_W4_S3_K128, {}, (POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K64, POD_M128_T128_W4_S2_K64)),  # 6
+    Row(POD_M128_T64_W4_S3_K64, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128, WHOLE_M0_T0_W0_S0)),  # 5
+    Row(POD_M128_T64_W4_S3_K128, {}, (POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K64, WHOLE_M0_T0_W0_S0)),  # 6
 )
 
 
