@@ -12,7 +12,17 @@ import pytest
 from treegen_builders import REPOSITORY
 
 # From the bottom to the top. Folders in one string do not import each other.
-TREEGEN = ["core", "read fit", "crossval", "emit", "update", "write", "build", "review importers start", "cli"]
+TREEGEN = [
+    "core",
+    "read fit",
+    "crossval",
+    "emit",
+    "update",
+    "write",
+    "build",
+    "review importers start",
+    "cli",
+]
 ATTN_KERNELS = ["core", "kernels", "choose launch", "planning", "warmup testing", "engines measure offline"]
 ATTN_KERNELS += ["tuning"]
 TRITON_TUNE = ["core launch", "search", "processes", "bench", "run", "fleet", "kernel", "cli"]
@@ -60,7 +70,9 @@ def test_the_compiler_and_the_kernels_do_not_import_each_other(package: str, unk
 
 def test_generated_imports_only_the_standard_library_and_in_kernels_triton() -> None:
     for path, name in _imports("generated"):
-        known = ("", "triton") if path.parent.name == "in_kernel" else ("", "typing", "collections", "functools")
+        known = (
+            ("", "triton") if path.parent.name == "in_kernel" else ("", "typing", "collections", "functools")
+        )
         assert name.split(".")[0] in known, path  # "" begins a relative import
 
 
