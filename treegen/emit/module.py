@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from treegen.core import expr
 from treegen.core.heuristic import Heuristic, Split, StepTree, first, fits, split_features
@@ -133,8 +134,6 @@ class _Module:
         return rules
 
     def _all_meet(self, rule: Constraint, configs: Collection[Config]) -> bool:
-        from dataclasses import replace
-
         alone = replace(self._kernel, constraints=(rule,))
         return all(fits(config, alone, self._limits) for config in configs)
 

@@ -67,7 +67,7 @@ class _Search:
     ) -> None:
         problem, budget = known.problem, known.problem.kernel.budget
         self.regime, self.scenarios, self._problem = regime, scenarios, problem
-        self._columns, self._loss = columns, loss[np.ix_(scenarios, columns)]
+        self.columns, self._loss = columns, loss[np.ix_(scenarios, columns)]
         self._features = [name for name in regime.split_on if name in problem.names]
         values = (
             np.stack([problem.column(n)[scenarios] for n in self._features], axis=1)
@@ -110,19 +110,14 @@ class _Search:
 
     def class_sums(self) -> list[Ints]:
         """[configs of the problem's columns] the loss of each cell, with one scenario of its row's mean."""
-        sums = []
-        for rows in self.leaves():
-            mean = self._loss[rows].sum(axis=0) // len(rows)
-            sums += [self._loss[inside].sum(axis=0) + mean for _, inside in self.training.by_class(rows)]
-        return sums
+        return [sums for rows in self.leaves() for sums in self._by_class(rows)[1].values()]
 
     def cells(self) -> list[tuple[Config, dict[str, Config]]]:
         """For each row, the config of most classes, and the classes that gain their price by another one."""
         names = [entry.name for entry in self._problem.kernel.classes]
         result = []
         for rows in self.leaves():
-            mean = self._loss[rows].sum(axis=0) // len(rows)
-            own = {k: self._loss[inside].sum(axis=0) + mean for k, inside in self.training.by_class(rows)}
+            mean, own = self._by_class(rows)
             best = {k: int(sums.argmin()) for k, sums in own.items()}
             total = mean.copy()  # [columns] of the row if the column is its main config
             for k, sums in own.items():
@@ -132,12 +127,13 @@ class _Search:
             result.append((self._config(main), {names[k]: self._config(b) for k, b in others.items()}))
         return result
 
-    def _config(self, column: int) -> Config:
-        return self._problem.configs[int(self._columns[column])]
+    def _by_class(self, rows: Ints) -> tuple[Ints, dict[int, Ints]]:
+        """[columns] the mean loss of a row, and by class the sum with one such mean on top."""
+        mean = self._loss[rows].sum(axis=0) // len(rows)
+        return mean, {k: self._loss[inside].sum(axis=0) + mean for k, inside in self.training.by_class(rows)}
 
-    @property
-    def columns(self) -> Ints:
-        return self._columns
+    def _config(self, column: int) -> Config:
+        return self._problem.configs[int(self.columns[column])]
 
 
 def _shortlist(loss: Ints, most: int) -> Ints:
