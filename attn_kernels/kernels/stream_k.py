@@ -172,6 +172,10 @@ VARIANT = Variant(
     scratch=take_scratch,
     scratch_maxima=scratch_maxima,
     samples=(Config("stream_k", block_m=16, tile_size=64, programs_per_sm=2),),
-    # Without descriptors, choose.capture picks its config for captured graphs.
-    grids=(ConfigGrid(M=(16,), T=(64, 128), W=(4,), S=(2,), P=(1, 2), D=(1,)),),
+    # Without descriptors, choose.capture picks its config for captured graphs. 32 and 64 rows are for drafts
+    # and for many query heads a KV head: one tile then holds all of a sequence's queries.
+    grids=(
+        ConfigGrid(M=(16, 32), T=(64, 128), W=(4,), S=(2,), P=(1, 2), D=(1,)),
+        ConfigGrid(M=(64,), T=(64,), W=(4,), S=(2,), D=(1,)),
+    ),
 )

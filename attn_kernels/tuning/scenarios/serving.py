@@ -12,7 +12,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
@@ -36,80 +35,73 @@ class Range:
         return min(self.high, round(self.low * math.exp(u * math.log(self.high / self.low))))
 
 
-# Weights of the shapes; `serving` has DENSITY scenarios for each point.
+# The shapes of `serving`, with the number of their scenarios: heads of models on one GPU.
 SHAPES: dict[Shape, int] = {
-    Shape(HeadLayout(32, 8, 128)): 108,  # Llama-3-8B
-    Shape(HeadLayout(8, 1, 128)): 28,  # Llama-3-70B, a slice of eight
-    Shape(HeadLayout(28, 4, 128)): 28,  # Qwen2.5-7B
-    Shape(HeadLayout(64, 8, 128)): 28,  # Llama-3-70B
-    Shape(HeadLayout(32, 32, 128)): 20,  # Llama-2-7B: multi-head
-    Shape(HeadLayout(32, 8, 64)): 26,  # Llama-3.2-1B
-    Shape(HeadLayout(16, 8, 256)): 22,  # Gemma-2-9B
-    Shape(HeadLayout(64, 8, 64)): 22,  # gpt-oss
-    Shape(HeadLayout(32, 8, 128), block_size=128): 26,
-    Shape(HeadLayout(32, 8, 128), block_size=64, dtype=torch.float16): 24,
-    Shape(HeadLayout(32, 8, 128), cache_dtype=FP8): 28,
-}
-DENSITY = 3
-# Further shapes of `serving`, with their numbers of scenarios.
-OPTION_SHAPES: dict[Shape, int] = {
+    Shape(HeadLayout(32, 8, 128)): 150,  # Llama-3-8B
+    Shape(HeadLayout(8, 1, 128)): 70,  # Llama-3-70B on eight GPUs
+    Shape(HeadLayout(16, 2, 128)): 50,  # on four
+    Shape(HeadLayout(64, 8, 128)): 70,  # on one
+    Shape(HeadLayout(28, 4, 128)): 60,  # Qwen2.5-7B
+    Shape(HeadLayout(32, 4, 128)): 40,  # Qwen3-30B-A3B
+    Shape(HeadLayout(64, 4, 128)): 40,  # Qwen3-235B-A22B
+    Shape(HeadLayout(32, 32, 128)): 50,  # Llama-2-7B: multi-head
+    Shape(HeadLayout(32, 8, 64)): 60,  # Llama-3.2-1B
+    Shape(HeadLayout(64, 8, 64)): 60,  # gpt-oss
+    Shape(HeadLayout(16, 8, 256)): 50,  # Gemma-2-9B
+    Shape(HeadLayout(8, 4, 256)): 40,  # Gemma-2-2B
+    Shape(HeadLayout(16, 2, 256)): 50,  # Qwen3-Next-80B-A3B
+    Shape(HeadLayout(48, 1, 128)): 20,  # StarCoder: multi-query
+    Shape(HeadLayout(71, 1, 64)): 20,  # Falcon-7B: multi-query
+    Shape(HeadLayout(16, 1, 192)): 40,
     Shape(HeadLayout(32, 32, 80)): 24,  # StableLM-3B
     Shape(HeadLayout(32, 32, 96)): 24,  # Phi-3-mini
     Shape(HeadLayout(28, 4, 112)): 20,
     Shape(HeadLayout(16, 4, 160)): 16,
-    Shape(HeadLayout(16, 1, 192)): 24,
-    Shape(HeadLayout(64, 8, 64), cache_dtype=FP8): 20,
-    Shape(HeadLayout(32, 32, 96), cache_dtype=FP8): 12,
-    Shape(HeadLayout(8, 1, 128), cache_dtype=FP8): 12,
-    Shape(HeadLayout(16, 1, 192), cache_dtype=FP8): 12,
-    Shape(HeadLayout(16, 8, 256), cache_dtype=FP8): 16,
-    Shape(HeadLayout(64, 8, 64), scores=ScoreOptions(window=128, sinks=True)): 24,  # gpt-oss
-    Shape(HeadLayout(32, 8, 128), scores=ScoreOptions(window=4 * K)): 16,  # Mistral
-    Shape(HeadLayout(16, 8, 256), scores=ScoreOptions(window=4 * K, softcap=50.0)): 16,  # Gemma-2-9B
+    Shape(HeadLayout(32, 8, 128), block_size=1): 40,  # SGLang's default page
+    Shape(HeadLayout(8, 1, 128), block_size=1): 24,
+    Shape(HeadLayout(64, 8, 64), block_size=1): 20,
+    Shape(HeadLayout(32, 8, 128), block_size=128): 40,
+    Shape(HeadLayout(32, 8, 128), block_size=64, dtype=torch.float16): 30,
+    Shape(HeadLayout(32, 8, 128), cache_dtype=FP8): 60,
+    Shape(HeadLayout(64, 8, 128), cache_dtype=FP8): 40,
+    Shape(HeadLayout(8, 1, 128), cache_dtype=FP8): 30,
+    Shape(HeadLayout(64, 8, 64), cache_dtype=FP8): 30,
+    Shape(HeadLayout(16, 8, 256), cache_dtype=FP8): 24,
+    Shape(HeadLayout(16, 1, 192), cache_dtype=FP8): 20,
+    Shape(HeadLayout(32, 32, 96), cache_dtype=FP8): 16,
+    Shape(HeadLayout(64, 8, 64), scores=ScoreOptions(window=128, sinks=True)): 30,  # gpt-oss
+    Shape(HeadLayout(32, 8, 128), scores=ScoreOptions(window=4 * K)): 20,  # Mistral
+    Shape(HeadLayout(16, 8, 256), scores=ScoreOptions(window=4 * K, softcap=50.0)): 20,  # Gemma-2-9B
 }
-# Shapes of one KV head, of which `serving` has further decodes. Few programs share the GPU there, so the
-# number of segments matters most, and the best depends on two lengths.
-ONE_KV_HEAD_SHAPES: dict[Shape, int] = {
-    Shape(HeadLayout(16, 1, 192)): 72,
-    Shape(HeadLayout(2, 1, 256)): 28,
-    Shape(HeadLayout(16, 1, 192), cache_dtype=FP8): 12,
-    Shape(HeadLayout(8, 1, 128), cache_dtype=FP8): 12,
-}
-DECODING = {"decode": 0.4, "decode_even": 0.4, "spec": 0.2}  # shares of their kinds
-# Of these, `serving` has further decodes of few sequences, where the best config changes with small steps.
-FEW_DECODES_SHAPES: dict[Shape, int] = {
-    Shape(HeadLayout(16, 1, 192)): 32,
-    Shape(HeadLayout(8, 1, 128)): 24,
-    Shape(HeadLayout(2, 1, 256)): 16,
-}
-FEW_DECODING = {"decode_few": 0.5, "decode_few_even": 0.5}
-# Shapes that only judge: pages that TMA cannot read, and heads that do not suit 16 rows or 132 programs.
-JUDGING_SHAPES: dict[Shape, int] = {
-    Shape(HeadLayout(32, 8, 128), block_size=1): 32,  # SGLang's default
-    Shape(HeadLayout(64, 8, 64), block_size=1): 12,
-    Shape(HeadLayout(8, 1, 128), block_size=1): 12,
-    Shape(HeadLayout(48, 1, 128)): 20,  # StarCoder
-    Shape(HeadLayout(71, 1, 64)): 20,  # Falcon-7B
-    Shape(HeadLayout(36, 36, 64)): 16,  # MiniCPM-2B
-    Shape(HeadLayout(56, 56, 128)): 12,  # OPT-30B
+# The shapes of `other_models`. No table that a module is compiled from holds them: they judge.
+OTHER_SHAPES: dict[Shape, int] = {
+    Shape(HeadLayout(40, 8, 128)): 14,  # Qwen3-14B
+    Shape(HeadLayout(24, 8, 128)): 10,  # Llama-3.2-3B
+    Shape(HeadLayout(32, 16, 128)): 10,  # Gemma-3-27B
+    Shape(HeadLayout(36, 4, 128)): 8,  # StarCoder2-7B
+    Shape(HeadLayout(128, 8, 128)): 8,  # Llama-3.1-405B
+    Shape(HeadLayout(40, 40, 128)): 8,  # Llama-2-13B
+    Shape(HeadLayout(14, 2, 64)): 8,  # Qwen2.5-0.5B
+    Shape(HeadLayout(4, 1, 256)): 8,  # Gemma-3-1B
+    Shape(HeadLayout(8, 2, 256)): 8,  # Gemma-3n-E4B
+    Shape(HeadLayout(40, 8, 128), cache_dtype=FP8): 8,
+    Shape(HeadLayout(28, 4, 128), block_size=1): 6,
 }
 # Servers that know the parts of a mixed batch have a choice for each part. The others have one for the whole.
 SHARES = {
-    "decode": 0.30,
-    "decode_even": 0.15,
+    "decode": 0.28,
+    "decode_even": 0.14,
     "mixed": 0.05,
     "decode_part": 0.075,
     "prompt_part": 0.075,
-    "prefill": 0.15,
+    "prefill": 0.14,
     "chunk": 0.12,
-    "spec": 0.08,
+    "spec": 0.12,
 }
 
-CONTEXTS = Range(64, 64 * K)
+CONTEXTS = Range(64, 128 * K)
 SPREADS = (2, 8, 64)  # the longest sequence of a batch over its shortest, at most
-FEW_CONTEXTS = Range(1 * K, 16 * K)
-DECODES = Range(1, 256)  # the number of sequences, as in the next five
-FEW_DECODES = Range(1, 48)
+DECODES = Range(1, 256)  # the number of sequences, as in the next four
 SPECULATING = Range(1, 128)
 PROMPTS = Range(1, 16)
 CHUNKS = Range(1, 8)
@@ -148,17 +140,13 @@ def shared(tokens: int, count: int, rng: random.Random, shortest: int) -> list[i
     return [shortest + end - start for start, end in itertools.pairwise([0, *cuts, used])]
 
 
-def _decode(
-    u: float, v: float, rng: random.Random, counts: Range = DECODES, contexts: Range = CONTEXTS
-) -> Lengths:
-    count = Range(2, counts.high).at(u)  # a batch of one sequence is not uneven
-    return [(1, context) for context in uneven(contexts.at(v), count, rng)]
+def _decode(u: float, v: float, rng: random.Random) -> Lengths:
+    count = Range(2, DECODES.high).at(u)  # a batch of one sequence is not uneven
+    return [(1, context) for context in uneven(CONTEXTS.at(v), count, rng)]
 
 
-def _decode_even(
-    u: float, v: float, rng: random.Random, counts: Range = DECODES, contexts: Range = CONTEXTS
-) -> Lengths:
-    return [(1, contexts.at(v))] * counts.at(u)
+def _decode_even(u: float, v: float, rng: random.Random) -> Lengths:
+    return [(1, CONTEXTS.at(v))] * DECODES.at(u)
 
 
 def _prefill(u: float, v: float, rng: random.Random) -> Lengths:
@@ -206,8 +194,6 @@ def _prompt_part(u: float, v: float, rng: random.Random) -> Lengths:
 _KINDS: dict[str, Kind] = {
     "decode": _decode,
     "decode_even": _decode_even,
-    "decode_few": partial(_decode, counts=FEW_DECODES, contexts=FEW_CONTEXTS),
-    "decode_few_even": partial(_decode_even, counts=FEW_DECODES, contexts=FEW_CONTEXTS),
     "mixed": _mixed,
     "decode_part": _decode_part,
     "prompt_part": _prompt_part,
@@ -291,27 +277,9 @@ def draw(
     return tuple(scenarios)
 
 
-def common(seed: int) -> tuple[Scenario, ...]:
-    return draw("serving", seed, DENSITY * sum(SHAPES.values()), SHAPES)
-
-
-def options(seed: int, among: Mapping[Shape, int] = OPTION_SHAPES) -> tuple[Scenario, ...]:
-    """236 scenarios of other head sizes, fp8 caches and windows; or those of the shapes that only judge."""
-    shapes = OPTION_SHAPES | JUDGING_SHAPES
-    drawn = draw("options", seed, sum(shapes.values()), shapes)
-    return tuple(scenario for scenario in drawn if shape_of(scenario.batch) in among)
-
-
-def one_kv_head(seed: int) -> tuple[Scenario, ...]:
-    return draw("one_kv_head", seed, sum(ONE_KV_HEAD_SHAPES.values()), ONE_KV_HEAD_SHAPES, DECODING)
-
-
-def few_decodes(seed: int) -> tuple[Scenario, ...]:
-    return draw("few_decodes", seed, sum(FEW_DECODES_SHAPES.values()), FEW_DECODES_SHAPES, FEW_DECODING)
-
-
-def serving(seed: int) -> tuple[Scenario, ...]:
-    return (*common(seed), *options(seed), *one_kv_head(seed), *few_decodes(seed))
+def drawn_from(name: str, shapes: Mapping[Shape, int]) -> Callable[[int], tuple[Scenario, ...]]:
+    """A set that has each shape's number of scenarios, by its seed."""
+    return lambda seed: draw(name, seed, sum(shapes.values()), shapes)
 
 
 def tiny(seed: int) -> tuple[Scenario, ...]:
@@ -328,13 +296,12 @@ def tiny(seed: int) -> tuple[Scenario, ...]:
     return tuple(scenario_from(f"tiny-{kind}-{shape}", lengths[kind], shape) for kind, shape in cells)
 
 
-QUICK_SHAPES = {Shape(HeadLayout(32, 8, 128)): 2, Shape(HeadLayout(28, 4, 128)): 1}
+QUICK_SHAPES = {Shape(HeadLayout(32, 8, 128)): 16, Shape(HeadLayout(28, 4, 128)): 8}
 # By name, from a seed (docs/scenarios.md).
 SETS: dict[str, Callable[[int], tuple[Scenario, ...]]] = {
-    "serving": serving,
-    "quick": lambda seed: draw("quick", seed, 24, QUICK_SHAPES),
+    "serving": drawn_from("serving", SHAPES),
+    "quick": drawn_from("quick", QUICK_SHAPES),
     "tiny": tiny,
     "untuned": lambda seed: draw("untuned", seed, 48, SHAPES),
-    "untuned_options": lambda seed: draw("untuned_options", seed, 48, OPTION_SHAPES | JUDGING_SHAPES),
-    "other_heads": lambda seed: options(seed, among=JUDGING_SHAPES),
+    "other_models": drawn_from("other_models", OTHER_SHAPES),
 }

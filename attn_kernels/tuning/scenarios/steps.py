@@ -25,6 +25,9 @@ STEP_SHAPES: Mapping[Shape, int] = {
     Shape(HeadLayout(28, 4, 128)): 1,
     Shape(HeadLayout(64, 8, 128)): 1,
     Shape(HeadLayout(32, 8, 64)): 1,
+    Shape(HeadLayout(64, 8, 64)): 1,
+    Shape(HeadLayout(16, 2, 128)): 1,
+    Shape(HeadLayout(32, 32, 128)): 2,
 }
 STEP_SHARES: Mapping[str, float] = {"chunks": 2 / 3, "prompts": 1 / 3}
 

@@ -138,7 +138,10 @@ def descriptors_serve(config: Config, shape: Shape, gpu: Gpu) -> bool:
     layout = shape.layout
     group = layout.num_query_heads // layout.num_kv_heads
     sizes = (layout.head_size, shape.block_size, group, cache_element_size(shape))
-    return hopper_limits.why_not_shape(config, *sizes) is None
+    heads = layout.num_kv_heads, gpu.multiprocessors
+    return hopper_limits.why_not_shape(config, *sizes) is None and not hopper_limits.why_not_heads(
+        config, *heads
+    )
 
 
 def shared_bytes(config: Config, shape: Shape, gpu: Gpu) -> int:
