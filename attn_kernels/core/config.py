@@ -43,12 +43,12 @@ class Config(NamedTuple):
     """A variant and all launch parameters."""
 
     variant: str  # which kernel, a key of ``attn_kernels.kernels.registry.VARIANTS``
-    block_m: int  # rows of a query tile; 1 in ``naive``, whose programs have one query token and one head
+    block_m: int  # rows of a query tile
     tile_size: int  # keys of one step of the inner loop, independent of the page size
-    num_segments: int = 1  # parts of a context that run in parallel (``segmented``, ``static_grid``)
+    num_segments: int = 1  # parts of a context that run in parallel (``segmented``)
     num_warps: int = 4  # as Triton means it
     num_stages: int = 2  # of the loop over full tiles
-    programs_per_sm: int = 1  # programs a multiprocessor of ``static_grid`` and ``stream_k``
+    programs_per_sm: int = 1  # programs a multiprocessor (``stream_k``)
     # 1 lets ``qblock`` load keys and values through tensor descriptors (TMA) where the GPU is a Hopper and
     # the layer allows it (``kernels.hopper_limits.why_not``); elsewhere it launches as with 0.
     descriptors: int = 0
@@ -57,7 +57,7 @@ class Config(NamedTuple):
     waves_per_eu: int = 0  # occupancy hint; AMD only, ignored elsewhere. 0 leaves it to the compiler
     matrix_size: int = 0  # 16 or 32, the matrix instruction; AMD only, likewise
     # 1 lets the GPU count, from the lengths in memory, how many of ``num_segments`` a batch needs
-    # (``segmented``, ``static_grid``; ``kernels.segments``).
+    # (``segmented``; ``kernels.segments``).
     device_segments: int = 0
     decode_tile: int = 0  # keys of one step of the decodes in ``pod``, whose ``tile_size`` is of the prompts
 

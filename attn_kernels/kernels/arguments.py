@@ -63,7 +63,6 @@ INDEX_POINTERS = (
     "cu_decodes_ptr",
     "cu_prompts_ptr",
     "seqused_k_ptr",
-    "cu_q_blocks_ptr",
     "counters_ptr",
     "num_segments_ptr",
     "schedule_ptr",
@@ -185,7 +184,6 @@ def launch_constants(
         paired=(
             (vendor, cache_bytes, aligned, cache_unit % 2, head_size % 2) == ("nvidia", 1, True, 0, 0)
             and head_padded(head_size) >= LEAST_PAIRED
-            and block_m > 1
         ),
         converts_e4m3=converts,
     )

@@ -231,11 +231,9 @@ def compute_scores(queries, k, tile, scoring, ELEMENT: tl.constexpr, const: tl.c
     if ELEMENT.is_uint16():
         scores = tl.dot(queries.q, tl.trans(k[0]))
         scores = tl.dot(queries.odd, tl.trans(k[1]), scores)
-    elif const.block_m == 1:
-        scores = tl.sum(queries.q.to(tl.float32) * k.to(tl.float32), 1)[None, :]
     else:
         scores = tl.dot(queries.q, tl.trans(k))
-    if const.block_m > 1 and (ELEMENT.is_uint16() or ELEMENT.primitive_bitwidth == 8):
+    if ELEMENT.is_uint16() or ELEMENT.primitive_bitwidth == 8:
         scores *= queries.powers[:, None]
     if const.softcapped:
         # tanh(x / 2) = 1 - 2 / (1 + e^x), which neither overflows nor needs a library.
@@ -264,12 +262,6 @@ def update_softmax(scores, v, acc, row_max, row_sum, factor, ELEMENT: tl.constex
         even = tl.dot(weights, v[0], acc[0] * rescale[:, None])
         odd = tl.dot(weights, v[1], acc[1] * rescale[:, None])
         acc = (even, odd)
-    elif const.block_m == 1:
-        TILE_SIZE: tl.constexpr = const.tile_size
-        acc = (
-            acc * rescale[:, None]
-            + tl.sum(tl.reshape(weights, [TILE_SIZE, 1]) * v.to(tl.float32), 0)[None, :]
-        )
     else:
         acc = tl.dot(weights.to(v.dtype), v, acc * rescale[:, None])
     return acc, new_max, row_sum

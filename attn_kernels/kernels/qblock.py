@@ -133,7 +133,14 @@ VARIANT = Variant(
     parameters=frozenset({"descriptors"}),
     samples=(Config("qblock", block_m=64, tile_size=32),),
     grids=(
-        ConfigGrid(M=(16, 32, 64, 128), T=(32, 64, 128), W=(2, 4, 8), S=(2, 3, 4)),
+        ConfigGrid(M=(16,), T=(32, 64), W=(2, 4), S=(3,)),
+        ConfigGrid(M=(16,), T=(64, 128), W=(4,), S=(2, 3)),
+        ConfigGrid(M=(64,), T=(32, 64), W=(4,), S=(2, 3)),
+        ConfigGrid(M=(64,), T=(32,), W=(4,), S=(4,)),
+        ConfigGrid(M=(64,), T=(128,), W=(4,), S=(3,)),
+        ConfigGrid(M=(128,), T=(128,), W=(8,), S=(2, 3)),
+        # vLLM's fixed choices.
+        ConfigGrid(M=(16, 32, 64, 128), T=(32,), W=(4,), S=(3,)),
         ConfigGrid(M=(128,), T=(64, 128), W=(8,), S=(2, 3), D=(1,)),
     ),
 )

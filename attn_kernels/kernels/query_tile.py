@@ -222,7 +222,7 @@ def attend_cache(
     scaled = Scoring(
         scoring.factor * scales.k, scoring.cap, scoring.window, scoring.slopes_ptr, scoring.sinks_ptr
     )
-    if const.block_m > 1 and cache.k[0].dtype.element_ty.primitive_bitwidth == 8:
+    if cache.k[0].dtype.element_ty.primitive_bitwidth == 8:
         queries = in_half_precision(queries, const)
     if const.paired:
         acc = tl.split(tl.reshape(acc, [acc.shape[0], acc.shape[1] // 2, 2]))

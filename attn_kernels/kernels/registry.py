@@ -1,10 +1,10 @@
 """The registry of variants, and the check that a variant accepts a config."""
 
 from attn_kernels.core.config import Config
-from attn_kernels.kernels import naive, pod, prefix_prefill, qblock, segmented, split, static_grid, stream_k
+from attn_kernels.kernels import pod, qblock, segmented, split, stream_k
 from attn_kernels.kernels.variant import Variant
 
-MODULES = (naive, prefix_prefill, split, qblock, segmented, static_grid, stream_k, pod)
+MODULES = (qblock, segmented, stream_k, split, pod)
 VARIANTS: dict[str, Variant] = {module.VARIANT.name: module.VARIANT for module in MODULES}
 
 
@@ -25,10 +25,7 @@ def check_config(config: Config) -> None:
         known = ", ".join(sorted(VARIANTS))
         raise ValueError(f"config.variant is {config.variant!r}, but the variants are: {known}")
     variant = VARIANTS[config.variant]
-    if variant.one_row:
-        _check(config, "block_m", config.block_m == 1, f"1 is needed by {config.variant}")
-    else:
-        _check_power("block_m", config, MIN_BLOCK, MAX_BLOCK)
+    _check_power("block_m", config, MIN_BLOCK, MAX_BLOCK)
     _check_power("tile_size", config, MIN_BLOCK, MAX_BLOCK)
     _check_power("num_warps", config, 1, 32)
     _check(config, "num_stages", config.num_stages >= 1, "at least 1 is needed")

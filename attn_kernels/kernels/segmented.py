@@ -123,8 +123,6 @@ def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
     return ScratchMaxima(segments=config.num_segments)
 
 
-COUNTS = (4, 8, 16, 32, 64)  # of segments; the kernel is compiled for each, so few tiles are tried
-
 VARIANT = Variant(
     name="segmented",
     kernels=(count_segments_kernel, segmented_kernel, reduce_kernel),
@@ -139,12 +137,13 @@ VARIANT = Variant(
         Config("segmented", block_m=16, tile_size=32, num_segments=8, device_segments=1),
     ),
     grids=(
-        ConfigGrid(M=(16,), T=(32, 64), W=(2, 4), S=(3,), N=COUNTS),
-        ConfigGrid(M=(16,), T=(64, 128), W=(4,), S=(2,), N=COUNTS),
-        ConfigGrid(M=(32,), T=(64,), W=(4,), S=(3,), N=COUNTS),
+        ConfigGrid(M=(16,), T=(32,), W=(2, 4), S=(3,), N=(8, 16, 32)),
+        ConfigGrid(M=(16,), T=(64,), W=(4,), S=(3,), N=(4, 8, 16, 32, 64)),
+        ConfigGrid(M=(16,), T=(64,), W=(2,), S=(3,), N=(8,)),
+        ConfigGrid(M=(16,), T=(64, 128), W=(4,), S=(2,), N=(16, 32)),
         # Chunks of few, long prompts.
         ConfigGrid(M=(64,), T=(64,), W=(4,), S=(3,), N=(2, 4, 8, 16)),
-        ConfigGrid(M=(128,), T=(64,), W=(8,), S=(3,), N=(2, 4, 8)),
+        ConfigGrid(M=(128,), T=(64,), W=(8,), S=(3,), N=(2, 4)),
         # vLLM's fixed choices.
         ConfigGrid(M=(16, 32, 64, 128), T=(16, 32), W=(4,), S=(3,), N=(16,)),
     ),

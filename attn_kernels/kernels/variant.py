@@ -43,9 +43,6 @@ class Scratch(Protocol):
     @property
     def device(self) -> torch.device: ...
 
-    def cu_q_blocks(self, sizes: ScratchSizes) -> Tensor:
-        """int32, at least [num_seqs + 1]."""
-
     def cu_parts(self, num_seqs: int) -> tuple[Tensor, Tensor]:
         """int32, at least [num_seqs + 1] each: where the query tokens of each part's sequences begin."""
 
@@ -77,9 +74,6 @@ class Fresh:
     """Allocates exactly what a plan needs."""
 
     device: torch.device
-
-    def cu_q_blocks(self, sizes: ScratchSizes) -> Tensor:
-        return self._int32(sizes.num_seqs + 1)
 
     def cu_parts(self, num_seqs: int) -> tuple[Tensor, Tensor]:
         return self._int32(num_seqs + 1), self._int32(num_seqs + 1)
@@ -139,7 +133,6 @@ class Variant:
     specialise: Callable[[Config, int], tuple[Specialisation, ...]]
     parameters: frozenset[str] = frozenset()  # launch parameters that it has beside those of all variants
     mixed: bool = False  # computes both parts of a mixed batch in one launch, and no other batch
-    one_row: bool = False  # block_m is 1, so its products use no matrix instructions
     one_head: bool = False  # a tile of block_m rows holds query tokens of one head
     # Rows of the query tiles in decode, from the query heads a KV head, where these are not block_m.
     decode_rows: Callable[[int], int] | None = None

@@ -33,7 +33,6 @@ class Workspace:
     max_segments: int  # of any config that keeps partial results; 0 where none does
     max_fragment_rows: int  # programs times ``block_m`` of any ``stream_k`` config; 0 where there is none
     # One of each for either part of a mixed batch; other plans use the first.
-    _cu_q_blocks: tuple[Tensor, Tensor] = field(repr=False)
     _num_segments: tuple[Tensor, Tensor] = field(repr=False)
     _cu_parts: tuple[Tensor, Tensor] = field(repr=False)
     _schedules: tuple[Tensor, Tensor, Tensor] = field(repr=False)  # the last of both parts in one launch
@@ -57,8 +56,8 @@ class Workspace:
 
         Args:
             models: the model, or one for each kind of layer where layers differ.
-            max_query_tokens: query tokens of a batch whose config keeps partial results (``segmented``, or
-                ``static_grid`` with segments). Batches of other variants may have more.
+            max_query_tokens: query tokens of a batch whose config keeps partial results (``segmented``).
+                Batches of other variants may have more.
             max_num_seqs: sequences of a batch.
             configs: all that will be launched, but for those that compute both parts of a mixed batch;
                 ``max_segments`` and ``max_fragment_rows`` follow from them.
@@ -107,7 +106,6 @@ class Workspace:
             head_size,
             max_segments,
             fragments,
-            (fresh.cu_q_blocks(sizes), fresh.cu_q_blocks(sizes)),
             (fresh.num_segments(sizes), fresh.num_segments(sizes)),
             cu_parts,
             (first, second, both),
@@ -121,16 +119,11 @@ class Workspace:
         It shares the memory for partial results and fragments, which one layer uses at a time. What is
         computed once a plan is kept apart.
         """
-        once_a_plan = ("_cu_q_blocks", "_num_segments", "_cu_parts", "_schedules")
+        once_a_plan = ("_num_segments", "_cu_parts", "_schedules")
         own: dict[str, Any] = {
             name: tuple(map(torch.zeros_like, getattr(self, name))) for name in once_a_plan
         }
         return replace(self, **own)
-
-    def cu_q_blocks(self, sizes: ScratchSizes) -> Tensor:
-        """int32 [max_num_seqs + 1]. Raises ValueError where a plan needs more."""
-        _check("num_seqs", sizes.num_seqs, "max_num_seqs", self.max_num_seqs)
-        return self._cu_q_blocks[sizes.part]
 
     def schedule(self, length: int, sizes: ScratchSizes) -> Tensor:
         """As long as the maxima; a new one for a plan that needs more, such as one of prompts."""

@@ -20,7 +20,7 @@ from attn_kernels.launch import direct
 from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error, run_poisoned
 
 NAMES = tuple(name for name, variant in VARIANTS.items() if not variant.mixed)
-Q_BLOCKS = ("qblock", "segmented", "static_grid", "stream_k")
+Q_BLOCKS = ("qblock", "segmented", "stream_k")
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
 FP8 = torch.float8_e4m3fn
 
@@ -32,7 +32,7 @@ def make_config(variant: str, block_m: int = 16, tile_size: int = 16, **paramete
     if "num_segments" in kind.parameters:
         supported.setdefault("num_segments", 3)
     supported |= {name: value for name, value in parameters.items() if name in ("num_warps", "num_stages")}
-    return Config(variant, 1 if kind.one_row else block_m, tile_size, **supported)
+    return Config(variant, block_m, tile_size, **supported)
 
 
 def forget_choices() -> None:
@@ -115,8 +115,7 @@ def kernels() -> dict[str, Any]:
     return {kernel.fn.__name__: kernel for kernel in (*of_variants, divide_kernel)}
 
 
-COUNTING = ("count_q_blocks_kernel", "count_segments_kernel")
-ONCE_A_PLAN = (*COUNTING, "divide_kernel")
+ONCE_A_PLAN = ("count_segments_kernel", "divide_kernel")
 
 
 def record_launches(

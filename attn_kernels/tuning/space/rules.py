@@ -14,7 +14,7 @@ from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.hopper_limits import hopper_module
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch
-from attn_kernels.measure.roofline import visible_keys, visible_pairs
+from attn_kernels.measure.roofline import visible_keys
 from attn_kernels.tuning.scenarios.scenario import Shape
 
 SHARED = "needs more shared memory than a block has"
@@ -24,7 +24,6 @@ DESCRIPTORS = "descriptors fall back to pointers here"
 HOPPER = "kernels for mixed batches need a Hopper GPU"
 STAGES = "more stages than pay on AMD"
 FIXED_ONLY = "tiles of so few keys are only vLLM's fixed choice"
-MULTIPLY_ADDS = "too many multiply-adds without matrix instructions"
 PARTIALS = "partial results of segments need too much memory"
 FILLED = "query tiles fill the GPU without segments"
 SEGMENTS = "more segments than tiles of keys"
@@ -41,7 +40,6 @@ AMD_STAGES = 2
 FIXED_ROWS = 16  # of vLLM's query tiles, where a KV head has at most 16 query heads
 GRAPH_SIZES = (1, 2, 4, *range(8, 257, 8))  # batch sizes that vLLM captures
 
-NAIVE_LIMIT = 1 << 33  # multiply-adds: about 6 ms on an H100
 PARTIALS_LIMIT = 1 << 30  # bytes
 FULL_WAVES = 8  # query tiles a multiprocessor: from here on, segments only add work
 LONGEST_SHARE = 0.25  # of a multiprocessor's work: segments shorten the tail of a longer tile
@@ -118,10 +116,7 @@ def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
         return SHARED
     if gpu.vendor == "nvidia" and not config.descriptors and not fixed:
         head = head_padded(layout.head_size)
-        floats = config.block_m * (head + config.tile_size)
-        if VARIANTS[config.variant].one_row:  # no matrix instructions: it multiplies from registers
-            floats = config.tile_size * head
-        if floats > MAX_FLOATS * WARP * config.num_warps:
+        if config.block_m * (head + config.tile_size) > MAX_FLOATS * WARP * config.num_warps:
             return REGISTERS
     return None
 
@@ -162,8 +157,8 @@ def _tile_bytes(config: Config, block_m: int, shape: Shape, gpu: Gpu) -> int:
     queries = block_m * head * item
     if gpu.vendor == "amd":
         weights = block_m * config.tile_size * item if block_m >= 64 else 0
-        return stages + weights if not VARIANTS[config.variant].one_row else 0
-    if VARIANTS[config.variant].one_row or gpu.arch not in ("sm_80", "sm_90"):
+        return stages + weights
+    if gpu.arch not in ("sm_80", "sm_90"):
         return stages
     if gpu.arch == "sm_90" and block_m >= 64 and config.num_warps >= 4:
         # wgmma reads K and V from shared memory: one stage more, in the queries' type.
@@ -177,11 +172,6 @@ def reason_against(config: Config, batch: Batch, gpu: Gpu) -> str | None:
     """Return why a config cannot win in a scenario; None if it may be measured, like vLLM's choice."""
     if needs_parts(config) or config == baselines(batch, gpu.vendor):
         return None
-    if VARIANTS[config.variant].one_row:
-        layout = batch.layout
-        return (
-            MULTIPLY_ADDS if pairs(batch) * layout.num_query_heads * layout.head_size > NAIVE_LIMIT else None
-        )
     rows = heads_of_tile(config, batch)  # that a query token takes
     # In decode, a variant with decode_rows does not use block_m.
     prefill = VARIANTS[config.variant].decode_rows is None or batch.max_query_len > 1
@@ -206,11 +196,6 @@ def _reason_against_segments(config: Config, batch: Batch, gpu: Gpu, tiles: int)
     share = tile_keys(config, batch) / gpu.multiprocessors
     balanced = longest <= LONGEST_SHARE * share
     return FILLED if balanced and tiles >= FULL_WAVES * gpu.multiprocessors else None
-
-
-def pairs(batch: Batch) -> int:
-    """Pairs of a query token and a key that it sees, for one head."""
-    return visible_pairs(batch)
 
 
 def heads_of_tile(config: Config, batch: Batch) -> int:

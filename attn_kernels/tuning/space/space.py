@@ -27,15 +27,15 @@ def declared(vendor: str) -> tuple[Config, ...]:
     if vendor not in VENDORS:
         raise ValueError(f"vendor {vendor!r}: expected one of {', '.join(VENDORS)}")
     configs = []
-    # First the variants whose query tiles hold several heads, then those of one head, then those of one row.
-    variants = [variant for variant in VARIANTS.values() if not variant.mixed]
-    for variant in sorted(variants, key=lambda variant: (variant.one_head, variant.one_row)):
+    for variant in VARIANTS.values():
+        if variant.mixed:
+            continue
         for grid in variant.grids:
             if vendor == "amd":
                 if grid.D != (0,):
                     continue
                 grid = replace(grid, S=(1, 2) if len(grid.S) > 1 else (2,))
-            configs += [config for config in grid.configs(variant.name) if _suits(config)]
+            configs += grid.configs(variant.name)
     return tuple(dict.fromkeys(configs))
 
 
@@ -44,17 +44,6 @@ def declared_mixed() -> tuple[Config, ...]:
     variants = [variant for variant in VARIANTS.values() if variant.mixed]
     configs = (c for variant in variants for grid in variant.grids for c in grid.configs(variant.name))
     return tuple(dict.fromkeys((*WITHOUT_KERNEL, *configs)))
-
-
-def _suits(config: Config) -> bool:
-    m, t, warps = config.block_m, config.tile_size, config.num_warps
-    if warps == 2 and m * t > 1024:
-        return False
-    if warps == 4 and m >= 128 and t >= 128:  # it spills at every head size
-        return False
-    if warps == 8 and not (m >= 128 or t >= 128 or (m >= 64 and t >= 64)):
-        return False
-    return config.num_stages <= 3 or t <= 32 or m * t <= 1024
 
 
 def gpu_of(facts: Mapping[str, str | int]) -> Gpu:

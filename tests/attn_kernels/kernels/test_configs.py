@@ -14,11 +14,11 @@ from attn_kernels.kernels.registry import VARIANTS, check_config
     "config, text",
     [
         (Config("qblock", 64, 32), "qblock_M64_T32_W4_S2"),
-        (Config("naive", 1, 128, num_warps=8, num_stages=1), "naive_M1_T128_W8_S1"),
+        (Config("split", 128, 128, num_warps=8, num_stages=1), "split_M128_T128_W8_S1"),
         (Config("segmented", 16, 64, num_segments=8, num_stages=3), "segmented_M16_T64_N8_W4_S3"),
         (
-            Config("static_grid", 16, 64, 8, 4, 3, 2, 1, 1, 96, 2, 16, 1),
-            "static_grid_M16_T64_N8_W4_S3_P2_D1_B1_R96_E2_I16_G1",
+            Config("segmented", 16, 64, 8, 4, 3, 2, 1, 1, 96, 2, 16, 1),
+            "segmented_M16_T64_N8_W4_S3_P2_D1_B1_R96_E2_I16_G1",
         ),
         (Config("pod", 128, 64, num_stages=3, decode_tile=128), "pod_M128_T64_W4_S3_K128"),
     ],
@@ -54,7 +54,7 @@ def test_a_generated_config_is_completed():
     assert complete(Seven("segmented", 16, 32, 8, 3, 5, "ignored")) == Config(
         "segmented", 16, 32, num_segments=5, num_warps=8, num_stages=3
     )
-    config = Config("naive", 1, 32, bypass_l1=1)
+    config = Config("split", 64, 32, bypass_l1=1)
     assert complete(config) == config
 
 
@@ -81,17 +81,17 @@ def test_a_variant_accepts_its_samples_and_what_it_declares(config):
 
 POD = Config("pod", 128, 64, num_stages=3, decode_tile=64)
 DECODES = Config("stream_k", 16, 64, num_stages=2, descriptors=1)
-SEGMENTS = Config("static_grid", 16, 16, num_segments=2)
+SEGMENTS = Config("segmented", 16, 16, num_segments=2)
 
 
 @pytest.mark.parametrize("config, name, values", [
     (SEGMENTS, "block_m", (1, 48, 2048)), (SEGMENTS, "tile_size", (0, -16)), (SEGMENTS, "num_warps", (3, 64)),
     (SEGMENTS, "num_stages", (0,)), (SEGMENTS, "num_segments", (0, 1025)), (SEGMENTS, "matrix_size", (8,)),
     (SEGMENTS, "descriptors", (1, 2)), (SEGMENTS, "bypass_l1", (2,)), (SEGMENTS, "max_registers", (256,)),
-    (SEGMENTS, "waves_per_eu", (-1,)), (SEGMENTS, "programs_per_sm", (0,)),
+    (SEGMENTS, "waves_per_eu", (-1,)), (SEGMENTS, "programs_per_sm", (0, 2)),
     (SEGMENTS, "device_segments", (2,)),
     (SEGMENTS._replace(device_segments=1), "num_segments", (1,)),
-    (Config("qblock", 16, 16), "device_segments", (1,)), (Config("naive", 1, 16), "block_m", (16,)),
+    (Config("qblock", 16, 16), "device_segments", (1,)),
     (POD, "block_m", (64,)), (POD, "tile_size", (32, 256)), (POD, "num_stages", (1,)),
     (POD, "decode_tile", (0, 32)), (POD, "programs_per_sm", (2,)), (POD, "descriptors", (1,)),
     (DECODES, "tile_size", (32,)), (DECODES, "num_stages", (1,)), (DECODES, "block_m", (128,)),

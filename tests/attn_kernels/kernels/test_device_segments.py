@@ -17,7 +17,6 @@ from generated.unified_attention import MODULES
 SEGMENTS = 5
 BY_LENGTH = (1, 7)  # there is no room for 7
 BY_ELEMENT_SIZE = (0, 4)  # of fp8 caches, and of others
-VARIANTS = ("segmented", "static_grid")
 
 
 @triton.jit
@@ -56,17 +55,15 @@ def by_length(
 pytestmark = pytest.mark.usefixtures("new_process")
 
 
-def counting(variant, **parameters):
-    return make_config(variant, **{"num_segments": SEGMENTS, "device_segments": 1, **parameters})
+COUNTING = make_config("segmented", num_segments=SEGMENTS, device_segments=1)
 
 
 @pytest.mark.parametrize("names, fp8", [("window=37 sinks", False), ("softcap alibi scales=tensor", True)])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_replays_are_right_whatever_the_count(variant, names, fp8, monkeypatch):
+def test_replays_are_right_whatever_the_count(names, fp8, monkeypatch):
     count_segments_by(by_length, BY_LENGTH, monkeypatch)
-    rng = random.Random(f"{variant}/{names}")
+    rng = random.Random(names)
     options, cache_dtype = scores(HEADS, names), FP8 if fp8 else None
-    server = Server(counting(variant), cache_dtype=cache_dtype, **options)
+    server = Server(COUNTING, cache_dtype=cache_dtype, **options)
     counts = set()
     for seed in range(20):
         if seed > 5 and len(counts) == 2:
@@ -85,7 +82,7 @@ def test_features_are_passed_by_name_and_the_count_is_at_least_one(monkeypatch):
     count_segments_by(by_element_size, BY_ELEMENT_SIZE, monkeypatch)
     for cache_dtype, count in ((None, 4), (FP8, 1), (None, 4)):
         batch = random_batch(((1, 2), (40, 9)), cache_dtype=cache_dtype)
-        plan = batch.plan(config=counting("segmented"))
+        plan = batch.plan(config=COUNTING)
         assert plan.workspace[-1].tolist() == [count]
         assert_close(run_poisoned(batch, plan), batch.reference())
 
@@ -140,4 +137,4 @@ def test_the_module_of_the_device_counts_for_a_forced_config(monkeypatch):
 def test_modules_without_triton_functions_are_named(functions, monkeypatch):
     monkeypatch.setitem(sys.modules, "generated.unified_attention.in_kernel", functions)
     with pytest.raises(ValueError, match="device_segments is 1, but"):
-        random_batch(((1,), (90,))).plan(config=counting("segmented"))
+        random_batch(((1,), (90,))).plan(config=COUNTING)

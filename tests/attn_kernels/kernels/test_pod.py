@@ -40,7 +40,7 @@ def test_a_config_for_both_parts_needs_their_lengths(config, batch):
             batch.plan(config=config, **options)
 
 
-@pytest.mark.parametrize("parts", ["segmented", "static_grid", "qblock"])
+@pytest.mark.parametrize("parts", ["segmented", "qblock"])
 def test_where_the_kernel_cannot_be_used_each_layer_launches_the_parts(parts, batch, choose, monkeypatch):
     """What a config counts once a plan, it counts before the first layer that needs it."""
     decodes, prompts = make_config(parts), make_config("qblock", 32, 32)
@@ -73,7 +73,7 @@ def test_random_batches(cache_dtype, names):
 
 def test_a_workspace_serves_one_plan_after_another(choose):
     """Whichever way they are computed."""
-    configs = [make_config("stream_k"), make_config("static_grid", 32, num_segments=3)]
+    configs = [make_config("stream_k"), make_config("segmented", 32)]
     batches = [random_batch(lens, kv_heads=2) for lens in (LENS, ((1, 12), (30, 40)))]
     workspace = Workspace.for_maxima(
         "cpu", batches[0].model, max_query_tokens=64, max_num_seqs=8, configs=configs
@@ -105,17 +105,17 @@ def test_a_plan_takes_the_way_that_is_given_or_chosen(way, for_capture, given, b
 @pytest.mark.parametrize("way", [SERIES, WHOLE, POD], ids=str)
 @pytest.mark.parametrize("lens", [((1, 2), (5, 6)), ((0, 12), (3, 12))])
 def test_a_batch_of_one_part_has_one_config(lens, way, choose):
-    choose(make_config("naive"), make_config("naive"), POD)
+    choose(make_config("split"), make_config("split"), POD)
     batch = random_batch(lens)
     plan = batch.plan(config=way, parts=Parts.of(*lens))
-    assert (plan.parts, plan.fused, plan.config) == ((), None, make_config("naive"))
+    assert (plan.parts, plan.fused, plan.config) == ((), None, make_config("split"))
     assert_close(run_poisoned(batch, plan), batch.reference())
 
 
 @pytest.mark.parametrize("names", ["", "window=37 sinks"])
 def test_replays_find_their_own_boundary(names, choose):
     """A graph of the one launch, which its parts stand in for."""
-    configs = (make_config("static_grid", num_segments=3), make_config("qblock", 32))
+    configs = (make_config("segmented"), make_config("qblock", 32))
     choose(*configs, POD)
     maxima = Parts(
         Lengths(MAX_SEQS, PARTS.decodes.num_query_tokens, 1, MAX_CONTEXT, MAX_SEQS * MAX_CONTEXT),

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 
 import pytest
 import torch
-from kernel_cases import COUNTING, FP8, NAMES, kernels, make_config, record_launches
+from kernel_cases import FP8, NAMES, kernels, make_config, record_launches
 from specialisation_key import TARGETS, key
 
 import attn_kernels
@@ -119,8 +119,7 @@ def test_one_kernel_divides_all_batches(steps, monkeypatch):
         assert len(keys) == 1, differences(keys)
 
 
-@pytest.mark.parametrize("variant", ["segmented", "static_grid"])
-def test_kernels_of_a_plan_are_compiled_once_for_every_model(variant, steps, monkeypatch):
+def test_kernels_of_a_plan_are_compiled_once_for_every_model(steps, monkeypatch):
     launches = record_launches(monkeypatch, execute=False, once_a_plan=True)
     chance = random.Random(0)
     for tensors, sizes in steps[:200]:
@@ -128,11 +127,10 @@ def test_kernels_of_a_plan_are_compiled_once_for_every_model(variant, steps, mon
         heads = (2 * kv_heads, kv_heads, chance.choice((1, 16, 80, 256)))
         model = Model(*heads, PAGE, torch.bfloat16, chance.choice((None, FP8)))
         config = make_config(
-            variant, chance.choice((16, 64)), num_segments=chance.choice((2, 3, 16)), device_segments=1
+            "segmented", chance.choice((16, 64)), num_segments=chance.choice((2, 3, 16)), device_segments=1
         )
         attn_kernels.plan(*tensors, **(sizes | {"model": model}), config=config, check=False)
-    expected = set(COUNTING) if variant == "static_grid" else {"count_segments_kernel"}
     for vendor in TARGETS:
         keys = {key(launch, vendor) for launch in launches}
-        assert {name for name, *_ in keys} == expected
-        assert len(keys) == len(expected), differences(keys)
+        assert {name for name, *_ in keys} == {"count_segments_kernel"}
+        assert len(keys) == 1, differences(keys)

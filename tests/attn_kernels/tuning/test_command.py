@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from tuning_workers import BATCHES, NAIVE, OUTPUT_FILES, RUN, Act, command, files, stub
+from tuning_workers import BATCHES, CONFIGS, OUTPUT_FILES, RUN, Act, command, files, stub
 
 from attn_kernels import Lengths, Model, Parts
 from attn_kernels.choose.mixed import WITHOUT_KERNEL
@@ -86,7 +86,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     (["--scenarios", "a" * 5000], "too long"),
     (["--scenarios", "bad.jsonl"], "bad.jsonl:2: query_lens"),
     (["--scenarios", "bad.jsonl", "--dry-run"], "bad.jsonl:2: "),
-    (["--variants", "naive,"], "--variants"),
+    (["--variants", "split,"], "--variants"),
     (["--variants", "series", "--dry-run"], "'series'"),
     (["--kernel", "mixed_attention", "--variants", "qblock"], "'qblock'"),
     (["--kernel", "mixed_attention", "--scenarios", "serving"], "'serving'"),
@@ -101,7 +101,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     (["--outside", "nope"], "--scenarios"),
     (["--scenarios", "quick", "--outside", "nope"], "--scenarios"),
     (["--scenarios", "batches.jsonl", "--outside", "nope"], "nope"),
-    (["--scenarios", "large.jsonl", "--gpus", "cpu", "--variants", "naive"], "no config"),
+    (["--scenarios", "large.jsonl", "--gpus", "cpu", "--variants", "segmented"], "no config"),
 ])  # fmt: skip
 def test_wrong_use_is_one_line_on_stderr(
     gpus: Callable[[int], None], capsys: pytest.CaptureFixture[str], arguments: list[str], named: str
@@ -195,13 +195,13 @@ def test_what_a_process_recorded_is_tuned(capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_run_writes_a_table_and_once_finished_changes_nothing(run: Callable[..., list[str]]) -> None:
     lines = run("--strategy", "full")
-    cells = 3 * len(NAIVE)
+    cells = 3 * len(CONFIGS)
     assert f"3 of 3 scenarios, 6 rows, {cells} of {cells} cells (100%), " in "\n".join(lines)
     assert set(files(Path("table"))) == {"run.yaml", "scenarios.csv", "times.csv", "dropped.csv"}
     assert summary()["finished"] is True and summary()["cells_measured"] == cells
     header = read_run(Path("table")).header
     assert header.provenance["source_hash"] == kernel_source_hash() and header.provenance["seed"] == 0
-    assert [config.id for config in header.configs] == NAIVE
+    assert [config.id for config in header.configs] == CONFIGS
     before = files(Path())
     assert any("nothing is left to measure; an earlier run" in line for line in run("--strategy", "full"))
     assert "table holds 6 rows" in "\n".join(run("--strategy", "full", "--dry-run"))
@@ -238,7 +238,7 @@ def test_a_folder_of_another_run_or_of_something_else_is_refused(run: Callable[.
     for arguments, named in (
         (["--seed", "1"], "seed"),
         (["--strategy", "full"], "strategy"),
-        (["--variants", "naive,split"], "configs["),
+        (["--variants", "split,qblock"], "configs["),
         (["--out", "other"], "letter.txt"),
         (["--out", "batches.jsonl"], "batches.jsonl"),
         (["--out", "batches.jsonl/x"], "batches.jsonl/x"),
@@ -304,7 +304,7 @@ def test_a_run_that_is_stopped_and_killed_goes_on_to_its_end(capsys: pytest.Capt
     assert rows()[:3] == killed and len({tuple(row.split(",")[:2]) for row in rows()}) == len(rows())
     recorded = read_run(Path("table"))
     assert recorded.header.device_name == "cpu (Triton interpreter)"
-    assert all(len(v.cells) == len(NAIVE) for v in recorded.visits if v.repeat == 1)
+    assert all(len(v.cells) == len(CONFIGS) for v in recorded.visits if v.repeat == 1)
     assert summary()["finished"] is True and summary()["failures"] == {}
 
 
@@ -349,6 +349,6 @@ def test_the_merged_table_of_two_shards_is_that_of_one_run(run: Callable[..., li
 
 def test_a_shard_has_a_folder_of_its_own(run: Callable[..., list[str]]) -> None:
     assert "--shard 4/5" in run("--shard", "4/5", code=2)[0]
-    assert f"to time {len(NAIVE)} cells of 1 scenarios" in "\n".join(run("--shard", "2/3", "--dry-run"))
+    assert f"to time {len(CONFIGS)} cells of 1 scenarios" in "\n".join(run("--shard", "2/3", "--dry-run"))
     assert main([*RUN[:-2], "--shard", "2/3"]) == 0
     assert read_run(Path("tuning_data/unified_attention/cpu_triton_interpreter-shard-2-of-3")).visits

@@ -22,7 +22,7 @@ from tuning_table.table import Cell, Failure
 
 CPU = torch.device("cpu")
 SCENARIO = scenario_of("a", (1, 2), (5, 2), Shape(HeadLayout(2, 1, 16)))
-NAIVE = Config.parse("naive_M1_T32_W1_S1")
+QBLOCK = Config.parse("qblock_M16_T32_W1_S1")
 STEP = STEP_SETS["tiny"](0)[0]
 
 
@@ -30,7 +30,7 @@ def measured(config: Config, scenario: Scenario = SCENARIO) -> Cell:
     return prepare(scenario, 1, CPU)(config, math.inf)
 
 
-@pytest.mark.parametrize("config", [NAIVE, Config("segmented", 16, 32, 4), Config("split", 64, 32)])
+@pytest.mark.parametrize("config", [QBLOCK, Config("segmented", 16, 32, 4), Config("split", 64, 32)])
 def test_a_correct_config_has_a_time(config: Config) -> None:
     cell = measured(config)
     assert isinstance(cell, float) and math.isfinite(cell) and cell > 0.0
@@ -53,7 +53,7 @@ def one_unwritten(out: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("harm", [one_element, one_unwritten, torch.Tensor.zero_])
-@pytest.mark.parametrize(("scenario", "config"), [(SCENARIO, NAIVE), (STEP, SERIES)])
+@pytest.mark.parametrize(("scenario", "config"), [(SCENARIO, QBLOCK), (STEP, SERIES)])
 def test_a_wrong_result_has_no_time(
     monkeypatch: pytest.MonkeyPatch,
     harm: Callable[[torch.Tensor], None],
@@ -73,9 +73,9 @@ def test_a_wrong_result_has_no_time(
 
 def test_what_an_earlier_config_left_does_not_pass_as_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     measure = prepare(SCENARIO, 1, CPU)
-    assert isinstance(measure(NAIVE, math.inf), float)
+    assert isinstance(measure(QBLOCK, math.inf), float)
     monkeypatch.setattr(tensors, "run", lambda *arguments, **keywords: None)
-    assert measure(NAIVE._replace(num_warps=2), math.inf) == Failure(DISAGREES)
+    assert measure(QBLOCK._replace(num_warps=2), math.inf) == Failure(DISAGREES)
 
 
 def test_tensors_are_drawn_anew_each_repeat_but_the_same_for_the_same(
@@ -84,16 +84,16 @@ def test_tensors_are_drawn_anew_each_repeat_but_the_same_for_the_same(
     seen: list[torch.Tensor] = []
     monkeypatch.setattr(tensors, "run", lambda plan, q, *others, **keywords: seen.append(q.clone()))
     for repeat in (1, 1, 2):
-        prepare(SCENARIO, repeat, CPU)(NAIVE, math.inf)
+        prepare(SCENARIO, repeat, CPU)(QBLOCK, math.inf)
     first, again, other = seen
     assert torch.equal(first, again) and not torch.equal(first, other)
 
 
 def test_a_config_of_whole_batches_compiles_at_its_shape() -> None:
-    job = job_for(STEP, NAIVE, CPU)
-    assert job == CompileJob(shape_of(STEP.batch), NAIVE)
+    job = job_for(STEP, QBLOCK, CPU)
+    assert job == CompileJob(shape_of(STEP.batch), QBLOCK)
     job.run(CPU)
-    assert not job.needs & CompileJob(shape_of(SCENARIO.batch), NAIVE).needs
+    assert not job.needs & CompileJob(shape_of(SCENARIO.batch), QBLOCK).needs
 
 
 @pytest.mark.parametrize(("way", "tokens"), [(SERIES, (3, 12)), (WHOLE, (15,))])
