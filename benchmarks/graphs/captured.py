@@ -36,9 +36,9 @@ from triton_tune.processes.compile_ahead import Job, compile_in_parallel
 OURS, EXACT, SAME = "for_capture", "exact", "the same, exact"
 # Graphs in parts: captured at the maxima; exactly for the batch.
 PARTS, EXACT_PARTS = "for_capture in parts", "exact in parts"
-# Each runs with all of its segments, and with as many as the device counts.
-SEGMENTS = ("segmented_M16_T64_N16_W4_S3", "static_grid_M16_T64_N8_W4_S3_P4")
-MIXED_SEGMENTS = ("segmented_M64_T64_N16_W4_S3", "static_grid_M64_T64_N8_W4_S3_P2")
+# Captured with all of its segments, and with as many as the device counts.
+SEGMENTS = Config.parse("segmented_M16_T64_N16_W4_S3")
+MIXED_SEGMENTS = Config.parse("segmented_M64_T64_N16_W4_S3")
 BATCHES = {"decode": 200, "short": 16, "mixed": 48}
 BATCHES_IN_PARTS = {"mixed": 200}  # with --parts
 ALL_ROWS = Limits(cache_elements=1 << 29, scores=1 << 40)
@@ -66,14 +66,14 @@ def capture_candidates(
         candidates.append(CaptureCandidate(PARTS, for_capture=True, parts=True))
     if smoke:
         candidates.append(CaptureCandidate("stream_k", Config("stream_k", 16, 16, programs_per_sm=2)))
-        on_gpu = Config("static_grid", 16, 16, num_segments=3, device_segments=1)
-        return [*candidates, CaptureCandidate("static_grid, counted on the GPU", on_gpu)], []
-    candidates.append(CaptureCandidate("chosen for maxima"))
-    for config in map(Config.parse, MIXED_SEGMENTS if mixed else SEGMENTS):
-        candidates.append(CaptureCandidate(config.variant, config))
-        candidates.append(
-            CaptureCandidate(f"{config.variant}, counted on the GPU", config._replace(device_segments=1))
-        )
+        on_gpu = Config("segmented", 16, 16, num_segments=3, device_segments=1)
+        return [*candidates, CaptureCandidate("segmented, counted on the GPU", on_gpu)], []
+    config = MIXED_SEGMENTS if mixed else SEGMENTS
+    candidates += [
+        CaptureCandidate("chosen for maxima"),
+        CaptureCandidate("segmented", config),
+        CaptureCandidate("segmented, counted on the GPU", config._replace(device_segments=1)),
+    ]
     loaded, problems = load_peers(peers, ("fa3",))
     return [*candidates, *(CaptureCandidate(peer.name, peer=run_fa3) for peer in loaded)], problems
 

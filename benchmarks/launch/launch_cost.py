@@ -34,18 +34,13 @@ from benchmarks.common.implementations import PEERS_FOLDER, Implementation, load
 from benchmarks.launch.timing import cpu_us, first_us, launching
 
 CONFIGS = {
-    "naive": Config("naive", 1, 64),
-    "prefix_prefill": Config("prefix_prefill", 64, 64),
     "split": Config("split", 64, 64),
     "qblock": Config("qblock", 16, 64),
     "qblock hopper": Config("qblock", 128, 64, num_warps=8, descriptors=1),
     "segmented": Config("segmented", 16, 64, num_segments=8),
-    "static_grid": Config("static_grid", 16, 64),
-    "static_grid N4": Config("static_grid", 16, 64, num_segments=4),
     "stream_k": Config("stream_k", 16, 64),
 }
-SMOKE_CONFIGS = ("qblock", "static_grid N4")  # two only, as the interpreter is slow
-KEEP_PARTIALS = ("segmented", "static_grid", "static_grid N4")
+SMOKE_CONFIGS = ("qblock", "segmented")  # two only, as the interpreter is slow
 SMALL = HeadLayout(4, 2, 16)
 LENGTHS = ("num_query_tokens", "num_kv_tokens", "max_query_len", "max_seq_len")
 
@@ -107,7 +102,7 @@ def planning(bench: LaunchBench) -> None:
         bench.device, model, max_query_tokens=most, max_num_seqs=most, max_segments=32
     )
     for name, config in rows.items():
-        for room in (None, workspace) if config is None or name in KEEP_PARTIALS else (None,):
+        for room in (None, workspace) if name in ("chosen", "segmented") else (None,):
             microseconds = []
             for size in sizes:
                 batch = bench.batch(decode(size, 32 if bench.smoke else 2048))

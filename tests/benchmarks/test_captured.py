@@ -38,7 +38,7 @@ def test_batches_need_the_graph_that_is_replayed_for_them(kind, server):
 @pytest.mark.parametrize(
     "arguments, spoilt",
     [
-        (["--sets", "decode", "--seed", "3", "--batches", "1"], "static_grid"),
+        (["--sets", "decode", "--seed", "3", "--batches", "1"], "segmented"),
         (["--sets", "mixed", "--parts", "--batches", "1"], PARTS),
     ],
 )

@@ -58,20 +58,15 @@ def tiles(variant: str) -> list[Config]:
 
 def random_config(variant: str, rng: random.Random, head_size: int) -> Config:
     """Draw a tile that fits the shared memory of a large GPU, and the variant's other parameters."""
-    own_tiles = variant in ("naive", "prefix_prefill", "split")
     config = rng.choice(
         [
             config
-            for config in tiles(variant if own_tiles else "qblock")
+            for config in tiles("split" if variant == "split" else "qblock")
             if (config.block_m + 2 * config.tile_size * config.num_stages) * head_size <= 100 * K
         ]
     )._replace(variant=variant)
     if variant == "segmented":
         return config._replace(num_segments=rng.choice((2, 3, 8, 16, 64)), device_segments=rng.choice((0, 1)))
-    if variant == "static_grid":
-        segments, programs = rng.choice((1, 1, 4, 16)), rng.choice((1, 2, 4))
-        on_gpu = int(segments > 1 and rng.random() < 0.5)
-        return config._replace(num_segments=segments, programs_per_sm=programs, device_segments=on_gpu)
     if variant == "stream_k":
         return config._replace(programs_per_sm=rng.choice((1, 2, 3, 6)))
     return config
@@ -158,11 +153,10 @@ def real_sizes() -> Iterator[LaunchCase]:
     every = [batch.at(layout) for layout in GQA for batch in batches]
     every += [batch.at(GQA[0], 128, torch.float16) for batch in batches]
     for i, batch in enumerate(every):
-        slow = ("naive",) if batch.num_query_tokens > 64 else ()
         samples = [
             variant.samples[0]
             for name, variant in VARIANTS.items()
-            if not variant.mixed and name not in slow and (name != "stream_k" or why_not() is None)
+            if not variant.mixed and (name != "stream_k" or why_not() is None)
         ]
         yield LaunchCase(i, batch, (None, *samples), in_pairs=True)
 

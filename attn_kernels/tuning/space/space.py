@@ -26,7 +26,7 @@ def declared(vendor: str) -> tuple[Config, ...]:
     """
     if vendor not in VENDORS:
         raise ValueError(f"vendor {vendor!r}: expected one of {', '.join(VENDORS)}")
-    configs = []
+    configs: list[Config] = []
     for variant in VARIANTS.values():
         if variant.mixed:
             continue

@@ -304,11 +304,15 @@ def test_the_environment_says_what_it_may(recorder, monkeypatch):
         run(batch.plan(config=make_config("qblock")), layer_of(batch))
 
 
-def test_a_plan_counts_q_blocks_directly(recorder):
+def test_a_plan_counts_segments_directly(recorder):
     batch = batch_of()
     for number in range(3):
         recorder.clear()
-        plan = batch.plan(config=make_config("static_grid"), check=False)
+        plan = batch.plan(config=make_config("segmented", device_segments=1), check=False)
         (launch,) = recorder.public if number == 0 else recorder.direct
         assert launch.grid == (1, 1, 1)
-    assert launch.arguments[:3] == (plan.workspace[0].data_ptr(), batch.cu_seqlens_q.data_ptr(), 3)
+    assert launch.arguments[:3] == (
+        plan.workspace[-1].data_ptr(),
+        batch.cu_seqlens_q.data_ptr(),
+        batch.seqused_k.data_ptr(),
+    )

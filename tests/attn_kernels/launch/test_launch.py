@@ -109,7 +109,7 @@ def test_every_parameter_reaches_the_kernel(variant, launches):
         assert (const.tile_size, const.num_stages, const.bypass_l1) == (64, 3, True)
         assert const.num_segments == config.num_segments
         assert launch.options == {"num_warps": 2, "num_stages": 3, "enable_fp_fusion": True, "maxnreg": 168}
-    if variant == "static_grid":
+    if variant == "stream_k":
         assert main[0].grid == (arguments.INTERPRETED_PROCESSORS * 2,)
 
 
@@ -126,7 +126,7 @@ def test_the_variant_describes_the_launches(monkeypatch, launches):
 
     def bind(plan, layer):
         calls.append((plan.config, layer.sliding_window))
-        return VARIANTS["naive"].bind(plan, layer)
+        return VARIANTS["split"].bind(plan, layer)
 
     other = dataclasses.replace(VARIANTS["qblock"], bind=bind)
     monkeypatch.setitem(VARIANTS, "other", other)
@@ -134,7 +134,7 @@ def test_the_variant_describes_the_launches(monkeypatch, launches):
     chosen = Config("other", 16, 16, num_warps=1, num_stages=1)
     attn_kernels.run(batch.plan(config=chosen), batch.q, batch.k_cache, batch.v_cache, sliding_window=7)
     assert calls == [(chosen, 7)]
-    assert [launch.kernel for launch in launches] == ["naive_kernel"]
+    assert [launch.kernel for launch in launches] == ["prefill_kernel", "decode_kernel"]
 
 
 def test_a_device_is_looked_up_once_a_model(generated):

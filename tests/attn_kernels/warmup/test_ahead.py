@@ -274,13 +274,6 @@ def test_what_is_compiled(name, compiled, launches):
     assert keys(launches, "amd") <= ready
 
 
-def test_the_sizes_of_launches_compile_nothing(compiled, launches):
-    config = Config("static_grid", 16, 32, num_segments=2)
-    ready = compiled([()], [config])
-    run_decode(config=config._replace(programs_per_sm=7))
-    assert launches and keys(launches, "amd") <= ready
-
-
 EXCLUDED = {
     "a window": lambda: {"sliding_window": 3},
     "one tensor as scale": lambda: {"k_scale": torch.ones(1)},

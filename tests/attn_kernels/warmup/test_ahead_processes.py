@@ -91,7 +91,7 @@ def test_what_the_cache_holds_is_loaded_without_processes(ran, pool):
 def test_what_it_lacks_is_compiled_in_processes_and_then_loaded(ran, pool):
     ran.slow_tiles |= {32, 64, 128}
     seen = []
-    done = compile_h100(configs=[Config("static_grid", 16, 16)], progress=lambda *counts: seen.append(counts))
+    done = compile_h100(configs=[Config("qblock", 16, 16)], progress=lambda *counts: seen.append(counts))
     assert len(ran.jobs) == len(set(ran.jobs)) == done.launches - 2  # without what kills its process
     here = sum(job.config.tile_size == 16 for job in ran.jobs) + 2  # the quick ones, then two slow ones
     assert [job.config.tile_size for job in ran.jobs[: here - 2]] == [16] * (here - 2)
