@@ -18,7 +18,7 @@ from treegen.crossval.parallel import ParallelMap, ReportProgress, no_report, pr
 from treegen.emit.package import emit_package
 from treegen.fit.decide import Scenarios
 from treegen.fit.fit import fit
-from treegen.read.problem import read_table, spec_problem
+from treegen.read.problem import read_table, refuse_failing, spec_problem
 from treegen.update.basis import basis_of, changed_basis
 from treegen.update.keep import Build, DeviceHeuristic, keep
 from treegen.write.lock import LOCK, MOST_JUMP, Lock, best_time, lock_text, read_lock
@@ -90,6 +90,7 @@ def read_problems(spec: Spec) -> list[Problem]:
         for device, folder in kernel.tables.items()
     ]
     for problem in problems:
+        refuse_failing(problem)
         for regime, scenarios in zip(problem.kernel.regimes, Scenarios(problem).regimes, strict=True):
             if not len(scenarios):
                 raise InputError(problem.table.folder, f"has no scenario of the regime {regime.name}")

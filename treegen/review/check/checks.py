@@ -13,13 +13,13 @@ from pathlib import Path
 from treegen.build import build
 from treegen.core.errors import InputError
 from treegen.core.files import IN_KERNEL, read_text, short, try_path
-from treegen.core.problem import holds
+from treegen.core.problem import Problem, holds
 from treegen.core.spec import FALLBACK_DEVICE, Config, DeviceSpec, KernelSpec, Spec
 from treegen.core.table import Table
 from treegen.emit.package import kernel_package
 from treegen.emit.triton import Unprintable, in_kernel_module, in_kernel_package
-from treegen.read.problem import read_table, spec_problem
-from treegen.review.build_summary import not_kept
+from treegen.read.problem import read_table, refuse_failing, spec_problem
+from treegen.review.build_summary import not_kept, title, untimed_fallbacks
 from treegen.review.check.compiling import check_compile
 from treegen.review.check.hook import HookDescription, HookFailure, HookProcess, MissingHook
 from treegen.review.check.proof import check_constraints
@@ -101,17 +101,25 @@ def check_tables(spec: Spec) -> tuple[CheckReport, bool]:
         except InputError as error:
             problems.append(str(error))
             usable = usable and folder not in folders
+    found: list[Problem] = []
     for kernel in spec.kernels.values():
         for device, folder in kernel.tables.items():
             try:
                 if folder in tables:
-                    spec_problem(kernel, spec.devices[device], tables[folder])
+                    found.append(spec_problem(kernel, spec.devices[device], tables[folder]))
+                    refuse_failing(found[-1])
             except InputError as error:
                 problems.append(f"for {kernel.name} on {device}: {error}")
                 usable = False
     seen = f"{counted(len(folders), 'table')} of the spec, {len(beside)} beside them"
     scenarios = counted(sum(len(table.scenarios) for table in tables.values()), "scenario")
-    return CheckReport(f"{seen}, {scenarios}", tuple(problems)), usable
+    notes = [
+        f"{title(one)}: no config works in {counted(one.without_time, 'scenario')}"
+        for one in found
+        if one.without_time
+    ]
+    notes += untimed_fallbacks(found) if usable else []
+    return CheckReport(f"{seen}, {scenarios}", tuple(problems), notes=tuple(notes)), usable
 
 
 def _read_modules(spec: Spec) -> tuple[list[Module], list[str]]:
@@ -157,7 +165,8 @@ def check_modules(spec: Spec, modules: Sequence[Module], unreadable: Sequence[st
             problems += [f"{path}: no table of the spec has such a module" for path in sorted(others)]
     rows = sum(len(regime.rows) for module in modules for regime in module.heuristic.regimes)
     seen = f"{counted(len(modules), 'module')}, {counted(rows, 'row')}"
-    return CheckReport(f"{seen}, {len(inside)} for kernels" if inside else seen, tuple(problems))
+    seen = f"{seen}, {len(inside)} for kernels" if inside else seen
+    return CheckReport(seen, tuple(problems))
 
 
 def check_code(
