@@ -106,6 +106,13 @@ def test_a_table_beside_those_of_the_spec(project: Path, check: Check) -> None:
     assert section(out, "fresh") == FINE_LINES.splitlines()[4:5]
 
 
+def test_rows_that_are_often_far_from_the_best_are_noted(project: Path, check: Check) -> None:
+    """One row must serve all shapes; the best one takes twice as long as another in some."""
+    build(write_project(project, spec(tree={"max_rows": 1})))
+    (line,) = section(check(FINE), "modules")[1:]
+    assert MODULE in line and "steps, row 0 (100%)" in line
+
+
 def test_what_a_table_lacks_is_noted_or_refused(project: Path, check: Check) -> None:
     """A run wrote no row of a scenario in which every config failed."""
     shapes = [(rows, 8, 2) for rows in range(1, 13)]

@@ -25,9 +25,12 @@ from treegen.review.check.hook import HookDescription, HookFailure, HookProcess,
 from treegen.review.check.proof import check_constraints
 from treegen.review.check.report import CheckReport
 from treegen.review.modules import Module, expected_modules, read_committed
-from treegen.review.printing import counted
+from treegen.review.printing import counted, percent, row_words
 from treegen.write.output_folder import differences, foreign_files
 from tuning_table.table import RUN
+
+UNSURE = 1.15
+"""A row whose 95th percentile of time over the best time is greater is reported."""
 
 _HookCheck = Callable[[KernelSpec, HookProcess, HookDescription], CheckReport]
 
@@ -166,7 +169,21 @@ def check_modules(spec: Spec, modules: Sequence[Module], unreadable: Sequence[st
     rows = sum(len(regime.rows) for module in modules for regime in module.heuristic.regimes)
     seen = f"{counted(len(modules), 'module')}, {counted(rows, 'row')}"
     seen = f"{seen}, {len(inside)} for kernels" if inside else seen
-    return CheckReport(seen, tuple(problems))
+    return CheckReport(seen, tuple(problems), notes=tuple(_unsure_rows(modules)))
+
+
+def _unsure_rows(modules: Sequence[Module]) -> Iterator[str]:
+    """A line for each module with rows that are far from the best in some of their scenarios."""
+    for module in modules:
+        rows = [
+            f"{row_words(regime.name, number, module.kernel)} ({percent(slowdown, '')})"
+            for regime in module.heuristic.regimes
+            for number, row in enumerate(regime.rows)
+            if row.figures is not None and (slowdown := row.figures.percentile95 or 1.0) > UNSURE
+        ]
+        if rows:
+            what = f"rows over {percent(UNSURE, '')} slower than the best at their 95th percentile"
+            yield f"{module.path}: {what}: {'; '.join(rows)}"
 
 
 def check_code(
