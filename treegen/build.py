@@ -6,6 +6,7 @@ Nothing is written here: `treegen.write` writes the texts that `build` returns.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from treegen.core.errors import InputError
@@ -18,8 +19,9 @@ from treegen.crossval.parallel import ParallelMap, ReportProgress, no_report, pr
 from treegen.emit.package import emit_package
 from treegen.fit.decide import Scenarios
 from treegen.fit.fit import fit
-from treegen.read.problem import read_table, spec_problem
+from treegen.read.problem import read_table, refuse_failing, spec_problem
 from treegen.update.basis import basis_of, changed_basis
+from treegen.update.figures import with_figures
 from treegen.update.keep import Build, DeviceHeuristic, keep
 from treegen.write.lock import LOCK, MOST_JUMP, Lock, best_time, lock_text, read_lock
 
@@ -90,6 +92,7 @@ def read_problems(spec: Spec) -> list[Problem]:
         for device, folder in kernel.tables.items()
     ]
     for problem in problems:
+        refuse_failing(problem)
         for regime, scenarios in zip(problem.kernel.regimes, Scenarios(problem).regimes, strict=True):
             if not len(scenarios):
                 raise InputError(problem.table.folder, f"has no scenario of the regime {regime.name}")
@@ -105,15 +108,20 @@ def compile_heuristic(problem: Problem, lock: Lock, spread: ParallelMap, *, fres
     _refuse_failures(problem, fitted)
     fits = tuple(map(FoldFit, folds, others))
     group_fits = tuple(map(FoldFit, groups, others[len(folds) :]))
+    previous = None if fresh else lock.previous(problem)
+    changed = changed_basis(lock.basis(problem), basis_of(problem))
     chosen = keep(
         problem,
-        None if fresh else lock.previous(problem),
+        previous,
         fitted,
         lambda: held_out_costs(problem, fits),
         other_scenarios=lock.has_other_scenarios(problem),
-        changed=changed_basis(lock.basis(problem), basis_of(problem)),
+        changed=changed,
     )
-    return DeviceHeuristic(problem, chosen, evaluate(problem, fits, group_fits))
+    same_basis = previous if isinstance(previous, Heuristic) and not changed else None
+    shown = with_figures(chosen.heuristic, problem, same_basis)
+    evaluation = evaluate(problem, fits, group_fits)
+    return DeviceHeuristic(problem, replace(chosen, heuristic=shown), evaluation)
 
 
 def _refuse_failures(problem: Problem, fitted: Heuristic) -> None:

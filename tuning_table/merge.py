@@ -100,7 +100,9 @@ def merge(sources: Sequence[Source], folder: Path) -> Merged:
         log_visits(folder, lines)
         table.append_all(added)
         if "origin" not in provenance:  # only runs have a summary; shards run side by side
-            table.summarise({"seconds": max(source.run.header.seconds for source in sources)})
+            visited = {visit.scenario for visit in (*table.visits, *added)}
+            seconds = max(source.run.header.seconds for source in sources)
+            table.summarise({"seconds": seconds, "scenarios": len(visited)})
     return Merged(len(added), repeated)
 
 

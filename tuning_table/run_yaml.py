@@ -125,8 +125,9 @@ def _check_course(run: _Section) -> None:
     run.get("strategy", str, default="")
     run.number("seed", -LARGEST, LARGEST)
     summary = run.section("summary", default={})
-    summary.only(_SUMMARY)  # nothing else depends on what a summary says
+    summary.only(_SUMMARY)  # nothing depends on what else a summary says
     summary.number("seconds", 0, LARGEST, int, float)
+    summary.number("scenarios", 0, LARGEST)
     if "origin" in run.values:
         for key in _COURSE:
             if key in run.values:

@@ -33,6 +33,11 @@ def add(commands: Commands) -> None:
         metavar="PERCENT",
         help="exit 1 if the scenarios of a change get more than this much slower (default: 1)",
     )
+    parser.add_argument(
+        "--expect-signature",
+        action="store_true",
+        help="accept other arguments of choose(), for_model() and the functions of steps",
+    )
     parser.set_defaults(run=run)
 
 
@@ -51,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     if not 0 <= options.threshold <= 1000:
         raise InputError(f"--threshold {options.threshold}", "must be a percentage from 0 to 1000")
     with ExitStack() as stack:
-        old = read_snapshot(options.old, options.spec, stack)
+        old = read_snapshot(options.old, options.spec, stack, older=True)
         new = (
             read_here(options.spec)
             if options.new is None
@@ -59,9 +64,10 @@ def run(options: argparse.Namespace) -> int:
         )
         diff = compare(old, new, 1 + options.threshold / 100)
     if options.format == "json":
-        sys.stdout.write(json_text({"format": 3, **asdict(diff)}))
+        sys.stdout.write(json_text({"format": 4, **asdict(diff)}))
     elif options.format == "terminal" and sys.stdout.isatty():
         Console().print(Markdown(markdown(diff)))
     else:
         sys.stdout.write(markdown(diff))
-    return FOUND if diff.regresses else FINE
+    broken = diff.signature and not options.expect_signature
+    return FOUND if diff.regresses or broken else FINE

@@ -38,6 +38,11 @@ class Table:
     # What the integers 0, 1, ... of a feature or parameter stand for in this table.
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @property
+    def all_failed(self) -> int:
+        """How many scenarios the run visited, by its summary, and wrote no row of, as every config failed."""
+        return max(0, int(self.provenance.get("summary", {}).get("scenarios", 0)) - len(self.scenarios))
+
 
 def median_times(table: Table) -> npt.NDArray[np.float64]:
     """[scenarios, configs] median over the repeats, in microseconds.

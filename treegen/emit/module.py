@@ -82,8 +82,9 @@ class _Module:
             others = ", ".join(f'"{model_class}": {name(config)}' for model_class, config in cells)
             then = "".join(f"{name(config)}, " for config in row.then)
             then = then if len(row.then) == 1 else then.removesuffix(", ")
-            label = self._kernel.row_names.get((regime, number))
-            comment = str(number) if label is None else f"{number}: {label}"
+            about = [self._kernel.row_names.get((regime, number)), row.figures]
+            words = "; ".join(str(one) for one in about if one is not None)
+            comment = f"{number}: {words}" if words else str(number)
             lines.append((f"{name(row.config)}, {{{others}}}, ({then.strip()})", comment))
         return lines
 

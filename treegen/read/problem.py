@@ -23,6 +23,9 @@ from treegen.core.problem import (
 from treegen.core.spec import Config, DeviceSpec, KernelSpec, Translation, is_model
 from treegen.core.table import Cells, Table, median_times
 
+MOST_WITHOUT = 0.1
+"""The greatest share of scenarios in which no config may work: more mean that the run was wrong."""
+
 
 def read_table(folder: Path) -> Table:
     """The table in `folder`; scenarios that no row reached are left out.
@@ -69,7 +72,8 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
         raise InputError(table.folder, f"has no column of `split_on` of {kernel.name}")
     weight = _weights(kernel, device, table, values)
     allowed = _allowed(kernel, device, configs, values, len(table.scenarios))
-    cost, has_best = _costs(table, allowed)
+    times = median_times(table)
+    cost, has_best = _costs(table, times, allowed)
     if not has_best.any():
         what = f"the constraints of {kernel.name} leave no scenario with a config to choose"
         raise InputError(table.folder, what)
@@ -89,8 +93,9 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
         configs=tuple(configs[c] for c in by_config),
         cost=cost[kept],
         allowed=allowed[kept],
-        left_out=int(np.sum(~has_best)),
+        left_out=table.all_failed + int(np.sum(~has_best)),
         all_forbidden=int(np.sum(~allowed.any(axis=1))),
+        without_time=table.all_failed + int(np.sum(allowed.any(axis=1) & ~np.isfinite(times).any(axis=1))),
         scenarios=tuple(table.scenarios[row] for row in kept),
         weight=weight[kept],
         table_columns=tuple(by_config),
@@ -112,6 +117,16 @@ def refuse_other_gpu(kernel: KernelSpec, device: DeviceSpec, table: Table) -> No
         meant = f"{device.key}: {{folder: ..., measured_on: {name}}}"
         what = f"was measured on {shown(name)}, which is no name of {device.key}"
         raise InputError(table.folder, f"{what}. If that is meant, write `{meant}` under tables")
+
+
+def refuse_failing(problem: Problem) -> None:
+    """Raise InputError if no config works in more than MOST_WITHOUT of the measured scenarios."""
+    without, scenarios = problem.without_time, len(problem.cost) + problem.left_out
+    if without > MOST_WITHOUT * scenarios:
+        what = f"no config works in {without:,} of {scenarios:,} scenarios; failures.csv may say why"
+        raise InputError(
+            problem.table.folder, f"{what}. Tune again, without shapes that the kernel cannot run"
+        )
 
 
 def _translation(kernel: KernelSpec, table: Table) -> Translation | None:
@@ -294,10 +309,9 @@ def _allowed(
 
 
 def _costs(
-    table: Table, allowed: npt.NDArray[np.bool_]
+    table: Table, times: npt.NDArray[np.float64], allowed: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """[scenarios, configs] costs, and [scenarios] whether the table knows the best config that is allowed."""
-    times = median_times(table)
     finite = np.isfinite(times)
     cost = np.full(times.shape, FORBIDDEN, dtype=np.int64)
     if table.cells is Cells.WINNERS:

@@ -74,24 +74,39 @@ def _notes(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
         "scikit-learn: DecisionTreeClassifier with as many leaves as our rows have cells, held-out.",
     ]
     for problem in (h.problem for h in heuristics if h.problem.left_out):
-        left_out = f"{problem.left_out} of {len(problem.table.scenarios)} scenarios are left out"
-        notes.append(f"{problem.device.key}: {left_out}: {left_out_words(problem)}.")
-    notes += [f"{_title(h)}: {line}." for h in heuristics for line in (*_ignored(h.problem), *_forgone(h))]
-    notes += [f"{_title(h)}: {h.chosen}." for h in heuristics if h.chosen.origin is Origin.EDITED]
+        scenarios = len(problem.cost) + problem.left_out
+        left_out = f"{problem.left_out} of {scenarios} scenarios are left out"
+        notes.append(f"{title(problem)}: {left_out}: {left_out_words(problem)}.")
+    notes += [f"{line}." for line in untimed_fallbacks([h.problem for h in heuristics])]
+    notes += [
+        f"{title(h.problem)}: {line}." for h in heuristics for line in (*_ignored(h.problem), *_forgone(h))
+    ]
+    notes += [f"{title(h.problem)}: {h.chosen}." for h in heuristics if h.chosen.origin is Origin.EDITED]
     return notes + not_kept(heuristics)
 
 
 def not_kept(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
     """A line for each previous heuristic that a fresh one replaces."""
     return [
-        f"{_title(heuristic)}: the previous rows are not kept: {heuristic.chosen.why_fresh}."
+        f"{title(heuristic.problem)}: the previous rows are not kept: {heuristic.chosen.why_fresh}."
         for heuristic in heuristics
         if heuristic.chosen.why_fresh is not None
     ]
 
 
-def _title(heuristic: DeviceHeuristic) -> str:
-    return f"{heuristic.problem.kernel.name} on {heuristic.problem.device.key}"
+def untimed_fallbacks(problems: Sequence[Problem]) -> list[str]:
+    """A line for each kernel whose fallback no table holds: nobody knows how slow it is."""
+    kernels = {problem.kernel.name: problem.kernel for problem in problems}
+    measured = {p.kernel.name for p in problems if p.kernel.fallback in p.configs}
+    return [
+        f"{name}: no table holds the fallback {kernel.constant_name(kernel.fallback)}, so nobody timed it"
+        for name, kernel in kernels.items()
+        if name not in measured
+    ]
+
+
+def title(problem: Problem) -> str:
+    return f"{problem.kernel.name} on {problem.device.key}"
 
 
 def _ignored(problem: Problem) -> list[str]:

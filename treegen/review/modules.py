@@ -58,10 +58,13 @@ def read_modules(spec: Spec) -> dict[ModuleKey, Module]:
     }
 
 
-def read_committed(kernel: KernelSpec, device: DeviceSpec, path: Path) -> Module:
-    """The module in a file. Raises InputError if a build of this spec prints no such text."""
+def read_committed(kernel: KernelSpec, device: DeviceSpec, path: Path, *, older: bool = False) -> Module:
+    """The module in a file. Raises InputError if a build of this spec prints no such text.
+
+    older: accept what another version of treegen printed, too.
+    """
     text = read_text(path)
-    return Module(kernel, device, path, text, committed(kernel, device, path, text))
+    return Module(kernel, device, path, text, committed(kernel, device, path, text, older=older))
 
 
 def choices(

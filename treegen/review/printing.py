@@ -30,8 +30,9 @@ def left_out_words(problem: Problem) -> str:
     """Why scenarios have no best config: `in 4 constraints forbid the winner`; empty if none is left out."""
     winners = problem.table.cells is Cells.WINNERS
     timed = "constraints forbid the winner" if winners else "constraints forbid every config with a time"
-    every, some = problem.all_forbidden, problem.left_out - problem.all_forbidden
-    counts = ((every, "constraints forbid every config"), (some, timed))
+    every, without = problem.all_forbidden, problem.without_time
+    some = problem.left_out - every - without
+    counts = ((without, "no config works"), (every, "constraints forbid every config"), (some, timed))
     return ", ".join(f"in {count:,} {why}" for count, why in counts if count)
 
 

@@ -105,10 +105,18 @@ def read_lock(folder: Path) -> Lock:
         return Lock(folder)
 
 
-def committed(kernel: KernelSpec, device: DeviceSpec, path: Path, text: str) -> Heuristic:
-    """What the lock stores for a module. Raises InputError if that is not printed as `text`."""
+def committed(
+    kernel: KernelSpec, device: DeviceSpec, path: Path, text: str, *, older: bool = False
+) -> Heuristic:
+    """What the lock stores for a module. Raises InputError if that is not printed as `text`.
+
+    older: accept what another version of treegen printed, if the lock has its SHA-256.
+    """
+    lock = read_lock(path.parent.parent)
+    if older and lock.entry(kernel.name, device.key).get("module") == digest(text):
+        return lock.stored(kernel, device.key)
     try:
-        found = read_lock(path.parent.parent).stored(kernel, device.key)
+        found = lock.stored(kernel, device.key)
     except InputError as error:
         raise InputError(path, f"has no stored rows ({error})") from None
     if device_module(kernel, device.key, device.limits, found) != text:

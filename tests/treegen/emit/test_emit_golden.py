@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from treegen_builders import spec, write_spec
 
-from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split
+from treegen.core.heuristic import Heuristic, RegimeRows, Row, RowFigures, Split
 from treegen.core.spec import Config, Spec
 from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package, top_package
@@ -61,12 +61,18 @@ def _config(variant: str, block: int, warps: int, parts: int = 1) -> Config:
 def _heuristic() -> Heuristic:
     small, large, split = _config("plain", 16, 2), _config("plain", 128, 8), _config("split", 16, 4, 8)
     decode = Split("seq_len", 512, 0, Split("keys_per_tile", 12_288, Split("tiles", 96, 1, 2), 3))
-    rows = (Row(small), Row(split, {"narrow": large}, (large,)), Row(split, {}, (small, large)), Row(large))
+    rows = (
+        Row(small, figures=RowFigures(1, 1.0, 1.0)),
+        Row(split, {"narrow": large}, (large,), RowFigures(1120, 1.0371, 1.12, noise=0.0093)),
+        Row(split, {}, (small, large), RowFigures(0)),
+        Row(large),
+    )
     prompts = Split("query_len", 64, 0, 1)
+    won = Row(large, {"narrow": small}, figures=RowFigures(40, won=0.925))
     return Heuristic(
         (
             RegimeRows("decode", decode, rows),
-            RegimeRows("prompts", prompts, (Row(small, {}, (large,)), Row(large, {"narrow": small}))),
+            RegimeRows("prompts", prompts, (Row(small, {}, (large,)), won)),
         )
     )
 

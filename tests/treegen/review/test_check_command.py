@@ -8,7 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from treegen_builders import DEVICE, KERNEL, build, contents, spec, write_project, write_table
+from treegen_builders import (
+    DEVICE,
+    KERNEL,
+    build,
+    contents,
+    spec,
+    write_project,
+    write_table,
+)
 
 from treegen.cli.build import CHECKS
 from treegen.cli.main import main
@@ -96,6 +104,25 @@ def test_a_table_beside_those_of_the_spec(project: Path, check: Check) -> None:
     out = check(FOUND)
     assert section(out, "tables")[1].startswith("    tables/second/scenarios.csv: ")
     assert section(out, "fresh") == FINE_LINES.splitlines()[4:5]
+
+
+def test_rows_that_are_often_far_from_the_best_are_noted(project: Path, check: Check) -> None:
+    """One row must serve all shapes; the best one takes twice as long as another in some."""
+    build(write_project(project, spec(tree={"max_rows": 1})))
+    (line,) = section(check(FINE), "modules")[1:]
+    assert MODULE in line and "steps, row 0 (100%)" in line
+
+
+def test_what_a_table_lacks_is_noted_or_refused(project: Path, check: Check) -> None:
+    """A run wrote no row of a scenario in which every config failed."""
+    shapes = [(rows, 8, 2) for rows in range(1, 13)]
+    content = spec(fallback={"variant": "plain", "block": 256, "warps": 4})
+    build(write_project(project, content, shapes=shapes, summary={"scenarios": 13}))
+    notes = section(check(FINE), "tables")[1:]
+    assert ["no config" in line for line in notes] == [True, False] and "PLAIN_B256_W4" in notes[1]
+    write_project(project, content, shapes=shapes, summary={"scenarios": 14})
+    found = section(check(FOUND), "tables")
+    assert found[0].endswith("1 problem") and "2 of 14" in found[1]
 
 
 def _named(lines: list[str]) -> list[str]:

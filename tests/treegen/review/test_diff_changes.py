@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
@@ -12,19 +14,22 @@ import pytest
 from treegen_builders import (
     DEVICE,
     KERNEL,
+    Cell,
     as_h100,
+    build,
     imported,
     planted,
     spec,
     write_project,
     write_spec,
 )
+from treegen_builders import Row as GridRow
 from treegen_diffs import BEST, MEDIUM, NARROW, WIDE, Ask, Tree, compared, of_device, project, write_modules
 
 from treegen.cli.main import main
 from treegen.core.heuristic import Row
 from treegen.read.spec import read_spec
-from treegen.review.diff.changes import Change, Kind, ModuleChange, serving_module
+from treegen.review.diff.changes import Change, Kind, ModuleChange, compare, serving_module
 from treegen.review.diff.markdown import markdown
 from treegen.review.diff.prices import Verdict
 from treegen.review.diff.snapshots import read_snapshot
@@ -108,29 +113,114 @@ def test_a_spec_that_says_something_else_about_launches(tmp_path: Path) -> None:
     new = project(tmp_path / "new", content=spec(constraints=["block >= 2 * heads"]))
     found = of_device(compared(old, new))
     assert any("block >= heads" in line for line in found.spec)
-    assert not found.signature and found.kind is Kind.CHANGED
+    assert not compared(old, new).signature and found.kind is Kind.CHANGED
 
 
 def test_a_changed_signature_comes_first_and_exits_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The new spec has dropped a feature; the old module is priced by the table's column all the same."""
-    old = project(tmp_path / "old", Ask("heads", 1, NARROW, WIDE))
+    old = project(tmp_path / "old", Ask("heads", 2, NARROW, WIDE))
     content = spec(features=["rows", "columns"], constants=["rows"], constraints=[])
-    new = project(tmp_path / "new", NARROW, content)
+    new = project(tmp_path / "new", WIDE, content)
     found = of_device(compared(old, new))
     assert found.regresses and found.overall[0].timed == 9
-    assert main(["diff", str(old), str(new), "--format", "markdown"]) == 1
+    tolerant = ["diff", str(old), str(new), "--format", "markdown", "--threshold", "1000"]
+    assert main(tolerant) == 1
     first = capsys.readouterr().out.split("\n\n")[1]
     assert "choose()" in first and "heads" in first
+    assert main([*tolerant, "--expect-signature"]) == 0
+    assert main(["diff", str(old), str(new), "--expect-signature"]) == 1  # it is slower, too
 
 
-def test_a_launched_config_that_got_slower_is_stated(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "broken"),
+    [
+        ({"constants": ["heads"]}, ["for_model()", "step"]),
+        ({"constants": ["columns", "heads"]}, ["for_model()"]),
+        ({"features": ["rows", "heads", "columns"]}, []),
+        ({"features": ["columns", "rows", "heads"], "constants": ["heads"]}, ["for_model()", "step"]),
+    ],
+)
+def test_arguments_by_place_are_part_of_the_signature(
+    tmp_path: Path, change: dict[str, list[str]], broken: list[str]
+) -> None:
+    before = {"constants": ["heads", "columns"]}
+    old = project(tmp_path / "old", content=spec(**before))
+    diff = compared(old, project(tmp_path / "new", content=spec(**{**before, **change})))
+    parts = diff.signature.get(KERNEL, ())
+    assert [
+        name for name in ("choose()", "for_model()", "step") if any(name in part for part in parts)
+    ] == broken
+
+
+@pytest.mark.parametrize("key", ["date", "driver"])
+def test_a_launched_config_that_got_slower_regresses(tmp_path: Path, key: str) -> None:
+    """The modules are the same; the headline states the time by the new table over the old one."""
     old = project(tmp_path / "old")
-    new = project(tmp_path / "new", times=lambda row: [1.2 * time for time in planted(row)])
+    slower = {"times": lambda row: [1.2 * time for time in planted(row)], key: "2026-02-01"}
+    diff = compared(old, project(tmp_path / "new", **slower))
+    found = of_device(diff)
+    assert found.kind is Kind.SAME and found.launched is not None
+    assert found.launched.ratio == pytest.approx(1.2) and diff.regresses
+    assert "+20%" in markdown(diff).split("####")[0]
+    assert not compared(tmp_path / "new", old).regresses
+
+
+def _launched_anew(tmp_path: Path, times: Callable[[GridRow], Sequence[Cell]]) -> ModuleChange:
+    """BEST in 36 shapes of which one, of area 1, launches NARROW, with other times in the new table."""
+    shapes = [(1, 1, 2)] + [(rows, 64, 2) for rows in range(2, 37)]
+    old = project(tmp_path / "old", shapes=shapes)
+    return of_device(compared(old, project(tmp_path / "new", shapes=shapes, times=times, date="2026-02-01")))
+
+
+def test_one_launched_config_that_got_slower_regresses_whatever_the_others_hide(tmp_path: Path) -> None:
+    found = _launched_anew(tmp_path, lambda row: [planted(row)[0] * 1.2, *planted(row)[1:]])
+    assert found.launched is not None and found.launched.verdict is Verdict.TOLERATED
+    assert found.regresses and list(found.slower) == ["PLAIN_B16_W2"]
+    assert found.slower["PLAIN_B16_W2"].ratio == pytest.approx(1.2)
+
+
+def test_a_launched_config_that_fails_now_regresses(tmp_path: Path) -> None:
+    found = _launched_anew(tmp_path, lambda row: ["inf", *planted(row)[1:]] if row[0] == 1 else planted(row))
+    assert found.regresses and found.launched is not None and found.launched.failing == 1
+
+
+def test_nothing_is_said_to_regress_or_not_of_a_module_that_no_table_prices(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A feature has another name, so neither table holds what the other module asks about."""
+    old = project(tmp_path / "old", Ask("heads", 1, NARROW, WIDE))
+    renamed = ["rows", "columns", "groups"]
+    content = spec(features=renamed, constants=["groups"], constraints=["block >= groups"])
+    new = project(tmp_path / "new", Ask("groups", 1, WIDE, NARROW), content, features=renamed)
     found = of_device(compared(old, new))
-    assert found.launched is not None and found.launched.ratio == pytest.approx(1.2)
-    assert "+20%" in markdown(compared(old, new)).split("####")[0]
+    assert not found.priced and found.overall[0].unknown == 9 and found.overall[0].changed == 0
+    assert main(["diff", str(old), str(new), "--format", "markdown"]) == 1
+    assert "regress" not in (page := capsys.readouterr().out) and f"No table prices scale on {DEVICE}" in page
+
+
+def test_shared_files_say_which_module_serves_which_gpu(tmp_path: Path) -> None:
+    without = _project_of(tmp_path / "without", {DEVICE: BEST}, **FAMILY)
+    having = _project_of(tmp_path / "with", {DEVICE: BEST, "nvidia": BEST, "nvidia_l4": BEST}, **FAMILY, **L4)
+    how = compared(without, having).files[f"{KERNEL}/__init__.py"]
+    for name, served in (("NVIDIA L4", "nvidia_l4"), ("sm_89", "nvidia_l4"), ("nvidia GPUs", "nvidia")):
+        assert f"{name}: not listed -> {served}" in how
+
+
+def test_what_an_older_treegen_printed_is_compared_as_the_old_side(tmp_path: Path) -> None:
+    old, new = (write_project(tmp_path / name).parent for name in ("old", "new"))
+    assert [build(folder / "treegen.yaml") for folder in (old, new)] == [0, 0]
+    path, lock = old / MODULE, old / "generated/treegen.lock"
+    built = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.write_text(path.read_text().replace("# A row:", "# Each row:"))
+    printed = hashlib.sha256(path.read_bytes()).hexdigest()
+    for digests, kind in (((built, built), Kind.INCOMPARABLE), ((built, printed), Kind.TEXT)):
+        lock.write_text(lock.read_text().replace(*digests))
+        with ExitStack() as stack:
+            before, after = (read_snapshot(str(f), None, stack, older=f == old) for f in (old, new))
+            assert of_device(compare(before, after, 1.01)).kind is kind
+    assert main(["diff", str(old), str(new)]) == 0 and main(["diff", str(new), str(old)]) == 1
 
 
 H200 = {"nvidia_h200": {"names": ["NVIDIA H200"], "arch": "sm_90", "vendor": "nvidia"}}

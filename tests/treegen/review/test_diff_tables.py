@@ -99,7 +99,8 @@ def test_spread_comes_from_both_tables_repeats(tmp_path: Path) -> None:
 def test_the_old_table_only_informs_where_the_software_changed(tmp_path: Path, key: str) -> None:
     """By the old table MEDIUM is slower than WIDE, by the new one faster: a correct tree after a change."""
     before = project(tmp_path / "old", shapes=SHAPES)
-    after = project(tmp_path / "new", WORSE, shapes=SHAPES, times=_times(wide=10), **{key: "another"})
+    times = _times(medium=0.8, wide=10)
+    after = project(tmp_path / "new", WORSE, shapes=SHAPES, times=times, **{key: "another"})
     diff = compared(before, after)
     found = of_device(diff)
     assert [(p.verdict, p.judges) for p in found.overall] == [(Verdict.FASTER, True), (Verdict.SLOWER, False)]

@@ -14,6 +14,7 @@ import pytest
 from treegen_builders import (
     DEVICE,
     FEATURES,
+    KERNEL,
     Row,
     as_h100,
     build,
@@ -74,6 +75,34 @@ def test_scenarios_that_are_left_out_are_counted(tmp_path: Path, capsys: Capture
         row[3:] = ["", ""] if row[0] == "s003" else row[3:]
     assert build(write_project(tmp_path, shapes=shapes, rows=rows)) == 0
     assert f"{DEVICE}: 2 of 4 scenarios are left out" in capsys.readouterr().out
+
+
+def _failing(folder: Path, failed: int) -> Path:
+    """Twelve scenarios, in one of which each config failed once; the run wrote no row of `failed` others."""
+    rows = time_rows(TWELVE)
+    rows[12][2:] = ["inf", 15.0, ""]
+    rows[0][2:] = [10.0, "inf", "inf"]
+    return write_project(folder, shapes=TWELVE, rows=rows, summary={"scenarios": 12 + failed})
+
+
+def test_scenarios_without_a_working_config_are_counted(tmp_path: Path, capsys: Capture) -> None:
+    assert build(_failing(tmp_path, 0)) == 0
+    assert "1 of 12 scenarios are left out: in 1 no config works" in capsys.readouterr().out
+
+
+def test_many_scenarios_without_a_working_config_are_refused(
+    tmp_path: Path, refusal: Callable[..., str]
+) -> None:
+    assert "2 of 13 scenarios" in refusal(tmp_path, "build", "--spec", _failing(tmp_path, 1))
+
+
+def test_a_fallback_that_no_table_holds_is_named(tmp_path: Path, capsys: Capture) -> None:
+    content = spec(fallback={"variant": "plain", "block": 256, "warps": 4})
+    assert build(write_project(tmp_path, content)) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "the fallback" in line]
+    assert KERNEL in line and "PLAIN_B256_W4" in line
+    assert build(write_project(tmp_path)) == 0
+    assert "the fallback" not in capsys.readouterr().out
 
 
 def test_the_table_of_another_gpu(tmp_path: Path, refusal: Callable[..., str]) -> None:

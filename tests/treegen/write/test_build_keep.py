@@ -113,6 +113,19 @@ def test_redrawn_noise_keeps_every_byte_of_the_module(tmp_path: Path, capsys: Ca
     assert fresh - {module}, "the noise is too small to test anything"
 
 
+def test_rows_keep_their_figures_until_a_fresh_build(tmp_path: Path) -> None:
+    """A second table has a third of the noise. The comments tell of the first until a fresh build."""
+    path = _project(tmp_path, times=_plain)
+    build(path)
+    module = _module(tmp_path)
+    assert "noise 3." in module
+    _write(tmp_path, 1, _plain, noise=MUCH / 3)
+    for options, noise in (((), "noise 3."), (("--fresh",), "noise 1."), ((), "noise 1.")):
+        assert build(path, *options) == 0
+        assert noise in _module(tmp_path)
+        assert build(path, "--check") == 0
+
+
 # What changed
 
 

@@ -13,21 +13,24 @@ from pathlib import Path
 from treegen.build import build
 from treegen.core.errors import InputError
 from treegen.core.files import IN_KERNEL, read_text, short, try_path
-from treegen.core.problem import holds
+from treegen.core.problem import Problem, holds
 from treegen.core.spec import FALLBACK_DEVICE, Config, DeviceSpec, KernelSpec, Spec
 from treegen.core.table import Table
 from treegen.emit.package import kernel_package
 from treegen.emit.triton import Unprintable, in_kernel_module, in_kernel_package
-from treegen.read.problem import read_table, spec_problem
-from treegen.review.build_summary import not_kept
+from treegen.read.problem import read_table, refuse_failing, spec_problem
+from treegen.review.build_summary import not_kept, title, untimed_fallbacks
 from treegen.review.check.compiling import check_compile
 from treegen.review.check.hook import HookDescription, HookFailure, HookProcess, MissingHook
 from treegen.review.check.proof import check_constraints
 from treegen.review.check.report import CheckReport
 from treegen.review.modules import Module, expected_modules, read_committed
-from treegen.review.printing import counted
+from treegen.review.printing import counted, percent, row_words
 from treegen.write.output_folder import differences, foreign_files
 from tuning_table.table import RUN
+
+UNSURE = 1.15
+"""A row whose 95th percentile of time over the best time is greater is reported."""
 
 _HookCheck = Callable[[KernelSpec, HookProcess, HookDescription], CheckReport]
 
@@ -101,17 +104,25 @@ def check_tables(spec: Spec) -> tuple[CheckReport, bool]:
         except InputError as error:
             problems.append(str(error))
             usable = usable and folder not in folders
+    found: list[Problem] = []
     for kernel in spec.kernels.values():
         for device, folder in kernel.tables.items():
             try:
                 if folder in tables:
-                    spec_problem(kernel, spec.devices[device], tables[folder])
+                    found.append(spec_problem(kernel, spec.devices[device], tables[folder]))
+                    refuse_failing(found[-1])
             except InputError as error:
                 problems.append(f"for {kernel.name} on {device}: {error}")
                 usable = False
     seen = f"{counted(len(folders), 'table')} of the spec, {len(beside)} beside them"
     scenarios = counted(sum(len(table.scenarios) for table in tables.values()), "scenario")
-    return CheckReport(f"{seen}, {scenarios}", tuple(problems)), usable
+    notes = [
+        f"{title(one)}: no config works in {counted(one.without_time, 'scenario')}"
+        for one in found
+        if one.without_time
+    ]
+    notes += untimed_fallbacks(found) if usable else []
+    return CheckReport(f"{seen}, {scenarios}", tuple(problems), notes=tuple(notes)), usable
 
 
 def _read_modules(spec: Spec) -> tuple[list[Module], list[str]]:
@@ -157,7 +168,22 @@ def check_modules(spec: Spec, modules: Sequence[Module], unreadable: Sequence[st
             problems += [f"{path}: no table of the spec has such a module" for path in sorted(others)]
     rows = sum(len(regime.rows) for module in modules for regime in module.heuristic.regimes)
     seen = f"{counted(len(modules), 'module')}, {counted(rows, 'row')}"
-    return CheckReport(f"{seen}, {len(inside)} for kernels" if inside else seen, tuple(problems))
+    seen = f"{seen}, {len(inside)} for kernels" if inside else seen
+    return CheckReport(seen, tuple(problems), notes=tuple(_unsure_rows(modules)))
+
+
+def _unsure_rows(modules: Sequence[Module]) -> Iterator[str]:
+    """A line for each module with rows that are far from the best in some of their scenarios."""
+    for module in modules:
+        rows = [
+            f"{row_words(regime.name, number, module.kernel)} ({percent(slowdown, '')})"
+            for regime in module.heuristic.regimes
+            for number, row in enumerate(regime.rows)
+            if row.figures is not None and (slowdown := row.figures.percentile95 or 1.0) > UNSURE
+        ]
+        if rows:
+            what = f"rows over {percent(UNSURE, '')} slower than the best at their 95th percentile"
+            yield f"{module.path}: {what}: {'; '.join(rows)}"
 
 
 def check_code(

@@ -14,16 +14,18 @@ class CheckReport:
     seen: str = ""  # what the check looked at, in words
     problems: tuple[str, ...] = ()  # a line each
     not_run: tuple[str, ...] = ()  # why the check, or a part of it, could not run
+    notes: tuple[str, ...] = ()  # what a reader should know and no build can mend, a line each
 
 
 def lines(name: str, report: CheckReport) -> Iterator[str]:
-    """A check's line, then its problems, indented."""
+    """A check's line, then its problems and notes, indented."""
     parts = [report.seen] if report.seen else []
     if report.problems:
         parts.append(counted(len(report.problems), "problem"))
     parts += [f"not run: {why}" for why in report.not_run]
     yield one_line(f"{name:<12} {'; '.join(parts)}")
     yield from (one_line(f"    {problem}") for problem in report.problems)
+    yield from (one_line(f"    note: {note}") for note in report.notes)
 
 
 def verdict(reports: Mapping[str, CheckReport], skipped: Sequence[str]) -> str:

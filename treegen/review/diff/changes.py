@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 
-from treegen.core.spec import FALLBACK_DEVICE, is_model, serving
+from treegen.core.spec import FALLBACK_DEVICE, KernelSpec, Spec, is_model, serving
 from treegen.read.problem import read_table
 from treegen.review.diff.prices import Price, PricedChoices, Verdict
 from treegen.review.diff.rows import Line, line_changes, same_data, signature_changes, spec_changes
 from treegen.review.diff.snapshots import Snapshot
-from treegen.review.diff.tables import Launched, TableChange, price_modules
+from treegen.review.diff.tables import TableChange, price_modules
 from treegen.review.modules import Module, ModuleKey
 
 
@@ -47,9 +47,11 @@ class ModuleChange:
     kind: Kind
     note: str | None = None  # why something could not be compared
     served: str | None = None  # the device whose module serves this GPU in the snapshot without its module
-    signature: tuple[str, ...] = ()  # what breaks callers
     spec: tuple[str, ...] = ()  # what the spec says differently about launches
-    launched: Launched | None = None  # time that is launched, by the new table over the old one
+    launched: Price | None = None  # time that is launched, by the new table over the old one
+    slower: Mapping[str, Price] = field(
+        default_factory=dict
+    )  # the same by the config before, if it regresses
     overall: tuple[Price, ...] = ()  # of all scenarios, one for each pricing table
     changes: tuple[Change, ...] = ()
     table: TableChange | None = None
@@ -64,13 +66,14 @@ class ModuleChange:
 
     @property
     def priced(self) -> bool:
-        """Return whether some table has times, or winners, of what changed."""
-        return any(price.verdict is not Verdict.UNTIMED for price in self.overall)
+        """Return whether some table that judges has times, or winners, of what changed."""
+        judged = [price for price in self.overall if price.judges]
+        return self.launched is not None or any(price.verdict is not Verdict.UNTIMED for price in judged)
 
     @property
     def has_news(self) -> bool:
         """Return whether a reader should see more than that the module is the same."""
-        return self.kind is not Kind.SAME or any((self.table, self.note, self.signature, self.spec))
+        return self.kind is not Kind.SAME or any((self.table, self.note, self.spec))
 
     @property
     def contradicted(self) -> bool:
@@ -86,6 +89,10 @@ class ModuleChange:
         if self.same or not self.overall:
             return text
         changed, scenarios = self.overall[0].changed, self.overall[0].scenarios
+        if unknown := self.overall[0].unknown:
+            return (
+                f"{text}: in {unknown:,} of {scenarios:,} scenarios the table lacks a feature that is asked"
+            )
         others = f"other configs in {changed:,} of {scenarios:,} measured scenarios"
         return f"{text}: {others if changed else 'only where nothing was measured'}"
 
@@ -98,6 +105,7 @@ class Diff:
     new: str
     threshold: float  # accepted slowdown, above 1
     regresses: bool
+    signature: Mapping[str, tuple[str, ...]]  # by kernel, what breaks callers of its modules
     modules: tuple[ModuleChange, ...]
     files: Mapping[str, str]  # how each other file of the output folder changed, by path
 
@@ -130,25 +138,31 @@ def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
         if kind is Kind.CHANGED and same_data(before, after):
             kind = Kind.SAME if before.text == after.text else Kind.TEXT
         changes = () if kind in (Kind.SAME, Kind.TEXT) else _changes(before, after, pricing.choices)
-        signature = tuple(signature_changes(before.kernel, after.kernel))
+        prices = [*overall, *pricing.slower.values(), *(p for c in changes for p in c.prices)]
+        prices += [] if pricing.launched is None else [pricing.launched]
         return ModuleChange(
             *key,
             kind,
             pricing.note,
             served,
-            signature,
             tuple(spec_changes(before, after)) if served is None else (),
             pricing.launched,
+            pricing.slower,
             overall,
             changes,
             pricing.change,
-            bool(signature)
-            or any(price.regresses for price in (*overall, *(p for c in changes for p in c.prices))),
+            any(price.regresses for price in prices),
         )
 
     modules = tuple(compare_module(key) for key in dict.fromkeys([*new.modules, *old.modules]))
     regresses = any(module.regresses for module in modules)
-    return Diff(old.label, new.label, threshold, regresses, modules, _other_files(old, new))
+    specs, kernels = (old.spec, new.spec), old.spec.kernels.keys() & new.spec.kernels.keys()
+    signature = {
+        name: parts
+        for name in new.spec.kernels
+        if name in kernels and (parts := tuple(signature_changes(*(spec.kernels[name] for spec in specs))))
+    }
+    return Diff(old.label, new.label, threshold, regresses, signature, modules, _other_files(old, new))
 
 
 def serving_module(
@@ -198,5 +212,41 @@ def _other_files(old: Snapshot, new: Snapshot) -> dict[str, str]:
     for path in sorted({*old.texts, *new.texts} - modules):
         before, after = old.texts.get(path), new.texts.get(path)
         if before != after:
-            changes[path] = "is new" if before is None else "is gone" if after is None else "changed"
+            how = _how_changed(path, old.spec, new.spec)
+            changes[path] = "is new" if before is None else "is gone" if after is None else how
     return changes
+
+
+def _how_changed(path: str, old: Spec, new: Spec) -> str:
+    """What a file that all devices of a kernel share says differently: `changed: sm_90: a -> b`."""
+    name, _, file = path.partition("/")
+    shared = {"__init__.py": _package_words, "config.py": _config_words}
+    if file not in shared or name not in old.kernels or name not in new.kernels:
+        return "changed"
+    before, after = (shared[file](spec.kernels[name], spec) for spec in (old, new))
+    words = [
+        f"{key}: {before.get(key, 'not listed')} -> {after.get(key, 'not listed')}"
+        for key in dict.fromkeys([*before, *after])
+        if before.get(key) != after.get(key)
+    ]
+    return f"changed: {'; '.join(words)}" if words else "changed"
+
+
+def _package_words(kernel: KernelSpec, spec: Spec) -> dict[str, str]:
+    """Which module serves which GPU, and the integers of words."""
+    by_name, by_arch, by_vendor = serving(kernel, spec.devices)
+    words = {f"{vendor} GPUs": key for vendor, key in by_vendor.items()}
+    numbers = {
+        f"VALUES of {feature}": ", ".join(f"{number}: {word}" for number, word in sorted(values.items()))
+        for feature, values in kernel.values.items()
+        if feature in kernel.features
+    }
+    return {**dict(by_name), **by_arch, **words, **numbers}
+
+
+def _config_words(kernel: KernelSpec, spec: Spec) -> dict[str, str]:
+    """The fields of a launch config."""
+    return {
+        f"Config.{name}": "required" if default is None else f"{default} by default"
+        for name, default in kernel.fields()
+    }

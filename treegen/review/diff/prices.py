@@ -52,6 +52,7 @@ class Price:
     verdict: Verdict
     table: str = "by the table"
     judges: bool = True  # whether a regression by this table counts; otherwise it only informs
+    unknown: int = 0  # scenarios of a table without a feature about which a module asks
 
     @property
     def regresses(self) -> bool:
@@ -107,7 +108,9 @@ class PricedChoices:
         found = price(
             scenarios, *costs, self.same[rows], cells=cells, spread=self.spread, threshold=self.threshold
         )
-        return replace(found, table=self.table, judges=self.judges)
+        unknown = sum(None in (self.old[row], self.new[row]) for row in rows)
+        changed = found.changed - unknown
+        return replace(found, changed=changed, unknown=unknown, table=self.table, judges=self.judges)
 
 
 def _costs(configs: tuple[Config, ...], problem: Problem) -> _Ints:

@@ -24,15 +24,19 @@ class Line:
 
 
 def signature_changes(old: KernelSpec, new: KernelSpec) -> Iterator[str]:
-    """What breaks callers of choose() and for_model()."""
+    """What breaks callers of the functions that a module prints. All but choose() take arguments by place."""
     for what, before, after in (
         ("choose()", old.features, new.features),
         ("for_model()", old.constants, new.constants),
+        ("the function of a step", old.steps, new.steps),
+        *((("row() for Triton", old.features, new.features),) * (old.in_kernel and new.in_kernel)),
     ):
         parts = [f"without {name}" for name in before if name not in after]
         parts += [f"with {name}" for name in after if name not in before]
+        if not parts and before != after and what != "choose()":
+            parts = [f"in the order {', '.join(after)}"]
         if parts:
-            yield f"{what} has other arguments, so callers must change: now {', '.join(parts)}"
+            yield f"{what} {', '.join(parts)}"
 
 
 def spec_changes(old: Module, new: Module) -> Iterator[str]:

@@ -41,12 +41,12 @@ def read_here(spec: Path | None) -> Snapshot:
     return _read_folder("this folder" if folder == Path() else str(folder), described, described.output)
 
 
-def read_snapshot(name: str, spec: Path | None, stack: ExitStack) -> Snapshot:
+def read_snapshot(name: str, spec: Path | None, stack: ExitStack, *, older: bool = False) -> Snapshot:
     """Read a folder if `name` is one, else a git revision. Raises InputError.
 
     A folder with a spec of that file name is a project. Another folder is an output folder, which is read by
     the spec of this folder or by the given spec. The temporary folder of a revision exists until `stack`
-    closes.
+    closes. older: accept modules that another version of treegen printed.
     """
     if not name:
         raise InputError("''", "names no revision or folder")
@@ -55,15 +55,16 @@ def read_snapshot(name: str, spec: Path | None, stack: ExitStack) -> Snapshot:
         inside = path / (spec or DEFAULT_PATH).name
         if try_path(inside, Path.is_file):
             described = read_spec(inside)
-            return _read_folder("this folder" if name == "." else name, described, described.output)
-        return _read_folder(name, read_spec(find_spec(spec)), path)
+            label = "this folder" if name == "." else name
+            return _read_folder(label, described, described.output, older=older)
+        return _read_folder(name, read_spec(find_spec(spec)), path, older=older)
     if try_path(path, Path.exists):
         raise InputError(path, "is a file; compare folders or revisions")
     place = find_spec(spec) if spec is None or try_path(spec, Path.exists) else spec
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="treegen-"))).resolve()
     with naming_revision(name, folder):
         described = read_spec(lay_out(name, place, folder))
-        return _read_folder(name, described, described.output, folder)
+        return _read_folder(name, described, described.output, folder, older=older)
 
 
 @contextmanager
@@ -78,7 +79,9 @@ def naming_revision(name: str, temporary: Path | None) -> Iterator[None]:
         raise InputError.from_message(message) from None
 
 
-def _read_folder(name: str, spec: Spec, output: Path, temporary: Path | None = None) -> Snapshot:
+def _read_folder(
+    name: str, spec: Spec, output: Path, temporary: Path | None = None, *, older: bool = False
+) -> Snapshot:
     if not try_path(output, Path.is_dir):
         missing = "`treegen build` writes it" if temporary is None else "this revision does not hold it"
         raise InputError(output, f"no such output folder; {missing}")
@@ -90,7 +93,7 @@ def _read_folder(name: str, spec: Spec, output: Path, temporary: Path | None = N
         if f"{kernel.name}/{device.key}.py" in texts:
             try:
                 with naming_revision(name, temporary):
-                    modules[kernel.name, device.key] = read_committed(kernel, device, path)
+                    modules[kernel.name, device.key] = read_committed(kernel, device, path, older=older)
             except InputError as error:
                 modules[kernel.name, device.key] = str(error)
     if not modules:

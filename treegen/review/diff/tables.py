@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from treegen.core.errors import InputError, one_line
-from treegen.core.spec import DeviceSpec
+from treegen.core.heuristic import Choice
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
+from treegen.core.spec import Config, DeviceSpec
 from treegen.core.table import Cells, Table
 from treegen.read.problem import build_problem, refuse_other_gpu
-from treegen.review.diff.prices import PricedChoices
+from treegen.review.diff.decisions import Choices
+from treegen.review.diff.prices import Price, PricedChoices, price
 from treegen.review.diff.snapshots import Snapshot, naming_revision
 from treegen.review.modules import Module
 from treegen.review.printing import percent
@@ -61,23 +64,15 @@ class TableChange:
 
 
 @dataclass(frozen=True)
-class Launched:
-    """The time of what is launched: the new module by the new table over the old one by the old table."""
-
-    ratio: float  # geometric mean
-    scenarios: int  # that both tables timed so
-
-    def __str__(self) -> str:
-        return f"{percent(self.ratio)} in {self.scenarios:,} scenarios"
-
-
-@dataclass(frozen=True)
 class Pricing:
     """What two modules launch in each table's scenarios; the new snapshot's table comes first."""
 
     choices: tuple[PricedChoices, ...]
     change: TableChange | None = None
-    launched: Launched | None = None
+    launched: Price | None = None  # the new module by the new table over the old one by the old table
+    slower: Mapping[str, Price] = field(
+        default_factory=dict
+    )  # the same by the config before, if it regresses
     note: str | None = None  # why another old table prices nothing, or only informs
 
 
@@ -125,26 +120,61 @@ def price_modules(
     other = [stack_word(key) for key in STACK if key in change.run]
     note = f"{' and '.join(other)} changed, so the old table only informs" if other else None
     now, before = replace(now, table="by the new table"), replace(before, table="by the old table")
-    return Pricing((now, replace(before, judges=not other)), change, _launched(before, now), note)
+    launched, slower = _launched(before, now, change.spread)
+    return Pricing((now, replace(before, judges=not other)), change, launched, slower, note)
 
 
-def _launched(old: PricedChoices, new: PricedChoices) -> Launched | None:
-    """What is launched by the new table over what was by the old one; None without common times."""
-    steps = []
+def _launched(
+    old: PricedChoices, new: PricedChoices, spread: float | None
+) -> tuple[Price | None, dict[str, Price]]:
+    """Price what is launched by the new table over what was by the old one, in the common scenarios.
+
+    Also price, by name, each config that was launched and where launches are slower than allowed now. None
+    without common times. spread: of a cell's ratio, as in TableChange.
+    """
     rows = common_rows(old.problem, new.problem)
-    times = old.problem.times(), new.problem.times()
-    for before, after in zip(*(side.tolist() for side in rows), strict=True):
-        was, now = old.old[before], new.new[after]
-        if was is None or now is None:
-            continue
-        if was.config in old.problem.configs and now.config in new.problem.configs:
-            one = times[0][before, old.problem.configs.index(was.config)]
-            other = times[1][after, new.problem.configs.index(now.config)]
-            if np.isfinite(one) and np.isfinite(other):
-                steps.append(math.log(other / one))
-    if not steps or Cells.WINNERS in (old.problem.table.cells, new.problem.table.cells):
-        return None
-    return Launched(math.exp(math.fsum(steps) / len(steps)), len(steps))
+    before, after = _log_times(old.problem, old.old, rows[0]), _log_times(new.problem, new.new, rows[1])
+    ids = np.array(old.problem.scenarios)[rows[0]]
+    failed = (before >= FORBIDDEN) & (after >= FORBIDDEN)
+
+    def priced(which: npt.NDArray[np.int64]) -> Price:
+        found = price(
+            *(tuple(ids[which].tolist()), before[which], after[which], failed[which]),
+            cells=Cells.MEASURED,
+            spread=None if spread is None else math.log(spread),
+            threshold=new.threshold,
+        )
+        return replace(found, table="by the new table over the old one")
+
+    if Cells.WINNERS in (old.problem.table.cells, new.problem.table.cells):
+        return None, {}
+    whole = priced(np.arange(len(ids)))
+    if not whole.timed + whole.failing:
+        return None, {}
+    if spread is None:  # without repeats, noise would single out some config
+        return whole, {}
+    groups: dict[Config, list[int]] = {}
+    for place, row in enumerate(rows[0].tolist()):
+        if (choice := old.old[row]) is not None:
+            groups.setdefault(choice.config, []).append(place)
+    found = {new.problem.kernel.constant_name(c): priced(np.array(places)) for c, places in groups.items()}
+    slower = [(name, one) for name, one in found.items() if one.regresses]
+    return whole, dict(sorted(slower, key=lambda item: -math.log(item[1].ratio or 2) * item[1].timed))
+
+
+def _log_times(problem: Problem, choices: Choices, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """[rows] log times of what is launched, in cost steps; UNTIMED and FORBIDDEN as in Problem."""
+    times = problem.times()
+    column = {config: place for place, config in enumerate(problem.configs)}
+
+    def log_time(row: int, choice: Choice | None) -> int:
+        place = None if choice is None else column.get(choice.config)
+        time = math.nan if place is None else float(times[row, place])
+        if math.isfinite(time):
+            return round(math.log(time) * UNIT)
+        return UNTIMED if math.isnan(time) else FORBIDDEN
+
+    return np.array([log_time(row, choices[row]) for row in rows.tolist()], dtype=np.int64)
 
 
 def table_change(old: PricedChoices, new: PricedChoices) -> TableChange:
