@@ -17,7 +17,7 @@ class Choosing:
     """How a device's launches are chosen, and what was chosen so far."""
 
     choose: Choose  # from features to a generated config
-    candidates: Choose | None  # from a number and features to the best configs; None if a config is forced
+    module: Any  # of the generated package; None if a config is forced
     not_tuned: str | None  # in words, if the GPU was not
     no_fallback: bool  # whether the fallback is launched only where nothing was tuned
     launches: dict[tuple[Any, ...], ConfigLaunch] = field(default_factory=dict)  # by the features' values
@@ -42,7 +42,7 @@ def choosing_here(package: ModuleType, overrides: Overrides, forced: Any, fallba
             if not known and vendor != "cpu":  # a vendor has many GPUs, but Triton has one interpreter
                 not_tuned = f"{name or arch} was not tuned"
         no_fallback = key is None and fallback not in _configs_of_rows(module)
-        found = Choosing(module.choose, getattr(module, "candidates", None), not_tuned, no_fallback)
+        found = Choosing(module.choose, module, not_tuned, no_fallback)
     if overrides.log:
         found.choose = _logged(package.__name__.rpartition(".")[2], found.choose)
     return found

@@ -32,7 +32,7 @@ def parse_feature(name: str, text: str, arguments: Collection[str]) -> ast.expr:
     """The expression of a feature. Raises ValueError if it is none, or names what is no argument."""
     try:
         expression = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
+    except (AttributeError, SyntaxError, ValueError):  # the first if it is no text
         raise ValueError(f"the feature {name} is {text!r:.60}, which is no expression") from None
     for node in ast.walk(expression):
         if isinstance(node, ast.Name) and node.id not in arguments and not hasattr(builtins, node.id):
@@ -56,7 +56,7 @@ def reader(
 
     Raises ValueError for a name that is neither in `features` nor an argument or its element type.
     """
-    functions = {name: f for name in names if not isinstance(f := features.get(name, ""), str)}
+    functions: dict[str, Any] = {name: f for name in names if callable(f := features.get(name))}
     texts: dict[str, str] = {}
     for name in names:
         argument = name.removesuffix(OF_DTYPE)
@@ -77,6 +77,7 @@ def reader(
     values = "".join(f"({text}), " for text in texts.values())
     read: Any = eval(f"lambda {parameters}**others_of_launch: ({values})", {})
     left_out = {name: Missing(f"{kernel} is launched without its argument {name!r}") for name in arguments}
+    read.__qualname__ = kernel  # which errors about arguments name
     read.__defaults__ = tuple({**left_out, **defaults}[name] for name in arguments)
     if not functions:
         return tuple(texts), read

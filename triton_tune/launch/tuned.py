@@ -97,7 +97,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         if leaves_unknown and self._autotuner is None:
             raise ValueError(f'unknown="{AUTOTUNE}" of @tuned: {self.__name__} has no @triton.autotune')
         for name, feature in features.items():
-            if isinstance(feature, str):
+            if not callable(feature):
                 parse_feature(name, feature, self.arg_names)
         self.best_config: Any = None  # the triton.Config of the last launch, as the autotuner has it
         self._package, self._most, self._leaves_unknown = package, autotune, leaves_unknown
@@ -200,8 +200,8 @@ class Tuned(KernelInterface):  # type: ignore[misc]
                 break
         else:
             configs = [choosing.choose(**values)]
-            if self._most > 1 and choosing.candidates is not None:
-                configs = list(choosing.candidates(self._most, **values))
+            if self._most > 1 and choosing.module is not None:
+                configs = list(choosing.module.candidates(self._most, **values))
             if choosing.no_fallback and configs[0] == self._fallback:
                 not_tuned = not_tuned or "some launches have no config of their own"
         if self._prunes:

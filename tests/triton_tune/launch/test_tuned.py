@@ -178,10 +178,10 @@ def test_features_can_be_expressions_in_the_arguments() -> None:
         kernel[(1,)](N=3)
 
 
-@pytest.mark.parametrize("text", ["x_ptr.shape[", "M // 2", "", "N = 2", "__import__('os').x(HOME)"])
-def test_an_expression_that_is_none_is_refused_where_the_kernel_is_decorated(text: str) -> None:
+@pytest.mark.parametrize("text", ["x_ptr.shape[", "M // 2", "", "N = 2", 3])
+def test_an_expression_that_is_none_is_refused_where_the_kernel_is_decorated(text: object) -> None:
     with pytest.raises(ValueError, match="halves"):
-        tuned(package(by_length), features={"halves": text})(jitted())
+        tuned(package(by_length), features={"halves": text})(jitted())  # type: ignore[dict-item]
 
 
 def test_above_an_autotuner_it_decides_and_keeps_the_configs_hook() -> None:
