@@ -34,3 +34,39 @@ def all_fitting(
 ) -> tuple[tuple[Config, ...], ...]:
     """All configs of each row that fit, in order."""
     return tuple(tuple(filter(fits, row.candidates(model_class))) for row in rows)
+
+
+def ranked(at_most: int, choose: Callable[[tuple[Config, ...]], Config]) -> tuple[Config, ...]:
+    """What is launched, then what is launched where that is passed over, and so on; each config once."""
+    found: tuple[Config, ...] = ()
+    while len(found) < at_most and (config := choose(found)) not in found:
+        found = (*found, config)
+    return found
+
+
+def remaining(
+    regimes: tuple[tuple[Config, ...], ...], passed_over: tuple[Config, ...], fallback: Config
+) -> tuple[tuple[Config, ...], ...]:
+    """What rows launch without some configs: a row that is left with none launches what the nearest other row does."""
+    if not passed_over:
+        return regimes
+
+    def config(rows: tuple[Config, ...], place: int) -> Config:
+        others = [other for other in range(len(rows)) if rows[other] not in passed_over]
+        return rows[min(others, key=lambda other: abs(other - place))] if others else fallback
+
+    return tuple(tuple(config(rows, place) for place in range(len(rows))) for rows in regimes)
+
+
+def all_remaining(
+    regimes: tuple[tuple[tuple[Config, ...], ...], ...], passed_over: tuple[Config, ...]
+) -> tuple[tuple[tuple[Config, ...], ...], ...]:
+    """What rows launch without some configs: those left of each row, then those left of the others, nearest first."""
+    if not passed_over:
+        return regimes
+
+    def configs(rows: tuple[tuple[Config, ...], ...], place: int) -> Iterable[Config]:
+        nearest = sorted(range(len(rows)), key=lambda other: abs(other - place))
+        return (config for other in nearest for config in rows[other] if config not in passed_over)
+
+    return tuple(tuple(tuple(configs(rows, place)) for place in range(len(rows))) for rows in regimes)

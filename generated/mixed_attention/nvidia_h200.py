@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import lru_cache
 
-from .config import Config, Row, all_fitting
+from .config import Config, Row, all_fitting, all_remaining, ranked
 
 POD_M128_T64_W4_S2_K64 = Config("pod", block_m=128, tile_size=64, num_warps=4, num_stages=2, decode_tile=64)
 POD_M128_T64_W4_S2_K128 = Config("pod", block_m=128, tile_size=64, num_warps=4, num_stages=2, decode_tile=128)
@@ -59,9 +59,9 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
 
 
 @lru_cache(maxsize=256)
-def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> Callable[..., Config]:
+def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int, passed_over: tuple[Config, ...] = ()) -> Callable[..., Config]:
     """What steps launch on models with these constants: a function of num_decodes, num_decode_tokens, num_decode_kv_tokens, max_decode_len, max_decode_seq_len, num_prompts, num_prompt_tokens, num_prompt_kv_tokens, max_prompt_len, max_prompt_seq_len."""
-    (steps,) = configs(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size)
+    (steps,) = all_remaining(configs(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size), passed_over)
     queries_per_kv = num_query_heads // max(1, num_kv_heads)
 
     def step(num_decodes: int, num_decode_tokens: int, num_decode_kv_tokens: int, max_decode_len: int, max_decode_seq_len: int, num_prompts: int, num_prompt_tokens: int, num_prompt_kv_tokens: int, max_prompt_len: int, max_prompt_seq_len: int) -> Config:
@@ -83,3 +83,8 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
 def choose(*, num_decodes: int, num_decode_tokens: int, num_decode_kv_tokens: int, max_decode_len: int, max_decode_seq_len: int, num_prompts: int, num_prompt_tokens: int, num_prompt_kv_tokens: int, max_prompt_len: int, max_prompt_seq_len: int, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> Config:
     step = for_model(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size)
     return step(num_decodes, num_decode_tokens, num_decode_kv_tokens, max_decode_len, max_decode_seq_len, num_prompts, num_prompt_tokens, num_prompt_kv_tokens, max_prompt_len, max_prompt_seq_len)
+
+
+def candidates(at_most: int, *, num_decodes: int, num_decode_tokens: int, num_decode_kv_tokens: int, max_decode_len: int, max_decode_seq_len: int, num_prompts: int, num_prompt_tokens: int, num_prompt_kv_tokens: int, max_prompt_len: int, max_prompt_seq_len: int, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[Config, ...]:
+    """The config of `choose`, then those of the nearest rows, each once: what to try for this step."""
+    return ranked(at_most, lambda passed_over: for_model(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size, passed_over)(num_decodes, num_decode_tokens, num_decode_kv_tokens, max_decode_len, max_decode_seq_len, num_prompts, num_prompt_tokens, num_prompt_kv_tokens, max_prompt_len, max_prompt_seq_len))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import lru_cache
 
-from .config import Config, Row, fitting
+from .config import Config, Row, fitting, ranked, remaining
 
 QBLOCK_M16_T32_W4_S3 = Config("qblock", block_m=16, tile_size=32, num_warps=4, num_stages=3)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
@@ -134,9 +134,9 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
 
 
 @lru_cache(maxsize=256)
-def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> Callable[..., Config]:
+def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int, passed_over: tuple[Config, ...] = ()) -> Callable[..., Config]:
     """What steps launch on models with these constants: a function of num_seqs, num_query_tokens, num_kv_tokens, max_query_len, max_seq_len."""
-    decode, prompts = configs(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size)
+    decode, prompts = remaining(configs(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size), passed_over, QBLOCK_M64_T32_W4_S2)
     queries_per_kv = num_query_heads // max(1, num_kv_heads)
 
     def step(num_seqs: int, num_query_tokens: int, num_kv_tokens: int, max_query_len: int, max_seq_len: int) -> Config:
@@ -154,3 +154,8 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
 def choose(*, num_seqs: int, num_query_tokens: int, num_kv_tokens: int, max_query_len: int, max_seq_len: int, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> Config:
     step = for_model(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size)
     return step(num_seqs, num_query_tokens, num_kv_tokens, max_query_len, max_seq_len)
+
+
+def candidates(at_most: int, *, num_seqs: int, num_query_tokens: int, num_kv_tokens: int, max_query_len: int, max_seq_len: int, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[Config, ...]:
+    """The config of `choose`, then those of the nearest rows, each once: what to try for this step."""
+    return ranked(at_most, lambda passed_over: for_model(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size, passed_over)(num_seqs, num_query_tokens, num_kv_tokens, max_query_len, max_seq_len))

@@ -17,8 +17,10 @@ from treegen.emit.triton import Unprintable, in_kernel_module, in_kernel_package
 def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dict[str, str]:
     """The files of a kernel's package that all devices share, by file name."""
     templates = environment()
+    steps = {*kernel.features, *kernel.derived} - set(kernel.fixed)
+    asks_steps = any(rule.names & steps for rule in kernel.constraints)
     return {
-        "config.py": templates.get_template("config.py.j2").render(kernel=kernel),
+        "config.py": templates.get_template("config.py.j2").render(kernel=kernel, asks_steps=asks_steps),
         "__init__.py": templates.get_template("kernel.py.j2").render(
             kernel=kernel,
             words={name: kernel.values[name] for name in kernel.features if name in kernel.values},

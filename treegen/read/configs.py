@@ -13,6 +13,7 @@ from treegen.read.yaml_file import Fields, Items, check_names
 _TRITON = {"triton", "tl"}
 _PRINTED = {"Callable", "Config", "Row", "all_fitting", "choose", "config", "configs", "fits", "fitting"}
 _PRINTED |= {"for_model", "kind", "lru_cache", "model_class", "step"}
+_PRINTED |= {"all_remaining", "at_most", "candidates", "passed_over", "ranked", "remaining"}
 _LARGEST_PARAMETER = (1 << 31) - 1
 
 

@@ -4,7 +4,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,22 +22,40 @@ class Tuning:
 
     Configs, `key`, `prune_configs_by`, `reset_to_zero`, `restore_value` and hooks are the decorator's. Only
     `kernel` is timed, with the arguments that `call` launches it with.
+
+    Args:
+        kernel: what `@triton.autotune` decorates, with all decorators that stand above it, such as `@tuned`
+            or `@triton.heuristics`. It may be another package's.
+        call: launches the kernel as the program does, and returns its result: a tensor, or several in a
+            tuple, list or dict. It may be a function of the kernel's package.
+        shapes: keyword arguments of `arguments`, one mapping a shape: `[dict(M=16, N=4096), ...]`.
+        arguments: makes the arguments of `call` for a shape: one tensor, a tuple or list of positional
+            arguments, or a dict of keyword arguments. Tensors get the measured device without being told.
+        reference: from the same arguments to what `call` must return. Several tensors are compared in order;
+            they may have other element types than the results.
+        name: of the table and the generated package: small letters, digits and underscores. None: the kernel
+            function's, without capitals and outer underscores.
+        tolerance: the largest error of a result, as a part of the reference's largest magnitude, from 0 to
+            below 1. None: by the result's element type; 2e-3 for float32, 1e-2 float16, 2e-2 bfloat16.
+        features: what a tree may ask about besides the arguments in `key` and tensors' element types. By
+            name, an expression in the kernel's arguments such as `"x_ptr.shape[0]"`, or a function from the
+            arguments by name; to an integer, boolean, element type or word. None: those of `@tuned`.
+
+    Raises:
+        TuningError: a field has no valid value.
     """
 
-    kernel: Any  # decorated with @triton.autotune, perhaps below @tuned or @triton.heuristics
-    call: Callable[..., Any]  # launches the kernel; returns its result, a tensor or several
-    shapes: Sequence[Mapping[str, Any]]  # keyword arguments of `arguments`, one mapping a shape
-    arguments: Callable[..., Any]  # makes the arguments of `call`: a tuple or a dict; tensors get the device
-    reference: Callable[..., Any]  # from the same arguments to what `call` must return
-    name: str | None = None  # of the table; None: the function's, without capitals and outer underscores
-    # The largest error, as a part of the reference's largest magnitude; None: by the element type.
+    kernel: Any
+    call: Callable[..., Any]
+    shapes: Sequence[Mapping[str, Any]]
+    arguments: Callable[..., Any]
+    reference: Callable[..., Any]
+    name: str | None = None
     tolerance: float | None = None
-    # Features beside `key`: from the kernel's arguments by name to an integer, boolean, element type or word.
-    # None: those of `@tuned`.
-    features: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = field(default=None)
+    features: Mapping[str, Callable[[Mapping[str, Any]], Any] | str] | None = None
 
     def __post_init__(self) -> None:
-        functions = self.features if isinstance(self.features, Mapping) else {"": self.features}
+        features = self.features if isinstance(self.features, Mapping) else {"": None}
         checks = {
             f"name of a Tuning: {self.name!r:.60} must begin with a letter and have no capitals": (
                 self.name is None or _NAME.fullmatch(self.name)
@@ -54,8 +72,8 @@ class Tuning:
                 self.tolerance is None
                 or (isinstance(self.tolerance, int | float) and 0 <= self.tolerance < 1)
             ),
-            "features of a Tuning must be functions by name": (
-                self.features is None or all(map(callable, functions.values()))
+            "features of a Tuning must be expressions or functions by name": (
+                self.features is None or all(isinstance(f, str) or callable(f) for f in features.values())
             ),
         }
         for what, fine in checks.items():

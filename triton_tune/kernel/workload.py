@@ -14,6 +14,7 @@ from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import first_launch, make
 from triton_tune.kernel.measuring import TIMING, KernelFile, Shape, loaded
 from triton_tune.kernel.tuning import Tuning, load_tunings
+from triton_tune.launch.features import value_of
 from triton_tune.launch.words import DTYPES, OF_DTYPE, NotAFeature, integer_of, plain, word_of
 from triton_tune.run.workload import Space, Workload
 
@@ -118,10 +119,10 @@ def _warnings(problem: SearchProblem) -> list[str]:
 
 
 def _values(kernel: AutotunedKernel, tuning: Tuning, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The features of a launch: the autotuner's key, functions of the user's, and element types."""
+    """The features of a launch: the autotuner's key, the user's own, and element types."""
     found = {name: arguments[name] for name in kernel.tuner.keys if name in arguments}
-    functions = kernel.tuned_features if tuning.features is None else tuning.features
-    found.update({name: function(arguments) for name, function in functions.items()})
+    features = kernel.tuned_features if tuning.features is None else tuning.features
+    found.update({name: value_of(feature, arguments) for name, feature in features.items()})
     for name, argument in arguments.items():
         if isinstance(argument, torch.Tensor):
             found.setdefault(f"{name}{OF_DTYPE}", argument.dtype)

@@ -17,6 +17,7 @@ class ConfigLaunch:
     keywords: dict[str, Any]
     pre_hook: Callable[[dict[str, Any]], object] | None
     config: Any  # the same as a triton.Config
+    autotuner: Any = None  # what chooses instead, except while a graph is captured
 
 
 @dataclass(frozen=True)

@@ -4,32 +4,32 @@ import importlib
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
+import triton
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import KernelInterface
 
-from triton_tune.launch.environment import (
-    AUTOTUNE,
-    CONFIG,
-    DEVICE,
-    Overrides,
-    current_device,
-    device_number,
-    read_overrides,
-)
+from triton_tune.launch.choosing import Choosing, choosing_here
+from triton_tune.launch.environment import AUTOTUNE, CONFIG, device_number, read_overrides
+from triton_tune.launch.features import Feature, Missing, Read, parse_feature, reader
 from triton_tune.launch.known_configs import ConfigLaunch, KnownConfigs
-from triton_tune.launch.words import OF_DTYPE, integer_of, plain
+from triton_tune.launch.words import integer_of, plain
 
-_MOST_KEPT = 4096  # answers of a rule that a kernel remembers
-Feature = Callable[[Mapping[str, Any]], Any]  # from a launch's arguments by name to a value
+_MOST_KEPT = 4096  # different features of launches that a kernel remembers
+FALLBACK = "fallback"
 
 
 def tuned(
-    package: str | ModuleType, *, features: Mapping[str, Feature] | None = None
+    package: str | ModuleType,
+    *,
+    features: Mapping[str, Feature] | None = None,
+    autotune: int = 0,
+    unknown: str = FALLBACK,
 ) -> Callable[[Any], "Tuned"]:
     """Let the generated package of a kernel choose its launch parameters.
 
@@ -37,6 +37,9 @@ def tuned(
         @triton.autotune(configs=..., key=["M", "N", "K"])  # stays for tuning again, or may go
         @triton.jit
         def matmul(...): ...
+
+    A kernel of another package is replaced: `module.kernel = tuned("heuristics.kernel")(module.kernel)`; or,
+    where decorators stand above its `@triton.autotune`: `kernel.fn = tuned("heuristics.kernel")(kernel.fn)`.
 
     A launch allocates no device memory, times nothing and waits for nothing, so it can be captured as a CUDA
     graph. Each feature of the package is an argument of the kernel by the same name, the element type of one
@@ -47,46 +50,68 @@ def tuned(
 
     Args:
         package: of the kernel, as `treegen build` writes it; by name, it is imported at the first launch.
-        features: functions from the arguments by name to an integer, boolean, element type or word.
+        features: by name, an expression in the kernel's arguments such as `"x_ptr.shape[2]"`, or a function
+            from the arguments by name; to an integer, boolean, element type or word.
+        autotune: where 2 or more, Triton's autotuner times so many configs, the module's best, at the first
+            launch of each set of features. While a graph is captured, the first of them is launched.
+        unknown: what is launched on a GPU that was not tuned, for a word that was not, and where the module
+            has only its fallback: "fallback", or "autotune", which leaves these launches to the kernel's own
+            `@triton.autotune`, except while a graph is captured. Warns once of each reason.
 
     Raises:
         TypeError: what is decorated is no Triton kernel, or `@triton.autotune` lies deeper below it; at a
             launch: an argument is missing.
-        ValueError: at a launch: a feature is no argument; an environment variable has no valid value
-            (docs/your_kernel.md); or configs of `@triton.autotune` have a `pre_hook`, and the chosen one is
-            not among them.
+        ValueError: an option has no valid value; at a launch: a feature is no argument; an environment
+            variable has no valid value (docs/your_kernel.md); or configs of `@triton.autotune` have a
+            `pre_hook`, and the chosen one is not among them.
     """
-    return lambda kernel: Tuned(kernel, package, features or {})
+    if type(autotune) is not int or autotune < 0:
+        raise ValueError(f"autotune of @tuned is {autotune!r}, but a number of configs is needed")
+    if unknown not in (FALLBACK, AUTOTUNE):
+        raise ValueError(f'unknown of @tuned is {unknown!r}, but "{FALLBACK}" or "{AUTOTUNE}" is needed')
+    return lambda kernel: Tuned(kernel, package, features or {}, autotune, unknown == AUTOTUNE)
 
 
 class Tuned(KernelInterface):  # type: ignore[misc]
     """A kernel with a generated package. Launch it as any Triton kernel: `kernel[grid](...)`."""
 
-    def __init__(self, fn: Any, package: str | ModuleType, features: Mapping[str, Feature]) -> None:
+    def __init__(
+        self,
+        fn: Any,
+        package: str | ModuleType,
+        features: Mapping[str, Feature],
+        autotune: int,
+        leaves_unknown: bool,
+    ) -> None:
         if not hasattr(fn, "arg_names"):
             raise TypeError(f"@tuned decorates Triton kernels, and {fn!r:.60} is none")
         inner = getattr(fn, "fn", None)
         while inner is not None:
             if isinstance(inner, Autotuner):
-                raise TypeError("@tuned must stand directly above @triton.autotune")
+                what = "@tuned must stand directly above @triton.autotune"
+                raise TypeError(f"{what}: kernel.fn = tuned(...)(kernel.fn) puts it there")
             inner = getattr(inner, "fn", None)
         self.fn, self.arg_names, self.features = fn, list(fn.arg_names), features
         self.__name__ = function_of(fn).__name__
-        self.best_config: Any = None  # the triton.Config of the last launch, as the autotuner has it
-        self._package = package
         self._autotuner = fn if isinstance(fn, Autotuner) else None
+        if leaves_unknown and self._autotuner is None:
+            raise ValueError(f'unknown="{AUTOTUNE}" of @tuned: {self.__name__} has no @triton.autotune')
+        for name, feature in features.items():
+            if not callable(feature):
+                parse_feature(name, feature, self.arg_names)
+        self.best_config: Any = None  # the triton.Config of the last launch, as the autotuner has it
+        self._package, self._most, self._leaves_unknown = package, autotune, leaves_unknown
         self._below = fn.fn if isinstance(fn, Autotuner) else fn
         self._defaults = defaults_of(function_of(fn))
         self._known = KnownConfigs(self.__name__, self._autotuner, self._defaults)
-        self._choosers: dict[int, Callable[..., Any]] = {}
+        self._launch_of = cache(self._known.launch_of)
+        self._choosing: dict[int, Choosing] = {}  # by device
         self._devices = 0  # how many there are; 0 before the first launch
-        self._readers: list[tuple[str, int, Any]] = []
+        self._names: tuple[str, ...] = ()  # of the features, in the order in which they are read
+        self._read: Read = lambda *args, **kwargs: ()
         self._values: Mapping[str, Mapping[str, int]] = {}
-        self._integers: dict[tuple[str, Any], int] = {}  # of a feature's values that are no integers
-        self._unknown: set[tuple[str, Any]] = set()  # words that a warning named
-        self._launches: dict[Any, ConfigLaunch] = {}
+        self._warned: set[Any] = set()  # reasons
         self._prunes = False
-        self._kept: dict[tuple[Any, ...], Any] = {}  # configs by the choice and its features
         self._fallback: Any = None
         self._forced: Any = None  # the config of TRITON_TUNE_CONFIG
         self._autotunes = False  # the package cannot be imported, or a variable says so
@@ -100,80 +125,99 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         if not self._devices:
             self._prepare()
         if self._autotunes:
-            result = self.fn.run(*args, grid=grid, warmup=warmup, **kwargs)
-            self.best_config = self.fn.best_config
-            return result
-        config = self._choose(args, kwargs)
-        launch = self._launches.get(config)
+            return self._run_autotuner(self.fn, args, grid, warmup, kwargs)
+        features = self._read(*args, **kwargs)
+        choosing = self._choosing.get(0 if self._devices == 1 else device_number()) or self._choosing_here()
+        launch = choosing.launches.get(features)
         if launch is None:
-            launch = self._launches[config] = self._known.launch_of(config)
+            launch = self._choose(choosing, features, args, kwargs)
+        if launch.autotuner is not None and not warmup and not _capturing():
+            result = self._run_autotuner(launch.autotuner, args, grid, warmup, kwargs)
+            if launch.autotuner is not self.fn:  # it has timed these features once and for all
+                best = self.best_config
+                choosing.launches[features] = ConfigLaunch(best.all_kwargs(), best.pre_hook, best)
+            return result
         self.best_config = launch.config
         if launch.pre_hook is not None and not warmup:
             launch.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **launch.keywords})
         return self._below.run(*args, grid=grid, warmup=warmup, **kwargs, **launch.keywords)
 
+    def _run_autotuner(
+        self, tuner: Any, args: tuple[Any, ...], grid: Any, warmup: bool, kwargs: dict[str, Any]
+    ) -> Any:
+        result = tuner.run(*args, grid=grid, warmup=warmup, **kwargs)
+        self.best_config = tuner.best_config
+        return result
+
     def chosen(self, *args: Any, **kwargs: Any) -> Any:
-        """The generated `Config` that a launch with these arguments gets."""
+        """The generated `Config` that a launch with these arguments gets, unless an autotuner chooses."""
         if not self._devices:
             self._prepare()
         if self._autotunes:
             raise ValueError(f"{self.__name__}: Triton's autotuner chooses its configs")
-        return self._choose(args, kwargs)
+        configs, _ = self._configs(self._choosing_here(), self._read(*args, **kwargs), args, kwargs)
+        return configs[0]
 
-    def _choose(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        choose = self._choosers.get(0 if self._devices == 1 else device_number()) or self._chooser()
-        values: dict[str, Any] = {}
-        count = len(args)
-        for name, position, read in self._readers:
-            if read is not None:
-                value = read(args, kwargs)
-            elif position < count:
-                value = args[position]
-            else:
-                value = kwargs[name] if name in kwargs else self._default(name)
-            if type(value) is not int:
-                integer = self._integers.get((name, value))
-                if integer is None:
-                    values[name] = value = plain(value)
-                    try:
-                        integer = integer_of(value, self._values.get(name, {}))
-                    except KeyError:
-                        config = self._for_unknown_word(name, value)
-                        break
-                    self._integers[name, value] = integer
-                value = integer
-            values[name] = value
+    def _choose(
+        self, choosing: Choosing, features: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> ConfigLaunch:
+        """What to launch for these features; it is kept."""
+        configs, not_tuned = self._configs(choosing, features, args, kwargs)
+        launch = self._launch_of(configs[0])
+        if not_tuned is not None:
+            if self._leaves_unknown:
+                launch = replace(launch, autotuner=self.fn)
+            if not_tuned not in self._warned:
+                self._warned.add(not_tuned)
+                what = "is left to Triton's autotuner" if self._leaves_unknown else "launches the fallback"
+                warnings.warn(f"{self.__name__} {what}: {not_tuned}", stacklevel=3)
+        if len(configs) > 1 and launch.autotuner is None:
+            tried = [self._launch_of(config).config for config in configs]
+            launch = replace(launch, autotuner=self._autotuner_of(tried))
+        if len(choosing.launches) >= _MOST_KEPT:
+            choosing.launches.clear()
+        choosing.launches[features] = launch
+        return launch
+
+    def _configs(
+        self, choosing: Choosing, features: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[Any], str | None]:
+        """What to launch or to try, best first; and what was not tuned, where that matters."""
+        values: dict[str, Any] = dict(zip(self._names, features, strict=False))  # element types may follow
+        not_tuned = choosing.not_tuned
+        for name, value in values.items():
+            if type(value) is int:
+                continue
+            if isinstance(value, Missing):
+                value.refuse()
+            try:
+                values[name] = integer_of(plain(value), self._values.get(name, {}))
+            except KeyError:
+                configs = [self._fallback if self._forced is None else self._forced]
+                if self._forced is None:
+                    known = ", ".join(self._values.get(name, {})) or "none"
+                    not_tuned = f"{name} is {plain(value)}, but was tuned for: {known}"
+                break
         else:
-            config = choose(**values)
+            configs = [choosing.choose(**values)]
+            if self._most > 1 and choosing.module is not None:
+                configs = list(choosing.module.candidates(self._most, **values))
+            if choosing.no_fallback and configs[0] == self._fallback:
+                not_tuned = not_tuned or "some launches have no config of their own"
         if self._prunes:
-            config = self._keep(config, values.values(), args, kwargs)
-        return config
+            kept = [self._known.kept(config, self._fallback, args, kwargs) for config in configs]
+            configs = list(dict.fromkeys(kept))
+        return configs, not_tuned
 
-    def _default(self, name: str) -> Any:
-        if name not in self._defaults:
-            raise TypeError(f"{self.__name__} is launched without its argument {name!r}")
-        return self._defaults[name]
-
-    def _for_unknown_word(self, name: str, value: Any) -> Any:
-        """The config for a word that was not tuned."""
-        if self._forced is not None:
-            return self._forced
-        if (name, value) not in self._unknown:
-            self._unknown.add((name, value))
-            known = ", ".join(self._values.get(name, {})) or "none"
-            what = f"{name} is {value}, but was tuned for: {known}"
-            warnings.warn(f"{self.__name__} launches the fallback: {what}", stacklevel=4)
-        return self._fallback
-
-    def _keep(self, chosen: Any, values: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the autotuner's rule leaves of a choice; asked once for these features and element types."""
-        types = [getattr(value, "dtype", None) for value in (*args, *kwargs.values())]
-        key = (chosen, tuple(values), *types)
-        if key not in self._kept:
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-            self._kept[key] = self._known.kept(chosen, self._fallback, args, kwargs)
-        return self._kept[key]
+    def _autotuner_of(self, configs: list[Any]) -> Autotuner:
+        """The kernel's autotuner, but with these configs alone, which no rule leaves out."""
+        if self._autotuner is None:
+            return triton.autotune(configs, key=[])(self._below)
+        tuner = object.__new__(Autotuner)
+        vars(tuner).update(vars(self._autotuner))
+        tuner.configs, tuner.keys, tuner.cache, tuner.cache_results = configs, [], {}, False
+        tuner.early_config_prune = tuner.perf_model = None
+        return tuner
 
     def _prepare(self) -> None:
         package = self._package
@@ -190,8 +234,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
                 )
                 self._autotunes, self._devices = True, 1
                 return
-        self._kernel = package.__name__.rpartition(".")[2]
-        self._overrides: Overrides = read_overrides(self._kernel)
+        self._overrides = read_overrides(package.__name__.rpartition(".")[2])
         if self._overrides.autotune:
             if self._autotuner is None:
                 raise ValueError(f"{CONFIG} names {AUTOTUNE}, but {self.__name__} has no @triton.autotune")
@@ -201,7 +244,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         default = package.MODULES["default"].choose
         names = default.__code__.co_varnames[: default.__code__.co_kwonlyargcount]
         self._values = getattr(package, "VALUES", {})
-        self._readers = [self._reader(name) for name in names]
+        self._names, self._read = reader(self.__name__, self.arg_names, self._defaults, self.features, names)
         self._fallback = default(**dict.fromkeys(names, 0))
         forced = self._overrides.config
         if forced is not None:
@@ -212,51 +255,20 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             self._forced = self._fallback._replace(**forced)
         rule = getattr(self._autotuner, "early_config_prune", None)
         self._prunes = rule is not None and self._forced is None
+        if self._prunes:
+            self._read = _with_types(self._read)
         torch = sys.modules.get("torch")
         self._devices = max(1, torch.cuda.device_count()) if torch else 2
 
-    def _reader(self, name: str) -> tuple[str, int, Any]:
-        """The feature's name, and the position of its argument or a function that reads it."""
-        if name in self.features:
-            function = self.features[name]
-
-            def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-                given = dict(zip(self.arg_names, args, strict=False))
-                return function({**self._defaults, **given, **kwargs})
-
-            return name, -1, read
-        if name in self.arg_names:
-            return name, self.arg_names.index(name), None
-        argument = name.removesuffix(OF_DTYPE)
-        if argument in self.arg_names:
-            position = self.arg_names.index(argument)
-
-            def read_dtype(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-                tensor = args[position] if position < len(args) else kwargs.get(argument)
-                return None if tensor is None else tensor.dtype
-
-            return name, -1, read_dtype
-        raise ValueError(
-            f"{self.__name__} has no argument {name!r}, which {self._package} needs as a feature: "
-            "give @tuned a function for it in features"
-        )
-
-    def _chooser(self) -> Callable[..., Any]:
+    def _choosing_here(self) -> Choosing:
         """What chooses on the current device; it is kept."""
-        key, modules, forced = self._overrides.device_key, self._generated.MODULES, self._forced
-        choose: Callable[..., Any]
-        if forced is not None:
-            choose = lambda **features: forced  # noqa: E731
-        elif key is None:
-            choose = self._generated.for_device(*current_device())
-        elif key in modules:
-            choose = modules[key].choose
-        else:
-            raise ValueError(f"{DEVICE} is {key!r}, but the modules are: {', '.join(sorted(modules))}")
-        if self._overrides.log:
-            choose = _logged(self._kernel, choose)
-        self._choosers[0 if self._devices == 1 else device_number()] = choose
-        return choose
+        number = 0 if self._devices == 1 else device_number()
+        if number not in self._choosing:
+            choosing = choosing_here(self._generated, self._overrides, self._forced, self._fallback)
+            if not self._leaves_unknown:
+                choosing.not_tuned, choosing.no_fallback = None, False
+            self._choosing[number] = choosing
+        return self._choosing[number]
 
 
 def function_of(kernel: Any) -> Any:
@@ -272,15 +284,17 @@ def defaults_of(function: Any) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
-def _logged(kernel: str, choose: Callable[..., Any]) -> Callable[..., Any]:
-    seen: set[Any] = set()
+def _with_types(read: Read) -> Read:
+    """What reads also the element types of all arguments, on which a rule of the autotuner's may depend."""
 
-    def choose_and_log(**features: int) -> Any:
-        config = choose(**features)
-        if config not in seen:
-            seen.add(config)
-            values = " ".join(f"{name}={value}" for name, value in features.items())
-            print(f"triton_tune: {kernel} launches {config} for {values}", file=sys.stderr)
-        return config
+    def read_all(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        types = (getattr(value, "dtype", None) for value in (*args, *kwargs.values()))
+        return (*read(*args, **kwargs), *types)
 
-    return choose_and_log
+    return read_all
+
+
+def _capturing() -> bool:
+    """Return whether the current stream records a CUDA graph, in which nothing can be timed."""
+    torch = sys.modules.get("torch")
+    return bool(torch and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())

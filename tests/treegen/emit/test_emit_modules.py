@@ -21,7 +21,7 @@ from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package, top_package
 from treegen.fit.fit import fit
 
-LARGEST_MODULE = 170  # lines
+LARGEST_MODULE = 180  # lines
 MOST_CONFIGS = 24
 
 
@@ -70,6 +70,38 @@ def test_rows_launch_what_configs_lists_where_no_constraint_is_about_steps(
         for rows in module.configs(**{name: point[name] for name in kernel.constants}):
             for config in (as_config(row, kernel) for row in rows):
                 assert config == kernel.fallback or fits(config, kernel, values)
+
+
+@examples(100, shrink=False)
+@given(st.data(), kernels())
+def test_candidates_are_the_choice_and_other_configs_that_are_valid_for_the_step(
+    data: st.DataObject, kernel: KernelSpec
+) -> None:
+    module = _printed(kernel, data.draw(heuristics(kernel)))
+    for point in data.draw(st.lists(shapes(), min_size=2, max_size=3)):
+        every = module.candidates(99, **point)
+        assert every[0] is module.choose(**point) and len(set(every)) == len(every)
+        assert [module.candidates(count, **point) for count in (-1, 0, 1, 2)] == [
+            (),
+            (),
+            every[:1],
+            every[:2],
+        ]
+        values = kernel.with_derived({**LIMITS, **point})
+        for config in (as_config(found, kernel) for found in every):
+            assert config == kernel.fallback or fits(config, kernel, values)
+
+
+def test_the_next_candidate_is_that_of_the_nearest_row(tmp_path: Path) -> None:
+    a, b, c = (Config("plain", (("block", block), ("warps", 2))) for block in (1, 2, 4))
+    deep = Split("rows", 30, Split("rows", 20, Split("rows", 10, 0, 1), 2), 3)
+    rows = tuple(map(Row, (a, b, a, c)))
+    module = _printed(_kernel(tmp_path), Heuristic((RegimeRows("steps", deep, rows),)))
+    blocks = {
+        rows: [config.block for config in module.candidates(9, rows=rows, columns=1, heads=1)]
+        for rows in (1, 15, 25, 99)
+    }
+    assert blocks == {1: [1, 2, 4, 64], 15: [2, 1, 4, 64], 25: [1, 2, 4, 64], 99: [4, 1, 2, 64]}
 
 
 @examples(50, shrink=False)

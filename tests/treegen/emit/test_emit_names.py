@@ -29,6 +29,7 @@ def _works(folder: Path, content: Content, **table: Any) -> None:
         for module in package.MODULES.values():
             config = module.choose(**values)
             assert isinstance(config, package.Config) and config.variant in variants
+            assert module.candidates(1, **values) == (config,)
         assert isinstance(package.for_device("NVIDIA H100", "sm_90", "nvidia")(**values), package.Config)
         assert isinstance(package.for_device("Other", "other", "other")(**values), package.Config)
 
@@ -48,7 +49,7 @@ USED = (
     "Config choose MODULES for_device NamedTuple config default variant annotations PLAIN_B16_W2 plain_b16_w2"
 )
 USED += " Row fitting all_fitting fits kind step configs for_model model_class lru_cache Callable STEPS steps"
-USED += " steps_row decode decode_row"
+USED += " steps_row decode decode_row candidates ranked remaining all_remaining passed_over at_most found k"
 
 
 @pytest.mark.parametrize("name", USED.split())

@@ -54,7 +54,7 @@ def package(choose: Callable[..., Config], name: str = "made.doubled") -> types.
         "default": types.SimpleNamespace(choose=scope["choose"]),
     }
     made.VALUES = VALUES  # type: ignore[attr-defined]
-    made.for_device = lambda name, arch, vendor: made.MODULES[vendor].choose  # type: ignore[attr-defined]
+    made.for_device = lambda name, arch, vendor: made.MODULES["cpu" if name == "cpu" else "default"].choose
     return made
 
 
@@ -115,8 +115,9 @@ def test_the_module_chooses_by_the_arguments() -> None:
     assert kernel.chosen(None, None, None, 20) == SMALL == kernel.chosen(None, None, None, N=20)
 
 
-def test_a_launch_adds_four_python_calls_to_the_kernels_own() -> None:
-    kernel = tuned(package(by_length))(jitted())
+def test_a_launch_adds_three_python_calls_to_the_kernels_own() -> None:
+    """What launches on a grid, the launch, and what reads the features, which were seen before."""
+    kernel = tuned(package(by_length), features={"N": "min(N, 99)"})(jitted())
     launch(kernel, 5)
     kernel._below = types.SimpleNamespace(run=lambda *args, **keywords: None)
     calls = []
@@ -125,7 +126,7 @@ def test_a_launch_adds_four_python_calls_to_the_kernels_own() -> None:
         kernel[(1,)](None, None, None, 5)
     finally:
         sys.setprofile(None)
-    assert calls == ["__getitem__", "run", "_choose", "by_length", "<lambda>"]
+    assert calls == ["__getitem__", "run", "<lambda>", "<lambda>"]  # the last is the kernel's own
 
 
 def test_words_are_given_their_integers_and_unknown_ones_the_fallback() -> None:
@@ -168,6 +169,19 @@ def test_features_can_be_functions_of_the_arguments() -> None:
     assert launch(kernel, 21) == 16 and launch(kernel, 22) == 64
     with pytest.raises(ValueError, match="halves"):
         launch(tuned(package(choose))(jitted()), 21)
+
+
+def test_features_can_be_expressions_in_the_arguments() -> None:
+    kernel = tuned(package(by_length), features={"N": "2 * x_ptr.shape[0] + len(MODE) - 4"})(jitted())
+    assert launch(kernel, 10) == 16 and launch(kernel, 11) == 64
+    with pytest.raises(TypeError, match="'x_ptr'"):
+        kernel[(1,)](N=3)
+
+
+@pytest.mark.parametrize("text", ["x_ptr.shape[", "M // 2", "", "N = 2", 3])
+def test_an_expression_that_is_none_is_refused_where_the_kernel_is_decorated(text: object) -> None:
+    with pytest.raises(ValueError, match="halves"):
+        tuned(package(by_length), features={"halves": text})(jitted())  # type: ignore[dict-item]
 
 
 def test_above_an_autotuner_it_decides_and_keeps_the_configs_hook() -> None:
@@ -229,7 +243,7 @@ def test_the_answers_of_a_rule_do_not_fill_the_memory(monkeypatch: pytest.Monkey
     kernel = pruned(lambda configs, given, **others: configs, by_length)
     for length in range(1, 6):
         launch(kernel, length)
-    assert len(kernel._kept) <= 2
+    assert len(kernel._choosing_here().launches) <= 2
 
 
 def test_compiling_alone_calls_no_hook_and_constants_are_read() -> None:
@@ -245,6 +259,112 @@ def test_a_forced_config_is_launched_whatever_the_rules(monkeypatch: pytest.Monk
     monkeypatch.setenv(CONFIG, "doubled: BLOCK=128")
     assert launch(pruned(lambda configs, given, **others: configs[:1], by_length), 5) == 128
     assert launch(tuned(package(by_words))(jitted()), 5, MODE="thrice") == 128
+
+
+def timed(kernel: Tuned, fastest: int) -> list[int]:
+    """Let this block be the fastest; the blocks that are timed from now on."""
+    blocks: list[int] = []
+
+    def bench(call: Callable[[], None], quantiles: object) -> list[float]:
+        call()
+        block = int(seen_by[-1]["BLOCK"])
+        blocks.append(block)
+        return [float(block != fastest)]
+
+    below, seen_by = kernel._below.run, []
+    kernel.fn.fn = types.SimpleNamespace(run=lambda *args, **kw: (seen_by.append(kw), below(*args, **kw))[1])
+    kernel._below = kernel.fn.fn
+    kernel.fn._do_bench = bench
+    return blocks
+
+
+def ranked(choose: Callable[..., Config]) -> types.ModuleType:
+    """A package that knows of the fallback as the second best, and of a third."""
+    made = package(choose)
+    others = (FALLBACK, LARGE)
+    made.MODULES["cpu"].candidates = lambda most, **features: (choose(**features), *others)[:most]
+    return made
+
+
+def test_the_autotuner_tries_the_best_configs_once_for_each_set_of_features() -> None:
+    kernel = tuned(ranked(by_length), autotune=2)(triton.autotune(configs=[*PLAIN], key=[])(jitted()))
+    blocks = timed(kernel, fastest=32)
+    assert [launch(kernel, length) for length in (5, 5, 6)] == [32, 32, 32]
+    assert blocks == [16, 32, 16, 32]
+    assert kernel.best_config.kwargs == {"BLOCK": 32} and kernel.chosen(None, None, None, 5) == SMALL
+
+
+def test_nothing_is_timed_while_a_graph_is_captured_or_a_launch_only_compiles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = tuned(ranked(by_length), autotune=3)(triton.autotune(configs=[*PLAIN], key=[])(jitted()))
+    blocks = timed(kernel, fastest=32)
+    with monkeypatch.context() as capture:
+        capture.setattr(module, "_capturing", lambda: True)
+        assert launch(kernel, 5) == 16 and not blocks
+    x = torch.zeros(5)
+    kernel.run(x, x, torch.zeros(1, dtype=torch.int32), 5, grid=(1,), warmup=True)
+    assert not blocks and launch(kernel, 5) == 32 and blocks == [16, 32, 64]
+
+
+def test_of_the_best_configs_those_are_tried_that_the_rule_keeps() -> None:
+    rules = {"early_config_prune": lambda configs, given, **others: configs[1:]}  # all but SMALL
+    kernel = triton.autotune(configs=[*PLAIN], key=["N"], prune_configs_by=rules)(jitted())
+    tuned_kernel = tuned(ranked(by_length), autotune=3)(kernel)
+    blocks = timed(tuned_kernel, fastest=64)
+    assert launch(tuned_kernel, 5) == 64 and blocks == [32, 64]
+
+
+def test_a_kernel_without_autotune_can_try_configs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton.runtime.autotuner.Autotuner, "do_bench", lambda *_, **__: [1.0])
+    assert launch(tuned(ranked(by_length), autotune=3)(jitted()), 5) == 16
+
+
+def left_to_the_autotuner(choose: Callable[..., Config], **options: object) -> tuple[Tuned, list[int]]:
+    configs = triton.autotune(configs=[*PLAIN[1:], triton.Config({"BLOCK": 128})], key=["N"])
+    kernel = tuned(package(choose), unknown="autotune", **options)(configs(jitted()))
+    return kernel, timed(kernel, fastest=128)
+
+
+def test_what_was_not_tuned_can_be_left_to_the_kernels_own_autotuner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is a GPU of which only the vendor is known, a word, and what gets the fallback alone."""
+
+    def choose(*, N: int, MODE: int) -> Config:
+        return FALLBACK if N > 20 else LARGE
+
+    kernel, blocks = left_to_the_autotuner(choose)
+    assert launch(kernel, 5) == 64 and not blocks
+    with pytest.warns(UserWarning, match="MODE is thrice") as caught:
+        assert launch(kernel, 5, MODE="thrice") == 128 and blocks == [64, 32, 128]
+    assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match="doubled"):
+        assert launch(kernel, 21) == 128
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [launch(kernel, 22), launch(kernel, 6, MODE="thrice"), launch(kernel, 6)] == [128, 128, 64]
+
+    monkeypatch.setattr("triton_tune.launch.choosing.current_device", lambda: ("Some GPU", "sm_1", "nvidia"))
+    kernel, blocks = left_to_the_autotuner(choose)
+    with pytest.warns(UserWarning, match="Some GPU"):
+        assert launch(kernel, 5) == 128 and len(blocks) == 3
+    monkeypatch.setattr(module, "_capturing", lambda: True)
+    assert launch(kernel, 6) == FALLBACK.BLOCK and len(blocks) == 3
+
+
+def test_a_fallback_that_is_the_best_of_a_row_was_tuned() -> None:
+    kernel, blocks = left_to_the_autotuner(by_length)
+    row = types.SimpleNamespace(config=FALLBACK, others={}, then=())
+    kernel._package.MODULES["cpu"].choose = lambda *, N: FALLBACK  # type: ignore[union-attr]
+    kernel._package.MODULES["cpu"].STEPS = (row,)  # type: ignore[union-attr]
+    assert launch(kernel, 5) == FALLBACK.BLOCK and not blocks
+
+
+@pytest.mark.parametrize("options", [{"autotune": -1}, {"autotune": True}, {"unknown": "best"}])
+def test_a_wrong_option_is_named(options: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        tuned(package(by_length), **options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="unknown"):
+        tuned(package(by_length), unknown="autotune")(jitted())
 
 
 def test_without_the_package_the_autotuner_decides_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

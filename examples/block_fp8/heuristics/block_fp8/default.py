@@ -28,3 +28,8 @@ def for_model(N: int, K: int) -> Callable[..., Config]:
 def choose(*, M: int, N: int, K: int) -> Config:
     step = for_model(N, K)
     return step(M)
+
+
+def candidates(at_most: int, *, M: int, N: int, K: int) -> tuple[Config, ...]:
+    """The config of `choose`, then those of the nearest rows, each once: what to try for this step."""
+    return (BLOCK_FP8_M64_N128_K128_G32_W4_S2,)[:at_most]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import lru_cache
 
-from .config import Config, Row, fitting
+from .config import Config, Row, fitting, ranked, remaining
 
 BLOCK_FP8_M16_N32_K128_G64_W4_S5 = Config("block_fp8", BLOCK_SIZE_M=16, BLOCK_SIZE_N=32, BLOCK_SIZE_K=128, GROUP_SIZE_M=64, num_warps=4, num_stages=5)
 BLOCK_FP8_M16_N64_K128_G64_W4_S5 = Config("block_fp8", BLOCK_SIZE_M=16, BLOCK_SIZE_N=64, BLOCK_SIZE_K=128, GROUP_SIZE_M=64, num_warps=4, num_stages=5)
@@ -56,9 +56,9 @@ def configs(N: int, K: int) -> tuple[tuple[Config, ...], ...]:
 
 
 @lru_cache(maxsize=256)
-def for_model(N: int, K: int) -> Callable[..., Config]:
+def for_model(N: int, K: int, passed_over: tuple[Config, ...] = ()) -> Callable[..., Config]:
     """What steps launch on models with these constants: a function of M."""
-    (steps,) = configs(N, K)
+    (steps,) = remaining(configs(N, K), passed_over, BLOCK_FP8_M64_N128_K128_G32_W4_S2)
 
     def step(M: int) -> Config:
         tiles = (M + 63) // 64 * ((N + 127) // 128)
@@ -70,3 +70,8 @@ def for_model(N: int, K: int) -> Callable[..., Config]:
 def choose(*, M: int, N: int, K: int) -> Config:
     step = for_model(N, K)
     return step(M)
+
+
+def candidates(at_most: int, *, M: int, N: int, K: int) -> tuple[Config, ...]:
+    """The config of `choose`, then those of the nearest rows, each once: what to try for this step."""
+    return ranked(at_most, lambda passed_over: for_model(N, K, passed_over)(M))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import lru_cache
 
-from .config import Config, Row, fitting
+from .config import Config, Row, fitting, ranked, remaining
 
 MATMUL_M16_N64_K256_W4_S5 = Config("matmul", BLOCK_M=16, BLOCK_N=64, BLOCK_K=256, num_warps=4, num_stages=5)
 MATMUL_M16_N128_K256_W4_S3 = Config("matmul", BLOCK_M=16, BLOCK_N=128, BLOCK_K=256, num_warps=4, num_stages=3)
@@ -65,9 +65,9 @@ def configs(N: int, K: int) -> tuple[tuple[Config, ...], ...]:
 
 
 @lru_cache(maxsize=256)
-def for_model(N: int, K: int) -> Callable[..., Config]:
+def for_model(N: int, K: int, passed_over: tuple[Config, ...] = ()) -> Callable[..., Config]:
     """What steps launch on models with these constants: a function of M."""
-    (steps,) = configs(N, K)
+    (steps,) = remaining(configs(N, K), passed_over, MATMUL_M64_N64_K64_W4_S3)
 
     def step(M: int) -> Config:
         outputs = M * N
@@ -79,3 +79,8 @@ def for_model(N: int, K: int) -> Callable[..., Config]:
 def choose(*, M: int, N: int, K: int) -> Config:
     step = for_model(N, K)
     return step(M)
+
+
+def candidates(at_most: int, *, M: int, N: int, K: int) -> tuple[Config, ...]:
+    """The config of `choose`, then those of the nearest rows, each once: what to try for this step."""
+    return ranked(at_most, lambda passed_over: for_model(N, K, passed_over)(M))

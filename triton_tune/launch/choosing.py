@@ -1,0 +1,67 @@
+"""What chooses on one device: a module of the generated package, or the config that a variable forces."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from triton_tune.launch.environment import DEVICE, Overrides, current_device
+from triton_tune.launch.known_configs import ConfigLaunch
+
+Choose = Callable[..., Any]
+
+
+@dataclass
+class Choosing:
+    """How a device's launches are chosen, and what was chosen so far."""
+
+    choose: Choose  # from features to a generated config
+    module: Any  # of the generated package; None if a config is forced
+    not_tuned: str | None  # in words, if the GPU was not
+    no_fallback: bool  # whether the fallback is launched only where nothing was tuned
+    launches: dict[tuple[Any, ...], ConfigLaunch] = field(default_factory=dict)  # by the features' values
+
+
+def choosing_here(package: ModuleType, overrides: Overrides, forced: Any, fallback: Any) -> Choosing:
+    """How launches on the current device are chosen. Raises ValueError for a module that does not exist."""
+    modules: dict[str, Any] = package.MODULES
+    key, not_tuned = overrides.device_key, None
+    if forced is not None:
+        found = Choosing(lambda **features: forced, None, None, False)
+    elif key is not None and key not in modules:
+        raise ValueError(f"{DEVICE} is {key!r}, but the modules are: {', '.join(sorted(modules))}")
+    else:
+        if key is not None:
+            module = modules[key]
+        else:
+            name, arch, vendor = current_device()
+            choose = package.for_device(name, arch, vendor)
+            module = next(module for module in modules.values() if module.choose is choose)
+            known = package.for_device(name, arch, "") is not modules["default"].choose
+            if not known and vendor != "cpu":  # a vendor has many GPUs, but Triton has one interpreter
+                not_tuned = f"{name or arch} was not tuned"
+        no_fallback = key is None and fallback not in _configs_of_rows(module)
+        found = Choosing(module.choose, module, not_tuned, no_fallback)
+    if overrides.log:
+        found.choose = _logged(package.__name__.rpartition(".")[2], found.choose)
+    return found
+
+
+def _configs_of_rows(module: Any) -> set[Any]:
+    rows = [row for value in vars(module).values() if type(value) is tuple for row in value]
+    return {config for row in rows for config in (row.config, *row.others.values(), *row.then)}
+
+
+def _logged(kernel: str, choose: Choose) -> Choose:
+    seen: set[Any] = set()
+
+    def choose_and_log(**features: int) -> Any:
+        config = choose(**features)
+        if config not in seen:
+            seen.add(config)
+            values = " ".join(f"{name}={value}" for name, value in features.items())
+            print(f"triton_tune: {kernel} launches {config} for {values}", file=sys.stderr)
+        return config
+
+    return choose_and_log

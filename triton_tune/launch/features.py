@@ -1,0 +1,89 @@
+"""Read the features of a launch: one function a kernel, compiled from an expression for each feature."""
+
+import ast
+import builtins
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from triton_tune.launch.words import OF_DTYPE
+
+Feature = Callable[[Mapping[str, Any]], Any] | str
+"""A function of a launch's arguments by name, or an expression in them, such as `"x_ptr.shape[2]"`."""
+
+Read = Callable[..., tuple[Any, ...]]
+
+
+class Missing:
+    """Stands for an argument that a launch leaves out. Whatever is read of it raises TypeError."""
+
+    dtype = None  # an optional tensor that is left out has the word `none`
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def refuse(self) -> None:
+        raise TypeError(self._what)
+
+    def __getattr__(self, name: str) -> Any:
+        raise TypeError(self._what)
+
+
+def parse_feature(name: str, text: str, arguments: Collection[str]) -> ast.expr:
+    """The expression of a feature. Raises ValueError if it is none, or names what is no argument."""
+    try:
+        expression = ast.parse(text.strip(), mode="eval").body
+    except (AttributeError, SyntaxError, ValueError):  # the first if it is no text
+        raise ValueError(f"the feature {name} is {text!r:.60}, which is no expression") from None
+    for node in ast.walk(expression):
+        if isinstance(node, ast.Name) and node.id not in arguments and not hasattr(builtins, node.id):
+            raise ValueError(f"the feature {name} is {text!r:.60}, but the kernel has no argument {node.id}")
+    return expression
+
+
+def value_of(feature: Feature, arguments: Mapping[str, Any]) -> Any:
+    """A feature of a launch with these arguments, by name."""
+    return eval(feature.strip(), {}, dict(arguments)) if isinstance(feature, str) else feature(arguments)
+
+
+def reader(
+    kernel: str,
+    arguments: Sequence[str],
+    defaults: Mapping[str, Any],
+    features: Mapping[str, Feature],
+    names: Sequence[str],
+) -> tuple[tuple[str, ...], Read]:
+    """The names in another order, and what reads a launch's values in that order from its arguments.
+
+    Raises ValueError for a name that is neither in `features` nor an argument or its element type.
+    """
+    functions: dict[str, Any] = {name: f for name in names if callable(f := features.get(name))}
+    texts: dict[str, str] = {}
+    for name in names:
+        argument = name.removesuffix(OF_DTYPE)
+        if name in functions:
+            continue
+        if name in features:
+            texts[name] = ast.unparse(parse_feature(name, str(features[name]), arguments))
+        elif name in arguments:
+            texts[name] = name
+        elif argument in arguments:
+            texts[name] = f"None if {argument} is None else {argument}.dtype"
+        else:
+            raise ValueError(
+                f"{kernel} has no argument {name!r}, which its generated package needs as a feature: "
+                "give @tuned an expression or a function for it in features"
+            )
+    parameters = "".join(f"{name}=None, " for name in arguments)
+    values = "".join(f"({text}), " for text in texts.values())
+    read: Any = eval(f"lambda {parameters}**others_of_launch: ({values})", {})
+    left_out = {name: Missing(f"{kernel} is launched without its argument {name!r}") for name in arguments}
+    read.__qualname__ = kernel  # which errors about arguments name
+    read.__defaults__ = tuple({**left_out, **defaults}[name] for name in arguments)
+    if not functions:
+        return tuple(texts), read
+
+    def read_all(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        given = {**defaults, **dict(zip(arguments, args, strict=False)), **kwargs}
+        return (*read(*args, **kwargs), *[function(given) for function in functions.values()])
+
+    return (*texts, *functions), read_all
