@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor
+from pathlib import Path
 
 from treegen import __version__
 from treegen.cli import build, diff, evaluate, explain, report, start, tables
@@ -47,6 +48,9 @@ def _parser() -> CommandParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # as after `treegen build >&-`
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the process ends
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # products are small: more threads only wait for each other
