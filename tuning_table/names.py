@@ -9,6 +9,7 @@ from string import ascii_uppercase
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,127}")
+_VARIANT = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 _.%/+-]{0,198}[A-Za-z0-9%]|[A-Za-z0-9]")
 _VENDORS = {"nvidia", "amd", "intel"}
 _NOISE = {"instinct", "geforce", "radeon", "tesla", "graphics", "gpu"}
@@ -39,6 +40,11 @@ def kernel_name(function: str) -> str:
 def is_id(text: str) -> bool:
     """Return whether `text` can be the id of a scenario or config, which CSV files hold without quotes."""
     return _ID.fullmatch(text) is not None
+
+
+def is_variant(text: str) -> bool:
+    """Return whether `text` can be a variant of a spec, which becomes a text and part of constants' names."""
+    return _VARIANT.fullmatch(text) is not None
 
 
 def is_word(text: str) -> bool:

@@ -84,11 +84,12 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
             raise fields.error(
                 None, f"has {len(known)} features with derived ones; {_MOST_FEATURES} are the most"
             )
+    variants: tuple[str, ...] = ()
     parameters: dict[str, Parameter] = {}
     with mistakes.collect():
         variants, parameters = variants_and_parameters(fields, name, {*known, *any_limit})
         refuse_names_of_constants(fields, [*known, *any_limit], variants, parameters)
-    if not parameters:
+    if not variants:
         mistakes.refuse()
     constants: tuple[str, ...] = ()
     with mistakes.collect():

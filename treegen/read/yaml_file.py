@@ -165,7 +165,7 @@ def check_names(
     """Refuse names that a generated package cannot have or that are taken.
 
     key: the key whose value holds the names; None if the names are keys of `fields` themselves.
-    capitals: whether names may have some; files, folders and variants may not.
+    capitals: whether names may have some; files and folders may not.
     """
     mistakes = Mistakes()
     for name in names:
