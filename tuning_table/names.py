@@ -74,14 +74,15 @@ _FILLERS = {"BLOCK", "SIZE", "TILE", "NUM"}
 def letters_for(parameters: Iterable[str]) -> dict[str, str]:
     """Capital letters that stand for launch parameters in names of configs, different for each.
 
-    >>> letters_for(["BLOCK_SIZE_M", "GROUP_M", "SPLIT_K", "num_warps"])
-    {'BLOCK_SIZE_M': 'M', 'GROUP_M': 'GM', 'SPLIT_K': 'SK', 'num_warps': 'W'}
+    >>> letters_for(["BLOCK_SIZE_M", "GROUP_M", "SPLIT_K", "BV", "num_warps"])
+    {'BLOCK_SIZE_M': 'M', 'GROUP_M': 'GM', 'SPLIT_K': 'SK', 'BV': 'BV', 'num_warps': 'W'}
     """
     names = list(parameters)
     found = {name: _LETTERS[name] for name in names if name in _LETTERS}
     for name in names:
         words = [word for word in re.findall("[A-Z]+", name.upper()) if word not in _FILLERS]
-        initials = "".join(word[0] for word in words)[:3] or "B"
+        short = len(words) == 1 and len(words[0]) <= 3  # as BK
+        initials = words[0] if short else "".join(word[0] for word in words)[:3] or "B"
         spare = ("".join(letters) for letters in product(ascii_uppercase, repeat=2))
         options = (initials, *(initials + letter for letter in ascii_uppercase), *spare)
         found.setdefault(name, next(option for option in options if option not in found.values()))

@@ -52,9 +52,8 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     """The kernel `name` of the spec in `folder`. Raises InputError, with all mistakes that can be judged."""
     check_names(kernels, [name])
     fields = kernels.section(name)
+    fields.only([*_REQUIRED, *_OPTIONAL])
     mistakes = Mistakes()
-    with mistakes.collect():
-        fields.only([*_REQUIRED, *_OPTIONAL])
     budget = Budget()
     with mistakes.collect():
         budget = _budget(fields.section("tree", optional=True))
@@ -164,7 +163,6 @@ def _tables(
 ) -> tuple[dict[str, Path], dict[str, str]]:
     """The folders of tables by device, and the GPU of those that another GPU measured."""
     section = kernel.section("tables")
-    section.refuse_unknown("device", section, devices)
     if not section:
         raise section.error(None, "names no table")
     folders: dict[str, Path] = {}
@@ -177,6 +175,7 @@ def _tables(
         entry.only(["folder", "measured_on"])
         folders[key] = folder_below(entry, "folder", folder)
         measured_on[key] = entry.get_as("measured_on", str)
+    section.refuse_unknown("device", section, devices)
     return folders, measured_on
 
 
