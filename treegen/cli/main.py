@@ -15,21 +15,20 @@ from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
 from treegen import __version__
-from treegen.cli import build, diff, evaluate, explain, report, start, tables
+from treegen.cli import build, diff, evaluate, explain, export, report, start, tables
 from treegen.cli.parsers import WRONG, CommandParser
 from treegen.core.errors import InputError, reason
 
 INTERRUPTED, CLOSED_PIPE = 130, 141  # 128 plus the number of the signal, as in shells
 _COMMANDS = (
     start.add_init,
-    start.add_new_device,
     build.add_build,
     build.add_check,
     diff.add,
     explain.add,
     report.add,
     evaluate.add,
-    tables.add_choices,
+    export.add,
     tables.add_import,
     tables.add_merge,
 )

@@ -1,9 +1,8 @@
-"""Commands that help to write a spec: `treegen init` and `new-device`."""
+"""`treegen init`, which writes a spec or adds to one."""
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import shlex
 import sys
 from pathlib import Path
@@ -55,7 +54,12 @@ def run_init(options: argparse.Namespace) -> int:
         write_files(path.parent, {path.name: text})
     else:
         output = options.output or "heuristics"
-        _refuse_output(path, output)
+        if (problem := problem_with_output(Path(output))) is not None:
+            raise InputError("--output", f"{shown(output)} {problem}")
+        built = path.parent / output
+        # A build removes modules that its spec does not name.
+        if path.name != "treegen.yaml" and (built / "treegen.lock").exists():
+            raise InputError(built, "holds the modules of another spec; choose another folder with --output")
         text = spec_text(options.tables, path, output)
         if to_stdout:
             sys.stdout.write(text)
@@ -74,40 +78,4 @@ def run_init(options: argparse.Namespace) -> int:
     print(f"{path}: read it, then run `treegen build{option}`")
     if not (path.parent / ".gitattributes").exists():
         print("In git, `* text=auto eol=lf` in .gitattributes keeps line ends, which checks compare")
-    return FINE
-
-
-def _refuse_output(spec: Path, output: str) -> None:
-    """Raise InputError if a build may not or should not write there."""
-    problem = problem_with_output(Path(output))
-    built = spec.parent / output
-    if problem is None and (hidden := importlib.util.find_spec(Path(output).name)) is not None:
-        places = [str(hidden.origin), *(hidden.submodule_search_locations or ())]
-        if not any(Path(place).resolve().is_relative_to(built.resolve()) for place in places):
-            problem = f"would hide the installed library {Path(output).name} from programs that run beside it"
-    if problem is not None:
-        raise InputError("--output", f"{shown(output)} {problem}")
-    # A build removes modules that its spec does not name.
-    if spec.name != "treegen.yaml" and (built / "treegen.lock").exists():
-        raise InputError(built, "holds the modules of another spec; choose another folder with --output")
-
-
-def add_new_device(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "new-device",
-        help="print the section of treegen.yaml for a GPU",
-        description="The GPU is that of this machine, as torch sees it, or the one that is described.",
-    )
-    parser.add_argument("--name", metavar="TEXT", help="its name, as drivers report it (default: ask torch)")
-    parser.add_argument("--arch", metavar="ARCH", help="such as sm_90 or gfx942 (default: ask torch)")
-    parser.set_defaults(run=run_new_device)
-
-
-def run_new_device(options: argparse.Namespace) -> int:
-    from treegen.start.gpu import Gpu, device_section, gpu_here
-
-    if (options.name is None) != (options.arch is None):
-        raise InputError("new-device", "--name and --arch go together")
-    gpu = gpu_here() if options.name is None else Gpu(options.name, options.arch)
-    print("\n".join(device_section(gpu)))
     return FINE

@@ -1,10 +1,8 @@
-"""A GPU, measured, looked up or read from a table, and its section of a spec."""
+"""The GPU of a table, and its section of a spec, with limits of the table or looked up."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,15 +28,6 @@ SHARED_MEMORY = {
     "gfx950": 163840,
     "gfx1100": 65536,
 }
-_PROBE = """
-import json, torch
-card = torch.cuda.get_device_properties(0)
-arch = card.gcnArchName.split(":")[0] if torch.version.hip else f"sm_{card.major}{card.minor}"
-names = "shared_memory_per_block_optin", "shared_memory_per_block"
-shared = next((getattr(card, n) for n in names if hasattr(card, n)), None)
-print(json.dumps([card.name, arch, shared, card.multi_processor_count]))
-"""
-_PROBE_SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -47,8 +36,7 @@ class Gpu:
 
     name: str  # as the driver reports it
     arch: str
-    shared_memory: int | None = None  # measured bytes a block; None: look it up
-    multiprocessors: int | None = None
+    multiprocessors: int | None = None  # None: unknown
 
     @property
     def key(self) -> str:
@@ -61,24 +49,11 @@ class Gpu:
         return "amd" if self.arch.startswith("gfx") else self.key.partition("_")[0]
 
 
-def gpu_here() -> Gpu:
-    """The first GPU of this machine, read in another process. Raises InputError without torch or GPU."""
-    try:
-        asked = subprocess.run(
-            [sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
-        )
-        name, arch, shared, multiprocessors = json.loads(asked.stdout)
-    except (subprocess.SubprocessError, ValueError, OSError):
-        what = "torch finds no GPU here; describe one: --name 'NVIDIA L40S' --arch sm_89"
-        raise InputError("new-device", what) from None
-    return Gpu(str(name), str(arch), None if shared is None else int(shared), int(multiprocessors))
-
-
 def gpu_of(device: Mapping[str, Any]) -> Gpu:
     """The GPU that a table was measured on. device: as run.yaml describes it."""
     multiprocessors = device.get("multiprocessors")
     known = isinstance(multiprocessors, int) and 0 < multiprocessors < 1 << 31
-    return Gpu(str(device["name"]), str(device.get("arch", "")), None, multiprocessors if known else None)
+    return Gpu(str(device["name"]), str(device.get("arch", "")), multiprocessors if known else None)
 
 
 def device_section(gpu: Gpu) -> list[str]:
@@ -93,13 +68,12 @@ def device_section(gpu: Gpu) -> list[str]:
         arch = f"    arch: {quoted(gpu.arch)}  # the first device of an architecture serves its other GPUs"
         lines.append(arch)
     lines.append(f"    vendor: {quoted(gpu.vendor)}")
-    shared = gpu.shared_memory or SHARED_MEMORY.get(gpu.arch)
-    source = "measured by torch" if gpu.shared_memory else f"what {gpu.arch} has by its vendor's manual"
-    limits = [] if shared is None else [f"      shared_memory: {shared}  # bytes a block; {source}"]
+    limits = []
+    if gpu.arch in SHARED_MEMORY:
+        source = f"bytes a block; what {gpu.arch} has by its vendor's manual"
+        limits.append(f"      shared_memory: {SHARED_MEMORY[gpu.arch]}  # {source}")
     if gpu.multiprocessors is not None:
         limits.append(f"      multiprocessors: {gpu.multiprocessors}")
-    if shared is None:
-        lines.append("    # Add to limits: shared_memory: ...  # bytes a block")
     return [*lines, *(["    limits:  # for expressions and `treegen check`"] if limits else []), *limits]
 
 

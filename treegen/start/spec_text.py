@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -115,7 +116,9 @@ def kernel_section(kernel: str, tables: Mapping[str, Found], spec: Path) -> list
     lines.append(f"    features: [{names}]  # what a launch knows: the arguments of `choose`")
     if words:
         lines.append("    values:  # the words that 0, 1, ... stand for")
-        lines += [f"      {quoted(name)}: [{', '.join(map(_text, found))}]" for name, found in words.items()]
+        lines += [
+            f"      {quoted(name)}: [{', '.join(map(json.dumps, found))}]" for name, found in words.items()
+        ]
     lines += [
         "    # constants: [...]  # features that are fixed for a running program, such as a layer's sizes",
         "    # classes:  # kinds of programs that may launch other configs, by conditions on the constants",
@@ -252,13 +255,11 @@ def _steadiest(tables: Sequence[RecordedTable]) -> TableConfig | None:
 
 def _mapping(config: TableConfig, *, with_variant: bool) -> str:
     entries = {**({"variant": config.variant} if with_variant else {}), **config.parameters}
-    return "{" + ", ".join(f"{quoted(name)}: {_scalar(value)}" for name, value in entries.items()) + "}"
-
-
-def _scalar(value: int | str) -> str:
-    return quoted(value) if isinstance(value, str) else str(value)
-
-
-def _text(word: object) -> str:
-    """A word as YAML text: quoted, so that `true` stays one."""
-    return f'"{word}"'
+    return (
+        "{"
+        + ", ".join(
+            f"{quoted(name)}: {quoted(value) if isinstance(value, str) else value}"
+            for name, value in entries.items()
+        )
+        + "}"
+    )

@@ -1,9 +1,7 @@
-"""`treegen init`, `new-device` and `choices`: a first spec from tables, a GPU's section, a module as JSON."""
+"""`treegen init`: a first spec from tables, and tables that are added to one."""
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from treegen.cli.main import main
 from treegen.core.expr import to_text
 from treegen.core.files import device_key
 from treegen.read.spec import read_spec
+from treegen.start.gpu import Gpu, device_section
 from tuning_table import Failure
 from tuning_table.names import letters_for
 
@@ -173,7 +172,7 @@ def test_what_init_refuses(tmp_path: Path, refusal: Refusal) -> None:
     folder = table(tmp_path / "data/a")
     assert "no such table folder" in refusal(tmp_path, "init", "data/none")
     assert "a table of matmul on nvidia_h100, as data/a is" in refusal(tmp_path, "init", "data/a", "data/a")
-    for output in ("a-b", "json", "numpy", "pytest", "../a"):
+    for output in ("a-b", "json", "numpy", "../a"):
         assert output in refusal(tmp_path, "init", "data/a", "--output", output)
     (tmp_path / "sub").mkdir()
     assert "lies outside the folder of sub/t.yaml" in refusal(
@@ -200,51 +199,12 @@ def test_what_init_refuses(tmp_path: Path, refusal: Refusal) -> None:
         ('Odd "quoted": name', "xe2", "odd", None),
     ],
 )
-def test_a_device_is_pasted_into_a_spec(
-    name: str, arch: str, vendor: str, shared: int | None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["new-device", "--name", name, "--arch", arch]) == 0
-    found = yaml.safe_load("devices:\n" + capsys.readouterr().out)["devices"]
+def test_the_section_of_a_device(name: str, arch: str, vendor: str, shared: int | None) -> None:
+    found = yaml.safe_load("devices:\n" + "\n".join(device_section(Gpu(name, arch))))["devices"]
     expected = {"names": [name], "arch": arch, "vendor": vendor}
     if shared is not None:
         expected["limits"] = {"shared_memory": shared}
     assert found == {device_key(name): expected}
-
-
-def test_the_gpu_of_this_machine_is_measured(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, refusal: Refusal
-) -> None:
-    def probe(answer: str) -> Callable[..., Any]:
-        return lambda command, **options: subprocess.CompletedProcess(command, 0, stdout=answer)
-
-    monkeypatch.setattr(subprocess, "run", probe('["NVIDIA H200", "sm_90", 1234, 132]\n'))
-    assert main(["new-device"]) == 0
-    found = yaml.safe_load(capsys.readouterr().out)["nvidia_h200"]
-    assert found["limits"] == {"shared_memory": 1234, "multiprocessors": 132}
-    monkeypatch.setattr(subprocess, "run", probe("Traceback"))
-    assert "torch finds no GPU here; describe one" in refusal(tmp_path, "new-device")
-    assert "--name and --arch go together" in refusal(tmp_path, "new-device", "--name", "x")
-
-
-def test_choices_are_json_with_the_specs_parameters(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
-) -> None:
-    table(tmp_path / "data/matmul/h100")
-    main(["init", "data/matmul/h100"])
-    main(["build"])
-    capsys.readouterr()
-    assert main(["choices", "matmul", "M=1,8,64", "N=64", "dtype=float16"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert list(found) == ["1", "8", "64"]
-    assert all(list(row) == ["BLOCK_M", "BLOCK_N", "num_warps"] for row in found.values())
-    assert found["8"]["BLOCK_M"] == 32  # c64 failed there
-    choices = ("choices", "matmul")
-    assert "give dtype=..." in refusal(tmp_path, *choices, "M=1", "N=1")
-    assert "is no feature of matmul" in refusal(tmp_path, *choices, "Q=1", "N=1", "dtype=0")
-    assert "must be a feature and its values" in refusal(tmp_path, *choices, "M", "N=1")
-    assert "has no kernel 'other'" in refusal(tmp_path, "choices", "other", "M=1")
-    device = ("--device", "amd")
-    assert "no module of matmul for amd" in refusal(tmp_path, *choices, "M=1", *device)
 
 
 def test_letters_are_short_and_different() -> None:
