@@ -25,12 +25,12 @@ from treegen.importers.tuned_json import DOWN, KERNELS
 BOUNDS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # those that aiter looks for
 _GRID = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)  # vLLM's benchmark
 _TRITONS_OWN = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_KEY = re.compile("[0-9]{1,18}|M_[LG]EQ_[0-9]{1,5}|any")
 _NO_ENTRIES = ("triton_version", "provenance")
 _ABSENT = ("unquantised", "none")  # words of an import for missing parts of a name
 
-Entry = dict[str, Any]
-Entries = dict[str, Entry]
-"""By key, in the file's order, what a kernel is launched with."""
+Entry = dict[str, Any]  # what a kernel is launched with
+Entries = dict[str, Entry]  # by key, in the file's order
 
 
 class Facts(NamedTuple):
@@ -62,12 +62,10 @@ class Format(NamedTuple):
         return f"M_LEQ_{size}" if size in BOUNDS else "any"
 
     def entry(self, parameters: Entry) -> Entry:
-        own = {name: value for name, value in parameters.items() if name in _TRITONS_OWN}
-        return (
-            {"kwargs": {n: v for n, v in parameters.items() if n not in own}, **own}
-            if self.nested
-            else parameters
-        )
+        if not self.nested:
+            return parameters
+        own = {name: parameters[name] for name in _TRITONS_OWN if name in parameters}
+        return {"kwargs": {name: value for name, value in parameters.items() if name not in own}, **own}
 
 
 def key_of(entries: Mapping[str, object], size: int) -> str:
@@ -96,9 +94,8 @@ def read_entries(path: Path) -> Entries:
     """The entries of a tuned file. Raises InputError."""
     entries = entries_of(read_json(path, "vLLM, SGLang or aiter"))
     for key, entry in entries.items():
-        known = re.fullmatch("[0-9]{1,18}", key) or key in ("any", *(f"M_LEQ_{b}" for b in BOUNDS))
-        if not (known or key in [f"M_GEQ_{b}" for b in BOUNDS]) or not isinstance(entry, dict):
-            what = "a size, M_LEQ_<power of 2> or any to a config is needed"
+        if not _KEY.fullmatch(key) or not isinstance(entry, dict):
+            what = "a size, M_LEQ_<bound>, M_GEQ_<bound> or any to a config is needed"
             raise InputError(path, f"maps {shown(key)} to {shown(entry)}; {what}")
     if len({key.isdecimal() for key in entries}) != 1:
         raise InputError(path, "has both sizes and bounds as keys" if entries else "holds no config")
@@ -133,8 +130,8 @@ def _aiter_name(facts: Facts) -> str:
     """`gfx942-GEMM-A8W8-N=1280-K=8192.json`, of the kernel gemm_a8w8."""
     if not facts.arch or not {"N", "K"} <= facts.values.keys():
         raise InputError(facts.kernel, "aiter's files are named by the device's `arch`, and by N and K")
-    kernel = facts.kernel.upper().replace("_", "-", 1)
-    return f"{facts.arch}-{kernel}-N={facts.values['N']}-K={facts.values['K']}.json"
+    name = f"{facts.arch}-{facts.kernel.upper().replace('_', '-', 1)}"
+    return f"{name}-N={facts.values['N']}-K={facts.values['K']}.json"
 
 
 def _triton_name(facts: Facts) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from treegen.core.errors import InputError
 from treegen.core.files import read_text
-from treegen.core.spec import KernelSpec, Spec, is_model
+from treegen.core.spec import Spec, is_model
 from treegen.read.spec import read_spec
 from treegen.read.yaml_file import load
 from treegen.start.gpu import device_section
@@ -24,11 +25,13 @@ def text_with_tables(folders: Sequence[Path], spec: Path) -> str:
     build would refuse the result.
     """
     text = read_text(spec)
+    text += "" if text.endswith("\n") else "\n"
     every = list(map(find_table, folders))
     for found in every:
         described = read_spec(spec, text)
-        key = _device_key(described, found)
-        kernel = _kernel_of(described, found)
+        key, translating = _device_key(described, found), described.kernels.values()
+        kernel = described.kernels.get(found.kernel)
+        kernel = kernel or next((k for k in translating if found.kernel in k.translations), None)
         if key not in described.devices:
             text = _inserted(spec, text, ("devices",), key, device_section(found.gpu))
         if kernel is None:
@@ -50,13 +53,6 @@ def _device_key(spec: Spec, found: Found) -> str:
     return max(fitting)[1] if fitting else found.gpu.key
 
 
-def _kernel_of(spec: Spec, found: Found) -> KernelSpec | None:
-    """The kernel whose table it is, by name or by the spec's translation."""
-    if found.kernel in spec.kernels:
-        return spec.kernels[found.kernel]
-    return next((k for k in spec.kernels.values() if found.kernel in k.translations), None)
-
-
 def _inserted(spec: Path, text: str, path: Sequence[str], key: str, lines: Sequence[str]) -> str:
     """The text with an entry at the end of the section at `path`; all else is as before.
 
@@ -67,19 +63,17 @@ def _inserted(spec: Path, text: str, path: Sequence[str], key: str, lines: Seque
         outer = outer.section(name)
     before, at = text.splitlines(keepends=True), outer.line_of(path[-1])
     head = before[at - 1]
-    if (one_line := re.fullmatch(r"(.*\{.*[^{\s])(\s*\}\s*(?:#.*)?)", head, re.DOTALL)) and len(lines) == 1:
-        after = [*before[: at - 1], f"{one_line[1]}, {lines[0].strip()}{one_line[2]}", *before[at:]]
+    if len(lines) == 1 and (flow := re.fullmatch(r"(.*\{.*[^{\s])(\s*\}\s*(?:#.*)?)", head, re.DOTALL)):
+        after = [*before[: at - 1], f"{flow[1]}, {lines[0].strip()}{flow[2]}", *before[at:]]
     else:
-        end = at
-        for number, line in enumerate(before[at:], at + 1):
-            if _depth(line) <= _depth(head) and line.strip() and not line.lstrip().startswith("#"):
-                break
-            end = number if _depth(line) > _depth(head) and line.strip() else end
-        inside = [line for line in before[at:end] if not line.lstrip().startswith("#") and line.strip()]
-        shift = " " * ((_depth(inside[0]) if inside else _depth(head) + _INDENT) - _INDENT)
-        line_end = "\r\n" if head.endswith("\r\n") else "\n"
-        whole = [line if line.endswith("\n") else line + line_end for line in before[:end]]
-        after = [*whole, *(f"{shift}{line}{line_end}" for line in lines), *before[end:]]
+        section = len(head) - len(head.lstrip(" "))
+        depths = [_depth(line) for line in before[at:]]  # None: blank or a comment
+        inside = list(takewhile(lambda depth: depth is None or depth > section, depths))
+        while inside and inside[-1] is None:
+            inside.pop()
+        shift = " " * (next((depth for depth in inside if depth), _INDENT) - _INDENT)
+        end = at + len(inside)
+        after = [*before[:end], *(f"{shift}{line}\n" for line in lines), *before[end:]]
     result = "".join(after)
     if not _adds_only(spec, text, result, path, key):
         what = f"is written so that nothing can be added to {'.'.join(path)}; add by hand: {' '.join(lines)}"
@@ -87,8 +81,9 @@ def _inserted(spec: Path, text: str, path: Sequence[str], key: str, lines: Seque
     return result
 
 
-def _depth(line: str) -> int:
-    return len(line) - len(line.lstrip(" "))
+def _depth(line: str) -> int | None:
+    """How far a line is indented; None for a blank one and a comment."""
+    return None if not line.strip() or line.lstrip().startswith("#") else len(line) - len(line.lstrip(" "))
 
 
 def _adds_only(spec: Path, before: str, after: str, path: Sequence[str], key: str) -> bool:

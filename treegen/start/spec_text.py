@@ -174,11 +174,10 @@ def _left_out(columns: Mapping[str, Mapping[tuple[int, str], int | str]]) -> dic
     """Why features are left out that are the same everywhere, or equal to another; none if all would be."""
     found: dict[str, str] = {}
     for name, column in columns.items():
-        values = set(column.values())
-        twin = next((n for n in columns if n not in found and n != name and columns[n] == column), None)
-        if len(values) == 1:
+        twin = next((n for n in columns if n not in found and columns[n] == column), name)
+        if len(values := set(column.values())) == 1:
             found[name] = f"{name} is always {values.pop()}"
-        elif twin is not None and [*columns].index(twin) < [*columns].index(name):
+        elif twin != name:  # an earlier one
             found[name] = f"{name} equals {twin}"
     return found if len(found) < len(columns) else {}
 
@@ -254,12 +253,5 @@ def _steadiest(tables: Sequence[RecordedTable]) -> TableConfig | None:
 
 
 def _mapping(config: TableConfig, *, with_variant: bool) -> str:
-    entries = {**({"variant": config.variant} if with_variant else {}), **config.parameters}
-    return (
-        "{"
-        + ", ".join(
-            f"{quoted(name)}: {quoted(value) if isinstance(value, str) else value}"
-            for name, value in entries.items()
-        )
-        + "}"
-    )
+    variant = [f"variant: {quoted(config.variant or '')}"] if with_variant else []
+    return "{" + ", ".join([*variant, *(f"{quoted(n)}: {v}" for n, v in config.parameters.items())]) + "}"
