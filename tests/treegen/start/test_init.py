@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,30 @@ def test_a_table_is_added_however_the_section_is_written(
         assert list(read_spec(spec).kernels["matmul"].tables) == ["nvidia_h100", "nvidia_h200"]
     else:
         assert "kernels.matmul.tables" in refusal(tmp_path, "init", "--add", "data/b")
+
+
+def test_choices_that_are_only_named_work_throughout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        f"{n},{algorithm},{time}\n"
+        for n in (2**power for power in range(4, 20))
+        for algorithm, time in (("max", n / 8 + 1), ("Radix-Sort", n / 64 + 90))
+    ]
+    Path("t.csv").write_text(f"n,algorithm,time_us\n{''.join(rows)}")
+    named = ("--features", "n", "--time", "time_us", "--kernel", "topk", "--device", "cpu")
+    assert main(["import", "csv", "t.csv", *named]) == 0
+    assert main(["init", "tuning_data/topk/cpu"]) == 0
+    assert main(["build"]) == 0
+    assert main(["check", "--strict"]) == 0
+    shutil.copytree(tmp_path, tmp_path / "before", ignore=shutil.ignore_patterns("before"))
+    spec = Path("treegen.yaml")
+    spec.write_text(spec.read_text().replace("    tables:", "    tree: {max_rows: 1}\n    tables:"))
+    assert main(["build"]) == 0
+    capsys.readouterr()
+    for command in (["explain", "topk", "n=99"], ["eval"], ["diff", "before"]):
+        assert main(command) == (1 if command[0] == "diff" else 0)
+        assert "RADIX_SORT" in capsys.readouterr().out or command[0] == "eval"
 
 
 def test_an_unknown_architecture_serves_no_other_gpu(tmp_path: Path) -> None:
