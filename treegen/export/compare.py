@@ -55,6 +55,6 @@ def markdown(old: Path, new: Path, found: Sequence[Change]) -> str:
     for first, last, parameters in found:
         cells = [f"{first:,}" if first == last else f"{first:,} {'on' if last is None else f'to {last:,}'}"]
         for name in names:
-            cells.append(text(" to ".join(map(shown, parameters[name]))) if name in parameters else "")
+            cells.append(text(" -> ".join(map(shown, parameters[name]))) if name in parameters else "")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])

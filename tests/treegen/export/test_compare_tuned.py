@@ -68,7 +68,7 @@ def test_the_comment(
 
 | M | mod&#124;ifier |
 | --- | --- |
-| 81 on | None to '&#60;b>' |
+| 81 on | None -> '&#60;b>' |
 """
     )
     assert main(["diff", "old.json", "old.json"]) == 0
