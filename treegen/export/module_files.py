@@ -13,7 +13,7 @@ from treegen.core.errors import InputError
 from treegen.core.heuristic import choose
 from treegen.core.problem import Problem
 from treegen.core.spec import Config, KernelSpec, Spec
-from treegen.export.tuned_files import FORMATS, Entry, Facts, Format, entries_of, key_of
+from treegen.export.tuned_files import BOUNDS, FORMATS, Entry, Facts, Format, entries_of, key_of
 from treegen.read.problem import read_table, spec_problem
 from treegen.review.check.proof import config_of, loaded
 from treegen.review.modules import Module, parse_features, read_modules
@@ -67,6 +67,9 @@ def tuned_files(
             "--along", f"{along} is no feature of {kernel_name}; {', '.join(kernel.features)} are"
         )
     sizes, written = given.pop(along, ()), FORMATS[format_name]
+    if sizes and (written.bounds or min(sizes) < 0):
+        what = f"aiter's bounds are {BOUNDS}" if written.bounds else "a key of a file is 0 or above"
+        raise InputError(along, f"leave out its sizes, as {what}")
     files: dict[str, TunedFile] = {}
     for shape in _combinations(problem, given, along):
         values = {name: kernel.values.get(name, {}).get(value, str(value)) for name, value in shape.items()}

@@ -26,6 +26,7 @@ BOUNDS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # those t
 _GRID = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)  # vLLM's benchmark
 _TRITONS_OWN = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _KEY = re.compile("[0-9]{1,18}|M_[LG]EQ_[0-9]{1,5}|any")
+_MOST_ENTRIES = 4096  # of a file to compare
 _NO_ENTRIES = ("triton_version", "provenance")
 _ABSENT = ("unquantised", "none")  # words of an import for missing parts of a name
 
@@ -97,6 +98,8 @@ def read_entries(path: Path) -> Entries:
         if not _KEY.fullmatch(key) or not isinstance(entry, dict):
             what = "a size, M_LEQ_<bound>, M_GEQ_<bound> or any to a config is needed"
             raise InputError(path, f"maps {shown(key)} to {shown(entry)}; {what}")
+    if len(entries) > _MOST_ENTRIES:
+        raise InputError(path, f"holds more than {_MOST_ENTRIES:,} configs")
     if len({key.isdecimal() for key in entries}) != 1:
         raise InputError(path, "has both sizes and bounds as keys" if entries else "holds no config")
     return entries

@@ -104,8 +104,10 @@ def kernel_section(kernel: str, tables: Mapping[str, Found], spec: Path) -> list
         raise InputError(
             next(iter(tables.values())).folder, "has configs without names or parameters to choose"
         )
-    words = {name: list(found) for header in headers for name, found in header.words.items()}
-    words = {name: found for name, found in words.items() if name not in left_out}
+    words: dict[str, dict[str, None]] = {}
+    for name, known in ((name, known) for header in headers for name, known in header.words.items()):
+        if name not in left_out:
+            words.setdefault(name, {}).update(dict.fromkeys(known))
     steadiest = _steadiest(recorded)
     fallback = steadiest or headers[0].configs[0]
     source = "This is the fastest of those that never failed." if steadiest else "Nothing was timed yet."

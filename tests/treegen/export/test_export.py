@@ -135,6 +135,8 @@ def test_what_export_refuses(tmp_path: Path, refusal: Refusal) -> None:
     assert "nvidia" in refusal(tmp_path, *gemm, "--device", "nvidia")
     assert "--along" in refusal(tmp_path, *gemm, "--along", "Q")
     assert "arch" in refusal(tmp_path, "export", "aiter", "gemm")
+    assert "M" in refusal(tmp_path, "export", "aiter", "gemm", "M=3,5")
+    assert "M" in refusal(tmp_path, "export", "triton", "gemm", "M=-1,5")
     assert "/" in refusal(tmp_path, *gemm, "dtype=../../a", "block_shape=1x1")
     module = tmp_path / "heuristics/gemm/nvidia_x1.py"
     module.write_text(module.read_text() + "\n")
