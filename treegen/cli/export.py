@@ -49,10 +49,8 @@ def run(options: argparse.Namespace) -> int:
     files = tuned_files(spec, options.format, options.kernel, options.device, options.features, options.along)
     write_files(options.to, {name: file.text for name, file in files.items()})
     for name, file in files.items():
-        between = (
-            f"all {file.sizes:,} sizes" if not file.differing else f"{file.differing:,} of {file.sizes:,}"
-        )
-        same = "launches what the module does at" if not file.differing else "launches something else at"
-        print(f"{options.to / name}: {counted(file.keys, 'key')}; {same} {between}")
+        same = f"launches what the module does at all {file.sizes:,} sizes"
+        differs = f"launches something else at {file.differing:,} of {file.sizes:,}"
+        print(f"{options.to / name}: {counted(file.keys, 'key')}; {differs if file.differing else same}")
     print(next(iter(files.values())).provenance)
     return FINE

@@ -68,9 +68,7 @@ def run_init(options: argparse.Namespace) -> int:
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
         except FileExistsError:
-            what = (
-                "exists already; choose another with --spec, - to print it, or --add to add the tables to it"
-            )
+            what = "exists already; choose another with --spec, - to print it, or --add to add to it"
             raise InputError(path, what) from None
         except OSError as error:
             raise InputError(path, f"cannot be written: {reason(error)}") from None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise, product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,7 @@ _MOST_SIZES = 1 << 14  # that are compared between the keys of a file
 Shape = dict[str, int]
 
 
-@dataclass(frozen=True)
-class TunedFile:
+class TunedFile(NamedTuple):
     text: str
     keys: int
     provenance: str
@@ -34,12 +33,7 @@ class TunedFile:
 
 
 def tuned_files(
-    spec: Spec,
-    format_name: str,
-    kernel_name: str,
-    device: str | None,
-    words: Sequence[str],
-    along: str | None,
+    spec: Spec, form: str, kernel_name: str, device: str | None, words: Sequence[str], along: str | None
 ) -> dict[str, TunedFile]:
     """The files of a module by name, each checked at its keys against what the printed module launches.
 
@@ -56,32 +50,25 @@ def tuned_files(
         what = f"there is no module of {kernel_name} for {device or 'any device'}; run `treegen build`"
         raise InputError(spec.path, what)
     if len(kernel.variants) > 1:
-        raise InputError(kernel_name, f"has variants, for which files of {format_name} have no place")
+        raise InputError(kernel_name, f"has variants, for which files of {form} have no place")
     module = modules[kernel_name, keys[0]]
     table = read_table(kernel.tables[keys[0]])
     problem = spec_problem(kernel, module.device, table)
     given, parts = _given(words, kernel)
     along = along or next((name for name in ("M", *kernel.steps) if name in kernel.features), kernel.steps[0])
     if along not in kernel.features:
-        raise InputError(
-            "--along", f"{along} is no feature of {kernel_name}; {', '.join(kernel.features)} are"
-        )
-    sizes, written = given.pop(along, ()), FORMATS[format_name]
+        raise InputError("--along", f"{along} is none of {', '.join(kernel.features)}")
+    sizes, written = given.pop(along, ()), FORMATS[form]
     if sizes and (written.bounds or min(sizes) < 0):
         what = f"aiter's bounds are {BOUNDS}" if written.bounds else "a key of a file is 0 or above"
         raise InputError(along, f"leave out its sizes, as {what}")
+    triton = str(table.provenance.get("triton", ""))
     files: dict[str, TunedFile] = {}
     for shape in _combinations(problem, given, along):
         values = {name: kernel.values.get(name, {}).get(value, str(value)) for name, value in shape.items()}
-        facts = Facts(
-            kernel_name,
-            table.device_name,
-            module.device.key,
-            module.device.arch or "",
-            str(table.provenance.get("triton", "")),
-            {**values, **parts},
-        )
-        if "/" in "".join([facts.device_name, facts.triton, *facts.values.values()]):
+        named, arch = {**values, **parts}, module.device.arch or ""
+        facts = Facts(kernel_name, table.device_name, module.device.key, arch, triton, named)
+        if "/" in "".join([table.device_name, triton, *named.values()]):
             raise InputError(kernel_name, "has a name with / for a part of a file's name")
         name = written.name(facts)
         if name in files:
@@ -102,9 +89,7 @@ def _given(words: Sequence[str], kernel: KernelSpec) -> tuple[dict[str, tuple[in
             continue
         found = [parse_features([f"{name}={one}"], kernel.values) for one in text.split(",")] if text else []
         if name not in kernel.features or not found:
-            what = (
-                f"must be FEATURE=VALUE,VALUE with a feature of {kernel.name}: {', '.join(kernel.features)}"
-            )
+            what = f"must be FEATURE=VALUE,VALUE with one of {', '.join(kernel.features)}"
             raise InputError(word or "''", what)
         given[name] = tuple(dict.fromkeys(one[name] for one in found))
     return given, parts

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from treegen.core import expr
 from treegen.core.errors import InputError, table_errors_as_input_errors
-from treegen.read.problem import read_table, spec_problem
+from treegen.read.problem import as_table, spec_problem
 from treegen.read.spec import read_spec
 from treegen.start.gpu import Gpu, device_section, gpu_of, quoted
 from tuning_table import read
@@ -79,11 +79,11 @@ def refuse_unbuildable(text: str, spec: Path, tables: Sequence[Found]) -> None:
     """Raise InputError if a build would refuse this text of a spec, or one of the tables because of it."""
     try:
         described = read_spec(spec, text)
-        measured = {found.folder.resolve() for found in tables if found.table.rows}
+        measured = {found.folder.resolve(): found for found in tables if found.table.rows}
         for kernel in described.kernels.values():
             for device, folder in kernel.tables.items():
-                if folder in measured:
-                    spec_problem(kernel, described.devices[device], read_table(folder))
+                if found := measured.get(folder):
+                    spec_problem(kernel, described.devices[device], as_table(found.folder, found.table))
     except InputError as error:
         unwritten = re.compile(f"^{re.escape(str(spec))}:[0-9]+: ", re.MULTILINE)
         what = "; ".join(unwritten.sub("", str(error)).split("\n"))
@@ -101,9 +101,7 @@ def kernel_section(kernel: str, tables: Mapping[str, Found], spec: Path) -> list
     parameters = list(dict.fromkeys(name for header in headers for name in header.configs[0].parameters))
     variants = list(dict.fromkeys(c.variant for header in headers for c in header.configs if c.variant))
     if not parameters and not variants:
-        raise InputError(
-            next(iter(tables.values())).folder, "has configs without names or parameters to choose"
-        )
+        raise InputError(kernel, "its configs have neither variants nor parameters, so there is no choice")
     words: dict[str, dict[str, None]] = {}
     for name, known in ((name, known) for header in headers for name, known in header.words.items()):
         if name not in left_out:
@@ -217,9 +215,7 @@ def _derived(
 
 def _tile(feature: str, tables: Sequence[RecordedTable]) -> int:
     """The middle one of the sizes of tiles along a feature; 0 if no parameter is one."""
-    size = re.compile(
-        f"(B|BLOCK|BLOCK_SIZE|TILE|TILE_SIZE)_?{feature}|{feature}_?(BLOCK|TILE)", re.IGNORECASE
-    )
+    size = re.compile(f"(B|BLOCK|BLOCK_SIZE|TILE|TILE_SIZE)_?{feature}|{feature}_?(BLOCK|TILE)", re.I)
     configs = [config.parameters for table in tables for config in table.header.configs]
     sizes = sorted({v for config in configs for n, v in config.items() if v > 1 and size.fullmatch(n)})
     return sizes[(len(sizes) - 1) // 2] if sizes else 0

@@ -72,6 +72,9 @@ def test_a_spec_that_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_a_table_without_rows_and_one_with_variants(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    with (table(tmp_path / "data/running") / "times.csv").open("a") as times:
+        times.write("s1,2,1.0,")  # a row in flight
+    assert main(["init", "data/running", "--spec", "running.yaml"]) == 0
     folder = table(tmp_path / "data/a", rows=False)
     assert main(["init", str(folder), "--spec", "-"]) == 0
     assert "fallback: {BLOCK_M: 16," in capsys.readouterr().out
