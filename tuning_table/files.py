@@ -33,12 +33,15 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 def read_text(path: Path, most: int = 64 << 20, *, whole_lines: bool = False) -> str:
-    """The UTF-8 text of such a file; with `whole_lines` without what follows the last line end."""
+    """The UTF-8 text of such a file, without the byte-order mark that spreadsheets write.
+
+    whole_lines: leave out what follows the last line end.
+    """
     content = read_bytes(path, most)
     if whole_lines:
         content = content[: content.rfind(b"\n") + 1]
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise TableError(path, "not UTF-8 text", content.count(b"\n", 0, error.start) + 1) from None
 

@@ -9,6 +9,7 @@ from string import ascii_uppercase
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,127}")
+_VARIANT = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 _.%/+-]{0,198}[A-Za-z0-9%]|[A-Za-z0-9]")
 _VENDORS = {"nvidia", "amd", "intel"}
 _NOISE = {"instinct", "geforce", "radeon", "tesla", "graphics", "gpu"}
@@ -41,6 +42,11 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
+def is_variant(text: str) -> bool:
+    """Return whether `text` can be a variant of a spec, which becomes a text and part of constants' names."""
+    return _VARIANT.fullmatch(text) is not None
+
+
 def is_word(text: str) -> bool:
     """Return whether an integer of a table can stand for `text`: plain text that no page takes for markup."""
     return _WORD.fullmatch(text) is not None
@@ -68,14 +74,15 @@ _FILLERS = {"BLOCK", "SIZE", "TILE", "NUM"}
 def letters_for(parameters: Iterable[str]) -> dict[str, str]:
     """Capital letters that stand for launch parameters in names of configs, different for each.
 
-    >>> letters_for(["BLOCK_SIZE_M", "GROUP_M", "SPLIT_K", "num_warps"])
-    {'BLOCK_SIZE_M': 'M', 'GROUP_M': 'GM', 'SPLIT_K': 'SK', 'num_warps': 'W'}
+    >>> letters_for(["BLOCK_SIZE_M", "GROUP_M", "SPLIT_K", "BV", "num_warps"])
+    {'BLOCK_SIZE_M': 'M', 'GROUP_M': 'GM', 'SPLIT_K': 'SK', 'BV': 'BV', 'num_warps': 'W'}
     """
     names = list(parameters)
     found = {name: _LETTERS[name] for name in names if name in _LETTERS}
     for name in names:
         words = [word for word in re.findall("[A-Z]+", name.upper()) if word not in _FILLERS]
-        initials = "".join(word[0] for word in words)[:3] or "B"
+        short = len(words) == 1 and len(words[0]) <= 3  # as BK
+        initials = words[0] if short else "".join(word[0] for word in words)[:3] or "B"
         spare = ("".join(letters) for letters in product(ascii_uppercase, repeat=2))
         options = (initials, *(initials + letter for letter in ascii_uppercase), *spare)
         found.setdefault(name, next(option for option in options if option not in found.values()))

@@ -137,20 +137,16 @@ def test_matmul_goes_from_tuning_to_a_launch(example: Callable[..., None]) -> No
     assert len(found) + len(untimed) == 2 and all(ratio >= 1 for ratio in found.values())
 
 
-def test_block_fp8_goes_from_tuning_to_vllms_file(
-    example: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_block_fp8_goes_from_tuning_to_vllms_file(example: Callable[..., None]) -> None:
     example("block_fp8", BLOCK_FP8)
     measured_and_built()
     assert launched("block_fp8", 5) == "block_fp8\n"
-    capsys.readouterr()
-    assert treegen(["choices", "block_fp8", "M=1,64", "N=40", "K=256"]) == 0
-    tuned = json.loads(capsys.readouterr().out)
+    named = ["N=32", "K=256", "dtype=fp8_w8a8", "block_shape=128x128"]
+    assert treegen(["export", "vllm", "block_fp8", "M=1,64", *named, "--to", "configs"]) == 0
+    (path,) = Path("configs").iterdir()
+    tuned = json.loads(path.read_text())
     assert list(tuned) == ["1", "64"] and tuned["64"]["BLOCK_SIZE_K"] == 128 and len(tuned["1"]) == 6
-    folder = Path("configs")
-    folder.mkdir()
-    name = "N=32,K=256,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
-    (folder / name).write_text(json.dumps(tuned))
+    path.rename("configs/N=32,K=256,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json")
     code = "import compare, sys; from pathlib import Path\n"
     code += "ways = {'rows': compare.by_rows, 'default': lambda shape: compare.DEFAULT,"
     code += " 'file': compare.by_nearest_file(Path('configs'))}\n"

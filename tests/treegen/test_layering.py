@@ -21,6 +21,7 @@ TREEGEN = [
     "write",
     "build",
     "review importers start",
+    "export",
     "cli",
 ]
 ATTN_KERNELS = ["core", "kernels", "choose launch", "planning", "warmup testing", "engines measure offline"]

@@ -12,23 +12,23 @@ import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor
+from pathlib import Path
 
 from treegen import __version__
-from treegen.cli import build, diff, evaluate, explain, report, start, tables
+from treegen.cli import build, diff, evaluate, explain, export, report, start, tables
 from treegen.cli.parsers import WRONG, CommandParser
 from treegen.core.errors import InputError, reason
 
 INTERRUPTED, CLOSED_PIPE = 130, 141  # 128 plus the number of the signal, as in shells
 _COMMANDS = (
     start.add_init,
-    start.add_new_device,
     build.add_build,
     build.add_check,
     diff.add,
     explain.add,
     report.add,
     evaluate.add,
-    tables.add_choices,
+    export.add,
     tables.add_import,
     tables.add_merge,
 )
@@ -47,6 +47,9 @@ def _parser() -> CommandParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # as after `treegen build >&-`
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the process ends
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # products are small: more threads only wait for each other

@@ -1,19 +1,21 @@
-"""Commands that help to write a spec: `treegen init` and `new-device`."""
+"""`treegen init`, which writes a spec or adds to one."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
 from treegen.cli.parsers import FINE, Commands
-from treegen.core.errors import InputError, reason
+from treegen.core.errors import InputError, reason, shown
+from treegen.core.files import problem_with_output
 
 
 def add_init(commands: Commands) -> None:
     parser = commands.add_parser(
         "init",
-        help="write a commented treegen.yaml from tables",
+        help="write a commented treegen.yaml from tables, or add tables to one",
         description="A table may still be empty, as when triton-tune has only begun.",
     )
     parser.add_argument("tables", nargs="+", type=Path, metavar="TABLE", help="the folder of a table")
@@ -25,8 +27,12 @@ def add_init(commands: Commands) -> None:
         help="the file to write, which must not exist; - for standard output (default: treegen.yaml)",
     )
     parser.add_argument(
+        "--add",
+        action="store_true",
+        help="add the tables to the spec, and devices and kernels that it lacks; all else stays as it is",
+    )
+    parser.add_argument(
         "--output",
-        default="heuristics",
         metavar="DIR",
         help="the folder that builds write, and the package that is imported (default: heuristics)",
     )
@@ -34,47 +40,40 @@ def add_init(commands: Commands) -> None:
 
 
 def run_init(options: argparse.Namespace) -> int:
-    from treegen.start import spec_text
+    from treegen.read.spec import find_spec
+    from treegen.start.add import text_with_tables
+    from treegen.start.spec_text import spec_text
+    from treegen.write.files import write_files
 
-    if not options.output.replace("/", "_").isidentifier():
-        raise InputError("--output", "must be a folder that Python can import, such as heuristics")
     to_stdout = str(options.spec) == "-"
     path = Path("treegen.yaml") if to_stdout else options.spec
-    built = path.parent / options.output
-    # A build removes modules that its spec does not name.
-    if path.name != "treegen.yaml" and (built / "treegen.lock").exists():
-        raise InputError(built, "holds the modules of another spec; choose another folder with --output")
-    text = spec_text(options.tables, path, options.output)
-    if to_stdout:
-        sys.stdout.write(text)
-        return FINE
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise InputError(path, "exists already; choose another with --spec, or - to print it") from None
-    except OSError as error:
-        raise InputError(path, f"cannot be written: {reason(error)}") from None
-    print(f"{path}: read it, then run `treegen build`")
-    return FINE
-
-
-def add_new_device(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "new-device",
-        help="print the section of treegen.yaml for a GPU",
-        description="The GPU is that of this machine, as torch sees it, or the one that is described.",
-    )
-    parser.add_argument("--name", metavar="TEXT", help="its name, as drivers report it (default: ask torch)")
-    parser.add_argument("--arch", metavar="ARCH", help="such as sm_90 or gfx942 (default: ask torch)")
-    parser.set_defaults(run=run_new_device)
-
-
-def run_new_device(options: argparse.Namespace) -> int:
-    from treegen.start import Gpu, device_section, gpu_here
-
-    if (options.name is None) != (options.arch is None):
-        raise InputError("new-device", "--name and --arch go together")
-    gpu = gpu_here() if options.name is None else Gpu(options.name, options.arch, None)
-    print("\n".join(device_section(gpu)))
+    if options.add:
+        if to_stdout or options.output is not None:
+            raise InputError("--add", "changes a spec, which has an output folder; leave out --output and -")
+        text = text_with_tables(options.tables, find_spec(path))
+        write_files(path.parent, {path.name: text})
+    else:
+        output = options.output or "heuristics"
+        if (problem := problem_with_output(Path(output))) is not None:
+            raise InputError("--output", f"{shown(output)} {problem}")
+        built = path.parent / output
+        # A build removes modules that its spec does not name.
+        if path.name != "treegen.yaml" and (built / "treegen.lock").exists():
+            raise InputError(built, "holds the modules of another spec; choose another folder with --output")
+        text = spec_text(options.tables, path, output)
+        if to_stdout:
+            sys.stdout.write(text)
+            return FINE
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            what = "exists already; choose another with --spec, - to print it, or --add to add to it"
+            raise InputError(path, what) from None
+        except OSError as error:
+            raise InputError(path, f"cannot be written: {reason(error)}") from None
+    option = "" if path == Path("treegen.yaml") else f" --spec {shlex.quote(str(path))}"
+    print(f"{path}: read it, then run `treegen build{option}`")
+    if not (path.parent / ".gitattributes").exists():
+        print("In git, `* text=auto eol=lf` in .gitattributes keeps line ends, which checks compare")
     return FINE

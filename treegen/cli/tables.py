@@ -1,13 +1,11 @@
-"""Commands that exchange data with other programs: `treegen import`, `merge` and `choices`."""
+"""Commands that exchange data with other programs: `treegen import` and `merge`."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 
-from treegen.cli.parsers import FINE, Commands, add_spec, path_of
+from treegen.cli.parsers import FINE, Commands, path_of
 from treegen.core.errors import InputError, table_errors_as_input_errors
 
 _FORMATS = {
@@ -158,32 +156,4 @@ def run_merge(options: argparse.Namespace) -> int:
             done = merge(group, folder)
             twice = f", {done.repeated} were there already" if done.repeated else ""
             print(f"{folder}: {counted(done.rows, 'row')} added from {counted(len(group), 'table')}{twice}")
-    return FINE
-
-
-def add_choices(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "choices",
-        help="print what a module launches along one feature, as JSON",
-        description="The JSON maps each value of the feature to launch parameters, as the tuned files of "
-        "vLLM and SGLang do.",
-    )
-    parser.add_argument("kernel", metavar="KERNEL", help="a kernel of the spec")
-    parser.add_argument("along", metavar="FEATURE=VALUES", help="a feature and its values, as in M=1,2,4")
-    parser.add_argument("features", nargs="*", metavar="FEATURE=VALUE", help="every other feature")
-    parser.add_argument("--device", metavar="KEY", help="the module (default: the kernel's first)")
-    add_spec(parser)
-    parser.set_defaults(run=run_choices)
-
-
-def run_choices(options: argparse.Namespace) -> int:
-    from treegen.read.spec import find_spec, read_spec
-    from treegen.review.modules import choices
-
-    name, equals, values = options.along.partition("=")
-    if not name or not equals or not values:
-        raise InputError(options.along or "''", "must be a feature and its values, such as M=1,2,4")
-    spec = read_spec(find_spec(options.spec))
-    found = choices(spec, options.kernel, options.device, options.features, name, values.split(","))
-    sys.stdout.write(json.dumps(found, indent=4) + "\n")
     return FINE

@@ -71,6 +71,11 @@ IN_KERNEL = "in_kernel"
 
 _TAKEN = {"choose", "config", "default", "for_device", IN_KERNEL, "variant", "count", "index"}
 
+# What treegen and programs with its modules import. Other libraries differ between machines, so a spec that
+# builds on one could not build on another.
+_LIBRARIES = {"jinja2", "joblib", "markupsafe", "matplotlib", "numpy", "rich", "scipy", "sklearn", "torch"}
+_LIBRARIES |= {"triton", "yaml", "attn_kernels", "treegen", "triton_tune", "tuning_table"}
+
 _TAKEN_CAPITALS = re.compile("Config|VALUES|MODULES|BLANK[0-9]+_")
 
 
@@ -95,4 +100,6 @@ def problem_with_output(folder: Path) -> str | None:
         return "lies in git's own folder"
     if not folder.name.isidentifier() or keyword.iskeyword(folder.name):
         return "must end in a name that Python can import, such as generated"
+    if folder.name in sys.stdlib_module_names | _LIBRARIES:
+        return f"would hide the library {folder.name} from programs that run beside it"
     return None

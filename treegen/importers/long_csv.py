@@ -1,13 +1,14 @@
 """Import a long CSV file: one row a measurement, with columns of features, of parameters and of the time.
 
 A second row of the same shape and config is its second repeat. An empty time is no measurement, and `inf` a
-failure.
+failure. Parameters that are texts, such as the names of algorithms, make the variant of a config.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from treegen.core.errors import InputError, shown
@@ -21,6 +22,7 @@ from treegen.importers.sources import (
     read_csv,
     value_of,
 )
+from tuning_table.names import is_variant
 
 TOOL = "the CSV import"
 _NOTES = """\
@@ -38,23 +40,26 @@ def read_long_csv(source: Path, options: ImportOptions) -> list[Measurements]:
             source, f"column {shown(options.time)} does not end in a unit; give --unit {_units()}"
         )
     rows = read_csv(source, (*options.features, *options.parameters, options.time), TOOL)
-    parameters = options.parameters or tuple(
-        name for name in rows[0] if name not in (*options.features, options.time, "variant")
+    columns = options.parameters or tuple(
+        name for name in rows[0] if name not in (*options.features, options.time)
     )
-    if not parameters:
+    if not columns:
         raise InputError(source, "has no column of parameters beside the features and the time")
+    timed = [(line, row) for line, row in enumerate(rows, 2) if row[options.time]]
+    if not timed:
+        raise InputError(source, f"holds no time in the column {options.time}")
+    words = [name for name in columns if name != "variant" and _is_text([row[name] for _, row in timed])]
+    words = ["variant", *words] if "variant" in rows[0] else words
+    variants = _variants(source, dict.fromkeys(tuple(row[name] for name in words) for _, row in timed))
     measurements = tuple(
         Measurement(
             {name: _value(source, line, row, name) for name in options.features},
-            {name: _value(source, line, row, name) for name in parameters},
+            {name: _value(source, line, row, name) for name in columns if name not in words},
             _time(source, line, row[options.time], unit),
-            row.get("variant"),
+            variants[tuple(row[name] for name in words)],
         )
-        for line, row in enumerate(rows, 2)
-        if row[options.time]
+        for line, row in timed
     )
-    if not measurements:
-        raise InputError(source, f"holds no time in the column {options.time}")
     kernel, device = options.needed_kernel(source, "a CSV file"), options.needed_device(source, "a CSV file")
     timing = f"column {options.time} in {unit}"
     return [
@@ -62,6 +67,24 @@ def read_long_csv(source: Path, options: ImportOptions) -> list[Measurements]:
             TOOL, source, kernel, device, Cells.MEASURED, measurements, timing, _NOTES, {"tool": "CSV"}
         )
     ]
+
+
+def _is_text(cells: Sequence[str]) -> bool:
+    """Return whether a column holds different texts."""
+    return len(set(cells)) > 1 and all(isinstance(value_of(cell), str) for cell in cells)
+
+
+def _variants(source: Path, words: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str | None]:
+    """The variant that each combination of texts becomes: `("Radix-Sort", "row")` is `radix_sort_row`."""
+    found: dict[tuple[str, ...], str | None] = {}
+    for texts in words:
+        variant = re.sub("[^a-z0-9]+", "_", " ".join(texts).lower()).strip("_") if texts else None
+        if variant is not None and not is_variant(variant):
+            raise InputError(source, f"has the variant {shown(' '.join(texts))}, which begins with no letter")
+        if variant in found.values():
+            raise InputError(source, f"has two texts that would be the variant {shown(variant)}")
+        found[texts] = variant
+    return found
 
 
 def _value(source: Path, line: int, row: Mapping[str, str], name: str) -> int | float | str | None:

@@ -27,8 +27,8 @@ from treegen.importers.sources import (
 from treegen.importers.tables import merged
 
 _PART = re.compile(r"([A-Za-z_]+)=(\[[^\]]*\]|[^,]*)(?:,|$)")
-_KERNELS = {("E", "N"): "fused_moe", ("N", "K"): "block_scaled_gemm"}
-_DOWN = "_down"  # SGLang's suffix for the second projection of an expert, which is a launch of its own
+KERNELS = {("E", "N"): "fused_moe", ("N", "K"): "block_scaled_gemm"}  # by the sizes in a file's name
+DOWN = "_down"  # SGLang's suffix for the second projection of an expert, which is a launch of its own
 _TIMING = "unknown: the source names winners without their times, so each cell is 1"
 
 
@@ -44,10 +44,10 @@ def reader_of(format_name: str, tool: str) -> Callable[[Path, ImportOptions], li
 
 
 def _read_file(path: Path, options: ImportOptions, format_name: str, tool: str) -> Measurements:
-    parts = dict(_PART.findall(path.stem.removesuffix(_DOWN)))
-    kernel = next((name for sizes, name in _KERNELS.items() if set(sizes) <= set(parts)), None)
-    if kernel is not None and path.stem.endswith(_DOWN):
-        kernel += _DOWN
+    parts = dict(_PART.findall(path.stem.removesuffix(DOWN)))
+    kernel = next((name for sizes, name in KERNELS.items() if set(sizes) <= set(parts)), None)
+    if kernel is not None and path.stem.endswith(DOWN):
+        kernel += DOWN
     if kernel is None or "device_name" not in parts:
         example = "E=8,N=3584,device_name=NVIDIA_H200.json or N=1536,K=7168,device_name=NVIDIA_H200.json"
         raise InputError(path, f"has no name of a tuned config of {tool}, such as {example}")

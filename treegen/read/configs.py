@@ -9,6 +9,7 @@ from treegen.core import expr
 from treegen.core.errors import InputError, Mistakes, shown
 from treegen.core.spec import Config, Constraint, Parameter
 from treegen.read.yaml_file import Fields, Items, check_names
+from tuning_table.names import is_variant
 
 _TRITON = {"triton", "tl"}
 _PRINTED = {"Callable", "Config", "Row", "all_fitting", "choose", "config", "configs", "fits", "fitting"}
@@ -27,11 +28,14 @@ def variants_and_parameters(
     section = kernel.section("config")
     section.only(["variants", "parameters"])
     variants = section.names("variants") if "variants" in section else [name]
-    check_names(section, variants, key="variants")
-    entries = section.section("parameters")
+    for variant in variants:  # texts and constants of the module, so they may be words of Python
+        if not is_variant(variant):
+            what = f"{shown(variant)} must be a word of small letters, digits and underscores"
+            raise section.error("variants", what)
+    entries = section.section("parameters", optional=True)
     check_names(entries, entries, taken, capitals=True)
-    if not variants or not entries:
-        raise section.error(None, "needs at least one variant and one parameter")
+    if not variants or (not entries and len(variants) == 1):
+        raise section.error(None, "needs a parameter or at least two variants, to have a choice")
     parameters: dict[str, Parameter] = {}
     mistakes = Mistakes()
     for parameter_name in entries:
@@ -79,7 +83,8 @@ def refuse_names_of_constants(
 ) -> None:
     """Refuse names of features and regimes that the printed module uses itself, as for configs' constants."""
     letters = "|".join(parameter.letters for parameter in parameters.values())
-    constant = re.compile(f"({'|'.join(map(str.upper, variants))})(_({letters})[0-9]+)*")
+    values = f"(_({letters})[0-9]+)*" if parameters else ""
+    constant = re.compile(f"({'|'.join(map(str.upper, variants))}){values}")
     for name in names:
         if name in _PRINTED:
             raise kernel.error(None, f"the name {shown(name)} is one that the printed module uses itself")

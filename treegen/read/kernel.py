@@ -52,9 +52,8 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     """The kernel `name` of the spec in `folder`. Raises InputError, with all mistakes that can be judged."""
     check_names(kernels, [name])
     fields = kernels.section(name)
+    fields.only([*_REQUIRED, *_OPTIONAL])
     mistakes = Mistakes()
-    with mistakes.collect():
-        fields.only([*_REQUIRED, *_OPTIONAL])
     budget = Budget()
     with mistakes.collect():
         budget = _budget(fields.section("tree", optional=True))
@@ -84,11 +83,12 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
             raise fields.error(
                 None, f"has {len(known)} features with derived ones; {_MOST_FEATURES} are the most"
             )
+    variants: tuple[str, ...] = ()
     parameters: dict[str, Parameter] = {}
     with mistakes.collect():
         variants, parameters = variants_and_parameters(fields, name, {*known, *any_limit})
         refuse_names_of_constants(fields, [*known, *any_limit], variants, parameters)
-    if not parameters:
+    if not variants:
         mistakes.refuse()
     constants: tuple[str, ...] = ()
     with mistakes.collect():
@@ -163,7 +163,6 @@ def _tables(
 ) -> tuple[dict[str, Path], dict[str, str]]:
     """The folders of tables by device, and the GPU of those that another GPU measured."""
     section = kernel.section("tables")
-    section.refuse_unknown("device", section, devices)
     if not section:
         raise section.error(None, "names no table")
     folders: dict[str, Path] = {}
@@ -176,6 +175,7 @@ def _tables(
         entry.only(["folder", "measured_on"])
         folders[key] = folder_below(entry, "folder", folder)
         measured_on[key] = entry.get_as("measured_on", str)
+    section.refuse_unknown("device", section, devices)
     return folders, measured_on
 
 

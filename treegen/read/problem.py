@@ -22,18 +22,23 @@ from treegen.core.problem import (
 )
 from treegen.core.spec import Config, DeviceSpec, KernelSpec, Translation, is_model
 from treegen.core.table import Cells, Table, median_times
+from tuning_table.table import RecordedTable
 
 MOST_WITHOUT = 0.1
 """The greatest share of scenarios in which no config may work: more mean that the run was wrong."""
 
 
 def read_table(folder: Path) -> Table:
-    """The table in `folder`; scenarios that no row reached are left out.
+    """The table in `folder`.
 
     Raises InputError, naming file and row, for anything missing, malformed or contradictory.
     """
     with table_errors_as_input_errors():
-        recorded = tuning_table.read(folder)
+        return as_table(folder, tuning_table.read(folder))
+
+
+def as_table(folder: Path, recorded: RecordedTable) -> Table:
+    """What was read from a folder as arrays; scenarios that no row reached are left out."""
     header = recorded.header
     reached = {row.scenario for row in recorded.rows}
     scenarios = [scenario for scenario in recorded.scenarios if scenario in reached]

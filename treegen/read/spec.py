@@ -17,16 +17,16 @@ DEFAULT_PATH = Path("treegen.yaml")
 _UNREADABLE = DeviceSpec("", (), None, "", {})
 
 
-def read_spec(path: Path) -> Spec:
+def read_spec(path: Path, text: str | None = None) -> Spec:
     """The spec in the file at `path`; relative paths in it start at its folder.
 
-    Raises InputError, naming the line, for anything unknown, missing or contradictory: all of it at once.
+    text: what the file would hold; None reads it. Raises InputError, naming the line, for anything unknown,
+    missing or contradictory: all of it at once.
     """
-    root = load(path)
+    root = load(path, text)
     folder = path.resolve().parent
+    root.only(["format", "output", "devices", "kernels"])
     mistakes = Mistakes()
-    with mistakes.collect():
-        root.only(["format", "output", "devices", "kernels"])
     with mistakes.collect():
         if root.get_as("format", int) != FORMAT:
             raise root.error("format", f"must be {FORMAT}, the format that this treegen reads")
@@ -43,7 +43,7 @@ def read_spec(path: Path) -> Spec:
         for key in sections:
             devices[key] = _UNREADABLE
             with mistakes.collect():
-                devices[key] = _device(sections, key)
+                devices[key] = _device(sections, key, mistakes)
         _refuse_shared_names(sections, devices)
     with mistakes.collect():
         sections = root.section("kernels")
@@ -53,23 +53,27 @@ def read_spec(path: Path) -> Spec:
         for name in sections if _UNREADABLE not in devices.values() else ():
             with mistakes.collect():
                 kernels[name] = read_kernel(sections, name, devices, folder)
-    mistakes.refuse()
+    with root.unknown.collect():  # first the unknown words, which the other mistakes may follow from
+        mistakes.refuse()
+    root.unknown.refuse()
     return Spec(path, output, devices, kernels)
 
 
-def _device(devices: Fields, key: str) -> DeviceSpec:
-    check_names(devices, [key])
+def _device(devices: Fields, key: str, mistakes: Mistakes) -> DeviceSpec:
+    """A device without what cannot be read, which goes into `mistakes`.
+
+    Raises InputError if not even the names of its limits can be read.
+    """
     fields = devices.section(key)
-    mistakes = Mistakes()
-    device = _UNREADABLE
+    fields.only(["names", "arch", "vendor", "limits"])
+    limits = fields.section("limits", optional=True)
+    device = replace(_UNREADABLE, key=key, limits=dict.fromkeys(limits, 0))
     with mistakes.collect():
-        fields.only(["names", "arch", "vendor", "limits"])
+        check_names(devices, [key])
     with mistakes.collect():
-        limits = fields.section("limits", optional=True)
         check_names(limits, limits, capitals=True)
-        device = replace(
-            device, limits={name: limits.number(name, int, -LARGEST, LARGEST) for name in limits}
-        )
+        values = {name: limits.number(name, int, -LARGEST, LARGEST) for name in limits}
+        device = replace(device, limits=values)
     with mistakes.collect():
         device = replace(device, names=tuple(fields.names("names", optional=True)))
     with mistakes.collect():
@@ -78,15 +82,14 @@ def _device(devices: Fields, key: str) -> DeviceSpec:
             raise fields.error("arch", "is empty; leave it out where it is unknown")
     with mistakes.collect():
         device = replace(device, vendor=fields.get_as("vendor", str))
-    mistakes.refuse()
-    return replace(device, key=key)
+    return device
 
 
 def _refuse_shared_names(fields: Fields, devices: Mapping[str, DeviceSpec]) -> None:
     owner: dict[str, str] = {}
     for device in devices.values():
-        if device == _UNREADABLE:
-            continue
+        if not device.vendor:
+            continue  # it could not be read
         # A model claims its names; a family claims all other GPUs of its vendor or architecture.
         for claim in device.names or (f"any {device.arch or device.vendor}",):
             if claim in owner:

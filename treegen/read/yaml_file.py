@@ -21,9 +21,10 @@ class Fields(dict[str, Any]):
     The methods that return a value raise InputError, with the line, if the value is missing or wrong.
     """
 
-    def __init__(self, path: Path, where: str, line: int) -> None:
+    def __init__(self, path: Path, where: str, line: int, unknown: Mistakes) -> None:
         super().__init__()
         self.path, self.where, self.line = path, where, line
+        self.unknown = unknown  # the unknown words of the whole file, which do not stop its reading
         self.lines: dict[str, int] = {}  # the line of each key
 
     def line_of(self, key: str) -> int:
@@ -37,8 +38,9 @@ class Fields(dict[str, Any]):
         return InputError(self.path, f"{place}: {what}" if place else what, line=line)
 
     def only(self, known: Iterable[str]) -> None:
-        """Refuse every key that is not in `known`."""
-        self.refuse_unknown("word", self, known)
+        """Note every key that is not in `known` under `unknown`."""
+        with self.unknown.collect():
+            self.refuse_unknown("word", self, known)
 
     def refuse_unknown(
         self, kind: str, names: Iterable[str], known: Iterable[str], *, key: str | None = None
@@ -71,7 +73,9 @@ class Fields(dict[str, Any]):
 
     def section(self, key: str, *, optional: bool = False) -> Fields:
         """The mapping under `key`; an empty one where an optional key is missing."""
-        section: Fields = self.get_as(key, Fields, Fields(self.path, "", 0) if optional else ...)
+        section: Fields = self.get_as(
+            key, Fields, Fields(self.path, "", 0, self.unknown) if optional else ...
+        )
         return section
 
     def number(self, key: str, kind: type[T], least: float, most: float, default: T | None = None) -> T:
@@ -106,30 +110,34 @@ _KIND_NAMES = {str: "text", int: "an integer", float: "a number", bool: "true or
 _KIND_NAMES |= {list: "a list", Fields: "a mapping"}
 
 
-def load(path: Path) -> Fields:
-    """The mapping that a YAML file of at most 1 MiB holds.
+def load(path: Path, text: str | None = None) -> Fields:
+    """The mapping that a YAML file of at most 1 MiB holds, or would hold with this text.
 
     Raises InputError if the file cannot be read, is not YAML, or uses more of YAML than plain data.
     """
     with table_errors_as_input_errors():
-        data, lines = parse(path, read_text(path, _MAX_BYTES))
+        data, lines = parse(path, read_text(path, _MAX_BYTES) if text is None else text)
     if not isinstance(data, dict):
         raise InputError(path, "must hold a mapping of keys to values")
-    fields: Fields = _with_lines(path, "", (), data, lines)
+    fields: Fields = _with_lines(path, "", (), data, lines, Mistakes())
     return fields
 
 
-def _with_lines(path: Path, where: str, place: Place, value: Any, lines: Lines) -> Any:
+def _with_lines(path: Path, where: str, place: Place, value: Any, lines: Lines, unknown: Mistakes) -> Any:
     """Mappings become `Fields` and lists become `Items`, with their lines."""
     if isinstance(value, dict):
-        fields = Fields(path, where, lines[(*place, None)])
+        fields = Fields(path, where, lines[(*place, None)], unknown)
         for key, inner in value.items():
             fields.lines[key] = lines[(*place, key)]
-            fields[key] = _with_lines(path, f"{where}.{key}" if where else key, (*place, key), inner, lines)
+            inside = f"{where}.{key}" if where else key
+            fields[key] = _with_lines(path, inside, (*place, key), inner, lines, unknown)
         return fields
     if isinstance(value, list):
         places = [(*place, position) for position in range(len(value))]
-        items = (_with_lines(path, f"{where}[{i}]", places[i], item, lines) for i, item in enumerate(value))
+        items = (
+            _with_lines(path, f"{where}[{i}]", places[i], item, lines, unknown)
+            for i, item in enumerate(value)
+        )
         return Items(items, (lines[place] for place in places))
     return value
 
@@ -165,7 +173,7 @@ def check_names(
     """Refuse names that a generated package cannot have or that are taken.
 
     key: the key whose value holds the names; None if the names are keys of `fields` themselves.
-    capitals: whether names may have some; files, folders and variants may not.
+    capitals: whether names may have some; files and folders may not.
     """
     mistakes = Mistakes()
     for name in names:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from treegen.core.errors import InputError
 from treegen.core.files import read_text, try_path
-from treegen.core.heuristic import Heuristic, choose
+from treegen.core.heuristic import Heuristic
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.write.lock import committed
 
@@ -65,38 +65,6 @@ def read_committed(kernel: KernelSpec, device: DeviceSpec, path: Path, *, older:
     """
     text = read_text(path)
     return Module(kernel, device, path, text, committed(kernel, device, path, text, older=older))
-
-
-def choices(
-    spec: Spec, kernel_name: str, device: str | None, others: Sequence[str], along: str, values: Sequence[str]
-) -> dict[str, dict[str, str | int]]:
-    """By value of the feature `along`, the config: its parameters, and its variant where there are several.
-
-    Parameters at their default are among them. Raises InputError.
-
-    device: the key of the module; None for the kernel's first that exists. others: every other feature, as
-    `NAME=VALUE`.
-    """
-    (kernel,), modules = spec.selected(kernel_name), read_modules(spec)
-    keys = [key for key in kernel.tables if (kernel_name, key) in modules]
-    if device is None and keys:
-        device = keys[0]
-    if device is None or (kernel_name, device) not in modules:
-        what = f"there is no module of {kernel_name} for {device or 'any device'}; run `treegen build`"
-        raise InputError(spec.path, what)
-    module = modules[kernel_name, device]
-    found: dict[str, dict[str, str | int]] = {}
-    for value in values:
-        given = parse_features([*others, f"{along}={value}"], kernel.values)
-        if unknown := [name for name in given if name not in kernel.features]:
-            what = f"is no feature of {kernel_name}; it has {', '.join(kernel.features)}"
-            raise InputError(unknown[0], what)
-        if missing := [name for name in kernel.features if name not in given]:
-            raise InputError("choices", f"give {' '.join(f'{name}=...' for name in missing)}")
-        config = choose(module.heuristic, kernel, module.device.limits, given).config
-        variant: dict[str, str | int] = {"variant": config.variant} if len(kernel.variants) > 1 else {}
-        found[value] = {**variant, **dict(config.parameters)}
-    return found
 
 
 def parse_features(

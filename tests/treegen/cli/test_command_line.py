@@ -54,6 +54,16 @@ def test_output_that_cannot_be_printed_is_status_2_before_anything_is_written(tm
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stderr.startswith("treegen: ")
 
 
+def test_a_build_without_standard_output_writes_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdout", None)  # as after >&-
+    assert main(["build"]) == 0
+    assert main(["check"]) == 0
+
+
 def _into_closed_pipe(folder: Path, *command: str) -> tuple[int, str]:
     """The command's exit code and its standard error."""
     reader, writer = os.pipe()

@@ -70,6 +70,27 @@ def test_a_csv_with_a_variant_a_unit_and_some_parameters(tmp_path: Path) -> None
     assert _rows(table) == [([1], [1, 2])]
 
 
+def test_texts_of_a_csv_make_variants(tmp_path: Path) -> None:
+    (tmp_path / "all.csv").write_text(
+        "n,algorithm,order,t_us\n1,Radix-Sort,asc,2\n1,max,asc,1\n1,max,desc,3\n"
+    )
+    options = ["--features", "n", "--time", "t_us", "--kernel", "k", "--device", GPU]
+    _import(tmp_path, "csv", tmp_path / "all.csv", *options)
+    table = read_table(tmp_path / "k/nvidia_h100")
+    assert [(c.id, c.variant, c.parameters) for c in table.configs] == [
+        (name, name, {}) for name in ("max_asc", "max_desc", "radix_sort_asc")
+    ]
+    assert _rows(table) == [([1], [1, 3, 2])]
+
+
+@pytest.mark.parametrize("words", ["a-b a_b", "A a", "1a b", "ä b"])
+def test_texts_that_cannot_be_variants(tmp_path: Path, refusal: Refuse, words: str) -> None:
+    rows = "".join(f"1,{word},1\n" for word in words.split())
+    (tmp_path / "all.csv").write_text(f"n,algorithm,t_us\n{rows}")
+    options = ["--features", "n", "--time", "t_us", "--kernel", "k", "--device", GPU]
+    assert "variant" in refusal(tmp_path, "import", "csv", tmp_path / "all.csv", *options)
+
+
 @pytest.mark.parametrize(("text", "options"), [
     (CSV, COLUMNS[:2]),
     (CSV, COLUMNS[:4]),

@@ -83,7 +83,6 @@ REQUIRED = {
     "root": ["format", "output", "devices", "kernels"],
     "device": ["vendor"],
     "kernel": ["features", "config", "fallback", "tables"],
-    "config": ["parameters"],
     "fallback": ["variant", "warps"],
     "translate": ["variant", "rename"],
 }
@@ -127,7 +126,7 @@ WRONG: list[tuple[Change, str | tuple[str, int]]] = [
     *((kernel(hold_out_by=value), "hold_out_by:") for value in (["size"], ["block"], "heads")),
     *((kernel(split_on=[name]), "split_on:") for name in ("heads", "double")),
     (put("config", variants=[]), "variants:"),
-    (parameters(), "variants:"),
+    (put("config", variants=["plain"], parameters={}), "variants:"),
     (parameters(rows="R"), "rows: R"),
     (parameters(area="A"), "area: A"),
     (parameters(shared_memory="S"), "shared_memory: S"),
@@ -291,6 +290,9 @@ NAMED: dict[str, Callable[[Spec, str], object]] = {
 @pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
 def test_a_name_that_no_identifier_or_file_can_have(tmp_path: Path, place: str, name: str) -> None:
     path = written(tmp_path, lambda s: NAMED[place](s, name))
+    if place == "variant" and name in ("class", "match", "print"):
+        assert name in read_spec(path).kernels[KERNEL].variants  # a text and a constant, such as PRINT
+        return
     message = error_of(read_spec, path)
     assert message.startswith(f"{path}:") and message.isprintable()
 
@@ -334,7 +336,7 @@ def test_a_folder_that_no_file_system_can_name(tmp_path: Path, key: str, text: s
 
 
 @pytest.mark.parametrize(
-    "folder", [".git", ".git/out", "class", "a-b", "out/2", "treegen.yaml", "a/../class"]
+    "folder", [".git", ".git/out", "class", "a-b", "out/2", "treegen.yaml", "a/../class", "json", "a/numpy"]
 )
 def test_an_output_that_python_cannot_import(tmp_path: Path, folder: str) -> None:
     path = write_spec(tmp_path, naming("output", folder))
@@ -361,6 +363,43 @@ def test_a_phrase_for_reviews_is_plain_text_or_refused(
     except InputError:
         return
     assert found == phrase and plain
+
+
+def test_a_wrong_word_in_every_mapping_is_told_at_once(tmp_path: Path) -> None:
+    content = spec(
+        config={"variants": ["plain"], "parameters": {"block": {"letter": "B", "default": 1}, "warps": "W"}},
+        constraints=[{"holds": "block >= heads", "variants": ["plain"]}],
+        objective={"untimed": 2},
+        regimes={"few": {"when": "rows <= 4"}, "steps": {"when": "otherwise"}},
+        tables={DEVICE: {"folder": "t", "measured_on": "NVIDIA A100"}},
+        translate={"theirs": {"variant": "plain", "rename": {"BLOCK": "block"}}},
+    )
+    free = {
+        "limits",
+        "rename",
+        "derived",
+        "parameters",
+        "devices",
+        "kernels",
+        "regimes",
+    }  # any word is a name
+    planted: list[str] = []
+
+    def plant(name: str, value: object) -> None:
+        if isinstance(value, dict):
+            for key, inner in list(value.items()):
+                plant(key, inner)
+            if name not in free and name != "tables" and name != "translate":
+                planted.append(f"wrong_{len(planted)}")
+                value[planted[-1]] = 1
+        elif isinstance(value, list):
+            for inner in value:
+                plant(name, inner)
+
+    plant("", content)
+    message = error_of(read_spec, write_spec(tmp_path, content))
+    assert len(planted) == 13
+    assert [word for word in planted if repr(word) not in message] == []
 
 
 INDEPENDENT = """

@@ -101,6 +101,7 @@ def test_pre_commit_hooks_are_commands_and_run_for_their_inputs(hook: dict[str, 
     assert hook["additional_dependencies"] == [".[treegen]"]
     seen = (
         "treegen.yaml",
+        "generated/__init__.py",
         "generated/scale/h100.py",
         "any_name/scale/in_kernel/h100.py",
         "t/scale/h100/times.csv",

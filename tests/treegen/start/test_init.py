@@ -1,9 +1,8 @@
-"""`treegen init`, `new-device` and `choices`: a first spec from tables, a GPU's section, a module as JSON."""
+"""`treegen init`: a first spec from tables, and tables that are added to one."""
 
 from __future__ import annotations
 
-import json
-import subprocess
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,10 @@ import yaml
 from table_builders import config, start
 
 from treegen.cli.main import main
+from treegen.core.expr import to_text
 from treegen.core.files import device_key
 from treegen.read.spec import read_spec
+from treegen.start.gpu import Gpu, device_section
 from tuning_table import Failure
 from tuning_table.names import letters_for
 
@@ -26,8 +27,9 @@ PLAIN: dict[str, Any] = {
     "configs": tuple(
         {"id": f"c{block}", "BLOCK_M": block, "BLOCK_N": 32, "num_warps": 4} for block in (16, 32, 64)
     ),
-    "scenarios": {f"s{m}": (2**m, 64, m % 2) for m in range(8)},
+    "scenarios": {f"s{m}": (2**m, 64 << m % 3, m % 2) for m in range(8)},
 }
+H100 = "NVIDIA H100 80GB HBM3"
 CPU = {"name": "cpu (Triton interpreter)", "arch": "cpu"}
 
 
@@ -52,9 +54,9 @@ def test_a_spec_that_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     spec = read_spec(Path("treegen.yaml"))
     kernel = spec.kernels["matmul"]
     assert (spec.output.name, list(spec.devices)) == ("mine", ["nvidia_h100", "cpu"])
-    assert spec.devices["nvidia_h100"].limits == {"shared_memory": 232448}
+    assert spec.devices["nvidia_h100"].limits == {"shared_memory": 232448, "multiprocessors": 132}
     assert spec.devices["cpu"].vendor == "cpu" and not spec.devices["cpu"].names
-    assert kernel.features == ("M", "N", "dtype") and list(kernel.derived) == ["M_N"]
+    assert kernel.features == ("M", "N", "dtype") and list(kernel.derived) == ["tiles_M", "tiles_N", "tiles"]
     assert kernel.values == {"dtype": {0: "float16", 1: "float32"}}
     assert {name: p.letters for name, p in kernel.parameters.items()} == {
         "BLOCK_M": "M",
@@ -70,6 +72,9 @@ def test_a_spec_that_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_a_table_without_rows_and_one_with_variants(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    with (table(tmp_path / "data/running") / "times.csv").open("a") as times:
+        times.write("s1,2,1.0,")  # a row in flight
+    assert main(["init", "data/running", "--spec", "running.yaml"]) == 0
     folder = table(tmp_path / "data/a", rows=False)
     assert main(["init", str(folder), "--spec", "-"]) == 0
     assert "fallback: {BLOCK_M: 16," in capsys.readouterr().out
@@ -79,6 +84,109 @@ def test_a_table_without_rows_and_one_with_variants(
     assert main(["init", str(tmp_path / "data/b")]) == 0
     kernel = read_spec(Path("treegen.yaml")).kernels["attention"]
     assert kernel.variants == ("qblock", "split") and kernel.fallback.variant == "split"
+
+
+def test_features_that_tell_nothing_are_left_out_and_tiles_are_counted(tmp_path: Path) -> None:
+    scenarios = {f"s{m}": (2**m, 4096, 0, 2**m, 64 << m % 3) for m in range(8)}
+    configs = tuple({"id": f"c{size}", "BK": size, "block_v": 32} for size in (16, 64, 64 * 4))
+    table(
+        tmp_path / "data/a",
+        rows=False,
+        features=("K", "H", "dtype", "K2", "V"),
+        values={"dtype": ["float16"]},
+        scenarios=scenarios,
+        configs=configs,
+    )
+    assert main(["init", "data/a"]) == 0
+    kernel = read_spec(Path("treegen.yaml")).kernels["matmul"]
+    assert kernel.features == ("K", "V") and not kernel.values
+    assert {name: to_text(formula) for name, formula in kernel.derived.items()} == {
+        "tiles_K": "(K + 63) // 64",
+        "tiles_V": "(V + 31) // 32",
+        "tiles": "tiles_K * tiles_V",
+        "waves": "(tiles + max(1, multiprocessors) - 1) // max(1, multiprocessors)",
+    }
+    text = Path("treegen.yaml").read_text()
+    assert "H is always 4096; dtype is always float16; K2 equals K" in text
+
+
+def test_tables_are_added_to_a_spec_that_keeps_its_comments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
+) -> None:
+    table(tmp_path / "data/h100")
+    table(tmp_path / "data/h200", device={"name": "NVIDIA H200", "arch": "sm_90", "multiprocessors": 132})
+    table(tmp_path / "data/cpu", device=CPU)
+    table(tmp_path / "data/other", kernel="other")
+    assert main(["init", "data/h100", "--spec", "my specs.yaml"]) == 0
+    assert "`treegen build --spec 'my specs.yaml'`" in capsys.readouterr().out
+    spec = Path("my specs.yaml")
+    spec.write_text(spec.read_text().replace("devices:", "devices:  # mine") + "    # the end")
+    before = spec.read_text()
+    add = ("init", "--spec", str(spec), "--add")
+    assert "data/h100" in refusal(tmp_path, *add, "data/h100")
+    assert "--output" in refusal(tmp_path, *add, "data/h200", "--output", "mine")
+    # The CPU states no multiprocessors, and the kernel's waves need them.
+    assert "multiprocessors" in refusal(tmp_path, *add, "data/cpu")
+    assert main([*add, "data/h200", "data/other"]) == 0
+    after = spec.read_text()
+    found = read_spec(spec)
+    assert list(found.devices) == ["nvidia_h100", "nvidia_h200"]
+    assert {k.name: list(k.tables) for k in found.kernels.values()} == {
+        "matmul": ["nvidia_h100", "nvidia_h200"],
+        "other": ["nvidia_h100"],
+    }
+    lines = iter(after.splitlines())
+    assert all(line in lines for line in before.splitlines())  # in this order
+    assert main(["build", "--spec", str(spec)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("tables", "added"),
+    [
+        ("tables: {nvidia_h100: data/a}  # here", True),
+        ("tables: {nvidia_h100: data/a, # here\n      }", False),
+        ("tables:\n          nvidia_h100: data/a\n\n    # {after}", True),
+        (f"tables:\n      nvidia_h100:\n        {{folder: data/a,\n        measured_on: {H100}}}", True),
+    ],
+)
+def test_a_table_is_added_however_the_section_is_written(
+    tmp_path: Path, refusal: Refusal, tables: str, added: bool
+) -> None:
+    table(tmp_path / "data/a")
+    table(tmp_path / "data/b", device={"name": "NVIDIA H200", "multiprocessors": 132})
+    assert main(["init", "data/a"]) == 0
+    spec = Path("treegen.yaml")
+    text = spec.read_text().replace("tables:\n      nvidia_h100: data/a", tables)
+    spec.write_bytes(text.rstrip("\n").replace("\n", "\r\n").encode())
+    if added:
+        assert main(["init", "--add", "data/b"]) == 0
+        assert list(read_spec(spec).kernels["matmul"].tables) == ["nvidia_h100", "nvidia_h200"]
+    else:
+        assert "kernels.matmul.tables" in refusal(tmp_path, "init", "--add", "data/b")
+
+
+def test_choices_that_are_only_named_work_throughout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        f"{n},{algorithm},{time}\n"
+        for n in (2**power for power in range(4, 20))
+        for algorithm, time in (("max", n / 8 + 1), ("Radix-Sort", n / 64 + 90))
+    ]
+    Path("t.csv").write_text(f"n,algorithm,time_us\n{''.join(rows)}")
+    named = ("--features", "n", "--time", "time_us", "--kernel", "topk", "--device", "cpu")
+    assert main(["import", "csv", "t.csv", *named]) == 0
+    assert main(["init", "tuning_data/topk/cpu"]) == 0
+    assert main(["build"]) == 0
+    assert main(["check", "--strict"]) == 0
+    shutil.copytree(tmp_path, tmp_path / "before", ignore=shutil.ignore_patterns("before"))
+    spec = Path("treegen.yaml")
+    spec.write_text(spec.read_text().replace("    tables:", "    tree: {max_rows: 1}\n    tables:"))
+    assert main(["build"]) == 0
+    capsys.readouterr()
+    for command in (["explain", "topk", "n=99"], ["eval"], ["diff", "before"]):
+        assert main(command) == (1 if command[0] == "diff" else 0)
+        assert "RADIX_SORT" in capsys.readouterr().out or command[0] == "eval"
 
 
 def test_an_unknown_architecture_serves_no_other_gpu(tmp_path: Path) -> None:
@@ -92,7 +200,8 @@ def test_what_init_refuses(tmp_path: Path, refusal: Refusal) -> None:
     folder = table(tmp_path / "data/a")
     assert "no such table folder" in refusal(tmp_path, "init", "data/none")
     assert "a table of matmul on nvidia_h100, as data/a is" in refusal(tmp_path, "init", "data/a", "data/a")
-    assert "must be a folder that Python can import" in refusal(tmp_path, "init", "data/a", "--output", "a-b")
+    for output in ("a-b", "json", "numpy", "../a"):
+        assert output in refusal(tmp_path, "init", "data/a", "--output", output)
     (tmp_path / "sub").mkdir()
     assert "lies outside the folder of sub/t.yaml" in refusal(
         tmp_path, "init", "data/a", "--spec", "sub/t.yaml"
@@ -104,11 +213,9 @@ def test_what_init_refuses(tmp_path: Path, refusal: Refusal) -> None:
     )
     (tmp_path / "heuristics/treegen.lock").unlink()
     (tmp_path / "treegen.yaml").write_text("mine")
-    assert "exists already; choose another with --spec" in refusal(tmp_path, "init", folder)
+    assert "treegen.yaml" in refusal(tmp_path, "init", folder)
     table(tmp_path / "data/upper", kernel="MatMul")
-    assert "the kernel 'MatMul' must begin with a letter and have no capitals" in refusal(
-        tmp_path, "init", "data/upper", "--spec", "other.yaml"
-    )
+    assert "'MatMul'" in refusal(tmp_path, "init", "data/upper", "--spec", "other.yaml")
 
 
 @pytest.mark.parametrize(
@@ -120,50 +227,12 @@ def test_what_init_refuses(tmp_path: Path, refusal: Refusal) -> None:
         ('Odd "quoted": name', "xe2", "odd", None),
     ],
 )
-def test_a_device_is_pasted_into_a_spec(
-    name: str, arch: str, vendor: str, shared: int | None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["new-device", "--name", name, "--arch", arch]) == 0
-    found = yaml.safe_load("devices:\n" + capsys.readouterr().out)["devices"]
+def test_the_section_of_a_device(name: str, arch: str, vendor: str, shared: int | None) -> None:
+    found = yaml.safe_load("devices:\n" + "\n".join(device_section(Gpu(name, arch))))["devices"]
     expected = {"names": [name], "arch": arch, "vendor": vendor}
     if shared is not None:
         expected["limits"] = {"shared_memory": shared}
     assert found == {device_key(name): expected}
-
-
-def test_the_gpu_of_this_machine_is_measured(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, refusal: Refusal
-) -> None:
-    def probe(answer: str) -> Callable[..., Any]:
-        return lambda command, **options: subprocess.CompletedProcess(command, 0, stdout=answer)
-
-    monkeypatch.setattr(subprocess, "run", probe('["NVIDIA H200", "sm_90", 1234]\n'))
-    assert main(["new-device"]) == 0
-    assert "shared_memory: 1234  # bytes a block; measured by torch" in capsys.readouterr().out
-    monkeypatch.setattr(subprocess, "run", probe("Traceback"))
-    assert "torch finds no GPU here; describe one" in refusal(tmp_path, "new-device")
-    assert "--name and --arch go together" in refusal(tmp_path, "new-device", "--name", "x")
-
-
-def test_choices_are_json_with_the_specs_parameters(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
-) -> None:
-    table(tmp_path / "data/matmul/h100")
-    main(["init", "data/matmul/h100"])
-    main(["build"])
-    capsys.readouterr()
-    assert main(["choices", "matmul", "M=1,8,64", "N=64", "dtype=float16"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert list(found) == ["1", "8", "64"]
-    assert all(list(row) == ["BLOCK_M", "BLOCK_N", "num_warps"] for row in found.values())
-    assert found["8"]["BLOCK_M"] == 32  # c64 failed there
-    choices = ("choices", "matmul")
-    assert "give dtype=..." in refusal(tmp_path, *choices, "M=1", "N=1")
-    assert "is no feature of matmul" in refusal(tmp_path, *choices, "Q=1", "N=1", "dtype=0")
-    assert "must be a feature and its values" in refusal(tmp_path, *choices, "M", "N=1")
-    assert "has no kernel 'other'" in refusal(tmp_path, "choices", "other", "M=1")
-    device = ("--device", "amd")
-    assert "no module of matmul for amd" in refusal(tmp_path, *choices, "M=1", *device)
 
 
 def test_letters_are_short_and_different() -> None:

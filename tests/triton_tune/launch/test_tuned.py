@@ -152,6 +152,14 @@ def test_what_a_launch_leaves_out_has_the_kernels_default() -> None:
         kernel[(1,)](torch.zeros(1), torch.zeros(1), torch.zeros(1))
 
 
+def test_a_config_that_is_only_named_adds_nothing_to_a_launch() -> None:
+    class Named(NamedTuple):
+        variant: str
+
+    kernel = tuned(package(lambda *, N: Named("sort")))(jitted())  # type: ignore[arg-type, return-value]
+    assert launch(kernel, 9, BLOCK=16) == 16
+
+
 def test_an_optional_tensor_has_a_type_or_none() -> None:
     def choose(*, seen_ptr_dtype: int) -> Config:
         return SMALL if seen_ptr_dtype else LARGE

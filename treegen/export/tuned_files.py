@@ -1,0 +1,153 @@
+"""The tuned JSON files of vLLM, SGLang and aiter: their names, and which entry they launch for a size.
+
+- vLLM and SGLang take the entry with the least absolute difference to M, the first of equal ones:
+  `min(configs.keys(), key=lambda x: abs(x - M))` in vllm/model_executor/layers/fused_moe/fused_moe.py and
+  quantization/utils/fp8_utils.py, and in sglang/srt/layers/moe/fused_moe_triton/fused_moe_triton_config.py.
+  All keys must be integers; only vLLM's fused MoE allows `triton_version` beside them. SGLang keeps files of
+  fused MoE in a folder for each version of Triton.
+- aiter takes the first `M_LEQ_<bound>` with M <= bound, then the last `M_GEQ_<bound>` with M >= bound, then
+  `any`, and ignores other keys: aiter/ops/triton/utils/gemm_config_utils.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from treegen import __version__
+from treegen.core.errors import InputError, shown
+from treegen.importers.sources import read_json
+from treegen.importers.tuned_json import DOWN, KERNELS
+
+BOUNDS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # those that aiter looks for
+_GRID = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)  # vLLM's benchmark
+_TRITONS_OWN = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_KEY = re.compile("[0-9]{1,18}|M_[LG]EQ_[0-9]{1,5}|any")
+_MOST_ENTRIES = 4096  # of a file to compare
+_NO_ENTRIES = ("triton_version", "provenance")
+_ABSENT = ("unquantised", "none")  # words of an import for missing parts of a name
+
+Entry = dict[str, Any]  # what a kernel is launched with
+Entries = dict[str, Entry]  # by key, in the file's order
+
+
+class Facts(NamedTuple):
+    """What names a file and tells where its entries come from."""
+
+    kernel: str
+    device_name: str  # as the driver reports it
+    device: str  # its key in the spec
+    arch: str
+    triton: str  # the version that the table was measured with; empty if unknown
+    values: Mapping[str, str]  # of the features that do not run along the file, and other parts of its name
+
+    @property
+    def provenance(self) -> str:
+        version = f", measured with Triton {self.triton}" if self.triton else ""
+        return f"treegen {__version__}: {self.kernel} on {self.device_name}{version}"
+
+
+class Format(NamedTuple):
+    sizes: tuple[int, ...]  # at which files have entries
+    name: Callable[[Facts], str]
+    provenance: Callable[[Facts], Mapping[str, str]] = lambda facts: {"provenance": facts.provenance}
+    bounds: bool = False  # whether keys are bounds; else any size may be a key, and the nearest one counts
+    nested: bool = False  # whether an entry holds the arguments of `triton.Config`
+
+    def key(self, size: int) -> str:
+        if not self.bounds:
+            return str(size)
+        return f"M_LEQ_{size}" if size in BOUNDS else "any"
+
+    def entry(self, parameters: Entry) -> Entry:
+        if not self.nested:
+            return parameters
+        own = {name: parameters[name] for name in _TRITONS_OWN if name in parameters}
+        return {"kwargs": {name: value for name, value in parameters.items() if name not in own}, **own}
+
+
+def key_of(entries: Mapping[str, object], size: int) -> str:
+    """The key of the entry that is launched for a size. Raises KeyError if there is none."""
+    if numbers := [key for key in entries if key.isdecimal()]:
+        return min(numbers, key=lambda key: abs(int(key) - size))
+    for bound in BOUNDS:
+        if size <= bound and (key := f"M_LEQ_{bound}") in entries:
+            return key
+    for bound in reversed(BOUNDS):
+        if size >= bound and (key := f"M_GEQ_{bound}") in entries:
+            return key
+    if "any" in entries:
+        return "any"
+    raise KeyError(size)
+
+
+def starts(entries: Mapping[str, object]) -> set[int]:
+    """Sizes from 1 on, among them each from which on another key may count."""
+    numbers = sorted(int(key) for key in entries if key.isdecimal())
+    middles = [(one + other) // 2 for one, other in pairwise(numbers)]
+    return {1, *(max(1, size + step) for size in (*middles, *BOUNDS) for step in (0, 1))}
+
+
+def read_entries(path: Path) -> Entries:
+    """The entries of a tuned file. Raises InputError."""
+    entries = entries_of(read_json(path, "vLLM, SGLang or aiter"))
+    for key, entry in entries.items():
+        if not _KEY.fullmatch(key) or not isinstance(entry, dict):
+            what = "a size, M_LEQ_<bound>, M_GEQ_<bound> or any to a config is needed"
+            raise InputError(path, f"maps {shown(key)} to {shown(entry)}; {what}")
+    if len(entries) > _MOST_ENTRIES:
+        raise InputError(path, f"holds more than {_MOST_ENTRIES:,} configs")
+    if len({key.isdecimal() for key in entries}) != 1:
+        raise InputError(path, "has both sizes and bounds as keys" if entries else "holds no config")
+    return entries
+
+
+def entries_of(content: Mapping[str, Any]) -> Entries:
+    return {key: value for key, value in content.items() if key not in _NO_ENTRIES}
+
+
+def _by_sizes(facts: Facts, space: str) -> str:
+    """`E=8,N=3584,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json`, or with N and K."""
+    given = {name: text for name, text in facts.values.items() if text not in _ABSENT}
+    named = next((sizes for sizes in KERNELS if set(sizes) <= given.keys()), None)
+    if named is None or ("E" not in named and not {"dtype", "block_shape"} <= given.keys()):
+        what = "files are named by E and N, or by N, K, dtype and block_shape, as in dtype=fp8_w8a8"
+        raise InputError(facts.kernel, what)
+    parts = {name: given[name] for name in named} | {"device_name": facts.device_name.replace(" ", "_")}
+    parts |= {name: given[name] for name in ("dtype", "block_shape") if name in given}
+    if "block_shape" in parts:
+        parts["block_shape"] = f"[{parts['block_shape'].replace('x', ',' + space)}]"
+    return ",".join(f"{name}={value}" for name, value in parts.items())
+
+
+def _sglang_name(facts: Facts) -> str:
+    name = f"{_by_sizes(facts, ' ')}{DOWN if facts.kernel.endswith(DOWN) else ''}.json"
+    folder = f"triton_{facts.triton.partition('+')[0].replace('.', '_')}/" if facts.triton else ""
+    return f"{folder}{name}" if "E" in facts.values else name
+
+
+def _aiter_name(facts: Facts) -> str:
+    """`gfx942-GEMM-A8W8-N=1280-K=8192.json`, of the kernel gemm_a8w8."""
+    if not facts.arch or not {"N", "K"} <= facts.values.keys():
+        raise InputError(facts.kernel, "aiter's files are named by the device's `arch`, and by N and K")
+    name = f"{facts.arch}-{facts.kernel.upper().replace('_', '-', 1)}"
+    return f"{name}-N={facts.values['N']}-K={facts.values['K']}.json"
+
+
+def _triton_name(facts: Facts) -> str:
+    return ",".join([facts.kernel, facts.device, *(f"{n}={v}" for n, v in facts.values.items())]) + ".json"
+
+
+def _vllm_version(facts: Facts) -> Mapping[str, str]:
+    return {"triton_version": facts.triton} if "E" in facts.values and facts.triton else {}
+
+
+FORMATS: Mapping[str, Format] = {
+    "vllm": Format(_GRID, lambda facts: f"{_by_sizes(facts, '')}.json", _vllm_version),
+    "sglang": Format(_GRID, _sglang_name, lambda _: {}),
+    "aiter": Format((*BOUNDS, 2 * BOUNDS[-1]), _aiter_name, bounds=True),
+    "triton": Format(_GRID, _triton_name, nested=True),
+}

@@ -1,0 +1,97 @@
+"""More tables for an existing spec: lines that are put into its text, so that its comments stay."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import Path
+
+from treegen.core.errors import InputError
+from treegen.core.files import read_text
+from treegen.core.spec import Spec, is_model
+from treegen.read.spec import read_spec
+from treegen.read.yaml_file import load
+from treegen.start.gpu import device_section
+from treegen.start.spec_text import Found, find_table, kernel_section, refuse_unbuildable, table_entry
+
+_INDENT = 2  # of the sections that are inserted
+
+
+def text_with_tables(folders: Sequence[Path], spec: Path) -> str:
+    """The text of the spec at `spec` with more tables, and with the devices and kernels that it lacks.
+
+    Raises InputError: the spec or a table cannot be read; a device of a kernel has a table already; or a
+    build would refuse the result.
+    """
+    text = read_text(spec)
+    text += "" if text.endswith("\n") else "\n"
+    every = list(map(find_table, folders))
+    for found in every:
+        described = read_spec(spec, text)
+        key, translating = _device_key(described, found), described.kernels.values()
+        kernel = described.kernels.get(found.kernel)
+        kernel = kernel or next((k for k in translating if found.kernel in k.translations), None)
+        if key not in described.devices:
+            text = _inserted(spec, text, ("devices",), key, device_section(found.gpu))
+        if kernel is None:
+            lines = kernel_section(found.kernel, {key: found}, spec)
+            text = _inserted(spec, text, ("kernels",), found.kernel, lines)
+        elif key in kernel.tables:
+            raise InputError(found.folder, f"is on {key}, of which {kernel.name} has a table in {spec}")
+        else:
+            entry = f"  {table_entry(key, found, spec)}"
+            text = _inserted(spec, text, ("kernels", kernel.name, "tables"), key, [entry])
+    refuse_unbuildable(text, spec, every)
+    return text
+
+
+def _device_key(spec: Spec, found: Found) -> str:
+    """The key of the spec's device that measured a table, or of the one that it lacks."""
+    names = ((len(name), device.key, name) for device in spec.devices.values() for name in device.names)
+    fitting = [(length, key) for length, key, name in names if is_model(found.gpu.name, name)]
+    return max(fitting)[1] if fitting else found.gpu.key
+
+
+def _inserted(spec: Path, text: str, path: Sequence[str], key: str, lines: Sequence[str]) -> str:
+    """The text with an entry at the end of the section at `path`; all else is as before.
+
+    Raises InputError if the section is not written so that lines can be added.
+    """
+    outer = load(spec, text)
+    for name in path[:-1]:
+        outer = outer.section(name)
+    before, at = text.splitlines(keepends=True), outer.line_of(path[-1])
+    head = before[at - 1]
+    if len(lines) == 1 and (flow := re.fullmatch(r"(.*\{.*[^{\s])(\s*\}\s*(?:#.*)?)", head, re.DOTALL)):
+        after = [*before[: at - 1], f"{flow[1]}, {lines[0].strip()}{flow[2]}", *before[at:]]
+    else:
+        section = len(head) - len(head.lstrip(" "))
+        depths = [_depth(line) for line in before[at:]]  # None: blank or a comment
+        inside = list(takewhile(lambda depth: depth is None or depth > section, depths))
+        while inside and inside[-1] is None:
+            inside.pop()
+        shift = " " * (next((depth for depth in inside if depth), _INDENT) - _INDENT)
+        end = at + len(inside)
+        after = [*before[:end], *(f"{shift}{line}\n" for line in lines), *before[end:]]
+    result = "".join(after)
+    if not _adds_only(spec, text, result, path, key):
+        what = f"is written so that nothing can be added to {'.'.join(path)}; add by hand: {' '.join(lines)}"
+        raise InputError(spec, what)
+    return result
+
+
+def _depth(line: str) -> int | None:
+    """How far a line is indented; None for a blank one and a comment."""
+    return None if not line.strip() or line.lstrip().startswith("#") else len(line) - len(line.lstrip(" "))
+
+
+def _adds_only(spec: Path, before: str, after: str, path: Sequence[str], key: str) -> bool:
+    """Return whether two texts of a spec differ in nothing but one more entry of the section at `path`."""
+    try:
+        section = changed = load(spec, after)
+    except InputError:
+        return False
+    for name in path:
+        section = section.get(name, {})
+    return section.pop(key, None) is not None and changed == load(spec, before)

@@ -1,0 +1,89 @@
+"""The GPU of a table, and its section of a spec, with limits of the table or looked up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from treegen.core.errors import InputError, shown
+from treegen.core.files import device_key
+
+# Bytes of shared memory that a block may have: NVIDIA, CUDA C++ Programming Guide, technical specifications
+# per compute capability; AMD, CDNA3 and RDNA3 instruction set architectures, LDS of a workgroup.
+SHARED_MEMORY = {
+    "sm_70": 98304,
+    "sm_75": 65536,
+    "sm_80": 166912,
+    "sm_86": 101376,
+    "sm_87": 166912,
+    "sm_89": 101376,
+    "sm_90": 232448,
+    "sm_100": 232448,
+    "sm_103": 232448,
+    "sm_120": 101376,
+    "gfx90a": 65536,
+    "gfx942": 65536,
+    "gfx950": 163840,
+    "gfx1100": 65536,
+}
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU, or the CPU, on which Triton's interpreter runs kernels."""
+
+    name: str  # as the driver reports it
+    arch: str
+    multiprocessors: int | None = None  # None: unknown
+
+    @property
+    def key(self) -> str:
+        return "cpu" if self.arch == "cpu" else device_key(self.name)
+
+    @property
+    def vendor(self) -> str:
+        if self.arch.startswith("sm_"):
+            return "nvidia"
+        return "amd" if self.arch.startswith("gfx") else self.key.partition("_")[0]
+
+
+def gpu_of(device: Mapping[str, Any]) -> Gpu:
+    """The GPU that a table was measured on. device: as run.yaml describes it."""
+    multiprocessors = device.get("multiprocessors")
+    known = isinstance(multiprocessors, int) and 0 < multiprocessors < 1 << 31
+    return Gpu(str(device["name"]), str(device.get("arch", "")), multiprocessors if known else None)
+
+
+def device_section(gpu: Gpu) -> list[str]:
+    """The lines below `devices:`, with comments."""
+    if gpu.arch == "cpu":
+        return ["  cpu:", "    vendor: cpu  # Triton's interpreter"]
+    lines = [
+        f"  {quoted(gpu.key)}:",
+        f"    names: [{quoted(gpu.name)}]  # as the driver reports it; also longer names that begin so",
+    ]
+    if gpu.arch:
+        arch = f"    arch: {quoted(gpu.arch)}  # the first device of an architecture serves its other GPUs"
+        lines.append(arch)
+    lines.append(f"    vendor: {quoted(gpu.vendor)}")
+    limits = []
+    if gpu.arch in SHARED_MEMORY:
+        source = f"bytes a block; what {gpu.arch} has by its vendor's manual"
+        limits.append(f"      shared_memory: {SHARED_MEMORY[gpu.arch]}  # {source}")
+    if gpu.multiprocessors is not None:
+        limits.append(f"      multiprocessors: {gpu.multiprocessors}")
+    return [*lines, *(["    limits:  # for expressions and `treegen check`"] if limits else []), *limits]
+
+
+_NO_TEXT = {"yes", "no", "on", "off", "true", "false", "null"}
+"""Words that YAML does not read as text."""
+
+
+def quoted(text: str) -> str:
+    """A YAML scalar of plain text. Raises InputError for other text."""
+    if not text.isascii() or not text.isprintable() or len(text) > 200:
+        raise InputError("device", f"{shown(text)} is not a plain name")
+    plain = all(c.isalnum() or c in " _.()/-" for c in text) and text[:1].isalpha() and text == text.strip()
+    return text if plain and text.lower() not in _NO_TEXT else json.dumps(text)

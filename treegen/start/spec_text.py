@@ -1,0 +1,255 @@
+"""A first treegen.yaml for tables."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import NamedTuple
+
+from treegen.core import expr
+from treegen.core.errors import InputError, table_errors_as_input_errors
+from treegen.read.problem import as_table, spec_problem
+from treegen.read.spec import read_spec
+from treegen.start.gpu import Gpu, device_section, gpu_of, quoted
+from tuning_table import read
+from tuning_table.names import letters_for
+from tuning_table.table import RecordedTable, TableConfig
+
+_MOST_PRODUCTS = 3  # features of which all products of two are listed
+
+
+class Found(NamedTuple):
+    """A table and the GPU that measured it. The table may have no times yet."""
+
+    folder: Path
+    gpu: Gpu
+    table: RecordedTable
+
+    @property
+    def kernel(self) -> str:
+        return self.table.header.kernel
+
+
+def find_table(folder: Path) -> Found:
+    """The table in a folder, finished or not. Raises InputError."""
+    with table_errors_as_input_errors():
+        table = read(folder, running=True)
+    return Found(folder, gpu_of(table.header.provenance["device"]), table)
+
+
+def spec_text(folders: Sequence[Path], spec: Path, output: str) -> str:
+    """The text of a spec at `spec` that compiles the tables in `folders` into the folder `output`.
+
+    Raises InputError: a table cannot be read or lies outside the spec's folder, two are of one kernel and
+    device, or a build would refuse the spec because of a name in a table.
+    """
+    kernels: dict[str, dict[str, Found]] = {}
+    for found in map(find_table, folders):
+        tables = kernels.setdefault(found.kernel, {})
+        if found.gpu.key in tables:
+            what = f"a table of {found.kernel} on {found.gpu.key}, as {tables[found.gpu.key].folder} is"
+            raise InputError(found.folder, what)
+        tables[found.gpu.key] = found
+    every = [found for tables in kernels.values() for found in tables.values()]
+    gpus = {found.gpu.key: found.gpu for found in every}
+    lines = [
+        "# What treegen compiles, and how; docs/spec.md of treegen explains every word.",
+        "format: 1",
+        f"output: {quoted(output)}  # the package that `treegen build` writes; import it by this name",
+        "",
+        "devices:",
+        *(line for gpu in gpus.values() for line in device_section(gpu)),
+        "",
+        "kernels:",
+    ]
+    for kernel, tables in kernels.items():
+        lines += kernel_section(kernel, tables, spec)
+    text = "\n".join(lines) + "\n"
+    refuse_unbuildable(text, spec, every)
+    return text
+
+
+def refuse_unbuildable(text: str, spec: Path, tables: Sequence[Found]) -> None:
+    """Raise InputError if a build would refuse this text of a spec, or one of the tables because of it."""
+    try:
+        described = read_spec(spec, text)
+        measured = {found.folder.resolve(): found for found in tables if found.table.rows}
+        for kernel in described.kernels.values():
+            for device, folder in kernel.tables.items():
+                if found := measured.get(folder):
+                    spec_problem(kernel, described.devices[device], as_table(found.folder, found.table))
+    except InputError as error:
+        unwritten = re.compile(f"^{re.escape(str(spec))}:[0-9]+: ", re.MULTILINE)
+        what = "; ".join(unwritten.sub("", str(error)).split("\n"))
+        where = ", ".join(str(found.folder) for found in tables)
+        raise InputError(where, f"a build would refuse its spec: {what}") from None
+
+
+def kernel_section(kernel: str, tables: Mapping[str, Found], spec: Path) -> list[str]:
+    """The lines of a kernel below `kernels:`, with comments."""
+    recorded = [found.table for found in tables.values()]
+    headers = [table.header for table in recorded]
+    columns = _columns(recorded)
+    left_out = _left_out(columns)
+    features = [name for name in columns if name not in left_out]
+    parameters = list(dict.fromkeys(name for header in headers for name in header.configs[0].parameters))
+    variants = list(dict.fromkeys(c.variant for header in headers for c in header.configs if c.variant))
+    if not parameters and not variants:
+        raise InputError(kernel, "its configs have neither variants nor parameters, so there is no choice")
+    words: dict[str, dict[str, None]] = {}
+    for name, known in ((name, known) for header in headers for name, known in header.words.items()):
+        if name not in left_out:
+            words.setdefault(name, {}).update(dict.fromkeys(known))
+    steadiest = _steadiest(recorded)
+    fallback = steadiest or headers[0].configs[0]
+    source = "This is the fastest of those that never failed." if steadiest else "Nothing was timed yet."
+    lines = [f"  {quoted(kernel)}:"]
+    if left_out:
+        lines.append(f"    # The table's other features tell nothing: {'; '.join(left_out.values())}.")
+    names = ", ".join(map(quoted, features))
+    lines.append(f"    features: [{names}]  # what a launch knows: the arguments of `choose`")
+    if words:
+        lines.append("    values:  # the words that 0, 1, ... stand for")
+        lines += [
+            f"      {quoted(name)}: [{', '.join(map(json.dumps, found))}]" for name, found in words.items()
+        ]
+    lines += [
+        "    # constants: [...]  # features that are fixed for a running program, such as a layer's sizes",
+        "    # classes:  # kinds of programs that may launch other configs, by conditions on the constants",
+        "    #   small: FEATURE <= 1024",
+        "    #   large: otherwise",
+    ]
+    plain = [name for name in features if name not in words]
+    waves = all(found.gpu.multiprocessors for found in tables.values())
+    derived = _derived(plain, {*columns, *parameters, "multiprocessors"}, recorded, waves=waves)
+    if derived:
+        lines.append(
+            "    derived:  # what a tree may ask about, too: sizes that decide how a launch fills the GPU"
+        )
+        lines += [f"      {name}: {formula}" for name, formula in derived.items()]
+    lines.append("    config:")
+    if variants:
+        lines.append(f"      variants: [{', '.join(map(quoted, variants))}]")
+    if parameters:
+        lines.append("      parameters:  # with the letters that stand for each in names of configs")
+        letters = letters_for(parameters).items()
+        lines += [f"        {quoted(name)}: {quoted(text)}" for name, text in letters]
+    lines += [
+        "    # constraints: []  # conditions that a config must meet, as `2 * BLOCK <= shared_memory`",
+        "    # The config for unknown devices, and where no config of a row may be launched. The kernel",
+        f"    # must accept it for every shape on every GPU. {source}",
+        f"    fallback: {_mapping(fallback, with_variant=bool(variants))}",
+        "    tables:",
+    ]
+    return [*lines, *(f"      {table_entry(key, found, spec)}" for key, found in tables.items())]
+
+
+def table_entry(key: str, found: Found, spec: Path) -> str:
+    """The entry of a table under `tables`. Raises InputError if it lies outside the spec's folder."""
+    path = Path(os.path.relpath(found.folder.resolve(), spec.resolve().parent)).as_posix()
+    if path.startswith(".."):
+        what = f"lies outside the folder of {spec}, below which all tables of a spec lie"
+        raise InputError(found.folder, what)
+    return f"{quoted(key)}: {quoted(path)}"
+
+
+def _columns(tables: Sequence[RecordedTable]) -> dict[str, dict[tuple[int, str], int | str]]:
+    """By feature, its value or word in each scenario of each table."""
+    columns: dict[str, dict[tuple[int, str], int | str]] = {}
+    for place, table in enumerate(tables):
+        for at, name in enumerate(table.header.features):
+            words = dict(enumerate(table.header.words.get(name, ())))
+            column = columns.setdefault(name, {})
+            column |= {(place, s): words.get(row[at], row[at]) for s, row in table.scenarios.items()}
+    return columns
+
+
+def _left_out(columns: Mapping[str, Mapping[tuple[int, str], int | str]]) -> dict[str, str]:
+    """Why features are left out that are the same everywhere, or equal to another; none if all would be."""
+    found: dict[str, str] = {}
+    for name, column in columns.items():
+        twin = next((n for n in columns if n not in found and columns[n] == column), name)
+        if len(values := set(column.values())) == 1:
+            found[name] = f"{name} is always {values.pop()}"
+        elif twin != name:  # an earlier one
+            found[name] = f"{name} equals {twin}"
+    return found if len(found) < len(columns) else {}
+
+
+def _derived(
+    plain: Sequence[str], taken: set[str], tables: Sequence[RecordedTable], *, waves: bool
+) -> dict[str, str]:
+    """Products of features, or numbers of tiles where parameters are tiles' sizes, as BLOCK_K is along K.
+
+    waves: whether the limit `multiprocessors` is known.
+    """
+    tiles = {f"tiles_{n}": f"ceil_div({n}, {size})" for n in plain if (size := _tile(n, tables))}
+    formulas = dict(tiles)
+    if len(tiles) > 1:  # the first two: those of the output
+        formulas["tiles"] = " * ".join(list(tiles)[:2])
+        if waves:
+            formulas["waves"] = "ceil_div(tiles, max(1, multiprocessors))"
+    elif len(plain) > 1:
+        pairs = list(combinations(plain, 2)) if len(plain) <= _MOST_PRODUCTS else [(plain[0], plain[1])]
+        formulas |= {f"{one}_{other}": f"{one} * {other}" for one, other in pairs}
+    kept: dict[str, str] = {}
+    rows = [dict(zip(t.header.features, row, strict=True)) for t in tables for row in t.scenarios.values()]
+    for name, formula in formulas.items():
+        parsed = expr.parse(formula)
+        parts = expr.names(parsed) - {"multiprocessors"}
+        known = [row for row in rows if parts <= row.keys()]
+        values = [expr.evaluate(parsed, {**row, "multiprocessors": 1}) for row in known]
+        if name in taken or not values or max(value.bit_length() for value in values) > 62:
+            continue
+        kept[name] = formula
+        for row, value in zip(known, values, strict=True):
+            row[name] = value
+    return kept
+
+
+def _tile(feature: str, tables: Sequence[RecordedTable]) -> int:
+    """The middle one of the sizes of tiles along a feature; 0 if no parameter is one."""
+    size = re.compile(f"(B|BLOCK|BLOCK_SIZE|TILE|TILE_SIZE)_?{feature}|{feature}_?(BLOCK|TILE)", re.I)
+    configs = [config.parameters for table in tables for config in table.header.configs]
+    sizes = sorted({v for config in configs for n, v in config.items() if v > 1 and size.fullmatch(n)})
+    return sizes[(len(sizes) - 1) // 2] if sizes else 0
+
+
+def _steadiest(tables: Sequence[RecordedTable]) -> TableConfig | None:
+    """The config with the least geometric mean slowdown of those that never failed; None without a time.
+
+    Configs that are timed in less than half as many scenarios as another do not count.
+    """
+    slowdowns: dict[str, list[float]] = {}
+    failed: set[str] = set()
+    known: dict[str, TableConfig] = {}
+    for table in tables:
+        ids = [config.id for config in table.header.configs]
+        known.update({config.id: config for config in table.header.configs})
+        times: dict[str, dict[str, list[float]]] = {}
+        for row in table.rows:
+            for config, time in zip(ids, row.times, strict=True):
+                if time == math.inf:
+                    failed.add(config)
+                elif time == time:  # NaN was not measured
+                    times.setdefault(row.scenario, {}).setdefault(config, []).append(time)
+        for cells in times.values():
+            medians = {config: median(values) for config, values in cells.items()}
+            best = min(medians.values())
+            for config, time in medians.items():
+                slowdowns.setdefault(config, []).append(time / best)
+    steady = {config: values for config, values in slowdowns.items() if config not in failed} or slowdowns
+    most = max(map(len, steady.values()), default=0)
+    counted = {c: geometric_mean(values) for c, values in steady.items() if 2 * len(values) >= most}
+    return known[min(counted, key=counted.__getitem__)] if counted else None
+
+
+def _mapping(config: TableConfig, *, with_variant: bool) -> str:
+    variant = [f"variant: {quoted(config.variant or '')}"] if with_variant else []
+    return "{" + ", ".join([*variant, *(f"{quoted(n)}: {v}" for n, v in config.parameters.items())]) + "}"
