@@ -2,22 +2,24 @@
 
 from collections.abc import Callable
 
-from . import default, nvidia_h200
+from . import default, nvidia_h100, nvidia_h200
 from .config import Config
 
 __all__ = ["MODULES", "Config", "for_device"]
 
 MODULES = {
     "default": default,
+    "nvidia_h100": nvidia_h100,
     "nvidia_h200": nvidia_h200,
 }
 
 _Choose = Callable[..., Config]
 _BY_NAME: dict[str, _Choose] = {
+    "NVIDIA H100": nvidia_h100.choose,
     "NVIDIA H200": nvidia_h200.choose,
 }
 _BY_ARCH: dict[str, _Choose] = {
-    "sm_90": nvidia_h200.choose,
+    "sm_90": nvidia_h100.choose,
 }
 _BY_VENDOR: dict[str, _Choose] = {
 }

@@ -5,18 +5,21 @@ from functools import lru_cache
 
 from .config import Config, Row, fitting, ranked, remaining
 
-QBLOCK_M16_T32_W4_S3 = Config("qblock", block_m=16, tile_size=32, num_warps=4, num_stages=3)
+QBLOCK_M16_T32_W2_S3 = Config("qblock", block_m=16, tile_size=32, num_warps=2, num_stages=3)
+QBLOCK_M16_T64_W4_S2 = Config("qblock", block_m=16, tile_size=64, num_warps=4, num_stages=2)
+QBLOCK_M16_T128_W4_S2 = Config("qblock", block_m=16, tile_size=128, num_warps=4, num_stages=2)
+QBLOCK_M32_T32_W4_S3 = Config("qblock", block_m=32, tile_size=32, num_warps=4, num_stages=3)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
-QBLOCK_M64_T64_W4_S2 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=2)
+QBLOCK_M64_T32_W4_S3 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=3)
 QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=3)
 SEGMENTED_M16_T16_N16_W4_S3 = Config("segmented", block_m=16, tile_size=16, num_segments=16, num_warps=4, num_stages=3)
-SEGMENTED_M16_T32_N8_W4_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=8, num_warps=4, num_stages=3)
+SEGMENTED_M16_T32_N8_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=8, num_warps=2, num_stages=3)
 SEGMENTED_M16_T32_N32_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=32, num_warps=2, num_stages=3)
-SEGMENTED_M16_T64_N4_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
-SEGMENTED_M16_T64_N16_W4_S2 = Config("segmented", block_m=16, tile_size=64, num_segments=16, num_warps=4, num_stages=2)
-SEGMENTED_M16_T64_N16_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
+SEGMENTED_M16_T64_N8_W2_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=2, num_stages=3)
+SEGMENTED_M16_T64_N8_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M16_T64_N32_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=32, num_warps=4, num_stages=3)
-SEGMENTED_M16_T128_N16_W4_S2 = Config("segmented", block_m=16, tile_size=128, num_segments=16, num_warps=4, num_stages=2)
+SEGMENTED_M32_T32_N16_W4_S3 = Config("segmented", block_m=32, tile_size=32, num_segments=16, num_warps=4, num_stages=3)
+SEGMENTED_M64_T16_N16_W4_S3 = Config("segmented", block_m=64, tile_size=16, num_segments=16, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N4_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N8_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
 SEGMENTED_M64_T64_N16_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
@@ -24,33 +27,33 @@ SPLIT_M64_T32_W4_S2 = Config("split", block_m=64, tile_size=32, num_warps=4, num
 SPLIT_M64_T32_W4_S3 = Config("split", block_m=64, tile_size=32, num_warps=4, num_stages=3)
 SPLIT_M64_T64_W4_S3 = Config("split", block_m=64, tile_size=64, num_warps=4, num_stages=3)
 SPLIT_M64_T128_W4_S2 = Config("split", block_m=64, tile_size=128, num_warps=4, num_stages=2)
-STATIC_GRID_M16_T32_N8_W4_S3_P2 = Config("static_grid", block_m=16, tile_size=32, num_segments=8, num_warps=4, num_stages=3, programs_per_sm=2)
 
 # A row: what most models launch, the classes of models with another config, and what is tried in order where these
 # do not fit. The fallback is QBLOCK_M64_T32_W4_S2.
 # Behind it: its scenarios in the table that it was fitted to, how good it was there, the noise of one comparison.
 DECODE = (
-    Row(SPLIT_M64_T32_W4_S3, {"wide_256": QBLOCK_M16_T32_W4_S3}, (QBLOCK_M16_T32_W4_S3,)),  # 0: 39 scenarios, 1.01x the best, noise 0.7%
-    Row(SPLIT_M64_T128_W4_S2, {}, (SEGMENTED_M16_T16_N16_W4_S3,)),  # 1: 25 scenarios, 1.02x the best, noise 1.2%
-    Row(SPLIT_M64_T64_W4_S3, {"wide_256": QBLOCK_M16_T32_W4_S3}, (QBLOCK_M16_T32_W4_S3,)),  # 2: 97 scenarios, 1.02x the best, noise 0.5%
-    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": SEGMENTED_M16_T64_N4_W4_S3, "wide_256": SEGMENTED_M16_T32_N8_W4_S3}, (SEGMENTED_M16_T32_N8_W4_S3,)),  # 3: 55 scenarios, 1.03x the best, noise 0.4%
-    Row(SEGMENTED_M16_T16_N16_W4_S3, {}, (SPLIT_M64_T128_W4_S2,)),  # 4: 9 scenarios, 1.07x the best, noise 0.6%
-    Row(SEGMENTED_M16_T32_N8_W4_S3, {}, (SEGMENTED_M64_T64_N8_W4_S3,)),  # 5: 14 scenarios, 1.03x the best, noise 0.6%
-    Row(SEGMENTED_M16_T32_N32_W2_S3, {"fp8_128": SEGMENTED_M16_T64_N16_W4_S3, "wide_256": STATIC_GRID_M16_T32_N8_W4_S3_P2}, (SEGMENTED_M64_T64_N16_W4_S3,)),  # 6: 70 scenarios, 1.02x the best, noise 0.8%
-    Row(SEGMENTED_M16_T64_N32_W4_S3, {}, (SEGMENTED_M16_T32_N32_W2_S3, SEGMENTED_M64_T64_N16_W4_S3)),  # 7: 18 scenarios, 1.03x the best, noise 0.8%
-    Row(SEGMENTED_M16_T64_N4_W4_S3, {"wide_256": SEGMENTED_M16_T64_N16_W4_S2}, (SEGMENTED_M16_T32_N8_W4_S3, SEGMENTED_M64_T64_N4_W4_S3)),  # 8: 65 scenarios, 1.03x the best, noise 0.4%
-    Row(SEGMENTED_M16_T128_N16_W4_S2, {"fp8_128": SEGMENTED_M16_T64_N32_W4_S3, "wide_256": SEGMENTED_M16_T64_N16_W4_S2}, (SEGMENTED_M16_T32_N32_W2_S3, SEGMENTED_M64_T64_N16_W4_S3)),  # 9: 95 scenarios, 1.02x the best, noise 0.4%
+    Row(SPLIT_M64_T32_W4_S3, {"fp8_256": QBLOCK_M16_T32_W2_S3, "wide_256": QBLOCK_M16_T32_W2_S3}, (SPLIT_M64_T32_W4_S2,)),  # 0: 47 scenarios, 1.01x the best, noise 2.0%
+    Row(SPLIT_M64_T128_W4_S2, {"fp8_256": QBLOCK_M16_T64_W4_S2, "wide_256": QBLOCK_M16_T64_W4_S2}, (SPLIT_M64_T32_W4_S2,)),  # 1: 45 scenarios, 1.01x the best, noise 1.1%
+    Row(SPLIT_M64_T64_W4_S3, {"fp8_256": QBLOCK_M16_T64_W4_S2, "wide_256": QBLOCK_M16_T32_W2_S3}, (SPLIT_M64_T32_W4_S2,)),  # 2: 127 scenarios, 1.02x the best, noise 1.3%
+    Row(SEGMENTED_M16_T32_N8_W2_S3, {"wide_64": QBLOCK_M64_T64_W4_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, (SPLIT_M64_T64_W4_S3, SPLIT_M64_T32_W4_S2)),  # 3: 57 scenarios, 1.04x the best, noise 1.2%
+    Row(SPLIT_M64_T128_W4_S2, {"wide_256": SEGMENTED_M16_T16_N16_W4_S3}, (QBLOCK_M16_T64_W4_S2, SPLIT_M64_T32_W4_S2)),  # 4: 19 scenarios, 1.04x the best, noise 2.4%
+    Row(SEGMENTED_M16_T32_N8_W2_S3, {"wide_128": SEGMENTED_M16_T64_N8_W4_S3}, (SEGMENTED_M64_T64_N4_W4_S3, SPLIT_M64_T32_W4_S2)),  # 5: 92 scenarios, 1.02x the best, noise 1.2%
+    Row(SEGMENTED_M16_T32_N8_W2_S3, {"fp8_128": SEGMENTED_M16_T64_N8_W2_S3, "wide_128": SEGMENTED_M64_T64_N8_W4_S3}, (SEGMENTED_M64_T64_N8_W4_S3, SPLIT_M64_T32_W4_S2)),  # 6: 106 scenarios, 1.04x the best, noise 1.0%
+    Row(SEGMENTED_M16_T32_N32_W2_S3, {"wide_128": SEGMENTED_M16_T64_N32_W4_S3}, (SEGMENTED_M64_T64_N16_W4_S3, SEGMENTED_M32_T32_N16_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 7: 48 scenarios, 1.02x the best, noise 1.8%
+    Row(SEGMENTED_M16_T32_N32_W2_S3, {"wide_256": SEGMENTED_M16_T32_N8_W2_S3}, (SEGMENTED_M64_T64_N8_W4_S3, SEGMENTED_M32_T32_N16_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 8: 15 scenarios, 1.02x the best, noise 1.2%
+    Row(SEGMENTED_M16_T32_N32_W2_S3, {"wide_128": SEGMENTED_M64_T64_N16_W4_S3}, (SEGMENTED_M64_T64_N16_W4_S3, SEGMENTED_M32_T32_N16_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 9: 136 scenarios, 1.03x the best, noise 1.3%
 )
 PROMPTS = (
-    Row(QBLOCK_M64_T32_W4_S2, {}, ()),  # 0: 24 scenarios, 1.03x the best, noise 0.9%
-    Row(QBLOCK_M64_T64_W4_S3, {"wide_256": QBLOCK_M16_T32_W4_S3}, (QBLOCK_M16_T32_W4_S3,)),  # 1: 44 scenarios, 1.05x the best, noise 1.0%
-    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M64_T64_W4_S2, "wide_256": QBLOCK_M64_T32_W4_S2}, (SEGMENTED_M16_T16_N16_W4_S3,)),  # 2: 224 scenarios, 1.00x the best, noise 1.2%
-    Row(QBLOCK_M64_T64_W4_S3, {"wide_256": QBLOCK_M64_T32_W4_S2}, (SEGMENTED_M16_T16_N16_W4_S3,)),  # 3: 80 scenarios, 1.02x the best, noise 1.3%
-    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": SEGMENTED_M64_T64_N4_W4_S3}, (SEGMENTED_M16_T32_N8_W4_S3,)),  # 4: 56 scenarios, 1.07x the best, noise 0.9%
-    Row(SEGMENTED_M64_T64_N4_W4_S3, {"wide_256": QBLOCK_M64_T32_W4_S2}, (SEGMENTED_M16_T32_N8_W4_S3,)),  # 5: 43 scenarios, 1.03x the best, noise 0.8%
-    Row(SEGMENTED_M64_T64_N8_W4_S3, {"fp8_128": SEGMENTED_M64_T64_N4_W4_S3, "wide_256": SEGMENTED_M16_T64_N16_W4_S2}, (SEGMENTED_M16_T64_N16_W4_S2,)),  # 6: 52 scenarios, 1.03x the best, noise 0.9%
-    Row(SEGMENTED_M64_T64_N16_W4_S3, {"wide_256": SEGMENTED_M16_T64_N16_W4_S2}, (SEGMENTED_M16_T32_N32_W2_S3,)),  # 7: 50 scenarios, 1.03x the best, noise 0.8%
-    Row(SEGMENTED_M64_T64_N8_W4_S3, {}, (SPLIT_M64_T32_W4_S2,)),  # 8: 20 scenarios, 1.06x the best, noise 0.9%
+    Row(QBLOCK_M64_T32_W4_S2, {"wide_128": QBLOCK_M64_T32_W4_S3}, ()),  # 0: 37 scenarios, 1.02x the best, noise 2.2%
+    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T32_W4_S3, "wide_128": QBLOCK_M64_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3, QBLOCK_M32_T32_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 1: 41 scenarios, 1.02x the best, noise 2.0%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T128_W4_S2, "fp8_256": QBLOCK_M16_T64_W4_S2, "wide_256": QBLOCK_M16_T64_W4_S2}, (QBLOCK_M32_T32_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 2: 54 scenarios, 1.05x the best, noise 1.5%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_256": QBLOCK_M64_T32_W4_S2, "wide_256": QBLOCK_M64_T32_W4_S2}, ()),  # 3: 361 scenarios, 1.03x the best, noise 1.4%
+    Row(SEGMENTED_M16_T32_N8_W2_S3, {"fp8_64": SEGMENTED_M64_T64_N4_W4_S3}, (SEGMENTED_M64_T64_N8_W4_S3, SEGMENTED_M32_T32_N16_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 4: 16 scenarios, 1.03x the best, noise 1.2%
+    Row(SEGMENTED_M64_T64_N8_W4_S3, {"wide_256": SEGMENTED_M16_T32_N8_W2_S3}, (SEGMENTED_M16_T32_N8_W2_S3, SEGMENTED_M32_T32_N16_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 5: 37 scenarios, 1.04x the best, noise 2.5%
+    Row(SEGMENTED_M64_T64_N8_W4_S3, {"wide_256": QBLOCK_M64_T32_W4_S2}, (SEGMENTED_M16_T32_N8_W2_S3, SEGMENTED_M32_T32_N16_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 6: 42 scenarios, 1.08x the best, noise 1.5%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_256": QBLOCK_M64_T32_W4_S2, "wide_128": SEGMENTED_M64_T64_N4_W4_S3, "wide_256": QBLOCK_M64_T32_W4_S2}, ()),  # 7: 35 scenarios, 1.07x the best, noise 1.5%
+    Row(SEGMENTED_M16_T32_N32_W2_S3, {"wide_64": SEGMENTED_M64_T64_N16_W4_S3, "wide_128": SEGMENTED_M64_T64_N16_W4_S3}, (SEGMENTED_M64_T64_N16_W4_S3, SEGMENTED_M32_T32_N16_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 8: 70 scenarios, 1.04x the best, noise 1.3%
+    Row(SEGMENTED_M64_T64_N16_W4_S3, {}, (SEGMENTED_M16_T32_N32_W2_S3, SEGMENTED_M32_T32_N16_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 9: 13 scenarios, 1.17x the best, noise 2.0%
 )
 
 
@@ -74,40 +77,42 @@ def decode_row(max_seq_len: int, query_tiles: int, keys_per_tile: int) -> int:
             return 0
         if max_seq_len <= 128:
             return 1
-        if keys_per_tile <= 384:
+        if keys_per_tile <= 512:
             return 2
         return 3
-    if max_seq_len <= 512:
-        if query_tiles <= 10:
+    if keys_per_tile <= 12_288:
+        if max_seq_len <= 256:
             return 4
-        return 5
-    if query_tiles <= 32:
-        if keys_per_tile <= 131_072:
-            return 6
+        if keys_per_tile <= 3072:
+            return 5
+        return 6
+    if query_tiles <= 12:
         return 7
-    if keys_per_tile <= 4096:
+    if max_seq_len <= 6144:
         return 8
     return 9
 
 
-def prompts_row(keys_per_tile: int, max_scores: int) -> int:
-    if keys_per_tile <= 768:
-        if keys_per_tile > 384:
-            return 4
-        if max_scores <= 49_152:
-            if keys_per_tile <= 15:
-                return 0
+def prompts_row(max_query_len: int, keys_per_tile: int, max_scores: int) -> int:
+    if keys_per_tile <= 1024:
+        if max_scores > 49_152:
+            return 3
+        if keys_per_tile <= 16:
+            return 0
+        if keys_per_tile <= 96:
             return 1
-        if keys_per_tile <= 128:
-            return 2
-        return 3
-    if keys_per_tile <= 1536:
-        return 5
-    if max_scores > 25_165_824:
+        return 2
+    if keys_per_tile <= 8192:
+        if max_query_len <= 256:
+            if max_query_len <= 5:
+                return 4
+            return 5
+        if max_query_len <= 768:
+            return 6
+        return 7
+    if max_query_len <= 384:
         return 8
-    if keys_per_tile <= 4096:
-        return 6
-    return 7
+    return 9
 
 
 def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[tuple[Config, ...], ...]:
@@ -120,7 +125,7 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
     def fits(config: Config) -> bool:
         return (
             (head_size >= 64 and head_size <= 256 and kv_element_size >= 1 and kv_element_size <= 2)
-            and (config.variant not in ("qblock", "segmented", "static_grid") or config.block_m >= min(64, queries_per_kv))
+            and (config.variant not in ("qblock", "segmented") or config.block_m >= min(64, queries_per_kv))
             and (config.descriptors == 1 or 4 * config.tile_size * padded_head * (config.num_stages - 1) + 2 * config.block_m * (padded_head + config.tile_size) <= 101_376)
             and (config.variant != "qblock" or config.descriptors == 0 or 1536 + head_size * (6 + kv_element_size) // 8 * 2 * (config.block_m + 2 * config.num_stages * config.tile_size) <= 101_376)
             and (config.descriptors == 0 or tma)
@@ -146,7 +151,7 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
             query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
             return decode[decode_row(max_seq_len, query_tiles, keys_per_tile)]
         max_scores = max_query_len * max_seq_len
-        return prompts[prompts_row(keys_per_tile, max_scores)]
+        return prompts[prompts_row(max_query_len, keys_per_tile, max_scores)]
 
     return step
 

@@ -36,24 +36,24 @@ def row(
                 if max_seq_len <= 128:
                     row = 1
                 else:
-                    if keys_per_tile <= 384:
+                    if keys_per_tile <= 512:
                         row = 2
                     else:
                         row = 3
         else:
-            if max_seq_len <= 512:
-                if query_tiles <= 10:
+            if keys_per_tile <= 12_288:
+                if max_seq_len <= 256:
                     row = 4
                 else:
-                    row = 5
-            else:
-                if query_tiles <= 32:
-                    if keys_per_tile <= 131_072:
-                        row = 6
+                    if keys_per_tile <= 3072:
+                        row = 5
                     else:
-                        row = 7
+                        row = 6
+            else:
+                if query_tiles <= 12:
+                    row = 7
                 else:
-                    if keys_per_tile <= 4096:
+                    if max_seq_len <= 6144:
                         row = 8
                     else:
                         row = 9
@@ -62,29 +62,32 @@ def row(
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
         max_scores = max_query_len * max_seq_len
-        if keys_per_tile <= 768:
-            if keys_per_tile <= 384:
-                if max_scores <= 49_152:
-                    if keys_per_tile <= 15:
-                        row = 10
-                    else:
-                        row = 11
+        if keys_per_tile <= 1024:
+            if max_scores <= 49_152:
+                if keys_per_tile <= 16:
+                    row = 10
                 else:
-                    if keys_per_tile <= 128:
-                        row = 12
+                    if keys_per_tile <= 96:
+                        row = 11
                     else:
-                        row = 13
+                        row = 12
             else:
-                row = 14
+                row = 13
         else:
-            if keys_per_tile <= 1536:
-                row = 15
-            else:
-                if max_scores <= 25_165_824:
-                    if keys_per_tile <= 4096:
+            if keys_per_tile <= 8192:
+                if max_query_len <= 256:
+                    if max_query_len <= 5:
+                        row = 14
+                    else:
+                        row = 15
+                else:
+                    if max_query_len <= 768:
                         row = 16
                     else:
                         row = 17
-                else:
+            else:
+                if max_query_len <= 384:
                     row = 18
+                else:
+                    row = 19
     return row

@@ -30,64 +30,64 @@ def row(
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
         if keys_per_tile <= 1024:
-            if keys_per_tile <= 64:
+            if keys_per_tile <= 48:
                 row = 0
             else:
                 if max_seq_len <= 128:
                     row = 1
                 else:
-                    if max_seq_len <= 1024:
+                    if max_seq_len <= 2048:
                         row = 2
                     else:
                         row = 3
         else:
-            if max_seq_len <= 512:
-                if query_tiles <= 10:
+            if keys_per_tile <= 12_288:
+                if max_seq_len <= 256:
                     row = 4
                 else:
-                    row = 5
+                    if query_tiles <= 32:
+                        row = 5
+                    else:
+                        row = 6
             else:
                 if query_tiles <= 32:
-                    if keys_per_tile <= 131_072:
-                        row = 6
-                    else:
+                    if query_tiles <= 12:
                         row = 7
-                else:
-                    if keys_per_tile <= 4096:
-                        row = 8
                     else:
-                        row = 9
+                        row = 8
+                else:
+                    row = 9
     else:
         queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
         max_scores = max_query_len * max_seq_len
-        if keys_per_tile <= 768:
-            if max_scores <= 49_152:
-                if keys_per_tile <= 192:
-                    if keys_per_tile <= 15:
-                        row = 10
-                    else:
+        if keys_per_tile <= 1024:
+            if max_scores <= 262_144:
+                if keys_per_tile <= 24:
+                    row = 10
+                else:
+                    if max_scores <= 12_288:
                         row = 11
-                else:
-                    row = 12
+                    else:
+                        row = 12
             else:
-                if max_scores <= 1_048_576:
-                    if keys_per_tile <= 96:
-                        row = 13
-                    else:
-                        row = 14
+                if max_scores <= 6_291_456:
+                    row = 13
                 else:
-                    row = 15
+                    row = 14
         else:
-            if keys_per_tile <= 6144:
-                if max_scores <= 25_165_824:
-                    if keys_per_tile <= 1536:
-                        row = 16
+            if max_query_len <= 512:
+                if keys_per_tile <= 8192:
+                    if max_scores <= 6_291_456:
+                        row = 15
                     else:
-                        row = 17
+                        row = 16
                 else:
-                    row = 18
+                    if max_query_len <= 7:
+                        row = 17
+                    else:
+                        row = 18
             else:
                 row = 19
     return row

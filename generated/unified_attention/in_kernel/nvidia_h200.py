@@ -83,10 +83,10 @@ def row(
                 else:
                     row = 16
         else:
-            if keys_per_tile <= 12_288:
+            if max_query_len <= 4:
                 row = 17
             else:
-                if max_scores <= 131_072:
+                if keys_per_tile <= 12_288:
                     row = 18
                 else:
                     row = 19
