@@ -26,8 +26,7 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
 
 
 def choose(*, num_decodes: int, num_decode_tokens: int, num_decode_kv_tokens: int, max_decode_len: int, max_decode_seq_len: int, num_prompts: int, num_prompt_tokens: int, num_prompt_kv_tokens: int, max_prompt_len: int, max_prompt_seq_len: int, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> Config:
-    step = for_model(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size)
-    return step(num_decodes, num_decode_tokens, num_decode_kv_tokens, max_decode_len, max_decode_seq_len, num_prompts, num_prompt_tokens, num_prompt_kv_tokens, max_prompt_len, max_prompt_seq_len)
+    return for_model(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size)(num_decodes, num_decode_tokens, num_decode_kv_tokens, max_decode_len, max_decode_seq_len, num_prompts, num_prompt_tokens, num_prompt_kv_tokens, max_prompt_len, max_prompt_seq_len)
 
 
 def candidates(at_most: int, *, num_decodes: int, num_decode_tokens: int, num_decode_kv_tokens: int, max_decode_len: int, max_decode_seq_len: int, num_prompts: int, num_prompt_tokens: int, num_prompt_kv_tokens: int, max_prompt_len: int, max_prompt_seq_len: int, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[Config, ...]:

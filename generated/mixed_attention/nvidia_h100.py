@@ -12,9 +12,9 @@ POD_M128_T64_W4_S3_K128 = Config("pod", block_m=128, tile_size=64, num_warps=4, 
 SERIES_M0_T0_W0_S0 = Config("series", block_m=0, tile_size=0, num_warps=0, num_stages=0)
 WHOLE_M0_T0_W0_S0 = Config("whole", block_m=0, tile_size=0, num_warps=0, num_stages=0)
 
-# A row: what most models launch, the classes of models with another config, and what is tried in order where these
-# do not fit. The fallback is SERIES_M0_T0_W0_S0.
-# Behind it: its scenarios in the table that it was fitted to, how good it was there, the noise of one comparison.
+# A row: what most models launch, classes of models with another config, what is tried in order where these do not fit.
+# Behind it: its scenarios in the table of the fit, time over the best there, noise of a comparison. The fallback is
+# SERIES_M0_T0_W0_S0.
 STEPS = (
     Row(WHOLE_M0_T0_W0_S0, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S2_K64)),  # 0: 18 scenarios, 1.03x the best, noise 1.7%
     Row(POD_M128_T64_W4_S3_K128, {}, (POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S2_K64, WHOLE_M0_T0_W0_S0)),  # 1: 16 scenarios, 1.02x the best, noise 0.8%
@@ -81,8 +81,7 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
 
 
 def choose(*, num_decodes: int, num_decode_tokens: int, num_decode_kv_tokens: int, max_decode_len: int, max_decode_seq_len: int, num_prompts: int, num_prompt_tokens: int, num_prompt_kv_tokens: int, max_prompt_len: int, max_prompt_seq_len: int, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> Config:
-    step = for_model(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size)
-    return step(num_decodes, num_decode_tokens, num_decode_kv_tokens, max_decode_len, max_decode_seq_len, num_prompts, num_prompt_tokens, num_prompt_kv_tokens, max_prompt_len, max_prompt_seq_len)
+    return for_model(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size)(num_decodes, num_decode_tokens, num_decode_kv_tokens, max_decode_len, max_decode_seq_len, num_prompts, num_prompt_tokens, num_prompt_kv_tokens, max_prompt_len, max_prompt_seq_len)
 
 
 def candidates(at_most: int, *, num_decodes: int, num_decode_tokens: int, num_decode_kv_tokens: int, max_decode_len: int, max_decode_seq_len: int, num_prompts: int, num_prompt_tokens: int, num_prompt_kv_tokens: int, max_prompt_len: int, max_prompt_seq_len: int, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[Config, ...]:

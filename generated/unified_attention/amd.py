@@ -11,9 +11,9 @@ QBLOCK_M32_T64_W2_S1 = Config("qblock", block_m=32, tile_size=64, num_warps=2, n
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T64_W2_S1 = Config("qblock", block_m=64, tile_size=64, num_warps=2, num_stages=1)
 
-# A row: what most models launch, the classes of models with another config, and what is tried in order where these
-# do not fit. The fallback is QBLOCK_M64_T32_W4_S2.
-# Behind it: its scenarios in the table that it was fitted to, how good it was there, the noise of one comparison.
+# A row: what most models launch, classes of models with another config, what is tried in order where these do not fit.
+# Behind it: its scenarios in the table of the fit, time over the best there, noise of a comparison. The fallback is
+# QBLOCK_M64_T32_W4_S2.
 DECODE = (
     Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M64_T64_W2_S1,)),  # 0: 20 scenarios, 100% won
 )
@@ -88,8 +88,7 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
 
 
 def choose(*, num_seqs: int, num_query_tokens: int, num_kv_tokens: int, max_query_len: int, max_seq_len: int, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> Config:
-    step = for_model(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size)
-    return step(num_seqs, num_query_tokens, num_kv_tokens, max_query_len, max_seq_len)
+    return for_model(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size)(num_seqs, num_query_tokens, num_kv_tokens, max_query_len, max_seq_len)
 
 
 def candidates(at_most: int, *, num_seqs: int, num_query_tokens: int, num_kv_tokens: int, max_query_len: int, max_seq_len: int, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[Config, ...]:

@@ -26,8 +26,7 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
 
 
 def choose(*, num_seqs: int, num_query_tokens: int, num_kv_tokens: int, max_query_len: int, max_seq_len: int, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> Config:
-    step = for_model(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size)
-    return step(num_seqs, num_query_tokens, num_kv_tokens, max_query_len, max_seq_len)
+    return for_model(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size)(num_seqs, num_query_tokens, num_kv_tokens, max_query_len, max_seq_len)
 
 
 def candidates(at_most: int, *, num_seqs: int, num_query_tokens: int, num_kv_tokens: int, max_query_len: int, max_seq_len: int, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[Config, ...]:

@@ -20,6 +20,7 @@ def row(
     """The place in `configs(...)` of what is launched (int32), for arguments from 0 on that fit 64 bits."""
     num_seqs = tl.cast(num_seqs, tl.int64)
     num_query_tokens = tl.cast(num_query_tokens, tl.int64)
+    num_kv_tokens = tl.cast(num_kv_tokens, tl.int64)
     max_query_len = tl.cast(max_query_len, tl.int64)
     max_seq_len = tl.cast(max_seq_len, tl.int64)
     num_query_heads = tl.cast(num_query_heads, tl.int64)
@@ -62,32 +63,34 @@ def row(
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
         max_scores = max_query_len * max_seq_len
-        if keys_per_tile <= 1024:
+        avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
+        longest_share = 10_000 * max_seq_len // tl.maximum(small_tiles * avg_seq_len, 1)
+        if keys_per_tile <= 384:
             if max_scores <= 262_144:
                 if keys_per_tile <= 24:
                     row = 10
                 else:
-                    if max_scores <= 12_288:
+                    if longest_share <= 48:
                         row = 11
                     else:
                         row = 12
             else:
-                if max_scores <= 6_291_456:
-                    row = 13
-                else:
-                    row = 14
+                row = 13
         else:
-            if max_query_len <= 512:
-                if keys_per_tile <= 8192:
-                    if max_scores <= 6_291_456:
-                        row = 15
+            if longest_share <= 24:
+                if max_query_len <= 1024:
+                    if max_scores <= 8_388_608:
+                        row = 14
                     else:
-                        row = 16
+                        row = 15
                 else:
-                    if max_query_len <= 7:
+                    row = 16
+            else:
+                if keys_per_tile <= 6144:
+                    if max_scores <= 3072:
                         row = 17
                     else:
                         row = 18
-            else:
-                row = 19
+                else:
+                    row = 19
     return row

@@ -20,6 +20,7 @@ def row(
     """The place in `configs(...)` of what is launched (int32), for arguments from 0 on that fit 64 bits."""
     num_seqs = tl.cast(num_seqs, tl.int64)
     num_query_tokens = tl.cast(num_query_tokens, tl.int64)
+    num_kv_tokens = tl.cast(num_kv_tokens, tl.int64)
     max_query_len = tl.cast(max_query_len, tl.int64)
     max_seq_len = tl.cast(max_seq_len, tl.int64)
     num_query_heads = tl.cast(num_query_heads, tl.int64)
@@ -62,32 +63,34 @@ def row(
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
         max_scores = max_query_len * max_seq_len
-        if keys_per_tile <= 6144:
-            if max_scores <= 131_072:
+        avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
+        longest_share = 10_000 * max_seq_len // tl.maximum(small_tiles * avg_seq_len, 1)
+        if keys_per_tile <= 2048:
+            if max_scores <= 65_536:
                 if keys_per_tile <= 384:
                     if keys_per_tile <= 24:
                         row = 10
                     else:
                         row = 11
                 else:
-                    if max_scores <= 6144:
+                    if longest_share <= 64:
                         row = 12
                     else:
                         row = 13
             else:
-                if max_scores <= 16_777_216:
-                    if keys_per_tile <= 1536:
+                if max_scores <= 6_291_456:
+                    if longest_share <= 48:
                         row = 14
                     else:
                         row = 15
                 else:
                     row = 16
         else:
-            if max_query_len <= 4:
-                row = 17
-            else:
-                if keys_per_tile <= 12_288:
-                    row = 18
+            if keys_per_tile <= 12_288:
+                if longest_share <= 24:
+                    row = 17
                 else:
-                    row = 19
+                    row = 18
+            else:
+                row = 19
     return row
