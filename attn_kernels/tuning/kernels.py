@@ -23,6 +23,7 @@ from triton_tune.core.device import hash_of
 from triton_tune.core.errors import TuningError
 from triton_tune.run.workload import Space, Workload
 from tuning_table.files import os_errors_in_one_line, replace_file
+from tuning_table.table import DROPPED
 
 # The files that determine a kernel's machine code, grid and arguments. Others only cost CPU time.
 KERNEL_SOURCES = ("kernels/**/*.py", "core/config.py")
@@ -109,7 +110,7 @@ def _lines(possible: Possible) -> list[str]:
 
 def _write_dropped(possible: Possible, folder: Path) -> None:
     with os_errors_in_one_line(folder):
-        replace_file(folder / "dropped.csv", possible.dropped_text())
+        replace_file(folder / DROPPED, possible.dropped_text())
 
 
 def _counts(counts: Counter[str]) -> str:

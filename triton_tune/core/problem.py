@@ -132,10 +132,13 @@ class Times:
         """The number of cells with a time or a failure in at least one repeat."""
         return sum(map(len, self._cells.values()))
 
-    def failures(self) -> dict[str, int]:
+    def failures(self, scenarios: Iterable[str] | None = None) -> dict[str, int]:
+        """How many cells failed, by the reason; of reasons that begin alike, up to a colon, by the first."""
+        first: dict[str, str] = {}
         counts: Counter[str] = Counter()
-        for row in self._cells.values():
-            for cells in row.values():
-                failures = (cell.reason for cell in cells if isinstance(cell, Failure))
-                counts.update([reason] if (reason := next(failures, None)) is not None else [])
+        for scenario in self._cells if scenarios is None else scenarios:
+            for cells in self.measured(scenario).values():
+                reasons = (cell.reason for cell in cells if isinstance(cell, Failure))
+                if (reason := next(reasons, None)) is not None:
+                    counts[first.setdefault(reason.partition(":")[0], reason)] += 1
         return dict(counts)

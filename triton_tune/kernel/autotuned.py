@@ -1,15 +1,12 @@
 """Read a kernel that `@triton.autotune` decorates: its configs, and what decides among them."""
 
 import contextlib
-import hashlib
 import inspect
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from triton.runtime.autotuner import Autotuner
-from triton.runtime.jit import JITFunction
 
 from triton_tune.core.errors import TuningError
 from triton_tune.launch.known_configs import OWN
@@ -128,18 +125,6 @@ class AutotunedKernel:
             repr(value) if name in constants else _special(value, plain=name in plain)
             for name, value in sorted(self.arguments(launch).items())
         )
-
-    def source_hash(self) -> str:
-        """Twelve hex digits of a hash of the kernel's source, and of the functions that it calls.
-
-        In Triton's interpreter it is of the source alone. Decorators do not count.
-        """
-        jitted = _jitted(self.tuner)
-        if isinstance(jitted, JITFunction):
-            text = jitted.cache_key
-        else:
-            text = re.split(r"^(?=\s*def )", inspect.getsource(self.function), maxsplit=1, flags=re.M)[-1]
-        return hashlib.sha256(str(text).encode()).hexdigest()[:12]
 
 
 def _jitted(kernel: Any) -> Any:

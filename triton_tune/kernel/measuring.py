@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,6 +16,7 @@ from triton_tune.core.device import cache_bytes
 from triton_tune.core.errors import TuningError
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.batches import disagreement, first_launch, launches_of, make, result_of
+from triton_tune.kernel.identity import source_hash
 from triton_tune.kernel.tuning import Tuning, load_tunings
 from tuning_table.table import Cell, Failure
 
@@ -51,12 +52,12 @@ class KernelFile:
     name: str
 
     def source_hash(self) -> str:
-        """The hash of the kernel's source in this process."""
-        return loaded(self)[1].source_hash()
+        """The hash of all source on which times and checks depend, as this process has it."""
+        return loaded(self).source_hash
 
     def prepare(self, shape: Shape, repeat: int, device: torch.device) -> Callable[[str, float], Cell]:
         """What checks and times a config at a shape (``bench.worker.Prepare``)."""
-        tuning, kernel = loaded(self)
+        tuning, kernel, _ = loaded(self)
         values = tuning.shapes[shape.position]
         arguments = make(tuning, values, device)
         expected = arguments.pass_to(tuning.reference)
@@ -93,23 +94,33 @@ class CompileJob:
 
     @property
     def cost(self) -> int:
-        _, kernel = loaded(self.file)
+        kernel = loaded(self.file).kernel
         return math.prod(max(1, value) for value in kernel.configs[self.config].parameters.values())
 
     def run(self, device: torch.device) -> None:
-        tuning, kernel = loaded(self.file)
+        tuning, kernel, _ = loaded(self.file)
         launch = first_launch(kernel, tuning, make(tuning, tuning.shapes[self.shape.position], device))
         if launch is not None:
             kernel.run(launch, kernel.configs[self.config].config, compile_only=True)
 
 
+class Loaded(NamedTuple):
+    tuning: Tuning
+    kernel: AutotunedKernel
+    source_hash: str
+
+
 @cache
-def loaded(file: KernelFile) -> tuple[Tuning, AutotunedKernel]:
+def loaded(file: KernelFile) -> Loaded:
     found = load_tunings(file.path)
     if file.name not in found:
         known = ", ".join(found)
         raise TuningError(f"{file.path}: defines no Tuning called {file.name!r:.60}; it has {known}")
-    return found[file.name], AutotunedKernel(found[file.name].kernel)
+    tuning = found[file.name]
+    kernel = AutotunedKernel(tuning.kernel)
+    # Now, as calls may change what functions refer to, such as caches.
+    source = (kernel.function, tuning.call, tuning.arguments, tuning.reference, tuning.tolerance)
+    return Loaded(tuning, kernel, source_hash(source))
 
 
 def _sets(

@@ -35,7 +35,7 @@ def workload_of(path: Path, name: str | None = None) -> Callable[[torch.device],
 
 
 def _workload(file: KernelFile, device: torch.device) -> Workload:
-    name, (tuning, kernel) = file.name, loaded(file)
+    name, (tuning, kernel, _) = file.name, loaded(file)
     shapes, candidates, values = _look_at_shapes(kernel, tuning, device)
     names = tuple(next(iter(values.values())))
     words = {n: found for n in names if (found := _words([row[n] for row in values.values()]))}

@@ -101,15 +101,40 @@ def test_shapes_that_a_tree_cannot_tell_apart_are_named(run: Run) -> None:
     assert len(warnings) == 4 and warnings[0].count("dtypefloat32") == 3
 
 
-def test_a_run_in_which_everything_failed_ends_with_1(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+REFERENCE = "reference=lambda x, flag: x * ("
+
+
+def test_a_wrong_reference_ends_the_run_early_and_a_mended_one_begins_again(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = Path("kernel.py")
-    path.write_text(
-        path.read_text().replace("reference=lambda x, flag: x * (", "reference=lambda x, flag: x * -(")
-    )
+    right = path.read_text()
+    path.write_text(right.replace(REFERENCE, f"{REFERENCE[:-1]}-("))
     for _ in range(2):
-        assert main(["kernel.py", "--gpus", "cpu", *SCALED]) == 1
-        output = capsys.readouterr().out
-        assert "every config failed in every scenario" in output and "next:" not in output
+        run(*SCALED, code=1)
+        failed = list(read_run(TABLE).header.provenance["summary"]["failures"])
+        visits = read_run(TABLE).visits
+        assert sum(len(visit.cells) for visit in visits) < 60 // 2
+        assert any("disagrees with the reference: error 2e+00" in reason for reason in failed)
+    path.write_text(right)
+    assert any("12 of 12 scenarios" in line for line in run(*SCALED))
+    assert read_run(TABLE).header.provenance["summary"]["finished"] is True
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"), [("len(x) == 7", 1), ("len(x) == 7 and flag and x.itemsize == 4", 0)]
+)
+def test_scenarios_without_a_working_config_count(
+    run: Run, capsys: pytest.CaptureFixture[str], wrong: str, code: int
+) -> None:
+    path = Path("kernel.py")
+    wrong = f"reference=lambda x, flag: (-x if {wrong} else x) * ("
+    path.write_text(path.read_text().replace(REFERENCE, wrong))
+    assert main(["kernel.py", "--gpus", "cpu", *SCALED]) == code
+    output = capsys.readouterr().out
+    assert f"no config works in {4 if code else 1} of 12 scenarios" in output and "size7_" in output
+    assert ("next: " in output) is not bool(code)
+    assert len({visit.scenario for visit in read_run(TABLE).visits}) == 12
 
 
 def test_what_calls_the_kernel_may_read_best_config_and_leave_out_defaults(run: Run) -> None:
@@ -139,7 +164,7 @@ def test_the_source_hash_leaves_out_decorators(run: Run, tmp_path: Path) -> None
         "@tuned('made')\n@triton.autotune(\n    configs=[_config(16), _config(32), _config(64)",
     )
     path.write_text(text.replace("import Tuning", "import Tuning, tuned"))
-    assert any("nothing is left to measure" in line for line in run(*SCALED))
+    assert any("the search is finished" in line for line in run(*SCALED))
 
 
 def test_a_dry_run_makes_no_table(run: Run) -> None:
