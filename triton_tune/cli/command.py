@@ -5,6 +5,8 @@
 
 import argparse
 import datetime
+import os
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from tuning_table.names import device_key
 from tuning_table.table import RUN
 
 WITHOUT_GPU = "--dry-run describes the run, and TRITON_INTERPRET=1 with --gpus cpu runs it on the CPU"
+UNTUNED = "untuned"  # how the folder's name of a table that only judges begins
 REFERENCE_WORKERS = 15  # processes with which COMPILE_S was measured
 
 
@@ -48,16 +51,33 @@ def run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workl
     if options.empty:
         facts = device_facts(devices[0])
         with _table(options, workload, workload.space(facts), facts, driver_version()) as table:
-            print(f"{table.folder}: a table without times; treegen init {table.folder}")
+            commands = _next_commands(table.folder, has_times=False)
+            print(f"{table.folder}: a table without times; next: {commands}")
         return 0
     with GpuBench(devices, workload.subject, options.compile_workers) as bench:
         facts = bench.facts
         space = workload.space(facts)
         print("\n".join(space.lines), flush=True)
         status = measure_here(options, bench, _prepared(options, workload, space, facts_here(bench)))
-    if not status and not Path("treegen.yaml").exists() and not options.shard:
-        print(f"next: treegen init {_folder(options, workload, facts)}; treegen build")
+    if not status and not options.shard:
+        print(f"next: {_next_commands(_folder(options, workload, facts))}")
     return status
+
+
+def _next_commands(folder: Path, *, has_times: bool = True) -> str:
+    """What builds from a table. The spec is in this folder, or above the tables where those are elsewhere."""
+    table = shlex.quote(str(folder))
+    if folder.name.startswith(UNTUNED):
+        return f"treegen eval --against {table}"
+    here = folder.resolve().is_relative_to(Path.cwd())
+    spec = Path("treegen.yaml") if here else folder.parent.parent / "treegen.yaml"
+    option = "" if here else f" --spec {shlex.quote(str(spec))}"
+    commands = [f"treegen build{option}"] if has_times else []
+    if not spec.is_file():
+        commands.insert(0, f"treegen init {table}{option}")
+    elif os.path.relpath(folder, spec.parent) not in spec.read_text(errors="replace"):
+        commands.insert(0, f"treegen init --add {table}{option}")
+    return " && ".join(commands)
 
 
 def _prepared(options: argparse.Namespace, workload: Workload, space: Space, facts: WorkerFacts) -> Prepared:

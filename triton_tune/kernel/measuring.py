@@ -1,8 +1,9 @@
 """Time a kernel's configs at one shape, after a check of each against the reference."""
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from triton_tune.bench.timing import GIVE_UP, LONG_US, time_launches
 from triton_tune.bench.worker import DISAGREES
 from triton_tune.core.device import cache_bytes
-from triton_tune.core.errors import TuningError
+from triton_tune.core.errors import TuningError, place_of
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.batches import disagreement, first_launch, launches_of, make, result_of
 from triton_tune.kernel.identity import source_hash
@@ -59,10 +60,12 @@ class KernelFile:
         """What checks and times a config at a shape (``bench.worker.Prepare``)."""
         tuning, kernel, _ = loaded(self)
         values = tuning.shapes[shape.position]
-        arguments = make(tuning, values, device)
-        expected = arguments.pass_to(tuning.reference)
+        with self.located(kernel):
+            arguments = make(tuning, values, device)
+            expected = arguments.pass_to(tuning.reference)
         sets: list[tuple[Launch, ...]] = []
 
+        @self.located(kernel)
         def measure(name: str, best_us: float) -> Cell:
             if name in shape.excluded:
                 return Failure(EXCLUDED)
@@ -75,6 +78,17 @@ class KernelFile:
             return _time(kernel, sets, config, device, best_us)
 
         return measure
+
+    @contextlib.contextmanager
+    def located(self, kernel: AutotunedKernel) -> Iterator[None]:
+        """Note at an error the line in the kernel's file or in this one where it arose."""
+        try:
+            yield
+        except Exception as error:
+            place = place_of(error, {str(self.path), kernel.function.__code__.co_filename})
+            if place is not None:
+                error.add_note(Path(place).name)
+            raise
 
     def job_for(self, shape: Shape, config: str, device: torch.device) -> "CompileJob":
         return CompileJob(self, shape, config)

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from triton_tune.core.errors import TuningError
+from triton_tune.core.errors import TuningError, in_one_line, place_of
 from tuning_table.names import kernel_name
 
 MODULE = "__triton_tune_file__"
@@ -85,7 +85,7 @@ def load_tunings(path: Path) -> dict[str, Tuning]:
         spec.loader.exec_module(module)
     except Exception as error:
         kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
-        raise TuningError(f"{_place(error, path)}: {kind}{_first_line(error)}") from error
+        raise TuningError(f"{place_of(error, {str(path)}) or path}: {kind}{in_one_line(error)}") from error
     found: dict[str, Tuning] = {}
     for value in vars(module).values():
         if isinstance(value, Tuning):
@@ -96,17 +96,3 @@ def load_tunings(path: Path) -> dict[str, Tuning]:
     if not found:
         raise TuningError(f"{path}: defines no Tuning at its top level")
     return found
-
-
-def _place(error: BaseException, path: Path) -> str:
-    """The file, with the line of the error in it where there is one."""
-    trace, line = error.__traceback__, None
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return str(path) if line is None else f"{path}:{line}"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:200]

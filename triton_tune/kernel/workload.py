@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from triton_tune.bench.pool import Subject
-from triton_tune.core.errors import TuningError
+from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.core.problem import Likeness, SearchProblem
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import first_launch, make
@@ -35,8 +35,8 @@ def workload_of(path: Path, name: str | None = None) -> Callable[[torch.device],
 
 
 def _workload(file: KernelFile, device: torch.device) -> Workload:
-    name, (tuning, kernel, _) = file.name, loaded(file)
-    shapes, candidates, values = _look_at_shapes(kernel, tuning, device)
+    name, kernel = file.name, loaded(file).kernel
+    shapes, candidates, values = _look_at_shapes(file, device)
     names = tuple(next(iter(values.values())))
     words = {n: found for n in names if (found := _words([row[n] for row in values.values()]))}
     integers = {n: {word: place for place, word in enumerate(found)} for n, found in words.items()}
@@ -76,13 +76,14 @@ def _workload(file: KernelFile, device: torch.device) -> Workload:
 
 
 def _look_at_shapes(
-    kernel: AutotunedKernel, tuning: Tuning, device: torch.device
+    file: KernelFile, device: torch.device
 ) -> tuple[dict[str, Shape], dict[str, tuple[str, ...]], dict[str, dict[str, Any]]]:
     """By scenario: the shape, the configs to time and the features' values.
 
     Makes each shape's arguments once, and reads what the first launch of its call tells. Raises TuningError,
     which names the shape, for whatever the user's functions raise.
     """
+    tuning, kernel, _ = loaded(file)
     values: dict[str, dict[str, Any]] = {}
     shapes: dict[str, Shape] = {}
     candidates: dict[str, tuple[str, ...]] = {}
@@ -91,14 +92,15 @@ def _look_at_shapes(
         if name in shapes:
             raise TuningError(f"the shape {dict(shape)} is listed twice")
         try:
-            launch = first_launch(kernel, tuning, make(tuning, shape, device))
+            with file.located(kernel):
+                launch = first_launch(kernel, tuning, make(tuning, shape, device))
             if launch is None:
                 raise TuningError(f"its call did not launch {kernel.name}")
             values[name] = _values(kernel, tuning, kernel.arguments(launch))
             kept, excluded = kernel.pruned(launch)
         except Exception as error:
-            what = error if isinstance(error, TuningError) else f"{type(error).__name__}: {error}"
-            raise TuningError(f"shape {dict(shape)}: {what}"[:400].splitlines()[0]) from error
+            kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
+            raise TuningError(f"shape {dict(shape)!s:.200}: {kind}{in_one_line(error)}") from error
         candidates[name] = (*kept, *(config for config in kernel.configs if config in excluded))
         shapes[name] = Shape(name, position, kernel.specialisation(launch), excluded)
     if device.type == "cuda":

@@ -1,6 +1,7 @@
 """`triton-tune` from a file to a table, in Triton's interpreter."""
 
 import linecache
+import shlex
 import shutil
 import subprocess
 import sys
@@ -177,6 +178,28 @@ def test_an_empty_table_is_filled_later(run: Run) -> None:
     assert f"treegen init {TABLE}" in line
     assert read_run(TABLE).visits == () and treegen(["init", str(TABLE), "--spec", "-"]) == 0
     assert any("12 of 12 scenarios" in line for line in run(*SCALED))
+
+
+@pytest.mark.parametrize("out", ["tuning_data", "../else where"])
+def test_the_next_commands_that_it_names_work(run: Run, out: str) -> None:
+    for _ in range(2):  # the second time with a spec
+        line = next(line for line in run(*SUMS, "--out", out) if line.startswith("next: "))
+        commands = line.removeprefix("next: ").split(" && ")
+        for command in commands:
+            assert treegen(shlex.split(command)[1:]) == 0
+    assert len(commands) == 1
+
+
+@pytest.mark.parametrize(("old", "new", "code"), [
+    ("y += 1\n", "y += missing\n", 0), ("reference=lambda x, flag: x", "reference=lambda x, flag: x.y", 1),
+])  # fmt: skip
+def test_an_error_in_a_kernel_or_a_reference_names_its_line(run: Run, old: str, new: str, code: int) -> None:
+    path = Path("kernel.py")
+    before, _, after = path.read_text().partition(old)
+    path.write_text(before + new + after)
+    run(*SCALED, code=code)
+    (reason,) = (r for r in read_run(TABLE).header.provenance["summary"]["failures"] if "raised" in r)
+    assert reason.endswith(f"(kernel.py:{before.count(chr(10)) + 1})"), reason
 
 
 SUMS = ("--kernel", "sums")
