@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from attn_kernels.choose import mixed
-from attn_kernels.choose.choices import KERNEL
+from attn_kernels.choose.choices import KERNEL, Choices, choices_for
 from attn_kernels.choose.packages import kernel_package
 from attn_kernels.core.config import Config
+from attn_kernels.core.lengths import Lengths
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch
 from attn_kernels.tuning.measuring import TIMING, job_for, prepare
@@ -56,6 +57,7 @@ class TunedKernel:
     sets: Mapping[str, Callable[[int], tuple[Scenario, ...]]]  # scenario sets; the first is the default
     strategy: str  # the default
     source_hash: Callable[[], str]  # of all code on which the times depend
+    choose: Callable[[Choices, Batch], Config]  # by the generated module
     in_parts: bool = False  # whether it launches each part of a recorded batch that was planned with parts
 
     def workload(
@@ -89,6 +91,9 @@ class TunedKernel:
             timing=TIMING,
             scenario_set=name,
             provenance={"seed": seed},
+            chosen=lambda device: {
+                s.id: str(self.choose(choices_for(s.batch.model, device), s.batch)) for s in scenarios
+            },
         )
 
     def _rows(self, configs: Mapping[str, Config]) -> list[dict[str, str | int]]:
@@ -128,6 +133,7 @@ UNIFIED = TunedKernel(
     sets=SETS,
     strategy="race",
     source_hash=kernel_source_hash,
+    choose=lambda choices, batch: choices.config(Lengths.of(batch.query_lens, batch.context_lens)),
     in_parts=True,
 )
 MIXED = TunedKernel(
@@ -144,5 +150,6 @@ MIXED = TunedKernel(
     sets=STEP_SETS,
     strategy="full",  # it has few configs
     source_hash=source_hash_with_choices,
+    choose=lambda choices, batch: choices.way(batch.parts),
 )
 KERNELS = {kernel.name: kernel for kernel in (UNIFIED, MIXED)}

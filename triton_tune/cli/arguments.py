@@ -39,6 +39,14 @@ def add_run_arguments(arguments: argparse.ArgumentParser, *, budget: float, gpus
     )
     add_fleet_arguments(arguments)
     arguments.add_argument(
+        "--recheck",
+        nargs="?",
+        const="",
+        metavar="TABLE",
+        help="time about 30 cells again, in a minute, and tell whether choices of the generated module are "
+        "stale, as after a new driver or Triton; exit code 1 if some are (default: this device's table)",
+    )
+    arguments.add_argument(
         "--dry-run",
         action="store_true",
         help="print what a run would measure and about how long it would take; needs no GPU",

@@ -15,9 +15,11 @@ import triton
 
 from triton_tune.bench.pool import GpuBench
 from triton_tune.core.device import ASSUMED, device_facts, devices_from, driver_version
+from triton_tune.core.errors import TuningError
 from triton_tune.fleet.command import Prepared, folder_name, measure_here, measure_on_ray, part_of
-from triton_tune.fleet.worker import WorkerFacts, facts_here
+from triton_tune.fleet.worker import WorkerFacts, facts_here, versions
 from triton_tune.processes.compile_ahead import default_workers
+from triton_tune.run.recheck import recheck
 from triton_tune.run.replay import CELL_S, COMPILE_S, VISIT_S
 from triton_tune.run.workload import Space, Workload
 from tuning_table import TableWriter, create, read_run
@@ -37,6 +39,8 @@ def run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workl
     """
     if options.dry_run:
         return _dry_run(options, workload_on)
+    if options.recheck is not None:
+        return _recheck(options, workload_on)
     if options.ray is not None:
         on_gpu = torch.cuda.is_available() and options.gpus != "cpu"
         workload = workload_on(torch.device("cuda" if on_gpu else "cpu"))
@@ -119,6 +123,37 @@ def _table(
         scenarios={s: list(row.values()) for s, row in space.problem.features.items()},
         **workload.provenance,
     )
+
+
+def _recheck(options: argparse.Namespace, workload_on: Callable[[torch.device], Workload]) -> int:
+    """Check a table's choices again. Returns 1 if some are stale."""
+    if options.ray is not None or options.shard:
+        raise TuningError("--recheck goes with neither --ray nor --shard: it takes a minute on one host")
+    devices = devices_from(options.gpus, WITHOUT_GPU)
+    workload = workload_on(devices[0])
+    with GpuBench(devices, workload.subject, options.compile_workers) as bench:
+        folder = Path(options.recheck or _folder(options, workload, bench.facts))
+        if not (folder / RUN).exists():
+            named = "name one, as in --recheck tuning_data/<kernel>/<device>"
+            raise TuningError(f"{folder}: no table of this device to check again; {named}")
+        recorded = read_run(folder)
+        if recorded.header.kernel != workload.kernel:
+            raise TuningError(f"{folder}: a table of {recorded.header.kernel}, not of {workload.kernel}")
+        space = workload.space(bench.facts)
+        bench.configs = space.configs
+        chosen = workload.chosen(devices[0])
+        source = "the generated module" if chosen else "the table's fastest config of each scenario"
+        print(f"{folder}: checks {source}")
+        facts = {**recorded.header.provenance, "device": recorded.header.device_name}
+        here = {"device": bench.facts["name"], "driver": driver_version(), **versions(workload.source_hash())}
+        for key, value in here.items():
+            if facts.get(key) != value:
+                print(f"  {key} was {facts.get(key)}, is {value}")
+        lines, stale = recheck(recorded, space.problem, bench, chosen)
+    print("\n".join(lines))
+    if stale:
+        print(f"to measure again: remove {folder} or choose another --out, and leave out --recheck")
+    return 1 if stale else 0
 
 
 def _dry_run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workload]) -> int:

@@ -35,7 +35,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. Returns 0, or 2 for wrong input (one line on stderr), or 130 if it is interrupted."""
+    """Run the command.
+
+    Returns 0; 1 if too many scenarios have no config that works, or choices are stale; 2 for wrong input (one
+    line on stderr); or 130 if it is interrupted.
+    """
     options = parser().parse_args(arguments)
     options.strategy = options.strategy or "race"
 
@@ -43,6 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from triton_tune.cli.command import run
         from triton_tune.kernel.workload import workload_of
 
-        return run(options, workload_of(options.file, options.kernel))
+        return run(options, workload_of(options.file, options.kernel, ask_module=options.recheck is not None))
 
     return exit_code("triton-tune", work)

@@ -108,6 +108,17 @@ class AutotunedKernel:
             tuner.configs = configs
         return kept, frozenset(self.configs) - frozenset(possible)
 
+    def chosen(self, launch: Launch) -> str | None:
+        """The id of the config that `@tuned` would launch; None without it, its module or such a config."""
+        if not isinstance(self._entry, Tuned):
+            return None
+        try:
+            config = self._entry.chosen(*launch.args, **launch.kwargs)
+        except ValueError:  # there is no module yet, so Triton's autotuner chooses
+            return None
+        values = {name: value for name, value in config._asdict().items() if name != "variant"}
+        return next((c.id for c in self.configs.values() if values.items() <= c.parameters.items()), None)
+
     def _ids(self, configs: Sequence[Any]) -> tuple[str, ...]:
         known = {id(config.config): config.id for config in self.configs.values()}
         twins = {config.config: config.id for config in self.configs.values()}

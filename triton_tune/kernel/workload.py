@@ -21,22 +21,26 @@ _WORD_WEIGHT = 4.0  # the distance between scenarios that differ in a word
 _MOST_CHARACTERS = 100  # of a scenario's id
 
 
-def workload_of(path: Path, name: str | None = None) -> Callable[[torch.device], Workload]:
+def workload_of(
+    path: Path, name: str | None = None, *, ask_module: bool = False
+) -> Callable[[torch.device], Workload]:
     """What a file's `Tuning` asks to measure; its shapes are looked at on the device.
 
-    name: of the Tuning, if the file defines several. Raises TuningError.
+    name: of the Tuning, if the file defines several. ask_module: look at what `@tuned` chooses for the
+    shapes, too. Raises TuningError.
     """
     found = load_tunings(path.resolve())
     if name is None and len(found) > 1:
         raise TuningError(f"{path}: defines several: choose one with --kernel: {', '.join(found)}")
     file = KernelFile(path.resolve(), name or next(iter(found)))
     loaded(file)
-    return lambda device: _workload(file, device)
+    return lambda device: _workload(file, device, ask_module)
 
 
-def _workload(file: KernelFile, device: torch.device) -> Workload:
+def _workload(file: KernelFile, device: torch.device, ask_module: bool) -> Workload:
     name, kernel = file.name, loaded(file).kernel
-    shapes, candidates, values = _look_at_shapes(file, device)
+    chosen: dict[str, str] = {}
+    shapes, candidates, values = _look_at_shapes(file, device, chosen if ask_module else None)
     names = tuple(next(iter(values.values())))
     words = {n: found for n in names if (found := _words([row[n] for row in values.values()]))}
     integers = {n: {word: place for place, word in enumerate(found)} for n, found in words.items()}
@@ -71,17 +75,19 @@ def _workload(file: KernelFile, device: torch.device) -> Workload:
         source_hash=file.source_hash,
         timing=TIMING,
         scenario_set=file.path.name,
+        chosen=lambda device: chosen,
         provenance={"values": {n: list(found) for n, found in words.items()}} if words else {},
     )
 
 
 def _look_at_shapes(
-    file: KernelFile, device: torch.device
+    file: KernelFile, device: torch.device, chosen: dict[str, str] | None
 ) -> tuple[dict[str, Shape], dict[str, tuple[str, ...]], dict[str, dict[str, Any]]]:
     """By scenario: the shape, the configs to time and the features' values.
 
-    Makes each shape's arguments once, and reads what the first launch of its call tells. Raises TuningError,
-    which names the shape, for whatever the user's functions raise.
+    Makes each shape's arguments once, and reads what the first launch of its call tells. `chosen` gets the
+    choices of a generated module. Raises TuningError, which names the shape, for whatever the user's
+    functions raise.
     """
     tuning, kernel, _ = loaded(file)
     values: dict[str, dict[str, Any]] = {}
@@ -98,6 +104,8 @@ def _look_at_shapes(
                 raise TuningError(f"its call did not launch {kernel.name}")
             values[name] = _values(kernel, tuning, kernel.arguments(launch))
             kept, excluded = kernel.pruned(launch)
+            if chosen is not None and (config := kernel.chosen(launch)) is not None:
+                chosen[name] = config
         except Exception as error:
             kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
             raise TuningError(f"shape {dict(shape)!s:.200}: {kind}{in_one_line(error)}") from error

@@ -21,7 +21,13 @@ from attn_kernels import Lengths, Model, Parts
 from attn_kernels.choose.mixed import WITHOUT_KERNEL
 from attn_kernels.choose.recording import Recorder
 from attn_kernels.tuning.cli import main
-from attn_kernels.tuning.kernels import MIXED, kernel_source_hash, source_hash_with_choices
+from attn_kernels.tuning.kernels import (
+    KERNELS,
+    MIXED,
+    TunedKernel,
+    kernel_source_hash,
+    source_hash_with_choices,
+)
 from attn_kernels.tuning.scenarios.recorded import read_counted
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.space.space import declared
@@ -353,3 +359,12 @@ def test_a_shard_has_a_folder_of_its_own(run: Callable[..., list[str]]) -> None:
     assert f"to time {len(NAIVE)} cells of 1 scenarios" in "\n".join(run("--shard", "2/3", "--dry-run"))
     assert main([*RUN[:-2], "--shard", "2/3"]) == 0
     assert read_run(Path("tuning_data/unified_attention/cpu_triton_interpreter-shard-2-of-3")).visits
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values())
+def test_what_the_modules_choose_can_be_checked_again(kernel: TunedKernel) -> None:
+    scenarios = kernel.sets["tiny"](0)
+    workload = kernel.workload(scenarios, "tiny", 0, kernel.variants)
+    chosen = workload.chosen(torch.device("cpu"))
+    assert list(chosen) == [scenario.id for scenario in scenarios]
+    assert set(chosen.values()) <= set(map(str, kernel.configs("cpu")))

@@ -202,6 +202,31 @@ def test_an_error_in_a_kernel_or_a_reference_names_its_line(run: Run, old: str, 
     assert reason.endswith(f"(kernel.py:{before.count(chr(10)) + 1})"), reason
 
 
+@pytest.mark.parametrize(("fastest", "code"), [("B16_M0_W1_S1", 0), ("B16_M1_W1_S1", 1)])
+def test_choices_that_no_longer_work_are_found_without_a_run(
+    run: Run, capsys: pytest.CaptureFixture[str], fastest: str, code: int
+) -> None:
+    run(*SCALED, "--empty")
+    table = read_run(TABLE)
+    right_or_wrong = {"B16_M0_W1_S1": "9000", "B16_M1_W1_S1": "9000", fastest: "1"}
+    cells = ",".join(right_or_wrong.get(config.id, "") for config in table.header.configs)
+    with (TABLE / "times.csv").open("a") as file:
+        file.writelines(f"{scenario},1,{cells}\n" for scenario in table.scenarios)
+    before = (TABLE / "times.csv").read_text()
+    assert main(["kernel.py", "--gpus", "cpu", *SCALED, "--recheck", *([str(TABLE)] * code)]) == code
+    output = capsys.readouterr().out
+    assert (f"stale  {fastest}" in output) is bool(code) and "timed 20 cells of 10 scenarios" in output
+    assert (TABLE / "times.csv").read_text() == before
+
+
+def test_a_check_without_a_table_of_this_kernel_is_refused(run: Run) -> None:
+    run(*SCALED, "--empty")
+    assert "no table" in run(*SCALED, "--recheck", "elsewhere", code=2)[0]
+    assert "--shard" in run(*SCALED, "--recheck", "--shard", "1/2", code=2)[0]
+    assert "a table of scaled" in run(*SUMS, "--recheck", str(TABLE), code=2)[0]
+    assert "no two configs" in run(*SCALED, "--recheck", code=2)[0]
+
+
 SUMS = ("--kernel", "sums")
 TWO = "configs=[_config(16), _config(32)], key"
 TWICE = "configs=[_config(16), triton.Config({'BLOCK': 16, 'MODE': 0}, 1, 1, pre_hook=print)], key"
