@@ -12,7 +12,7 @@ def add_run_arguments(arguments: argparse.ArgumentParser, *, budget: float, gpus
 
     budget, gpus: defaults. strategy: the default in words.
     """
-    arguments.set_defaults(root="tuning_data", folder=None, empty=False)
+    arguments.set_defaults(root="tuning_data", folder=None, empty=False, untuned=False)
     arguments.add_argument(
         "--budget",
         type=seconds,

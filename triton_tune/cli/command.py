@@ -96,7 +96,9 @@ def _prepared(options: argparse.Namespace, workload: Workload, space: Space, fac
 def _folder(options: argparse.Namespace, workload: Workload, facts: Mapping[str, str | int]) -> Path:
     if options.folder is not None:
         return Path(options.folder)
-    return Path(options.root) / workload.kernel / folder_name(options, device_key(str(facts["name"])))
+    key = device_key(str(facts["name"]))
+    name = folder_name(options, f"{UNTUNED}_{key}" if options.untuned else key)
+    return Path(options.root) / workload.kernel / name
 
 
 def _table(

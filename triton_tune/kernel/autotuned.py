@@ -45,6 +45,12 @@ class AutotunedKernel:
         self._defaults = defaults_of(self.function)
         self.configs = _configs(self.name, tuner.configs, self._defaults)
 
+    @property
+    def tiles(self) -> list[int]:
+        """Sizes at whose multiples the kernel may change its speed: its parameters', and 16."""
+        values = (v for c in self.configs.values() for name, v in c.parameters.items() if name not in OWN)
+        return sorted({16, *(value for value in values if value >= 16)})
+
     @contextlib.contextmanager
     def launched_by(self, run: Callable[[Launch], Any]) -> Iterator[None]:
         """Call `run` in place of each launch in this context."""

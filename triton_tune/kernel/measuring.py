@@ -3,8 +3,8 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from triton_tune.core.errors import TuningError, place_of
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.batches import disagreement, first_launch, launches_of, make, result_of
 from triton_tune.kernel.identity import source_hash
+from triton_tune.kernel.ranges import draw
 from triton_tune.kernel.tuning import Tuning, load_tunings
 from tuning_table.table import Cell, Failure
 
@@ -51,6 +52,7 @@ class KernelFile:
 
     path: Path
     name: str
+    untuned: bool = False  # the shapes that were kept aside when shapes were drawn, instead of the others
 
     def source_hash(self) -> str:
         """The hash of all source on which times and checks depend, as this process has it."""
@@ -119,7 +121,7 @@ class CompileJob:
 
 
 class Loaded(NamedTuple):
-    tuning: Tuning
+    tuning: Tuning  # with the shapes that were drawn from its ranges
     kernel: AutotunedKernel
     source_hash: str
 
@@ -134,7 +136,18 @@ def loaded(file: KernelFile) -> Loaded:
     kernel = AutotunedKernel(tuning.kernel)
     # Now, as calls may change what functions refer to, such as caches.
     source = (kernel.function, tuning.call, tuning.arguments, tuning.reference, tuning.tolerance)
-    return Loaded(tuning, kernel, source_hash(source))
+    return Loaded(_with_drawn_shapes(tuning, kernel, file.untuned), kernel, source_hash(source))
+
+
+def _with_drawn_shapes(tuning: Tuning, kernel: AutotunedKernel, untuned: bool) -> Tuning:
+    if not isinstance(tuning.shapes, Mapping):
+        if untuned:
+            raise TuningError("--untuned needs ranges, from which shapes are drawn; `shapes` is a list")
+        return tuning
+    shapes = draw(tuning.shapes, tuning.num_shapes, kernel.tiles)[untuned]
+    if not shapes:
+        raise TuningError(f"num_shapes is {tuning.num_shapes}, which leaves no shape for this: raise it")
+    return replace(tuning, shapes=shapes)
 
 
 def _sets(

@@ -26,7 +26,9 @@ class Tuning:
 
     kernel: Any  # decorated with @triton.autotune, perhaps below @tuned or @triton.heuristics
     call: Callable[..., Any]  # launches the kernel; returns its result, a tensor or several
-    shapes: Sequence[Mapping[str, Any]]  # keyword arguments of `arguments`, one mapping a shape
+    # Keyword arguments of `arguments`, one mapping a shape. Or one mapping to ranges and lists, from which
+    # `num_shapes` shapes are drawn (docs/scenarios.md): {"M": (1, 16384), ("N", "K"): [(4096, 1024), ...]}.
+    shapes: Sequence[Mapping[str, Any]] | Mapping[Any, Any]
     arguments: Callable[..., Any]  # makes the arguments of `call`: a tuple or a dict; tensors get the device
     reference: Callable[..., Any]  # from the same arguments to what `call` must return
     name: str | None = None  # of the table; None: the function's, without capitals and outer underscores
@@ -35,6 +37,7 @@ class Tuning:
     # Features beside `key`: from the kernel's arguments by name to an integer, boolean, element type or word.
     # None: those of `@tuned`.
     features: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = field(default=None)
+    num_shapes: int = 128  # to draw from ranges, with those that are kept aside
 
     def __post_init__(self) -> None:
         functions = self.features if isinstance(self.features, Mapping) else {"": self.features}
@@ -45,10 +48,13 @@ class Tuning:
             "call, arguments and reference of a Tuning must be functions": (
                 callable(self.call) and callable(self.arguments) and callable(self.reference)
             ),
-            "a Tuning needs a list of shapes, each a mapping such as dict(M=16, N=32)": (
-                isinstance(self.shapes, Sequence)
+            "a Tuning needs shapes: a list of mappings such as dict(M=16, N=32), or one mapping to ranges": (
+                isinstance(self.shapes, Sequence | Mapping)
                 and self.shapes
-                and all(isinstance(shape, Mapping) for shape in self.shapes)
+                and (isinstance(self.shapes, Mapping) or all(isinstance(s, Mapping) for s in self.shapes))
+            ),
+            f"num_shapes is {self.num_shapes!r:.60}, but must be an integer from 1 to 100000": (
+                type(self.num_shapes) is int and 1 <= self.num_shapes <= 100_000
             ),
             f"tolerance is {self.tolerance!r:.60}, but must be a number from 0 to below 1": (
                 self.tolerance is None

@@ -1,7 +1,9 @@
 """A user's `Tuning` as what a run measures: its shapes are scenarios, with features read from a launch."""
 
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +21,25 @@ from triton_tune.run.workload import Space, Workload
 
 _WORD_WEIGHT = 4.0  # the distance between scenarios that differ in a word
 _MOST_CHARACTERS = 100  # of a scenario's id
+_BARS = " ▁▂▃▄▅▆▇█"
 
 
 def workload_of(
-    path: Path, name: str | None = None, *, ask_module: bool = False
+    path: Path, name: str | None = None, *, untuned: bool = False, ask_module: bool = False
 ) -> Callable[[torch.device], Workload]:
     """What a file's `Tuning` asks to measure; its shapes are looked at on the device.
 
-    name: of the Tuning, if the file defines several. ask_module: look at what `@tuned` chooses for the
-    shapes, too. Raises TuningError.
+    Raises TuningError.
+
+    Args:
+        name: of the Tuning, if the file defines several.
+        untuned: measure the shapes that were kept aside when shapes were drawn.
+        ask_module: look at what `@tuned` chooses for the shapes, too.
     """
     found = load_tunings(path.resolve())
     if name is None and len(found) > 1:
         raise TuningError(f"{path}: defines several: choose one with --kernel: {', '.join(found)}")
-    file = KernelFile(path.resolve(), name or next(iter(found)))
+    file = KernelFile(path.resolve(), name or next(iter(found)), untuned)
     loaded(file)
     return lambda device: _workload(file, device, ask_module)
 
@@ -55,7 +62,8 @@ def _workload(file: KernelFile, device: torch.device, ask_module: bool) -> Workl
         likeness=Likeness(worded, worded, {n: _WORD_WEIGHT if n in worded else 1.0 for n in names}),
     )
     excluded = sum(len(shape.excluded) for shape in shapes.values())
-    features = [n for n in names if n not in words] + [f"{n} ({', '.join(words[n])})" for n in words]
+    sizes = [n for n in names if n not in words]
+    features = sizes + [f"{n} ({', '.join(words[n])})" for n in words]
     space = Space(
         problem,
         configs={config: config for config in kernel.configs},
@@ -64,7 +72,8 @@ def _workload(file: KernelFile, device: torch.device, ask_module: bool) -> Workl
             f"{name}: {len(shapes)} shapes, {len(problem.configs)} configs, {problem.possible} cells; "
             f"early_config_prune leaves out {excluded}",
             f"features: {', '.join(features)}",
-            *_warnings(problem),
+            *_picture(problem, sizes),
+            *([] if file.untuned else _warnings(problem, sizes)),
         ],
     )
     return Workload(
@@ -74,7 +83,7 @@ def _workload(file: KernelFile, device: torch.device, ask_module: bool) -> Workl
         space=lambda facts: space,
         source_hash=file.source_hash,
         timing=TIMING,
-        scenario_set=file.path.name,
+        scenario_set=f"{file.path.name}, kept aside" if file.untuned else file.path.name,
         chosen=lambda device: chosen,
         provenance={"values": {n: list(found) for n, found in words.items()}} if words else {},
     )
@@ -116,15 +125,41 @@ def _look_at_shapes(
     return shapes, candidates, _without_constant_types(values)
 
 
-def _warnings(problem: SearchProblem) -> list[str]:
+def _picture(problem: SearchProblem, names: Sequence[str]) -> list[str]:
+    """How the values of features lie between the least and the greatest, by powers of two."""
+    lines = []
+    for name in names:
+        values = [row[name] for row in problem.features.values()]
+        counts = Counter(max(1, value).bit_length() for value in values)
+        bars = (counts[bits] for bits in range(min(counts), max(counts) + 1))
+        drawn = "".join(_BARS[math.ceil(count / max(counts.values()) * (len(_BARS) - 1))] for count in bars)
+        share = sum(value % 16 == 0 for value in values) / len(values)
+        different = f"{len(set(values))} different, {share:.0%} multiples of 16"
+        lines.append(f"  {name}: {min(values)} [{drawn}] {max(values)}, {different}")
+    return lines
+
+
+def _warnings(problem: SearchProblem, names: Sequence[str]) -> list[str]:
+    """What trees would learn wrongly or not at all. names: of features that are integers."""
     groups: dict[tuple[int, ...], list[str]] = {}
     for scenario, features in problem.features.items():
         groups.setdefault(tuple(features.values()), []).append(scenario)
-    return [
+    lines = [
         f"warning: {', '.join(alike)} have the same features: a tree cannot tell them apart; add a feature"
         for alike in groups.values()
         if len(alike) > 1
     ]
+    columns = {name: {row[name] for row in problem.features.values()} for name in names}
+    lines += [
+        f"warning: {name} is {min(column)} in every shape, so a tree learns nothing about other values"
+        for name, column in columns.items()
+        if len(column) == 1 < len(problem.features)
+    ]
+    sizes = {value for column in columns.values() if len(column) > 1 for value in column if value >= 16}
+    if len(sizes) > 1 and all(size % 16 == 0 for size in sizes):
+        what = "all sizes from 16 on are multiples of 16, so a tree learns round sizes"
+        lines.append(f"warning: {what}: add others, or draw shapes from ranges")
+    return lines
 
 
 def _values(kernel: AutotunedKernel, tuning: Tuning, arguments: Mapping[str, Any]) -> dict[str, Any]:

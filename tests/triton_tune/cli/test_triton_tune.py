@@ -20,6 +20,7 @@ from tuning_table.table import Failure
 
 FILE = Path(__file__).parents[2] / "helpers" / "scaled_kernel.py"
 SCALED = ("--kernel", "scaled")
+SUMS = ("--kernel", "sums")
 
 Run = Callable[..., list[str]]
 
@@ -168,6 +169,40 @@ def test_the_source_hash_leaves_out_decorators(run: Run, tmp_path: Path) -> None
     assert any("the search is finished" in line for line in run(*SCALED))
 
 
+RANGES = 'shapes={"size": (1, 60)}, num_shapes=16'
+
+
+def test_shapes_are_drawn_from_ranges_and_some_make_a_table_that_judges(run: Run) -> None:
+    path = Path("kernel.py")
+    path.write_text(path.read_text().replace('shapes=[{"size": 10}, {"size": 50}]', RANGES))
+    lines = run(*SUMS, "--dry-run")
+    assert any(line.startswith("  N: 1 [") for line in lines)
+    run(*SUMS)
+    assert run(*SUMS, "--untuned")[-1].startswith("next: treegen eval --against ")
+    tables = [read_run(f"tuning_data/sums/{name}cpu_triton_interpreter") for name in ("", "untuned_")]
+    sizes = [{row for (row,) in table.scenarios.values()} for table in tables]
+    assert all(sizes) and not sizes[0] & sizes[1] and len(sizes[0] | sizes[1]) == 16
+    assert all(visit.cells for table in tables for visit in table.visits)
+    assert "--untuned needs ranges" in run(*SCALED, "--untuned", code=2)[0]
+    path.write_text(path.read_text().replace("num_shapes=16", "num_shapes=20"))
+    run(*SUMS)  # goes on
+    assert len(read_run("tuning_data/sums/cpu_triton_interpreter").scenarios) > len(tables[0].scenarios)
+
+
+@pytest.mark.parametrize(("kernel", "old", "new", "named"), [
+    (SUMS, '{"size": 50}', '{"size": 64}', []),
+    (SUMS, '{"size": 10}, {"size": 50}', '{"size": 32}, {"size": 64}', ["multiples of 16"]),
+    (SCALED, "(7, 40, 100)", "(40,)", ["N is 40"]),
+])  # fmt: skip
+def test_round_and_constant_sizes_are_warned_of(
+    run: Run, kernel: tuple[str, ...], old: str, new: str, named: list[str]
+) -> None:
+    path = Path("kernel.py")
+    path.write_text(path.read_text().replace(old, new))
+    warnings = [line for line in run(*kernel, "--dry-run") if line.startswith("warning: ")]
+    assert len(warnings) == len(named) and all(map(str.__contains__, warnings, named))
+
+
 def test_a_dry_run_makes_no_table(run: Run) -> None:
     assert "60 cells" in run(*SCALED, "--dry-run")[-1]
     assert not Path("tuning_data").exists()
@@ -227,7 +262,6 @@ def test_a_check_without_a_table_of_this_kernel_is_refused(run: Run) -> None:
     assert "no two configs" in run(*SCALED, "--recheck", code=2)[0]
 
 
-SUMS = ("--kernel", "sums")
 TWO = "configs=[_config(16), _config(32)], key"
 TWICE = "configs=[_config(16), triton.Config({'BLOCK': 16, 'MODE': 0}, 1, 1, pre_hook=print)], key"
 
@@ -242,7 +276,7 @@ TWICE = "configs=[_config(16), triton.Config({'BLOCK': 16, 'MODE': 0}, 1, 1, pre
     ("{'size': 10}: its call did not launch added", "call=add,", "call=lambda x: x,", SUMS),
     ("@triton.autotune", "kernel=added", "kernel=added.fn", SUMS),
     ("pre_hooks", TWO, TWICE, SUMS),
-    ("a Tuning needs a list", '[{"size": 10}, {"size": 50}]', 'iter([{"size": 10}])', ()),
+    ("a Tuning needs shapes", '[{"size": 10}, {"size": 50}]', 'iter([{"size": 10}])', ()),
     ("tolerance", 'name="sums"', 'name="sums", tolerance="x"', ()),
     ("features", 'name="sums"', 'name="sums", features=["n"]', ()),
     ("name of a Tuning", 'name="sums"', 'name="Sums"', ()),
