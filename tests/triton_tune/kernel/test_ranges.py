@@ -65,7 +65,8 @@ def test_more_shapes_are_the_same_ones_and_others() -> None:
 
 @pytest.mark.parametrize("shapes", [
     {"M": (1, 2, 3)}, {"M": (0, 8)}, {"M": (8, 1)}, {"M": (1.0, 2.0)}, {"M": (True, 8)}, {"M": []},
-    {"M": "16"}, {"M": 16}, {("M", "N"): (1, 8)}, {("M", "N"): [(1, 2, 3)]}, {("M", "N"): [1, 2]}, {3: [1]}, {(): [()]},
+    {"M": "16"}, {"M": 16}, {("M", "N"): (1, 8)}, {("M", "N"): [(1, 2, 3)]}, {("M", "N"): [1, 2]}, {3: [1]},
+    {(): [()]},
     {f"M{index}": (1, 8) for index in range(10)},
 ])  # fmt: skip
 def test_what_is_no_range_is_refused(shapes: dict[Any, Any]) -> None:
