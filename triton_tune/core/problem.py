@@ -82,15 +82,6 @@ class Times:
         for config, cell in visit.cells.items():
             row.setdefault(config, []).append(cell)
 
-    def withdraw(self, visit: Visit) -> None:
-        self._slowdowns.pop(visit.scenario, None)
-        row = self._cells[visit.scenario]
-        for config, cell in visit.cells.items():
-            row[config].remove(cell)
-            if not row[config]:
-                del row[config]
-        self._repeats[visit.scenario].remove(visit.repeat)
-
     def next_repeat(self, scenario: str) -> int:
         return max(self._repeats.get(scenario, ()), default=0) + 1
 

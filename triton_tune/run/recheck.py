@@ -30,18 +30,12 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    question: Question
+    """lost: by repeat, how much further the choice is behind its best rival than in the table."""
+
+    chosen: str
     drift: float  # the choice's time now over that in the table
-    lost: tuple[
-        float, ...
-    ]  # by repeat: how much further the choice is behind its best rival than in the table
+    lost: tuple[float, ...]
     why: str  # it is stale, if it is
-
-    def is_stale(self, margin: float) -> bool:
-        return min(self.lost) > 1 + margin
-
-    def is_sure(self, margin: float) -> bool:
-        return max(self.lost) <= 1 + margin
 
 
 def recheck(
@@ -55,59 +49,48 @@ def recheck(
 
     Raises TuningError if the table has nothing to ask about, or nothing could be timed.
     """
-    then = _known_times(recorded, problem)
-    if not chosen:
-        medians = {s: then.medians(s) for s in problem.scenarios}
-        chosen = {s: min(row, key=row.__getitem__) for s, row in medians.items() if row}
-    rows = _rows(then, chosen)
-    asked = _questions(problem, then, rows)
-    if not asked:
-        raise TuningError("the table has no two configs with times in any of these scenarios")
-    start = bench.clock()
-    answers = _ask(bench, asked, then)
-    if not answers:
-        raise TuningError(f"nothing could be timed within {SECONDS:.0f} s")
-    noise = float(recorded.header.provenance.get("summary", {}).get("noise_p90", 0.0))
-    margin = max(LEAST_MARGIN, 2 * noise)
-    drifts = [answer.drift for answer in answers if answer.drift < math.inf]
-    cells = sum(1 + len(answer.question.rivals) for answer in answers)
-    lines = [
-        f"timed {cells} cells of {len(answers)} scenarios again, in {bench.clock() - start:.0f} s; "
-        f"differences up to {margin:.0%} count as noise"
-    ]
-    if drifts:
-        lines.append(f"choices take {geometric_mean(drifts):.2f}x the table's times (geometric mean)")
-    return _report(lines, rows, then, answers, margin)
-
-
-def _known_times(recorded: RecordedRun, problem: SearchProblem) -> Times:
-    """The table's times in scenarios and of configs that there still are."""
-    visits = (
+    then = Times(
         replace(visit, cells={c: cell for c, cell in visit.cells.items() if c in problem.configs})
         for visit in recorded.visits
         if visit.scenario in problem.features
     )
-    return Times(visits)
-
-
-def _rows(then: Times, chosen: Mapping[str, str]) -> dict[str, list[str]]:
-    """The scenarios in which each config is chosen and has a time, and another one has, too."""
-    rows: dict[str, list[str]] = {}
-    for scenario, config in chosen.items():
-        medians = then.medians(scenario)
-        if config in medians and len(medians) > 1:
+    medians = {scenario: then.medians(scenario) for scenario in problem.scenarios}
+    rows: dict[
+        str, list[str]
+    ] = {}  # the scenarios of each choice that has a time there, as another config has
+    for scenario, row in medians.items():
+        config = chosen.get(scenario) if chosen else min(row, key=row.__getitem__, default=None)
+        if config in row and len(row) > 1:
             rows.setdefault(config, []).append(scenario)
-    return rows
+    if not rows:
+        raise TuningError("the table has no two configs with times in any of these scenarios")
+    carried = {c: sum(medians[s][c] for s in scenarios) for c, scenarios in rows.items()}
+    asked = _questions(problem, medians, rows, carried)
+    start = bench.clock()
+    answers = _ask(bench, asked, medians)
+    if not answers:
+        raise TuningError(f"nothing could be timed within {SECONDS:.0f} s")
+    noise = float(recorded.header.provenance.get("summary", {}).get("noise_p90", 0.0))
+    margin = max(LEAST_MARGIN, 2 * noise)
+    cells = sum(1 + len(question.rivals) for question in asked)
+    lines = [
+        f"timed {cells} cells of {len(asked)} scenarios again, in {bench.clock() - start:.0f} s; "
+        f"differences up to {margin:.0%} count as noise"
+    ]
+    if drifts := [answer.drift for answer in answers if answer.drift < math.inf]:
+        lines.append(f"choices take {geometric_mean(drifts):.2f}x the table's times (geometric mean)")
+    found, stale = _report(carried, answers, margin)
+    return [*lines, *found], stale
 
 
-def _carried(then: Times, rows: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """The time of all launches with each config, if each scenario is launched once."""
-    return {c: sum(then.medians(s)[c] for s in scenarios) for c, scenarios in rows.items()}
-
-
-def _questions(problem: SearchProblem, then: Times, rows: Mapping[str, list[str]]) -> list[Question]:
+def _questions(
+    problem: SearchProblem,
+    medians: Mapping[str, Mapping[str, float]],
+    rows: Mapping[str, list[str]],
+    carried: Mapping[str, float],
+) -> list[Question]:
     """Where to look: at each choice, more often if it carries more time, in scenarios near other choices."""
-    carried, counts = _carried(then, rows), dict.fromkeys(rows, 0)
+    counts = dict.fromkeys(rows, 0)
     for _ in range(SCENARIOS):
         left = [c for c in rows if counts[c] < len(rows[c])]
         if left:
@@ -121,13 +104,12 @@ def _questions(problem: SearchProblem, then: Times, rows: Mapping[str, list[str]
             gaps = dict(zip(near, distances.matrix(near, others).min(axis=1), strict=True))
             near = sorted(near, key=gaps.__getitem__)[: max(count, math.ceil(len(near) / 2))]
         for scenario in distances.farthest_first(near, count):
-            medians = then.medians(scenario)
-            rivals = sorted(medians.keys() - {config}, key=medians.__getitem__)[:RIVALS]
+            rivals = sorted(medians[scenario].keys() - {config}, key=medians[scenario].__getitem__)[:RIVALS]
             asked.append(Question(scenario, config, tuple(rivals)))
     return asked
 
 
-def _ask(bench: Bench, asked: Sequence[Question], then: Times) -> list[Answer]:
+def _ask(bench: Bench, asked: Sequence[Question], then: Mapping[str, Mapping[str, float]]) -> list[Answer]:
     """Time choices and rivals again. Questions for which there was no time have no answer."""
     start = bench.clock()
     tasks = [
@@ -143,7 +125,7 @@ def _ask(bench: Bench, asked: Sequence[Question], then: Times) -> list[Answer]:
         for done, visit in enumerate(bench.measure(compiled, start + SECONDS), start=1):
             now.setdefault(visit.scenario, []).append(visit.cells)
             progress.advance(done)
-    answers = (_answer(q, now.get(q.scenario, []), then.medians(q.scenario)) for q in asked)
+    answers = (_answer(q, now.get(q.scenario, []), then[q.scenario]) for q in asked)
     return [answer for answer in answers if answer is not None]
 
 
@@ -156,13 +138,11 @@ def _answer(
     for cells in repeats:
         cell = cells.get(chosen)
         if isinstance(cell, Failure):
-            return Answer(question, math.inf, (math.inf,), f"{place} it fails now: {cell.reason}")
+            return Answer(chosen, math.inf, (math.inf,), f"{place} it fails now: {cell.reason}")
         tried = [config for config in question.rivals if config in cells]
         if cell is None or not tried:  # not compiled in time
             continue
-        rivals = {
-            c: time for c in tried if isinstance(time := cells[c], float)
-        }  # without those that fail now
+        rivals = {c: time for c in tried if isinstance(time := cells[c], float)}  # others fail now
         for config, time in rivals.items():
             ratios.setdefault(config, []).append(cell / time)
         before = max(1.0, then[chosen] / min(then[c] for c in tried))
@@ -173,37 +153,31 @@ def _answer(
     best = max(ratios, key=lambda c: median(ratios[c]), default=chosen)
     now = median(ratios.get(best, [1.0]))
     why = f"{place} {best} is {now:.2f}x as fast now, and was {then[chosen] / then[best]:.2f}x"
-    return Answer(question, median(drifts), tuple(lost), why)
+    return Answer(chosen, median(drifts), tuple(lost), why)
 
 
-def _report(
-    lines: list[str],
-    rows: Mapping[str, Sequence[str]],
-    then: Times,
-    answers: Sequence[Answer],
-    margin: float,
-) -> tuple[list[str], bool]:
-    carried = _carried(then, rows)
-    whole = sum(carried.values())
+def _report(carried: Mapping[str, float], answers: Sequence[Answer], margin: float) -> tuple[list[str], bool]:
+    """What the answers say of each choice, and whether one is stale. carried: the time of each."""
     of_config: dict[str, list[Answer]] = {}
     for answer in answers:
-        of_config.setdefault(answer.question.chosen, []).append(answer)
-    stale_time, num_stale = 0.0, 0
-    for config in sorted(of_config, key=carried.__getitem__, reverse=True):
+        of_config.setdefault(answer.chosen, []).append(answer)
+    share = {config: time / sum(carried.values()) for config, time in carried.items()}
+    lines = []
+    stale: dict[str, list[str]] = {}
+    for config in sorted(of_config, key=share.__getitem__, reverse=True):
         found = of_config[config]
-        stale = [answer for answer in found if answer.is_stale(margin)]
-        sure = all(answer.is_sure(margin) for answer in found)
-        word = "stale" if stale else "sure" if sure else "unsure"
-        lines.append(f"{word:7}{config}, {carried[config] / whole:.0%} of the time, {len(found)} checked")
-        lines += [f"       {answer.why}" for answer in stale]
-        stale_time += carried[config] if stale else 0.0
-        num_stale += bool(stale)
-    if left := sum(time for config, time in carried.items() if config not in of_config):
-        lines.append(
-            f"{len(rows) - len(of_config)} more configs, {left / whole:.0%} of the time, not checked"
-        )
-    if not num_stale:
+        whys = [f"       {answer.why}" for answer in found if min(answer.lost) > 1 + margin]
+        if whys:
+            stale[config] = whys
+        sure = all(max(answer.lost) <= 1 + margin for answer in found)
+        word = "stale" if whys else "sure" if sure else "unsure"
+        lines += [f"{word:7}{config}, {share[config]:.0%} of the time, {len(found)} checked", *whys]
+    left = [share[config] for config in share if config not in of_config]
+    if left:
+        lines.append(f"{len(left)} more configs, {sum(left):.0%} of the time, not checked")
+    if not stale:
         return [*lines, f"none of {len(of_config)} checked choices is stale: no full run is due"], False
-    due = "a full run is due" if stale_time > DUE * whole else "a full run can wait"
-    share = f"{stale_time / whole:.0%} of the time"
-    return [*lines, f"{num_stale} of {len(of_config)} checked choices are stale, {share}: {due}"], True
+    lost = sum(map(share.__getitem__, stale))
+    due = "is due" if lost > DUE else "can wait"
+    count = f"{len(stale)} of {len(of_config)} checked choices are stale"
+    return [*lines, f"{count}, {lost:.0%} of the time: a full run {due}"], True
