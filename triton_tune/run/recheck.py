@@ -175,9 +175,9 @@ def _report(carried: Mapping[str, float], answers: Sequence[Answer], margin: flo
     left = [share[config] for config in share if config not in of_config]
     if left:
         lines.append(f"{len(left)} more configs, {sum(left):.0%} of the time, not checked")
+    of_checked = f"of {len(of_config)} checked choices"
     if not stale:
-        return [*lines, f"none of {len(of_config)} checked choices is stale: no full run is due"], False
+        return [*lines, f"stale: none {of_checked}; no full run is due"], False
     lost = sum(map(share.__getitem__, stale))
     due = "is due" if lost > DUE else "can wait"
-    count = f"{len(stale)} of {len(of_config)} checked choices are stale"
-    return [*lines, f"{count}, {lost:.0%} of the time: a full run {due}"], True
+    return [*lines, f"stale: {len(stale)} {of_checked}, {lost:.0%} of the time; a full run {due}"], True

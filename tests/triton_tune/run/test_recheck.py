@@ -1,20 +1,27 @@
 """Checking a table's choices again: what became slower is stale, and noise is not."""
 
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 from tuning_builders import SurfaceBench, recorded_of, surface
 
+from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit, Times
 from triton_tune.run.progress import Silent
 from triton_tune.run.recheck import SECONDS, recheck
+from triton_tune.run.replay import ReplayBench, problem_of
 from triton_tune.search.loop import tune
 from triton_tune.search.strategies import Full
+from tuning_table import read_run
 from tuning_table.table import Cell, Failure, RecordedRun, Visit
 
+ROOT = Path(__file__).resolve().parents[3]
+TABLES, PAGE = ROOT / "tuning_data/unified_attention", ROOT / "docs/recheck.md"
 NOISE = 0.01
 THERE = surface(scenarios=48, configs=12, noise=NOISE)
 PROBLEM = THERE.problem
@@ -56,7 +63,7 @@ class Later(SurfaceBench):
 
 
 def stale_in(lines: list[str]) -> list[str]:
-    return [line.split()[1].rstrip(",") for line in lines if line.startswith("stale")]
+    return [line.split()[1].rstrip(",") for line in lines if line.startswith("stale ")]
 
 
 @pytest.mark.parametrize("day", range(8))
@@ -88,6 +95,30 @@ def test_the_modules_choices_are_asked_about_with_thirty_cells_in_a_minute() -> 
     assert stale and "c1" in stale_in(lines)
     assert len(set(bench.cells)) == 30 and {chosen[s] for s, _ in bench.cells} == {"c1", "c2"}
     assert bench.deadlines[0] <= 100.0 + SECONDS and bench.now < 100.0 + SECONDS
+
+
+def of_real_tables(then: str, now: str) -> tuple[list[str], bool]:
+    """Check a shipped table again on the times of another one, in the cells that both have."""
+    before, after = (read_run(TABLES / name) for name in (then, now))
+    known = Times(after.visits)
+    visits = []
+    for visit in before.visits:
+        there = known.measured(visit.scenario)
+        cells = {config: cell for config, cell in visit.cells.items() if config in there}
+        visits += [replace(visit, cells=cells)] if cells else []
+    both = replace(before, visits=tuple(visits))
+    problem = problem_of(both, ATTENTION)
+    return recheck(both, problem, ReplayBench(after, problem_of(after, ATTENTION)), {})
+
+
+def test_a_second_table_of_the_same_gpu_makes_nothing_stale() -> None:
+    lines, stale = of_real_tables("nvidia_h100", "nvidia_h100_second")
+    assert not stale and sum(line.startswith("sure ") for line in lines) == 10
+
+
+def test_the_page_shows_what_a_check_of_an_h200s_table_on_an_h100_prints() -> None:
+    lines, stale = of_real_tables("nvidia_h200", "nvidia_h100")
+    assert stale and textwrap.indent("\n".join(lines), "    ") in PAGE.read_text()
 
 
 def test_configs_and_scenarios_that_are_no_more_are_left_out() -> None:
