@@ -32,8 +32,9 @@ REFERENCE_WORKERS = 15  # processes with which COMPILE_S was measured
 
 
 def run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workload]) -> int:
-    """Do what the arguments of `add_run_arguments` ask for. Returns the exit code.
+    """Do what the arguments of `add_run_arguments` ask for.
 
+    Returns 0; 1 if choices are stale, or too many scenarios have no config that works; 130 after Ctrl-C.
     workload_on: is given the device on which a kernel's shapes may be looked at.
     Raises TuningError and TableError.
     """

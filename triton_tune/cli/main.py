@@ -41,11 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command.
-
-    Returns 0; 1 if too many scenarios have no config that works, or choices are stale; 2 for wrong input (one
-    line on stderr); or 130 if it is interrupted.
-    """
+    """Run the command. Returns 0, or 1 as `cli.command.run` does, or as `exit_code`."""
     options = parser().parse_args(arguments)
     options.strategy = options.strategy or ("full" if options.untuned else "race")
 

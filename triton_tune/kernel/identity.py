@@ -49,16 +49,17 @@ def _open(value: Any) -> tuple[str, Iterable[Any]]:
     if isinstance(value, MethodType | staticmethod | classmethod):
         return "method", (value.__func__,)
     if isinstance(value, FunctionType):
-        return (_source(value.__code__), _read_by(value)) if _followed(value) else ("", ())
+        return (_source(value.__code__), _read_by(value)) if _followed(value) else (value.__qualname__, ())
     if isinstance(value, type):
-        return "class", [*value.__bases__, *vars(value).values()] if _followed(value) else ()
+        return value.__qualname__, [*value.__bases__, *vars(value).values()] if _followed(value) else ()
     if isinstance(value, ModuleType):
-        return "module", ()
+        return value.__name__, ()
     if type(value).__name__ == "constexpr":
         return "constant", (value.value,)
     around = getattr(value, "fn", None) or getattr(value, "__wrapped__", None)
     if around is None:
-        return "object", (type(value),)
+        state = vars(value).items() if _followed(type(value)) and hasattr(value, "__dict__") else ()
+        return str(getattr(value, "__qualname__", "object")), (type(value), dict(state))
     functions = getattr(value, "values", None)  # of @triton.heuristics
     return "", (around,) if functions is None else (functions, around)
 

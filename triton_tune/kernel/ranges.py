@@ -57,7 +57,11 @@ def draw(
         rng = random.Random(f"{seed}/{index}")
         for (name, (least, most)), at in zip(ranges.items(), places, strict=True):
             values[name] = _size(least, most, at, tiles, rng)
-        shape = _flat({name: values[name] for name in shapes})
+        shape: Shape = {}
+        for name in shapes:  # in the order of the file
+            shape.update(
+                zip(name, values[name], strict=True) if isinstance(name, tuple) else {name: values[name]}
+            )
         if repr(shape) not in seen:
             kept_aside = number < aside if aside else rng.random() < 1 / UNTUNED_SHARE
             (untuned if kept_aside else tuned).append(shape)
@@ -85,13 +89,6 @@ def _halton(index: int, base: int) -> float:
         found += digit * part
         part /= base
     return found
-
-
-def _flat(values: Mapping[Any, Any]) -> Shape:
-    shape: Shape = {}
-    for name, value in values.items():
-        shape.update(zip(name, value, strict=True) if isinstance(name, tuple) else [(name, value)])
-    return shape
 
 
 def _check(name: Any, values: Any) -> None:

@@ -29,12 +29,8 @@ def workload_of(
 ) -> Callable[[torch.device], Workload]:
     """What a file's `Tuning` asks to measure; its shapes are looked at on the device.
 
-    Raises TuningError.
-
-    Args:
-        name: of the Tuning, if the file defines several.
-        untuned: measure the shapes that were kept aside when shapes were drawn.
-        ask_module: look at what `@tuned` chooses for the shapes, too.
+    name: of the Tuning, if the file defines several. untuned: of the shapes, those kept aside. ask_module:
+    look at what `@tuned` chooses for them, too. Raises TuningError.
     """
     found = load_tunings(path.resolve())
     if name is None and len(found) > 1:

@@ -74,8 +74,9 @@ def fill(table: TableWriter, bench: Bench, plan: SearchPlan, begin: Callable[[],
         table.summarise(summary)
         return end(summary, f"{strategy.gave_up or FINISHED}; an earlier run found this:")
     if spent >= budget:
-        print(f"{table.folder}: the budget of {budget:.0f} s is used up; {GO_ON}")
-        return 0
+        return end(
+            summarise(problem, times, spent, False), f"the budget of {budget:.0f} s is used up; {GO_ON}"
+        )
     begin()
     try:
         with Progress(budget, spent, tick) as progress:
@@ -150,6 +151,4 @@ def lines_without(scenarios: Sequence[str], summary: Mapping[str, Any], times: T
     lines += [f"  mostly: {reason}"] if len(summary["failures"]) > 1 else []
     if reason.startswith(f"{DISAGREES}: "):
         lines.append("  if that is rounding, let `reference` round as the kernel does, or raise `tolerance`")
-    if len(scenarios) == summary["scenarios"]:
-        lines.append("there is nothing to build from")
     return lines

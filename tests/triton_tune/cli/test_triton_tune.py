@@ -157,18 +157,6 @@ def test_what_calls_the_kernel_may_read_best_config_and_leave_out_defaults(run: 
     assert any(isinstance(cell, float) for visit in recorded.visits for cell in visit.cells.values())
 
 
-def test_the_source_hash_leaves_out_decorators(run: Run, tmp_path: Path) -> None:
-    run(*SCALED)
-    path = Path("kernel.py")
-    (tmp_path / "made.py").write_text("")
-    text = path.read_text().replace(
-        "@triton.autotune(\n    configs=[_config(16), _config(32), _config(64)",
-        "@tuned('made')\n@triton.autotune(\n    configs=[_config(16), _config(32), _config(64)",
-    )
-    path.write_text(text.replace("import Tuning", "import Tuning, tuned"))
-    assert any("the search is finished" in line for line in run(*SCALED))
-
-
 RANGES = 'shapes={"size": (1, 60)}, num_shapes=16'
 
 

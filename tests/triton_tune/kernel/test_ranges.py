@@ -19,7 +19,8 @@ SHAPES: dict[Any, Any] = {"M": (1, 16384), ("N", "K"): MATRICES}
 def test_values_lie_in_their_range_and_shapes_differ(
     least: int, more: int, count: int, seed: int, kinds: int
 ) -> None:
-    tuned, untuned = draw({"M": (least, least + more), "kind": list(range(kinds))}, count, TILES, seed)
+    arguments = {"M": (least, least + more), "kind": list(range(kinds))}, count, TILES, seed
+    tuned, untuned = draw(*arguments)
     shapes = [*tuned, *untuned]
     assert all(least <= shape["M"] <= least + more and 0 <= shape["kind"] < kinds for shape in shapes)
     assert len({tuple(shape.values()) for shape in shapes}) == len(shapes) <= count

@@ -1,7 +1,7 @@
 """The check before a search: what it tries, and when it gives up."""
 
 import pytest
-from tuning_builders import Surface, SurfaceBench, rounds_of, surface
+from tuning_builders import Surface, SurfaceBench, surface
 
 from triton_tune.core.problem import Times
 from triton_tune.run.progress import Silent
@@ -37,9 +37,9 @@ def test_a_first_config_that_fails_everywhere_is_no_reason_to_give_up() -> None:
 
 @pytest.mark.parametrize("works", [0, 11])
 def test_it_gives_up_where_no_config_works_in_most_scenarios(works: int) -> None:
-    names = [f"c{index}" for index in range(4)]
-    failing = {(f"s{index}", name) for index in range(works, 24) for name in names}
-    there = surface(configs=4, failing=frozenset(failing))
+    there = surface(
+        configs=4, failing=frozenset((f"s{i}", f"c{c}") for i in range(works, 24) for c in range(4))
+    )
     visits: list[Visit] = []
     strategy = checked(there, visits)
     assert strategy.gave_up and len(visits) == 24 + PROBED
@@ -49,11 +49,7 @@ def test_it_gives_up_where_no_config_works_in_most_scenarios(works: int) -> None
 
 
 def test_half_of_the_scenarios_may_fail_and_the_check_ends_by_its_share() -> None:
-    names = [f"c{index}" for index in range(4)]
-    there = surface(configs=4, failing=frozenset((f"s{i}", name) for i in range(12) for name in names))
+    there = surface(configs=4, failing=frozenset((f"s{i}", f"c{c}") for i in range(12) for c in range(4)))
     assert not checked(there, []).gave_up
-    strategy = CheckFirst(Full(there.problem), there.problem)
-    first = next(iter(rounds_of(strategy, there, [])))
-    assert first.share == CHECK_SHARE
-    later = strategy.next_round(Times(), CHECK_SHARE)
+    later = CheckFirst(Full(there.problem), there.problem).next_round(Times(), CHECK_SHARE)
     assert later is not None and later.share == 1.0
