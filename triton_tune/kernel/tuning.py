@@ -27,7 +27,7 @@ class Tuning:
     kernel: Any  # decorated with @triton.autotune, perhaps below @tuned or @triton.heuristics
     call: Callable[..., Any]  # launches the kernel; returns its result, a tensor or several
     # Keyword arguments of `arguments`, one mapping a shape. Or one mapping to ranges and lists, from which
-    # `num_shapes` shapes are drawn (docs/scenarios.md): {"M": (1, 16384), ("N", "K"): [(4096, 1024), ...]}.
+    # `num_shapes` shapes are drawn (docs/shapes.md): {"M": (1, 16384), ("N", "K"): [(4096, 1024), ...]}.
     shapes: Sequence[Mapping[str, Any]] | Mapping[Any, Any]
     arguments: Callable[..., Any]  # makes the arguments of `call`: a tuple or a dict; tensors get the device
     reference: Callable[..., Any]  # from the same arguments to what `call` must return
