@@ -40,7 +40,8 @@ def draw(
         _check(name, values)
     if len(ranges) >= len(PRIMES):
         raise TuningError(f"shapes: {len(ranges)} ranges, but {len(PRIMES) - 1} are the most")
-    combinations = [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
+    different = {repr(values): values for values in product(*lists.values())}
+    combinations = [dict(zip(lists, values, strict=True)) for values in different.values()]
     random.Random(f"{seed}/combinations").shuffle(combinations)
     aside = len(combinations) // UNTUNED_SHARE  # of the combinations
     tuned: list[Shape] = []
