@@ -9,6 +9,7 @@ FORMAT = 1
 LARGEST = 1 << 62  # of a feature, either way, and of other integers
 RUN, SCENARIOS, TIMES, FAILURES = "run.yaml", "scenarios.csv", "times.csv", "failures.csv"
 VISITS = "visits.csv"  # of a fleet's table
+DROPPED = "dropped.csv"  # the configs that rules left out, which no reader reads
 
 
 class Cells(StrEnum):

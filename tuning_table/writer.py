@@ -15,6 +15,7 @@ from tuning_table import files, reader
 from tuning_table.errors import TableError, shown
 from tuning_table.run_yaml import check_run, run_text
 from tuning_table.table import (
+    DROPPED,
     FAILURES,
     FORMAT,
     RUN,
@@ -30,6 +31,7 @@ from tuning_table.table import (
 )
 
 _REMEDY = "choose another folder, or remove this one"
+_OF_SOURCE = ", as the code that it times or checks has changed"
 _NO_TIME = "no config has a time: no row in times.csv"
 
 
@@ -47,7 +49,8 @@ def create(
 ) -> "TableWriter":
     """Create a table, or go on in the folder of the same run, whose `date` and rows stay.
 
-    The run may list more scenarios than the folder has, which gets them then.
+    The run may list more scenarios than the folder has, which gets them then. A table without any time is
+    begun again, whatever run it is of.
 
     The arguments are the keys of run.yaml (docs/tables.md).
     configs: `{"id": ..., "variant": ..., <parameter>: <integer>, ...}`.
@@ -81,9 +84,11 @@ def create(
         descriptor = files.open_locked(folder / TIMES, 0 if exists else os.O_CREAT)
         try:
             # Another process may have made run.yaml before this one had the lock.
-            if (folder / RUN).exists():
+            if (folder / RUN).exists() and reader.read(folder, running=True).rows:
                 recorded = _same_run(folder, run, texts[SCENARIOS])
             else:
+                for name in (FAILURES, VISITS, DROPPED, RUN):  # without the last, no table is left
+                    (folder / name).unlink(missing_ok=True)
                 _write_new(folder, texts, descriptor)
                 recorded = RecordedRun(header, values, ())
             for staged in folder.glob(f"{files.STAGED}*"):
@@ -288,7 +293,8 @@ def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str) -> RecordedR
     recorded = reader.read_run(folder)
     if found := difference(recorded.header.provenance, run, ("date", "summary")):
         place, have, need = found
-        raise TableError(folder, f"holds a run with {place} {have}, but this run has {need}: {_REMEDY}")
+        why = _OF_SOURCE if place == "source_hash" else ""
+        raise TableError(folder, f"holds a run with {place} {have}, but this run has {need}{why}: {_REMEDY}")
     text = (folder / SCENARIOS).read_text()
     if text != scenarios:
         listed = set(scenarios.splitlines())

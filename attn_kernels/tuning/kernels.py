@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from attn_kernels.choose import mixed
-from attn_kernels.choose.choices import KERNEL
+from attn_kernels.choose.choices import KERNEL, Choices, choices_for
 from attn_kernels.choose.packages import kernel_package
 from attn_kernels.core.config import Config
+from attn_kernels.core.lengths import Lengths
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch
 from attn_kernels.tuning.measuring import TIMING, job_for, prepare
@@ -23,6 +24,7 @@ from triton_tune.core.device import hash_of
 from triton_tune.core.errors import TuningError
 from triton_tune.run.workload import Space, Workload
 from tuning_table.files import os_errors_in_one_line, replace_file
+from tuning_table.table import DROPPED
 
 # The files that determine a kernel's machine code, grid and arguments. Others only cost CPU time.
 KERNEL_SOURCES = ("kernels/**/*.py", "core/config.py")
@@ -55,6 +57,7 @@ class TunedKernel:
     sets: Mapping[str, Callable[[int], tuple[Scenario, ...]]]  # scenario sets; the first is the default
     strategy: str  # the default
     source_hash: Callable[[], str]  # of all code on which the times depend
+    choose: Callable[[Choices, Batch], Config]  # by the generated module
     in_parts: bool = False  # whether it launches each part of a recorded batch that was planned with parts
 
     def workload(
@@ -88,6 +91,9 @@ class TunedKernel:
             timing=TIMING,
             scenario_set=name,
             provenance={"seed": seed},
+            chosen=lambda device: {
+                s.id: str(self.choose(choices_for(s.batch.model, device), s.batch)) for s in scenarios
+            },
         )
 
     def _rows(self, configs: Mapping[str, Config]) -> list[dict[str, str | int]]:
@@ -109,7 +115,7 @@ def _lines(possible: Possible) -> list[str]:
 
 def _write_dropped(possible: Possible, folder: Path) -> None:
     with os_errors_in_one_line(folder):
-        replace_file(folder / "dropped.csv", possible.dropped_text())
+        replace_file(folder / DROPPED, possible.dropped_text())
 
 
 def _counts(counts: Counter[str]) -> str:
@@ -127,6 +133,7 @@ UNIFIED = TunedKernel(
     sets=SETS,
     strategy="race",
     source_hash=kernel_source_hash,
+    choose=lambda choices, batch: choices.config(Lengths.of(batch.query_lens, batch.context_lens)),
     in_parts=True,
 )
 MIXED = TunedKernel(
@@ -143,5 +150,6 @@ MIXED = TunedKernel(
     sets=STEP_SETS,
     strategy="full",  # it has few configs
     source_hash=source_hash_with_choices,
+    choose=lambda choices, batch: choices.way(batch.parts),
 )
 KERNELS = {kernel.name: kernel for kernel in (UNIFIED, MIXED)}

@@ -104,6 +104,17 @@ def test_rows_written_together_are_written_or_refused_together(tmp_path: Path) -
     assert contents(tmp_path)["times.csv"] == contents(filled(tmp_path / "one"))["times.csv"]
 
 
+def test_a_table_without_a_time_is_begun_again_by_any_run(tmp_path: Path) -> None:
+    other = {"source_hash": "1" * 64, "configs": (config("M8"),), "features": ("num_seqs",)}
+    scenarios = {"decode-1": (1,)}
+    filled(tmp_path / "table", Visit("mixed-0", 1, {"M16": Failure("wrong")}))
+    (tmp_path / "table/dropped.csv").touch()
+    for folder in (tmp_path / "table", tmp_path / "fresh"):
+        with start(folder, **other, scenarios=scenarios) as table:
+            assert table.visits == ()
+    assert contents(tmp_path / "table") == contents(tmp_path / "fresh")
+
+
 def test_visits_without_any_time_have_no_row_but_are_remembered(tmp_path: Path) -> None:
     failed = Visit("mixed-0", 1, {"M16": Failure("a, b"), "M64": Failure("")})
     folder = filled(tmp_path / "table", failed, VISITS[0])

@@ -100,7 +100,6 @@ class GpuBench:
     """Measures on `devices`, which are of one model.
 
     facts: the device, known from the start. configs: by id, to be set before compiling and measuring.
-    last_worker: the name of the process whose visit came last.
     """
 
     def __init__(
@@ -109,7 +108,6 @@ class GpuBench:
         self._subject = subject
         self.configs: Mapping[str, Hashable] = {}
         self._broken = 0
-        self.last_worker = ""
         self._compiler = CompileAhead(devices[0], compile_workers)
         self._workers = [_Worker(device, subject.prepare) for device in devices]
         try:
@@ -141,10 +139,6 @@ class GpuBench:
     def first_worker(self) -> str:
         return self._workers[0].name
 
-    @property
-    def num_devices(self) -> int:
-        return len(self._workers)
-
     def clock(self) -> float:
         return time.monotonic()
 
@@ -164,18 +158,10 @@ class GpuBench:
         return self._subject.job_for(scenario, self.configs[config], self._workers[0].device)
 
     def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
+        """Hand out visits until `until`, and listen until nothing is under way."""
+        queue = deque(tasks)
         for worker in self._workers:
             worker.visiting = None
-        yield from self._work_off(deque(tasks), until)
-
-    def measure_on_each(self, task: PlannedVisit) -> Iterator[Visit]:
-        """Measure the same visit on every device."""
-        for worker in self._workers:
-            self._hand(worker, task)
-        yield from self._work_off(deque(), self.clock())
-
-    def _work_off(self, queue: deque[PlannedVisit], until: float) -> Iterator[Visit]:
-        """Hand out the queue until `until`, and listen until nothing is under way."""
         while True:
             for worker in self._workers:
                 if worker.visiting is None and queue and self.clock() < until:
@@ -192,7 +178,6 @@ class GpuBench:
                 elif time.monotonic() - worker.heard > SILENT_S and not worker.connection.poll():
                     self._restart(worker, visiting, HUNG)
                 if worker.visiting is None:
-                    self.last_worker = worker.name
                     yield Visit(visiting.task.scenario, visiting.task.repeat, visiting.cells)
 
     def _hand(self, worker: _Worker, task: PlannedVisit) -> None:

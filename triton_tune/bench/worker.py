@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from triton_tune.core.device import device_facts, exceeds_device, worker_name
+from triton_tune.core.errors import in_one_line
 from triton_tune.processes.compile_ahead import follow_parent
 from tuning_table.table import Cell, Failure
 
@@ -82,5 +83,4 @@ def failure_of(error: Exception, device: torch.device) -> Failure:
     if isinstance(error, torch.OutOfMemoryError):
         torch.cuda.empty_cache()
         return Failure(OUT_OF_MEMORY)
-    text = (str(error).strip().splitlines() or [""])[0][:120]
-    return Failure(f"raised {type(error).__name__}: {text}")
+    return Failure(f"raised {type(error).__name__}: {in_one_line(error)}")

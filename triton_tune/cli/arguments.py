@@ -12,12 +12,13 @@ def add_run_arguments(arguments: argparse.ArgumentParser, *, budget: float, gpus
 
     budget, gpus: defaults. strategy: the default in words.
     """
-    arguments.set_defaults(root="tuning_data", folder=None, empty=False)
+    arguments.set_defaults(root="tuning_data", folder=None, empty=False, untuned=False)
     arguments.add_argument(
         "--budget",
         type=seconds,
         default=budget,
-        help=f"seconds, summed over all runs of the table (default: {budget:.0f})",
+        help="seconds to compile and time in, summed over all runs of the table; what is under way then is "
+        f"finished, and to start takes some seconds more (default: {budget:.0f})",
     )
     arguments.add_argument(
         "--strategy",
@@ -37,6 +38,14 @@ def add_run_arguments(arguments: argparse.ArgumentParser, *, budget: float, gpus
         "than there are processors, at most 30)",
     )
     add_fleet_arguments(arguments)
+    arguments.add_argument(
+        "--recheck",
+        nargs="?",
+        const="",
+        metavar="TABLE",
+        help="time about 30 cells again, in a minute, and tell whether choices of the generated module are "
+        "stale, as after a new driver or Triton; exit code 1 if some are (default: this device's table)",
+    )
     arguments.add_argument(
         "--dry-run",
         action="store_true",

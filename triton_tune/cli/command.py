@@ -5,6 +5,8 @@
 
 import argparse
 import datetime
+import os
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -13,9 +15,11 @@ import triton
 
 from triton_tune.bench.pool import GpuBench
 from triton_tune.core.device import ASSUMED, device_facts, devices_from, driver_version
+from triton_tune.core.errors import TuningError
 from triton_tune.fleet.command import Prepared, folder_name, measure_here, measure_on_ray, part_of
-from triton_tune.fleet.worker import WorkerFacts, facts_here
+from triton_tune.fleet.worker import WorkerFacts, facts_here, versions
 from triton_tune.processes.compile_ahead import default_workers
+from triton_tune.run.recheck import recheck
 from triton_tune.run.replay import CELL_S, COMPILE_S, VISIT_S
 from triton_tune.run.workload import Space, Workload
 from tuning_table import TableWriter, create, read_run
@@ -23,17 +27,21 @@ from tuning_table.names import device_key
 from tuning_table.table import RUN
 
 WITHOUT_GPU = "--dry-run describes the run, and TRITON_INTERPRET=1 with --gpus cpu runs it on the CPU"
+UNTUNED = "untuned"  # how the folder's name of a table that only judges begins
 REFERENCE_WORKERS = 15  # processes with which COMPILE_S was measured
 
 
 def run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workload]) -> int:
-    """Do what the arguments of `add_run_arguments` ask for. Returns the exit code.
+    """Do what the arguments of `add_run_arguments` ask for.
 
+    Returns 0; 1 if choices are stale, or too many scenarios have no config that works; 130 after Ctrl-C.
     workload_on: is given the device on which a kernel's shapes may be looked at.
     Raises TuningError and TableError.
     """
     if options.dry_run:
         return _dry_run(options, workload_on)
+    if options.recheck is not None:
+        return _recheck(options, workload_on)
     if options.ray is not None:
         on_gpu = torch.cuda.is_available() and options.gpus != "cpu"
         workload = workload_on(torch.device("cuda" if on_gpu else "cpu"))
@@ -48,16 +56,33 @@ def run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workl
     if options.empty:
         facts = device_facts(devices[0])
         with _table(options, workload, workload.space(facts), facts, driver_version()) as table:
-            print(f"{table.folder}: a table without times; treegen init {table.folder}")
+            commands = _next_commands(table.folder, has_times=False)
+            print(f"{table.folder}: a table without times; next: {commands}")
         return 0
     with GpuBench(devices, workload.subject, options.compile_workers) as bench:
         facts = bench.facts
         space = workload.space(facts)
         print("\n".join(space.lines), flush=True)
         status = measure_here(options, bench, _prepared(options, workload, space, facts_here(bench)))
-    if not status and not Path("treegen.yaml").exists() and not options.shard:
-        print(f"next: treegen init {_folder(options, workload, facts)}; treegen build")
+    if not status and not options.shard:
+        print(f"next: {_next_commands(_folder(options, workload, facts))}")
     return status
+
+
+def _next_commands(folder: Path, *, has_times: bool = True) -> str:
+    """What builds from a table. The spec is in this folder, or above the tables where those are elsewhere."""
+    table = shlex.quote(str(folder))
+    if folder.name.startswith(UNTUNED):
+        return f"treegen eval --against {table}"
+    here = folder.resolve().is_relative_to(Path.cwd())
+    spec = Path("treegen.yaml") if here else folder.parent.parent / "treegen.yaml"
+    option = "" if here else f" --spec {shlex.quote(str(spec))}"
+    commands = [f"treegen build{option}"] if has_times else []
+    if not spec.is_file():
+        commands.insert(0, f"treegen init {table}{option}")
+    elif os.path.relpath(folder, spec.parent) not in spec.read_text(errors="replace"):
+        commands.insert(0, f"treegen init --add {table}{option}")
+    return " && ".join(commands)
 
 
 def _prepared(options: argparse.Namespace, workload: Workload, space: Space, facts: WorkerFacts) -> Prepared:
@@ -72,7 +97,9 @@ def _prepared(options: argparse.Namespace, workload: Workload, space: Space, fac
 def _folder(options: argparse.Namespace, workload: Workload, facts: Mapping[str, str | int]) -> Path:
     if options.folder is not None:
         return Path(options.folder)
-    return Path(options.root) / workload.kernel / folder_name(options, device_key(str(facts["name"])))
+    key = device_key(str(facts["name"]))
+    name = folder_name(options, f"{UNTUNED}_{key}" if options.untuned else key)
+    return Path(options.root) / workload.kernel / name
 
 
 def _table(
@@ -99,6 +126,37 @@ def _table(
         scenarios={s: list(row.values()) for s, row in space.problem.features.items()},
         **workload.provenance,
     )
+
+
+def _recheck(options: argparse.Namespace, workload_on: Callable[[torch.device], Workload]) -> int:
+    """Check a table's choices again. Returns 1 if some are stale."""
+    if options.ray is not None or options.shard:
+        raise TuningError("--recheck goes with neither --ray nor --shard: it takes a minute on one host")
+    devices = devices_from(options.gpus, WITHOUT_GPU)
+    workload = workload_on(devices[0])
+    with GpuBench(devices, workload.subject, options.compile_workers) as bench:
+        folder = Path(options.recheck or _folder(options, workload, bench.facts))
+        if not (folder / RUN).exists():
+            named = "name one, as in --recheck tuning_data/<kernel>/<device>"
+            raise TuningError(f"{folder}: no table of this device to check again; {named}")
+        recorded = read_run(folder)
+        if recorded.header.kernel != workload.kernel:
+            raise TuningError(f"{folder}: a table of {recorded.header.kernel}, not of {workload.kernel}")
+        space = workload.space(bench.facts)
+        bench.configs = space.configs
+        chosen = workload.chosen(devices[0])
+        source = "the generated module" if chosen else "the table's fastest config of each scenario"
+        print(f"{folder}: checks {source}")
+        facts = {**recorded.header.provenance, "device": recorded.header.device_name}
+        here = {"device": bench.facts["name"], "driver": driver_version(), **versions(workload.source_hash())}
+        for key, value in here.items():
+            if facts.get(key) != value:
+                print(f"  {key} was {facts.get(key)}, is {value}")
+        lines, stale = recheck(recorded, space.problem, bench, chosen)
+    print("\n".join(lines))
+    if stale:
+        print(f"to measure again: remove {folder} or choose another --out, and leave out --recheck")
+    return 1 if stale else 0
 
 
 def _dry_run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workload]) -> int:

@@ -27,6 +27,12 @@ def parser() -> argparse.ArgumentParser:
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     add_run_arguments(arguments, budget=300.0, gpus="cpu" if interpreted else "all", strategy="race")
     arguments.add_argument(
+        "--untuned",
+        action="store_true",
+        help="measure the shapes that were kept aside when shapes were drawn from ranges, for another table, "
+        "by which `treegen eval --against` judges; with --strategy full by default",
+    )
+    arguments.add_argument(
         "--empty",
         action="store_true",
         help="write the table without times, so that `treegen init` can read it, and stop",
@@ -35,14 +41,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. Returns 0, or 2 for wrong input (one line on stderr), or 130 if it is interrupted."""
+    """Run the command. Returns 0, or 1 as `cli.command.run` does, or as `exit_code`."""
     options = parser().parse_args(arguments)
-    options.strategy = options.strategy or "race"
+    options.strategy = options.strategy or ("full" if options.untuned else "race")
 
     def work() -> int:
         from triton_tune.cli.command import run
         from triton_tune.kernel.workload import workload_of
 
-        return run(options, workload_of(options.file, options.kernel))
+        asked = {"untuned": options.untuned, "ask_module": options.recheck is not None}
+        return run(options, workload_of(options.file, options.kernel, **asked))
 
     return exit_code("triton-tune", work)

@@ -1,5 +1,32 @@
-"""The exception for wrong use of attn-tune."""
+"""The exception for wrong use of a tuning command, and where in a user's files an error arose."""
+
+from collections.abc import Collection
 
 
 class TuningError(Exception):
     """Wrong use or bad input; the message is one line that says what is wrong and how to mend it."""
+
+
+def place_of(error: BaseException, files: Collection[str]) -> str | None:
+    """`file:line` of the innermost frame in one of these files, of an error or of what caused it."""
+    place = None
+    cause: BaseException | None = error
+    while cause is not None:
+        trace = cause.__traceback__
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            if code.co_filename in files:
+                place = f"{code.co_filename}:{trace.tb_lineno}"
+            trace = trace.tb_next
+        cause = cause.__cause__
+    return place
+
+
+def in_one_line(error: BaseException) -> str:
+    """What an error says, in one line of at most 200 characters, and its notes.
+
+    Triton's compiler begins with a place, such as `at 12:8:`, and ends with what is wrong.
+    """
+    lines = str(error).strip().splitlines() or [""]
+    notes = (f" ({note})" for note in getattr(error, "__notes__", ()))
+    return lines[-1 if lines[0].startswith("at ") else 0][:200] + "".join(notes)

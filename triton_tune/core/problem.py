@@ -82,15 +82,6 @@ class Times:
         for config, cell in visit.cells.items():
             row.setdefault(config, []).append(cell)
 
-    def withdraw(self, visit: Visit) -> None:
-        self._slowdowns.pop(visit.scenario, None)
-        row = self._cells[visit.scenario]
-        for config, cell in visit.cells.items():
-            row[config].remove(cell)
-            if not row[config]:
-                del row[config]
-        self._repeats[visit.scenario].remove(visit.repeat)
-
     def next_repeat(self, scenario: str) -> int:
         return max(self._repeats.get(scenario, ()), default=0) + 1
 
@@ -132,10 +123,13 @@ class Times:
         """The number of cells with a time or a failure in at least one repeat."""
         return sum(map(len, self._cells.values()))
 
-    def failures(self) -> dict[str, int]:
+    def failures(self, scenarios: Iterable[str] | None = None) -> dict[str, int]:
+        """How many cells failed, by the reason; of reasons that begin alike, up to a colon, by the first."""
+        first: dict[str, str] = {}
         counts: Counter[str] = Counter()
-        for row in self._cells.values():
-            for cells in row.values():
-                failures = (cell.reason for cell in cells if isinstance(cell, Failure))
-                counts.update([reason] if (reason := next(failures, None)) is not None else [])
+        for scenario in self._cells if scenarios is None else scenarios:
+            for cells in self.measured(scenario).values():
+                reasons = (cell.reason for cell in cells if isinstance(cell, Failure))
+                if (reason := next(reasons, None)) is not None:
+                    counts[first.setdefault(reason.partition(":")[0], reason)] += 1
         return dict(counts)

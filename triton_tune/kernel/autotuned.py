@@ -1,15 +1,12 @@
 """Read a kernel that `@triton.autotune` decorates: its configs, and what decides among them."""
 
 import contextlib
-import hashlib
 import inspect
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from triton.runtime.autotuner import Autotuner
-from triton.runtime.jit import JITFunction
 
 from triton_tune.core.errors import TuningError
 from triton_tune.launch.known_configs import OWN
@@ -47,6 +44,12 @@ class AutotunedKernel:
         self.tuned_features = self._entry.features if isinstance(self._entry, Tuned) else {}
         self._defaults = defaults_of(self.function)
         self.configs = _configs(self.name, tuner.configs, self._defaults)
+
+    @property
+    def tiles(self) -> list[int]:
+        """Sizes at whose multiples the kernel may change its speed: its parameters', and 16."""
+        values = (v for c in self.configs.values() for name, v in c.parameters.items() if name not in OWN)
+        return sorted({16, *(value for value in values if value >= 16)})
 
     @contextlib.contextmanager
     def launched_by(self, run: Callable[[Launch], Any]) -> Iterator[None]:
@@ -111,6 +114,17 @@ class AutotunedKernel:
             tuner.configs = configs
         return kept, frozenset(self.configs) - frozenset(possible)
 
+    def chosen(self, launch: Launch) -> str | None:
+        """The id of the config that `@tuned` would launch; None without it, its module or such a config."""
+        if not isinstance(self._entry, Tuned):
+            return None
+        try:
+            config = self._entry.chosen(*launch.args, **launch.kwargs)
+        except ValueError:  # there is no module yet, so Triton's autotuner chooses
+            return None
+        values = {name: value for name, value in config._asdict().items() if name != "variant"}
+        return next((c.id for c in self.configs.values() if values.items() <= c.parameters.items()), None)
+
     def _ids(self, configs: Sequence[Any]) -> tuple[str, ...]:
         known = {id(config.config): config.id for config in self.configs.values()}
         twins = {config.config: config.id for config in self.configs.values()}
@@ -128,18 +142,6 @@ class AutotunedKernel:
             repr(value) if name in constants else _special(value, plain=name in plain)
             for name, value in sorted(self.arguments(launch).items())
         )
-
-    def source_hash(self) -> str:
-        """Twelve hex digits of a hash of the kernel's source, and of the functions that it calls.
-
-        In Triton's interpreter it is of the source alone. Decorators do not count.
-        """
-        jitted = _jitted(self.tuner)
-        if isinstance(jitted, JITFunction):
-            text = jitted.cache_key
-        else:
-            text = re.split(r"^(?=\s*def )", inspect.getsource(self.function), maxsplit=1, flags=re.M)[-1]
-        return hashlib.sha256(str(text).encode()).hexdigest()[:12]
 
 
 def _jitted(kernel: Any) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.tuning import Tuning
@@ -86,12 +86,18 @@ def result_of(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, con
 
 
 def disagreement(result: Any, expected: Any, tolerance: float | None) -> str | None:
-    """How results differ beyond a tolerance (``Tuning.tolerance``), in words; None if they agree."""
+    """How results differ beyond a tolerance (``Tuning.tolerance``), in words; None if they agree.
+
+    Of several outputs, the first that differs is named as Python would take it from the result.
+    """
     ours, theirs = _tensors(result), _tensors(expected)
     if not ours or len(ours) != len(theirs):
         return f"{len(ours)} tensors instead of {len(theirs)}"
-    found = (_difference(*pair, tolerance) for pair in zip(ours, theirs, strict=True))
-    return next((what for what in found if what is not None), None)
+    for (place, one), (_, other) in zip(ours, theirs, strict=True):
+        what = _difference(one, other, tolerance)
+        if what is not None:
+            return what if len(ours) == 1 else f"output{place}: {what}"
+    return None
 
 
 def _difference(result: torch.Tensor, expected: torch.Tensor, tolerance: float | None) -> str | None:
@@ -112,12 +118,16 @@ def _difference(result: torch.Tensor, expected: torch.Tensor, tolerance: float |
     largest = float(torch.where(both, theirs, 0).abs().max())
     if error <= allowed * largest:  # not so for NaN
         return None
+    if math.isnan(error):
+        return "NaN where the reference has none; memory that nothing wrote holds NaN"
     part = error / largest if largest else math.inf
     return f"error {part:.0e} of the largest magnitude, allowed {allowed:.0e}"
 
 
-def _tensors(result: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+def _tensors(result: Any) -> list[tuple[str, torch.Tensor]]:
+    """The tensors of a result, each with its place, such as `[1]`."""
+    leaves, _ = tree_flatten_with_path(result)
+    return [(keystr(path), leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 @contextlib.contextmanager

@@ -1,21 +1,24 @@
 """Time a kernel's configs at one shape, after a check of each against the reference."""
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from triton_tune.bench.timing import GIVE_UP, LONG_US, time_launches
 from triton_tune.bench.worker import DISAGREES
 from triton_tune.core.device import cache_bytes
-from triton_tune.core.errors import TuningError
+from triton_tune.core.errors import TuningError, place_of
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.batches import disagreement, first_launch, launches_of, make, result_of
+from triton_tune.kernel.identity import source_hash
+from triton_tune.kernel.ranges import draw
 from triton_tune.kernel.tuning import Tuning, load_tunings
 from tuning_table.table import Cell, Failure
 
@@ -49,19 +52,22 @@ class KernelFile:
 
     path: Path
     name: str
+    untuned: bool = False  # the shapes that were kept aside when shapes were drawn, instead of the others
 
     def source_hash(self) -> str:
-        """The hash of the kernel's source in this process."""
-        return loaded(self)[1].source_hash()
+        """The hash of all source on which times and checks depend, as this process has it."""
+        return loaded(self).source_hash
 
     def prepare(self, shape: Shape, repeat: int, device: torch.device) -> Callable[[str, float], Cell]:
         """What checks and times a config at a shape (``bench.worker.Prepare``)."""
-        tuning, kernel = loaded(self)
+        tuning, kernel, _ = loaded(self)
         values = tuning.shapes[shape.position]
-        arguments = make(tuning, values, device)
-        expected = arguments.pass_to(tuning.reference)
+        with self.located(kernel):
+            arguments = make(tuning, values, device)
+            expected = arguments.pass_to(tuning.reference)
         sets: list[tuple[Launch, ...]] = []
 
+        @self.located(kernel)
         def measure(name: str, best_us: float) -> Cell:
             if name in shape.excluded:
                 return Failure(EXCLUDED)
@@ -74,6 +80,17 @@ class KernelFile:
             return _time(kernel, sets, config, device, best_us)
 
         return measure
+
+    @contextlib.contextmanager
+    def located(self, kernel: AutotunedKernel) -> Iterator[None]:
+        """Note at an error the line in the kernel's file or in this one where it arose."""
+        try:
+            yield
+        except Exception as error:
+            place = place_of(error, {str(self.path), kernel.function.__code__.co_filename})
+            if place is not None:
+                error.add_note(Path(place).name)
+            raise
 
     def job_for(self, shape: Shape, config: str, device: torch.device) -> "CompileJob":
         return CompileJob(self, shape, config)
@@ -93,23 +110,44 @@ class CompileJob:
 
     @property
     def cost(self) -> int:
-        _, kernel = loaded(self.file)
+        kernel = loaded(self.file).kernel
         return math.prod(max(1, value) for value in kernel.configs[self.config].parameters.values())
 
     def run(self, device: torch.device) -> None:
-        tuning, kernel = loaded(self.file)
+        tuning, kernel, _ = loaded(self.file)
         launch = first_launch(kernel, tuning, make(tuning, tuning.shapes[self.shape.position], device))
         if launch is not None:
             kernel.run(launch, kernel.configs[self.config].config, compile_only=True)
 
 
+class Loaded(NamedTuple):
+    tuning: Tuning  # with the shapes that were drawn from its ranges
+    kernel: AutotunedKernel
+    source_hash: str
+
+
 @cache
-def loaded(file: KernelFile) -> tuple[Tuning, AutotunedKernel]:
+def loaded(file: KernelFile) -> Loaded:
     found = load_tunings(file.path)
     if file.name not in found:
         known = ", ".join(found)
         raise TuningError(f"{file.path}: defines no Tuning called {file.name!r:.60}; it has {known}")
-    return found[file.name], AutotunedKernel(found[file.name].kernel)
+    tuning = found[file.name]
+    kernel = AutotunedKernel(tuning.kernel)
+    # Now, as calls may change what functions refer to, such as caches.
+    source = (kernel.function, tuning.call, tuning.arguments, tuning.reference, tuning.tolerance)
+    return Loaded(_with_drawn_shapes(tuning, kernel, file.untuned), kernel, source_hash(source))
+
+
+def _with_drawn_shapes(tuning: Tuning, kernel: AutotunedKernel, untuned: bool) -> Tuning:
+    if not isinstance(tuning.shapes, Mapping):
+        if untuned:
+            raise TuningError("--untuned needs ranges, from which shapes are drawn; `shapes` is a list")
+        return tuning
+    shapes = draw(tuning.shapes, tuning.num_shapes, kernel.tiles)[untuned]
+    if not shapes:
+        raise TuningError(f"num_shapes is {tuning.num_shapes}, which leaves no shape for this: raise it")
+    return replace(tuning, shapes=shapes)
 
 
 def _sets(

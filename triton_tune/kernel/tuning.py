@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from triton_tune.core.errors import TuningError
+from triton_tune.core.errors import TuningError, in_one_line, place_of
 from tuning_table.names import kernel_name
 
 MODULE = "__triton_tune_file__"
@@ -28,7 +28,9 @@ class Tuning:
             or `@triton.heuristics`. It may be another package's.
         call: launches the kernel as the program does, and returns its result: a tensor, or several in a
             tuple, list or dict. It may be a function of the kernel's package.
-        shapes: keyword arguments of `arguments`, one mapping a shape: `[dict(M=16, N=4096), ...]`.
+        shapes: keyword arguments of `arguments`, one mapping a shape: `[dict(M=16, N=4096), ...]`. Or one
+            mapping to ranges and lists, from which `num_shapes` shapes are drawn (docs/shapes.md):
+            `{"M": (1, 16384), ("N", "K"): [(4096, 1024), ...]}`.
         arguments: makes the arguments of `call` for a shape: one tensor, a tuple or list of positional
             arguments, or a dict of keyword arguments. Tensors get the measured device without being told.
         reference: from the same arguments to what `call` must return. Several tensors are compared in order;
@@ -40,6 +42,7 @@ class Tuning:
         features: what a tree may ask about besides the arguments in `key` and tensors' element types. By
             name, an expression in the kernel's arguments such as `"x_ptr.shape[0]"`, or a function from the
             arguments by name; to an integer, boolean, element type or word. None: those of `@tuned`.
+        num_shapes: to draw from ranges, with those that are kept aside.
 
     Raises:
         TuningError: a field has no valid value.
@@ -47,12 +50,13 @@ class Tuning:
 
     kernel: Any
     call: Callable[..., Any]
-    shapes: Sequence[Mapping[str, Any]]
+    shapes: Sequence[Mapping[str, Any]] | Mapping[Any, Any]
     arguments: Callable[..., Any]
     reference: Callable[..., Any]
     name: str | None = None
     tolerance: float | None = None
     features: Mapping[str, Callable[[Mapping[str, Any]], Any] | str] | None = None
+    num_shapes: int = 128
 
     def __post_init__(self) -> None:
         features = self.features if isinstance(self.features, Mapping) else {"": None}
@@ -63,10 +67,13 @@ class Tuning:
             "call, arguments and reference of a Tuning must be functions": (
                 callable(self.call) and callable(self.arguments) and callable(self.reference)
             ),
-            "a Tuning needs a list of shapes, each a mapping such as dict(M=16, N=32)": (
-                isinstance(self.shapes, Sequence)
+            "a Tuning needs shapes: a list of mappings such as dict(M=16, N=32), or one mapping to ranges": (
+                isinstance(self.shapes, Sequence | Mapping)
                 and self.shapes
-                and all(isinstance(shape, Mapping) for shape in self.shapes)
+                and (isinstance(self.shapes, Mapping) or all(isinstance(s, Mapping) for s in self.shapes))
+            ),
+            f"num_shapes is {self.num_shapes!r:.60}, but must be an integer from 1 to 100000": (
+                type(self.num_shapes) is int and 1 <= self.num_shapes <= 100_000
             ),
             f"tolerance is {self.tolerance!r:.60}, but must be a number from 0 to below 1": (
                 self.tolerance is None
@@ -103,7 +110,7 @@ def load_tunings(path: Path) -> dict[str, Tuning]:
         spec.loader.exec_module(module)
     except Exception as error:
         kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
-        raise TuningError(f"{_place(error, path)}: {kind}{_first_line(error)}") from error
+        raise TuningError(f"{place_of(error, {str(path)}) or path}: {kind}{in_one_line(error)}") from error
     found: dict[str, Tuning] = {}
     for value in vars(module).values():
         if isinstance(value, Tuning):
@@ -114,17 +121,3 @@ def load_tunings(path: Path) -> dict[str, Tuning]:
     if not found:
         raise TuningError(f"{path}: defines no Tuning at its top level")
     return found
-
-
-def _place(error: BaseException, path: Path) -> str:
-    """The file, with the line of the error in it where there is one."""
-    trace, line = error.__traceback__, None
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return str(path) if line is None else f"{path}:{line}"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:200]

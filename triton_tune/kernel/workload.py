@@ -1,14 +1,16 @@
 """A user's `Tuning` as what a run measures: its shapes are scenarios, with features read from a launch."""
 
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from triton_tune.bench.pool import Subject
-from triton_tune.core.errors import TuningError
+from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.core.problem import Likeness, SearchProblem
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import first_launch, make
@@ -20,24 +22,29 @@ from triton_tune.run.workload import Space, Workload
 
 _WORD_WEIGHT = 4.0  # the distance between scenarios that differ in a word
 _MOST_CHARACTERS = 100  # of a scenario's id
+_BARS = " ▁▂▃▄▅▆▇█"
 
 
-def workload_of(path: Path, name: str | None = None) -> Callable[[torch.device], Workload]:
+def workload_of(
+    path: Path, name: str | None = None, *, untuned: bool = False, ask_module: bool = False
+) -> Callable[[torch.device], Workload]:
     """What a file's `Tuning` asks to measure; its shapes are looked at on the device.
 
-    name: of the Tuning, if the file defines several. Raises TuningError.
+    name: of the Tuning, if the file defines several. untuned: of the shapes, those kept aside. ask_module:
+    look at what `@tuned` chooses for them, too. Raises TuningError.
     """
     found = load_tunings(path.resolve())
     if name is None and len(found) > 1:
         raise TuningError(f"{path}: defines several: choose one with --kernel: {', '.join(found)}")
-    file = KernelFile(path.resolve(), name or next(iter(found)))
+    file = KernelFile(path.resolve(), name or next(iter(found)), untuned)
     loaded(file)
-    return lambda device: _workload(file, device)
+    return lambda device: _workload(file, device, ask_module)
 
 
-def _workload(file: KernelFile, device: torch.device) -> Workload:
-    name, (tuning, kernel) = file.name, loaded(file)
-    shapes, candidates, values = _look_at_shapes(kernel, tuning, device)
+def _workload(file: KernelFile, device: torch.device, ask_module: bool) -> Workload:
+    name, kernel = file.name, loaded(file).kernel
+    chosen: dict[str, str] = {}
+    shapes, candidates, values = _look_at_shapes(file, device, chosen if ask_module else None)
     names = tuple(next(iter(values.values())))
     words = {n: found for n in names if (found := _words([row[n] for row in values.values()]))}
     integers = {n: {word: place for place, word in enumerate(found)} for n, found in words.items()}
@@ -52,7 +59,8 @@ def _workload(file: KernelFile, device: torch.device) -> Workload:
         likeness=Likeness(worded, worded, {n: _WORD_WEIGHT if n in worded else 1.0 for n in names}),
     )
     excluded = sum(len(shape.excluded) for shape in shapes.values())
-    features = [n for n in names if n not in words] + [f"{n} ({', '.join(words[n])})" for n in words]
+    sizes = [n for n in names if n not in words]
+    features = sizes + [f"{n} ({', '.join(words[n])})" for n in words]
     space = Space(
         problem,
         configs={config: config for config in kernel.configs},
@@ -61,7 +69,8 @@ def _workload(file: KernelFile, device: torch.device) -> Workload:
             f"{name}: {len(shapes)} shapes, {len(problem.configs)} configs, {problem.possible} cells; "
             f"early_config_prune leaves out {excluded}",
             f"features: {', '.join(features)}",
-            *_warnings(problem),
+            *_picture(problem, sizes),
+            *([] if file.untuned else _warnings(problem, sizes)),
         ],
     )
     return Workload(
@@ -71,19 +80,22 @@ def _workload(file: KernelFile, device: torch.device) -> Workload:
         space=lambda facts: space,
         source_hash=file.source_hash,
         timing=TIMING,
-        scenario_set=file.path.name,
+        scenario_set=f"{file.path.name}, kept aside" if file.untuned else file.path.name,
+        chosen=lambda device: chosen,
         provenance={"values": {n: list(found) for n, found in words.items()}} if words else {},
     )
 
 
 def _look_at_shapes(
-    kernel: AutotunedKernel, tuning: Tuning, device: torch.device
+    file: KernelFile, device: torch.device, chosen: dict[str, str] | None
 ) -> tuple[dict[str, Shape], dict[str, tuple[str, ...]], dict[str, dict[str, Any]]]:
     """By scenario: the shape, the configs to time and the features' values.
 
-    Makes each shape's arguments once, and reads what the first launch of its call tells. Raises TuningError,
-    which names the shape, for whatever the user's functions raise.
+    Makes each shape's arguments once, and reads what the first launch of its call tells. `chosen` gets the
+    choices of a generated module. Raises TuningError, which names the shape, for whatever the user's
+    functions raise.
     """
+    tuning, kernel, _ = loaded(file)
     values: dict[str, dict[str, Any]] = {}
     shapes: dict[str, Shape] = {}
     candidates: dict[str, tuple[str, ...]] = {}
@@ -92,14 +104,17 @@ def _look_at_shapes(
         if name in shapes:
             raise TuningError(f"the shape {dict(shape)} is listed twice")
         try:
-            launch = first_launch(kernel, tuning, make(tuning, shape, device))
+            with file.located(kernel):
+                launch = first_launch(kernel, tuning, make(tuning, shape, device))
             if launch is None:
                 raise TuningError(f"its call did not launch {kernel.name}")
             values[name] = _values(kernel, tuning, kernel.arguments(launch))
             kept, excluded = kernel.pruned(launch)
+            if chosen is not None and (config := kernel.chosen(launch)) is not None:
+                chosen[name] = config
         except Exception as error:
-            what = error if isinstance(error, TuningError) else f"{type(error).__name__}: {error}"
-            raise TuningError(f"shape {dict(shape)}: {what}"[:400].splitlines()[0]) from error
+            kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
+            raise TuningError(f"shape {dict(shape)!s:.200}: {kind}{in_one_line(error)}") from error
         candidates[name] = (*kept, *(config for config in kernel.configs if config in excluded))
         shapes[name] = Shape(name, position, kernel.specialisation(launch), excluded)
     if device.type == "cuda":
@@ -107,15 +122,41 @@ def _look_at_shapes(
     return shapes, candidates, _without_constant_types(values)
 
 
-def _warnings(problem: SearchProblem) -> list[str]:
+def _picture(problem: SearchProblem, names: Sequence[str]) -> list[str]:
+    """How the values of features lie between the least and the greatest, by powers of two."""
+    lines = []
+    for name in names:
+        values = [row[name] for row in problem.features.values()]
+        counts = Counter(max(1, value).bit_length() for value in values)
+        bars = (counts[bits] for bits in range(min(counts), max(counts) + 1))
+        drawn = "".join(_BARS[math.ceil(count / max(counts.values()) * (len(_BARS) - 1))] for count in bars)
+        share = sum(value % 16 == 0 for value in values) / len(values)
+        different = f"{len(set(values))} different, {share:.0%} multiples of 16"
+        lines.append(f"  {name}: {min(values)} [{drawn}] {max(values)}, {different}")
+    return lines
+
+
+def _warnings(problem: SearchProblem, names: Sequence[str]) -> list[str]:
+    """What trees would learn wrongly or not at all. names: of features that are integers."""
     groups: dict[tuple[int, ...], list[str]] = {}
     for scenario, features in problem.features.items():
         groups.setdefault(tuple(features.values()), []).append(scenario)
-    return [
+    lines = [
         f"warning: {', '.join(alike)} have the same features: a tree cannot tell them apart; add a feature"
         for alike in groups.values()
         if len(alike) > 1
     ]
+    columns = {name: {row[name] for row in problem.features.values()} for name in names}
+    lines += [
+        f"warning: {name} is {min(column)} in every shape, so a tree learns nothing about other values"
+        for name, column in columns.items()
+        if len(column) == 1 < len(problem.features)
+    ]
+    sizes = {value for column in columns.values() if len(column) > 1 for value in column if value >= 16}
+    if len(sizes) > 1 and all(size % 16 == 0 for size in sizes):
+        what = "all sizes from 16 on are multiples of 16, so a tree learns round sizes"
+        lines.append(f"warning: {what}: add others, or draw shapes from ranges")
+    return lines
 
 
 def _values(kernel: AutotunedKernel, tuning: Tuning, arguments: Mapping[str, Any]) -> dict[str, Any]:

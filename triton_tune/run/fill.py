@@ -3,14 +3,16 @@
 import contextlib
 import signal
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
 from typing import Any
 
+from triton_tune.bench.worker import DISAGREES
 from triton_tune.core.bench import Bench
 from triton_tune.core.problem import SearchProblem, Times
 from triton_tune.run.progress import Progress
+from triton_tune.search.check import CheckFirst
 from triton_tune.search.loop import tune
 from triton_tune.search.strategies import STRATEGIES
 from tuning_table import TableError, TableWriter
@@ -19,7 +21,9 @@ from tuning_table.table import Visit
 SUMMARY_EVERY_S = 20.0  # how often run.yaml is written while a run measures
 MOST_WINNERS = 8  # that the summary names
 INTERRUPTED = 130
-ALL_FAILED = 1
+FAILED = 1
+MOST_WITHOUT = 0.1  # the share of scenarios that may be without a config that works
+FINISHED = "the search is finished"
 GO_ON = "the same command with a larger --budget goes on"
 
 
@@ -34,7 +38,8 @@ def fill(table: TableWriter, bench: Bench, plan: SearchPlan, begin: Callable[[],
     """Measure until the budget ends or nothing is left, and print the result.
 
     begin: is called before the first visit, if there is one to make.
-    Returns 0; ALL_FAILED if no config has a time; or INTERRUPTED after Ctrl-C.
+    Returns 0; FAILED if no config works in more than MOST_WITHOUT of the scenarios; or INTERRUPTED after
+    Ctrl-C.
     Raises TuningError and TableError; the rows so far are kept.
     """
     problem, budget = plan.problem, plan.budget
@@ -48,11 +53,11 @@ def fill(table: TableWriter, bench: Bench, plan: SearchPlan, begin: Callable[[],
         return summary
 
     def end(summary: Mapping[str, Any], why: str) -> int:
+        without = [s for s in problem.scenarios if times.measured(s) and not times.medians(s)]
         print("\n".join([f"{table.folder}: {why}", *lines_of(summary, problem, times)]))
-        if times.num_visits and not any(map(times.medians, problem.scenarios)):
-            print(f"{table.folder}: every config failed in every scenario, so there is nothing to build from")
-            return ALL_FAILED
-        return 0
+        if without:
+            print("\n".join(lines_without(without, summary, times)))
+        return FAILED if len(without) > MOST_WITHOUT * summary["scenarios"] else 0
 
     def tick() -> None:
         nonlocal written
@@ -63,14 +68,15 @@ def fill(table: TableWriter, bench: Bench, plan: SearchPlan, begin: Callable[[],
     def record(visit: Visit) -> None:
         table.append(visit.scenario, visit.cells, visit.repeat)
 
-    strategy = STRATEGIES[plan.strategy](problem)
+    strategy = CheckFirst(STRATEGIES[plan.strategy](problem), problem)
     if strategy.next_round(times, min(1.0, spent / budget)) is None:
-        summary = summarise(problem, times, spent, True)
+        summary = summarise(problem, times, spent, not strategy.gave_up)
         table.summarise(summary)
-        return end(summary, "nothing is left to measure; an earlier run finished. Its result:")
+        return end(summary, f"{strategy.gave_up or FINISHED}; an earlier run found this:")
     if spent >= budget:
-        print(f"{table.folder}: the budget of {budget:.0f} s is used up; {GO_ON}")
-        return 0
+        return end(
+            summarise(problem, times, spent, False), f"the budget of {budget:.0f} s is used up; {GO_ON}"
+        )
     begin()
     try:
         with Progress(budget, spent, tick) as progress:
@@ -84,10 +90,9 @@ def fill(table: TableWriter, bench: Bench, plan: SearchPlan, begin: Callable[[],
         with contextlib.suppress(TableError):
             save(False)
         raise
-    return end(
-        save(finished),
-        "nothing is left to measure" if finished else f"the budget is used up; {GO_ON}",
-    )
+    if strategy.gave_up:
+        return end(save(False), f"stopped early: {strategy.gave_up}")
+    return end(save(finished), FINISHED if finished else f"the budget is used up; {GO_ON}")
 
 
 def summarise(problem: SearchProblem, times: Times, seconds: float, finished: bool) -> dict[str, Any]:
@@ -120,6 +125,8 @@ def lines_of(summary: Mapping[str, Any], problem: SearchProblem, times: Times) -
         f"{summary['scenarios']} of {len(problem.scenarios)} scenarios, {summary['rows']} rows, "
         f"{measured} of {possible} cells ({measured / max(1, possible):.0%}), {summary['seconds']} s",
     ]
+    if summary["finished"] and measured < possible:
+        lines.append("the other cells need no time: their configs were slow in similar scenarios")
     if "noise_median" in summary:
         noise = (f"{summary[key]:.1%}" for key in ("noise_median", "noise_p90", "noise_p99"))
         lines.append("two repeats of a cell differ by {} (median), {} (90%), {} (99%)".format(*noise))
@@ -135,3 +142,13 @@ def lines_of(summary: Mapping[str, Any], problem: SearchProblem, times: Times) -
     lines.append(f"failed cells: {summary['cells_failed']}")
     ranked = Counter(summary["failures"]).most_common()
     return [*lines, *(f"  {count}: {reason}" for reason, count in ranked)]
+
+
+def lines_without(scenarios: Sequence[str], summary: Mapping[str, Any], times: Times) -> list[str]:
+    """Say in which scenarios no config works, and why, where that was not said before."""
+    (reason, _), *_ = Counter(times.failures(scenarios)).most_common()
+    lines = [f"no config works in {len(scenarios)} of {summary['scenarios']} scenarios, as in {scenarios[0]}"]
+    lines += [f"  mostly: {reason}"] if len(summary["failures"]) > 1 else []
+    if reason.startswith(f"{DISAGREES}: "):
+        lines.append("  if that is rounding, let `reference` round as the kernel does, or raise `tolerance`")
+    return lines

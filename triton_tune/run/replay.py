@@ -124,7 +124,7 @@ def replay(folder: Path, strategy: str, budget: float, likeness: Likeness = ANY_
     return [
         f"{folder}: {len(problem.scenarios)} scenarios, {problem.possible} cells",
         f"strategy {strategy}: {measured} cells ({measured / problem.possible:.1%}) in {bench.clock():.0f} s "
-        f"by the replay's clock; {'nothing is left to measure' if finished else 'the budget is used up'}",
+        f"by the replay's clock; {'the search is finished' if finished else 'the budget is used up'}",
         f"slowdown of the best config found: {loss.geomean:.4f} (geometric mean), {loss.p95:.3f} (95%), "
         f"{loss.most:.3f} (worst)",
     ]

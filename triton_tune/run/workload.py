@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from triton_tune.bench.pool import Subject
 from triton_tune.core.problem import SearchProblem
 
@@ -32,3 +34,5 @@ class Workload:
     timing: str  # on a GPU
     scenario_set: str
     provenance: Mapping[str, Any] = field(default_factory=dict)  # further keys of run.yaml
+    # By scenario, the id of the config that the generated module launches on a device; empty without one.
+    chosen: Callable[[torch.device], Mapping[str, str]] = lambda device: {}

@@ -21,7 +21,13 @@ from attn_kernels import Lengths, Model, Parts
 from attn_kernels.choose.mixed import WITHOUT_KERNEL
 from attn_kernels.choose.recording import Recorder
 from attn_kernels.tuning.cli import main
-from attn_kernels.tuning.kernels import MIXED, kernel_source_hash, source_hash_with_choices
+from attn_kernels.tuning.kernels import (
+    KERNELS,
+    MIXED,
+    TunedKernel,
+    kernel_source_hash,
+    source_hash_with_choices,
+)
 from attn_kernels.tuning.scenarios.recorded import read_counted
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.space.space import declared
@@ -29,6 +35,7 @@ from generated import unified_attention
 from treegen.cli.main import main as treegen
 from triton_tune.bench import pool
 from triton_tune.core.device import device_facts
+from triton_tune.core.problem import Times
 from tuning_table import read_run
 
 ROOT = Path(__file__).parents[3]
@@ -196,15 +203,15 @@ def test_what_a_process_recorded_is_tuned(capsys: pytest.CaptureFixture[str]) ->
 def test_a_run_writes_a_table_and_once_finished_changes_nothing(run: Callable[..., list[str]]) -> None:
     lines = run("--strategy", "full")
     cells = 3 * len(CONFIGS)
-    assert f"3 of 3 scenarios, 6 rows, {cells} of {cells} cells (100%), " in "\n".join(lines)
+    assert f"3 of 3 scenarios, 9 rows, {cells} of {cells} cells (100%), " in "\n".join(lines)
     assert set(files(Path("table"))) == {"run.yaml", "scenarios.csv", "times.csv", "dropped.csv"}
     assert summary()["finished"] is True and summary()["cells_measured"] == cells
     header = read_run(Path("table")).header
     assert header.provenance["source_hash"] == kernel_source_hash() and header.provenance["seed"] == 0
     assert [config.id for config in header.configs] == CONFIGS
     before = files(Path())
-    assert any("nothing is left to measure; an earlier run" in line for line in run("--strategy", "full"))
-    assert "table holds 6 rows" in "\n".join(run("--strategy", "full", "--dry-run"))
+    assert any("the search is finished; an earlier run" in line for line in run("--strategy", "full"))
+    assert "table holds 9 rows" in "\n".join(run("--strategy", "full", "--dry-run"))
     assert run("--replay", "table")[0] == f"table: 3 scenarios, {cells} cells"
     assert files(Path()) == before
 
@@ -217,7 +224,7 @@ def test_a_budget_that_is_used_up_ends_the_run_and_a_larger_one_goes_on(
     before = files(Path())
     assert "the budget of 1 s is used up" in "\n".join(run("--budget", "1"))
     assert files(Path()) == before
-    assert "3 of 3 scenarios, 6 rows" in "\n".join(run("--budget", "100"))
+    assert "3 of 3 scenarios, 9 rows" in "\n".join(run("--budget", "100"))
 
 
 def test_a_run_that_fails_half_way_keeps_its_rows_and_how_long_it_took(
@@ -227,7 +234,7 @@ def test_a_run_that_fails_half_way_keeps_its_rows_and_how_long_it_took(
     run(act=lambda scenario, config: os._exit(1) if scenario == "b" and config else None, code=2)
     rows = len(read_run(Path("table")).visits)
     assert summary()["rows"] == rows < 3 and summary()["finished"] is False
-    assert "3 of 3 scenarios, 6 rows" in "\n".join(run())
+    assert "3 of 3 scenarios, 9 rows" in "\n".join(run())
 
 
 def test_a_folder_of_another_run_or_of_something_else_is_refused(run: Callable[..., list[str]]) -> None:
@@ -304,7 +311,7 @@ def test_a_run_that_is_stopped_and_killed_goes_on_to_its_end(capsys: pytest.Capt
     assert rows()[:3] == killed and len({tuple(row.split(",")[:2]) for row in rows()}) == len(rows())
     recorded = read_run(Path("table"))
     assert recorded.header.device_name == "cpu (Triton interpreter)"
-    assert all(len(v.cells) == len(CONFIGS) for v in recorded.visits if v.repeat == 1)
+    assert all(set(Times(recorded.visits).measured(s)) == set(CONFIGS) for s in recorded.scenarios)
     assert summary()["finished"] is True and summary()["failures"] == {}
 
 
@@ -344,7 +351,7 @@ def test_the_merged_table_of_two_shards_is_that_of_one_run(run: Callable[..., li
     assert sorted(map(repr, merged.visits)) == sorted(map(repr, whole.visits))
     assert merged.scenarios == whole.scenarios
     # A run goes on in the merged table as in its own.
-    assert "an earlier run finished" in "\n".join(run(*full, "--out", "merged"))
+    assert "an earlier run" in "\n".join(run(*full, "--out", "merged"))
 
 
 def test_a_shard_has_a_folder_of_its_own(run: Callable[..., list[str]]) -> None:
@@ -352,3 +359,12 @@ def test_a_shard_has_a_folder_of_its_own(run: Callable[..., list[str]]) -> None:
     assert f"to time {len(CONFIGS)} cells of 1 scenarios" in "\n".join(run("--shard", "2/3", "--dry-run"))
     assert main([*RUN[:-2], "--shard", "2/3"]) == 0
     assert read_run(Path("tuning_data/unified_attention/cpu_triton_interpreter-shard-2-of-3")).visits
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values())
+def test_what_the_modules_choose_can_be_checked_again(kernel: TunedKernel) -> None:
+    scenarios = kernel.sets["tiny"](0)
+    workload = kernel.workload(scenarios, "tiny", 0, kernel.variants)
+    chosen = workload.chosen(torch.device("cpu"))
+    assert list(chosen) == [scenario.id for scenario in scenarios]
+    assert set(chosen.values()) <= set(map(str, kernel.configs("cpu")))

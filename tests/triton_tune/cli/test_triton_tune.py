@@ -1,6 +1,7 @@
 """`triton-tune` from a file to a table, in Triton's interpreter."""
 
 import linecache
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from tuning_table.table import Failure
 
 FILE = Path(__file__).parents[2] / "helpers" / "scaled_kernel.py"
 SCALED = ("--kernel", "scaled")
+SUMS = ("--kernel", "sums")
 
 Run = Callable[..., list[str]]
 
@@ -101,15 +103,37 @@ def test_shapes_that_a_tree_cannot_tell_apart_are_named(run: Run) -> None:
     assert len(warnings) == 4 and warnings[0].count("dtypefloat32") == 3
 
 
-def test_a_run_in_which_everything_failed_ends_with_1(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+REFERENCE = "reference=lambda x, flag: x * ("
+
+
+def test_a_wrong_reference_ends_the_run_early_and_a_mended_one_begins_again(run: Run) -> None:
     path = Path("kernel.py")
-    path.write_text(
-        path.read_text().replace("reference=lambda x, flag: x * (", "reference=lambda x, flag: x * -(")
-    )
-    for _ in range(2):
-        assert main(["kernel.py", "--gpus", "cpu", *SCALED]) == 1
-        output = capsys.readouterr().out
-        assert "every config failed in every scenario" in output and "next:" not in output
+    right = path.read_text()
+    path.write_text(right.replace(REFERENCE, f"{REFERENCE[:-1]}-("))
+    run(*SCALED, code=1)
+    recorded = read_run(TABLE)
+    assert sum(len(visit.cells) for visit in recorded.visits) < 60 // 2
+    reasons = list(recorded.header.provenance["summary"]["failures"])
+    assert any("disagrees with the reference: error 2e+00" in reason for reason in reasons)
+    path.write_text(right)
+    assert any("12 of 12 scenarios" in line for line in run(*SCALED))
+    assert read_run(TABLE).header.provenance["summary"]["finished"] is True
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"), [("len(x) == 7", 1), ("len(x) == 7 and flag and x.itemsize == 4", 0)]
+)
+def test_scenarios_without_a_working_config_count(
+    run: Run, capsys: pytest.CaptureFixture[str], wrong: str, code: int
+) -> None:
+    path = Path("kernel.py")
+    wrong = f"reference=lambda x, flag: (-x if {wrong} else x) * ("
+    path.write_text(path.read_text().replace(REFERENCE, wrong))
+    assert main(["kernel.py", "--gpus", "cpu", *SCALED]) == code
+    output = capsys.readouterr().out
+    assert f"no config works in {4 if code else 1} of 12 scenarios" in output and "size7_" in output
+    assert ("next: " in output) is not bool(code)
+    assert len({visit.scenario for visit in read_run(TABLE).visits}) == 12
 
 
 def test_what_calls_the_kernel_may_read_best_config_and_leave_out_defaults(run: Run) -> None:
@@ -130,16 +154,38 @@ def test_what_calls_the_kernel_may_read_best_config_and_leave_out_defaults(run: 
     assert any(isinstance(cell, float) for visit in recorded.visits for cell in visit.cells.values())
 
 
-def test_the_source_hash_leaves_out_decorators(run: Run, tmp_path: Path) -> None:
-    run(*SCALED)
+RANGES = 'shapes={"size": (1, 60)}, num_shapes=16'
+
+
+def test_shapes_are_drawn_from_ranges_and_some_make_a_table_that_judges(run: Run) -> None:
     path = Path("kernel.py")
-    (tmp_path / "made.py").write_text("")
-    text = path.read_text().replace(
-        "@triton.autotune(\n    configs=[_config(16), _config(32), _config(64)",
-        "@tuned('made')\n@triton.autotune(\n    configs=[_config(16), _config(32), _config(64)",
-    )
-    path.write_text(text.replace("import Tuning", "import Tuning, tuned"))
-    assert any("nothing is left to measure" in line for line in run(*SCALED))
+    path.write_text(path.read_text().replace('shapes=[{"size": 10}, {"size": 50}]', RANGES))
+    lines = run(*SUMS, "--dry-run")
+    assert any(line.startswith("  N: 1 [") for line in lines)
+    run(*SUMS)
+    assert run(*SUMS, "--untuned")[-1].startswith("next: treegen eval --against ")
+    tables = [read_run(f"tuning_data/sums/{name}cpu_triton_interpreter") for name in ("", "untuned_")]
+    sizes = [{row for (row,) in table.scenarios.values()} for table in tables]
+    assert all(sizes) and not sizes[0] & sizes[1] and len(sizes[0] | sizes[1]) == 16
+    assert all(visit.cells for table in tables for visit in table.visits)
+    assert "--untuned needs ranges" in run(*SCALED, "--untuned", code=2)[0]
+    path.write_text(path.read_text().replace("num_shapes=16", "num_shapes=20"))
+    run(*SUMS)  # goes on
+    assert len(read_run("tuning_data/sums/cpu_triton_interpreter").scenarios) > len(tables[0].scenarios)
+
+
+@pytest.mark.parametrize(("kernel", "old", "new", "named"), [
+    (SUMS, '{"size": 50}', '{"size": 64}', []),
+    (SUMS, '{"size": 10}, {"size": 50}', '{"size": 32}, {"size": 64}', ["multiples of 16"]),
+    (SCALED, "(7, 40, 100)", "(40,)", ["N is 40"]),
+])  # fmt: skip
+def test_round_and_constant_sizes_are_warned_of(
+    run: Run, kernel: tuple[str, ...], old: str, new: str, named: list[str]
+) -> None:
+    path = Path("kernel.py")
+    path.write_text(path.read_text().replace(old, new))
+    warnings = [line for line in run(*kernel, "--dry-run") if line.startswith("warning: ")]
+    assert len(warnings) == len(named) and all(map(str.__contains__, warnings, named))
 
 
 def test_a_dry_run_makes_no_table(run: Run) -> None:
@@ -154,7 +200,52 @@ def test_an_empty_table_is_filled_later(run: Run) -> None:
     assert any("12 of 12 scenarios" in line for line in run(*SCALED))
 
 
-SUMS = ("--kernel", "sums")
+def test_the_next_commands_that_it_names_work(run: Run) -> None:
+    for _ in range(2):  # the second time with a spec
+        line = next(line for line in run(*SUMS, "--out", "../else where") if line.startswith("next: "))
+        commands = line.removeprefix("next: ").split(" && ")
+        for command in commands:
+            assert treegen(shlex.split(command)[1:]) == 0
+    assert len(commands) == 1
+
+
+@pytest.mark.parametrize(("old", "new", "code"), [
+    ("y += 1\n", "y += missing\n", 0), ("reference=lambda x, flag: x", "reference=lambda x, flag: x.y", 1),
+])  # fmt: skip
+def test_an_error_in_a_kernel_or_a_reference_names_its_line(run: Run, old: str, new: str, code: int) -> None:
+    path = Path("kernel.py")
+    before, _, after = path.read_text().partition(old)
+    path.write_text(before + new + after)
+    run(*SCALED, code=code)
+    (reason,) = (r for r in read_run(TABLE).header.provenance["summary"]["failures"] if "raised" in r)
+    assert reason.endswith(f"(kernel.py:{before.count(chr(10)) + 1})"), reason
+
+
+@pytest.mark.parametrize(("fastest", "code"), [("B16_M0_W1_S1", 0), ("B16_M1_W1_S1", 1)])
+def test_choices_that_no_longer_work_are_found_without_a_run(
+    run: Run, capsys: pytest.CaptureFixture[str], fastest: str, code: int
+) -> None:
+    run(*SCALED, "--empty")
+    table = read_run(TABLE)
+    right_or_wrong = {"B16_M0_W1_S1": "9000", "B16_M1_W1_S1": "9000", fastest: "1"}
+    cells = ",".join(right_or_wrong.get(config.id, "") for config in table.header.configs)
+    with (TABLE / "times.csv").open("a") as file:
+        file.writelines(f"{scenario},1,{cells}\n" for scenario in table.scenarios)
+    before = (TABLE / "times.csv").read_text()
+    assert main(["kernel.py", "--gpus", "cpu", *SCALED, "--recheck", *([str(TABLE)] * code)]) == code
+    output = capsys.readouterr().out
+    assert (f"stale  {fastest}" in output) is bool(code) and "timed 20 cells of 10 scenarios" in output
+    assert (TABLE / "times.csv").read_text() == before
+
+
+def test_a_check_without_a_table_of_this_kernel_is_refused(run: Run) -> None:
+    run(*SCALED, "--empty")
+    assert "no table" in run(*SCALED, "--recheck", "elsewhere", code=2)[0]
+    assert "--shard" in run(*SCALED, "--recheck", "--shard", "1/2", code=2)[0]
+    assert "a table of scaled" in run(*SUMS, "--recheck", str(TABLE), code=2)[0]
+    assert "no two configs" in run(*SCALED, "--recheck", code=2)[0]
+
+
 TWO = "configs=[_config(16), _config(32)], key"
 TWICE = "configs=[_config(16), triton.Config({'BLOCK': 16, 'MODE': 0}, 1, 1, pre_hook=print)], key"
 
@@ -169,7 +260,7 @@ TWICE = "configs=[_config(16), triton.Config({'BLOCK': 16, 'MODE': 0}, 1, 1, pre
     ("{'size': 10}: its call did not launch added", "call=add,", "call=lambda x: x,", SUMS),
     ("@triton.autotune", "kernel=added", "kernel=added.fn", SUMS),
     ("pre_hooks", TWO, TWICE, SUMS),
-    ("a Tuning needs a list", '[{"size": 10}, {"size": 50}]', 'iter([{"size": 10}])', ()),
+    ("a Tuning needs shapes", '[{"size": 10}, {"size": 50}]', 'iter([{"size": 10}])', ()),
     ("tolerance", 'name="sums"', 'name="sums", tolerance="x"', ()),
     ("features", 'name="sums"', 'name="sums", features=["n"]', ()),
     ("name of a Tuning", 'name="sums"', 'name="Sums"', ()),

@@ -18,6 +18,7 @@ from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import Times
 from triton_tune.fleet.on_ray import connected
 from triton_tune.run.replay import problem_of
+from triton_tune.search.check import CheckFirst
 from triton_tune.search.strategies import STRATEGIES
 from tuning_table import Failure, read_run
 from tuning_table.table import Cell, Visit
@@ -32,7 +33,8 @@ def single_run() -> list[Visit]:
     """The visits of a search without a fleet."""
     recorded = read_run(TABLE)
     cells, times, visits = Times(recorded.visits), Times(), list[Visit]()
-    search = STRATEGIES["full"](problem_of(recorded, ATTENTION))
+    problem = problem_of(recorded, ATTENTION)
+    search = CheckFirst(STRATEGIES["full"](problem), problem)
     while (planned := search.next_round(times, 0.0)) is not None:
         for task in planned.tasks:
             visits.append(replayed(cells, task))

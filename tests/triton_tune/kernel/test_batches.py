@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+from torch.utils._pytree import tree_map
 from triton.runtime.jit import JITFunction
 
 from triton_tune.core.errors import TuningError
@@ -52,6 +53,14 @@ ONES = torch.ones(4)
 ])  # fmt: skip
 def test_results_are_compared_with_the_references_magnitude(result: Any, expected: Any, same: bool) -> None:
     assert (disagreement(result, expected, None) is None) is same
+
+
+@pytest.mark.parametrize(("result", "place"), [
+    ((ONES, ONES * 2), "output[1]"), ({"y": ONES, "sums": ONES * 2}, "output['sums']"), (ONES * 2, "error"),
+])  # fmt: skip
+def test_of_several_outputs_the_one_that_disagrees_is_named(result: Any, place: str) -> None:
+    expected = tree_map(torch.ones_like, result)
+    assert str(disagreement(result, expected, None)).startswith(place)
 
 
 def test_a_tolerance_is_the_users() -> None:

@@ -106,7 +106,7 @@ def test_a_folder_is_replayed_and_one_without_times_is_refused(tmp_path: Path) -
             table.append(visit.scenario, visit.cells, visit.repeat)
     lines = replay(folder, "full", PLENTY, ATTENTION)
     assert lines[0].endswith(f"72 scenarios, {THERE.problem.possible} cells")
-    assert "nothing is left to measure" in lines[1] and "1.0000 (geometric mean)" in lines[2]
+    assert "the search is finished" in lines[1] and "1.0000 (geometric mean)" in lines[2]
     assert "the budget is used up" in replay(folder, "race", 10.0, ATTENTION)[1]
 
 

@@ -120,27 +120,9 @@ def test_what_is_always_to_be_measured_is_measured_twice_everywhere() -> None:
             assert len(times.measured(scenario)[config]) == REPEATS
 
 
-def test_times_from_which_visits_were_withdrawn_are_those_of_the_rest() -> None:
-    there = SURFACES["noisy"]
-    visits: list[Visit] = []
-    for _ in rounds_of(Full(there.problem), there, visits):
-        pass
-    rng = random.Random(0)
-    times, gone = Times(visits), rng.sample(visits, len(visits) // 2)
-    for visit in gone:
-        times.slowdowns(visit.scenario)
-        times.withdraw(visit)
-    rest = Times(visit for visit in visits if visit not in gone)
-    assert times.num_visits == rest.num_visits == len(visits) - len(gone)
-    for scenario in there.problem.scenarios:
-        assert times.next_repeat(scenario) == rest.next_repeat(scenario)
-        assert times.measured(scenario) == rest.measured(scenario)
-        assert times.slowdowns(scenario) == rest.slowdowns(scenario)
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_its_rounds_are_those_of_the_race_without_arrays(seed: int) -> None:
-    """Runs over random problems that lose visits, repeat them and withdraw them."""
+    """Runs over random problems that lose visits and repeat them."""
     rng = random.Random(seed)
     pairs = [(f"s{s}", f"c{c}") for s in range(40) for c in range(12)]
     there = surface(
@@ -159,7 +141,7 @@ def test_its_rounds_are_those_of_the_race_without_arrays(seed: int) -> None:
         refine=rng.randrange(1, 5),
     )
     race, plain = Race(there.problem, rules), PlainRace(there.problem, rules)
-    times, kept, spent = Times(), list[Visit](), rng.choice([0.0, 0.7])
+    times, spent = Times(), rng.choice([0.0, 0.7])
     names = set()
     while (planned := race.next_round(times, spent)) is not None:
         assert planned == plain.next_round(times, spent)
@@ -167,8 +149,5 @@ def test_its_rounds_are_those_of_the_race_without_arrays(seed: int) -> None:
         done = [task for task in planned.tasks if rng.random() < 0.7] or planned.tasks[:1]
         for visit in map(there.visit, done):
             times.add(visit)
-            kept.append(visit)
-        if rng.random() < 0.3:
-            times.withdraw(kept.pop(rng.randrange(len(kept))))
     assert plain.next_round(times, spent) is None
     assert "portfolio" in names

@@ -1,0 +1,129 @@
+"""Checking a table's choices again: what became slower is stale, and noise is not."""
+
+import math
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from tuning_builders import SurfaceBench, recorded_of, surface
+
+from attn_kernels.tuning.space.space import ATTENTION
+from triton_tune.core.errors import TuningError
+from triton_tune.core.problem import PlannedVisit, Times
+from triton_tune.run.progress import Silent
+from triton_tune.run.recheck import SECONDS, recheck
+from triton_tune.run.replay import ReplayBench, problem_of
+from triton_tune.search.loop import tune
+from triton_tune.search.strategies import Full
+from tuning_table import read_run
+from tuning_table.table import Cell, Failure, RecordedRun, Visit
+
+ROOT = Path(__file__).resolve().parents[3]
+TABLES, PAGE = ROOT / "tuning_data/unified_attention", ROOT / "docs/recheck.md"
+NOISE = 0.01
+THERE = surface(scenarios=48, configs=12, noise=NOISE)
+PROBLEM = THERE.problem
+
+
+def swept() -> RecordedRun:
+    visits: list[Visit] = []
+    tune(Full(PROBLEM), SurfaceBench(THERE), Times(), visits.append, Silent(), budget=1e6)
+    return recorded_of(PROBLEM, visits)
+
+
+TABLE = swept()
+FASTEST = {
+    s: min(row, key=row.__getitem__) for s in PROBLEM.scenarios if (row := Times(TABLE.visits).medians(s))
+}
+MOST_CHOSEN = max(PROBLEM.configs, key=list(FASTEST.values()).count)
+
+
+@dataclass
+class Later(SurfaceBench):
+    """The same device after a change: noise of another day, and configs that take longer or fail."""
+
+    factors: Mapping[str, float] = field(default_factory=dict)
+    day: int = 0
+    cells: set[tuple[str, str]] = field(default_factory=set)
+
+    def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
+        for visit in super().measure(tasks, until):
+            self.cells |= {(visit.scenario, config) for config in visit.cells}
+            yield Visit(visit.scenario, visit.repeat, {c: self.cell(visit, c) for c in visit.cells})
+
+    def cell(self, visit: Visit, config: str) -> Cell:
+        time = THERE.cell(visit.scenario, config, 10 + 100 * self.day + visit.repeat)
+        assert isinstance(time, float)
+        time *= self.factors.get(config, 1.0)
+        return time if time < math.inf else Failure("no longer compiles")
+
+
+def stale_in(lines: list[str]) -> list[str]:
+    return [line.split()[1].rstrip(",") for line in lines if line.startswith("stale ")]
+
+
+@pytest.mark.parametrize("day", range(8))
+def test_noise_and_what_slows_every_config_alike_are_not_reported(day: int) -> None:
+    factor = 1.0 if day % 2 else 2.0
+    bench = Later(THERE, visit_s=0.1, day=day, factors=dict.fromkeys(PROBLEM.configs, factor))
+    lines, stale = recheck(TABLE, PROBLEM, bench, {})
+    assert not stale and not stale_in(lines)
+    (drift,) = re.findall(r"take ([\d.]+)x the table's times", "\n".join(lines))
+    assert float(drift) == pytest.approx(factor, rel=0.05)
+
+
+@pytest.mark.parametrize("day", range(5))
+def test_a_config_that_became_slower_is_reported_and_no_other(day: int) -> None:
+    bench = Later(THERE, visit_s=0.1, day=day, factors={MOST_CHOSEN: 1.5})
+    lines, stale = recheck(TABLE, PROBLEM, bench, {})
+    assert stale and stale_in(lines) == [MOST_CHOSEN]
+
+
+def test_a_config_that_no_longer_runs_is_reported_with_the_reason() -> None:
+    lines, stale = recheck(TABLE, PROBLEM, Later(THERE, visit_s=0.1, factors={MOST_CHOSEN: math.inf}), {})
+    assert stale and stale_in(lines) == [MOST_CHOSEN] and "no longer compiles" in "\n".join(lines)
+
+
+def test_the_modules_choices_are_asked_about_with_thirty_cells_in_a_minute() -> None:
+    chosen = {s: "c1" if index % 2 else "c2" for index, s in enumerate(PROBLEM.scenarios)}
+    bench = Later(THERE, visit_s=0.1, factors={"c1": 3.0})
+    lines, stale = recheck(TABLE, PROBLEM, bench, chosen)
+    assert stale and "c1" in stale_in(lines)
+    assert len(bench.cells) == 30 and {chosen[s] for s, _ in bench.cells} == {"c1", "c2"}
+    assert bench.deadlines[0] <= 100.0 + SECONDS and bench.now < 100.0 + SECONDS
+
+
+def of_real_tables(then: str, now: str) -> tuple[list[str], bool]:
+    """Check a shipped table again on the times of another one, in the cells that both have."""
+    before, after = (read_run(TABLES / name) for name in (then, now))
+    known = Times(after.visits)
+    visits = []
+    for visit in before.visits:
+        there = known.measured(visit.scenario)
+        cells = {config: cell for config, cell in visit.cells.items() if config in there}
+        visits += [replace(visit, cells=cells)] if cells else []
+    both = replace(before, visits=tuple(visits))
+    problem = problem_of(both, ATTENTION)
+    return recheck(both, problem, ReplayBench(after, problem_of(after, ATTENTION)), {})
+
+
+def test_a_second_table_of_the_same_gpu_makes_nothing_stale() -> None:
+    lines, stale = of_real_tables("nvidia_h100", "nvidia_h100_second")
+    assert not stale and sum(line.startswith("sure ") for line in lines) == 10
+
+
+def test_the_page_shows_what_a_check_of_an_h200s_table_on_an_h100_prints() -> None:
+    lines, stale = of_real_tables("nvidia_h200", "nvidia_h100")
+    assert stale and textwrap.indent("\n".join(lines), "    ") in PAGE.read_text()
+
+
+def test_configs_and_scenarios_that_are_no_more_are_left_out() -> None:
+    smaller = surface(scenarios=20, configs=6, noise=NOISE)
+    lines, stale = recheck(TABLE, smaller.problem, Later(THERE, visit_s=0.1), {})
+    assert not stale and lines
+    none = recorded_of(PROBLEM, [Visit("s0", 1, {"c0": 1.0})])
+    with pytest.raises(TuningError):
+        recheck(none, PROBLEM, Later(THERE), {})

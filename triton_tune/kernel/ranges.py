@@ -1,0 +1,110 @@
+"""Draw shapes from ranges, so that they are not all round: `Tuning(shapes={"M": (1, 16384), "N": [...]})`."""
+
+import math
+import random
+from collections.abc import Collection, Mapping
+from itertools import product
+from typing import Any
+
+from triton_tune.core.errors import TuningError
+
+UNTUNED_SHARE = 8  # one of so many shapes is kept aside
+TRIES = 50  # drawn shapes for each one that is wanted, as small ranges soon repeat themselves
+PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
+
+Shape = dict[str, Any]
+
+
+def draw(
+    shapes: Mapping[Any, Any], count: int, tiles: Collection[int], seed: int = 0
+) -> tuple[list[Shape], list[Shape]]:
+    """Shapes to tune for, and shapes kept aside to judge by; the same for the same arguments.
+
+    A tuple `(least, most)` is a range of integers. Its values are spread evenly in their logarithms, by a
+    Halton sequence, and a quarter each lies as drawn, at a multiple of a tile, just below and just above one.
+    A list holds values. A key may be a tuple of names, with a list of tuples of their values.
+
+    What is kept aside is a group: every shape of an eighth of the combinations of the lists' values, so that
+    it tells what a model gets that nobody tuned; where there are fewer than eight, it is an eighth of the
+    shapes. A larger `count` gives the same shapes and others.
+
+    Args:
+        count: the number of shapes in all; fewer if there are no more.
+        tiles: the sizes of the kernel's tiles.
+
+    Raises TuningError about a range or list.
+    """
+    ranges = {name: value for name, value in shapes.items() if isinstance(value, tuple)}
+    lists = {name: value for name, value in shapes.items() if name not in ranges}
+    for name, values in shapes.items():
+        _check(name, values)
+    if len(ranges) >= len(PRIMES):
+        raise TuningError(f"shapes: {len(ranges)} ranges, but {len(PRIMES) - 1} are the most")
+    different = {repr(values): values for values in product(*lists.values())}
+    combinations = [dict(zip(lists, values, strict=True)) for values in different.values()]
+    random.Random(f"{seed}/combinations").shuffle(combinations)
+    aside = len(combinations) // UNTUNED_SHARE  # of the combinations
+    tuned: list[Shape] = []
+    untuned: list[Shape] = []
+    seen: set[str] = set()
+    shift = random.Random(f"{seed}/shift")
+    shifts = [shift.random() for _ in range(1 + len(ranges))]
+    for index in range(count * TRIES):
+        if len(seen) == count:
+            break
+        place, *places = ((_halton(index, p) + s) % 1 for p, s in zip(PRIMES, shifts, strict=False))
+        number = int(place * len(combinations))
+        values = dict(combinations[number])
+        rng = random.Random(f"{seed}/{index}")
+        for (name, (least, most)), at in zip(ranges.items(), places, strict=True):
+            values[name] = _size(least, most, at, tiles, rng)
+        shape: Shape = {}
+        for name in shapes:  # in the order of the file
+            shape.update(
+                zip(name, values[name], strict=True) if isinstance(name, tuple) else {name: values[name]}
+            )
+        if repr(shape) not in seen:
+            kept_aside = number < aside if aside else rng.random() < 1 / UNTUNED_SHARE
+            (untuned if kept_aside else tuned).append(shape)
+            seen.add(repr(shape))
+    return tuned, untuned
+
+
+def _size(least: int, most: int, at: float, tiles: Collection[int], rng: random.Random) -> int:
+    """The size at a part of the way from `least` to `most`, in logarithms; perhaps moved to a tile's edge."""
+    size = math.exp(math.log(least) + at * (math.log(most + 1) - math.log(least)))
+    edge = rng.choice((None, -1, 0, 1))
+    fitting = [tile for tile in tiles if tile <= size]
+    if edge is not None and fitting:
+        tile = rng.choice(fitting)
+        size = round(size / tile) * tile + edge
+    return max(least, min(most, int(size)))
+
+
+def _halton(index: int, base: int) -> float:
+    """Number `index` of the van der Corput sequence of a base: Halton, Numerische Mathematik 2, 1960."""
+    found, part = 0.0, 1.0 / base
+    index += 1
+    while index:
+        index, digit = divmod(index, base)
+        found += digit * part
+        part /= base
+    return found
+
+
+def _check(name: Any, values: Any) -> None:
+    """Raise TuningError for what is neither a range nor a list of values."""
+    names = name if isinstance(name, tuple) else (name,)
+    what = ""
+    if not names or not all(isinstance(each, str) for each in names):
+        what = "is no name and no tuple of names"
+    elif isinstance(values, tuple):
+        ints = len(values) == 2 and all(type(value) is int for value in values)
+        if isinstance(name, tuple) or not ints or not 1 <= values[0] <= values[1]:
+            what = f"is {values!r:.60}, but a tuple is a range (least, most) of integers from 1"
+    elif not isinstance(values, list) or not values:
+        what = f"is {values!r:.60}, but must be a list of values or a range such as (1, 16384)"
+    elif isinstance(name, tuple) and not all(isinstance(v, tuple) and len(v) == len(name) for v in values):
+        what = f"needs a list of tuples of {len(name)} values"
+    if what:
+        raise TuningError(f"shapes: {name!r:.60} {what}")

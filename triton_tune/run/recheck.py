@@ -1,0 +1,183 @@
+"""Check a table's decisions again in a minute, as after a new driver, Triton or GPU."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import geometric_mean, median
+
+from triton_tune.core.bench import Bench
+from triton_tune.core.errors import TuningError
+from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
+from triton_tune.run.progress import Progress
+from triton_tune.search.neighbours import Distances
+from tuning_table.table import Cell, Failure, RecordedRun
+
+SCENARIOS, RIVALS, REPEATS = 10, 2, 3  # 30 cells, each timed three times
+SECONDS = 60.0
+COMPILE_SHARE = 0.6
+LEAST_MARGIN = 0.05  # a choice is stale if it lost more than this, and more than twice the table's noise
+DUE = 0.1  # a full run is due when stale choices carry more than this share of the time
+
+
+@dataclass(frozen=True)
+class Question:
+    """A scenario in which a choice is compared with the configs that were fastest beside it, by the table."""
+
+    scenario: str
+    chosen: str
+    rivals: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """lost: by repeat, how much further the choice is behind its best rival than in the table."""
+
+    chosen: str
+    drift: float  # the choice's time now over that in the table
+    lost: tuple[float, ...]
+    why: str  # it is stale, if it is
+
+
+def recheck(
+    recorded: RecordedRun, problem: SearchProblem, bench: Bench, chosen: Mapping[str, str]
+) -> tuple[list[str], bool]:
+    """Time some choices and their rivals again. Returns a report in lines, and whether a choice is stale.
+
+    Args:
+        recorded: the table. Its scenarios that `problem` has count, with the configs that it still has.
+        chosen: by scenario, the config that the generated module chooses; empty: the table's fastest.
+
+    Raises TuningError if the table has nothing to ask about, or nothing could be timed.
+    """
+    then = Times(
+        replace(visit, cells={c: cell for c, cell in visit.cells.items() if c in problem.configs})
+        for visit in recorded.visits
+        if visit.scenario in problem.features
+    )
+    medians = {scenario: then.medians(scenario) for scenario in problem.scenarios}
+    rows: dict[
+        str, list[str]
+    ] = {}  # the scenarios of each choice that has a time there, as another config has
+    for scenario, row in medians.items():
+        config = chosen.get(scenario) if chosen else min(row, key=row.__getitem__, default=None)
+        if config in row and len(row) > 1:
+            rows.setdefault(config, []).append(scenario)
+    if not rows:
+        raise TuningError("the table has no two configs with times in any of these scenarios")
+    carried = {c: sum(medians[s][c] for s in scenarios) for c, scenarios in rows.items()}
+    asked = _questions(problem, medians, rows, carried)
+    start = bench.clock()
+    answers = _ask(bench, asked, medians)
+    if not answers:
+        raise TuningError(f"nothing could be timed within {SECONDS:.0f} s")
+    noise = float(recorded.header.provenance.get("summary", {}).get("noise_p90", 0.0))
+    margin = max(LEAST_MARGIN, 2 * noise)
+    cells = sum(1 + len(question.rivals) for question in asked)
+    lines = [
+        f"timed {cells} cells of {len(asked)} scenarios again, in {bench.clock() - start:.0f} s; "
+        f"differences up to {margin:.0%} count as noise"
+    ]
+    if drifts := [answer.drift for answer in answers if answer.drift < math.inf]:
+        lines.append(f"choices take {geometric_mean(drifts):.2f}x the table's times (geometric mean)")
+    found, stale = _report(carried, answers, margin)
+    return [*lines, *found], stale
+
+
+def _questions(
+    problem: SearchProblem,
+    medians: Mapping[str, Mapping[str, float]],
+    rows: Mapping[str, list[str]],
+    carried: Mapping[str, float],
+) -> list[Question]:
+    """Where to look: at each choice, more often if it carries more time, in scenarios near other choices."""
+    counts = dict.fromkeys(rows, 0)
+    for _ in range(SCENARIOS):
+        left = [c for c in rows if counts[c] < len(rows[c])]
+        if left:
+            counts[max(left, key=lambda c: (counts[c] == 0, carried[c] / (1 + counts[c])))] += 1
+    distances = Distances(problem)
+    asked = []
+    for config, count in counts.items():
+        near = rows[config]
+        others = [s for other, scenarios in rows.items() if other != config for s in scenarios]
+        if others:
+            gaps = dict(zip(near, distances.matrix(near, others).min(axis=1), strict=True))
+            near = sorted(near, key=gaps.__getitem__)[: max(count, math.ceil(len(near) / 2))]
+        for scenario in distances.farthest_first(near, count):
+            rivals = sorted(medians[scenario].keys() - {config}, key=medians[scenario].__getitem__)[:RIVALS]
+            asked.append(Question(scenario, config, tuple(rivals)))
+    return asked
+
+
+def _ask(bench: Bench, asked: Sequence[Question], then: Mapping[str, Mapping[str, float]]) -> list[Answer]:
+    """Time choices and rivals again. Questions for which there was no time have no answer."""
+    start = bench.clock()
+    tasks = [
+        PlannedVisit(question.scenario, repeat, (question.chosen, *question.rivals))
+        for repeat in range(1, REPEATS + 1)
+        for question in asked
+    ]
+    now: dict[str, list[Mapping[str, Cell]]] = {}
+    with Progress(SECONDS, 0.0, lambda: None) as progress:
+        progress.begin("compile", 0)
+        compiled = bench.compile(tasks, start + COMPILE_SHARE * SECONDS, lambda done, total: None)
+        progress.begin("time again", len(compiled))
+        for done, visit in enumerate(bench.measure(compiled, start + SECONDS), start=1):
+            now.setdefault(visit.scenario, []).append(visit.cells)
+            progress.advance(done)
+    answers = (_answer(q, now.get(q.scenario, []), then[q.scenario]) for q in asked)
+    return [answer for answer in answers if answer is not None]
+
+
+def _answer(
+    question: Question, repeats: Sequence[Mapping[str, Cell]], then: Mapping[str, float]
+) -> Answer | None:
+    chosen, place = question.chosen, f"in {question.scenario}"
+    lost, drifts = [], []
+    ratios: dict[str, list[float]] = {}
+    for cells in repeats:
+        cell = cells.get(chosen)
+        if isinstance(cell, Failure):
+            return Answer(chosen, math.inf, (math.inf,), f"{place} it fails now: {cell.reason}")
+        tried = [config for config in question.rivals if config in cells]
+        if cell is None or not tried:  # not compiled in time
+            continue
+        rivals = {c: time for c in tried if isinstance(time := cells[c], float)}  # others fail now
+        for config, time in rivals.items():
+            ratios.setdefault(config, []).append(cell / time)
+        before = max(1.0, then[chosen] / min(then[c] for c in tried))
+        lost.append(max(1.0, cell / min(rivals.values(), default=cell)) / before)
+        drifts.append(cell / then[chosen])
+    if not lost:
+        return None
+    best = max(ratios, key=lambda c: median(ratios[c]), default=chosen)
+    now = median(ratios.get(best, [1.0]))
+    why = f"{place} {best} is {now:.2f}x as fast now, and was {then[chosen] / then[best]:.2f}x"
+    return Answer(chosen, median(drifts), tuple(lost), why)
+
+
+def _report(carried: Mapping[str, float], answers: Sequence[Answer], margin: float) -> tuple[list[str], bool]:
+    """What the answers say of each choice, and whether one is stale. carried: the time of each."""
+    of_config: dict[str, list[Answer]] = {}
+    for answer in answers:
+        of_config.setdefault(answer.chosen, []).append(answer)
+    share = {config: time / sum(carried.values()) for config, time in carried.items()}
+    lines = []
+    stale: dict[str, list[str]] = {}
+    for config in sorted(of_config, key=share.__getitem__, reverse=True):
+        found = of_config[config]
+        whys = [f"       {answer.why}" for answer in found if min(answer.lost) > 1 + margin]
+        if whys:
+            stale[config] = whys
+        sure = all(max(answer.lost) <= 1 + margin for answer in found)
+        word = "stale" if whys else "sure" if sure else "unsure"
+        lines += [f"{word:7}{config}, {share[config]:.0%} of the time, {len(found)} checked", *whys]
+    left = [share[config] for config in share if config not in of_config]
+    if left:
+        lines.append(f"{len(left)} more configs, {sum(left):.0%} of the time, not checked")
+    of_checked = f"of {len(of_config)} checked choices"
+    if not stale:
+        return [*lines, f"stale: none {of_checked}; no full run is due"], False
+    lost = sum(map(share.__getitem__, stale))
+    due = "is due" if lost > DUE else "can wait"
+    return [*lines, f"stale: {len(stale)} {of_checked}, {lost:.0%} of the time; a full run {due}"], True
